@@ -31,7 +31,7 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    Mkfs(Box<MkfsArgs>),
+    Mkfs(Box<crate::commands::mkfs::MkfsArgs>),
     Mount(MountArgs),
     Umount(UmountArgs),
     Ls(LsArgs),
@@ -78,117 +78,6 @@ pub(crate) enum Command {
     /// Look at the structures on disk.
     #[command(subcommand, name = "inspect-internal", alias = "inspect")]
     Inspect(InspectCommand),
-}
-
-/// Make a new filesystem, empty or filled from a directory.
-///
-/// The options are those of mkfs.btrfs for one device, and so are the defaults (of version
-/// 6.19: free space tree, block group tree, no holes, DUP metadata on one device). An image
-/// file that does not exist is created, as large as -b says or as its content needs.
-///
-/// Two runs over the same tree make the same bytes when SOURCE_DATE_EPOCH (seconds since
-/// 1970) is set and -U is given: access, change and birth times become that time, and newer
-/// modification times too.
-///
-/// Examples:
-///   creamery mkfs -b 10G -L backup disk.img
-///   creamery mkfs --rootdir ./rootfs --shrink rootfs.img
-///   creamery mkfs -L root disk.raw@2
-#[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
-pub(crate) struct MkfsArgs {
-    /// Image file or block device, or a partition of one (disk.raw@2), which keeps its size.
-    #[arg(value_name = "IMAGE|DEVICE")]
-    pub(crate) target: Option<PathBuf>,
-
-    /// Name of the filesystem, at most 255 bytes.
-    #[arg(short = 'L', long, value_name = "LABEL", help_heading = "Identity")]
-    pub(crate) label: Option<OsString>,
-
-    /// UUID of the filesystem [default: random].
-    #[arg(short = 'U', long, value_name = "UUID", help_heading = "Identity")]
-    pub(crate) uuid: Option<creamery::Uuid>,
-
-    /// UUID of the device within the filesystem [default: random].
-    #[arg(long, value_name = "UUID", help_heading = "Identity")]
-    pub(crate) device_uuid: Option<creamery::Uuid>,
-
-    /// Profile of data: single or dup [default: single].
-    #[arg(short = 'd', long, value_name = "PROFILE", help_heading = "Layout")]
-    pub(crate) data: Option<creamery::Profile>,
-
-    /// Profile of metadata: single or dup [default: dup].
-    #[arg(short = 'm', long, value_name = "PROFILE", help_heading = "Layout")]
-    pub(crate) metadata: Option<creamery::Profile>,
-
-    /// Let data and metadata share block groups, for very small filesystems.
-    #[arg(short = 'M', long, help_heading = "Layout")]
-    pub(crate) mixed: bool,
-
-    /// Size of tree blocks: 4K, 8K, 16K, 32K or 64K [default: 16K].
-    #[arg(short = 'n', long, value_name = "SIZE", help_heading = "Layout")]
-    pub(crate) nodesize: Option<Size>,
-
-    /// Size of data blocks: 4K to 64K, not above the node size [default: 4K].
-    #[arg(short = 's', long, value_name = "SIZE", help_heading = "Layout")]
-    pub(crate) sectorsize: Option<Size>,
-
-    /// Features to turn on, or off with ^, with commas between; "list-all" prints what there is.
-    #[arg(short = 'O', long, value_name = "LIST", help_heading = "Layout")]
-    pub(crate) features: Vec<String>,
-
-    /// As -O, by the name that some features had once: quota, squota, free-space-tree and block-group-tree.
-    #[arg(short = 'R', long, value_name = "LIST", hide = true)]
-    pub(crate) runtime_features: Vec<String>,
-
-    /// Print the features that -O knows, and exit.
-    #[arg(long, help_heading = "Layout")]
-    pub(crate) list_features: bool,
-
-    /// Checksum of data and metadata: crc32c, xxhash64, sha256 or blake2b.
-    #[arg(long, alias = "checksum", value_name = "TYPE", default_value = "crc32c", help_heading = "Layout")]
-    pub(crate) csum: creamery::ChecksumType,
-
-    /// Size of the filesystem [default, and 0: all of the target, or what its content needs].
-    #[arg(short = 'b', long, value_name = "SIZE", help_heading = "Creation")]
-    pub(crate) byte_count: Option<Size>,
-
-    /// Fill the filesystem with what is in DIR.
-    #[arg(short = 'r', long, value_name = "DIR", help_heading = "Creation")]
-    pub(crate) rootdir: Option<PathBuf>,
-
-    /// Make a directory of the source a subvolume; TYPE is rw, ro, default or default-ro [default: rw].
-    #[arg(short = 'u', long, value_name = "[TYPE:]PATH", requires = "rootdir", help_heading = "Creation")]
-    pub(crate) subvol: Vec<OsString>,
-
-    /// Cut the finished filesystem to the size it needs; -b is the most it may take on the way.
-    #[arg(long, requires = "rootdir", help_heading = "Creation")]
-    pub(crate) shrink: bool,
-
-    /// Compress the files of the source: zlib (levels 1 to 9), lzo, zstd (levels -15 to 15), or no.
-    #[arg(long, value_name = "ALGORITHM[:LEVEL]", requires = "rootdir", help_heading = "Creation")]
-    pub(crate) compress: Option<crate::commands::mkfs::Compression>,
-
-    /// Give every file this owner and group.
-    #[arg(long, value_name = "UID:GID", requires = "rootdir", value_parser = crate::commands::mkfs::parse_owner)]
-    #[arg(help_heading = "Creation")]
-    pub(crate) owner: Option<(u32, u32)>,
-
-    /// Do not discard what the target held before.
-    #[arg(short = 'K', long, help_heading = "Creation")]
-    pub(crate) nodiscard: bool,
-
-    /// Overwrite another filesystem, a partition table, or a file that holds anything.
-    #[arg(short = 'f', long, help_heading = "Creation")]
-    pub(crate) force: bool,
-
-    /// Print nothing but errors.
-    #[arg(short = 'q', long, conflicts_with = "json")]
-    pub(crate) quiet: bool,
-
-    /// Print what was made as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// List directories.

@@ -1,5 +1,6 @@
 //! The `creamery` program: arguments in, words out. What they mean is the library's business.
 
+mod archives;
 mod args;
 mod commands;
 mod failure;

@@ -419,25 +419,27 @@ impl Filesystem {
         }
         // Refused before anything in it is gone: the root, and what is called by dots.
         self.resolve_parent(path)?;
-        self.empty_dir(path)?;
+        self.empty_dir(self.read_dir(path)?)?;
         self.remove_dir(path)
     }
 
     /// Removes what is in a directory, without recursion: a path may be deeper than a stack.
-    fn empty_dir(&self, path: &Path) -> Result<()> {
-        let mut levels = vec![(path.to_owned(), self.read_dir(path)?)];
-        while let Some((path, entries)) = levels.last_mut() {
+    pub(crate) fn empty_dir(&self, dir: ReadDir) -> Result<()> {
+        let mut levels = vec![(None, dir)];
+        while let Some((_, entries)) = levels.last_mut() {
             match entries.next().transpose()? {
                 Some(entry) if entry.file_type().is_dir() => {
-                    let below = path.join(entry.file_name());
-                    let entries = self.read_dir(&below)?;
-                    levels.push((below, entries));
+                    let below = entry.read_dir()?;
+                    levels.push((Some(entry), below));
                 }
-                Some(entry) => self.remove_file(path.join(entry.file_name()))?,
+                Some(entry) => {
+                    let name = entry.file_name().as_bytes();
+                    self.fs.unlink(entry.dir_id(), name).map_err(at(&entry.path()))?;
+                }
                 None => {
-                    let (empty, _) = levels.pop().expect("the level at hand");
-                    if !levels.is_empty() {
-                        self.remove_dir(empty)?;
+                    if let Some((Some(empty), _)) = levels.pop() {
+                        let name = empty.file_name().as_bytes();
+                        self.fs.rmdir(empty.dir_id(), name).map_err(at(&empty.path()))?;
                     }
                 }
             }

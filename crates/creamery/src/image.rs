@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use creamery_base::{Env, Error, ErrorKind, InodeId, Result, SystemEnv, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice, ImageName};
-use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, make_image, make_on};
+use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, Source, make_image, make_on};
 use creamery_txn::{DiscardPolicy, Engine, Options};
 use creamery_volume::{Mode, Rescue, Volume};
 
 use crate::fs::FsOptions;
-use crate::{Compress, Filesystem, Tuning};
+use crate::{Compress, Filesystem, TarRootfs, Tuning};
 
 /// Where everything begins: makes and opens filesystems in image files and on block devices.
 ///
@@ -309,7 +309,7 @@ fn named(error: creamery_base::Error, path: &Path) -> creamery_base::Error {
 pub struct Make {
     target: Target,
     options: MkfsOptions,
-    rootdir: Option<RootdirOptions>,
+    source: Option<Box<dyn Source>>,
     env: Arc<dyn Env>,
 }
 
@@ -321,7 +321,7 @@ enum Target {
 
 impl Make {
     fn at(target: Target) -> Self {
-        Self { target, options: MkfsOptions::default(), rootdir: None, env: Arc::new(SystemEnv) }
+        Self { target, options: MkfsOptions::default(), source: None, env: Arc::new(SystemEnv) }
     }
 
     /// The size of the filesystem. Without it, all of the device, or what the content needs.
@@ -343,7 +343,13 @@ impl Make {
 
     /// The same with owners, times or subvolumes changed on the way.
     pub fn rootdir_with(mut self, rootdir: RootdirOptions) -> Self {
-        self.rootdir = Some(rootdir);
+        self.source = Some(Box::new(rootdir));
+        self
+    }
+
+    /// Fills it with what is in archives.
+    pub fn tar(mut self, rootfs: TarRootfs) -> Self {
+        self.source = Some(Box::new(rootfs));
         self
     }
 
@@ -371,10 +377,10 @@ impl Make {
     /// # Errors
     /// See [`make_image`]; a failure leaves nothing that looks like a whole filesystem.
     pub fn run(self) -> Result<Made> {
-        let (options, rootdir) = (&self.options, self.rootdir.as_ref());
+        let (options, source) = (&self.options, self.source.as_deref());
         match self.target {
-            Target::Path(path) => make_image(&path, options, rootdir, self.env, &NoProgress),
-            Target::Device(device) => make_on(device, options, rootdir, self.env, &NoProgress),
+            Target::Path(path) => make_image(&path, options, source, self.env, &NoProgress),
+            Target::Device(device) => make_on(device, options, source, self.env, &NoProgress),
         }
     }
 }

@@ -106,7 +106,7 @@ pub use creamery_fs::{
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, Lost, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,
-    RootdirSubvolume, SubvolumeKind, make_image,
+    RootdirSubvolume, Source, SubvolumeKind, make_image,
 };
 pub use creamery_txn::DiscardPolicy;
 pub use creamery_volume::Rescue;
@@ -123,7 +123,7 @@ pub use moving::NameOptions;
 pub use owner::Owner;
 pub use read_dir::{DirEntry, ReadDir};
 pub use resolve::DataUser;
-pub use tar::TarMember;
+pub use tar::{TarArchive, TarEntry, TarMember, TarRootfs, list_tar};
 pub use tuning::Tuning;
 pub use volume::MemberDevice;
 pub use walk::{Walk, WalkEntry};

@@ -102,6 +102,11 @@ impl DirEntry {
         self.record.id
     }
 
+    /// The directory that it is in.
+    pub(crate) fn dir_id(&self) -> InodeId {
+        self.batch.dir.id
+    }
+
     /// Lists it, if it is a directory and still has its name. Looking it up again is what keeps a walk from going in
     /// circles in a damaged filesystem.
     pub(crate) fn read_dir(&self) -> Result<ReadDir> {

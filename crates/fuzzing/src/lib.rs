@@ -14,6 +14,7 @@
 //! | [`tree_block`] | one block, or one superblock | what passed its check can be read, all can be printed |
 //! | [`verity`] | a descriptor of fs-verity | its tree has one root, and lies where it says |
 //! | [`partition_table`] | sectors of an MBR, of a chain of logical partitions, and of a GPT, sealed or not | reading ends, and partitions are what they may be |
+//! | [`archive`] | an archive, or its members | it is listed and unpacked, as a layer, too, and nothing outside of its directory changes |
 //! | [`fuse_request`] | requests of `/dev/fuse` | every request gets its answer, and `check` finds nothing |
 //!
 //! # Invariants
@@ -22,6 +23,7 @@
 //! - FUZZ-2: a target never returns an error. What the engine says of damage is an answer; a wrong answer, and damage
 //!   of the engine's own making, are panics.
 
+mod archive;
 mod base;
 mod codec;
 #[cfg(test)]
@@ -38,6 +40,7 @@ mod tree_block;
 mod tree_log;
 mod verity;
 
+pub use archive::archive;
 pub use codec::codec;
 pub use fuse_request::fuse_request;
 pub use image_bytes::image_bytes;
@@ -59,7 +62,7 @@ pub use verity::verity;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("image_bytes", image_bytes),
     ("image_fields", image_fields),
     ("operations", operations),
@@ -70,4 +73,5 @@ pub const TARGETS: [Target; 10] = [
     ("verity", verity),
     ("partition_table", partition_table),
     ("quota_tree", quota_tree),
+    ("archive", archive),
 ];

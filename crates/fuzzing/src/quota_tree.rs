@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use creamery::inspect::{TreeDump, dump_tree_of};
-use creamery::{Filesystem, FixedEnv, Image, QgroupId, QuotaChange, Timespec, TreeId};
+use creamery::{Filesystem, Image, QgroupId, QuotaChange, TreeId};
 use creamery_base::ObjectId;
 use creamery_device::BlockDevice;
 use creamery_format::{
@@ -15,7 +15,7 @@ use creamery_sim::SimDevice;
 use crate::base::base_with_quotas;
 use crate::image_fields::Damage;
 use crate::input::Input;
-use crate::readers::{assert_clean, checked, write_something};
+use crate::readers::{assert_clean, checked, opened, write_something};
 
 /// More steps than a rescan of so few extents has.
 const STEPS_MAX: usize = 1000;
@@ -53,11 +53,6 @@ pub fn quota_tree(data: &[u8]) {
 
 fn dyn_device(device: &Arc<SimDevice>) -> Arc<dyn BlockDevice> {
     Arc::<SimDevice>::clone(device)
-}
-
-fn opened(device: &Arc<SimDevice>) -> Option<Filesystem> {
-    let env = Arc::new(FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1));
-    Image::options().write(true).env(env).open_device(dyn_device(device)).ok()
 }
 
 fn read(device: &Arc<SimDevice>) {

@@ -63,6 +63,12 @@ pub(crate) fn read_everything(device: &Arc<SimDevice>) {
     assert_eq!(device.image().hash(), before, "a reader has changed the image");
 }
 
+/// The filesystem, open for writing with a clock that stands still, if it can be opened.
+pub(crate) fn opened(device: &Arc<SimDevice>) -> Option<Filesystem> {
+    let env = Arc::new(FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1));
+    Image::options().write(true).env(env).open_device(dyn_device(device)).ok()
+}
+
 /// What `check --check-data-csum` says.
 pub(crate) fn checked(device: &Arc<SimDevice>) -> creamery_base::Result<Report> {
     let volume = Volume::open(vec![dyn_device(device)], Mode::ReadOnly)?;

@@ -113,3 +113,8 @@ fn quota_tree_replays() {
 fn tree_log_replays() {
     replay_all("tree_log");
 }
+
+#[test]
+fn archive_replays() {
+    replay_all("archive");
+}

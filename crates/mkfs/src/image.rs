@@ -22,10 +22,10 @@ use creamery_volume::{Mode, Volume};
 use crate::held::HeldSuperblocks;
 use crate::layout::{Layout, minimum};
 use crate::make::refuse_foreign;
-use crate::rootdir::{fill, measure};
 use crate::shrink::shrink;
 use crate::signature::first_content;
-use crate::{Made, MkfsOptions, Progress, RootdirOptions, make_filesystem};
+use crate::source::{Measure, Source};
+use crate::{Made, MkfsOptions, Progress, make_filesystem};
 
 /// Memory for clean and for dirty tree blocks while a filesystem is filled.
 const CLEAN_BYTES: u64 = 32 << 20;
@@ -40,11 +40,11 @@ const GUESSES_MAX: u32 = 8;
 const INODES: usize = 4096;
 
 /// Makes a filesystem at `path`, an image file, a block device or a partition of either ([`ImageName`]), and fills it with what
-/// `rootdir` names.
+/// `source` has, such as a directory ([`RootdirOptions`](crate::RootdirOptions)).
 ///
 /// A file that does not exist (or is empty) gets [`MkfsOptions::total_bytes`], or as much as the content needs with
 /// room to spare: a guess from a first walk over the source, doubled as long as it proves too low. The file is sparse,
-/// so the room costs nothing. One that has bytes keeps its size, unless a source is to fill it: then it grows to what is asked for. [`RootdirOptions::shrink`] begins with the same guess and cuts the filesystem to the end
+/// so the room costs nothing. One that has bytes keeps its size, unless a source is to fill it: then it grows to what is asked for. [`Source::shrink`] begins with the same guess and cuts the filesystem to the end
 /// of its last chunk in the end.
 ///
 /// ```
@@ -67,37 +67,37 @@ const INODES: usize = 4096;
 pub fn make_image(
     path: &Path,
     options: &MkfsOptions,
-    rootdir: Option<&RootdirOptions>,
+    source: Option<&dyn Source>,
     env: Arc<dyn Env>,
     progress: &dyn Progress,
 ) -> Result<Made> {
     let mut options = options.clone();
     options.check()?;
-    if let Some(rootdir) = rootdir {
-        rootdir.check()?;
+    if let Some(source) = source {
+        source.check()?;
     }
     let target = Target::look(path)?;
-    if let (Target::Absent, Some(rootdir)) = (&target, rootdir) {
-        refuse_inside(path, &rootdir.source)?;
+    if let Some(source) = source {
+        source.check_target(path, matches!(target, Target::Absent))?;
     }
-    let shrink = rootdir.is_some_and(|rootdir| rootdir.shrink);
+    let shrink = source.is_some_and(Source::shrink);
     let asked = options.total_bytes;
     let guess = shrink || (asked.is_none() && matches!(target, Target::Absent | Target::Empty));
     if guess {
-        let need = guess_size(path, &options, rootdir, progress)?;
+        let need = guess_size(path, &options, source, progress)?;
         let room = asked.or(target.len());
         options.total_bytes = Some(room.map_or(need, |room| room.min(need)));
     }
     if let Some(total) = options.total_bytes {
         Layout::plan(total, &options).map_err(named(path))?;
     }
-    let open = target.open(path, &options, rootdir.is_some())?;
+    let open = target.open(path, &options, source.is_some())?;
     let room = asked.or(target.len()).unwrap_or(if open.is_file { u64::MAX } else { open.device.len() });
     if guess {
         options.total_bytes = options.total_bytes.map(|total| total.min(room));
     }
     for _ in 0..GUESSES_MAX {
-        let made = build(&open, Some(path), &options, rootdir, Arc::clone(&env), progress);
+        let made = build(&open, Some(path), &options, source, Arc::clone(&env), progress);
         let total = options.total_bytes.unwrap_or(room);
         match made {
             Err(error) if guess && total < room && is_full(&error) => {
@@ -132,42 +132,29 @@ pub fn make_image(
 pub fn make_on(
     device: Arc<dyn BlockDevice>,
     options: &MkfsOptions,
-    rootdir: Option<&RootdirOptions>,
+    source: Option<&dyn Source>,
     env: Arc<dyn Env>,
     progress: &dyn Progress,
 ) -> Result<Made> {
     options.check()?;
-    rootdir.map_or(Ok(()), RootdirOptions::check)?;
+    source.map_or(Ok(()), Source::check)?;
     let open = Opened { device, is_file: false, new: None };
-    build(&open, None, options, rootdir, env, progress)
-}
-
-/// A new image has no name while it is filled, so its source does not show it; the next build would meet it there.
-fn refuse_inside(path: &Path, source: &Path) -> Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match (parent.canonicalize(), source.canonicalize()) {
-        (Ok(parent), Ok(source)) if parent.starts_with(&source) => {
-            let what = format!("{} lies in {}, which it is made from", path.display(), source.display());
-            Err(Error::invalid(what))
-        }
-        // What is not there is told of where it is opened.
-        _ => Ok(()),
-    }
+    build(&open, None, options, source, env, progress)
 }
 
 /// How large the content asks for.
 fn guess_size(
     path: &Path,
     options: &MkfsOptions,
-    rootdir: Option<&RootdirOptions>,
+    source: Option<&dyn Source>,
     progress: &dyn Progress,
 ) -> Result<u64> {
-    let Some(rootdir) = rootdir else {
+    let Some(source) = source else {
         let context = format!("{}: a new image of an empty filesystem needs a size", path.display());
         return Err(Error::invalid(context));
     };
     let geometry = options.geometry()?;
-    let content = measure(&rootdir.source, geometry.sector_size, options.checksum.size())?;
+    let content = source.measure(Measure::new(geometry.sector_size, options.checksum.size()))?;
     progress.start(content.entries, content.data);
     let (data, metadata) = (options.data_profile().copies(), options.metadata_profile().copies());
     Ok(content.filesystem_size(geometry.node_size, data, metadata).max(minimum(options)))
@@ -189,11 +176,11 @@ fn build(
     open: &Opened,
     path: Option<&Path>,
     options: &MkfsOptions,
-    rootdir: Option<&RootdirOptions>,
+    source: Option<&dyn Source>,
     env: Arc<dyn Env>,
     progress: &dyn Progress,
 ) -> Result<Made> {
-    let Some(rootdir) = rootdir else {
+    let Some(source) = source else {
         let made = make_filesystem(&*open.device, options, &*env)?;
         return Ok(made);
     };
@@ -207,18 +194,18 @@ fn build(
             Options { cache_bytes: CLEAN_BYTES, dirty_bytes: DIRTY_BYTES, env, ..Options::default() };
         let engine = Engine::open(volume, engine_options)?;
         // Who asks for it here wants small files of all that are there.
-        let compress = rootdir.compress.map(|method| Compress { method, force: true });
+        let compress = source.compress().map(|method| Compress { method, force: true });
         let fs =
             Filesystem::open(engine, FsOptions { inodes_cached: INODES, compress, ..FsOptions::default() })?;
-        fill(&fs, rootdir, image, progress).map_err(no_space(options))?;
+        source.fill(&fs, image, progress).map_err(no_space(options))?;
         progress.finishing();
         fs.sync().map_err(no_space(options))?;
-        if rootdir.shrink {
+        if source.shrink() {
             made.total_bytes = shrink(&fs, &held)?;
         }
     }
     held.publish()?;
-    if rootdir.shrink && open.is_file {
+    if source.shrink() && open.is_file {
         open.device.resize(made.total_bytes)?;
         open.device.flush()?;
     }

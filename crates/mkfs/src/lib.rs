@@ -1,4 +1,4 @@
-//! New filesystems, empty or filled from a directory.
+//! New filesystems, empty or filled from a directory, or whatever else is a [`Source`].
 //!
 //! [`make_filesystem`] writes an empty one: it computes where the first chunks lie, builds the few blocks of every tree
 //! by hand, and writes the superblocks last. [`make_image`] is the whole job on a path: it creates the image file,
@@ -17,6 +17,7 @@ mod options;
 mod rootdir;
 mod shrink;
 mod signature;
+mod source;
 mod superblock;
 mod trees;
 
@@ -28,3 +29,4 @@ pub use rootdir::{
     CopyIn, Lost, NoProgress, Progress, RootdirOptions, RootdirSubvolume, SubvolumeKind, copy_in,
 };
 pub use signature::find_signature;
+pub use source::{Content, Measure, Source};

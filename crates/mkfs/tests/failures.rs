@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, FixedEnv, Timespec};
-use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, make_image};
+use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, Source, make_image};
 
 const MIB: u64 = 1 << 20;
 const SUPERBLOCKS: [u64; 2] = [64 << 10, 64 << 20];
@@ -14,7 +14,8 @@ const SUPERBLOCKS: [u64; 2] = [64 << 10, 64 << 20];
 fn make(image: &Path, options: &MkfsOptions, source: Option<&Path>) -> Result<Made, Error> {
     let env = Arc::new(FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1));
     let rootdir = source.map(RootdirOptions::new);
-    make_image(image, options, rootdir.as_ref(), env, &NoProgress)
+    let source = rootdir.as_ref().map(|rootdir| rootdir as &dyn Source);
+    make_image(image, options, source, env, &NoProgress)
 }
 
 fn sized(mib: u64) -> MkfsOptions {

@@ -1,25 +1,149 @@
 //! `creamery mkfs`.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::{ArgGroup, Args};
 use creamery::{
     Compress, CompressionMethod, Env, Error, Features, FixedEnv, Made, MkfsOptions, NoProgress, Progress,
-    RootdirOptions, RootdirSubvolume, SystemEnv, Timespec, Uuid, make_image,
+    RootdirOptions, RootdirSubvolume, Source, SystemEnv, TarRootfs, Timespec, Uuid, make_image,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::args::MkfsArgs;
+use crate::archives;
 use crate::failure::Failure;
 use crate::images::warn_of_table;
 use crate::json::text_of;
 use crate::output::{Output, writing};
 use crate::size::{Human, Size};
+
+/// Make a new filesystem, empty or filled from a directory or from archives.
+///
+/// The options are those of mkfs.btrfs for one device, and so are the defaults (of version
+/// 6.19: free space tree, block group tree, no holes, DUP metadata on one device). An image
+/// file that does not exist is created, as large as -b says or as its content needs.
+///
+/// Two runs over the same tree make the same bytes when SOURCE_DATE_EPOCH (seconds since
+/// 1970) is set and -U is given: access, change and birth times become that time, and newer
+/// modification times too.
+///
+/// Examples:
+///   creamery mkfs -b 10G -L backup disk.img
+///   creamery mkfs --rootdir ./rootfs --shrink rootfs.img
+///   curl https://example.org/rootfs.tar.zst | creamery mkfs --from-tar - rootfs.img
+///   creamery mkfs --from-tar base.tar --from-tar app.tar --oci-whiteouts app.img
+///   creamery mkfs -L root disk.raw@2
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+#[command(group = ArgGroup::new("source").args(["rootdir", "from_tar"]))]
+pub(crate) struct MkfsArgs {
+    /// Image file or block device, or a partition of one (disk.raw@2), which keeps its size.
+    #[arg(value_name = "IMAGE|DEVICE")]
+    target: Option<PathBuf>,
+
+    /// Name of the filesystem, at most 255 bytes.
+    #[arg(short = 'L', long, value_name = "LABEL", help_heading = "Identity")]
+    label: Option<OsString>,
+
+    /// UUID of the filesystem [default: random].
+    #[arg(short = 'U', long, value_name = "UUID", help_heading = "Identity")]
+    uuid: Option<creamery::Uuid>,
+
+    /// UUID of the device within the filesystem [default: random].
+    #[arg(long, value_name = "UUID", help_heading = "Identity")]
+    device_uuid: Option<creamery::Uuid>,
+
+    /// Profile of data: single or dup [default: single].
+    #[arg(short = 'd', long, value_name = "PROFILE", help_heading = "Layout")]
+    data: Option<creamery::Profile>,
+
+    /// Profile of metadata: single or dup [default: dup].
+    #[arg(short = 'm', long, value_name = "PROFILE", help_heading = "Layout")]
+    metadata: Option<creamery::Profile>,
+
+    /// Let data and metadata share block groups, for very small filesystems.
+    #[arg(short = 'M', long, help_heading = "Layout")]
+    mixed: bool,
+
+    /// Size of tree blocks: 4K, 8K, 16K, 32K or 64K [default: 16K].
+    #[arg(short = 'n', long, value_name = "SIZE", help_heading = "Layout")]
+    nodesize: Option<Size>,
+
+    /// Size of data blocks: 4K to 64K, not above the node size [default: 4K].
+    #[arg(short = 's', long, value_name = "SIZE", help_heading = "Layout")]
+    sectorsize: Option<Size>,
+
+    /// Features to turn on, or off with ^, with commas between; "list-all" prints what there is.
+    #[arg(short = 'O', long, value_name = "LIST", help_heading = "Layout")]
+    features: Vec<String>,
+
+    /// As -O, by the name that some features had once: quota, squota, free-space-tree and block-group-tree.
+    #[arg(short = 'R', long, value_name = "LIST", hide = true)]
+    runtime_features: Vec<String>,
+
+    /// Print the features that -O knows, and exit.
+    #[arg(long, help_heading = "Layout")]
+    list_features: bool,
+
+    /// Checksum of data and metadata: crc32c, xxhash64, sha256 or blake2b.
+    #[arg(long, alias = "checksum", value_name = "TYPE", default_value = "crc32c", help_heading = "Layout")]
+    csum: creamery::ChecksumType,
+
+    /// Size of the filesystem [default, and 0: all of the target, or what its content needs].
+    #[arg(short = 'b', long, value_name = "SIZE", help_heading = "Creation")]
+    byte_count: Option<Size>,
+
+    /// Fill the filesystem with what is in DIR.
+    #[arg(short = 'r', long, value_name = "DIR", help_heading = "Creation")]
+    rootdir: Option<PathBuf>,
+
+    /// Fill it with what is in an archive, which may be packed with gzip or zstd; - is standard input. Several go one above the other.
+    #[arg(long, value_name = "ARCHIVE", help_heading = "Creation")]
+    from_tar: Vec<PathBuf>,
+
+    /// The archives are layers of a container image, the lowest one first: .wh.NAME and .wh..wh..opq say what is gone.
+    #[arg(long, requires = "from_tar", help_heading = "Creation")]
+    oci_whiteouts: bool,
+
+    /// Make a directory of the source a subvolume; TYPE is rw, ro, default or default-ro [default: rw].
+    #[arg(short = 'u', long, value_name = "[TYPE:]PATH", requires = "source", help_heading = "Creation")]
+    subvol: Vec<OsString>,
+
+    /// Cut the finished filesystem to the size it needs; -b is the most it may take on the way.
+    #[arg(long, requires = "source", help_heading = "Creation")]
+    shrink: bool,
+
+    /// Compress the files of the source: zlib (levels 1 to 9), lzo, zstd (levels -15 to 15), or no.
+    #[arg(long, value_name = "ALGORITHM[:LEVEL]", requires = "source", help_heading = "Creation")]
+    compress: Option<Compression>,
+
+    /// Give every file this owner and group.
+    #[arg(long, value_name = "UID:GID", requires = "source", value_parser = parse_owner)]
+    #[arg(help_heading = "Creation")]
+    owner: Option<(u32, u32)>,
+
+    /// Do not discard what the target held before.
+    #[arg(short = 'K', long, help_heading = "Creation")]
+    nodiscard: bool,
+
+    /// Overwrite another filesystem, a partition table, or a file that holds anything.
+    #[arg(short = 'f', long, help_heading = "Creation")]
+    force: bool,
+
+    /// Print nothing but errors.
+    #[arg(short = 'q', long, conflicts_with = "json")]
+    quiet: bool,
+
+    /// Print what was made as JSON.
+    #[arg(long)]
+    json: bool,
+}
 
 pub(crate) fn run(args: &MkfsArgs) -> Result<(), Failure> {
     let told = |error| Failure::new("mkfs", error);
@@ -40,10 +164,10 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<(), Failure> {
         }
         None => Arc::new(SystemEnv),
     };
-    let rootdir = rootdir(args, epoch).map_err(told)?;
-    let bar = (rootdir.is_some() && !args.quiet && std::io::stderr().is_terminal()).then(Bar::new);
+    let source = source(args, epoch)?;
+    let bar = (source.is_some() && !args.quiet && std::io::stderr().is_terminal()).then(Bar::new);
     let progress: &dyn Progress = bar.as_ref().map_or(&NoProgress, |bar| bar);
-    let made = make_image(target, &options, rootdir.as_ref(), env, progress);
+    let made = make_image(target, &options, source.as_deref(), env, progress);
     if let Some(bar) = bar {
         bar.0.finish_and_clear();
     }
@@ -96,17 +220,33 @@ fn check_runtime(list: &str) -> Result<(), Error> {
     }
 }
 
-fn rootdir(args: &MkfsArgs, epoch: Option<Timespec>) -> Result<Option<RootdirOptions>, Error> {
-    let Some(source) = &args.rootdir else { return Ok(None) };
+/// What fills it.
+fn source(args: &MkfsArgs, epoch: Option<Timespec>) -> Result<Option<Box<dyn Source>>, Failure> {
     let subvolumes = args.subvol.iter().map(|text| RootdirSubvolume::parse(text.as_bytes()));
-    Ok(Some(RootdirOptions {
+    let subvolumes = subvolumes.collect::<Result<_, _>>().map_err(|error| Failure::new("mkfs", error))?;
+    let compress = args.compress.and_then(|Compression(method)| method);
+    if let Some(source) = &args.rootdir {
+        return Ok(Some(Box::new(RootdirOptions {
+            owner: args.owner,
+            clamp_times: epoch,
+            subvolumes,
+            shrink: args.shrink,
+            compress,
+            ..RootdirOptions::new(source)
+        })));
+    }
+    if args.from_tar.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Box::new(TarRootfs {
+        whiteouts: args.oci_whiteouts,
         owner: args.owner,
         clamp_times: epoch,
-        subvolumes: subvolumes.collect::<Result<_, _>>()?,
+        subvolumes,
         shrink: args.shrink,
-        compress: args.compress.and_then(|Compression(method)| method),
-        ..RootdirOptions::new(source)
-    }))
+        compress,
+        ..TarRootfs::new(archives::open_all("mkfs", &args.from_tar)?)
+    })))
 }
 
 /// The time of reproducible builds (reproducible-builds.org), in seconds since 1970.
@@ -123,7 +263,7 @@ fn seed(uuid: Uuid) -> u64 {
 }
 
 /// Parses `UID:GID`.
-pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
+fn parse_owner(text: &str) -> Result<(u32, u32), String> {
     let wrong = || "want UID:GID, both numbers".to_owned();
     let (uid, gid) = text.split_once(':').ok_or_else(wrong)?;
     let number = |text: &str| match text.parse() {
@@ -136,7 +276,7 @@ pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
 
 /// `ALGORITHM[:LEVEL]`, or none, for `no` and `none`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Compression(Option<CompressionMethod>);
+struct Compression(Option<CompressionMethod>);
 
 impl FromStr for Compression {
     type Err = Error;

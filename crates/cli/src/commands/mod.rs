@@ -31,4 +31,5 @@ pub(crate) mod stats;
 pub(crate) mod subvolume;
 pub(crate) mod sync;
 pub(crate) mod tar;
+mod tar_list;
 pub(crate) mod truncate;

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::Args;
 use creamery::{Error, ErrorKind, Escaped, Progress, TarMember};
 
+use super::tar_list::{Form, list};
+use crate::archives::{self, is_stream};
 use crate::failure::{Failure, complain, warn};
 use crate::images::{Images, Purpose};
 use crate::losses::{Losses, Watched};
@@ -17,7 +19,7 @@ use crate::names::Names;
 use crate::place::{Place, is_image};
 use crate::view::WriteArgs;
 
-/// Write archives from what is in an image, and unpack archives into one.
+/// Write archives from what is in an image, unpack archives into one, and list them.
 ///
 /// What is written is a pax archive with owners by number, times to the nanosecond, extended
 /// attributes, ACLs, hard links, device nodes and holes. What is read is any tar archive,
@@ -33,22 +35,34 @@ use crate::view::WriteArgs;
 ///   creamery tar -c -f etc.tar disk.img:/etc
 ///   creamery tar -c -f - -C disk.img:/ | ssh host tar -x --xattrs --acls -C /srv
 ///   creamery tar -x -f rootfs.tar.gz disk.img:/
+///   creamery tar -x --oci-whiteouts -f layer.tar disk.img:/
 ///   xz -dc rootfs.tar.xz | creamery tar -x -f - disk.img:/srv
+///   creamery tar -t -v -f rootfs.tar.gz
 #[derive(Args, Debug)]
 #[command(
     verbatim_doc_comment,
     override_usage = "creamery tar -c -f ARCHIVE [OPTIONS] <IMAGE:/PATH>...\n       \
     creamery tar -c -f ARCHIVE -C <IMAGE:/DIR> [PATH]...\n       \
-    creamery tar -x -f ARCHIVE [OPTIONS] <IMAGE:/DIR>"
+    creamery tar -x -f ARCHIVE [OPTIONS] <IMAGE:/DIR>\n       \
+    creamery tar -t -f ARCHIVE [-v | --json]"
 )]
 pub(crate) struct TarArgs {
     /// Write an archive.
-    #[arg(short = 'c', long, required_unless_present = "extract", conflicts_with = "extract")]
+    #[arg(short = 'c', long, required_unless_present_any = ["extract", "list"])]
+    #[arg(conflicts_with_all = ["extract", "list"])]
     create: bool,
 
     /// Unpack an archive.
-    #[arg(short = 'x', long)]
+    #[arg(short = 'x', long, conflicts_with = "list")]
     extract: bool,
+
+    /// Print the names in an archive; with -v as `ls -l` does.
+    #[arg(short = 't', long, conflicts_with_all = ["directory", "places"])]
+    list: bool,
+
+    /// With -t one JSON array.
+    #[arg(long, requires = "list", conflicts_with = "verbose")]
+    json: bool,
 
     /// The archive; - is standard output or input.
     #[arg(short = 'f', long, value_name = "ARCHIVE")]
@@ -59,14 +73,18 @@ pub(crate) struct TarArgs {
     directory: Option<OsString>,
 
     /// What goes into the archive, or where its members go.
-    #[arg(value_name = "IMAGE:/PATH", required_unless_present = "directory")]
+    #[arg(value_name = "IMAGE:/PATH", required_unless_present_any = ["directory", "list"])]
     places: Vec<OsString>,
 
+    /// The archive is a layer of a container image: .wh.NAME and .wh..wh..opq say what is gone of what is there.
+    #[arg(long, conflicts_with_all = ["create", "list"])]
+    oci_whiteouts: bool,
+
     /// Go on past what cannot be read out of a damaged image: lost parts of files are holes, each is named, and the exit status is 1.
-    #[arg(long, conflicts_with = "extract")]
+    #[arg(long, conflicts_with_all = ["extract", "list"])]
     ignore_errors: bool,
 
-    /// Print each name on standard error.
+    /// Print each name on standard error; with -t print more of each.
     #[arg(short = 'v', long)]
     verbose: bool,
 
@@ -99,11 +117,13 @@ pub(crate) struct TarArgs {
 }
 
 pub(crate) fn run(args: &TarArgs) -> Result<(), Failure> {
-    if args.create { create(args) } else { extract(args) }
-}
-
-fn is_stream(path: &Path) -> bool {
-    path == Path::new("-")
+    match (args.create, args.list, args.verbose, args.json) {
+        (true, ..) => create(args),
+        (_, true, _, true) => list(&args.file, Form::Json),
+        (_, true, true, _) => list(&args.file, Form::Long),
+        (_, true, ..) => list(&args.file, Form::Names),
+        _ => extract(args),
+    }
 }
 
 /// Names as they come, on standard error, since the archive may go to standard output.
@@ -199,6 +219,12 @@ fn same_file(one: &Path, other: &Path) -> bool {
     identity(one).is_some() && identity(one) == identity(other)
 }
 
+/// What is unpacked.
+enum Input {
+    Plain(Box<dyn Read>),
+    Layer(creamery::TarArchive),
+}
+
 fn extract(args: &TarArgs) -> Result<(), Failure> {
     let text = match (&args.directory, &args.places[..]) {
         (Some(dir), []) => dir,
@@ -206,10 +232,13 @@ fn extract(args: &TarArgs) -> Result<(), Failure> {
         _ => return Err(Failure::usage("tar", "name one directory of an image to unpack to, as IMAGE:/DIR")),
     };
     let told = |error| Failure::new("tar", error);
-    let input: Box<dyn Read> = if is_stream(&args.file) {
-        Box::new(io::stdin().lock())
+    let input = if args.oci_whiteouts {
+        Input::Layer(archives::open_one("tar", &args.file)?)
+    } else if is_stream(&args.file) {
+        Input::Plain(Box::new(io::stdin().lock()))
     } else {
-        Box::new(File::open(&args.file).map_err(|error| told(Error::from(error).on_host(&args.file)))?)
+        let file = File::open(&args.file).map_err(|error| told(Error::from(error).on_host(&args.file)))?;
+        Input::Plain(Box::new(file))
     };
     let mut images = Images::to_write("tar", &args.write);
     let place = images.place(text)?;
@@ -225,12 +254,16 @@ fn extract(args: &TarArgs) -> Result<(), Failure> {
     };
     let progress = Told { verbose: args.verbose, rest: &creamery::NoProgress };
     let outcome = images.open(&place.image, Purpose::Write).and_then(|fs| {
-        let read = fs.read_tar(input, &place.path, &refused, &progress);
+        let read = match input {
+            Input::Plain(archive) => fs.read_tar(archive, &place.path, &refused, &progress),
+            Input::Layer(layer) => fs.read_tar_layer(&layer, &place.path, &refused, &progress),
+        };
         read.map_err(|error| match error.kind() {
             // Of the archive, not of the image.
             ErrorKind::Corrupt if !is_of(&error, &place.path) => {
                 let what = format!("{}: {}", args.file.display(), error.without_kind());
-                told(Error::invalid(what)).advise("what came before it is unpacked")
+                told(Error::invalid(what))
+                    .advise("what came before it is unpacked, the last of it perhaps in part")
             }
             ErrorKind::Unsupported => told(error.context(args.file.display())).plain(),
             _ => failed(error),

@@ -1,54 +1,67 @@
 //! Making what an archive has.
 
 use std::io::Read;
-use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, Result, Timespec, Wait};
 use tar::EntryType;
 
 use super::acl;
 use super::keys::BLOCK;
+use super::names::{components, path_of};
 use super::read::{Archive, Facts, Member};
+use super::whiteouts::is_marked;
 use crate::fs::{self, DeviceNumber, Inherit, NewInode, NewKind, SetAttributes, Time, Times, XattrMode};
 use crate::path::{Last, resolve};
 use crate::salvage::ends_all;
-use crate::{Filesystem, Progress};
+use crate::{FileType, Filesystem, Progress, ReadDir};
 
 /// Bytes that are written at once.
 const PIECE: usize = 1 << 20;
+/// What a leaf with one extended attribute has beside name and value: the header, an item, an entry.
+const LEAF_OF_ONE_XATTR: usize = 101 + 25 + 30;
 /// Of directories that no member is.
-const DIRECTORY_MODE: u32 = 0o755;
+pub(super) const DIRECTORY_MODE: u32 = 0o755;
+
+/// What changes on the way.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Rules {
+    /// It is a layer above what is there: its directories have the attributes that it says and no others, whatever else takes
+    /// the place of what has its name, and whiteouts, which have been applied before, are no files.
+    pub(super) is_layer: bool,
+    /// Everything belongs to them.
+    pub(super) owner: Option<(u32, u32)>,
+    /// Access times are this one, modification times at most this one.
+    pub(super) clamp: Option<Timespec>,
+}
+
+impl Rules {
+    fn apply(self, facts: &mut Facts) {
+        if let Some(owner) = self.owner {
+            (facts.uid, facts.gid) = (owner.0.into(), owner.1.into());
+        }
+        if let Some(clamp) = self.clamp {
+            facts.atime = Some(clamp);
+            facts.mtime = facts.mtime.min(clamp);
+        }
+    }
+}
 
 /// Who makes things below one directory, which is the root of all paths.
 pub(super) struct Extractor<'a> {
     pub(super) to: &'a Filesystem,
     pub(super) root: InodeId,
     pub(super) progress: &'a dyn Progress,
-    pub(super) failed: &'a dyn Fn(&[u8], &Error),
+    /// Told of a member that cannot be made; what it answers with ends all.
+    pub(super) failed: &'a dyn Fn(&[u8], Error) -> Result<()>,
+    pub(super) rules: Rules,
 }
 
 /// A directory gets its attributes when all is in it.
 struct Pending {
     id: InodeId,
     set: SetAttributes,
-}
-
-/// The components of a name that leads nowhere but down.
-fn components(name: &[u8]) -> Result<Vec<&[u8]>> {
-    let names: Vec<&[u8]> =
-        name.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
-    if names.contains(&&b".."[..]) {
-        return Err(Error::new(ErrorKind::Corrupt, "the name leads out by '..'"));
-    }
-    if name.contains(&0) {
-        return Err(Error::new(ErrorKind::Corrupt, "a zero byte in the name"));
-    }
-    Ok(names)
-}
-
-fn path_of(names: &[&[u8]]) -> std::path::PathBuf {
-    std::ffi::OsString::from_vec(names.join(&b'/')).into()
 }
 
 impl Extractor<'_> {
@@ -69,14 +82,27 @@ impl Extractor<'_> {
 
     fn members<R: Read>(&self, archive: &mut Archive<R>, pending: &mut Vec<Pending>) -> Result<()> {
         while let Some(mut member) = archive.next()? {
-            let name = std::mem::take(&mut member.facts.name);
-            match self.member(archive, &name, &member, pending) {
-                Err(error) if ends_all(error.kind()) || error.is_on_host() => return Err(error),
-                Err(error) => (self.failed)(&name, &error),
-                Ok(()) => self.progress.entry(&name, member.map.size),
+            let name = member.facts.name.clone();
+            if self.rules.is_layer && is_marked(&name) {
+                continue;
             }
+            self.rules.apply(&mut member.facts);
+            let outcome = self.member(archive, &name, &member, pending);
+            self.tell(&name, member.map.size, outcome)?;
         }
         Ok(())
+    }
+
+    /// Tells what became of a member, unless all ends with it.
+    pub(super) fn tell(&self, name: &[u8], size: u64, outcome: Result<()>) -> Result<()> {
+        match outcome {
+            Err(error) if ends_all(error.kind()) || error.is_on_host() => Err(error),
+            Err(error) => (self.failed)(name, error),
+            Ok(()) => {
+                self.progress.entry(name, size);
+                Ok(())
+            }
+        }
     }
 
     fn member<R: Read>(
@@ -88,22 +114,27 @@ impl Extractor<'_> {
     ) -> Result<()> {
         let names = components(name)?;
         let facts = &member.facts;
+        if let Some(refusal) = &facts.refusal {
+            return Err(Error::new(ErrorKind::Corrupt, refusal.clone()));
+        }
         let Some((last, parents)) = names.split_last() else {
-            return self.directory(self.root, facts, pending);
+            return match member.file_type() {
+                FileType::Directory => self.directory(self.root, facts, pending),
+                _ => Err(Error::invalid("its name means the directory that is unpacked to, and it is none")),
+            };
         };
         let dir = self.parent(parents)?;
         let device = DeviceNumber { major: facts.device.0, minor: facts.device.1 };
-        let kind = match member.kind {
-            EntryType::Link => return self.link(dir, last, &facts.link),
-            EntryType::Directory => NewKind::Directory,
-            EntryType::Symlink => NewKind::Symlink(&facts.link),
-            EntryType::Char => NewKind::CharDevice(device),
-            EntryType::Block => NewKind::BlockDevice(device),
-            EntryType::Fifo => NewKind::Fifo,
-            // An old archive knows directories by their names alone.
-            EntryType::Regular if name.ends_with(b"/") => NewKind::Directory,
-            // What is of no known kind is a file, says POSIX.
-            _ => NewKind::File,
+        if member.kind == EntryType::Link {
+            return self.link(dir, last, &facts.link);
+        }
+        let kind = match member.file_type() {
+            FileType::Directory => NewKind::Directory,
+            FileType::Symlink => NewKind::Symlink(&facts.link),
+            FileType::CharDevice => NewKind::CharDevice(device),
+            FileType::BlockDevice => NewKind::BlockDevice(device),
+            FileType::Fifo => NewKind::Fifo,
+            FileType::File | FileType::Socket => NewKind::File,
         };
         let id = self.make(dir, last, kind, facts)?;
         match kind {
@@ -146,6 +177,7 @@ impl Extractor<'_> {
     /// Makes what is called `name` in `dir`, in place of what has the name; a directory that is there stays.
     fn make(&self, dir: InodeId, name: &[u8], kind: NewKind<'_>, facts: &Facts) -> Result<InodeId> {
         let fs = &self.to.fs;
+        let (uid, gid) = facts.owner()?;
         let now = fs.engine().now();
         let access = facts.atime.unwrap_or(facts.mtime);
         let times = Times { access, modification: facts.mtime, change: now, birth: now };
@@ -153,8 +185,8 @@ impl Extractor<'_> {
             kind,
             mode: facts.mode,
             umask: 0,
-            uid: facts.uid,
-            gid: facts.gid,
+            uid,
+            gid,
             times: Some(times),
             xattrs: &[],
             inherit: Inherit::OnlyFlags,
@@ -162,16 +194,49 @@ impl Extractor<'_> {
         match fs.create(dir, name, &new) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 let (there, is) = fs.lookup_kind(dir, name, Wait::Yes)?;
-                match (is == fs::FileType::Directory, kind == NewKind::Directory) {
-                    (true, true) => return Ok(there),
-                    // Only an empty one gives way.
-                    (true, false) => fs.rmdir(dir, name)?,
-                    (false, _) => fs.unlink(dir, name)?,
+                if is == fs::FileType::Directory && kind == NewKind::Directory {
+                    if self.rules.is_layer {
+                        self.forget_attributes(there)?;
+                    }
+                    return Ok(there);
                 }
+                self.give_way(dir, name)?;
                 fs.create(dir, name, &new).map(|made| made.id)
             }
             made => made.map(|made| made.id),
         }
+    }
+
+    /// Takes what has the name away. Of directories only an empty one gives way, but to a layer.
+    fn give_way(&self, dir: InodeId, name: &[u8]) -> Result<()> {
+        let (_, kind) = self.to.fs.lookup_kind(dir, name, Wait::Yes)?;
+        match kind {
+            fs::FileType::Directory if self.rules.is_layer => self.remove(dir, name),
+            fs::FileType::Directory => self.to.fs.rmdir(dir, name),
+            _ => self.to.fs.unlink(dir, name),
+        }
+    }
+
+    /// Removes what has the name, with all that is in it.
+    pub(super) fn remove(&self, dir: InodeId, name: &[u8]) -> Result<()> {
+        let fs = &self.to.fs;
+        let (there, kind) = fs.lookup_kind(dir, name, Wait::Yes)?;
+        if kind != fs::FileType::Directory {
+            return fs.unlink(dir, name);
+        }
+        self.empty(there)?;
+        fs.rmdir(dir, name)
+    }
+
+    /// Removes all that is in a directory.
+    pub(super) fn empty(&self, dir: InodeId) -> Result<()> {
+        self.to.empty_dir(ReadDir::new(Arc::clone(&self.to.fs), dir, PathBuf::new())?)
+    }
+
+    /// What a directory had by a lower layer.
+    fn forget_attributes(&self, id: InodeId) -> Result<()> {
+        let names = self.to.fs.list_xattrs(id, Wait::Yes)?;
+        names.iter().try_for_each(|name| self.to.fs.remove_xattr(id, name))
     }
 
     fn link(&self, dir: InodeId, name: &[u8], target: &[u8]) -> Result<()> {
@@ -184,7 +249,7 @@ impl Extractor<'_> {
                 if fs.lookup(dir, name, Wait::Yes)? == target {
                     return Ok(());
                 }
-                fs.unlink(dir, name)?;
+                self.give_way(dir, name)?;
                 fs.link(target, dir, name).map(drop)
             }
             outcome => outcome.map(drop),
@@ -192,7 +257,8 @@ impl Extractor<'_> {
     }
 
     fn directory(&self, id: InodeId, facts: &Facts, pending: &mut Vec<Pending>) -> Result<()> {
-        let owner = SetAttributes { uid: Some(facts.uid), gid: Some(facts.gid), ..SetAttributes::default() };
+        let (uid, gid) = facts.owner()?;
+        let owner = SetAttributes { uid: Some(uid), gid: Some(gid), ..SetAttributes::default() };
         self.to.fs.set_attributes(id, &owner)?;
         let set = SetAttributes { mode: Some(facts.mode), ..times(facts) };
         pending.push(Pending { id, set });
@@ -203,6 +269,10 @@ impl Extractor<'_> {
     fn attributes(&self, id: InodeId, facts: &Facts) -> Result<()> {
         let set = |name: &[u8], value: &[u8]| {
             let named = |error: Error| error.context(format!("the attribute {}", name.escape_ascii()));
+            // Of this nothing else is in the way.
+            if name.len() + value.len() > (self.to.node_size() as usize).saturating_sub(LEAF_OF_ONE_XATTR) {
+                return Err(named(Error::invalid("it is larger than a node of the filesystem")));
+            }
             self.to.fs.set_xattr(id, name, value, XattrMode::Any).map_err(named)
         };
         let mut outcome = Ok(());
@@ -232,17 +302,20 @@ impl Extractor<'_> {
             while at < piece.end {
                 let want = usize::try_from(piece.end - at).unwrap_or(buffer.len()).min(buffer.len());
                 // Whole pieces make long extents, however little a pipe gives at a time.
-                let mut filled = 0;
-                while filled < want {
-                    match archive.read(&mut buffer[filled..want]).map_err(ending)? {
-                        0 => break,
-                        count => filled += count,
+                let (mut filled, mut ended) = (0, Ok(()));
+                while filled < want && ended.is_ok() {
+                    match archive.read(&mut buffer[filled..want]) {
+                        Ok(0) => break,
+                        Ok(count) => filled += count,
+                        Err(error) => ended = Err(ending(error)),
                     }
                 }
                 let mut done = 0;
                 while done < filled {
                     done += file.write_at(at + done as u64, &buffer[done..filled])?;
                 }
+                // What there was of it is there.
+                ended?;
                 at += want as u64;
             }
             end = piece.end;

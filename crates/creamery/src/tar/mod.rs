@@ -12,10 +12,16 @@
 mod acl;
 mod extract;
 mod keys;
+mod layer;
+mod list;
+mod names;
 mod packed;
 mod pax;
 mod read;
+mod rootfs;
 mod sparse;
+mod stored;
+mod whiteouts;
 mod write;
 
 use std::io::{Read, Write};
@@ -23,7 +29,11 @@ use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
 
-use self::extract::Extractor;
+pub use self::list::{TarEntry, list_tar};
+pub use self::rootfs::TarRootfs;
+pub use self::stored::TarArchive;
+
+use self::extract::{Extractor, Rules};
 use self::read::Archive;
 use self::write::TarSink;
 use crate::path::{Last, at};
@@ -99,13 +109,66 @@ impl Filesystem {
         failed: &dyn Fn(&[u8], &Error),
         progress: &dyn Progress,
     ) -> Result<()> {
-        let to = to.as_ref();
+        let failed = |name: &[u8], error| {
+            failed(name, &error);
+            Ok(())
+        };
+        let rules = Rules::default();
+        let mut archive = Archive::new(packed::unpacked(Box::new(archive))?);
+        self.extractor(to.as_ref(), &failed, progress, rules)?.run(&mut archive)
+    }
+
+    /// The same of a layer of a container image: members with names of whiteouts are no files, but say what of the directory is gone, as
+    /// the image specification of OCI has it. They take away what was there before, whatever else the layer has of that name.
+    /// Directories have the attributes that the layer says and no others, and what is no directory takes the place of one with all
+    /// that is in it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let (path, image) = (dir.path().join("layer.tar"), dir.path().join("disk.img"));
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// use creamery::{NoProgress, TarArchive, TarMember};
+    /// # fs.create_dir("/layer")?;
+    /// fs.write("/layer/.wh.old", "")?;
+    /// let members = [TarMember { path: "/layer".into(), name: "".into() }];
+    /// fs.write_tar(&members, std::fs::File::create(&path)?, false, &|_| {}, &NoProgress)?;
+    /// let layer = TarArchive::new(std::fs::File::open(&path)?, &path, dir.path())?;
+    /// fs.create_dir_all("/rootfs/old/and/all/below")?;
+    /// fs.read_tar_layer(&layer, "/rootfs", &|_, error| panic!("{error}"), &NoProgress)?;
+    /// assert!(fs.read_dir("/rootfs")?.next().is_none());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`read_tar`](Self::read_tar). A whiteout of what is not there is none.
+    pub fn read_tar_layer(
+        &self,
+        layer: &TarArchive,
+        to: impl AsRef<Path>,
+        failed: &dyn Fn(&[u8], &Error),
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let failed = |name: &[u8], error| {
+            failed(name, &error);
+            Ok(())
+        };
+        let rules = Rules { is_layer: true, ..Rules::default() };
+        self.extractor(to.as_ref(), &failed, progress, rules)?.add(layer)
+    }
+
+    fn extractor<'a>(
+        &'a self,
+        to: &Path,
+        failed: &'a dyn Fn(&[u8], Error) -> Result<()>,
+        progress: &'a dyn Progress,
+        rules: Rules,
+    ) -> Result<Extractor<'a>> {
         let root = self.resolve(to, Last::Follow)?;
         if !self.metadata(to)?.is_dir() {
             return Err(at(to)(ErrorKind::NotADirectory.into()));
         }
-        let mut archive = Archive::new(packed::unpacked(Box::new(archive))?);
-        Extractor { to: self, root, progress, failed }.run(&mut archive)
+        Ok(Extractor { to: self, root, progress, failed, rules })
     }
 }
 

@@ -1,8 +1,9 @@
 //! Archives that are packed: what they are packed with shows in their first bytes.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 
 use creamery_base::{Error, Result};
+use flate2::bufread::GzDecoder;
 use zstd_safe::{DCtx, InBuffer, OutBuffer};
 
 /// Beginnings, and the programs that unpack what begins so.
@@ -30,10 +31,36 @@ pub(super) fn unpacked<'a>(mut input: Box<dyn Read + 'a>) -> Result<Box<dyn Read
     }
     let whole = io::Cursor::new(first.clone()).chain(input);
     Ok(match &first[..] {
-        first if first.starts_with(GZIP) => Box::new(flate2::read::MultiGzDecoder::new(whole)),
+        first if first.starts_with(GZIP) => {
+            let whole = io::BufReader::with_capacity(BUFFER, whole);
+            Box::new(Gunzip { member: Some(GzDecoder::new(whole)) })
+        }
         first if first.starts_with(ZSTD) => Box::new(Unzstd::new(whole)),
         _ => Box::new(io::BufReader::with_capacity(BUFFER, whole)),
     })
+}
+
+/// A stream of gzip members. What is behind them and is none is passed over, as gzip(1) does: tapes end so.
+struct Gunzip<R> {
+    /// None at the end.
+    member: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> Read for Gunzip<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let count = member.read(out)?;
+            if count > 0 || out.is_empty() {
+                return Ok(count);
+            }
+            let mut rest = self.member.take().expect("it was just read from").into_inner();
+            // One byte tells enough: what follows is a member or it is not.
+            if rest.fill_buf()?.first() == GZIP.first() {
+                self.member = Some(GzDecoder::new(rest));
+            }
+        }
+        Ok(0)
+    }
 }
 
 /// A stream of zstd frames. A frame that wants a window of more than 128 MiB is refused by the decoder.

@@ -4,11 +4,13 @@
 use std::io::Read;
 
 use creamery_base::{Error, ErrorKind, Result, Timespec};
+use creamery_mkfs::Measure;
 use tar::{EntryType, GnuExtSparseHeader, Header};
 
 use super::keys::{ACL_KEYS, BLOCK, SELINUX, SELINUX_KEY, XATTR_KEY};
 use super::pax::{self, number};
 use super::sparse::{self, Lines, Map, PIECES_MAX};
+use crate::FileType;
 
 /// Bytes of an extended header, or of a long name. Attributes of a file have 64 KiB in all on Linux.
 const EXTENDED_MAX: u64 = 4 << 20;
@@ -23,15 +25,25 @@ pub(super) struct Facts {
     /// Bytes of data in the archive.
     size: u64,
     pub(super) mode: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
+    /// Owner and group, which no filesystem may have ([`Facts::owner`]).
+    pub(super) uid: u64,
+    pub(super) gid: u64,
     pub(super) mtime: Timespec,
     pub(super) atime: Option<Timespec>,
     pub(super) device: (u32, u32),
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// ACLs in words, with the attributes that they are of.
     pub(super) acls: Vec<(&'static [u8], Vec<u8>)>,
+    /// Why it is not made: something is said of it that cannot be.
+    pub(super) refusal: Option<String>,
 }
+
+/// A list of what is in a directory, which GNU tar puts into incremental archives in place of the directory.
+const GNU_DIRECTORY: u8 = b'D';
+/// The name of all of an archive.
+const GNU_LABEL: u8 = b'V';
+/// The rest of a file that another archive begins with.
+const GNU_CONTINUED: u8 = b'M';
 
 /// A member.
 pub(super) struct Member {
@@ -39,6 +51,34 @@ pub(super) struct Member {
     pub(super) kind: EntryType,
     /// Where the data lies in the file.
     pub(super) map: Map,
+}
+
+impl Member {
+    /// What it is. An old archive knows directories by their names alone, and what is of no known kind is a file, says POSIX.
+    pub(super) fn file_type(&self) -> FileType {
+        match self.kind {
+            EntryType::Directory => FileType::Directory,
+            EntryType::Symlink => FileType::Symlink,
+            EntryType::Char => FileType::CharDevice,
+            EntryType::Block => FileType::BlockDevice,
+            EntryType::Fifo => FileType::Fifo,
+            EntryType::Regular if self.facts.name.ends_with(b"/") => FileType::Directory,
+            _ => FileType::File,
+        }
+    }
+
+    /// Adds what it asks for of a filesystem.
+    pub(super) fn measure(&self, measure: &mut Measure) {
+        measure.entry(self.facts.name.len());
+        for (name, value) in &self.facts.xattrs {
+            measure.xattr(name, value);
+        }
+        // The target of a link.
+        measure.items(self.facts.link.len() as u64);
+        for piece in &self.map.pieces {
+            measure.data(piece.end - piece.start);
+        }
+    }
 }
 
 /// What extended headers say of holes.
@@ -97,10 +137,18 @@ impl<R: Read> Archive<R> {
     }
 
     fn header(&mut self) -> Result<Option<Header>> {
-        let Some(block) = self.block()? else { return Ok(None) };
+        let Some(block) = self.block()? else {
+            // What writes to a pipe may have failed.
+            return if self.is_begun {
+                Ok(None)
+            } else {
+                Err(damaged("this is no tar archive: it is empty"))
+            };
+        };
         if block.iter().all(|&byte| byte == 0) {
-            let behind = std::io::copy(&mut self.input.by_ref().take(BEHIND_MAX), &mut std::io::sink());
-            return behind.map(|_| None).map_err(reading);
+            std::io::copy(&mut self.input.by_ref().take(BEHIND_MAX), &mut std::io::sink())
+                .map_err(reading)?;
+            return Ok(None);
         }
         let header = Header::from_byte_slice(&block).clone();
         let sum = block[..148].iter().chain(&[b' '; 8]).chain(&block[156..]);
@@ -174,8 +222,18 @@ impl<R: Read> Archive<R> {
         let (mut records, mut long_name, mut long_link) = (Vec::new(), None, None);
         loop {
             let Some(header) = self.header()? else { return Ok(None) };
-            let size = header.entry_size().map_err(|_| damaged("a header whose size is no number"))?;
+            let size = match header.entry_size() {
+                Err(_) if header.as_old().size.iter().all(|byte| matches!(byte, b' ' | 0)) => 0,
+                size => size.map_err(|_| damaged("a header whose size is no number"))?,
+            };
             match header.entry_type() {
+                kind if kind.as_byte() == GNU_LABEL => {
+                    self.begin_data(size);
+                    self.skip()?;
+                }
+                kind if kind.as_byte() == GNU_CONTINUED => {
+                    return Err(Error::unsupported("an archive that goes on from another one"));
+                }
                 EntryType::XHeader => records = self.extended(size)?,
                 EntryType::XGlobalHeader => {
                     // Later ones add to earlier ones, so that all count.
@@ -210,8 +268,16 @@ impl<R: Read> Archive<R> {
         let mut holes = Sparse::default();
         let global = self.global.iter().map(|(key, value)| (&key[..], &value[..]));
         for (key, value) in global.chain(pax::records(records)?) {
-            facts.take(key, value)?;
+            let refused = facts.take(key, value).err().map(|error| error.without_kind());
+            match refused {
+                Some(refused) if key == b"size" => return Err(damaged(&refused)),
+                refused => facts.refusal = facts.refusal.or(refused),
+            }
             holes.take(key, value)?;
+        }
+        if kind.as_byte() == GNU_DIRECTORY {
+            self.begin_data(facts.size);
+            return Ok(Member { facts, kind: EntryType::Directory, map: Map::whole(0) });
         }
         if kind == EntryType::GNUSparse {
             let size = self.old_map(header, &mut holes)?;
@@ -219,11 +285,12 @@ impl<R: Read> Archive<R> {
             let map = self.checked(Map::new(&holes.pairs, size)?)?;
             return Ok(Member { facts, kind: EntryType::Regular, map });
         }
-        // Of these nothing follows, whatever the size says.
-        let has_data = !matches!(
-            kind,
-            EntryType::Symlink | EntryType::Char | EntryType::Block | EntryType::Fifo | EntryType::Directory
-        );
+        // Of these nothing follows, whatever the size says. With a hard link its data may come, by POSIX' own format only.
+        let has_data = match kind {
+            EntryType::Link => !records.is_empty(),
+            EntryType::Symlink | EntryType::Char | EntryType::Block | EntryType::Fifo => false,
+            kind => kind != EntryType::Directory,
+        };
         self.begin_data(if has_data { facts.size } else { 0 });
         if !holes.is_there || kind == EntryType::Link {
             let map = Map::whole(if has_data { facts.size } else { 0 });
@@ -318,15 +385,20 @@ impl Facts {
     /// What the header itself says.
     fn of(header: &Header) -> Result<Self> {
         let bad = |what: &'static str| move |_| damaged(&format!("a header whose {what} is no number"));
-        let id = |id: u64| u32::try_from(id).unwrap_or(u32::MAX - 1);
+        // What is left blank is zero.
+        let id = |field: &[u8], id: std::io::Result<u64>, what| match id {
+            Err(_) if field.iter().all(|byte| matches!(byte, b' ' | 0)) => Ok(0),
+            id => id.map_err(bad(what)),
+        };
+        let fields = header.as_old();
         let major = header.device_major().ok().flatten().unwrap_or(0);
         let minor = header.device_minor().ok().flatten().unwrap_or(0);
         Ok(Self {
             name: header.path_bytes().into_owned(),
             link: header.link_name_bytes().map(std::borrow::Cow::into_owned).unwrap_or_default(),
             mode: header.mode().map_err(bad("mode"))? & 0o7777,
-            uid: header.uid().map_or(0, id),
-            gid: header.gid().map_or(0, id),
+            uid: id(&fields.uid, header.uid(), "owner")?,
+            gid: id(&fields.gid, header.gid(), "group")?,
             // Before 1970 it is a number of two's complement.
             mtime: Timespec { sec: header.mtime().map_err(bad("time"))?.cast_signed(), nsec: 0 },
             device: (major, minor),
@@ -334,16 +406,25 @@ impl Facts {
         })
     }
 
+    /// Owner and group. An archive has room for more than there are, and a negative number is a large one there; the largest stands for
+    /// nobody.
+    pub(super) fn owner(&self) -> Result<(u32, u32)> {
+        let id = |what: &str, id: u64| match u32::try_from(id) {
+            Ok(id) if id != u32::MAX => Ok(id),
+            _ => Err(damaged(&format!("the {what}'s number is {id}, want at most {}", u32::MAX - 1))),
+        };
+        Ok((id("owner", self.uid)?, id("group", self.gid)?))
+    }
+
     /// What a record of an extended header says.
     fn take(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let bad = || damaged(&format!("a record '{}' that is no number", key.escape_ascii()));
-        let id = || number(value).and_then(|id| u32::try_from(id).ok()).ok_or_else(bad);
         match key {
             b"path" => self.name = value.to_vec(),
             b"linkpath" => self.link = value.to_vec(),
             b"size" => self.size = number(value).ok_or_else(bad)?,
-            b"uid" => self.uid = id()?,
-            b"gid" => self.gid = id()?,
+            b"uid" => self.uid = number(value).ok_or_else(bad)?,
+            b"gid" => self.gid = number(value).ok_or_else(bad)?,
             b"mtime" => self.mtime = time(value)?,
             b"atime" => self.atime = Some(time(value)?),
             SELINUX_KEY => self.xattrs.push((SELINUX.to_vec(), [value, b"\0"].concat())),
@@ -407,7 +488,7 @@ mod tests {
         for bytes in [vec![1; 512], vec![0xff; 1000], b"short".to_vec()] {
             assert!(Archive::new(&bytes[..]).next().is_err());
         }
-        assert!(Archive::new(&[][..]).next().expect("an empty one").is_none());
+        assert!(Archive::new(&[][..]).next().is_err());
         assert!(Archive::new(&[0; 1024][..]).next().expect("an empty one").is_none());
     }
 
@@ -457,5 +538,36 @@ mod tests {
         let member = archive.next().expect("a member").expect("one");
         assert_eq!(member.map.size, 1 << 32);
         assert!(archive.next().is_err());
+    }
+
+    #[test]
+    fn owners_that_nobody_can_have_are_not_those_of_others() {
+        for (field, owner) in [
+            (&b"0000017\0"[..], Some(15)),
+            (b"7777777\0", Some(2_097_151)),
+            (b"\x80\0\0\0\xff\xff\xff\xfe", Some(u32::MAX - 1)),
+            (b"        ", Some(0)),
+            (b"\0\0\0\0\0\0\0\0", Some(0)),
+            (b"\x80\0\0\0\xff\xff\xff\xff", None),
+            (b"\x80\0\0\x01\0\0\0\0", None),
+            // Negative ones.
+            (b"\xff\xff\xff\xff\xff\xff\xff\xff", None),
+            (b"\xff\xff\xff\xff\xff\xff\xff\xfe", None),
+        ] {
+            let mut header = Header::new_ustar();
+            header.set_mode(0o644);
+            header.set_mtime(0);
+            header.set_size(0);
+            header.as_old_mut().uid.copy_from_slice(field);
+            header.as_old_mut().gid.copy_from_slice(field);
+            header.set_cksum();
+            let member = Archive::new(&header.as_bytes()[..]).next().expect("a header").expect("one");
+            let found = member.facts.owner().ok();
+            assert_eq!(found, owner.map(|owner| (owner, owner)), "{}", field.escape_ascii());
+        }
+        let mut header = Header::new_ustar();
+        header.as_old_mut().uid.copy_from_slice(b"somebody");
+        header.set_cksum();
+        assert!(Archive::new(&header.as_bytes()[..]).next().is_err());
     }
 }

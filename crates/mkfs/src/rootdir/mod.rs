@@ -30,7 +30,8 @@ mod source;
 mod subvolume;
 mod walk;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use creamery_base::{Error, ErrorKind, Result, Timespec, TreeId};
@@ -44,9 +45,10 @@ pub use subvolume::{RootdirSubvolume, SubvolumeKind};
 use fill::{Filler, Keep, Place, Rules};
 use queue::{FILES_AHEAD, Feeder, Step};
 use reader::{Job, Shared};
-pub(crate) use size::measure;
 use source::SourceDir;
 use subvolume::Subvolumes;
+
+use crate::source::{Content, Measure, Source};
 
 /// Bytes of file data read ahead of the writer.
 const READ_AHEAD: u64 = 48 << 20;
@@ -80,9 +82,18 @@ impl RootdirOptions {
         let source = source.into();
         Self { source, owner: None, clamp_times: None, subvolumes: Vec::new(), shrink: false, compress: None }
     }
+}
 
-    /// Checks what can be checked without touching the target.
-    pub(crate) fn check(&self) -> Result<()> {
+impl Source for RootdirOptions {
+    fn shrink(&self) -> bool {
+        self.shrink
+    }
+
+    fn compress(&self) -> Option<CompressionMethod> {
+        self.compress
+    }
+
+    fn check(&self) -> Result<()> {
         let root = SourceDir::root(&self.source)?;
         for path in Subvolumes::new(&self.subvolumes)?.paths() {
             let shown = || String::from_utf8_lossy(path).into_owned();
@@ -99,6 +110,31 @@ impl RootdirOptions {
         }
         Ok(())
     }
+
+    fn check_target(&self, target: &Path, is_new: bool) -> Result<()> {
+        if is_new { refuse_inside(target, &self.source) } else { Ok(()) }
+    }
+
+    fn measure(&self, measure: Measure) -> Result<Content> {
+        size::measure(&self.source, measure)
+    }
+
+    fn fill(&self, fs: &Arc<Filesystem>, image: Option<(u64, u64)>, progress: &dyn Progress) -> Result<()> {
+        fill(fs, self, image, progress)
+    }
+}
+
+/// A new image has no name while it is filled, so its source does not show it; the next build would meet it there.
+fn refuse_inside(path: &Path, source: &Path) -> Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (parent.canonicalize(), source.canonicalize()) {
+        (Ok(parent), Ok(source)) if parent.starts_with(&source) => {
+            let what = format!("{} lies in {}, which it is made from", path.display(), source.display());
+            Err(Error::invalid(what))
+        }
+        // What is not there is told of where it is opened.
+        _ => Ok(()),
+    }
 }
 
 struct CloseOnDrop<'a>(&'a Shared<'a>);
@@ -110,7 +146,7 @@ impl Drop for CloseOnDrop<'_> {
 }
 
 /// Copies everything that `options` names into the empty filesystem `fs`.
-pub(crate) fn fill(
+fn fill(
     fs: &Filesystem,
     options: &RootdirOptions,
     image: Option<(u64, u64)>,

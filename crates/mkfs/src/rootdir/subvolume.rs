@@ -81,6 +81,14 @@ impl RootdirSubvolume {
         }
         Ok(Self { path: parts.join(&b'/'), kind })
     }
+
+    /// Checks what several of one filesystem have to do with each other.
+    ///
+    /// # Errors
+    /// When a path comes twice, or more than one is the default.
+    pub fn check_all(list: &[Self]) -> Result<()> {
+        Subvolumes::new(list).map(drop)
+    }
 }
 
 impl std::str::FromStr for RootdirSubvolume {

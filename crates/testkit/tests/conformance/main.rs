@@ -67,6 +67,8 @@ mod subvolumes_words;
 mod superblock_copies;
 mod support;
 mod tar;
+mod tar_images;
+mod tar_layers;
 mod tree_log;
 mod tree_log_full;
 mod unprivileged;
@@ -108,6 +110,8 @@ fn main() -> ExitCode {
         commands::cases(),
         file_tools::cases(),
         tar::cases(),
+        tar_images::cases(),
+        tar_layers::cases(),
         compression::cases(),
         compression_words::cases(),
         lying_extents::cases(),

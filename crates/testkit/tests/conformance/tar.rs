@@ -10,10 +10,10 @@ use creamery_testkit::{Judge, Run, btrfs_check};
 use crate::rescue::{FILES, SECTOR, damaged, source};
 use crate::support::{JUDGED, inside, judge, mkfs_empty, mkfs_from, torture_source};
 
-const TAR: [Judge; 4] = [Judge::Program, Judge::Root, Judge::BtrfsProgs, Judge::Tool("tar")];
+pub(crate) const TAR: [Judge; 4] = [Judge::Program, Judge::Root, Judge::BtrfsProgs, Judge::Tool("tar")];
 
 /// What GNU tar is told to keep as much as it can.
-const ALL: [&str; 4] = ["--xattrs", "--xattrs-include=*", "--acls", "--numeric-owner"];
+pub(crate) const ALL: [&str; 4] = ["--xattrs", "--xattrs-include=*", "--acls", "--numeric-owner"];
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -21,6 +21,8 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("tar/written-by-gnu-tar", &JUDGED, written_by_gnu_tar),
         Case::new("tar/read-and-written-by-us", &JUDGED, by_us),
         Case::new("tar/holes-of-all-formats", &JUDGED, holes),
+        Case::new("tar/owners-of-any-size", &JUDGED, owners),
+        Case::new("tar/listed-as-gnu-tar", &TAR, listed),
         Case::new("tar/hostile-archives", &TAR, hostile),
         Case::new("tar/packed", &TAR, packed),
         Case::new("tar/ignore-errors", &JUDGED, ignore_errors),
@@ -28,7 +30,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// The torture tree without sockets, which no archive holds.
-fn tree(bench: &Bench) -> Result<(std::path::PathBuf, Walk)> {
+pub(crate) fn tree(bench: &Bench) -> Result<(std::path::PathBuf, Walk)> {
     let (source, _) = torture_source(bench)?;
     Run::new("find").arg(&source).args(["-type", "s", "-delete"]).ok()?;
     let walk = Walk::take(&source)?;
@@ -109,10 +111,76 @@ fn holes(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// A member of an archive: name, kind, where a link leads, data.
-type Member<'a> = (&'a str, u8, &'a str, &'a [u8]);
+/// Owners that the fields of a header have no digits for, in both ways to say them, and such as nobody is.
+fn owners(bench: &Bench) -> Result<()> {
+    let dir = bench.scratch.dir("source")?;
+    for (number, owner) in [2_097_151_u32, 2_097_152, 4_000_000_000, u32::MAX - 1].into_iter().enumerate() {
+        let file = dir.join(number.to_string());
+        std::fs::write(&file, "x")?;
+        std::os::unix::fs::chown(&file, Some(owner), Some(owner - 1))?;
+    }
+    let want = Walk::take(&dir)?;
+    let archive = bench.scratch.file("a.tar");
+    for format in ["--format=gnu", "--format=pax"] {
+        let image = bench.scratch.file("disk.img");
+        mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+        Run::new("tar").args([format, "-cf"]).arg(&archive).arg("-C").arg(&dir).arg(".").ok()?;
+        bench.creamery().run(["tar", "-x", "-f"]).arg(&archive).arg(inside(&image, "/")).ok()?;
+        let loose = Compare { mtime: format == "--format=pax", ..Compare::default() };
+        judge(bench, &image, &want, &loose)?;
+        std::fs::remove_file(&image)?;
+    }
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let mut bytes = archive_of(&[("nobody", b'0', "", b"x"), ("fine", b'0', "", b"x")]);
+    bytes[108..116].copy_from_slice(&(1_u64 << 63 | 5_000_000_000).to_be_bytes());
+    bytes[148..156].fill(b' ');
+    let sum: u32 = bytes[..512].iter().map(|&byte| u32::from(byte)).sum();
+    bytes[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let said =
+        bench.creamery().run(["tar", "-x", "-f", "-"]).arg(inside(&image, "/")).input(bytes).output()?;
+    ensure!(
+        said.code == Some(1) && said.stderr_text().contains("nobody: the owner's number is 5000000000"),
+        "{said}"
+    );
+    let listed = bench.creamery().run(["ls"]).arg(inside(&image, "/")).ok()?.stdout_text();
+    ensure!(listed == "fine\n", "{listed}");
+    btrfs_check(&image)
+}
 
-fn archive_of(members: &[Member<'_>]) -> Vec<u8> {
+/// Names and lines are those of GNU tar, but for the escapes that it puts into names.
+fn listed(bench: &Bench) -> Result<()> {
+    let dir = bench.scratch.dir("source")?;
+    let script = "mkdir -p d/e; echo 1 > f; ln f h; ln -s f l; mkfifo p; mknod c c 5 1; mknod b b 8 300; truncate -s 3T big; \
+                  chmod 6755 f; chmod 1777 d; touch -d 1960-01-01 d/e; touch -d @1700000000.5 p; chown 4000000:5000000 big; \
+                  long=$(printf %0200d 7); echo x > $long; ln -s $long$long longer; seq 1000 > numbers";
+    Run::new("sh").args(["-e", "-c", script]).within(&dir).ok()?;
+    let archive = bench.scratch.file("a.tar");
+    for format in ["--format=pax", "--format=gnu"] {
+        Run::new("tar").args([format, "-Scf"]).arg(&archive).arg("-C").arg(&dir).arg(".").ok()?;
+        for words in [&["-t"][..], &["-t", "-v"]] {
+            let theirs = Run::new("tar").args(["--numeric-owner", "-f"]).arg(&archive).args(words);
+            let theirs = theirs.env("TZ", "UTC").ok()?.stdout_text();
+            let ours = bench.creamery().run(["tar", "-f"]).arg(&archive).args(words).ok()?;
+            ensure!(ours.stderr.is_empty() && ours.stdout_text() == theirs, "{theirs}\nand ours:\n{ours}");
+        }
+    }
+    let json = bench.creamery().run(["tar", "-t", "--json", "-f"]).arg(&archive).ok()?.stdout_text();
+    ensure!(json.matches("\"name\":").count() == 13, "{json}");
+    ensure!(json.contains("\"type\":\"hard link\"") && json.contains("\"device\":[8,300]"), "{json}");
+    // What came before the damage is listed.
+    let bytes = std::fs::read(&archive)?;
+    let half = bytes[..1100].to_vec();
+    let cut = bench.creamery().run(["tar", "-t", "-f", "-"]).input(half).output()?;
+    ensure!(cut.code == Some(1) && cut.stdout_text().starts_with("./\n"), "{cut}");
+    ensure!(cut.stderr_text().lines().count() == 1 && cut.stderr_text().contains("midst"), "{cut}");
+    Ok(())
+}
+
+/// A member of an archive: name, kind, where a link leads, data.
+pub(crate) type Member<'a> = (&'a str, u8, &'a str, &'a [u8]);
+
+pub(crate) fn archive_of(members: &[Member<'_>]) -> Vec<u8> {
     let mut archive = Vec::new();
     for (name, kind, link, data) in members {
         let mut header = [0; 512];

@@ -21,7 +21,7 @@ type Row = (&'static str, i32, &'static str);
 /// In a folder with a directory `d` and a file in it, an image that has both and a subvolume, one device of two, and a disk whose
 /// second partition has a Btrfs.
 #[rustfmt::skip]
-const ROWS: [Row; 138] = [
+const ROWS: [Row; 149] = [
     ("ls raw.img", 1, "ls: raw.img: no Btrfs filesystem: it holds a disk with a DOS partition table; name a partition, as in raw.img@2, which has a Btrfs"),
     ("ls raw.img@3", 1, "ls: raw.img@3: raw.img has no partition 3; there are: 1 (Linux, 100.00MiB); 2 (Linux, 200.00MiB), which has a Btrfs"),
     ("ls raw.img@1", 1, "ls: raw.img@1: no Btrfs filesystem: zeros where the superblock would be"),
@@ -41,7 +41,18 @@ const ROWS: [Row; 138] = [
     ("mkfs /nonexistent/y.img -b 200M", 1, "mkfs: /nonexistent/y.img: No such file or directory (os error 2); check the path"),
     ("mkfs d", 1, "mkfs: making a filesystem at d: is a directory; name an image file or a block device"),
     ("mkfs --rootdir nodir y.img", 1, "mkfs: opening source directory 'nodir': No such file or directory (os error 2); check the path"),
-    ("mkfs --compress zstd y.img", 2, "mkfs: the following required arguments were not provided: --rootdir <DIR>; see `creamery mkfs --help`"),
+    ("mkfs --compress zstd y.img", 2, "mkfs: the following required arguments were not provided: <--rootdir <DIR>|--from-tar <ARCHIVE>>; see `creamery mkfs --help`"),
+    ("mkfs --from-tar nope.tar --rootdir d y.img", 2, "mkfs: the argument '--from-tar <ARCHIVE>' cannot be used with '--rootdir <DIR>'; see `creamery mkfs --help`"),
+    ("mkfs --oci-whiteouts y.img", 2, "mkfs: the following required arguments were not provided: --from-tar <ARCHIVE>; see `creamery mkfs --help`"),
+    ("mkfs --from-tar nope.tar y.img", 1, "mkfs: nope.tar: No such file or directory (os error 2); check the path"),
+    ("mkfs --from-tar d y.img", 1, "mkfs: d is a directory, and no archive"),
+    ("mkfs --from-tar - --from-tar - y.img", 2, "mkfs: there is one standard input, and two archives are to come from it; see `creamery mkfs --help`"),
+    ("mkfs -f --from-tar x.img x.img", 1, "mkfs: the archive is the image itself"),
+    ("tar -t -f nope.tar", 1, "tar: nope.tar: No such file or directory (os error 2); check the path"),
+    ("tar -t -f d/f", 1, "tar: d/f: the archive ends in the midst of a block"),
+    ("tar -t -x -f d/f", 2, "tar: the argument '--list' cannot be used with '--extract'; see `creamery tar --help`"),
+    ("tar -t -f d/f x.img:/", 2, "tar: the argument '--list' cannot be used with '[IMAGE:/PATH]...'; see `creamery tar --help`"),
+    ("tar -c --oci-whiteouts -f - x.img:/", 2, "tar: the argument '--create' cannot be used with '--oci-whiteouts'; see `creamery tar --help`"),
     ("mkfs --rootdir d --compress brotli y.img", 2, "mkfs: invalid value 'brotli' for '--compress <ALGORITHM[:LEVEL]>': \"brotli\": unknown compression, want zlib, lzo or zstd, or one of them with a level: zstd:3; see `creamery mkfs --help`"),
     ("mkfs -L x -b 200M --csum md5 y.img", 2, "mkfs: invalid value 'md5' for '--csum <TYPE>': unknown checksum, want one of crc32c, xxhash64, sha256, blake2b; see `creamery mkfs --help`"),
     ("mount x.img", 2, "mount: the following required arguments were not provided: <DIR>; see `creamery mount --help`"),

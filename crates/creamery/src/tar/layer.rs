@@ -1,0 +1,82 @@
+//! Putting a layer above what lower layers have made: first what goes, then what comes.
+
+use std::io::Read;
+
+use creamery_base::{ErrorKind, InodeId, Result, Wait};
+
+use super::extract::Extractor;
+use super::names::components;
+use super::read::{Archive, Member};
+use super::stored::TarArchive;
+use super::whiteouts::{Whiteout, is_marked, parse};
+use crate::FileType;
+use crate::fs;
+use crate::salvage::ends_all;
+
+fn is_directory(member: &Member) -> bool {
+    member.file_type() == FileType::Directory
+}
+
+impl Extractor<'_> {
+    /// Puts a layer above what is there, or unpacks what is none.
+    pub(super) fn add(&self, archive: &TarArchive) -> Result<()> {
+        if self.rules.is_layer {
+            self.make_way(&mut archive.members()?)?;
+        }
+        self.run(&mut archive.members()?)
+    }
+
+    /// Applies the whiteouts, and takes away what is no directory where the layer has one: else what comes before its directory would
+    /// go astray.
+    fn make_way<R: Read>(&self, archive: &mut Archive<R>) -> Result<()> {
+        while let Some(member) = archive.next()? {
+            let name = &member.facts.name;
+            if is_marked(name) {
+                let outcome = parse(name).and_then(|whiteout| self.whiteout(&whiteout));
+                self.tell(name, 0, outcome)?;
+                continue;
+            }
+            match components(name).and_then(|names| self.clear(&names, is_directory(&member))) {
+                Err(error) if ends_all(error.kind()) => return Err(error),
+                // Whatever is wrong is told when the member is made.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes away what is no directory, by these names, and has to be one. Links on the way stay: they are followed.
+    fn clear(&self, names: &[&[u8]], is_directory: bool) -> Result<()> {
+        let mut dir = self.root;
+        for (at, name) in names.iter().enumerate() {
+            let (there, kind) = self.to.fs.lookup_kind(dir, name, Wait::Yes)?;
+            let is_last = at + 1 == names.len();
+            match kind {
+                fs::FileType::Directory => dir = there,
+                fs::FileType::Symlink if !is_last => return Ok(()),
+                _ if is_last && !is_directory => return Ok(()),
+                _ => return self.to.fs.unlink(dir, name),
+            }
+        }
+        Ok(())
+    }
+
+    fn whiteout(&self, whiteout: &Whiteout<'_>) -> Result<()> {
+        let outcome = match whiteout {
+            Whiteout::All(dir) => self.directory_at(dir).and_then(|dir| self.empty(dir)),
+            Whiteout::Name(dir, name) => self.directory_at(dir).and_then(|dir| self.remove(dir, name)),
+        };
+        match outcome {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// The directory that these names lead to, none of them a link.
+    fn directory_at(&self, names: &[&[u8]]) -> Result<InodeId> {
+        names.iter().try_fold(self.root, |dir, name| {
+            let (there, kind) = self.to.fs.lookup_kind(dir, name, Wait::Yes)?;
+            if kind == fs::FileType::Directory { Ok(there) } else { Err(ErrorKind::NotFound.into()) }
+        })
+    }
+}

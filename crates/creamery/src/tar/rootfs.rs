@@ -1,0 +1,179 @@
+//! New filesystems straight from archives.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Escaped, InodeId, Result, Timespec, TreeId, Wait};
+use creamery_codec::CompressionMethod;
+use creamery_device::ImageName;
+use creamery_mkfs::{Content, Measure, Progress, RootdirSubvolume, Source};
+
+use super::extract::DIRECTORY_MODE;
+use super::extract::{Extractor, Rules};
+use super::names::components;
+use super::stored::TarArchive;
+use crate::Filesystem;
+use crate::fs::{self, NewInode};
+
+/// Archives that fill a new filesystem, one above the other.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let (path, image) = (dir.path().join("rootfs.tar"), dir.path().join("disk.img"));
+/// # std::fs::write(&path, [0; 1024])?;
+/// use creamery::{Image, TarArchive, TarRootfs};
+/// let archive = TarArchive::new(std::fs::File::open(&path)?, &path, dir.path())?;
+/// let rootfs = TarRootfs { shrink: true, ..TarRootfs::new([archive]) };
+/// Image::make(&image).label("system").tar(rootfs).run()?;
+/// assert!(Image::open(&image)?.read_dir("/")?.next().is_none());
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct TarRootfs {
+    /// In order: what comes later takes the place of what came before.
+    pub archives: Vec<TarArchive>,
+    /// They are layers of a container image, the lowest one first: members with names of whiteouts say what is gone.
+    pub whiteouts: bool,
+    /// Every file belongs to them.
+    pub owner: Option<(u32, u32)>,
+    /// Access, change and birth times are this time, modification times at most this (`SOURCE_DATE_EPOCH`).
+    pub clamp_times: Option<Timespec>,
+    /// Directories that are subvolumes, whether the archives have them or not.
+    pub subvolumes: Vec<RootdirSubvolume>,
+    /// Cut the finished filesystem to what it needs.
+    pub shrink: bool,
+    /// Compress what gets shorter by that.
+    pub compress: Option<CompressionMethod>,
+}
+
+impl TarRootfs {
+    /// Everything in the archives as it is.
+    pub fn new(archives: impl Into<Vec<TarArchive>>) -> Self {
+        Self {
+            archives: archives.into(),
+            whiteouts: false,
+            owner: None,
+            clamp_times: None,
+            subvolumes: Vec::new(),
+            shrink: false,
+            compress: None,
+        }
+    }
+
+    /// Makes the subvolumes, before anything is in them.
+    fn make_subvolumes(
+        &self,
+        fs: &fs::Filesystem,
+        root: InodeId,
+    ) -> Result<Vec<(TreeId, &RootdirSubvolume)>> {
+        let make = |path: &[u8]| -> Result<TreeId> {
+            let mut dir = root;
+            let mut names = components(path)?;
+            let last = names.pop().expect("an empty path is none of a subvolume");
+            let new = NewInode::directory(DIRECTORY_MODE);
+            for name in names {
+                dir = match fs.lookup(dir, name, Wait::Yes) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => fs.create(dir, name, &new)?.id,
+                    found => found?,
+                };
+            }
+            Ok(fs.create_subvolume(dir, last, &new)?.subvolume)
+        };
+        // Those that lie in others behind these.
+        let mut sorted: Vec<&RootdirSubvolume> = self.subvolumes.iter().collect();
+        sorted.sort_by(|one, other| one.path.cmp(&other.path));
+        sorted.into_iter().map(|subvolume| Ok((make(&subvolume.path)?, subvolume))).collect()
+    }
+}
+
+/// Says which archive an error is of, unless it says so already; what is wrong with an archive is no damage of the filesystem.
+fn of_archive(archive: &TarArchive, member: Option<&[u8]>, error: Error) -> Error {
+    let name = archive.name().display().to_string();
+    if error.to_string().starts_with(&name) {
+        return error;
+    }
+    let place = member.map_or(name.clone(), |member| format!("{name}: {}", Escaped(member)));
+    match error.kind() {
+        ErrorKind::Corrupt | ErrorKind::InvalidInput => {
+            Error::invalid(format!("{place}: {}", error.without_kind()))
+        }
+        // Who makes the filesystem asks what is full.
+        ErrorKind::NoSpace => error,
+        _ if error.is_on_host() => error,
+        _ => error.context(place),
+    }
+}
+
+impl Source for TarRootfs {
+    fn shrink(&self) -> bool {
+        self.shrink
+    }
+
+    fn compress(&self) -> Option<CompressionMethod> {
+        self.compress
+    }
+
+    fn check(&self) -> Result<()> {
+        RootdirSubvolume::check_all(&self.subvolumes)
+    }
+
+    fn check_target(&self, target: &Path, is_new: bool) -> Result<()> {
+        let Some(target_meta) = (!is_new).then(|| ImageName::metadata(target).ok()).flatten() else {
+            return Ok(());
+        };
+        for archive in &self.archives {
+            let Some(file) = archive.file() else { continue };
+            let meta = file.metadata().map_err(|error| Error::from(error).on_host(archive.name()))?;
+            if (meta.dev(), meta.ino()) == (target_meta.dev(), target_meta.ino()) {
+                return Err(Error::invalid("the archive is the image itself"));
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(&self, mut measure: Measure) -> Result<Content> {
+        // The root.
+        measure.entry(0);
+        for archive in &self.archives {
+            let mut members = archive.members().map_err(|error| of_archive(archive, None, error))?;
+            while let Some(member) = members.next().map_err(|error| of_archive(archive, None, error))? {
+                member.measure(&mut measure);
+            }
+        }
+        Ok(measure.content())
+    }
+
+    fn fill(
+        &self,
+        fs: &Arc<fs::Filesystem>,
+        image: Option<(u64, u64)>,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let root = fs.root(TreeId::FS)?;
+        let subvolumes = self.make_subvolumes(fs, root)?;
+        let to = Filesystem::new(Arc::clone(fs), root, image, 0);
+        let rules = Rules { is_layer: self.whiteouts, owner: self.owner, clamp: self.clamp_times };
+        for archive in &self.archives {
+            // An image that lacks something is none.
+            let failed = |member: &[u8], error| Err(of_archive(archive, Some(member), error));
+            let extractor = Extractor { to: &to, root, progress, failed: &failed, rules };
+            extractor.add(archive).map_err(|error| of_archive(archive, None, error))?;
+        }
+        for (tree, RootdirSubvolume { path, kind }) in subvolumes {
+            let there =
+                components(path)?.into_iter().try_fold(root, |dir, name| fs.lookup(dir, name, Wait::Yes));
+            if !there.is_ok_and(|there| there.subvolume == tree) {
+                let what = "an archive has something else there, or takes it away";
+                return Err(Error::invalid(format!("subvolume '{}': {what}", Escaped(path))));
+            }
+            if kind.is_default() {
+                fs.set_default_subvolume(tree)?;
+            }
+            if kind.is_read_only() {
+                fs.set_subvolume_read_only(tree, true)?;
+            }
+        }
+        Ok(())
+    }
+}
