@@ -15,54 +15,7 @@ use crate::image_sink::ImageSink;
 use crate::path::{Last, at, means_directory, resolve_parent_of_target};
 use crate::salvage::for_each_piece;
 use crate::sink::Driver;
-use crate::{File, Filesystem, OpenOptions};
-
-/// What a copy takes along.
-///
-/// ```
-/// use creamery::CopyOptions;
-/// let everything = CopyOptions { recursive: true, archive: true, ..CopyOptions::default() };
-/// # assert_ne!(everything, CopyOptions::default());
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct CopyOptions {
-    /// Directories with all that is in them.
-    pub recursive: bool,
-    /// Recursive, with modes, owners, times, xattrs, ACLs and hard links. Without it only permission bits are kept.
-    pub archive: bool,
-    /// The same attributes, but not recursive by that: then a symbolic link stands for what it leads to.
-    pub preserve: bool,
-    /// Whether copies within a filesystem share the data of their sources.
-    pub reflink: Reflink,
-    /// Go on past what cannot be read, out of a damaged filesystem: each such thing is told to [`Progress::lost`]. A copy that
-    /// cannot be made ends nothing either, unless none could be: the target is full, or may not be written to.
-    pub ignore_errors: bool,
-    /// A file of the host that is an image of a Btrfs filesystem may be replaced, too, by what is copied to its very name.
-    pub replace_images: bool,
-}
-
-/// Whether copies within a filesystem share the data of their sources until either is written to, as with cp(1).
-///
-/// ```
-/// assert_eq!(creamery::CopyOptions::default().reflink, creamery::Reflink::Auto);
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Reflink {
-    /// They do where that is possible.
-    #[default]
-    Auto,
-    /// They do, and what cannot be shared is not copied either.
-    Always,
-    /// Their data is their own.
-    Never,
-}
-
-impl CopyOptions {
-    /// Whether more than permission bits is kept.
-    const fn keeps_all(self) -> bool {
-        self.archive || self.preserve
-    }
-}
+use crate::{CopyOptions, File, Filesystem, OpenOptions, Reflink};
 
 /// Bytes that are read at once of what comes from a stream.
 const STREAM_PIECE: usize = 1 << 20;

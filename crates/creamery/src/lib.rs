@@ -58,6 +58,7 @@
 mod attributes;
 pub mod check;
 mod copy;
+mod copy_options;
 mod copy_out;
 mod dedupe;
 pub mod device;
@@ -88,7 +89,7 @@ mod volume;
 mod walk;
 
 pub use attributes::AttributeChange;
-pub use copy::{CopyOptions, Reflink};
+pub use copy_options::{CopyOptions, Reflink};
 pub use creamery_base::{
     Env, Error, ErrorKind, Escaped, FixedEnv, Generation, Logical, ObjectId, QgroupId, Result, SystemEnv,
     Timespec, TreeId, Uuid,

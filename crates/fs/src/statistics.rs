@@ -323,7 +323,6 @@ counts! {
 /// ```
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
-#[non_exhaustive]
 pub struct Distribution {
     /// How many values.
     pub count: u64,
@@ -345,7 +344,6 @@ pub struct Distribution {
 /// assert_eq!(creamery_fs::Bucket { up_to: 1023, count: 2 }.count, 2);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct Bucket {
     /// The largest value that belongs here.
     pub up_to: u64,
@@ -426,7 +424,6 @@ pub struct PendingStatistics {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
-#[non_exhaustive]
 pub struct NamedTree {
     /// Its number: 5 is the top level subvolume, 256 and more are other subvolumes.
     pub tree: u64,

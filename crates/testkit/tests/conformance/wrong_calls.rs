@@ -143,7 +143,7 @@ const ROWS: [Row; 149] = [
     ("tar -c -f x.img x.img:/d", 1, "tar: the archive is the image itself"),
     ("tar -c -f a.tar x.img:/d a.img:/", 2, "tar: an archive is written from one image; see `creamery tar --help`"),
     ("tar -x -f nope.tar x.img:/", 1, "tar: nope.tar: No such file or directory (os error 2); check the path"),
-    ("tar -x -f d/f x.img:/", 1, "tar: d/f: the archive ends in the midst of a block; what came before it is unpacked"),
+    ("tar -x -f d/f x.img:/", 1, "tar: d/f: the archive ends in the midst of a block; what came before it is unpacked, the last of it perhaps in part"),
     ("tar -x -f d/f x.img:/d/f", 1, "tar: x.img:/d/f: not a directory; check the path"),
     ("filesystem label nope.img", 1, "filesystem label: opening nope.img: No such file or directory (os error 2); check the path"),
     ("--frob", 2, "unexpected argument '--frob' found; see `creamery --help`"),
