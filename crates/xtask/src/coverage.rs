@@ -9,6 +9,9 @@ use crate::workspace::{files, read, root};
 
 const BEGIN: &str = "<!-- coverage: begin (cargo xtask readme) -->";
 const END: &str = "<!-- coverage: end -->";
+/// The same for what does not work yet, of all sheets, on the first page.
+const MISSING_BEGIN: &str = "<!-- missing: begin (cargo xtask readme) -->";
+const MISSING_END: &str = "<!-- missing: end -->";
 /// Where the tables stand, each between its marks: the first unless a sheet names another one.
 const PAGES: [&str; 2] = ["README.md", "docs/coverage.md"];
 
@@ -127,16 +130,39 @@ fn table<'a>(sheets: impl IntoIterator<Item = &'a Sheet>) -> String {
     text
 }
 
+/// What does not work, or not all of it: of each sheet the names of what is not there in one line, what is there in part below.
+fn missing(sheets: &[Sheet]) -> String {
+    let mut text = "\n| | |\n|---|---|\n".to_owned();
+    for sheet in sheets {
+        let of = |state| sheet.rows.iter().filter(move |row| row.state == state);
+        let names: Vec<&str> = of(State::No).map(|row| &*row.name).collect();
+        if !names.is_empty() {
+            text += &format!("| **{}**: not yet | {} |\n", sheet.title, names.join(", "));
+        }
+        for row in of(State::Partial) {
+            text += &format!("| {} | in part: {} |\n", row.name, row.note);
+        }
+    }
+    text
+}
+
 /// A page as it is, and with fresh tables.
 fn renewed(page: &str, sheets: &[Sheet]) -> Result<(String, String)> {
     let old = read(page)?;
-    let (head, rest) =
-        old.split_once(BEGIN).with_context(|| format!("{page} has no mark for the tables' begin"))?;
-    let (_, tail) =
-        rest.split_once(END).with_context(|| format!("{page} has no mark for the tables' end"))?;
     let tables = table(sheets.iter().filter(|sheet| sheet.page == page));
-    let new = format!("{head}{BEGIN}\n{tables}\n{END}{tail}");
+    let mut new = between(&old, (BEGIN, END), &tables).with_context(|| format!("in {page}"))?;
+    if page == PAGES[0] {
+        new = between(&new, (MISSING_BEGIN, MISSING_END), &missing(sheets))
+            .with_context(|| format!("in {page}"))?;
+    }
     Ok((old, new))
+}
+
+/// A text with something else between two marks.
+fn between(text: &str, (begin, end): (&str, &str), what: &str) -> Result<String> {
+    let (head, rest) = text.split_once(begin).with_context(|| format!("no mark {begin}"))?;
+    let (_, tail) = rest.split_once(end).with_context(|| format!("no mark {end}"))?;
+    Ok(format!("{head}{begin}\n{what}\n{end}{tail}"))
 }
 
 /// `cargo xtask readme`.
@@ -168,13 +194,23 @@ pub(crate) fn stale_pages() -> Result<Vec<&'static str>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{sheet, table};
+    use super::{between, missing, sheet, table};
 
     #[test]
     fn rows_become_a_table() {
         let text = "title = \"Commands\"\n[[row]]\nname = \"`ls`\"\nstate = \"works\"\ntest = \"commands/ls\"\n[[row]]\nname = \"`rm`\"\nstate = \"no\"\n";
         let wanted = "\n**Commands** (1 of 2)\n\n| | state | shown by |\n|---|---|---|\n| `ls` | works | `commands/ls` |\n| `rm` | not yet |  |\n";
         assert_eq!(table(&[sheet(text).unwrap()]), wanted);
+    }
+
+    #[test]
+    fn what_is_missing_has_a_table_of_its_own() {
+        let text = "title = \"Commands\"\n[[row]]\nname = \"`ls`\"\nstate = \"works\"\ntest = \"t\"\n[[row]]\nname = \"`rm`\"\nstate = \"no\"\n[[row]]\nname = \"`mv`\"\nstate = \"no\"\n[[row]]\nname = \"`cp`\"\nstate = \"partial\"\ntest = \"t\"\nnote = \"no links\"\n";
+        let wanted =
+            "\n| | |\n|---|---|\n| **Commands**: not yet | `rm`, `mv` |\n| `cp` | in part: no links |\n";
+        assert_eq!(missing(&[sheet(text).unwrap()]), wanted);
+        assert_eq!(between("a[b]c", ("[", "]"), "x").unwrap(), "a[\nx\n]c");
+        assert!(between("a[b", ("[", "]"), "x").is_err());
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod freed;
 mod full;
 mod hostile;
 mod hostile_names;
+mod json;
 mod links;
 mod listings;
 mod loss;
@@ -90,6 +91,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     full::cases,
     fragmented::cases,
     posix::cases,
+    json::cases,
     links::cases,
     listings::cases,
     mappings::cases,

@@ -74,8 +74,10 @@ pub(super) fn run(args: &FindNewArgs) -> Result<(), Failure> {
     let told = |error| Failure::new(COMMAND, writing(error));
     if args.json {
         let mut array = Array::begin(&mut out).map_err(told)?;
-        find(&mut |extent| array.push(&ExtentJson::new(extent)))?;
+        let found = find(&mut |extent| array.push(&ExtentJson::new(extent)));
+        // Whatever went wrong, it is one document.
         array.end().map_err(told)?;
+        found?;
     } else {
         let marker = find(&mut |extent| as_line(&mut out, extent))?;
         writeln!(out, "transid marker was {}", marker.get()).map_err(told)?;
