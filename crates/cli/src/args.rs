@@ -340,6 +340,7 @@ pub(crate) enum FilesystemCommand {
     Du(DuArgs),
     Fiemap(FiemapArgs),
     Label(crate::commands::label::LabelArgs),
+    Show(crate::commands::show::ShowArgs),
     Trim(TrimArgs),
 }
 

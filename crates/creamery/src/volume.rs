@@ -52,6 +52,12 @@ impl Filesystem {
         self.fs.engine().volume().generation()
     }
 
+    /// Bytes that data and tree blocks take, each copy once, as of the last commit.
+    #[must_use]
+    pub fn bytes_used(&self) -> u64 {
+        self.fs.engine().volume().superblock().bytes_used()
+    }
+
     /// Bytes of a tree block.
     #[must_use]
     pub fn node_size(&self) -> u32 {
@@ -64,7 +70,8 @@ impl Filesystem {
         self.fs.engine().volume().checksum_type()
     }
 
-    /// The on-disk features that it uses, by the names that Linux has for them below `/sys/fs/btrfs/UUID/features`.
+    /// The on-disk features that it uses, by the names that Linux has for them below `/sys/fs/btrfs/UUID/features`, or had
+    /// there as long as not every filesystem had them.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -143,12 +143,13 @@ impl Adapter {
     }
 
     fn new_inode<'a>(&self, ctx: &RequestContext<'_>, new: &NewNode, kind: NewKind<'a>) -> NewInode<'a> {
+        let (uid, gid) = self.owner.of_new(ctx.uid, ctx.gid);
         NewInode {
             kind,
             mode: new.mode & 0o7777,
             umask: new.umask,
-            uid: self.owner.uid.unwrap_or(ctx.uid),
-            gid: self.owner.gid.unwrap_or(ctx.gid),
+            uid,
+            gid,
             times: None,
             xattrs: &[],
             inherit: Inherit::FromDirectory,
@@ -177,14 +178,16 @@ impl Adapter {
 
 impl Operations for Adapter {
     fn init(&self, negotiation: &mut Negotiation) -> Result<()> {
+        // A kernel that knows ACLs, or maps ids, judges permissions by them, whatever the mount's options say.
+        if !self.owner.is_fakeroot {
+            negotiation.want(InitFlags::POSIX_ACL | InitFlags::ALLOW_IDMAP);
+        }
         negotiation.want(
-            InitFlags::POSIX_ACL
-                | InitFlags::PARALLEL_DIROPS
+            InitFlags::PARALLEL_DIROPS
                 | InitFlags::DO_READDIRPLUS
                 | InitFlags::READDIRPLUS_AUTO
                 | InitFlags::ATOMIC_O_TRUNC
                 | InitFlags::EXPORT_SUPPORT
-                | InitFlags::ALLOW_IDMAP
                 | InitFlags::HANDLE_KILLPRIV_V2
                 | InitFlags::SETXATTR_EXT
                 | InitFlags::CACHE_SYMLINKS

@@ -79,7 +79,11 @@ impl Asked<'_> {
     fn may(&self) -> creamery_fuse::Result<()> {
         let asker = Asker::of(self.thread);
         let owner = self.owner.uid.unwrap_or(self.file.stat(Wait::Yes)?.uid);
-        if asker.user() == Some(owner) || asker.administrates() { Ok(()) } else { Err(Errno::EPERM) }
+        if self.owner.is_fakeroot || asker.user() == Some(owner) || asker.administrates() {
+            Ok(())
+        } else {
+            Err(Errno::EPERM)
+        }
     }
 
     /// Does it, as long as the mount may be written.

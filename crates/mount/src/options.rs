@@ -87,6 +87,16 @@ pub struct Owner {
     pub uid: Option<u32>,
     /// Group for all files.
     pub gid: Option<u32>,
+    /// Who asks is taken for root (`fakeroot`): everything is allowed, owners can be changed, and new files are root's.
+    pub is_fakeroot: bool,
+}
+
+impl Owner {
+    /// Owner and group of a new file, which somebody with these makes.
+    pub(crate) fn of_new(self, uid: u32, gid: u32) -> (u32, u32) {
+        let (uid, gid) = if self.is_fakeroot { (0, 0) } else { (uid, gid) };
+        (self.uid.unwrap_or(uid), self.gid.unwrap_or(gid))
+    }
 }
 
 /// Options of a mount.
@@ -234,6 +244,13 @@ impl Options {
                 (Ok(()), _) | (Err(_), Unknown::IsLeftOut) => {}
             }
         }
+        if options.owner.is_fakeroot
+            && (options.transport.allow_other || options.transport.default_permissions)
+        {
+            let what = "mount option fakeroot: who may use the mount is root in it, so not with allow_other, nor with \
+                        default_permissions";
+            return Err(Error::invalid(what));
+        }
         if let (Some((word, what)), false) = (&options.of_readers, options.transport.read_only()) {
             let what = format!("mount option {word}: only a mount that writes nothing (ro) {what}");
             return Err(Error::invalid(what));
@@ -372,10 +389,11 @@ impl Options {
             "rescue" => self.rescue(rescue::parse(value)?, word),
             "uid" => self.owner.uid = Some(id()?),
             "gid" => self.owner.gid = Some(id()?),
+            "fakeroot" if value.is_empty() => self.fakeroot(),
             _ => {
                 return Err(Error::invalid(format!(
                     "mount option \"{word}\" does not exist here; \
-                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, max_inline=, notreelog, ssd, nossd, nologreplay, usesupercopy, usebackuproot, rescue=, uid=, gid=, allow_other, those of mount(8), and those of Linux' Btrfs that change nothing here (docs/mount.md)"
+                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, max_inline=, notreelog, ssd, nossd, nologreplay, usesupercopy, usebackuproot, rescue=, uid=, gid=, fakeroot, allow_other, those of mount(8), and those of Linux' Btrfs that change nothing here (docs/mount.md)"
                 )));
             }
         }
@@ -383,6 +401,12 @@ impl Options {
             self.of_writing.push(word.to_owned());
         }
         Ok(())
+    }
+
+    fn fakeroot(&mut self) {
+        self.owner.is_fakeroot = true;
+        // With that the kernel would hold who asks against owners and modes.
+        self.transport.default_permissions = false;
     }
 
     fn rescue(&mut self, what: Word, word: &str) {

@@ -39,6 +39,7 @@ const READY: &[u8] = b"mounted\n";
 /// what an earlier commit left), rescue= (with ro: a damaged image is read past what is wrong with it, a word each time: nologreplay, usebackuproot, ignorebadroots,
 /// ignoredatacsums, ignoremetacsums, ignoresuperflags, all; docs/rescue.md), noatime, relatime, strictatime, nodiratime,
 /// lazytime (access times), uid=ID, gid=ID (show every file as owned by them),
+/// fakeroot (the mounter is root in it: owners can be changed, new files are root's),
 /// allow_other, default_permissions, and remount (change the flags of what is mounted at DIR; how it is written stays).
 /// Options that mean nothing here (defaults, auto, noauto, user, nofail, _netdev, x-*) are accepted.
 #[derive(Args, Debug, Clone, PartialEq, Eq)]

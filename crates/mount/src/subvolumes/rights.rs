@@ -85,6 +85,8 @@ pub(super) struct Judged {
     uid: u32,
     gid: u32,
     acl: Option<Vec<u8>>,
+    /// Of a mount on which everybody who asks is taken for root.
+    all_may: bool,
 }
 
 impl Judged {
@@ -99,7 +101,7 @@ impl Judged {
             Err(error) => return Err(error.into()),
         };
         let (uid, gid) = (owner.uid.unwrap_or(attributes.uid), owner.gid.unwrap_or(attributes.gid));
-        Ok(Self { attributes, uid, gid, acl })
+        Ok(Self { attributes, uid, gid, acl, all_may: owner.is_fakeroot })
     }
 
     pub(super) const fn attributes(&self) -> &Attributes {
@@ -113,6 +115,7 @@ impl Judged {
         if permissions(self.attributes.mode, (self.uid, self.gid), self.acl.as_deref(), &who) & wanted
             == wanted
             || asker.has(CAP_DAC_OVERRIDE)
+            || self.all_may
         {
             return Ok(());
         }
@@ -122,7 +125,7 @@ impl Judged {
     /// Whether `asker` is its owner, or may do what owners may. Errors: `EPERM`.
     pub(super) fn check_owner(&self, asker: &Asker) -> Result<(), Errno> {
         let is_owner = asker.fs_ids().is_some_and(|(uid, _)| uid == self.uid);
-        if is_owner || asker.has(CAP_FOWNER) { Ok(()) } else { Err(Errno::EPERM) }
+        if is_owner || asker.has(CAP_FOWNER) || self.all_may { Ok(()) } else { Err(Errno::EPERM) }
     }
 }
 

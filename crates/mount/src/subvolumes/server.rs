@@ -141,12 +141,8 @@ impl Server<'_> {
     ) -> Result<InodeId> {
         self.check_may_add(asker, dir, name)?;
         let (uid, gid) = asker.fs_ids().ok_or(Errno::EPERM)?;
-        let new = NewInode {
-            umask: asker.umask(),
-            uid: self.owner.uid.unwrap_or(uid),
-            gid: self.owner.gid.unwrap_or(gid),
-            ..NewInode::directory(0o777)
-        };
+        let (uid, gid) = self.owner.of_new(uid, gid);
+        let new = NewInode { umask: asker.umask(), uid, gid, ..NewInode::directory(0o777) };
         let made = self.fs.create_subvolume_in_groups(dir, name, &new, groups);
         self.name_changed(dir, name, None);
         Ok(made?)

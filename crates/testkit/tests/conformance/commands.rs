@@ -13,6 +13,7 @@ const DUMPED: [Judge; 2] = [Judge::Program, Judge::BtrfsProgs];
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
+        Case::new("commands/show-as-btrfs-progs", &JUDGED, show),
         Case::new("commands/copy-in-and-out", &JUDGED, copy_in_and_out),
         Case::new("commands/list-and-show", &[Judge::Program], list_and_show),
         Case::new("commands/change", &JUDGED, change),
@@ -261,6 +262,46 @@ fn help_and_version(bench: &Bench) -> Result<()> {
     ] {
         ensure!(help.contains(command), "--help does not name {command}:\n{help}");
         bench.creamery().run([command, "--help"]).ok()?;
+    }
+    Ok(())
+}
+
+/// What `btrfs filesystem show` says of an image, and of the features what the kernel says of a mount.
+fn show(bench: &Bench) -> Result<()> {
+    let kinds: [&[&str]; 4] =
+        [&[], &["-L", "a label"], &["-m", "single", "-O", "^no-holes"], &["-M", "-O", "^block-group-tree"]];
+    for (number, options) in kinds.into_iter().enumerate() {
+        let image = bench.scratch.file(&format!("{number}.img"));
+        sparse_file(&image, 300 << 20)?;
+        Run::new("mkfs.btrfs").args(["-q", "-f"]).args(options).arg(&image).ok()?;
+        let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+        std::fs::write(mount.dir().join("file"), vec![1; 20 << 20])?;
+        let json = |said: &str| -> Result<Vec<String>> {
+            let said: serde_json::Value = serde_json::from_str(said)?;
+            let names = said[0]["features"].as_array().into_iter().flatten();
+            Ok(names.filter_map(|name| name.as_str().map(str::to_owned)).collect())
+        };
+        let uuid = Run::new("findmnt").args(["-no", "UUID"]).arg(mount.dir()).ok()?.stdout_text();
+        let theirs = std::fs::read_dir(Path::new("/sys/fs/btrfs").join(uuid.trim()).join("features"))?;
+        let theirs: Vec<String> = theirs
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect::<Result<_>>()?;
+        mount.unmount()?;
+        for units in ["--human-readable", "--raw", "--kbytes", "--si"] {
+            let theirs =
+                Run::new("btrfs").args(["filesystem", "show", units]).arg(&image).ok()?.stdout_text();
+            let ours = bench.creamery().run(["filesystem", "show", units]).arg(&image).ok()?.stdout_text();
+            ensure!(ours == theirs, "{options:?}, {units}:\n{ours}\nbtrfs-progs:\n{theirs}");
+        }
+        let ours = bench.creamery().run(["filesystem", "show", "--json"]).arg(&image).ok()?.stdout_text();
+        let mut ours = json(&ours)?;
+        // The kernel does not tell whether the free space tree is valid, nor of what every filesystem has for long.
+        ours.retain(|name| !["free_space_tree_valid", "mixed_backref", "big_metadata"].contains(&&**name));
+        let [ours, theirs] = [ours, theirs].map(|mut names| {
+            names.sort();
+            names
+        });
+        ensure!(ours == theirs, "{options:?}: features {ours:?}, and the kernel says {theirs:?}");
     }
     Ok(())
 }

@@ -146,6 +146,7 @@ fn as_documented(bench: &Bench) -> Result<()> {
         ("df", &["df", "--json", &image]),
         ("filesystem du", &["filesystem", "du", "--json", &root]),
         ("filesystem fiemap", &["filesystem", "fiemap", "--json", &file]),
+        ("filesystem show", &["filesystem", "show", "--json", &image]),
         ("filesystem trim", &["filesystem", "trim", "--json", &image]),
         ("check", &["check", "--json", &image]),
         ("mkfs", &["mkfs", "--json", "-b", "256M", &other]),

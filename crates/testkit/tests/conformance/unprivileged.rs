@@ -1,11 +1,12 @@
 //! The same for somebody who is not root: images from a tree one may read, and mounts through fusermount3.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk};
-use creamery_testkit::{FuseMount, Judge, Program, Run, tree};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Program, Run, btrfs_check, tree};
 
 use crate::support::{JUDGED, expect_refusal, judge, mkfs_empty};
 
@@ -17,6 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("unprivileged/mkfs-keeps-owners", &[&JUDGED[..], &tools].concat(), keeps_owners),
         Case::new("unprivileged/mount", &[&JUDGED[..], &with_fuse].concat(), mounts),
+        Case::new("unprivileged/fakeroot", &[&JUDGED[..], &with_fuse].concat(), fakeroot),
         Case::new("unprivileged/unmounts-what-is-his", &[&JUDGED[..], &with_fuse].concat(), unmounts),
         Case::new("bad-input/unreadable-file", &[&JUDGED[..], &tools].concat(), unreadable_file),
     ]
@@ -80,6 +82,60 @@ fn mounts(bench: &Bench) -> Result<()> {
     ensure!(said.stdout_text().ends_with("content:65534:65534\n"), "working on the mount: {said}");
     let want = Walk::take(&dir.join("want"))?;
     judge(bench, &dir.join("disk.img"), &want, &Compare { mtime: false, ..Compare::default() })
+}
+
+/// What root has made in an image is edited by an ordinary user, and stays root's; what he makes is root's, too.
+const FAKEROOT: &str = r#"
+set -e
+mkdir dev && mount -t tmpfs -o mode=755 tmpfs dev
+mknod dev/fuse c 10 229 && chmod 666 dev/fuse && mount --bind dev/fuse /dev/fuse
+nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups -- "$@"; }
+nobody mkdir mnt
+nobody ./creamery mount -o fakeroot disk.img mnt
+nobody sh -c "echo more >> mnt/etc/shadow && cat mnt/etc/shadow"
+nobody sh -c "umask 022; mkdir mnt/root/made && echo new > mnt/root/made/file"
+nobody chown 7:8 mnt/root/made/file
+nobody chmod 600 mnt/root/made/file
+nobody mv mnt/etc/motd mnt/root
+nobody rm mnt/etc/gone
+nobody ./creamery subvolume create mnt/etc/sub
+nobody stat -c %u:%g:%a mnt/root/made mnt/root/made/file mnt/root/motd mnt/etc/shadow mnt/etc/sub
+nobody ./creamery umount mnt
+"#;
+
+fn fakeroot(bench: &Bench) -> Result<()> {
+    let (dir, program) = place(bench)?;
+    let image = dir.join("disk.img");
+    let source = bench.scratch.dir("rootfs")?;
+    for name in ["etc", "root"] {
+        std::fs::create_dir(source.join(name))?;
+    }
+    for (name, mode) in
+        [("etc/shadow", 0o000), ("etc/motd", 0o644), ("etc/gone", 0o600), ("root/kept", 0o600)]
+    {
+        std::fs::write(source.join(name), "text\n")?;
+        std::fs::set_permissions(source.join(name), std::os::unix::fs::PermissionsExt::from_mode(mode))?;
+    }
+    std::fs::set_permissions(source.join("root"), std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+    program.run(["mkfs", "-q", "-b", "256M", "--rootdir"]).arg(&source).arg(&image).ok()?;
+    std::os::unix::fs::chown(&image, Some(65534), Some(65534))?;
+    let refused = as_nobody(&dir).args(["mount", "-o", "fakeroot,allow_other"]).arg(&image).arg(&dir);
+    expect_refusal(refused, &["fakeroot", "allow_other"])?;
+    let run =
+        Run::new("unshare").args(["--mount", "--propagation", "private", "sh", "-c", FAKEROOT]).within(&dir);
+    let said = run.ok()?.stdout_text();
+    let wanted = "text\nmore\nCreate subvolume 'mnt/etc/sub'\n0:0:755\n7:8:600\n0:0:644\n0:0:0\n0:0:755\n";
+    ensure!(said == wanted, "{said}");
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
+    let owner = |name: &str| std::fs::metadata(mount.dir().join(name)).map(|meta| (meta.uid(), meta.gid()));
+    for (name, wanted) in
+        [("etc/shadow", (0, 0)), ("root/made", (0, 0)), ("root/made/file", (7, 8)), ("etc/sub", (0, 0))]
+    {
+        ensure!(owner(name)? == wanted, "{name}: {:?}", owner(name)?);
+    }
+    ensure!(std::fs::read(mount.dir().join("etc/shadow"))? == b"text\nmore\n", "what was written");
+    mount.unmount()?;
+    btrfs_check(&image)
 }
 
 /// Who wants to unmount what somebody else has mounted is told that he may not, which is not that it is in use.
