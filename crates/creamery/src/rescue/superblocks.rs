@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use creamery_base::{DevId, Error, Logical, Result};
 use creamery_device::{Access, BlockDevice, FileDevice};
-use creamery_txn::{Engine, Options};
 use creamery_volume::SuperCopies;
 
 use crate::Image;
+use crate::inspect::push_chunks;
 
 /// Forgets the log of what was synced after the last commit, which is lost then: for a log that cannot be replayed. Gives where its root
 /// was and the level of that, none when there was no log.
@@ -93,17 +93,16 @@ impl SuperRecovery {
     /// Writes the bad ones anew. What was synced after the last commit is lost when the first one was bad.
     ///
     /// # Errors
-    /// The chunk tree or the root tree that the good ones lead to cannot be read, so that this may be no filesystem any more; a bad
-    /// one is that of another filesystem; device errors.
+    /// The chunk tree that the good ones lead to cannot be read, so that this may be no filesystem any more; a bad one is that of another
+    /// filesystem; device errors.
     pub fn recover(self) -> Result<()> {
-        let leads = self.copies.volume(Arc::clone(&self.device));
-        let opened =
-            leads.and_then(|volume| Engine::open(volume, Options { read_only: true, ..Options::default() }));
         let name = self.device.describe();
         let nowhere = |error: Error| {
             error.context(format!("{name}: no superblock is written, for those that are whole lead nowhere"))
         };
-        drop(opened.map_err(nowhere)?);
+        let volume = self.copies.volume(Arc::clone(&self.device)).map_err(&nowhere)?;
+        let unread = push_chunks(&volume, &volume.superblock(), &mut Vec::new());
+        unread.map_or(Ok(()), |error| Err(nowhere(error)))?;
         self.copies.recover(&*self.device)
     }
 }

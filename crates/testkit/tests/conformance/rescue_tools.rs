@@ -164,8 +164,8 @@ fn super_recover_refuses(bench: &Bench) -> Result<()> {
     // Whole superblocks that lead nowhere are no reason to write more of them.
     let image = bench.scratch.file("nowhere.img");
     mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
-    let root = superblock_word(&image, FIRST + 80)?;
-    flip_byte(&image, root + 200)?;
+    let chunk_root = superblock_word(&image, FIRST + 88)?;
+    flip_byte(&image, chunk_root + 200)?;
     flip_byte(&image, SECOND + LABEL)?;
     expect_untouched(&image, || expect_refusal(recover(&image), &["nowhere.img", "no superblock is written"]))
 }
