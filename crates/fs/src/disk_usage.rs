@@ -27,7 +27,6 @@ use crate::data::extents_of;
 /// assert_eq!(usage.total - usage.exclusive, 4096);
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-#[non_exhaustive]
 pub struct FileUsage {
     /// All of it.
     pub total: u64,

@@ -18,7 +18,6 @@ use crate::names::Names;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
-#[non_exhaustive]
 pub struct MemoryReport {
     /// All of it.
     pub total_bytes: u64,

@@ -457,7 +457,6 @@ pub struct LockStatistics {
 /// ```
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
-#[non_exhaustive]
 pub struct Aborted {
     /// The transaction that is lost.
     pub transaction: u64,
