@@ -1,7 +1,8 @@
 //! Copying trees: from the host, to the host, between images.
 
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
@@ -10,7 +11,7 @@ use creamery_format::{SIGNATURES_END, find_signature};
 use creamery_mkfs::{CopyIn, Progress, copy_in};
 
 use crate::copy_out::HostSink;
-use crate::fs::{self, NewInode, Replacing};
+use crate::fs::{self, NewInode};
 use crate::image_sink::ImageSink;
 use crate::path::{Last, at, means_directory, resolve_parent_of_target};
 use crate::salvage::for_each_piece;
@@ -72,15 +73,10 @@ fn file_on_host(to: &Path) -> Result<PathBuf> {
 /// Refuses to replace an image by what is copied to its name. Everywhere else an image alone stands for its root directory.
 fn refuse_image(to: &Path) -> Result<()> {
     let Ok(file) = std::fs::File::open(to) else { return Ok(()) };
-    let mut head = vec![0; SIGNATURES_END];
-    let mut read = 0;
-    while let Ok(count) = file.read_at(&mut head[read..], read as u64) {
-        read += count;
-        if count == 0 {
-            break;
-        }
-    }
-    let found = find_signature(&head[..read]).filter(|found| found.is_btrfs() || found.has_partitions);
+    let mut head = Vec::new();
+    // What cannot be read is told of where it is replaced.
+    let _ = file.take(SIGNATURES_END as u64).read_to_end(&mut head);
+    let found = find_signature(&head).filter(|found| found.is_btrfs() || found.has_partitions);
     let Some(found) = found else { return Ok(()) };
     Err(Error::new(
         ErrorKind::AlreadyExists,
@@ -215,7 +211,7 @@ impl Filesystem {
         let open = self.fs.open_file(made.id).map_err(at(to))?;
         let target = File::for_writing(self.near(), open);
         fill(file, &target, |error| Error::from(error).on_host(source)).map_err(at(to))?;
-        replacing.map_or(Ok(()), Replacing::finish).map_err(at(to))
+        replacing.finish().map_err(at(to))
     }
 
     /// Makes what comes out of `source` the content of the file at `to`, which is made if there is none. It keeps its attributes

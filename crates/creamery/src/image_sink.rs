@@ -30,7 +30,7 @@ impl<'a> ImageSink<'a> {
         name: &[u8],
         source: &Source,
         kind: NewKind<'_>,
-    ) -> Result<(InodeId, Option<Replacing<'a>>)> {
+    ) -> Result<(InodeId, Replacing<'a>)> {
         let Source { attributes, xattrs, .. } = source;
         let now = self.to.engine().now();
         let xattrs: Vec<(&[u8], &[u8])> =
@@ -67,7 +67,9 @@ impl<'a> ImageSink<'a> {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        self.create(dir, name, source, NewKind::Directory).map(|(id, _)| id)
+        let (id, replacing) = self.create(dir, name, source, NewKind::Directory)?;
+        replacing.finish()?;
+        Ok(id)
     }
 
     fn times(&self, attributes: &fs::Attributes) -> Times {
@@ -142,7 +144,7 @@ impl Sink for ImageSink<'_> {
         if source.attributes.size > 0 {
             self.fill(id, source, data)?;
         }
-        finish(replacing)
+        replacing.finish()
     }
 
     fn node(&mut self, parent: &InodeId, name: &[u8], source: &Source) -> Result<()> {
@@ -156,7 +158,7 @@ impl Sink for ImageSink<'_> {
             _ => return Err(Error::unsupported("a file of a kind that has no name")),
         };
         let (_, replacing) = self.create(*parent, name, source, kind)?;
-        finish(replacing)
+        replacing.finish()
     }
 
     fn link(&mut self, parent: &InodeId, name: &[u8], source: &Source) -> Result<bool> {
@@ -166,7 +168,7 @@ impl Sink for ImageSink<'_> {
         if !self.to.lookup(*parent, name, Wait::Yes).is_ok_and(|there| there == id) {
             let link = |name: &[u8]| self.to.link(id, *parent, name);
             let (_, replacing) = self.to.make_or_replace(*parent, name, 0, link)?;
-            finish(replacing)?;
+            replacing.finish()?;
         }
         *left -= 1;
         if *left == 0 {
@@ -174,9 +176,4 @@ impl Sink for ImageSink<'_> {
         }
         Ok(true)
     }
-}
-
-/// Gives what is whole its name, where something else has it.
-fn finish(replacing: Option<Replacing<'_>>) -> Result<()> {
-    replacing.map_or(Ok(()), Replacing::finish)
 }

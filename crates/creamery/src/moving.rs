@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
 
-use crate::fs::Replacing;
 use crate::path::{Last, at};
 use crate::{CopyOptions, Filesystem, NoProgress};
 
@@ -197,6 +196,6 @@ impl Filesystem {
         let (dir, name) = self.resolve_parent(link)?;
         let called = |name: &[u8]| make(&link.with_file_name(OsStr::from_bytes(name)));
         let ((), replacing) = self.fs.make_or_replace(dir, name, 0, called)?;
-        replacing.map_or(Ok(()), Replacing::finish).map_err(at(link))
+        replacing.finish().map_err(at(link))
     }
 }

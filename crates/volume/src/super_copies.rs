@@ -78,7 +78,7 @@ impl SuperCopies {
     /// As opening it.
     pub fn volume(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
         let found = Found { superblock: self.newest.clone(), notes: Vec::new() };
-        let rescue = Rescue { ignore_bad_roots: true, ignore_super_flags: true, ..Rescue::default() };
+        let rescue = Rescue { ignore_super_flags: true, ..Rescue::default() };
         Volume::open_found(vec![(device, found)], Mode::ReadOnly, rescue)
     }
 

@@ -18,19 +18,20 @@ fn make_all(args: &MkdirArgs, images: &mut Images<'_>) -> Result<(), Failure> {
         let place = Place::parse(text);
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Write)?;
-        if args.parents && fs.metadata(&place.path).is_ok_and(|meta| meta.is_dir()) {
-            return Ok(());
-        }
-        // What ends in "." is made without that.
-        let path = place.path.components().as_path();
-        if let (true, Some(parent)) = (args.parents, path.parent()) {
-            fs.create_dir_all(parent).map_err(&failed)?;
-        }
-        match args.mode {
-            Some(mode) => fs.create_dir_mode(path, Permissions::from_mode(mode)),
-            None => fs.create_dir(path),
-        }
-        .map_err(&failed)
+        let made = match args.mode {
+            None if args.parents => fs.create_dir_all(&place.path),
+            None => fs.create_dir(&place.path),
+            Some(_) if args.parents && fs.metadata(&place.path).is_ok_and(|meta| meta.is_dir()) => Ok(()),
+            Some(mode) => {
+                // What ends in "." is made without that.
+                let path = place.path.components().as_path();
+                if let (true, Some(parent)) = (args.parents, path.parent()) {
+                    fs.create_dir_all(parent).map_err(&failed)?;
+                }
+                fs.create_dir_mode(path, Permissions::from_mode(mode))
+            }
+        };
+        made.map_err(&failed)
     })
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use creamery::{CopyOptions, Error, ErrorKind};
 
 use super::cat::cat;
+use crate::archives::is_stream;
 use crate::args::CpArgs;
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
@@ -32,11 +33,6 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     let outcome = copy_all(&mut images, &from, &to, args, &names, &losses);
     let outcome = images.finish(outcome);
     names.finish("cp").and(outcome).and(losses.finish())
-}
-
-/// Whether standard input or output is meant.
-fn is_stream(path: &Path) -> bool {
-    path == Path::new("-")
 }
 
 /// Copies a file to standard output, as `creamery cat`.

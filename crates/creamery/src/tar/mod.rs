@@ -109,10 +109,7 @@ impl Filesystem {
         failed: &dyn Fn(&[u8], &Error),
         progress: &dyn Progress,
     ) -> Result<()> {
-        let failed = |name: &[u8], error| {
-            failed(name, &error);
-            Ok(())
-        };
+        let failed = going_on(failed);
         let rules = Rules::default();
         let mut archive = Archive::new(packed::unpacked(Box::new(archive))?);
         self.extractor(to.as_ref(), &failed, progress, rules)?.run(&mut archive)
@@ -149,10 +146,7 @@ impl Filesystem {
         failed: &dyn Fn(&[u8], &Error),
         progress: &dyn Progress,
     ) -> Result<()> {
-        let failed = |name: &[u8], error| {
-            failed(name, &error);
-            Ok(())
-        };
+        let failed = going_on(failed);
         let rules = Rules { is_layer: true, ..Rules::default() };
         self.extractor(to.as_ref(), &failed, progress, rules)?.add(layer)
     }
@@ -169,6 +163,14 @@ impl Filesystem {
             return Err(at(to)(ErrorKind::NotADirectory.into()));
         }
         Ok(Extractor { to: self, root, progress, failed, rules })
+    }
+}
+
+/// Tells `failed` of what cannot be made, with which nothing ends.
+fn going_on<'a>(failed: &'a dyn Fn(&[u8], &Error)) -> impl Fn(&[u8], Error) -> Result<()> + 'a {
+    move |name, error| {
+        failed(name, &error);
+        Ok(())
     }
 }
 

@@ -7,8 +7,8 @@ use creamery_base::{ErrorKind, InodeId, Result, Wait};
 use super::RenameMode;
 use crate::{FileType, Filesystem};
 
-/// Something new that is not called yet what it is to be called. [`finish`](Self::finish) gives it its name; without that it is
-/// removed.
+/// Something new, which may not be called yet what it is to be called. [`finish`](Self::finish) gives it its name; without that it is
+/// removed where another one has the name.
 ///
 /// ```no_run
 /// # fn example(fs: &creamery_fs::Filesystem, dir: creamery_base::InodeId) -> creamery_base::Result<()> {
@@ -16,15 +16,15 @@ use crate::{FileType, Filesystem};
 /// let (made, replacing) =
 ///     fs.make_or_replace(dir, b"name", 0, |name| fs.create(dir, name, &NewInode::file(0o644)))?;
 /// fs.open_file(made.id)?.write_at(0, b"all that is to be in it")?;
-/// replacing.map_or(Ok(()), |replacing| replacing.finish())
+/// replacing.finish()
 /// # }
 /// ```
-#[must_use = "it has another name until it is finished"]
+#[must_use = "it may have another name until it is finished"]
 pub struct Replacing<'f> {
     fs: &'f Filesystem,
     dir: InodeId,
-    meanwhile: Vec<u8>,
-    name: Vec<u8>,
+    /// What it is called meanwhile, and what it is to be called; none when it is.
+    names: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Filesystem {
@@ -40,10 +40,11 @@ impl Filesystem {
         name: &[u8],
         bytes: u64,
         make: impl Fn(&[u8]) -> Result<T>,
-    ) -> Result<(T, Option<Replacing<'_>>)> {
+    ) -> Result<(T, Replacing<'_>)> {
+        let called = |made, names| (made, Replacing { fs: self, dir, names });
         let refused = match make(name) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => error,
-            made => return made.map(|made| (made, None)),
+            made => return made.map(|made| called(made, None)),
         };
         if self.lookup_kind(dir, name, Wait::Yes)?.1 == FileType::Directory {
             return Err(refused);
@@ -51,17 +52,13 @@ impl Filesystem {
         let figures = self.statfs();
         if bytes > figures.blocks_available.saturating_mul(figures.block_size.into()) {
             self.unlink(dir, name)?;
-            return make(name).map(|made| (made, None));
+            return make(name).map(|made| called(made, None));
         }
         for number in 0_u64.. {
             let meanwhile = format!(".creamery-{number}.part").into_bytes();
             match make(&meanwhile) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                made => {
-                    let replacing =
-                        |made| (made, Some(Replacing { fs: self, dir, meanwhile, name: name.to_vec() }));
-                    return made.map(replacing);
-                }
+                made => return made.map(|made| called(made, Some((meanwhile, name.to_vec())))),
             }
         }
         unreachable!("no directory has so many entries")
@@ -74,18 +71,19 @@ impl Replacing<'_> {
     /// # Errors
     /// As of renaming; the old one has its name still.
     pub fn finish(mut self) -> Result<()> {
-        let meanwhile = std::mem::take(&mut self.meanwhile);
-        let renamed = self.fs.rename(self.dir, &meanwhile, self.dir, &self.name, RenameMode::Replace);
-        self.meanwhile = if renamed.is_err() { meanwhile } else { Vec::new() };
-        renamed
+        if let Some((meanwhile, name)) = &self.names {
+            self.fs.rename(self.dir, meanwhile, self.dir, name, RenameMode::Replace)?;
+        }
+        self.names = None;
+        Ok(())
     }
 }
 
 impl Drop for Replacing<'_> {
     fn drop(&mut self) {
-        if !self.meanwhile.is_empty() {
+        if let Some((meanwhile, _)) = &self.names {
             // Why it was not finished is more news than that it cannot be removed.
-            let _ = self.fs.unlink(self.dir, &self.meanwhile);
+            let _ = self.fs.unlink(self.dir, meanwhile);
         }
     }
 }

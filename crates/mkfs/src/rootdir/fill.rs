@@ -15,7 +15,7 @@ use std::sync::mpsc::Receiver;
 use creamery_base::{Error, ErrorKind, InodeId, Result, Timespec, TreeId, Wait};
 use creamery_fs::{
     Attributes, DeviceNumber, FileContent, Filesystem, Inherit, NewInode, NewKind, OpenFile, PackedAhead,
-    Replacing, SetAttributes, Time, Times, XattrMode,
+    SetAttributes, Time, Times, XattrMode,
 };
 use rustix::fs::FileType;
 
@@ -310,7 +310,7 @@ impl<'a> Filler<'a> {
     fn node(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<Attributes> {
         let (made, replacing) =
             self.fs.make_or_replace(dir, name, 0, |name| self.fs.create(dir, name, new))?;
-        finish(replacing)?;
+        replacing.finish()?;
         Ok(made)
     }
 
@@ -324,7 +324,7 @@ impl<'a> Filler<'a> {
             linked => linked.map(drop),
         };
         let ((), replacing) = self.fs.make_or_replace(dir, name, 0, link)?;
-        finish(replacing)
+        replacing.finish()
     }
 
     /// Makes what is no directory; returns the bytes of its data.
@@ -405,7 +405,7 @@ impl<'a> Filler<'a> {
         self.shared.budget.give_back(bytes);
         let (made, replacing) = made.map_err(writing(path))?;
         if complete == Some(made.size) {
-            finish(replacing).map_err(writing(path))?;
+            replacing.finish().map_err(writing(path))?;
             return Ok((made.id, bytes));
         }
         let (more, size) = match complete {
@@ -414,7 +414,7 @@ impl<'a> Filler<'a> {
         };
         let set = SetAttributes { size: Some(size), ..self.restore(meta) };
         self.fs.set_attributes(made.id, &set).map_err(writing(path))?;
-        finish(replacing).map_err(writing(path))?;
+        replacing.finish().map_err(writing(path))?;
         Ok((made.id, bytes + more))
     }
 
@@ -513,9 +513,4 @@ fn writing(path: &[u8]) -> impl FnOnce(Error) -> Error + use<> {
         let path = Path::new(std::ffi::OsStr::from_bytes(if path.is_empty() { b"." } else { &path }));
         error.context(format!("writing '{}'", path.display()))
     }
-}
-
-/// Gives what is whole its name, where something else has it.
-fn finish(replacing: Option<Replacing<'_>>) -> Result<()> {
-    replacing.map_or(Ok(()), Replacing::finish)
 }

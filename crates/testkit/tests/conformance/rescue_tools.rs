@@ -161,6 +161,12 @@ fn super_recover_refuses(bench: &Bench) -> Result<()> {
     ensure!(recover(&image).output()?.code == Some(2), "the first one is written anew");
     btrfs_check(&image)?;
 
+    // A whole one of another filesystem where this one has its own is nobody's slip to mend.
+    let (image, other) = (bench.scratch.file("two.img"), bench.scratch.file("second.img"));
+    [&image, &other].into_iter().try_for_each(|image| mkfs_empty(bench.creamery(), &[], "256M", image))?;
+    File::options().write(true).open(&image)?.write_all_at(&superblock_at(&other, SECOND)?, SECOND)?;
+    expect_untouched(&image, || expect_refusal(recover(&image), &["two.img", "is of filesystem"]))?;
+
     // Whole superblocks that lead nowhere are no reason to write more of them.
     let image = bench.scratch.file("nowhere.img");
     mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;

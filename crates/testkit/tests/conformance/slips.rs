@@ -268,6 +268,12 @@ fn made_as_on_linux(bench: &Bench) -> Result<()> {
     for call in calls {
         bench.creamery().run(words(call, &format!("{}:/ours", image.display()))).ok()?;
     }
+    // Nothing is made by cp where a link would lead, on either side.
+    bench.creamery().run(["ln", "-s", "nowhere"]).arg(inside(&image, "/ours/dangling")).ok()?;
+    let dangling = inside(&image, "/ours/dangling");
+    expect_refusal(bench.creamery().run(["cp"]).arg(&source).arg(&dangling), &["dangling", "leads nowhere"])?;
+    bench.creamery().run(["rm"]).arg(dangling).ok()?;
+    bench.creamery().run(["mkdir", "-p"]).arg(inside(&image, "/ours/group/x/y/..")).ok()?;
     let mount = LoopMount::mount(&image, &kernel, "ro")?;
     let take = |side: &str| Walk::take(&mount.dir().join(side));
     let compare = Compare { mtime: false, root: false, ..Compare::default() };

@@ -267,6 +267,7 @@ fn damaged_ones(bench: &Bench, image: &Path) -> Result<()> {
         (b"no archive".repeat(100), "no tar archive"),
         (lying("size=99999999"), "midst"),
         (lying("size=1x"), "number"),
+        (archive_of(&[("rest", b'M', "", b"")]), "another one"),
         (lying("GNU.sparse.map=1,2,3"), "map of holes"),
         (archive_of(&[("x", b'x', "", b"99 path=y\n"), ("y", b'0', "", b"")]), "lengths"),
     ] {
@@ -294,6 +295,12 @@ fn packed(bench: &Bench) -> Result<()> {
         };
         let half = unpack(bytes[..bytes.len() / 2].to_vec())?;
         ensure!(half.code == Some(1), "{program}: {half}");
+        // The sum at the end, behind all that is unpacked.
+        let mut wrong_sum = bytes.clone();
+        let sum = wrong_sum.len() - 5;
+        wrong_sum[sum] ^= 1;
+        let wrong_sum = unpack(wrong_sum)?;
+        ensure!(program != "gzip" || wrong_sum.code == Some(1), "{program}: {wrong_sum}");
         let run = unpack(bytes)?;
         if !works {
             ensure!(run.stderr_text().contains(&format!("{program} -dc FILE |")), "{run}");

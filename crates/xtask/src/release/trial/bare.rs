@@ -45,21 +45,21 @@ impl Bare {
     }
 
     /// An image is made of a folder, listed, copied out and checked, all inside; and btrfs-progs accept it. It stays as
-    /// `/work/disk.img`.
+    /// `/tried/disk.img`.
     pub(super) fn work(&self, program: &str) -> Result<()> {
-        let tree = self.outside("/work/tree");
+        let tree = self.outside("/tried/tree");
         fs::create_dir_all(tree.join("folder/empty"))?;
         fs::write(tree.join("small"), "a few words\n")?;
         fs::write(tree.join("folder/large"), b"0123456789abcdef".repeat(100_000))?;
         symlink("../small", tree.join("folder/link"))?;
-        self.says(program, "mkfs -q --rootdir /work/tree --compress zstd /work/disk.img")?;
-        let listed = self.says(program, "ls /work/disk.img:/folder")?;
+        self.says(program, "mkfs -q --rootdir /tried/tree --compress zstd /tried/disk.img")?;
+        let listed = self.says(program, "ls /tried/disk.img:/folder")?;
         ensure!(listed == "empty\nlarge\nlink\n", "listed as {listed:?}");
-        self.says(program, "cp -a /work/disk.img:/ /work/out")?;
-        let out = Walk::take(&self.outside("/work/out"))?;
+        self.says(program, "cp -a /tried/disk.img:/ /tried/out")?;
+        let out = Walk::take(&self.outside("/tried/out"))?;
         expect_same("what came out", &Walk::take(&tree)?, &out, &Compare::default())?;
-        self.says(program, "check /work/disk.img")?;
-        btrfs_check(&self.outside("/work/disk.img"))
+        self.says(program, "check /tried/disk.img")?;
+        btrfs_check(&self.outside("/tried/disk.img"))
     }
 
     /// All that is below a folder but folders, in order.

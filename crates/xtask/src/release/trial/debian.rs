@@ -45,7 +45,7 @@ pub(super) fn tried(_: &Parts, out: &Path) -> Result<()> {
         let leads = bare.outside("/usr").join(link).canonicalize().with_context(|| link)?;
         ensure!(leads == bare.outside(PROGRAM).canonicalize()?, "{link} leads to {}", leads.display());
     }
-    fs::remove_dir_all(bare.outside("/work"))?;
+    fs::remove_dir_all(bare.outside("/tried"))?;
     dpkg(&["--remove", NAME])?;
     let of_dpkg = bare.outside("/var/lib/dpkg");
     let left = bare.files_below(&bare.dir())?.into_iter().filter(|file| !file.starts_with(&of_dpkg));
@@ -59,10 +59,10 @@ pub(super) fn tried(_: &Parts, out: &Path) -> Result<()> {
 fn as_btrfs_progs(bare: &Bare) -> Result<()> {
     let (mkfs, btrfs, fsck) =
         (format!("{BESIDE}/mkfs.btrfs"), format!("{BESIDE}/btrfs"), format!("{BESIDE}/fsck.btrfs"));
-    bare.says(&mkfs, "-q -L linked -b 200M /work/linked.img")?;
-    btrfs_check(&bare.outside("/work/linked.img"))?;
-    let label = bare.says(&btrfs, "filesystem label /work/linked.img")?;
+    bare.says(&mkfs, "-q -L linked -b 200M /tried/linked.img")?;
+    btrfs_check(&bare.outside("/tried/linked.img"))?;
+    let label = bare.says(&btrfs, "filesystem label /tried/linked.img")?;
     ensure!(label == "linked\n", "the label is {label:?}");
-    bare.says(&btrfs, "check /work/linked.img")?;
-    bare.says(&fsck, "-a /work/linked.img").map(drop)
+    bare.says(&btrfs, "check /tried/linked.img")?;
+    bare.says(&fsck, "-a /tried/linked.img").map(drop)
 }
