@@ -30,7 +30,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
 
   demo             build Creamery, make an image of this source tree, work on it, let every judge of this host look at it
   test [FILTER..]  install what is missing for the tests (as root), build, run all tests
-  ci               formatting, lints, documentation, arrows, licences, all tests with every judge required, and packages
+  ci               formatting, lints, documentation, arrows, licences, all tests with every judge required, and packages (judged: what comes after the lints)
   bare-root        the README's two commands and .ci/run in a bare root folder of the distribution (as root; [demo|test|ci..])
   tidy             the rules that a compiler does not know; --ratchet accepts today's debts
   readme           write the tables of what works into README.md and docs/coverage.md, from docs/coverage/*.toml
@@ -86,6 +86,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["demo"] => demo::demo(),
         ["test", filters @ ..] => test::test(filters),
         ["ci"] => ci::ci(),
+        ["ci", "judged"] => ci::judged(),
         ["bare-root", steps @ ..] => bare_root::bare_root(steps),
         ["tidy"] => tidy::tidy(),
         ["tidy", "--ratchet"] => tidy::accept_debts(),

@@ -241,8 +241,14 @@ fn in_turn(bench: &Bench, kind: Kind, seed: u64) -> Result<()> {
     let number = |name: &str| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
     let seed = seed + number("CREAMERY_SEED").unwrap_or(0);
     let mut state = State::new(seed);
-    for round in 0..number("CREAMERY_ROUNDS").unwrap_or(ROUNDS) {
+    let rounds = number("CREAMERY_ROUNDS").unwrap_or(ROUNDS);
+    for round in 0..rounds {
         let what = format!("seed {seed}, round {round}");
+        if rounds > ROUNDS {
+            // Of what many rounds come upon the image before is wanted (`CREAMERY_TEST_KEEP`).
+            let before = bench.scratch.file("before.img");
+            Run::new("cp").args(["--sparse=always", "--reflink=auto"]).arg(&image).arg(before).ok()?;
+        }
         one_round(bench, &image, kind, &mut state, &what).context(what)?;
     }
     Ok(())

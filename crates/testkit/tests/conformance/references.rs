@@ -206,7 +206,7 @@ const EVERY: usize = 10;
 fn resolved(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), options, "500M", &image)?;
-    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "noatime")?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "noatime,commit=1")?;
     populate(mount.dir(), seed)?;
     let extents = data_extents(&image)?;
     ensure!(extents.len() > 350, "{} extents are few", extents.len());
@@ -376,7 +376,7 @@ fn compare(top: &Path, found: &[Row], want: &[Row], extents: &[(u64, u64)]) -> R
 fn used(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), options, "500M", &image)?;
-    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "noatime")?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "noatime,commit=1")?;
     populate(mount.dir(), seed)?;
     let extents = data_extents(&image)?;
     mount.unmount()?;
@@ -416,7 +416,7 @@ fn used(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
 fn units(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "300M", &image)?;
-    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "noatime")?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "noatime,commit=1")?;
     let top = mount.dir().to_str().context("a path of ours")?.to_owned();
     let file = mount.dir().join("file");
     std::fs::write(&file, Random::new(1).bytes(5_123_000))?;

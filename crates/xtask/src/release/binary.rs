@@ -17,7 +17,7 @@ pub(super) const TARGET: &str = "x86_64-unknown-linux-musl";
 const LEN_MAX: u64 = 8 << 20;
 
 /// Builds the program and looks at it, unless `CREAMERY_BIN` names another one.
-pub(super) fn build() -> Result<PathBuf> {
+pub(crate) fn build() -> Result<PathBuf> {
     if let Some(other) = std::env::var_os("CREAMERY_BIN") {
         println!("xtask: CREAMERY_BIN is set, packing {}", other.to_string_lossy());
         return Path::new(&other).canonicalize().context("the program that CREAMERY_BIN names");

@@ -28,7 +28,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 
-pub(crate) use binary::install_target;
+pub(crate) use binary::{build as program, install_target};
 pub(crate) use publish::try_publishing;
 
 use crate::workspace::target;
