@@ -43,7 +43,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   pjdfstest        the POSIX suite of that name on the mount (as root; cargo installs it)
   fsx              random reads and writes of one file on the mount, three seeds (--operations N; cargo installs it, or fstests has it: --checkout DIR)
   fstests          fstests on the mount, as root (--checkout DIR [--kernel] [TEST..]; a checkout that you have built)
-  collection       btrfs-progs' own broken images, by both checks (--checkout DIR [CASE..]; a checkout of btrfs-progs)
+  collection       btrfs-progs' own images, most of them broken, and those of other projects: by both checks, and as Linux shows
+                   them (--checkout DIR [--beside DIR].. [CASE..], as root; a checkout of btrfs-progs, and of others)
   bench image      images from a tree of 30,000 files, beside mkfs.btrfs, the kernel and cp (--files --bytes --runs --dry)
   bench create     names through the library, beside the kernel: also lookup, lookup-warm, readdir, unlink, mixed
   bench early-unlock  creating with parents let go early, and with that switched off (--files --runs --dry)

@@ -1,12 +1,14 @@
-//! `cargo xtask collection --checkout DIR [CASE..]`: the images that btrfs-progs' authors test their own check with.
+//! `cargo xtask collection --checkout DIR [--beside DIR].. [CASE..]`: the images that others test their programs with.
 //!
 //! Each image in a checkout of btrfs-progs is restored in a scratch folder. `btrfs check` and `creamery check` say what they
 //! think of it, and both are held against `docs/coverage/suite-btrfs-progs.toml`, where the authors' own verdict stands.
-//! Whatever the verdict, every reader of ours has to come to an end on every image: no panic, no hang, no memory.
+//! Whatever the verdict, every reader of ours has to come to an end on every image: no panic, no hang, no memory. And what Linux can
+//! mount and read, of these and of the images of other projects (`--beside`), we show as Linux does.
 
 mod image;
 mod list;
 mod readers;
+mod shown;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,13 +16,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::{Program, Run, Scratch};
 
-use self::image::{find_cases, restore};
+use self::image::{find_cases, find_elsewhere, restore};
 use self::list::{List, Opinions, Verdict};
+use self::shown::{Shown, compare};
 use crate::workspace::build_program;
 
 /// What the command line asks for.
 struct Wanted {
     checkout: PathBuf,
+    /// Checkouts of other projects.
+    beside: Vec<PathBuf>,
     /// Parts of names; none means all cases.
     filters: Vec<String>,
 }
@@ -33,26 +38,39 @@ pub(crate) fn collection(words: &[&str]) -> Result<()> {
     let list = List::read()?;
     build_program()?;
     let program = Program::find()?;
+    let is_wanted = |case: &str| {
+        wanted.filters.is_empty() || wanted.filters.iter().any(|filter| case.contains(filter))
+    };
     let mut opinions = BTreeMap::new();
-    let mut broke = Vec::new();
-    for case in find_cases(&tests)? {
-        if !wanted.filters.is_empty() && !wanted.filters.iter().any(|filter| case.contains(filter)) {
-            continue;
-        }
-        let (opinion, complaints) = judge(&tests, &case, &program).with_context(|| case.clone())?;
-        broke.extend(complaints.into_iter().map(|complaint| format!("{case}: {complaint}")));
-        opinions.insert(case, opinion);
+    let (mut broke, mut same) = (Vec::new(), 0);
+    for case in find_cases(&tests)?.into_iter().filter(|case| is_wanted(case)) {
+        let judged = judge(&tests, &case, &program).with_context(|| case.clone())?;
+        broke.extend(judged.complaints.into_iter().map(|complaint| format!("{case}: {complaint}")));
+        same += usize::from(judged.shown == Shown::Same);
+        opinions.insert(case, judged.opinions);
     }
+    for place in &wanted.beside {
+        for case in find_elsewhere(place)?.into_iter().filter(|case| is_wanted(case)) {
+            let judged = judge(place, &case, &program).with_context(|| case.clone())?;
+            println!("{case}: {:?}, {:?}", judged.opinions, judged.shown);
+            broke.extend(judged.complaints.into_iter().map(|complaint| format!("{case}: {complaint}")));
+            same += usize::from(judged.shown == Shown::Same);
+        }
+    }
+    println!("{same} images are read whole by Linux, and show the same through us");
     list.hold_against(&opinions, wanted.filters.is_empty(), broke)
 }
 
 fn parse(words: &[&str]) -> Result<Wanted> {
-    let (mut checkout, mut filters) = (None, Vec::new());
+    let (mut checkout, mut beside, mut filters) = (None, Vec::new(), Vec::new());
     let mut words = words.iter();
     while let Some(&word) = words.next() {
         match word {
             "--checkout" => {
                 checkout = Some(Path::new(words.next().context("--checkout wants a folder")?).canonicalize()?)
+            }
+            "--beside" => {
+                beside.push(Path::new(words.next().context("--beside wants a folder")?).canonicalize()?)
             }
             case if !case.starts_with('-') => filters.push(case.to_owned()),
             other => bail!("unknown option {other}"),
@@ -60,19 +78,31 @@ fn parse(words: &[&str]) -> Result<Wanted> {
     }
     let checkout =
         checkout.context("--checkout DIR names a folder with btrfs-progs (git clone; no need to build)")?;
-    Ok(Wanted { checkout, filters })
+    Ok(Wanted { checkout, beside, filters })
 }
 
-/// What both say of one case, and what our readers did that they must not do.
-fn judge(tests: &Path, case: &str, program: &Program) -> Result<(Opinions, Vec<String>)> {
+/// What was found of one image.
+struct Judged {
+    opinions: Opinions,
+    shown: Shown,
+    /// What our readers did that they must not do.
+    complaints: Vec<String>,
+}
+
+/// Looks at the image `case` below `place` in all ways.
+fn judge(place: &Path, case: &str, program: &Program) -> Result<Judged> {
     let scratch = Scratch::new("collection")?;
     let image = scratch.file("disk.img");
-    restore(&tests.join(case), &image)?;
+    restore(&place.join(case), &image)?;
     let theirs = Run::new("btrfs").arg("check").arg(&image).output()?;
     let (ours, mut complaints) = readers::check(program, &image);
     complaints.extend(readers::others(program, &image));
+    let shown = compare(case, &image, program, &scratch).unwrap_or_else(|differences| {
+        complaints.extend(differences);
+        Shown::NotByLinux
+    });
     let theirs = if theirs.code == Some(0) { Verdict::Clean } else { Verdict::Broken };
-    Ok((Opinions { theirs, ours }, complaints))
+    Ok(Judged { opinions: Opinions { theirs, ours }, shown, complaints })
 }
 
 #[cfg(test)]
