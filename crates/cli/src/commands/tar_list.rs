@@ -93,7 +93,7 @@ struct EntryJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     target_bytes: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    device: Option<[u32; 2]>,
+    device: Option<[u64; 2]>,
     xattrs: Vec<String>,
 }
 

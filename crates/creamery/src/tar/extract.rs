@@ -1,5 +1,6 @@
 //! Making what an archive has.
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,11 +9,13 @@ use creamery_base::{Error, ErrorKind, InodeId, Result, Timespec, Wait};
 use tar::EntryType;
 
 use super::acl;
+use super::facts::Facts;
 use super::keys::BLOCK;
 use super::names::{components, path_of};
-use super::read::{Archive, Facts, Member};
+use super::read::{Archive, Member};
+use super::way::Missing;
 use super::whiteouts::is_marked;
-use crate::fs::{self, DeviceNumber, Inherit, NewInode, NewKind, SetAttributes, Time, Times, XattrMode};
+use crate::fs::{self, Inherit, NewInode, NewKind, SetAttributes, Time, Times, XattrMode};
 use crate::path::{Last, resolve};
 use crate::salvage::ends_all;
 use crate::{FileType, Filesystem, Progress, ReadDir};
@@ -58,29 +61,26 @@ pub(super) struct Extractor<'a> {
     pub(super) rules: Rules,
 }
 
-/// A directory gets its attributes when all is in it.
-struct Pending {
-    id: InodeId,
-    set: SetAttributes,
-}
+/// A directory gets its attributes when all is in it: those that were said last.
+type Pending = HashMap<InodeId, SetAttributes>;
 
 impl Extractor<'_> {
     /// Makes all members. What fails of one is told, and ends nothing that the others would not meet, too.
     pub(super) fn run<R: Read>(&self, archive: &mut Archive<R>) -> Result<()> {
-        let mut pending = Vec::new();
-        let outcome = self.members(archive, &mut pending);
-        // Also of an archive that ends early. Those that lie deeper came later, as a rule.
-        for Pending { id, set } in pending.into_iter().rev() {
+        let mut pending = Pending::new();
+        let mut outcome = self.members(archive, &mut pending);
+        // Also of an archive that ends early, which is the first thing to tell then.
+        for (id, set) in pending {
             match self.to.fs.set_attributes(id, &set) {
                 // A later member took its place.
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                done => done.map(drop)?,
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale) => {}
+                done => outcome = outcome.and(done.map(drop)),
             }
         }
         outcome
     }
 
-    fn members<R: Read>(&self, archive: &mut Archive<R>, pending: &mut Vec<Pending>) -> Result<()> {
+    fn members<R: Read>(&self, archive: &mut Archive<R>, pending: &mut Pending) -> Result<()> {
         while let Some(mut member) = archive.next()? {
             let name = member.facts.name.clone();
             if self.rules.is_layer && is_marked(&name) {
@@ -110,7 +110,7 @@ impl Extractor<'_> {
         archive: &mut Archive<R>,
         name: &[u8],
         member: &Member,
-        pending: &mut Vec<Pending>,
+        pending: &mut Pending,
     ) -> Result<()> {
         let names = components(name)?;
         let facts = &member.facts;
@@ -123,16 +123,15 @@ impl Extractor<'_> {
                 _ => Err(Error::invalid("its name means the directory that is unpacked to, and it is none")),
             };
         };
-        let dir = self.parent(parents)?;
-        let device = DeviceNumber { major: facts.device.0, minor: facts.device.1 };
+        let dir = self.way(parents, Missing::Made)?;
         if member.kind == EntryType::Link {
-            return self.link(dir, last, &facts.link);
+            return self.link(dir, &names, &facts.link);
         }
         let kind = match member.file_type() {
             FileType::Directory => NewKind::Directory,
             FileType::Symlink => NewKind::Symlink(&facts.link),
-            FileType::CharDevice => NewKind::CharDevice(device),
-            FileType::BlockDevice => NewKind::BlockDevice(device),
+            FileType::CharDevice => NewKind::CharDevice(facts.device()?),
+            FileType::BlockDevice => NewKind::BlockDevice(facts.device()?),
             FileType::Fifo => NewKind::Fifo,
             FileType::File | FileType::Socket => NewKind::File,
         };
@@ -146,32 +145,6 @@ impl Extractor<'_> {
         let set = SetAttributes { mode: mode_of(kind, facts), ..times(facts) };
         self.to.fs.set_attributes(id, &set)?;
         attributes
-    }
-
-    /// The directory that a member lies in, with those on the way that are missing. Links on it begin at the root of the extraction,
-    /// and lead no further up.
-    fn parent(&self, names: &[&[u8]]) -> Result<InodeId> {
-        let fs = &self.to.fs;
-        let look = |names: &[&[u8]]| resolve(fs, self.root, &path_of(names), Last::Follow);
-        let found = match look(names) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let mut dir = self.root;
-                for count in 1..=names.len() {
-                    dir = match look(&names[..count]) {
-                        Err(error) if error.kind() == ErrorKind::NotFound => {
-                            fs.create(dir, names[count - 1], &NewInode::directory(DIRECTORY_MODE))?.id
-                        }
-                        found => found?,
-                    };
-                }
-                dir
-            }
-            found => found?,
-        };
-        match fs.stat(found, Wait::Yes)?.kind {
-            fs::FileType::Directory => Ok(found),
-            _ => Err(ErrorKind::NotADirectory.into()),
-        }
     }
 
     /// Makes what is called `name` in `dir`, in place of what has the name; a directory that is there stays.
@@ -239,11 +212,16 @@ impl Extractor<'_> {
         names.iter().try_for_each(|name| self.to.fs.remove_xattr(id, name))
     }
 
-    fn link(&self, dir: InodeId, name: &[u8], target: &[u8]) -> Result<()> {
+    /// Makes the hard link by these names, the last of which is in `dir`.
+    fn link(&self, dir: InodeId, names: &[&[u8]], target: &[u8]) -> Result<()> {
         let fs = &self.to.fs;
         let leads_out = |_| Error::new(ErrorKind::Corrupt, "it is a link to something outside");
-        let names = components(target).map_err(leads_out)?;
-        let target = resolve(fs, self.root, &path_of(&names), Last::Keep)?;
+        let targets = components(target).map_err(leads_out)?;
+        let target = resolve(fs, self.root, &path_of(&targets), Last::Keep)?;
+        let Some(name) = names.last() else { return Err(ErrorKind::IsADirectory.into()) };
+        if targets.len() > names.len() && targets.starts_with(names) {
+            return Err(Error::invalid("it is a link to something in what it would replace"));
+        }
         match fs.link(target, dir, name) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 if fs.lookup(dir, name, Wait::Yes)? == target {
@@ -256,12 +234,12 @@ impl Extractor<'_> {
         }
     }
 
-    fn directory(&self, id: InodeId, facts: &Facts, pending: &mut Vec<Pending>) -> Result<()> {
+    fn directory(&self, id: InodeId, facts: &Facts, pending: &mut Pending) -> Result<()> {
         let (uid, gid) = facts.owner()?;
         let owner = SetAttributes { uid: Some(uid), gid: Some(gid), ..SetAttributes::default() };
         self.to.fs.set_attributes(id, &owner)?;
         let set = SetAttributes { mode: Some(facts.mode), ..times(facts) };
-        pending.push(Pending { id, set });
+        pending.insert(id, set);
         self.attributes(id, facts)
     }
 

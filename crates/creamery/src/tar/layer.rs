@@ -2,12 +2,13 @@
 
 use std::io::Read;
 
-use creamery_base::{ErrorKind, InodeId, Result, Wait};
+use creamery_base::{ErrorKind, Result, Wait};
 
 use super::extract::Extractor;
 use super::names::components;
 use super::read::{Archive, Member};
 use super::stored::TarArchive;
+use super::way::Missing;
 use super::whiteouts::{Whiteout, is_marked, parse};
 use crate::FileType;
 use crate::fs;
@@ -17,29 +18,47 @@ fn is_directory(member: &Member) -> bool {
     member.file_type() == FileType::Directory
 }
 
+/// Whether a layer takes something away by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Whiteouts {
+    None,
+    Some,
+}
+
 impl Extractor<'_> {
     /// Puts a layer above what is there, or unpacks what is none.
     pub(super) fn add(&self, archive: &TarArchive) -> Result<()> {
-        if self.rules.is_layer {
-            self.make_way(&mut archive.members()?)?;
+        if self.rules.is_layer && self.make_way(&mut archive.members()?)? == Whiteouts::Some {
+            self.apply_whiteouts(&mut archive.members()?)?;
         }
         self.run(&mut archive.members()?)
     }
 
-    /// Applies the whiteouts, and takes away what is no directory where the layer has one: else what comes before its directory would
-    /// go astray.
-    fn make_way<R: Read>(&self, archive: &mut Archive<R>) -> Result<()> {
+    /// Takes away what is no directory where the layer has one: else what comes before its directory would go astray, and whiteouts
+    /// in it would go behind a link that is no more.
+    fn make_way<R: Read>(&self, archive: &mut Archive<R>) -> Result<Whiteouts> {
+        let mut found = Whiteouts::None;
         while let Some(member) = archive.next()? {
             let name = &member.facts.name;
             if is_marked(name) {
-                let outcome = parse(name).and_then(|whiteout| self.whiteout(&whiteout));
-                self.tell(name, 0, outcome)?;
+                found = Whiteouts::Some;
                 continue;
             }
             match components(name).and_then(|names| self.clear(&names, is_directory(&member))) {
                 Err(error) if ends_all(error.kind()) => return Err(error),
                 // Whatever is wrong is told when the member is made.
                 _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    fn apply_whiteouts<R: Read>(&self, archive: &mut Archive<R>) -> Result<()> {
+        while let Some(member) = archive.next()? {
+            let name = &member.facts.name;
+            if is_marked(name) {
+                let outcome = parse(name).and_then(|whiteout| self.whiteout(&whiteout));
+                self.tell(name, 0, outcome)?;
             }
         }
         Ok(())
@@ -63,20 +82,22 @@ impl Extractor<'_> {
 
     fn whiteout(&self, whiteout: &Whiteout<'_>) -> Result<()> {
         let outcome = match whiteout {
-            Whiteout::All(dir) => self.directory_at(dir).and_then(|dir| self.empty(dir)),
-            Whiteout::Name(dir, name) => self.directory_at(dir).and_then(|dir| self.remove(dir, name)),
+            Whiteout::All(dir) => self.way(dir, Missing::NotFound).and_then(|dir| self.empty(dir)),
+            Whiteout::Name(dir, name) => {
+                self.way(dir, Missing::NotFound).and_then(|dir| self.remove(dir, name))
+            }
         };
         match outcome {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            // There is nothing of this name.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::TooManySymlinks
+                ) =>
+            {
+                Ok(())
+            }
             outcome => outcome,
         }
-    }
-
-    /// The directory that these names lead to, none of them a link.
-    fn directory_at(&self, names: &[&[u8]]) -> Result<InodeId> {
-        names.iter().try_fold(self.root, |dir, name| {
-            let (there, kind) = self.to.fs.lookup_kind(dir, name, Wait::Yes)?;
-            if kind == fs::FileType::Directory { Ok(there) } else { Err(ErrorKind::NotFound.into()) }
-        })
     }
 }

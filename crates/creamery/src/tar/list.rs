@@ -28,6 +28,7 @@ use crate::metadata::{FileType, Permissions};
 /// # Ok::<(), creamery::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct TarEntry {
     /// Its name as the archive has it: nobody has looked where it leads to.
     pub name: Vec<u8>,
@@ -47,8 +48,8 @@ pub struct TarEntry {
     pub size: u64,
     /// The time of the last change.
     pub mtime: Timespec,
-    /// Major and minor number of a device.
-    pub device: (u32, u32),
+    /// Major and minor number of a device, which may be larger than there are any.
+    pub device: (u64, u64),
     /// Extended attributes, ACLs in numbers among them.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }

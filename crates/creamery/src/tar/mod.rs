@@ -11,6 +11,7 @@
 
 mod acl;
 mod extract;
+mod facts;
 mod keys;
 mod layer;
 mod list;
@@ -21,6 +22,7 @@ mod read;
 mod rootfs;
 mod sparse;
 mod stored;
+mod way;
 mod whiteouts;
 mod write;
 

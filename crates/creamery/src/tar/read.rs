@@ -3,40 +3,22 @@
 
 use std::io::Read;
 
-use creamery_base::{Error, ErrorKind, Result, Timespec};
+use creamery_base::{Error, ErrorKind, Result};
 use creamery_mkfs::Measure;
 use tar::{EntryType, GnuExtSparseHeader, Header};
 
-use super::keys::{ACL_KEYS, BLOCK, SELINUX, SELINUX_KEY, XATTR_KEY};
+use super::facts::Facts;
+use super::keys::BLOCK;
 use super::pax::{self, number};
 use super::sparse::{self, Lines, Map, PIECES_MAX};
 use crate::FileType;
 
 /// Bytes of an extended header, or of a long name. Attributes of a file have 64 KiB in all on Linux.
 const EXTENDED_MAX: u64 = 4 << 20;
+/// Keys in global headers: each member has all of them to look at.
+const GLOBAL_MAX: usize = 256;
 /// What is read behind the end, so that who writes to a pipe is not told that nobody reads.
 const BEHIND_MAX: u64 = 1 << 20;
-
-/// What an archive says of a member.
-#[derive(Clone, Default, Debug)]
-pub(super) struct Facts {
-    pub(super) name: Vec<u8>,
-    pub(super) link: Vec<u8>,
-    /// Bytes of data in the archive.
-    size: u64,
-    pub(super) mode: u32,
-    /// Owner and group, which no filesystem may have ([`Facts::owner`]).
-    pub(super) uid: u64,
-    pub(super) gid: u64,
-    pub(super) mtime: Timespec,
-    pub(super) atime: Option<Timespec>,
-    pub(super) device: (u32, u32),
-    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// ACLs in words, with the attributes that they are of.
-    pub(super) acls: Vec<(&'static [u8], Vec<u8>)>,
-    /// Why it is not made: something is said of it that cannot be.
-    pub(super) refusal: Option<String>,
-}
 
 /// A list of what is in a directory, which GNU tar puts into incremental archives in place of the directory.
 const GNU_DIRECTORY: u8 = b'D';
@@ -167,7 +149,7 @@ impl<R: Read> Archive<R> {
         let rest = self.left.saturating_add(self.padding);
         let skipped = std::io::copy(&mut self.input.by_ref().take(rest), &mut std::io::sink());
         let skipped = skipped.map_err(reading)?;
-        if skipped < self.left {
+        if skipped < rest {
             return Err(damaged("the archive ends in the midst of a member"));
         }
         (self.left, self.padding) = (0, 0);
@@ -242,13 +224,14 @@ impl<R: Read> Archive<R> {
                     if self.global_len > EXTENDED_MAX {
                         return Err(damaged("global headers that do not end"));
                     }
-                    let more = pax::records(&more)?;
-                    self.global.extend(more.into_iter().map(|(key, value)| (key.to_vec(), value.to_vec())));
+                    for (key, value) in pax::records(&more)? {
+                        self.set_global(key, value)?;
+                    }
                 }
                 EntryType::GNULongName => long_name = Some(text(self.extended(size)?)),
                 EntryType::GNULongLink => long_link = Some(text(self.extended(size)?)),
                 kind => {
-                    let mut facts = Facts::of(&header)?;
+                    let mut facts = Facts::of(&header);
                     facts.size = size;
                     facts.name = long_name.unwrap_or(facts.name);
                     facts.link = long_link.unwrap_or(facts.link);
@@ -256,6 +239,19 @@ impl<R: Read> Archive<R> {
                 }
             }
         }
+    }
+
+    /// A record for all that follow.
+    fn set_global(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        if let Some((_, known)) = self.global.iter_mut().find(|(known, _)| known == key) {
+            *known = value.to_vec();
+            return Ok(());
+        }
+        if self.global.len() == GLOBAL_MAX {
+            return Err(damaged(&format!("global headers with more than {GLOBAL_MAX} keys")));
+        }
+        self.global.push((key.to_vec(), value.to_vec()));
+        Ok(())
     }
 
     fn member(
@@ -285,12 +281,17 @@ impl<R: Read> Archive<R> {
             let map = self.checked(Map::new(&holes.pairs, size)?)?;
             return Ok(Member { facts, kind: EntryType::Regular, map });
         }
-        // Of these nothing follows, whatever the size says. With a hard link its data may come, by POSIX' own format only.
-        let has_data = match kind {
-            EntryType::Link => !records.is_empty(),
-            EntryType::Symlink | EntryType::Char | EntryType::Block | EntryType::Fifo => false,
-            kind => kind != EntryType::Directory,
-        };
+        // Of these nothing follows, whatever the size says. POSIX lets a hard link's data come with it; nobody writes that, and some
+        // write the size.
+        let has_data = !matches!(
+            kind,
+            EntryType::Link
+                | EntryType::Symlink
+                | EntryType::Char
+                | EntryType::Block
+                | EntryType::Fifo
+                | EntryType::Directory
+        );
         self.begin_data(if has_data { facts.size } else { 0 });
         if !holes.is_there || kind == EntryType::Link {
             let map = Map::whole(if has_data { facts.size } else { 0 });
@@ -360,87 +361,6 @@ fn text(bytes: Vec<u8>) -> Vec<u8> {
     bytes.split(|&byte| byte == 0).next().unwrap_or_default().to_vec()
 }
 
-/// `SECONDS[.FRACTION]`, below zero, too.
-fn time(value: &[u8]) -> Result<Timespec> {
-    let read = || {
-        let (value, negative) = match value.strip_prefix(b"-") {
-            Some(value) => (value, true),
-            None => (value, false),
-        };
-        let dot = value.iter().position(|&byte| byte == b'.').unwrap_or(value.len());
-        let sec = i64::try_from(number(&value[..dot])?).ok()?;
-        let mut digits = value.get(dot + 1..).unwrap_or_default().to_vec();
-        digits.resize(9, b'0');
-        let nsec = u32::try_from(number(&digits)?).ok()?;
-        Some(match (negative, nsec) {
-            (false, _) => Timespec { sec, nsec },
-            (true, 0) => Timespec { sec: -sec, nsec },
-            (true, _) => Timespec { sec: -sec - 1, nsec: 1_000_000_000 - nsec },
-        })
-    };
-    read().ok_or_else(|| damaged(&format!("a time that is none: {}", value.escape_ascii())))
-}
-
-impl Facts {
-    /// What the header itself says.
-    fn of(header: &Header) -> Result<Self> {
-        let bad = |what: &'static str| move |_| damaged(&format!("a header whose {what} is no number"));
-        // What is left blank is zero.
-        let id = |field: &[u8], id: std::io::Result<u64>, what| match id {
-            Err(_) if field.iter().all(|byte| matches!(byte, b' ' | 0)) => Ok(0),
-            id => id.map_err(bad(what)),
-        };
-        let fields = header.as_old();
-        let major = header.device_major().ok().flatten().unwrap_or(0);
-        let minor = header.device_minor().ok().flatten().unwrap_or(0);
-        Ok(Self {
-            name: header.path_bytes().into_owned(),
-            link: header.link_name_bytes().map(std::borrow::Cow::into_owned).unwrap_or_default(),
-            mode: header.mode().map_err(bad("mode"))? & 0o7777,
-            uid: id(&fields.uid, header.uid(), "owner")?,
-            gid: id(&fields.gid, header.gid(), "group")?,
-            // Before 1970 it is a number of two's complement.
-            mtime: Timespec { sec: header.mtime().map_err(bad("time"))?.cast_signed(), nsec: 0 },
-            device: (major, minor),
-            ..Self::default()
-        })
-    }
-
-    /// Owner and group. An archive has room for more than there are, and a negative number is a large one there; the largest stands for
-    /// nobody.
-    pub(super) fn owner(&self) -> Result<(u32, u32)> {
-        let id = |what: &str, id: u64| match u32::try_from(id) {
-            Ok(id) if id != u32::MAX => Ok(id),
-            _ => Err(damaged(&format!("the {what}'s number is {id}, want at most {}", u32::MAX - 1))),
-        };
-        Ok((id("owner", self.uid)?, id("group", self.gid)?))
-    }
-
-    /// What a record of an extended header says.
-    fn take(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let bad = || damaged(&format!("a record '{}' that is no number", key.escape_ascii()));
-        match key {
-            b"path" => self.name = value.to_vec(),
-            b"linkpath" => self.link = value.to_vec(),
-            b"size" => self.size = number(value).ok_or_else(bad)?,
-            b"uid" => self.uid = number(value).ok_or_else(bad)?,
-            b"gid" => self.gid = number(value).ok_or_else(bad)?,
-            b"mtime" => self.mtime = time(value)?,
-            b"atime" => self.atime = Some(time(value)?),
-            SELINUX_KEY => self.xattrs.push((SELINUX.to_vec(), [value, b"\0"].concat())),
-            _ => {
-                if let Some(name) = key.strip_prefix(XATTR_KEY) {
-                    self.xattrs.push((pax::decode_name(name), value.to_vec()));
-                }
-                if let Some((_, name)) = ACL_KEYS.iter().find(|(known, _)| *known == key) {
-                    self.acls.push((name, value.to_vec()));
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Sparse {
     fn take(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let Some(key) = key.strip_prefix(b"GNU.sparse.") else { return Ok(()) };
@@ -466,22 +386,6 @@ impl Sparse {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_read_with_their_fractions() {
-        for (text, sec, nsec) in [
-            (&b"0"[..], 0, 0),
-            (b"5.5", 5, 500_000_000),
-            (b"-0.5", -1, 500_000_000),
-            (b"-2.75", -3, 250_000_000),
-            (b"1.1234567899", 1, 123_456_789),
-        ] {
-            assert_eq!(time(text).expect("a time"), Timespec { sec, nsec }, "{}", text.escape_ascii());
-        }
-        for text in [&b""[..], b"x", b"1.x", b"--1", b"99999999999999999999"] {
-            assert!(time(text).is_err());
-        }
-    }
 
     #[test]
     fn what_is_no_archive_is_refused() {
@@ -538,36 +442,5 @@ mod tests {
         let member = archive.next().expect("a member").expect("one");
         assert_eq!(member.map.size, 1 << 32);
         assert!(archive.next().is_err());
-    }
-
-    #[test]
-    fn owners_that_nobody_can_have_are_not_those_of_others() {
-        for (field, owner) in [
-            (&b"0000017\0"[..], Some(15)),
-            (b"7777777\0", Some(2_097_151)),
-            (b"\x80\0\0\0\xff\xff\xff\xfe", Some(u32::MAX - 1)),
-            (b"        ", Some(0)),
-            (b"\0\0\0\0\0\0\0\0", Some(0)),
-            (b"\x80\0\0\0\xff\xff\xff\xff", None),
-            (b"\x80\0\0\x01\0\0\0\0", None),
-            // Negative ones.
-            (b"\xff\xff\xff\xff\xff\xff\xff\xff", None),
-            (b"\xff\xff\xff\xff\xff\xff\xff\xfe", None),
-        ] {
-            let mut header = Header::new_ustar();
-            header.set_mode(0o644);
-            header.set_mtime(0);
-            header.set_size(0);
-            header.as_old_mut().uid.copy_from_slice(field);
-            header.as_old_mut().gid.copy_from_slice(field);
-            header.set_cksum();
-            let member = Archive::new(&header.as_bytes()[..]).next().expect("a header").expect("one");
-            let found = member.facts.owner().ok();
-            assert_eq!(found, owner.map(|owner| (owner, owner)), "{}", field.escape_ascii());
-        }
-        let mut header = Header::new_ustar();
-        header.as_old_mut().uid.copy_from_slice(b"somebody");
-        header.set_cksum();
-        assert!(Archive::new(&header.as_bytes()[..]).next().is_err());
     }
 }

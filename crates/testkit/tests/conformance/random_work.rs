@@ -29,13 +29,15 @@ pub(crate) struct State {
     pub(crate) random: Random,
     /// Paths of all subvolumes below the top level, which is "", and whether each is read-only.
     pub(crate) subvolumes: BTreeMap<String, bool>,
+    /// Who deletes a subvolume waits until it is dropped.
+    pub(crate) waits_for_drops: bool,
     made: u64,
 }
 
 impl State {
     pub(crate) fn new(seed: u64) -> Self {
         let subvolumes = [(String::new(), false)].into();
-        Self { random: Random::new(seed), subvolumes, made: 0 }
+        Self { random: Random::new(seed), subvolumes, waits_for_drops: false, made: 0 }
     }
 
     pub(crate) fn new_name(&mut self, what: &str) -> String {
@@ -407,6 +409,9 @@ impl Work<'_> {
     fn delete_one(&mut self) -> Result<bool> {
         let Some(gone) = self.state.pick_to_delete() else { return Ok(false) };
         self.command(&["delete"]).arg(self.top.join(&gone)).ok()?;
+        if self.state.waits_for_drops && matches!(self.by, By::Linux) {
+            self.command(&["sync"]).arg(self.top).ok()?;
+        }
         self.state.subvolumes.remove(&gone);
         Ok(true)
     }

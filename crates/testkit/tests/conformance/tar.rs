@@ -27,6 +27,8 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("tar/packed", &TAR, packed),
         Case::new("tar/what-gnu-tar-adds", &TAR, what_gnu_tar_adds),
         Case::new("tar/one-member-ends-nothing", &JUDGED, one_member_ends_nothing),
+        Case::new("tar/the-last-one-counts", &TAR, last_one_counts),
+        Case::new("tar/cut-short-as-gnu-tar", &TAR, cut_short),
         Case::new("tar/ignore-errors", &JUDGED, ignore_errors),
     ]
 }
@@ -205,6 +207,17 @@ pub(crate) fn archive_of(members: &[Member<'_>]) -> Vec<u8> {
     archive
 }
 
+/// Has a field of the member's header say something else.
+fn rewrite(archive: &mut [u8], name: &str, at: usize, field: &[u8]) {
+    let name = [name.as_bytes(), b"\0"].concat();
+    let headers = (0..archive.len()).step_by(512);
+    let header = headers.into_iter().find(|&header| archive[header..].starts_with(&name)).expect("a member");
+    archive[header + at..][..field.len()].copy_from_slice(field);
+    archive[header + 148..header + 156].fill(b' ');
+    let sum: u32 = archive[header..header + 512].iter().map(|&byte| u32::from(byte)).sum();
+    archive[header + 148..header + 156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+}
+
 fn hostile(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -370,6 +383,37 @@ fn what_gnu_tar_adds(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
+/// Of two members for one directory the last one's attributes count, also where something else took the place of another directory.
+fn last_one_counts(bench: &Bench) -> Result<()> {
+    let (source, archive) = (bench.scratch.dir("source")?, bench.scratch.file("a.tar"));
+    let script = "mkdir d e; echo > d/f; chmod 777 d; touch -d @1000 d; tar -cf \"$0\" d e; \
+                  chmod 700 d; touch -d @2000 d; rmdir e; echo > e; tar -rf \"$0\" d e";
+    Run::new("sh").args(["-e", "-c", script]).arg(&archive).within(&source).ok()?;
+    let (out, image) = (bench.scratch.dir("out")?, bench.scratch.file("disk.img"));
+    Run::new("tar").arg("-xpf").arg(&archive).arg("-C").arg(&out).ok()?;
+    let want = Walk::take(&out)?;
+    bench.creamery().run(["mkfs", "-q", "--from-tar"]).arg(&archive).arg(&image).ok()?;
+    let loose = Compare { root: false, ..Compare::default() };
+    judge(bench, &image, &want, &loose)?;
+    std::fs::remove_file(&image)?;
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    bench.creamery().run(["tar", "-x", "-f"]).arg(&archive).arg(inside(&image, "/")).ok()?;
+    judge(bench, &image, &want, &loose)
+}
+
+/// An archive is told to be cut short where GNU tar says so, and in the midst of a header, too: everywhere but between two members.
+fn cut_short(bench: &Bench) -> Result<()> {
+    let bytes = archive_of(&[("a", b'0', "", &[b'a'; 700]), ("b", b'0', "", b"b"), ("c", b'1', "a", b"")]);
+    let members = 1536 + 1024 + 512;
+    for len in (0..=members).step_by(100).chain([1236, 1237, 1535, 1536, 1537, 2049, 2560, members]) {
+        let gnu = Run::new("tar").args(["-tf", "-"]).input(bytes[..len].to_vec()).output()?;
+        let ours = bench.creamery().run(["tar", "-t", "-f", "-"]).input(bytes[..len].to_vec()).output()?;
+        ensure!(gnu.code == Some(0) || ours.code == Some(1), "{len}: {gnu}{ours}");
+        ensure!((ours.code == Some(0)) == [1536, 2560, members].contains(&len), "{len}: {ours}");
+    }
+    Ok(())
+}
+
 /// What is wrong with a member is told of that member, and those behind it are there.
 fn one_member_ends_nothing(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
@@ -389,27 +433,30 @@ fn one_member_ends_nothing(bench: &Bench) -> Result<()> {
         ("time", b'0', "", b"2"),
         ("link", b'1', "last", b""),
         ("first", b'0', "", b"3"),
+        ("device", b'3', "", b""),
+        ("mode", b'0', "", b"4"),
+        ("after", b'0', "", b"5"),
     ]);
-    // An old archive's link says the size of what it leads to.
-    let link = bytes.windows(5).position(|name| name == b"link\0").unwrap_or_default();
-    bytes[link + 124..link + 136].copy_from_slice(b"00000001130\0");
-    bytes[link + 148..link + 156].fill(b' ');
-    let sum: u32 = bytes[link..link + 512].iter().map(|&byte| u32::from(byte)).sum();
-    bytes[link + 148..link + 156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    // An old archive's link says the size of what it leads to; there is no such device on Linux, and no such mode anywhere.
+    rewrite(&mut bytes, "link", 124, b"00000001130\0");
+    rewrite(&mut bytes, "device", 329, b"0010001\0");
+    rewrite(&mut bytes, "mode", 100, b"zzzzzzz\0");
     let said =
         bench.creamery().run(["tar", "-x", "-f", "-"]).arg(inside(&image, "/")).input(bytes).output()?;
     let lines = said.stderr_text();
-    ensure!(said.code == Some(1) && lines.lines().count() == 5, "{said}");
+    ensure!(said.code == Some(1) && lines.lines().count() == 7, "{said}");
     for words in [
         "tar: .: its name means the directory",
         "tar: xattr: the attribute",
         "tar: time: a time",
         "tar: link: ",
+        "tar: device: the device 4097:0",
+        "tar: mode: a header whose mode is no number",
     ] {
         ensure!(lines.contains(words), "{words}: {said}");
     }
     let list = bench.creamery().run(["ls", "-A1"]).arg(inside(&image, "/")).ok()?.stdout_text();
-    ensure!(list == "first\nxattr\n", "{list}");
+    ensure!(list == "after\nfirst\nxattr\n", "{list}");
     let nothing =
         bench.creamery().run(["tar", "-x", "-f", "-"]).arg(inside(&image, "/")).input("").output()?;
     ensure!(nothing.code == Some(1) && nothing.stderr_text().contains("it is empty"), "{nothing}");

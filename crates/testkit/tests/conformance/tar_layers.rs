@@ -16,6 +16,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("tar/layers-beside-a-model", &JUDGED, beside_a_model),
         Case::new("tar/layers-at-random", &JUDGED, at_random),
         Case::new("tar/whiteouts-that-lead-out", &TAR, hostile),
+        Case::new("tar/whiteouts-behind-links", &TAR, behind_links),
         Case::new("tar/whiteouts-are-files-without-the-word", &TAR, without_the_word),
     ]
 }
@@ -212,6 +213,42 @@ fn hostile(bench: &Bench) -> Result<()> {
         "{}",
         listed()?
     );
+    btrfs_check(&image)
+}
+
+/// As layer tools do it: what a link on the way leads to, unless the layer itself has a directory in its place.
+fn behind_links(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let unpack = |members: &[crate::tar::Member<'_>]| {
+        let run = bench.creamery().run(["tar", "-x", "--oci-whiteouts", "-f", "-"]);
+        let run = run.arg(inside(&image, "/")).input(archive_of(members));
+        run.env("TMPDIR", bench.scratch.path()).ok()
+    };
+    let there = || -> Result<String> {
+        Ok(bench.creamery().run(["find"]).arg(inside(&image, "/")).args(["-type", "f"]).ok()?.stdout_text())
+    };
+    let file = |name| (name, b'0', "", &b""[..]);
+    unpack(&[
+        file("usr/lib/gone"),
+        file("usr/lib/kept"),
+        file("usr/share/gone"),
+        ("lib", b'2', "usr/lib", b""),
+        ("share", b'2', "/usr/share", b""),
+        ("replaced", b'2', "usr/lib", b""),
+        ("loop", b'2', "loop", b""),
+    ])?;
+    unpack(&[
+        file("lib/.wh.gone"),
+        file("share/.wh..wh..opq"),
+        file("replaced/.wh..wh..opq"),
+        ("replaced/", b'5', "", b""),
+        file("loop/.wh.kept"),
+        file("usr/lib/kept/.wh.x"),
+    ])?;
+    let said = there()?;
+    let names: Vec<&str> = said.lines().filter_map(|line| line.rsplit('/').next()).collect();
+    ensure!(names == ["kept"], "{said}");
     btrfs_check(&image)
 }
 

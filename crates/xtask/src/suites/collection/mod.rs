@@ -38,9 +38,8 @@ pub(crate) fn collection(words: &[&str]) -> Result<()> {
     let list = List::read()?;
     build_program()?;
     let program = Program::find()?;
-    let is_wanted = |case: &str| {
-        wanted.filters.is_empty() || wanted.filters.iter().any(|filter| case.contains(filter))
-    };
+    let is_wanted =
+        |case: &str| wanted.filters.is_empty() || wanted.filters.iter().any(|filter| case.contains(filter));
     let mut opinions = BTreeMap::new();
     let (mut broke, mut same) = (Vec::new(), 0);
     for case in find_cases(&tests)?.into_iter().filter(|case| is_wanted(case)) {
