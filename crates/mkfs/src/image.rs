@@ -76,7 +76,14 @@ pub fn make_image(
     if let Some(source) = source {
         source.check()?;
     }
-    let target = Target::look(path)?;
+    let mut target = Target::look(path)?;
+    // What no filesystem fits into says nothing of how large it is to be.
+    if source.is_some()
+        && options.total_bytes.is_none()
+        && target.len().is_some_and(|len| len < minimum(&options))
+    {
+        target = Target::Empty;
+    }
     if let Some(source) = source {
         source.check_target(path, matches!(target, Target::Absent))?;
     }
@@ -227,7 +234,7 @@ fn no_space(options: &MkfsOptions) -> impl FnOnce(Error) -> Error + use<> {
 /// What is at the path before.
 enum Target {
     Absent,
-    /// A regular file without a byte.
+    /// A regular file without a byte, or with too few.
     Empty,
     File(u64),
     /// A block device, or a partition: its length is what it is.

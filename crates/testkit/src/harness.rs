@@ -221,8 +221,8 @@ fn arguments(words: impl Iterator<Item = String>) -> Arguments {
         skips: Vec::new(),
         exact: false,
         list: false,
-        // Most cases wait for disks and for the kernel's commits most of the time.
-        threads: (2 * cores).min(8),
+        // Most cases wait for disks and for the kernel's commits half of the time.
+        threads: (cores + cores / 2).min(8),
     };
     let mut words = words.flat_map(|word| match word.split_once('=') {
         Some((name, value)) if name.starts_with("--") => vec![name.to_owned(), value.to_owned()],

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{KernelLog, Run};
 
-const DETACH_LIMIT: Duration = Duration::from_secs(10);
+const DETACH_LIMIT: Duration = Duration::from_secs(30);
 
 /// A loop device over an image; detached when dropped.
 ///

@@ -108,7 +108,7 @@ pub(crate) struct MkfsArgs {
     from_tar: Vec<PathBuf>,
 
     /// The archives are layers of a container image, the lowest one first: .wh.NAME and .wh..wh..opq say what is gone.
-    #[arg(long, requires = "from_tar", help_heading = "Creation")]
+    #[arg(long, requires = "from_tar", conflicts_with = "rootdir", help_heading = "Creation")]
     oci_whiteouts: bool,
 
     /// Make a directory of the source a subvolume; TYPE is rw, ro, default or default-ro [default: rw].

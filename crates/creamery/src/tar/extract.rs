@@ -13,7 +13,7 @@ use super::facts::Facts;
 use super::keys::BLOCK;
 use super::names::{components, path_of};
 use super::read::{Archive, Member};
-use super::way::Missing;
+use super::way::{Missing, way};
 use super::whiteouts::is_marked;
 use crate::fs::{self, Inherit, NewInode, NewKind, SetAttributes, Time, Times, XattrMode};
 use crate::path::{Last, resolve};
@@ -24,8 +24,6 @@ use crate::{FileType, Filesystem, Progress, ReadDir};
 const PIECE: usize = 1 << 20;
 /// What a leaf with one extended attribute has beside name and value: the header, an item, an entry.
 const LEAF_OF_ONE_XATTR: usize = 101 + 25 + 30;
-/// Of directories that no member is.
-pub(super) const DIRECTORY_MODE: u32 = 0o755;
 
 /// What changes on the way.
 #[derive(Clone, Copy, Default, Debug)]
@@ -123,7 +121,7 @@ impl Extractor<'_> {
                 _ => Err(Error::invalid("its name means the directory that is unpacked to, and it is none")),
             };
         };
-        let dir = self.way(parents, Missing::Made)?;
+        let dir = way(&self.to.fs, self.root, parents, Missing::Made)?;
         if member.kind == EntryType::Link {
             return self.link(dir, &names, &facts.link);
         }

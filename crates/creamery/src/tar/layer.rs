@@ -8,7 +8,7 @@ use super::extract::Extractor;
 use super::names::components;
 use super::read::{Archive, Member};
 use super::stored::TarArchive;
-use super::way::Missing;
+use super::way::{Missing, way};
 use super::whiteouts::{Whiteout, is_marked, parse};
 use crate::FileType;
 use crate::fs;
@@ -82,9 +82,11 @@ impl Extractor<'_> {
 
     fn whiteout(&self, whiteout: &Whiteout<'_>) -> Result<()> {
         let outcome = match whiteout {
-            Whiteout::All(dir) => self.way(dir, Missing::NotFound).and_then(|dir| self.empty(dir)),
+            Whiteout::All(dir) => {
+                way(&self.to.fs, self.root, dir, Missing::NotFound).and_then(|dir| self.empty(dir))
+            }
             Whiteout::Name(dir, name) => {
-                self.way(dir, Missing::NotFound).and_then(|dir| self.remove(dir, name))
+                way(&self.to.fs, self.root, dir, Missing::NotFound).and_then(|dir| self.remove(dir, name))
             }
         };
         match outcome {

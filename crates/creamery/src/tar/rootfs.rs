@@ -9,10 +9,10 @@ use creamery_codec::CompressionMethod;
 use creamery_device::ImageName;
 use creamery_mkfs::{Content, Measure, Progress, RootdirSubvolume, Source};
 
-use super::extract::DIRECTORY_MODE;
 use super::extract::{Extractor, Rules};
 use super::names::components;
 use super::stored::TarArchive;
+use super::way::DIRECTORY_MODE;
 use crate::Filesystem;
 use crate::fs::{self, NewInode};
 

@@ -5,11 +5,12 @@
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
-use super::extract::{DIRECTORY_MODE, Extractor};
 use super::names::path_of;
 use crate::fs::{self, NewInode};
 use crate::path::{Last, resolve};
 
+/// Of directories that no member is.
+pub(super) const DIRECTORY_MODE: u32 = 0o755;
 /// As many links as Linux follows.
 const LINKS_MAX: usize = 40;
 
@@ -22,47 +23,43 @@ pub(super) enum Missing {
     NotFound,
 }
 
-impl Extractor<'_> {
-    /// The directory that `names` lead to.
-    pub(super) fn way(&self, names: &[&[u8]], missing: Missing) -> Result<InodeId> {
-        let (mut dir, mut links) = (self.root, 0);
-        for (at, name) in names.iter().enumerate() {
-            dir = match self.to.fs.lookup_kind(dir, name, Wait::Yes) {
-                Ok((there, fs::FileType::Directory)) => there,
-                Ok((_, fs::FileType::Symlink)) => {
-                    links += 1;
-                    if links > LINKS_MAX {
-                        return Err(ErrorKind::TooManySymlinks.into());
-                    }
-                    self.behind_link(&names[..=at])?
+/// The directory below `root` that `names` lead to.
+pub(super) fn way(fs: &fs::Filesystem, root: InodeId, names: &[&[u8]], missing: Missing) -> Result<InodeId> {
+    let (mut dir, mut links) = (root, 0);
+    for (at, name) in names.iter().enumerate() {
+        dir = match fs.lookup_kind(dir, name, Wait::Yes) {
+            Ok((there, fs::FileType::Directory)) => there,
+            Ok((_, fs::FileType::Symlink)) => {
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(ErrorKind::TooManySymlinks.into());
                 }
-                Ok(_) => return Err(ErrorKind::NotADirectory.into()),
-                Err(error) if error.kind() == ErrorKind::NotFound && missing == Missing::Made => {
-                    self.to.fs.create(dir, name, &NewInode::directory(DIRECTORY_MODE))?.id
-                }
-                Err(error) => return Err(error),
-            };
-        }
-        Ok(dir)
-    }
-
-    /// The directory that the link by these names leads to.
-    fn behind_link(&self, names: &[&[u8]]) -> Result<InodeId> {
-        let path = path_of(names);
-        let leads = |error: Error| match error.kind() {
-            ErrorKind::NotFound => {
-                let what = format!(
-                    "the link {} leads to nothing",
-                    path.as_os_str().as_encoded_bytes().escape_ascii()
-                );
-                Error::new(ErrorKind::NotFound, what)
+                behind_link(fs, root, &names[..=at])?
             }
-            _ => error,
+            Ok(_) => return Err(ErrorKind::NotADirectory.into()),
+            Err(error) if error.kind() == ErrorKind::NotFound && missing == Missing::Made => {
+                fs.create(dir, name, &NewInode::directory(DIRECTORY_MODE))?.id
+            }
+            Err(error) => return Err(error),
         };
-        let found = resolve(&self.to.fs, self.root, &path, Last::Follow).map_err(leads)?;
-        match self.to.fs.stat(found, Wait::Yes)?.kind {
-            fs::FileType::Directory => Ok(found),
-            _ => Err(ErrorKind::NotADirectory.into()),
+    }
+    Ok(dir)
+}
+
+/// The directory that the link by these names leads to.
+fn behind_link(fs: &fs::Filesystem, root: InodeId, names: &[&[u8]]) -> Result<InodeId> {
+    let path = path_of(names);
+    let leads = |error: Error| match error.kind() {
+        ErrorKind::NotFound => {
+            let what =
+                format!("the link {} leads to nothing", path.as_os_str().as_encoded_bytes().escape_ascii());
+            Error::new(ErrorKind::NotFound, what)
         }
+        _ => error,
+    };
+    let found = resolve(fs, root, &path, Last::Follow).map_err(leads)?;
+    match fs.stat(found, Wait::Yes)?.kind {
+        fs::FileType::Directory => Ok(found),
+        _ => Err(ErrorKind::NotADirectory.into()),
     }
 }
