@@ -8,6 +8,8 @@
 //! "case" = "why"
 //! [ours_differs]      # ours does
 //! "case" = "why"
+//! [shown_differs]     # Linux shows something else of it than we do
+//! "case" = "why"
 //! [without_image]     # tests that make their filesystems themselves
 //! "fsck-tests/013-extent-tree-rebuild" = "why it is not run"
 //! ```
@@ -18,6 +20,7 @@ use std::fmt;
 use anyhow::{Context, Result, ensure};
 use toml::{Table, Value};
 
+use super::shown::Shown;
 use crate::workspace::read;
 
 const FILE: &str = "docs/coverage/suite-btrfs-progs.toml";
@@ -73,10 +76,24 @@ pub(super) struct List {
     wanted: BTreeMap<String, Wanted>,
     theirs_differs: BTreeMap<String, String>,
     ours_differs: BTreeMap<String, String>,
+    shown_differs: BTreeMap<String, String>,
     without_image: BTreeMap<String, String>,
 }
 
 impl List {
+    /// What a case shows, where that is to be as on Linux; a difference that is none any more is one, too.
+    pub(super) fn without_known_difference(
+        &self,
+        case: &str,
+        shown: Result<Shown, Vec<String>>,
+    ) -> Result<Shown, Vec<String>> {
+        match (self.shown_differs.get(case), shown) {
+            (Some(_), Err(_)) => Ok(Shown::NotByLinux),
+            (Some(why), Ok(_)) => Err(vec![format!("it shows what Linux does, although \"{why}\"")]),
+            (None, shown) => shown,
+        }
+    }
+
     pub(super) fn read() -> Result<Self> {
         Self::parse(&read(FILE)?).context(FILE)
     }
@@ -107,6 +124,7 @@ impl List {
             wanted,
             theirs_differs: pairs("theirs_differs")?,
             ours_differs: pairs("ours_differs")?,
+            shown_differs: pairs("shown_differs")?,
             without_image: pairs("without_image")?,
         })
     }

@@ -42,18 +42,20 @@ pub(crate) fn collection(words: &[&str]) -> Result<()> {
         |case: &str| wanted.filters.is_empty() || wanted.filters.iter().any(|filter| case.contains(filter));
     let mut opinions = BTreeMap::new();
     let (mut broke, mut same) = (Vec::new(), 0);
+    let mut look = |place: &Path, case: &str| -> Result<Opinions> {
+        let judged = judge(place, case, &program).with_context(|| case.to_owned())?;
+        let shown = list.without_known_difference(case, judged.shown);
+        same += usize::from(shown == Ok(Shown::Same));
+        let complaints = judged.complaints.into_iter().chain(shown.err().into_iter().flatten());
+        broke.extend(complaints.map(|complaint| format!("{case}: {complaint}")));
+        Ok(judged.opinions)
+    };
     for case in find_cases(&tests)?.into_iter().filter(|case| is_wanted(case)) {
-        let judged = judge(&tests, &case, &program).with_context(|| case.clone())?;
-        broke.extend(judged.complaints.into_iter().map(|complaint| format!("{case}: {complaint}")));
-        same += usize::from(judged.shown == Shown::Same);
-        opinions.insert(case, judged.opinions);
+        opinions.insert(case.clone(), look(&tests, &case)?);
     }
     for place in &wanted.beside {
         for case in find_elsewhere(place)?.into_iter().filter(|case| is_wanted(case)) {
-            let judged = judge(place, &case, &program).with_context(|| case.clone())?;
-            println!("{case}: {:?}, {:?}", judged.opinions, judged.shown);
-            broke.extend(judged.complaints.into_iter().map(|complaint| format!("{case}: {complaint}")));
-            same += usize::from(judged.shown == Shown::Same);
+            println!("{case}: {:?}", look(place, &case)?);
         }
     }
     println!("{same} images are read whole by Linux, and show the same through us");
@@ -83,7 +85,7 @@ fn parse(words: &[&str]) -> Result<Wanted> {
 /// What was found of one image.
 struct Judged {
     opinions: Opinions,
-    shown: Shown,
+    shown: Result<Shown, Vec<String>>,
     /// What our readers did that they must not do.
     complaints: Vec<String>,
 }
@@ -96,10 +98,7 @@ fn judge(place: &Path, case: &str, program: &Program) -> Result<Judged> {
     let theirs = Run::new("btrfs").arg("check").arg(&image).output()?;
     let (ours, mut complaints) = readers::check(program, &image);
     complaints.extend(readers::others(program, &image));
-    let shown = compare(case, &image, program, &scratch).unwrap_or_else(|differences| {
-        complaints.extend(differences);
-        Shown::NotByLinux
-    });
+    let shown = compare(case, &image, program, &scratch);
     let theirs = if theirs.code == Some(0) { Verdict::Clean } else { Verdict::Broken };
     Ok(Judged { opinions: Opinions { theirs, ours }, shown, complaints })
 }
