@@ -340,6 +340,7 @@ pub(crate) enum FilesystemCommand {
     Du(DuArgs),
     Fiemap(FiemapArgs),
     Label(crate::commands::label::LabelArgs),
+    Resize(crate::commands::resize::ResizeArgs),
     Show(crate::commands::show::ShowArgs),
     Trim(TrimArgs),
 }

@@ -79,6 +79,7 @@ mod path;
 mod quota;
 mod read_dir;
 pub mod rescue;
+mod resize;
 mod resolve;
 mod salvage;
 mod sink;
@@ -91,8 +92,8 @@ mod walk;
 pub use attributes::AttributeChange;
 pub use copy_options::{CopyOptions, Reflink};
 pub use creamery_base::{
-    Env, Error, ErrorKind, Escaped, FixedEnv, Generation, Logical, ObjectId, QgroupId, Result, SystemEnv,
-    Timespec, TreeId, Uuid,
+    DevId, Env, Error, ErrorKind, Escaped, FixedEnv, Generation, Logical, ObjectId, QgroupId, Result,
+    SystemEnv, Timespec, TreeId, Uuid,
 };
 pub use creamery_codec::{
     ChecksumType, CompressionMethod, CompressionType, ParseCompressionMethodError, VerityDigest, VerityHash,
@@ -101,9 +102,9 @@ pub use creamery_fs::{
     Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Compress,
     CompressionStatistics, Deduped, Defragment, Distribution, ExtentPart, Fallocate, Fiemap, FiemapBatch,
     FiemapExtent, FiemapFlags, FiemapRequest, FileUsage, FsyncStatistics, ListedSubvolume, LockStatistics,
-    LogStatistics, MemoryReport, NamedTree, NewExtent, NocowStatistics, PendingStatistics, QgroupReport,
-    QuotaChange, QuotaReport, QuotaStatistics, Recompress, SeekStatistics, Statistics, SubvolumeInfo,
-    SubvolumeTable, Time, TreeStatistics, VerityInfo, VolumeStatistics, WritebackStatistics,
+    LogStatistics, MemoryReport, NamedTree, NewExtent, NewSize, NocowStatistics, PendingStatistics,
+    QgroupReport, QuotaChange, QuotaReport, QuotaStatistics, Recompress, Resized, SeekStatistics, Statistics,
+    SubvolumeInfo, SubvolumeTable, Time, TreeStatistics, VerityInfo, VolumeStatistics, WritebackStatistics,
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, Lost, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,

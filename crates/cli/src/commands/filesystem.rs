@@ -5,7 +5,7 @@ use std::io::Write;
 use creamery::{ErrorKind, Image};
 use serde::Serialize;
 
-use super::{defragment, du, fiemap, label, show};
+use super::{defragment, du, fiemap, label, resize, show};
 use crate::args::{FilesystemCommand, TrimArgs};
 use crate::failure::Failure;
 use crate::output::{Output, writing};
@@ -23,6 +23,7 @@ pub(crate) fn run(command: &FilesystemCommand) -> Result<(), Failure> {
         FilesystemCommand::Du(args) => du::run(args),
         FilesystemCommand::Fiemap(args) => fiemap::run(args),
         FilesystemCommand::Label(args) => label::run(args),
+        FilesystemCommand::Resize(args) => resize::run(args),
         FilesystemCommand::Show(args) => show::run(args),
         FilesystemCommand::Trim(args) => run_trim(args),
     }

@@ -25,6 +25,7 @@ pub(crate) mod partitions;
 pub(crate) mod property;
 pub(crate) mod quota;
 pub(crate) mod rescue;
+pub(crate) mod resize;
 pub(crate) mod resolve;
 pub(crate) mod show;
 pub(crate) mod stat;
