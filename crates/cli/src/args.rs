@@ -68,6 +68,7 @@ pub(crate) enum Command {
     /// Work on a filesystem as a whole.
     #[command(subcommand, alias = "fi")]
     Filesystem(FilesystemCommand),
+    Tune(crate::commands::tune::TuneArgs),
     Check(crate::commands::check::CheckArgs),
     /// Help where a filesystem cannot be opened.
     #[command(subcommand)]

@@ -111,7 +111,7 @@ pub use creamery_mkfs::{
     RootdirSubvolume, Source, SubvolumeKind, make_image,
 };
 pub use creamery_txn::DiscardPolicy;
-pub use creamery_volume::Rescue;
+pub use creamery_volume::{Rescue, SuperblockChange};
 pub use dedupe::DedupeReport;
 pub use disk_usage::DiskUsage;
 pub use file::{File, OpenOptions};

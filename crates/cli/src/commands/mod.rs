@@ -35,3 +35,4 @@ pub(crate) mod sync;
 pub(crate) mod tar;
 mod tar_list;
 pub(crate) mod truncate;
+pub(crate) mod tune;

@@ -73,6 +73,7 @@ mod tar_images;
 mod tar_layers;
 mod tree_log;
 mod tree_log_full;
+mod tune;
 mod unprivileged;
 mod work;
 mod wrong_calls;
@@ -111,6 +112,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     options::cases,
     partitions::cases,
     mount_options::cases,
+    tune::cases,
     unprivileged::cases,
     commands::cases,
     file_tools::cases,
