@@ -127,7 +127,7 @@ pub use read_dir::{DirEntry, ReadDir};
 pub use resolve::DataUser;
 pub use tar::{TarArchive, TarEntry, TarMember, TarRootfs, list_tar};
 pub use tuning::Tuning;
-pub use volume::MemberDevice;
+pub use volume::{BlockGroups, MemberDevice};
 pub use walk::{Walk, WalkEntry};
 
 pub(crate) use creamery_fs as fs;

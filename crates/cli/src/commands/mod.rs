@@ -36,3 +36,4 @@ pub(crate) mod tar;
 mod tar_list;
 pub(crate) mod truncate;
 pub(crate) mod tune;
+pub(crate) mod usage;

@@ -54,7 +54,7 @@ pub use data::DataCsums;
 pub use memory::EngineMemory;
 pub use quota::KeptGroups;
 pub use replay::Replay;
-pub use statistics::{EngineCounters, SpaceReport};
+pub use statistics::{EngineCounters, GroupSum, SpaceReport};
 pub use users::Sharing;
 
 use std::sync::Arc;
