@@ -68,6 +68,7 @@ pub(crate) enum Command {
     /// Work on a filesystem as a whole.
     #[command(subcommand, alias = "fi")]
     Filesystem(FilesystemCommand),
+    Tune(crate::commands::tune::TuneArgs),
     Check(crate::commands::check::CheckArgs),
     /// Help where a filesystem cannot be opened.
     #[command(subcommand)]
@@ -337,11 +338,14 @@ pub(crate) struct DfArgs {
 pub(crate) enum FilesystemCommand {
     #[command(alias = "defrag")]
     Defragment(crate::commands::defragment::DefragmentArgs),
+    Df(crate::commands::usage::FilesystemDfArgs),
     Du(DuArgs),
     Fiemap(FiemapArgs),
     Label(crate::commands::label::LabelArgs),
+    Resize(crate::commands::resize::ResizeArgs),
     Show(crate::commands::show::ShowArgs),
     Trim(TrimArgs),
+    Usage(crate::commands::usage::UsageArgs),
 }
 
 /// Give free space back: tell the device which bytes nobody needs.

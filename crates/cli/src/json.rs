@@ -48,6 +48,16 @@ struct XattrJson {
     value_bytes: String,
 }
 
+/// What documents begin with that have btrfs-progs' shape (`btrfs --format json`) and not our own.
+#[derive(Serialize)]
+pub(crate) struct Header {
+    version: &'static str,
+}
+
+impl Header {
+    pub(crate) const FIRST: Self = Self { version: "1" };
+}
+
 /// The text, and the bytes in hexadecimal when the text does not say it all.
 pub(crate) fn text_of(bytes: &[u8]) -> (String, Option<String>) {
     match std::str::from_utf8(bytes) {

@@ -1,4 +1,4 @@
-//! The names of other programs that this one answers to, by a link: `btrfs`; `mkfs.btrfs`, which mkfs(8) and scripts call; and
+//! The names of other programs that this one answers to, by a link: `btrfs`; `btrfstune`; `mkfs.btrfs`, which mkfs(8) and scripts call; and
 //! `fsck.btrfs`, which is called for what fstab(5) has checked when a system starts. (`mount.fuse.creamery` is in
 //! `commands/helper`.)
 
@@ -26,6 +26,7 @@ pub(crate) fn follow(args: &[OsString], program: &Command) -> Option<Link> {
     match Path::new(first).file_name()?.to_str()? {
         "btrfs" => Some(btrfs::follow(rest, program)),
         "mkfs.btrfs" => Some(mkfs(rest)),
+        "btrfstune" => Some(tune(rest)),
         "fsck.btrfs" => Some(Link::Done(fsck(rest))),
         _ => None,
     }
@@ -38,6 +39,15 @@ fn mkfs(args: &[OsString]) -> Link {
     }
     let words = ["creamery", "mkfs"].into_iter().map(OsString::from);
     Link::Words(words.chain(args.iter().filter_map(without_verbose)).collect())
+}
+
+fn tune(args: &[OsString]) -> Link {
+    if args.iter().any(|arg| arg == "--version") {
+        let _ = writeln!(anstream::stdout(), "btrfstune, part of creamery {}", env!("CARGO_PKG_VERSION"));
+        return Link::Done(ExitCode::SUCCESS);
+    }
+    let words = ["creamery", "tune"].into_iter().map(OsString::from);
+    Link::Words(words.chain(args.iter().cloned()).collect())
 }
 
 /// There is no more to print than is printed: `-v`, alone or among other letters, asks for nothing.
@@ -100,6 +110,7 @@ mod tests {
     fn the_name_that_it_is_called_by_says_what_is_wanted() {
         let mkfs = follow("/usr/sbin/mkfs.btrfs -vf -v -L x --verbose disk.img").expect("a link");
         assert_eq!(mkfs, ["creamery", "mkfs", "-f", "-L", "x", "disk.img"]);
+        assert_eq!(follow("btrfstune -r x").expect("a link"), ["creamery", "tune", "-r", "x"]);
         assert_eq!(follow("mkfs.btrfs -V").expect("a link"), [""; 0]);
         assert_eq!(follow("fsck.btrfs -a /dev/none").expect("a link"), [""; 0]);
         for own in ["creamery mkfs x", "/usr/bin/creamery", "mkfs.ext4 x", "btrfsck x"] {

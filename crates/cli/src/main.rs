@@ -94,6 +94,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Property(command) => commands::property::run(&command),
         Command::Filesystem(command) => commands::filesystem::run(&command),
         Command::Generate(command) => commands::generate::run(&command, Cli::command()),
+        Command::Tune(args) => commands::tune::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Rescue(command) => commands::rescue::run(&command),
         Command::Inspect(InspectCommand::DumpSuper(args)) => commands::inspect::dump_super(&args),

@@ -39,7 +39,65 @@ pub(crate) struct UnitArgs {
     tbytes: bool,
 }
 
+/// The letters that some commands have for the same. Where there is one, the words for it do not count, but --si.
+#[derive(Args, Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each option")]
+pub(crate) struct UnitLetters {
+    /// As --raw.
+    #[arg(short = 'b')]
+    bytes: bool,
+
+    /// As --human-readable.
+    #[arg(short = 'h')]
+    human: bool,
+
+    /// As --si.
+    #[arg(short = 'H')]
+    human_si: bool,
+
+    /// As --kbytes.
+    #[arg(short = 'k')]
+    kilo: bool,
+
+    /// As --mbytes.
+    #[arg(short = 'm')]
+    mega: bool,
+
+    /// As --gbytes.
+    #[arg(short = 'g')]
+    giga: bool,
+
+    /// As --tbytes.
+    #[arg(short = 't')]
+    tera: bool,
+}
+
+impl UnitLetters {
+    /// The units that are wanted with both.
+    pub(crate) fn or(&self, words: &UnitArgs) -> UnitArgs {
+        let Self { bytes, human, human_si, kilo, mega, giga, tera } = *self;
+        if !(bytes || human || human_si || kilo || mega || giga || tera) {
+            return words.clone();
+        }
+        UnitArgs {
+            raw: bytes,
+            human_readable: human,
+            iec: false,
+            si: human_si || words.si,
+            kbytes: kilo,
+            mbytes: mega,
+            gbytes: giga,
+            tbytes: tera,
+        }
+    }
+}
+
 impl UnitArgs {
+    /// Whether each size has the unit that suits it, by powers of 1024.
+    pub(crate) const fn are_usual(&self) -> bool {
+        !(self.raw || self.si || self.kbytes || self.mbytes || self.gbytes || self.tbytes)
+    }
+
     /// `bytes` as wanted.
     pub(crate) fn show(&self, bytes: u64) -> String {
         const IEC: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -49,9 +107,12 @@ impl UnitArgs {
         }
         let (base, names) = if self.si { (1000_u64, SI) } else { (1024, IEC) };
         let wanted = [self.kbytes, self.mbytes, self.gbytes, self.tbytes].iter().position(|&wanted| wanted);
-        let power = match wanted {
-            Some(index) => index + 1,
-            None => (1..names.len()).take_while(|&power| bytes >= base.pow(power as u32)).count(),
+        let Some(power) = wanted.map(|index| index + 1) else {
+            let power = (1..names.len()).take_while(|&power| bytes >= base.pow(power as u32)).count();
+            // What is less than the unit below is cut off before anything is rounded, and the quotient has 24 bits.
+            let (below, unit) =
+                if power == 0 { (bytes, 1) } else { (bytes / base.pow(power as u32 - 1), base) };
+            return format!("{:.2}{}", below as f32 / unit as f32, names[power]);
         };
         // Hundredths, in integers: exact at any size. What lies in the middle goes to the even one, as printf has it.
         let (all, unit) = (u128::from(bytes) * 100, u128::from(base.pow(power as u32)));
@@ -71,6 +132,8 @@ mod tests {
     #[test]
     fn sizes_are_shown_as_btrfs_shows_them() {
         let bytes = [0, 1023, 2_117_632, 8_998_912, 262_144, u64::MAX];
+        // 209.7152 MB, as btrfs-progs has it.
+        assert_eq!(UnitArgs { si: true, ..UnitArgs::default() }.show(209_715_200), "209.71MB");
         let rows = [
             ("", ["0.00B", "1023.00B", "2.02MiB", "8.58MiB", "256.00KiB", "16.00EiB"]),
             ("--raw", ["0", "1023", "2117632", "8998912", "262144", "18446744073709551615"]),

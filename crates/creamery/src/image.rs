@@ -8,7 +8,7 @@ use creamery_base::{Env, Error, ErrorKind, InodeId, Result, SystemEnv, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice, ImageName};
 use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, Source, make_image, make_on};
 use creamery_txn::{DiscardPolicy, Engine, Options};
-use creamery_volume::{Mode, Rescue, Volume};
+use creamery_volume::{Mode, Rescue, SuperblockChange, Volume};
 
 use crate::fs::FsOptions;
 use crate::{Compress, Filesystem, TarRootfs, Tuning};
@@ -43,6 +43,27 @@ impl Image {
     /// When there is no filesystem, it is damaged, or somebody is writing to it.
     pub fn open(path: impl AsRef<Path>) -> Result<Filesystem> {
         Self::options().open(path)
+    }
+
+    /// Changes what only the superblock says: features, the UUID, whether it is a seed. False when everything was so already. What
+    /// cuts it off leaves all of it or nothing.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// use creamery::{Image, SuperblockChange, Uuid};
+    /// let (old, new) = (Image::open(&image)?.uuid(), Uuid::from_u128(1));
+    /// assert!(Image::change_superblock(&image, &SuperblockChange::default().uuid(new))?);
+    /// let fs = Image::open(&image)?;
+    /// assert_eq!((fs.uuid(), fs.metadata_uuid()), (new, old));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When somebody has it open; as [`SuperblockChange::apply`].
+    pub fn change_superblock(path: impl AsRef<Path>, change: &SuperblockChange) -> Result<bool> {
+        change.apply(&FileDevice::open(path.as_ref(), Access::ReadWrite)?)
     }
 
     /// Opens in other ways.

@@ -79,6 +79,7 @@ mod path;
 mod quota;
 mod read_dir;
 pub mod rescue;
+mod resize;
 mod resolve;
 mod salvage;
 mod sink;
@@ -91,8 +92,8 @@ mod walk;
 pub use attributes::AttributeChange;
 pub use copy_options::{CopyOptions, Reflink};
 pub use creamery_base::{
-    Env, Error, ErrorKind, Escaped, FixedEnv, Generation, Logical, ObjectId, QgroupId, Result, SystemEnv,
-    Timespec, TreeId, Uuid,
+    DevId, Env, Error, ErrorKind, Escaped, FixedEnv, Generation, Logical, ObjectId, QgroupId, Result,
+    SystemEnv, Timespec, TreeId, Uuid,
 };
 pub use creamery_codec::{
     ChecksumType, CompressionMethod, CompressionType, ParseCompressionMethodError, VerityDigest, VerityHash,
@@ -101,16 +102,16 @@ pub use creamery_fs::{
     Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Compress,
     CompressionStatistics, Deduped, Defragment, Distribution, ExtentPart, Fallocate, Fiemap, FiemapBatch,
     FiemapExtent, FiemapFlags, FiemapRequest, FileUsage, FsyncStatistics, ListedSubvolume, LockStatistics,
-    LogStatistics, MemoryReport, NamedTree, NewExtent, NocowStatistics, PendingStatistics, QgroupReport,
-    QuotaChange, QuotaReport, QuotaStatistics, Recompress, SeekStatistics, Statistics, SubvolumeInfo,
-    SubvolumeTable, Time, TreeStatistics, VerityInfo, VolumeStatistics, WritebackStatistics,
+    LogStatistics, MemoryReport, NamedTree, NewExtent, NewSize, NocowStatistics, PendingStatistics,
+    QgroupReport, QuotaChange, QuotaReport, QuotaStatistics, Recompress, Resized, SeekStatistics, Statistics,
+    SubvolumeInfo, SubvolumeTable, Time, TreeStatistics, VerityInfo, VolumeStatistics, WritebackStatistics,
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, Lost, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,
     RootdirSubvolume, Source, SubvolumeKind, make_image,
 };
 pub use creamery_txn::DiscardPolicy;
-pub use creamery_volume::Rescue;
+pub use creamery_volume::{Rescue, SuperblockChange};
 pub use dedupe::DedupeReport;
 pub use disk_usage::DiskUsage;
 pub use file::{File, OpenOptions};
@@ -126,7 +127,7 @@ pub use read_dir::{DirEntry, ReadDir};
 pub use resolve::DataUser;
 pub use tar::{TarArchive, TarEntry, TarMember, TarRootfs, list_tar};
 pub use tuning::Tuning;
-pub use volume::MemberDevice;
+pub use volume::{BlockGroups, MemberDevice};
 pub use walk::{Walk, WalkEntry};
 
 pub(crate) use creamery_fs as fs;

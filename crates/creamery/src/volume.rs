@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use creamery_base::{DevId, Generation, Uuid};
 use creamery_codec::ChecksumType;
+use creamery_format::BlockGroupFlags;
+use creamery_txn::GroupSum;
 
 use crate::Filesystem;
 
@@ -33,7 +35,50 @@ pub struct MemberDevice {
     pub path: Option<PathBuf>,
 }
 
+/// The block groups of one kind and profile, together.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// let groups = creamery::Image::open(&image)?.block_groups();
+/// let metadata = groups.iter().find(|sum| sum.kind == "Metadata").expect("there is metadata");
+/// assert_eq!((metadata.profile.as_str(), metadata.copies), ("DUP", 2));
+/// assert!(metadata.used <= metadata.total);
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct BlockGroups {
+    /// What they are for: `Data`, `System`, `Metadata`, or `Data+Metadata`.
+    pub kind: String,
+    /// Their profile, as mkfs names it, in capitals but for `single`.
+    pub profile: String,
+    /// How many copies are kept of what is in them.
+    pub copies: u64,
+    /// Bytes of them, each copy counted once.
+    pub total: u64,
+    /// Bytes in extents, as of the last commit.
+    pub used: u64,
+}
+
 impl Filesystem {
+    /// The block groups by kind and profile: those of data, of the chunk tree, of metadata.
+    #[must_use]
+    pub fn block_groups(&self) -> Vec<BlockGroups> {
+        let of = |sum: GroupSum| {
+            // `METADATA|DUP`
+            let shown = sum.flags.to_string();
+            let (kinds, profile) = shown.rsplit_once('|').unwrap_or((&shown, "single"));
+            let name = |kind: &str| format!("{}{}", &kind[..1], kind[1..].to_lowercase());
+            let kinds: Vec<String> = kinds.split('|').map(name).collect();
+            let copies = if sum.flags.contains(BlockGroupFlags::DUP) { 2 } else { 1 };
+            let (kind, profile) = (kinds.join("+"), profile.to_owned());
+            BlockGroups { kind, profile, copies, total: sum.total, used: sum.used }
+        };
+        self.fs.engine().group_sums().into_iter().map(of).collect()
+    }
+
     /// Its UUID, which a mount goes by.
     #[must_use]
     pub fn uuid(&self) -> Uuid {

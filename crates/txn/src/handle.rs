@@ -245,6 +245,11 @@ impl Handle<'_> {
         self.on.superblock.set_label(label);
     }
 
+    /// Has the superblock say that the devices have `more` bytes, with this transaction.
+    pub(crate) fn add_total_bytes(&self, more: u64) {
+        self.on.superblock.add_total_bytes(more);
+    }
+
     /// A block for a log, which no tree counts (LOG-2). How many a log takes cannot be foretold: whose items lie far apart copies
     /// many leaves.
     /// Errors: no space, or more than was promised.

@@ -71,7 +71,8 @@ pub use data_extent::DataExtent;
 pub use discard::{DiscardPolicy, Trimmed};
 pub use drop_tree::{Dropping, SubvolumeDrop};
 pub use engine::{
-    DataCsums, Engine, EngineCounters, EngineMemory, KeptGroups, Options, Replay, Sharing, SpaceReport,
+    DataCsums, Engine, EngineCounters, EngineMemory, GroupSum, KeptGroups, Options, Replay, Sharing,
+    SpaceReport,
 };
 pub use flush_policy::FlushPolicy;
 pub use handle::Handle;

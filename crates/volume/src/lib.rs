@@ -62,6 +62,7 @@ mod repair;
 mod report;
 mod rescue;
 mod super_copies;
+mod superblock_change;
 mod volume;
 mod write;
 
@@ -74,4 +75,5 @@ pub use open::Mode;
 pub use report::WriteReport;
 pub use rescue::Rescue;
 pub use super_copies::{SuperCopies, zero_log};
+pub use superblock_change::SuperblockChange;
 pub use volume::Volume;

@@ -131,7 +131,7 @@ pub fn zero_log(device: &dyn BlockDevice) -> Result<Option<(Logical, u8)>> {
     Ok(log)
 }
 
-fn offsets(len: u64) -> impl Iterator<Item = u64> {
+pub(crate) fn offsets(len: u64) -> impl Iterator<Item = u64> {
     SUPERBLOCK_OFFSETS.into_iter().filter(move |offset| fits(*offset, len))
 }
 
@@ -140,7 +140,7 @@ const fn fits(offset: u64, len: u64) -> bool {
 }
 
 /// The first one, if it is among them, is durable before another one is touched.
-fn write(device: &dyn BlockDevice, superblock: &Superblock, offsets: &[u64]) -> Result<()> {
+pub(crate) fn write(device: &dyn BlockDevice, superblock: &Superblock, offsets: &[u64]) -> Result<()> {
     for &offset in offsets {
         device.write_at(offset, &superblock.to_bytes(offset))?;
         device.flush()?;

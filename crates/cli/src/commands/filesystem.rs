@@ -5,7 +5,7 @@ use std::io::Write;
 use creamery::{ErrorKind, Image};
 use serde::Serialize;
 
-use super::{defragment, du, fiemap, label, show};
+use super::{defragment, du, fiemap, label, resize, show, usage};
 use crate::args::{FilesystemCommand, TrimArgs};
 use crate::failure::Failure;
 use crate::output::{Output, writing};
@@ -20,11 +20,14 @@ struct Row {
 pub(crate) fn run(command: &FilesystemCommand) -> Result<(), Failure> {
     match command {
         FilesystemCommand::Defragment(args) => defragment::run(args),
+        FilesystemCommand::Df(args) => usage::run_df(args),
         FilesystemCommand::Du(args) => du::run(args),
         FilesystemCommand::Fiemap(args) => fiemap::run(args),
         FilesystemCommand::Label(args) => label::run(args),
+        FilesystemCommand::Resize(args) => resize::run(args),
         FilesystemCommand::Show(args) => show::run(args),
         FilesystemCommand::Trim(args) => run_trim(args),
+        FilesystemCommand::Usage(args) => usage::run(args),
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
 
 use clap::Args;
 
+use super::subvolume::target::OnMount;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::output::{Output, writing};
@@ -14,17 +14,18 @@ use crate::view::WriteArgs;
 /// Print the label of a filesystem, or change it.
 ///
 /// Without LABEL the one that there is is printed, as btrfs-progs prints it. An empty one
-/// takes it away. The image may not be mounted.
+/// takes it away.
 ///
 /// Examples:
 ///   creamery filesystem label disk.img
 ///   creamery filesystem label disk.img backup
+///   creamery filesystem label /mnt backup
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct LabelArgs {
-    /// The image.
-    #[arg(value_name = "IMAGE")]
-    image: PathBuf,
+    /// The image, or a path on a live mount.
+    #[arg(value_name = "IMAGE|PATH")]
+    place: OsString,
 
     /// The new label, at most 255 bytes.
     #[arg(value_name = "LABEL")]
@@ -35,19 +36,30 @@ pub(crate) struct LabelArgs {
     usesupercopy: bool,
 }
 
+const COMMAND: &str = "filesystem label";
+
 pub(crate) fn run(args: &LabelArgs) -> Result<(), Failure> {
-    const COMMAND: &str = "filesystem label";
+    if let Some(on_mount) = OnMount::of(COMMAND, &args.place)? {
+        let failed = |error: creamery::Error| Failure::new(COMMAND, error.context(on_mount.path.display()));
+        return match &args.label {
+            Some(label) => on_mount.dir.set_label(label.as_encoded_bytes()).map_err(failed),
+            None => print(&on_mount.dir.label().map_err(failed)?),
+        };
+    }
     let write = WriteArgs { usesupercopy: args.usesupercopy, ..WriteArgs::default() };
     let mut images = Images::to_write(COMMAND, &write);
-    let place = images.place(args.image.as_os_str())?;
+    let place = images.place(&args.place)?;
     let failed = images.failed(&place.image);
     let Some(label) = &args.label else {
-        let label = images.open(&place.image, Purpose::Read)?.label();
-        let mut out = Output::new();
-        let printed = out.path_bytes(&label).and_then(|()| out.write_all(b"\n")).map_err(writing);
-        return printed.and_then(|()| out.finish()).map_err(|error| Failure::new(COMMAND, error));
+        return print(&images.open(&place.image, Purpose::Read)?.label());
     };
     let outcome = images.open(&place.image, Purpose::Write);
     let outcome = outcome.and_then(|fs| fs.set_label(label.as_encoded_bytes()).map_err(failed));
     images.finish(outcome)
+}
+
+fn print(label: &[u8]) -> Result<(), Failure> {
+    let mut out = Output::new();
+    let printed = out.path_bytes(label).and_then(|()| out.write_all(b"\n")).map_err(writing);
+    printed.and_then(|()| out.finish()).map_err(|error| Failure::new(COMMAND, error))
 }

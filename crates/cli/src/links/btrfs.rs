@@ -66,6 +66,9 @@ const COMMANDS: [(&str, &[&str]); 17] = [
     ("version", &[]),
 ];
 
+/// Commands with `--format json`, as in btrfs-progs 6.14, but for `device stats`.
+const FORMATS: [&[&str]; 2] = [&["filesystem", "df"], &["qgroup", "show"]];
+
 /// Commands that print nothing with `-q`, neither what they did nor what they found.
 const TALK: [&str; 9] =
     ["create", "delete", "snapshot", "sync", "defragment", "list", "get-default", "df", "get"];
@@ -83,15 +86,15 @@ pub(super) fn follow(args: &[OsString], program: &Command) -> Link {
 }
 
 fn words(args: &mut std::slice::Iter<'_, OsString>, program: &Command) -> Result<Link, String> {
-    let mut quiet = false;
+    let (mut quiet, mut is_json) = (false, false);
     let first = loop {
         let Some(arg) = args.next() else { return Err("no command is named; see `btrfs help`".into()) };
         match arg.to_str() {
             Some("-v" | "--verbose") => {}
             Some("-q" | "--quiet") => quiet = true,
-            Some("--format") => expect_text(args.next().and_then(|format| format.to_str()))?,
+            Some("--format") => is_json = asks_for_json(args.next().and_then(|format| format.to_str()))?,
             Some(format) if format.starts_with("--format=") => {
-                expect_text(format.strip_prefix("--format="))?;
+                is_json = asks_for_json(format.strip_prefix("--format="))?;
             }
             Some("--log") => quiet |= args.next().is_some_and(|level| level == "quiet"),
             Some(log) if log.starts_with("--log=") => quiet |= log.ends_with("=quiet"),
@@ -126,15 +129,22 @@ fn words(args: &mut std::slice::Iter<'_, OsString>, program: &Command) -> Result
         }
         path.push(token(arg, within.iter().copied(), first)?);
     }
-    ours(&path, quiet, args.as_slice(), program)
+    let mut rest = args.as_slice().to_vec();
+    if is_json {
+        if !FORMATS.contains(&&path[..]) {
+            return Err(format!("{}: output format json is unsupported for this command", path.join(" ")));
+        }
+        rest.insert(0, "--format-json".into());
+    }
+    ours(&path, quiet, &rest, program)
 }
 
-/// The JSON of this program has shapes of its own.
-fn expect_text(format: Option<&str>) -> Result<(), String> {
+/// Whether JSON is asked for, in btrfs-progs' shape: what this program has as `--json` has shapes of its own.
+fn asks_for_json(format: Option<&str>) -> Result<bool, String> {
     match format {
-        Some("text") => Ok(()),
-        Some("json") => Err("--format json is not there in creamery, whose own commands take --json".into()),
-        _ => Err("--format: text is wanted".into()),
+        Some("text") => Ok(false),
+        Some("json") => Ok(true),
+        _ => Err("--format: text or json is wanted".into()),
     }
 }
 
@@ -210,6 +220,8 @@ mod tests {
             ("fi sy /x", "creamery sync /x"),
             ("-v --format text fi def -r x", "creamery filesystem defragment -r x"),
             ("--format=text subvolume list x", "creamery subvolume list x"),
+            ("--format json fi df -b x", "creamery filesystem df --format-json -b x"),
+            ("--format=json qg sh x", "creamery qgroup show --format-json x"),
             ("quota --help", "creamery quota --help"),
             ("help", "creamery --help"),
         ] {
@@ -230,8 +242,8 @@ mod tests {
             ("send x", "send is not there in creamery"),
             ("balance start x", "balance start is not there in creamery"),
             ("--dry-run sub list x", "--dry-run is not there"),
-            ("--format xml sub list x", "text is wanted"),
-            ("--format json sub list x", "creamery, whose own commands take --json"),
+            ("--format xml sub list x", "text or json is wanted"),
+            ("--format json sub list x", "subvolume list: output format json is unsupported"),
         ] {
             let said = follow(line).expect_err(line);
             assert!(said.contains(wanted), "{line}: {said}");

@@ -8,12 +8,13 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use creamery_base::{Error, ErrorKind, Generation, QgroupId, Result, TreeId};
-use creamery_fs::{NewExtent, QuotaChange, QuotaReport, SubvolumeTable};
+use creamery_base::{DevId, Error, ErrorKind, Generation, QgroupId, Result, TreeId};
+use creamery_fs::{NewExtent, NewSize, QuotaChange, QuotaReport, Resized, SubvolumeTable};
 
 use super::orders::{DeletedSubvolume, Order, Outcome};
 use super::{
     CREATE, DELETE, NEW_EXTENTS, QUOTAS, SET_DEFAULT, SET_READ_ONLY, SNAPSHOT, SOURCE, TABLE, TOLD, WAITING,
+    WHOLE,
 };
 use crate::control::{Channel, KEY, O_DIRECTORY, new_key};
 use crate::table::is_ours;
@@ -205,6 +206,26 @@ impl Live {
             (Some(report), Some((here, _))) => Ok((report, here)),
             _ => Err(ErrorKind::Io.into()),
         }
+    }
+
+    /// Has the filesystem take more of a device ([`creamery_fs::Filesystem::resize`]). Durable when it returns.
+    /// Errors: permission denied, for all but root and the mounter; as there.
+    pub fn resize(&self, device: DevId, size: NewSize) -> Result<Resized> {
+        let order = Order { resize: Some((device.get(), size)), ..Order::default() };
+        self.order::<WHOLE>(new_key(), &order)?.resized.ok_or_else(|| ErrorKind::Io.into())
+    }
+
+    /// What the filesystem is called.
+    /// Errors: the mount does not answer.
+    pub fn label(&self) -> Result<Vec<u8>> {
+        Ok(self.order::<WHOLE>(new_key(), &Order::default())?.label)
+    }
+
+    /// Gives the filesystem another label; an empty one is none. Durable when it returns.
+    /// Errors: permission denied, for all but root and the mounter; as [`creamery_fs::Filesystem::set_label`].
+    pub fn set_label(&self, label: &[u8]) -> Result<()> {
+        let order = Order { label: Some(label.to_vec()), ..Order::default() };
+        self.order::<WHOLE>(new_key(), &order).map(drop)
     }
 
     /// Makes durable what was done on the mount, as [`sync`](crate::sync).

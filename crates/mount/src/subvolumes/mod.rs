@@ -20,6 +20,7 @@
 //! | 13 | any directory | what is known of all subvolumes? |
 //! | 14 | the root of a subvolume | which extents are new? |
 //! | 18 | any directory | change the quotas, or tell what they are |
+//! | 19 | any directory | change how large the filesystem is |
 //!
 //! The kernel learns of changed names from a thread (`told`), and none of those that answer may wait for it long. So an answer says
 //! whether it was told, and who asked asks again until it was: what his next command sees is what he has done. Waiting until
@@ -55,6 +56,7 @@ pub(crate) const TOLD: u32 = control_number::<PAGE>(GROUP, 12);
 pub(crate) const TABLE: u32 = control_number::<PAGE>(GROUP, 13);
 pub(crate) const NEW_EXTENTS: u32 = control_number::<PAGE>(GROUP, 14);
 pub(crate) const QUOTAS: u32 = control_number::<PAGE>(GROUP, 18);
+pub(crate) const WHOLE: u32 = control_number::<PAGE>(GROUP, 19);
 
 /// Which control.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +72,7 @@ pub(crate) enum Control {
     Table,
     NewExtents,
     Quotas,
+    Whole,
 }
 
 impl Control {
@@ -87,6 +90,7 @@ impl Control {
             TABLE => Self::Table,
             NEW_EXTENTS => Self::NewExtents,
             QUOTAS => Self::Quotas,
+            WHOLE => Self::Whole,
             _ => return None,
         })
     }

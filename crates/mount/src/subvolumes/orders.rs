@@ -1,7 +1,7 @@
 //! What is asked of a mount, and what it answers, as JSON.
 
 use creamery_base::{Error, ObjectId, QgroupId, TreeId};
-use creamery_fs::{NewExtents, QuotaChange, QuotaReport, SubvolumeTable};
+use creamery_fs::{NewExtents, NewSize, QuotaChange, QuotaReport, Resized, SubvolumeTable};
 use serde::{Deserialize, Serialize};
 
 use crate::why::Why;
@@ -26,6 +26,10 @@ pub(crate) struct Order {
     pub(crate) groups: Vec<QgroupId>,
     /// What is to become of quotas.
     pub(crate) quotas: Option<QuotaChange>,
+    /// Another label.
+    pub(crate) label: Option<Vec<u8>>,
+    /// The device that is to have another size, and which.
+    pub(crate) resize: Option<(u64, NewSize)>,
 }
 
 /// A subvolume that was deleted.
@@ -62,6 +66,10 @@ pub(crate) struct Outcome {
     pub(crate) extents: Option<NewExtents>,
     /// The quotas there are.
     pub(crate) quotas: Option<QuotaReport>,
+    /// What the filesystem is called.
+    pub(crate) label: Vec<u8>,
+    /// A device that has another size now.
+    pub(crate) resized: Option<Resized>,
     /// Whether the kernel has been told of all that changed so far.
     pub(crate) told: bool,
 }

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use creamery_base::lock::{RankedMutex, RankedRwLock, rank};
-use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, QgroupId, TreeId, Wait};
+use creamery_base::{DevId, Error, ErrorKind, Generation, InodeId, ObjectId, QgroupId, TreeId, Wait};
 use creamery_fs::{FileType, Filesystem, NewInode};
 use creamery_fuse::{Errno, NodeId};
 
@@ -125,6 +125,7 @@ impl Server<'_> {
             Control::Table => self.tell_all(asker, at, &mut outcome),
             Control::NewExtents => self.tell_new(asker, at, order, &mut outcome),
             Control::Quotas => self.quotas(asker, at, order, &mut outcome),
+            Control::Whole => self.change_whole(asker, order, &mut outcome),
         };
         let deleted = std::mem::take(&mut outcome.deleted);
         let outcome = done.map_or_else(|refused| Outcome::failed(&refused.into_error()), |()| outcome);
@@ -348,6 +349,24 @@ impl Server<'_> {
                 outcome.quotas = Some(self.fs.quota_report()?);
             }
         }
+        Ok(())
+    }
+
+    /// Changes the filesystem as a whole, which is for the administrator; its label is for everybody.
+    fn change_whole(&self, asker: &Asker, order: &Order, outcome: &mut Outcome) -> Result<()> {
+        if (order.resize.is_some() || order.label.is_some()) && !asker.administrates() {
+            return Err(Errno::EPERM.into());
+        }
+        if let Some((device, size)) = order.resize {
+            self.check_writable()?;
+            outcome.resized = Some(self.fs.resize(DevId::new(device), size)?);
+        }
+        if let Some(label) = &order.label {
+            self.check_writable()?;
+            self.fs.set_label(label)?;
+            self.fs.sync()?;
+        }
+        outcome.label = self.fs.engine().volume().superblock().label().to_vec();
         Ok(())
     }
 

@@ -14,6 +14,7 @@ const DUMPED: [Judge; 2] = [Judge::Program, Judge::BtrfsProgs];
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("commands/show-as-btrfs-progs", &JUDGED, show),
+        Case::new("commands/usage-as-btrfs-progs", &JUDGED, usage),
         Case::new("commands/copy-in-and-out", &JUDGED, copy_in_and_out),
         Case::new("commands/list-and-show", &[Judge::Program], list_and_show),
         Case::new("commands/change", &JUDGED, change),
@@ -302,6 +303,53 @@ fn show(bench: &Bench) -> Result<()> {
             names
         });
         ensure!(ours == theirs, "{options:?}: features {ours:?}, and the kernel says {theirs:?}");
+    }
+    Ok(())
+}
+
+/// What `btrfs filesystem df` and `usage` say of a mount of the kernel, we say of the image: but for the reserve, which a kernel keeps
+/// and no image has, and what is free by `statfs`, from which a kernel takes that.
+fn usage(bench: &Bench) -> Result<()> {
+    let kinds: [&[&str]; 3] = [&[], &["-m", "single"], &["-M"]];
+    for (number, options) in kinds.into_iter().enumerate() {
+        let image = bench.scratch.file(&format!("{number}.img"));
+        sparse_file(&image, 300 << 20)?;
+        Run::new("mkfs.btrfs").args(["-q", "-f"]).args(options).arg(&image).ok()?;
+        let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+        std::fs::write(mount.dir().join("file"), vec![1; 20 << 20])?;
+        creamery_testkit::sync_filesystem(mount.dir())?;
+        let device = Run::new("findmnt").args(["-no", "SOURCE"]).arg(mount.dir()).ok()?.stdout_text();
+        let units =
+            ["", "-b", "-h", "-H", "-k", "-m", "-g", "-t", "--raw", "--iec", "--si", "--kbytes", "--tbytes"];
+        let calls = units.iter().flat_map(|units| ["df", "usage"].map(|command| (command, *units)));
+        let said = |program: &Path, command: &str, units: &str, place: &Path| -> Result<String> {
+            let words = ["filesystem", command, units];
+            let run = Run::new(program).args(words.into_iter().filter(|word| !word.is_empty())).arg(place);
+            Ok(run.ok()?.stdout_text())
+        };
+        let theirs =
+            calls.clone().map(|(command, units)| said("btrfs".as_ref(), command, units, mount.dir()));
+        let theirs: Vec<String> = theirs.collect::<Result<_>>()?;
+        mount.unmount()?;
+        // With data and trees in the same groups a kernel takes its reserve from what is free, too.
+        let is_mixed = options.contains(&"-M");
+        let of_a_kernel = |line: &&str| {
+            let line = line.trim_start();
+            let starts = ["GlobalReserve", "Global reserve", "Free (statfs"];
+            starts.iter().any(|start| line.starts_with(start))
+                || (is_mixed && line.starts_with("Free (estimated"))
+        };
+        let lines = |text: &str| -> Vec<String> {
+            text.lines().filter(|line| !of_a_kernel(line)).map(str::to_owned).collect()
+        };
+        for ((command, units), theirs) in calls.zip(theirs) {
+            let ours = said(bench.creamery().path(), command, units, &image)?;
+            let ours = ours.replace(&image.display().to_string(), device.trim());
+            ensure!(
+                lines(&ours) == lines(&theirs) && !lines(&theirs).is_empty(),
+                "{options:?}, {command} {units}:\n{ours}\nbtrfs-progs:\n{theirs}"
+            );
+        }
     }
     Ok(())
 }

@@ -144,6 +144,8 @@ fn as_documented(bench: &Bench) -> Result<()> {
         ("stat", &["stat", "--json", &file, &root]),
         ("find", &["find", &root, "--json"]),
         ("df", &["df", "--json", &image]),
+        ("filesystem df", &["filesystem", "df", "--json", &image]),
+        ("filesystem usage", &["filesystem", "usage", "--json", &image]),
         ("filesystem du", &["filesystem", "du", "--json", &root]),
         ("filesystem fiemap", &["filesystem", "fiemap", "--json", &file]),
         ("filesystem show", &["filesystem", "show", "--json", &image]),

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
@@ -13,6 +13,7 @@ use crate::support::{MOUNTED, expect_refusal, inside, mkfs_empty};
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("links/btrfs", &MOUNTED, btrfs),
+        Case::new("links/format-json", &MOUNTED, format_json),
         Case::new("links/systemd-repart", &MOUNTED, systemd_repart),
         Case::new("links/mkosi", &[Judge::Program, Judge::Fuse], mkosi),
     ]
@@ -23,6 +24,37 @@ fn link(bench: &Bench, name: &str) -> Result<PathBuf> {
     let link = bench.scratch.file(name);
     symlink(bench.creamery().path(), &link)?;
     Ok(link)
+}
+
+/// `btrfs --format json` of a mount of the kernel, and ours of the image: all but the reserve that only a kernel keeps.
+fn format_json(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let linux = LoopMount::mount(&image, &bench.scratch.file("mount"), "")?;
+    let dir = linux.dir().to_owned();
+    let said = |program: &Path, words: &str, place: &Path| -> Result<serde_json::Value> {
+        let run = Run::new(program).args(["--format", "json"]).args(words.split(' ')).arg(place).ok()?;
+        Ok(serde_json::from_str(&run.stdout_text())?)
+    };
+    Run::new("btrfs").args(["quota", "enable"]).arg(&dir).ok()?;
+    Run::new("btrfs").args(["subvolume", "create"]).arg(dir.join("a")).ok()?;
+    fs::write(dir.join("a/file"), vec![7; 2_000_000])?;
+    Run::new("btrfs").args(["qgroup", "limit", "10M"]).arg(dir.join("a")).ok()?;
+    creamery_testkit::sync_filesystem(&dir)?;
+    Run::new("btrfs").args(["quota", "rescan", "-w"]).arg(&dir).ok()?;
+    let commands = ["filesystem df", "qgroup show"];
+    let theirs: Vec<_> =
+        commands.iter().map(|words| said("btrfs".as_ref(), words, &dir)).collect::<Result<_>>()?;
+    linux.unmount()?;
+    let link = link(bench, "btrfs")?;
+    for (words, mut theirs) in commands.iter().zip(theirs) {
+        if let Some(groups) = theirs.get_mut("filesystem-df").and_then(serde_json::Value::as_array_mut) {
+            groups.retain(|group| group["bg-type"] != "GlobalReserve");
+        }
+        let ours = said(&link, words, &image)?;
+        ensure!(ours == theirs, "{words}: {ours:#}\nbtrfs-progs: {theirs:#}");
+    }
+    expect_refusal(Run::new(&link).args(["--format", "json", "sub", "list"]).arg(&image), &["unsupported"])
 }
 
 /// The same words to btrfs-progs' `btrfs`, and to ours: the same is printed.

@@ -51,6 +51,7 @@ mod reproducible;
 mod rescue;
 mod rescue_options;
 mod rescue_tools;
+mod resize;
 mod roles;
 mod roles_rescuer;
 mod seek;
@@ -73,6 +74,7 @@ mod tar_images;
 mod tar_layers;
 mod tree_log;
 mod tree_log_full;
+mod tune;
 mod unprivileged;
 mod work;
 mod wrong_calls;
@@ -111,6 +113,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     options::cases,
     partitions::cases,
     mount_options::cases,
+    tune::cases,
     unprivileged::cases,
     commands::cases,
     file_tools::cases,
@@ -147,6 +150,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     rescue::cases,
     rescue_options::cases,
     rescue_tools::cases,
+    resize::cases,
     roles::cases,
     roles_rescuer::cases,
     wrong_calls::cases,

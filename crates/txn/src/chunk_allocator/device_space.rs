@@ -123,6 +123,22 @@ impl DeviceSpace {
         self.holes.insert(from, to - from);
     }
 
+    /// It is `total` bytes long, if it is not longer already: what is new is a hole. By how many it grew.
+    pub(super) fn grow(&mut self, total: u64) -> u64 {
+        let more = total.saturating_sub(self.total);
+        let (from, to) = (self.total.max(RESERVED_FRONT), total);
+        self.total += more;
+        if from >= to {
+            return more;
+        }
+        self.unused_bytes += to - from;
+        // What ends where the device did goes on.
+        let last = self.holes.last_key_value().filter(|(start, len)| *start + *len == from);
+        let start = last.map_or(from, |(&start, _)| start);
+        self.holes.insert(start, to - start);
+        more
+    }
+
     /// What it takes in memory, bytes.
     pub(super) fn memory(&self) -> u64 {
         memory::btree::<u64, u64>(self.used.len()) + memory::btree::<u64, u64>(self.holes.len())
@@ -197,6 +213,19 @@ mod tests {
         assert!(space.take(MIB, 11 * MIB));
         assert_eq!(space.find(2, 100 * MIB, MIB, 65536), Some((10 * MIB, vec![12 * MIB, 22 * MIB])));
         assert_eq!(space.find(2, 100 * MIB, 11 * MIB, 65536), None);
+    }
+
+    #[test]
+    fn what_a_longer_device_has_more_is_a_hole() {
+        let mut space = DeviceSpace::new(DevId::new(1), Uuid::nil(), 10 * MIB);
+        assert_eq!((space.grow(20 * MIB), space.grow(15 * MIB)), (10 * MIB, 0));
+        assert_eq!(space.holes, BTreeMap::from([(MIB, 19 * MIB)]));
+        assert!(space.take(12 * MIB, 8 * MIB));
+        assert_eq!(space.grow(30 * MIB), 10 * MIB);
+        assert_eq!(space.holes, BTreeMap::from([(MIB, 11 * MIB), (20 * MIB, 10 * MIB)]));
+        assert_eq!((space.unused_bytes(), space.report().total_bytes), (21 * MIB, 30 * MIB));
+        let mut tiny = DeviceSpace::new(DevId::new(1), Uuid::nil(), MIB / 2);
+        assert_eq!((tiny.grow(2 * MIB), tiny.unused_bytes()), (MIB + MIB / 2, MIB));
     }
 
     /// The holes are what the extents leave, whatever comes and goes.

@@ -16,6 +16,7 @@ mod allocate;
 mod device_space;
 mod discard;
 mod excluded;
+mod grow;
 mod load;
 mod queues;
 mod record;

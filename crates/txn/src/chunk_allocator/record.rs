@@ -20,11 +20,11 @@ pub(super) fn device_extent_key(dev: DevId, offset: u64) -> Key {
     Key::new(ObjectId::new(dev.get()), KeyType::DEV_EXTENT, offset)
 }
 
-fn device_item_key(dev: DevId) -> Key {
+pub(super) fn device_item_key(dev: DevId) -> Key {
     Key::new(ObjectId::DEV_ITEMS, KeyType::DEV_ITEM, dev.get())
 }
 
-fn damaged(key: &Key) -> Error {
+pub(super) fn damaged(key: &Key) -> Error {
     Error::new(ErrorKind::Corrupt, format!("device item {key} is missing or damaged"))
 }
 

@@ -47,6 +47,15 @@ impl NextSuperblock {
         self.0.lock().set_label(label);
     }
 
+    /// Has it say that the devices have `more` bytes together.
+    pub(crate) fn add_total_bytes(&self, more: u64) {
+        let mut superblock = self.0.lock();
+        let (total, sector) = (superblock.total_bytes(), u64::from(superblock.sector_size()));
+        // As Linux: what a device has beyond its last whole sector counts for nobody.
+        let total = total.saturating_add(more) / sector * sector;
+        superblock.raw_mut().total_bytes = total.into();
+    }
+
     /// Adds a system chunk's item; false when there is no room for it.
     #[must_use]
     pub(crate) fn push_system_chunk(&self, key: &Key, item: &[u8]) -> bool {

@@ -11,6 +11,7 @@
 //! | `data` | hand out, write and read data |
 //! | `delalloc` | keep room for data that is written later |
 //! | `discard` | discard what is free |
+//! | `grow` | get more of a device |
 //! | `space` | make, record and remove block groups |
 //! | `background` | do what nobody waits for |
 //! | `commit`, `settle` | close a transaction and make it durable |
@@ -33,6 +34,7 @@ mod discard;
 mod drop_tree;
 #[cfg(feature = "faults")]
 mod fault;
+mod grow;
 mod handles;
 mod left_out;
 mod log;
@@ -52,7 +54,7 @@ pub use data::DataCsums;
 pub use memory::EngineMemory;
 pub use quota::KeptGroups;
 pub use replay::Replay;
-pub use statistics::{EngineCounters, SpaceReport};
+pub use statistics::{EngineCounters, GroupSum, SpaceReport};
 pub use users::Sharing;
 
 use std::sync::Arc;

@@ -1,6 +1,9 @@
 //! What the engine did and has, for those who ask.
 
-use creamery_base::{HistogramSnapshot, TreeId};
+use std::collections::BTreeMap;
+
+use creamery_base::{HistogramSnapshot, Logical, TreeId};
+use creamery_format::BlockGroupFlags;
 use creamery_tree::TreeCounters;
 
 use super::Engine;
@@ -68,6 +71,24 @@ pub struct SpaceReport {
     pub data_copies: u64,
 }
 
+/// The block groups of one kind and profile, together, bytes.
+///
+/// ```
+/// # fn example(engine: &creamery_txn::Engine) {
+/// let in_groups: u64 = engine.group_sums().iter().map(|sum| sum.total).sum();
+/// assert!(in_groups <= engine.space().total);
+/// # }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupSum {
+    /// What they are for, and how many copies they keep.
+    pub flags: BlockGroupFlags,
+    /// Their length, each copy counted once.
+    pub total: u64,
+    /// What is in extents, as their items say.
+    pub used: u64,
+}
+
 impl Engine {
     /// What the engine did so far.
     #[must_use]
@@ -93,6 +114,21 @@ impl Engine {
     #[must_use]
     pub fn devices(&self) -> Vec<DeviceReport> {
         self.chunks.devices()
+    }
+
+    /// The block groups by kind and profile, those of data first, as the last commit left them.
+    #[must_use]
+    pub fn group_sums(&self) -> Vec<GroupSum> {
+        let mut sums = BTreeMap::new();
+        let mut next = self.space.next_group(Logical::new(0));
+        while let Some(group) = next {
+            let flags = group.flags & (BlockGroupFlags::TYPES | BlockGroupFlags::PROFILES);
+            let sum = sums.entry(flags.bits()).or_insert(GroupSum { flags, total: 0, used: 0 });
+            sum.total += group.len;
+            sum.used += group.recorded_used();
+            next = self.space.next_group(group.end());
+        }
+        sums.into_values().collect()
     }
 
     /// How long write locks on tree blocks were held and waited for, by level, leaves first; all zero unless

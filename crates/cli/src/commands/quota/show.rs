@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::side::{PlaceArgs, Side};
 use crate::failure::Failure;
-use crate::json::text_of;
+use crate::json::{Header, text_of};
 use crate::output::writing;
 use crate::units::UnitArgs;
 
@@ -63,6 +63,10 @@ pub(crate) struct ShowArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+
+    /// The JSON of btrfs-progs.
+    #[arg(long, hide = true)]
+    format_json: bool,
 
     #[command(flatten)]
     units: UnitArgs,
@@ -144,7 +148,9 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
                 .find(|order| order.is_ne())
                 .unwrap_or(Ordering::Equal)
         });
-        let printed = if args.json { print_json(&report) } else { print(&report, args) };
+        let header = args.format_json.then_some(Header::FIRST);
+        let printed =
+            if args.json || args.format_json { print_json(&report, header) } else { print(&report, args) };
         printed.map_err(|error| Failure::new(COMMAND, writing(error)))
     })
 }
@@ -259,11 +265,13 @@ impl Serialize for Limit {
 
 #[derive(Serialize)]
 struct ShownJson {
+    #[serde(rename = "__header", skip_serializing_if = "Option::is_none")]
+    header: Option<Header>,
     #[serde(rename = "qgroup-show")]
     groups: Vec<GroupJson>,
 }
 
-fn print_json(report: &QuotaReport) -> io::Result<()> {
+fn print_json(report: &QuotaReport, header: Option<Header>) -> io::Result<()> {
     let ids = |ids: &[u64]| ids.iter().map(|&id| QgroupId::from_raw(id).to_string()).collect();
     let group = |group: &QgroupReport| {
         let (path, path_bytes) = text_of(group.path.as_deref().unwrap_or_default());
@@ -279,7 +287,7 @@ fn print_json(report: &QuotaReport) -> io::Result<()> {
             children: ids(&group.members),
         }
     };
-    let shown = ShownJson { groups: report.groups.iter().map(group).collect() };
+    let shown = ShownJson { header, groups: report.groups.iter().map(group).collect() };
     let mut out = io::stdout().lock();
     serde_json::to_writer_pretty(&mut out, &shown)?;
     writeln!(out)

@@ -1,0 +1,160 @@
+//! `creamery tune`, which is btrfstune.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use creamery::{Env, Error, Image, SuperblockChange, SystemEnv, Uuid};
+
+use crate::failure::{Failure, warn};
+
+const COMMAND: &str = "tune";
+
+/// Change what a filesystem is: features, its UUID, whether it is a seed.
+///
+/// The image may not be mounted. Only the superblock is written: a feature counts for what is
+/// made from then on, and a UUID stands beside the one that is in all tree blocks.
+///
+/// Examples:
+///   creamery tune -r -x -n disk.img
+///   creamery tune -m disk.img
+///   creamery tune -S 1 disk.img
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each option")]
+pub(crate) struct TuneArgs {
+    /// Let a file have more names in a directory than fit one item (extref).
+    #[arg(short = 'r')]
+    extref: bool,
+
+    /// Let tree blocks take less in the extent tree (skinny-metadata).
+    #[arg(short = 'x')]
+    skinny_metadata: bool,
+
+    /// Have no items for the holes of files (no-holes).
+    #[arg(short = 'n')]
+    no_holes: bool,
+
+    /// 1: make it a seed, which is only read, and which others are made from; 0: make it none, with -f.
+    #[arg(short = 'S', value_name = "0|1", value_parser = is_seed)]
+    seeding: Option<bool>,
+
+    /// Do what may be regretted: -S 0 makes filesystems unusable that were made from this one.
+    #[arg(short)]
+    force: bool,
+
+    /// Give it a random UUID; tree blocks keep theirs (metadata_uuid).
+    #[arg(short = 'm', conflicts_with_all = ["uuid", "extref", "skinny_metadata", "no_holes", "seeding"])]
+    random_uuid: bool,
+
+    /// Give it this UUID; tree blocks keep theirs (metadata_uuid).
+    #[arg(short = 'M', value_name = "UUID", conflicts_with_all = ["extref", "skinny_metadata", "no_holes", "seeding"])]
+    uuid: Option<Uuid>,
+
+    #[command(flatten)]
+    not_here: NotHere,
+
+    /// The image or device, or a partition of one (disk.raw@2).
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+}
+
+/// What btrfstune has and this has not: said plainly, not as a slip of the pen.
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each option")]
+struct NotHere {
+    #[arg(short = 'u', hide = true)]
+    rewrite: bool,
+    #[arg(short = 'U', hide = true)]
+    rewrite_to: Option<String>,
+    #[arg(long, hide = true)]
+    csum: Option<String>,
+    #[arg(long, hide = true)]
+    enable_simple_quota: bool,
+    #[arg(long, hide = true)]
+    remove_simple_quota: bool,
+    #[arg(long, hide = true)]
+    convert_to_block_group_tree: bool,
+    #[arg(long, hide = true)]
+    convert_from_block_group_tree: bool,
+    #[arg(long, hide = true)]
+    convert_to_free_space_tree: bool,
+}
+
+fn is_seed(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err("want 0 or 1"),
+    }
+}
+
+pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
+    args.not_here.refuse()?;
+    let image = args.image.display();
+    let mut change = SuperblockChange::default();
+    if args.extref {
+        change = change.extref();
+    }
+    if args.skinny_metadata {
+        change = change.skinny_metadata();
+    }
+    if args.no_holes {
+        change = change.no_holes();
+    }
+    if let Some(uuid) = args.uuid.or_else(|| args.random_uuid.then(|| SystemEnv.uuid())) {
+        change = change.uuid(uuid);
+    }
+    if let Some(is_seed) = args.seeding {
+        if !is_seed && !args.force {
+            let what =
+                format!("{image}: what was made from this seed may be unusable when it is none any more");
+            return Err(Failure::new(COMMAND, Error::invalid(what)).advise("-f does it all the same"));
+        }
+        change = change.seeding(is_seed);
+    }
+    if change == SuperblockChange::default() {
+        return Err(Failure::usage(COMMAND, "nothing is to be changed: want -r, -x, -n, -S, -m or -M"));
+    }
+    let is_changed = Image::change_superblock(&args.image, &change);
+    match (is_changed.map_err(|error| Failure::new(COMMAND, error))?, args.seeding) {
+        // As btrfstune: a feature that there is already is none the worse for it.
+        (false, Some(is_seed)) => {
+            let what = if is_seed { "it is a seed already" } else { "it is no seed" };
+            Err(Failure::new(COMMAND, Error::invalid(format!("{image}: {what}"))))
+        }
+        (true, Some(false)) => {
+            warn(&format!("{image}: it is a seed no longer"));
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+impl NotHere {
+    fn refuse(&self) -> Result<(), Failure> {
+        const PROGS: &str = "use btrfstune of btrfs-progs on an image that is not mounted";
+        let quota = "use `creamery quota enable --simple` and `creamery quota disable`";
+        let rows = [
+            (
+                self.rewrite || self.rewrite_to.is_some(),
+                "another UUID in all tree blocks (-u, -U)",
+                "-m and -M change that of the filesystem alone",
+            ),
+            (self.csum.is_some(), "another checksum (--csum)", PROGS),
+            (self.enable_simple_quota || self.remove_simple_quota, "quotas", quota),
+            (
+                self.convert_to_block_group_tree || self.convert_from_block_group_tree,
+                "a filesystem with another block group tree (--convert-...-block-group-tree)",
+                PROGS,
+            ),
+            (self.convert_to_free_space_tree, "a free space tree (--convert-to-free-space-tree)", PROGS),
+        ];
+        match rows.into_iter().find(|(is_wanted, ..)| *is_wanted) {
+            Some((_, what, advice)) => {
+                let error = Error::unsupported(format!("{what} cannot be made here"));
+                Err(Failure::new(COMMAND, error).advise(advice))
+            }
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! `btrfstune`: what ours and that of btrfs-progs make of two copies of an image.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::walk::{Compare, Walk, expect_same};
+use creamery_testkit::{Judge, LoopMount, Run, btrfs_check};
+
+use crate::support::{JUDGED, expect_refusal, expect_untouched, inside, sparse_file, torture_source};
+
+pub(crate) fn cases() -> Vec<Case> {
+    let judged = [&JUDGED[..], &[Judge::Tool("btrfstune")]].concat();
+    vec![
+        Case::new("tune/as-btrfstune", &judged, as_btrfstune),
+        Case::new("tune/used-after-it", &judged, used_after_it),
+        Case::new("tune/refused", &judged, refused),
+    ]
+}
+
+const UUID: &str = "5c0ac001-1111-4222-8333-123456789abc";
+
+/// An image of before these features, with something in it.
+fn old_image(bench: &Bench, name: &str) -> Result<std::path::PathBuf> {
+    let image = bench.scratch.file(name);
+    sparse_file(&image, 256 << 20)?;
+    Run::new("mkfs.btrfs").args(["-q", "-O", "^extref,^skinny-metadata,^no-holes"]).arg(&image).ok()?;
+    Ok(image)
+}
+
+/// What is in the superblock, without what every commit changes, of which ours makes none.
+fn told(image: &Path) -> Result<String> {
+    let said = Run::new("btrfs").args(["inspect-internal", "dump-super"]).arg(image).ok()?.stdout_text();
+    let changes =
+        ["superblock:", "csum\t", "generation", "root\t", "cache_generation", "bytes_used", "uuid_tree"];
+    let lines = said.lines().filter(|line| !changes.iter().any(|start| line.starts_with(start)));
+    Ok(lines.map(|line| format!("{line}\n")).collect())
+}
+
+fn as_btrfstune(bench: &Bench) -> Result<()> {
+    let (ours, theirs) = (old_image(bench, "ours.img")?, bench.scratch.file("theirs.img"));
+    let link = bench.scratch.file("btrfstune");
+    symlink(bench.creamery().path(), &link)?;
+    Run::new("cp").arg("--sparse=always").arg(&ours).arg(&theirs).ok()?;
+    let first = told(&ours)?;
+    let of_blocks = first.lines().find_map(|line| line.strip_prefix("fsid")).unwrap_or_default().trim();
+    for words in [
+        &["-r"][..],
+        &["-x", "-n"],
+        &["-x"],
+        &["-S", "1"],
+        &["-S", "1"],
+        &["-m"],
+        &["-r"],
+        &["-f", "-S", "0"],
+        &["-f", "-S", "0"],
+        &["-M", UUID],
+        &["-S", "1"],
+        &["-n"],
+        &["-M", "5c0ac001-1111-4222-8333-ffffffffffff"],
+        &["-M", of_blocks],
+        &["-M", "no UUID"],
+        &["-r", "-m"],
+        &[],
+    ] {
+        let by_ours = Run::new(&link).args(words).arg(&ours).output()?;
+        let by_theirs = Run::new("btrfstune").args(words).arg(&theirs).output()?;
+        ensure!(by_ours.code == by_theirs.code, "{words:?}: {by_ours}\nbtrfs-progs: {by_theirs}");
+        let (found, wanted) = (told(&ours)?, told(&theirs)?);
+        ensure!(found == wanted, "{words:?}:\n{found}\nbtrfs-progs:\n{wanted}");
+        btrfs_check(&ours)?;
+        bench.creamery().run(["check"]).arg(&ours).ok()?;
+        for copy in ["0", "1"] {
+            let dump = ["inspect-internal", "dump-super", "-s", copy];
+            let said = Run::new("btrfs").args(dump).arg(&ours).ok()?.stdout_text();
+            ensure!(said.contains("[match]"), "copy {copy}: {said}");
+        }
+    }
+    ensure!(told(&ours)? != first, "nothing was changed");
+    Ok(())
+}
+
+/// What was there is there; Linux and we write more, with the new features and beside the new UUID.
+fn used_after_it(bench: &Bench) -> Result<()> {
+    let image = old_image(bench, "disk.img")?;
+    let (source, want) = torture_source(bench)?;
+    let before = bench.scratch.dir("before")?;
+    std::fs::write(before.join("small"), "small")?;
+    std::fs::write(before.join("large"), vec![7; 3 << 20])?;
+    std::fs::File::create(before.join("hole"))?.set_len(1 << 20)?;
+    bench.creamery().run(["cp", "-a"]).arg(&before).arg(inside(&image, "/before")).ok()?;
+    // More names of one file than an item holds.
+    let too_many =
+        bench.creamery().run(["cp", "-a"]).arg(&source).arg(inside(&image, "/refused")).output()?;
+    ensure!(too_many.code == Some(1), "without extref: {too_many}");
+    bench.creamery().run(["rm", "-r"]).arg(inside(&image, "/refused")).ok()?;
+    bench.creamery().run(["tune", "-r", "-x", "-n"]).arg(&image).ok()?;
+    bench.creamery().run(["tune", "-m"]).arg(&image).ok()?;
+    bench.creamery().run(["cp", "-a"]).arg(&source).arg(inside(&image, "/ours")).ok()?;
+    btrfs_check(&image)?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+    Run::new("cp").arg("-a").arg(&source).arg(mount.dir().join("theirs")).ok()?;
+    for (name, want) in [("before", &Walk::take(&before)?), ("ours", &want), ("theirs", &want)] {
+        // What a hole was, cp may write.
+        let compare = Compare { holes: name != "theirs", ..Compare::default() };
+        expect_same(name, want, &Walk::take(&mount.dir().join(name))?, &compare)?;
+    }
+    mount.unmount()?;
+    bench.creamery().run(["tune", "-S", "1"]).arg(&image).output().and_then(|run| {
+        ensure!(run.code == Some(1), "a seed whose UUID was changed: {run}");
+        Ok(())
+    })?;
+    bench.creamery().run(["check", "--check-data-csum"]).arg(&image).ok()?;
+    btrfs_check(&image)
+}
+
+/// A seed is mounted by Linux, for reading, and nobody of ours writes it; what is not there is named, and changes nothing.
+fn refused(bench: &Bench) -> Result<()> {
+    let image = old_image(bench, "disk.img")?;
+    let run = |words: &[&str]| bench.creamery().run(["tune"]).args(words).arg(&image);
+    run(&["-S", "1"]).ok()?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
+    mount.unmount()?;
+    expect_untouched(&image, || {
+        expect_refusal(bench.creamery().run(["mkdir"]).arg(inside(&image, "/made")), &["SEEDING"])?;
+        for (words, said) in [
+            (&["-S", "0"][..], &["disk.img", "-f"][..]),
+            (&["-m"], &["disk.img", "seed"]),
+            (&["-M", "00000000-0000-0000-0000-000000000000"], &["zeros"]),
+            (&["-u"], &["-U", "-m"]),
+            (&["-U", UUID], &["-U", "-m"]),
+            (&["--csum", "sha256"], &["--csum", "btrfs-progs"]),
+            (&["--enable-simple-quota"], &["quota enable --simple"]),
+            (&["--convert-to-block-group-tree"], &["block-group-tree", "btrfs-progs"]),
+            (&["--convert-to-free-space-tree"], &["free-space-tree", "btrfs-progs"]),
+        ] {
+            expect_refusal(run(words), said)?;
+        }
+        Ok(())
+    })?;
+    run(&["-f", "-S", "0"]).ok()?;
+    bench.creamery().run(["mkdir"]).arg(inside(&image, "/made")).ok()?;
+    btrfs_check(&image)
+}
