@@ -96,6 +96,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Generate(command) => commands::generate::run(&command, Cli::command()),
         Command::Check(args) => commands::check::run(&args),
         Command::Rescue(command) => commands::rescue::run(&command),
+        Command::Restore(args) => commands::restore::run(&args),
         Command::Inspect(InspectCommand::DumpSuper(args)) => commands::inspect::dump_super(&args),
         Command::Inspect(InspectCommand::DumpTree(args)) => commands::inspect::dump_tree(&args),
         Command::Inspect(InspectCommand::InodeResolve(args)) => commands::resolve::inode(&args),

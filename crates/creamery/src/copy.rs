@@ -15,7 +15,7 @@ use crate::fs::{self, NewInode};
 use crate::image_sink::ImageSink;
 use crate::path::{Last, at, means_directory, resolve_parent_of_target};
 use crate::salvage::for_each_piece;
-use crate::sink::Driver;
+use crate::sink::{Driver, Keeps};
 use crate::{CopyOptions, File, Filesystem, OpenOptions, Reflink};
 
 /// Bytes that are read at once of what comes from a stream.
@@ -284,7 +284,7 @@ impl Filesystem {
         if name.is_none() && !directory {
             return Err(Error::new(ErrorKind::NotADirectory, from.display().to_string()));
         }
-        let (mut sink, dir) = HostSink::open(parent, options.keeps_all())?;
+        let (mut sink, dir) = HostSink::open(parent, Keeps::all(options.keeps_all()))?;
         self.driver(options, progress).copy(&mut sink, id, dir, name.map(OsStrExt::as_bytes), from)
     }
 
@@ -383,7 +383,8 @@ impl Filesystem {
     }
 
     const fn driver<'a>(&'a self, options: CopyOptions, progress: &'a dyn Progress) -> Driver<'a> {
-        Driver { from: self, archive: options.keeps_all(), ignore_errors: options.ignore_errors, progress }
+        let (keeps, ignore_errors) = (Keeps::all(options.keeps_all()), options.ignore_errors);
+        Driver { from: self, keeps, ignore_errors, selection: None, progress }
     }
 }
 

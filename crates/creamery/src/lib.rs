@@ -81,6 +81,7 @@ mod read_dir;
 pub mod rescue;
 mod resolve;
 mod salvage;
+mod selection;
 mod sink;
 mod subvolumes;
 mod tar;
@@ -107,7 +108,7 @@ pub use creamery_fs::{
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, Lost, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,
-    RootdirSubvolume, Source, SubvolumeKind, make_image,
+    RootdirSubvolume, Skipped, Source, SubvolumeKind, make_image,
 };
 pub use creamery_txn::DiscardPolicy;
 pub use creamery_volume::Rescue;

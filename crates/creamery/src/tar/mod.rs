@@ -37,7 +37,7 @@ use self::extract::{Extractor, Rules};
 use self::read::Archive;
 use self::write::TarSink;
 use crate::path::{Last, at};
-use crate::sink::Driver;
+use crate::sink::{Driver, Keeps};
 use crate::{Filesystem, Progress};
 
 /// A file or tree that goes into an archive, and what it is called there.
@@ -90,7 +90,8 @@ impl Filesystem {
         for TarMember { path, name } in members {
             let id = self.resolve(path, Last::Keep)?;
             let (parent, name) = split(name);
-            let driver = Driver { from: self, archive: true, ignore_errors, progress };
+            let driver =
+                Driver { from: self, keeps: Keeps::all(true), ignore_errors, selection: None, progress };
             driver.copy(&mut sink, id, parent, Some(name), path)?;
         }
         sink.finish()

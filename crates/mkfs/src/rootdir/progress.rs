@@ -27,6 +27,11 @@ pub trait Progress: Sync {
         let _ = (path, what, error);
     }
 
+    /// `path` is left out though it could be copied, where that is wished.
+    fn skipped(&self, path: &[u8], why: Skipped) {
+        let _ = (path, why);
+    }
+
     /// Everything is in; the last writes are being made durable.
     fn finishing(&self) {}
 }
@@ -48,6 +53,26 @@ pub enum Lost {
     Xattrs,
     /// These bytes of the data, which are a hole in the copy.
     Bytes(Range<u64>),
+}
+
+/// Why a copy leaves something out that it could have.
+///
+/// ```
+/// assert_ne!(creamery_mkfs::Skipped::Taken, creamery_mkfs::Skipped::Snapshot);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Skipped {
+    /// Something has its name where the copy goes, and is to stay.
+    Taken,
+    /// It is a snapshot.
+    Snapshot,
+    /// It is a symbolic link.
+    Symlink,
+    /// It is a fifo, a socket or a device.
+    Special,
+    /// Its path is none of those that are wanted.
+    Unmatched,
 }
 
 /// Nobody watches.

@@ -51,6 +51,7 @@ mod reproducible;
 mod rescue;
 mod rescue_options;
 mod rescue_tools;
+mod restore;
 mod roles_rescuer;
 mod seek;
 mod seek_programs;
@@ -146,6 +147,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     rescue::cases,
     rescue_options::cases,
     rescue_tools::cases,
+    restore::cases,
     roles_rescuer::cases,
     wrong_calls::cases,
     hostile::cases,
