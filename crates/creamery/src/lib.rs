@@ -70,6 +70,8 @@ mod glob;
 mod image;
 mod image_sink;
 pub mod inspect;
+#[cfg(test)]
+mod interrupt_tests;
 mod metadata;
 mod mode_change;
 mod moving;

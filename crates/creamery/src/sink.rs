@@ -133,6 +133,7 @@ impl Driver<'_> {
         let entries = if self.ignore_errors { entries.past_damage() } else { entries };
         let mut levels = vec![Level { entries, dir, source, path: path.to_owned() }];
         while let Some(level) = levels.last_mut() {
+            self.progress.go_on()?;
             let Some(entry) = level.entries.next() else {
                 let Level { dir, source, path, .. } = levels.pop().expect("the level at hand");
                 salvage.settle(&path, Lost::Xattrs, sink.leave(dir, &source))?;

@@ -13,6 +13,7 @@ use creamery::{Error, Escaped, Image, Logical, Lost, Progress, Rescue, Skipped, 
 
 use crate::failure::{Failure, warn};
 use crate::images::{in_image, warn_of};
+use crate::interrupt;
 use crate::losses::Losses;
 use crate::output::{Output, writing};
 use crate::view::RescueArgs;
@@ -181,6 +182,7 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
     if args.dry_run {
         told.say("This is a dry-run, no files are going to be restored");
     }
+    interrupt::watch();
     let restored = fs.restore(dir, &options, &told).map_err(|error| failed(in_image(&image, error)));
     let Told { losses, unprinted, .. } = told;
     let printed = match unprinted.into_inner() {
@@ -223,7 +225,12 @@ impl Told<'_> {
 }
 
 impl Progress for Told<'_> {
+    fn go_on(&self) -> Result<(), Error> {
+        interrupt::go_on()
+    }
+
     fn entry(&self, path: &[u8], _bytes: u64) {
+        interrupt::done();
         if self.names && path != b"/" {
             self.say(&format!("Restoring {}", self.restored(path)));
         }

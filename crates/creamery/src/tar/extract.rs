@@ -69,6 +69,8 @@ impl Extractor<'_> {
     pub(super) fn run<R: Read>(&self, archive: &mut Archive<R>) -> Result<()> {
         let mut pending = Vec::new();
         let outcome = self.members(archive, &mut pending);
+        // Who is told to end may have no more to read either.
+        let outcome = outcome.or_else(|error| self.progress.go_on().and(Err(error)));
         // Also of an archive that ends early. Those that lie deeper came later, as a rule.
         for Pending { id, set } in pending.into_iter().rev() {
             match self.to.fs.set_attributes(id, &set) {
@@ -82,6 +84,7 @@ impl Extractor<'_> {
 
     fn members<R: Read>(&self, archive: &mut Archive<R>, pending: &mut Vec<Pending>) -> Result<()> {
         while let Some(mut member) = archive.next()? {
+            self.progress.go_on()?;
             let name = member.facts.name.clone();
             if self.rules.is_layer && is_marked(&name) {
                 continue;
@@ -139,7 +142,11 @@ impl Extractor<'_> {
         let id = self.make(dir, last, kind, facts)?;
         match kind {
             NewKind::Directory => return self.directory(id, facts, pending),
-            NewKind::File => self.content(archive, id, member)?,
+            NewKind::File => self.content(archive, id, member).or_else(|error| {
+                // Half of it is none.
+                self.progress.go_on().or_else(|end| self.to.fs.unlink(dir, last).and(Err(end)))?;
+                Err(error)
+            })?,
             _ => {}
         }
         let attributes = self.attributes(id, facts);
@@ -302,7 +309,7 @@ impl Extractor<'_> {
             while at < piece.end {
                 let want = usize::try_from(piece.end - at).unwrap_or(buffer.len()).min(buffer.len());
                 // Whole pieces make long extents, however little a pipe gives at a time.
-                let (mut filled, mut ended) = (0, Ok(()));
+                let (mut filled, mut ended) = (0, self.progress.go_on());
                 while filled < want && ended.is_ok() {
                     match archive.read(&mut buffer[filled..want]) {
                         Ok(0) => break,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use creamery_base::Error;
+use creamery_base::{Error, Result};
 
 /// Told about the copy as it goes; all calls come from one thread, in the order of the copy.
 ///
@@ -30,6 +30,15 @@ pub trait Progress: Sync {
     /// `path` is left out though it could be copied, where that is wished.
     fn skipped(&self, path: &[u8], why: Skipped) {
         let _ = (path, why);
+    }
+
+    /// Asked before each file, and within large ones, whether to go on. An error ends the work with it, even where errors are passed over if
+    /// it is [`ErrorKind::Interrupted`](creamery_base::ErrorKind::Interrupted); of a file that is not whole nothing is left then.
+    ///
+    /// # Errors
+    /// Why not.
+    fn go_on(&self) -> Result<()> {
+        Ok(())
     }
 
     /// Everything is in; the last writes are being made durable.

@@ -28,6 +28,7 @@ mod freed;
 mod full;
 mod hostile;
 mod hostile_names;
+mod interrupted;
 mod json;
 mod links;
 mod listings;
@@ -148,6 +149,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     rescue_options::cases,
     rescue_tools::cases,
     restore::cases,
+    interrupted::cases,
     roles_rescuer::cases,
     wrong_calls::cases,
     hostile::cases,
