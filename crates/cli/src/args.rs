@@ -73,6 +73,7 @@ pub(crate) enum Command {
     /// Help where a filesystem cannot be opened.
     #[command(subcommand)]
     Rescue(crate::commands::rescue::RescueCommand),
+    Restore(crate::commands::restore::RestoreArgs),
     /// Print completions for shells, and write manual pages.
     #[command(subcommand)]
     Generate(crate::commands::generate::GenerateCommand),

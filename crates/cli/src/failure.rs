@@ -8,6 +8,8 @@ use clap::error::{ContextKind as Context, ContextValue, ErrorKind as Usage};
 use creamery::{Error, ErrorKind, Escaped};
 use owo_colors::OwoColorize;
 
+use crate::interrupt;
+
 /// What ended a command.
 pub(crate) struct Failure {
     command: &'static str,
@@ -18,21 +20,41 @@ pub(crate) struct Failure {
     is_plain: bool,
     /// Whether its line was printed when it happened.
     is_told: bool,
+    /// Whether a signal ended all.
+    is_ended: bool,
 }
 
 impl Failure {
     /// A failure of `command`, with the usual advice for its kind.
     pub(crate) fn new(command: &'static str, error: Error) -> Self {
+        if error.kind() == ErrorKind::Interrupted
+            && let Some((what, status)) = interrupt::end(command)
+        {
+            return Self::new(command, Error::invalid(what)).ended(status);
+        }
         let full = error.host() == Some(std::io::ErrorKind::StorageFull);
         let advice = if full { Some(FULL_HOST) } else { usual_advice(command, error.kind()) };
         let advice = advice.map(str::to_owned);
-        Self { command, error, advice, status: 1, is_plain: false, is_told: false }
+        Self { command, error, advice, status: 1, is_plain: false, is_told: false, is_ended: false }
+    }
+
+    /// By a signal: nothing that comes behind it is done.
+    fn ended(self, status: u8) -> Self {
+        Self { status, is_ended: true, ..self }.plain()
     }
 
     /// A command line that clap lets pass but that makes no sense; the exit status is 2.
     pub(crate) fn usage(command: &'static str, what: &str) -> Self {
         let advice = Some(format!("see `creamery {command} --help`"));
-        Self { command, error: Error::invalid(what), advice, status: 2, is_plain: false, is_told: false }
+        Self {
+            command,
+            error: Error::invalid(what),
+            advice,
+            status: 2,
+            is_plain: false,
+            is_told: false,
+            is_ended: false,
+        }
     }
 
     /// What sort of failure it is.
@@ -73,7 +95,7 @@ impl Failure {
     /// All that there is to say was said: an exit status alone.
     pub(crate) fn silent(command: &'static str, status: u8) -> Self {
         let (error, is_plain) = (Error::invalid(""), true);
-        Self { command, error, advice: None, status, is_plain, is_told: true }
+        Self { command, error, advice: None, status, is_plain, is_told: true, is_ended: false }
     }
 
     /// With this exit status instead of 1.
@@ -111,7 +133,7 @@ pub(crate) fn with_all<I: ExactSizeIterator>(
     for item in items {
         let Err(failure) = each(item) else { continue };
         // Nobody reads what the others would give.
-        if is_broken_pipe(&failure.error) {
+        if is_broken_pipe(&failure.error) || failure.is_ended {
             return Err(failure);
         }
         let failure = if are_several { failure.tell() } else { failure };

@@ -73,6 +73,10 @@ impl Progress for Watched<'_> {
         self.names.entry(path, bytes);
     }
 
+    fn go_on(&self) -> Result<(), Error> {
+        self.names.go_on()
+    }
+
     fn lost(&self, path: &[u8], what: Lost, error: &Error) {
         self.losses.tell(&self.image, path, what, error);
     }

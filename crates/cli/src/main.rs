@@ -5,6 +5,7 @@ mod args;
 mod commands;
 mod failure;
 mod images;
+mod interrupt;
 mod json;
 mod links;
 mod log;
@@ -12,6 +13,7 @@ mod losses;
 mod names;
 mod output;
 mod place;
+mod progress;
 mod size;
 mod time;
 mod units;
@@ -97,6 +99,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Tune(args) => commands::tune::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Rescue(command) => commands::rescue::run(&command),
+        Command::Restore(args) => commands::restore::run(&args),
         Command::Inspect(InspectCommand::DumpSuper(args)) => commands::inspect::dump_super(&args),
         Command::Inspect(InspectCommand::DumpTree(args)) => commands::inspect::dump_tree(&args),
         Command::Inspect(InspectCommand::InodeResolve(args)) => commands::resolve::inode(&args),

@@ -3,9 +3,10 @@
 use std::io::Write;
 use std::sync::OnceLock;
 
-use creamery::{Escaped, Progress};
+use creamery::{Error, Escaped, Progress};
 
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output::writing;
 
 /// Prints names as their turn comes: for people, so escaped in a pipe, too.
@@ -34,7 +35,12 @@ impl Names {
 }
 
 impl Progress for Names {
+    fn go_on(&self) -> Result<(), Error> {
+        interrupt::go_on()
+    }
+
     fn entry(&self, path: &[u8], _bytes: u64) {
+        interrupt::done();
         if !self.wanted || self.failed.get().is_some() {
             return;
         }

@@ -15,7 +15,7 @@ use crate::fs::{self, NewInode};
 use crate::image_sink::ImageSink;
 use crate::path::{Last, at, means_directory, resolve_parent_of_target};
 use crate::salvage::for_each_piece;
-use crate::sink::Driver;
+use crate::sink::{Driver, Keeps};
 use crate::{CopyOptions, File, Filesystem, OpenOptions, Reflink};
 
 /// Bytes that are read at once of what comes from a stream.
@@ -175,14 +175,14 @@ impl Filesystem {
         let recursive = options.recursive || options.archive;
         // The links of /proc to pipes lead to no path.
         if !recursive && std::fs::metadata(source).is_ok_and(|meta| meta.file_type().is_fifo()) {
-            return self.copy_in_what_it_gives(source, to);
+            return self.copy_in_what_it_gives(source, to, progress);
         }
         // Without recursion a link stands for what it points to.
         let followed = if recursive { None } else { Some(std::fs::canonicalize(source).map_err(host)?) };
         let from = followed.as_deref().unwrap_or(source);
         let meta = std::fs::symlink_metadata(from).map_err(host)?;
         if !recursive && !meta.is_dir() && (!meta.is_file() || !options.keeps_all() && is_made_up(&meta)) {
-            return self.copy_in_what_it_gives(source, to);
+            return self.copy_in_what_it_gives(source, to, progress);
         }
         if meta.is_dir() && !recursive {
             return Err(refuse_directory().on_host(source));
@@ -198,7 +198,7 @@ impl Filesystem {
     }
 
     /// Copies what comes out of a pipe or a device of the host, as cp(1) does when it is not recursive.
-    fn copy_in_what_it_gives(&self, source: &Path, to: &Path) -> Result<()> {
+    fn copy_in_what_it_gives(&self, source: &Path, to: &Path, progress: &dyn Progress) -> Result<()> {
         let host = |error: std::io::Error| Error::from(error).on_host(source);
         let name = source.file_name().map(OsStrExt::as_bytes);
         let Destination { dir, name } = self.destination(to, name, false)?;
@@ -210,7 +210,8 @@ impl Filesystem {
         let (made, replacing) = self.fs.make_or_replace(dir, &name, 0, make).map_err(at(to))?;
         let open = self.fs.open_file(made.id).map_err(at(to))?;
         let target = File::for_writing(self.near(), open);
-        fill(file, &target, |error| Error::from(error).on_host(source)).map_err(at(to))?;
+        fill(file, &target, |error| Error::from(error).on_host(source), || progress.go_on())
+            .map_err(at(to))?;
         replacing.finish().map_err(at(to))
     }
 
@@ -233,7 +234,7 @@ impl Filesystem {
         let to = to.as_ref();
         let target = OpenOptions::new().write(true).create(true).truncate(true).open(self, to)?;
         let reading = |error| Error::from(error).on_host(Path::new("reading what is copied"));
-        fill(source, &target, reading).map_err(at(to))
+        fill(source, &target, reading, || Ok(())).map_err(at(to))
     }
 
     /// Copies a file or tree to the host; into `to`, when that is a directory.
@@ -284,7 +285,7 @@ impl Filesystem {
         if name.is_none() && !directory {
             return Err(Error::new(ErrorKind::NotADirectory, from.display().to_string()));
         }
-        let (mut sink, dir) = HostSink::open(parent, options.keeps_all())?;
+        let (mut sink, dir) = HostSink::open(parent, Keeps::all(options.keeps_all()))?;
         self.driver(options, progress).copy(&mut sink, id, dir, name.map(OsStrExt::as_bytes), from)
     }
 
@@ -383,7 +384,8 @@ impl Filesystem {
     }
 
     const fn driver<'a>(&'a self, options: CopyOptions, progress: &'a dyn Progress) -> Driver<'a> {
-        Driver { from: self, archive: options.keeps_all(), ignore_errors: options.ignore_errors, progress }
+        let (keeps, ignore_errors) = (Keeps::all(options.keeps_all()), options.ignore_errors);
+        Driver { from: self, keeps, ignore_errors, selection: None, progress }
     }
 }
 
@@ -392,6 +394,7 @@ fn fill(
     mut source: impl std::io::Read,
     target: &File,
     reading: impl Fn(std::io::Error) -> Error,
+    go_on: impl Fn() -> Result<()>,
 ) -> Result<()> {
     let mut buffer = vec![0; STREAM_PIECE];
     let mut at = 0;
@@ -406,6 +409,7 @@ fn fill(
                 Err(error) => return Err(reading(error)),
             }
         }
+        go_on()?;
         if count == 0 {
             return Ok(());
         }

@@ -31,7 +31,7 @@ use rustix::io::Errno;
 
 use crate::fs::Attributes;
 use crate::salvage::Data;
-use crate::sink::{Sink, Source};
+use crate::sink::{Keeps, Sink, Source};
 
 /// Less than this holds no superblock.
 const SMALLEST_IMAGE: i64 = 65536 + 4096;
@@ -48,7 +48,9 @@ pub(crate) struct HostSink {
     root: OwnedFd,
     /// What that is called.
     path: PathBuf,
-    archive: bool,
+    keeps: Keeps,
+    /// What becomes of files that have the name of a copy.
+    taken: Taken,
     /// Source files whose other names are still to come.
     links: HashMap<InodeId, FirstCopy>,
 }
@@ -108,13 +110,19 @@ fn mode(attributes: &Attributes) -> Mode {
 
 impl HostSink {
     /// Copies go into `dir`, or below.
-    pub(crate) fn open(dir: &Path, archive: bool) -> Result<(Self, HostDir)> {
+    pub(crate) fn open(dir: &Path, keeps: Keeps) -> Result<(Self, HostDir)> {
         let open =
             || rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let failed = |errno| error(errno).on_host(dir);
         let root = open().map_err(failed)?;
-        let sink = Self { root, path: dir.to_owned(), archive, links: HashMap::new() };
+        let (path, links) = (dir.to_owned(), HashMap::new());
+        let sink = Self { root, path, keeps, taken: Taken::Replace, links };
         Ok((sink, HostDir { fd: open().map_err(failed)?, path: PathBuf::new() }))
+    }
+
+    /// What has the name of a copy stays, and there is none.
+    pub(crate) fn keeping_what_is_there(self) -> Self {
+        Self { taken: Taken::Keep, ..self }
     }
 
     /// Says which file of the host could not be made.
@@ -125,7 +133,7 @@ impl HostSink {
 
     fn remember(&mut self, parent: &HostDir, name: CString, is: Identity, source: &Source) {
         let Attributes { id, nlink, .. } = source.attributes;
-        if self.archive && nlink > 1 {
+        if self.keeps.links && nlink > 1 {
             let first = FirstCopy { dir: parent.path.clone(), name, is, left: nlink - 1 };
             self.links.entry(id).or_insert(first);
         }
@@ -160,14 +168,16 @@ impl HostSink {
 
     /// Owner, xattrs, mode and times, in an order in which none undoes another.
     fn finish(&self, fd: BorrowedFd<'_>, source: &Source) -> Result<()> {
-        if !self.archive {
-            return Ok(());
-        }
+        let Keeps { metadata, .. } = self.keeps;
         let attributes = &source.attributes;
-        let owned = owned(rustix::fs::fchown(fd, Some(uid(attributes)), Some(gid(attributes))))?;
+        let chown = || rustix::fs::fchown(fd, Some(uid(attributes)), Some(gid(attributes)));
+        let owned = metadata && owned(chown())?;
         for (name, value) in &source.xattrs {
             let name = c_string(name)?;
             tolerate_xattr(&name, fsetxattr(fd, &name, value, XattrFlags::empty()))?;
+        }
+        if !metadata {
+            return Ok(());
         }
         fchmod(fd, mode_of(attributes, owned)).map_err(error)?;
         futimens(fd, &timestamps(attributes)).map_err(error)
@@ -186,30 +196,47 @@ impl HostSink {
         };
         if kind == FileType::Symlink {
             let target = c_string(&source.target)?;
-            replacing(parent, name, || symlinkat(&target, &parent.fd, name))?;
+            self.replacing(parent, name, || symlinkat(&target, &parent.fd, name))?;
         } else {
             let device = rustix::fs::makedev(attributes.device.major, attributes.device.minor);
-            replacing(parent, name, || mknodat(&parent.fd, name, kind, mode(attributes), device))?;
+            self.replacing(parent, name, || mknodat(&parent.fd, name, kind, mode(attributes), device))?;
         }
         let (node, is) = open_node(parent, name, kind)?;
         self.finish_node(&node, source)?;
         Ok(is)
     }
 
+    /// Calls `make` again without what has the name, when something has that may go.
+    fn replacing<R>(
+        &self,
+        dir: &HostDir,
+        name: &CString,
+        make: impl Fn() -> rustix::io::Result<R>,
+    ) -> Result<R> {
+        match make() {
+            Err(Errno::EXIST) if self.taken == Taken::Replace => {
+                unlinkat(&dir.fd, name, AtFlags::empty()).map_err(error)?;
+                make().map_err(error)
+            }
+            outcome => outcome.map_err(error),
+        }
+    }
+
     /// The same for what cannot be opened for reading.
     fn finish_node(&self, node: &OwnedFd, source: &Source) -> Result<()> {
-        if !self.archive {
-            return Ok(());
-        }
+        let Keeps { metadata, .. } = self.keeps;
         let attributes = &source.attributes;
         let itself = AtFlags::EMPTY_PATH;
-        let chowned = rustix::fs::chownat(node, "", Some(uid(attributes)), Some(gid(attributes)), itself);
-        let owned = owned(chowned)?;
+        let chown = || rustix::fs::chownat(node, "", Some(uid(attributes)), Some(gid(attributes)), itself);
+        let owned = metadata && owned(chown())?;
         // There is no call that takes such a descriptor, but there is this path, which leads to what is open and no further.
         let path = format!("/proc/self/fd/{}", node.as_raw_fd());
         for (xattr, value) in &source.xattrs {
             let xattr = c_string(xattr)?;
             tolerate_xattr(&xattr, setxattr(&*path, &xattr, value, XattrFlags::empty()))?;
+        }
+        if !metadata {
+            return Ok(());
         }
         if attributes.kind != crate::fs::FileType::Symlink {
             rustix::fs::chmod(&*path, mode_of(attributes, owned)).map_err(error)?;
@@ -280,19 +307,19 @@ fn tolerate_xattr(name: &CString, outcome: rustix::io::Result<()>) -> Result<()>
     outcome.map_err(|error| error.context(format!("xattr {}", name.to_string_lossy())))
 }
 
-/// Calls `make` again without what has the name, when something has.
-fn replacing<R>(dir: &HostDir, name: &CString, make: impl Fn() -> rustix::io::Result<R>) -> Result<R> {
-    match make() {
-        Err(Errno::EXIST) => {
-            unlinkat(&dir.fd, name, AtFlags::empty()).map_err(error)?;
-            make().map_err(error)
-        }
-        outcome => outcome.map_err(error),
-    }
-}
-
 impl Sink for HostSink {
     type Dir = HostDir;
+
+    fn keeps(&self, parent: &HostDir, name: &[u8]) -> Result<bool> {
+        if self.taken == Taken::Replace {
+            return Ok(false);
+        }
+        let name = component(name)?;
+        match statat(&parent.fd, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(false),
+            found => found.map(|_| true).map_err(error).map_err(self.at(parent, &name)),
+        }
+    }
 
     fn enter(&mut self, parent: &HostDir, name: &[u8], source: &Source) -> Result<HostDir> {
         let name = component(name)?;
@@ -323,18 +350,18 @@ impl Sink for HostSink {
         let failed = self.at(parent, &name);
         let host = |error: std::io::Error| failed(error.into());
         // Without an archive it is the user's: nobody gets rights by it.
-        let first = if self.archive { 0o600 } else { source.attributes.mode & 0o777 };
+        let first = if self.keeps.metadata { 0o600 } else { source.attributes.mode & 0o777 };
         let old = self.replaced(parent, &name).map_err(failed)?;
         let new = NewFile::within(&parent.fd, first).map_err(host)?;
         let file = new.file();
         data.for_each_piece(|at, bytes| file.write_all_at(bytes, at).map_err(host))?;
         ftruncate(file, source.attributes.size).map_err(error).map_err(failed)?;
         self.finish(file.as_fd(), source).map_err(failed)?;
-        if let Some(old) = old.filter(|_| !self.archive) {
+        if let Some(old) = old.filter(|_| !self.keeps.metadata) {
             keep_rights(file.as_fd(), &old).map_err(failed)?;
         }
         let is = Identity::of(&file.metadata().map_err(host)?);
-        new.publish(os(&name), Taken::Replace).map_err(host)?;
+        new.publish(os(&name), self.taken).map_err(host)?;
         self.remember(parent, name, is, source);
         Ok(())
     }
@@ -358,7 +385,7 @@ impl Sink for HostSink {
             .is_ok_and(|found| Identity::of_stat(&found) == first.is);
         if !is_there {
             let link = || linkat(&dir, &first.name, &parent.fd, &name, AtFlags::empty());
-            replacing(parent, &name, link).map_err(self.at(parent, &name))?;
+            self.replacing(parent, &name, link).map_err(self.at(parent, &name))?;
         }
         let first = self.links.get_mut(&id).expect("it was just found");
         first.left -= 1;

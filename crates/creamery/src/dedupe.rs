@@ -65,6 +65,7 @@ impl Filesystem {
         for path in paths {
             for entry in self.walk(path.as_ref())? {
                 let entry = entry?;
+                progress.go_on()?;
                 if !entry.file_type().is_file() {
                     continue;
                 }
@@ -98,6 +99,7 @@ impl Filesystem {
         files.sort_by_cached_key(is_changeable);
         for path in files {
             let file = OpenOptions::new().read(true).open(self, &path)?;
+            progress.go_on()?;
             progress.entry(path.as_os_str().as_encoded_bytes(), size);
             let digest = digest(&file, size).map_err(at(&path))?;
             let Some(first) = firsts.get(&digest) else {

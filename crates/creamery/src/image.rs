@@ -11,6 +11,7 @@ use creamery_txn::{DiscardPolicy, Engine, Options};
 use creamery_volume::{Mode, Rescue, SuperblockChange, Volume};
 
 use crate::fs::FsOptions;
+use crate::rescue::Start;
 use crate::{Compress, Filesystem, TarRootfs, Tuning};
 
 /// Where everything begins: makes and opens filesystems in image files and on block devices.
@@ -94,6 +95,7 @@ pub struct ImageOptions {
     tree_log: Option<bool>,
     use_super_copy: bool,
     rescue: Rescue,
+    start: Start,
     env: Option<Arc<dyn Env>>,
 }
 
@@ -204,6 +206,13 @@ impl ImageOptions {
         self
     }
 
+    /// Begins elsewhere than where the superblock says, for reading only.
+    #[must_use]
+    pub fn start(mut self, start: Start) -> Self {
+        self.start = start;
+        self
+    }
+
     /// Memory, threads and short cuts.
     #[must_use]
     pub fn tuning(mut self, tuning: Tuning) -> Self {
@@ -252,9 +261,10 @@ impl ImageOptions {
     fn open_volume(&self, device: Arc<dyn BlockDevice>, image: Option<(u64, u64)>) -> Result<Filesystem> {
         if self.write {
             self.rescue.check_writing()?;
+            self.start.check_writing()?;
         }
         let volume = match (self.write, self.use_super_copy) {
-            (false, _) => Volume::open_for_rescue(vec![device], self.rescue)?,
+            (false, _) => self.start.volume(device, self.rescue)?,
             (true, false) => Volume::open(vec![device], Mode::ReadWrite)?,
             (true, true) => Volume::open_by_copy(vec![device])?,
         };

@@ -277,7 +277,7 @@ fn as_it_is(volume: &Volume, at: Logical) -> Option<Vec<u8>> {
 }
 
 /// Shows `each` leaf of a tree, in order; gives what was wrong with the first block that is damaged.
-fn leaves(
+pub(crate) fn leaves(
     volume: &Volume,
     superblock: &Superblock,
     id: TreeId,

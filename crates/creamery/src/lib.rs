@@ -70,6 +70,8 @@ mod glob;
 mod image;
 mod image_sink;
 pub mod inspect;
+#[cfg(test)]
+mod interrupt_tests;
 mod metadata;
 mod mode_change;
 mod moving;
@@ -82,6 +84,7 @@ pub mod rescue;
 mod resize;
 mod resolve;
 mod salvage;
+mod selection;
 mod sink;
 mod subvolumes;
 mod tar;
@@ -108,7 +111,7 @@ pub use creamery_fs::{
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, Lost, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,
-    RootdirSubvolume, Source, SubvolumeKind, make_image,
+    RootdirSubvolume, Skipped, Source, SubvolumeKind, make_image,
 };
 pub use creamery_txn::DiscardPolicy;
 pub use creamery_volume::{Rescue, SuperblockChange};

@@ -51,6 +51,11 @@ impl<'a> Salvage<'a> {
         }
     }
 
+    /// Errors: whoever watches wants no more.
+    pub(crate) fn go_on(&self) -> Result<()> {
+        self.progress.go_on()
+    }
+
     /// Whether to go into a directory. Without damage it has one name.
     pub(crate) fn enters(&mut self, id: InodeId) -> Result<()> {
         if self.ignore_errors && !self.entered.insert(id) {
@@ -95,7 +100,11 @@ impl Data<'_> {
     }
 
     /// Shows `each` piece of data with its offset, and passes over holes, and over what is lost.
-    pub(crate) fn for_each_piece(&self, each: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+    pub(crate) fn for_each_piece(&self, mut each: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        let each = |at, bytes: &[u8]| {
+            self.salvage.go_on()?;
+            each(at, bytes)
+        };
         if self.salvage.ignores_errors() {
             let lost = |bytes: Range<u64>, error: &Error| self.salvage.lost(self.path, bytes, error);
             for_each_readable_piece(self.file, self.size, lost, each)

@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_mkfs::Skipped;
 
 use crate::fs::Attributes;
 use crate::path::at;
 use crate::read_dir::{DirEntry, ReadDir};
 use crate::salvage::{Data, Salvage};
+use crate::selection::Selection;
 use crate::{File, Filesystem, Lost, Progress};
 
 /// Everything about a source file but its data.
@@ -20,10 +22,33 @@ pub(crate) struct Source {
     pub(crate) target: Vec<u8>,
 }
 
+/// What copies take along beside data, names and permission bits.
+#[derive(Clone, Copy)]
+pub(crate) struct Keeps {
+    /// Owners, modes and times.
+    pub(crate) metadata: bool,
+    pub(crate) xattrs: bool,
+    /// Hard links.
+    pub(crate) links: bool,
+}
+
+impl Keeps {
+    /// All of it, or nothing.
+    pub(crate) const fn all(all: bool) -> Self {
+        Self { metadata: all, xattrs: all, links: all }
+    }
+}
+
 /// Where copies are made. A name that is taken is replaced; directories are merged.
 pub(crate) trait Sink {
     /// A directory of the sink.
     type Dir;
+
+    /// Whether something has the name of what is no directory, and stays, so that no copy is made.
+    fn keeps(&self, parent: &Self::Dir, name: &[u8]) -> Result<bool> {
+        let _ = (parent, name);
+        Ok(false)
+    }
 
     /// Makes a directory, or goes into the one that is there.
     fn enter(&mut self, parent: &Self::Dir, name: &[u8], source: &Source) -> Result<Self::Dir>;
@@ -41,11 +66,12 @@ pub(crate) trait Sink {
     fn link(&mut self, parent: &Self::Dir, name: &[u8], source: &Source) -> Result<bool>;
 }
 
-/// Copies from `from`, reading with all attributes (`archive`) or only what the data needs.
+/// Copies from `from` what is selected; all where nothing is said of that.
 pub(crate) struct Driver<'a> {
     pub(crate) from: &'a Filesystem,
-    pub(crate) archive: bool,
+    pub(crate) keeps: Keeps,
     pub(crate) ignore_errors: bool,
+    pub(crate) selection: Option<&'a Selection>,
     pub(crate) progress: &'a dyn Progress,
 }
 
@@ -60,7 +86,8 @@ impl Driver<'_> {
     fn source(&self, salvage: &Salvage<'_>, id: InodeId, path: &Path) -> Result<Source> {
         let fs = &self.from.fs;
         let attributes = fs.stat(id, Wait::Yes)?;
-        let xattrs = if self.archive { salvage.settle(path, Lost::Xattrs, self.xattrs(id))? } else { None };
+        let xattrs =
+            if self.keeps.xattrs { salvage.settle(path, Lost::Xattrs, self.xattrs(id))? } else { None };
         let target = match attributes.kind {
             crate::fs::FileType::Symlink => fs.read_link(id, Wait::Yes)?,
             _ => Vec::new(),
@@ -106,6 +133,7 @@ impl Driver<'_> {
         let entries = if self.ignore_errors { entries.past_damage() } else { entries };
         let mut levels = vec![Level { entries, dir, source, path: path.to_owned() }];
         while let Some(level) = levels.last_mut() {
+            self.progress.go_on()?;
             let Some(entry) = level.entries.next() else {
                 let Level { dir, source, path, .. } = levels.pop().expect("the level at hand");
                 salvage.settle(&path, Lost::Xattrs, sink.leave(dir, &source))?;
@@ -131,6 +159,10 @@ impl Driver<'_> {
         path: &Path,
     ) -> Result<Option<Level<S::Dir>>> {
         let name = entry.file_name().as_encoded_bytes();
+        if let Some(why) = self.selection.map_or(Ok(None), |only| only.skips(&self.from.fs, entry, path))? {
+            self.progress.skipped(path.as_os_str().as_encoded_bytes(), why);
+            return Ok(None);
+        }
         let source = self.source(salvage, entry.id(), path)?;
         if !entry.file_type().is_dir() {
             self.leaf(sink, salvage, &level.dir, name, &source, path)?;
@@ -153,9 +185,13 @@ impl Driver<'_> {
         source: &Source,
         path: &Path,
     ) -> Result<()> {
+        if sink.keeps(parent, name)? {
+            self.progress.skipped(path.as_os_str().as_encoded_bytes(), Skipped::Taken);
+            return Ok(());
+        }
         let attributes = &source.attributes;
         let mut bytes = 0;
-        if self.archive && attributes.nlink > 1 && sink.link(parent, name, source)? {
+        if self.keeps.links && attributes.nlink > 1 && sink.link(parent, name, source)? {
             // It has its data already.
         } else if crate::metadata::file_type(attributes.kind).is_file() {
             let file = File::for_reading(self.from.near(), self.from.fs.open_file(attributes.id)?);

@@ -54,6 +54,7 @@ mod chunk_map;
 mod copies;
 mod counters;
 mod durable;
+mod elsewhere;
 mod mapping;
 mod open;
 mod plan;

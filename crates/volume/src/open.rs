@@ -119,7 +119,7 @@ impl Volume {
     }
 
     /// The same devices with another superblock, for reading.
-    fn going_by(&self, superblock: Superblock, note: Option<String>) -> Result<Self> {
+    pub(crate) fn going_by(&self, superblock: Superblock, note: Option<String>) -> Result<Self> {
         let members = self
             .members()
             .iter()

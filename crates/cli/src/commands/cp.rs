@@ -9,6 +9,7 @@ use crate::archives::is_stream;
 use crate::args::CpArgs;
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
+use crate::interrupt;
 use crate::losses::{Losses, Watched};
 use crate::names::Names;
 use crate::output::Output;
@@ -30,6 +31,10 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     }
     let mut images = Images::to_write("cp", &args.write);
     let (names, losses) = (Names::new(args.verbose), Losses::new("cp"));
+    // Who waits for what a pipe gives looks at nothing else.
+    if !from.iter().any(|end| matches!(end, End::Host(path) if is_stream(path))) {
+        interrupt::watch();
+    }
     let outcome = copy_all(&mut images, &from, &to, args, &names, &losses);
     let outcome = images.finish(outcome);
     names.finish("cp").and(outcome).and(losses.finish())

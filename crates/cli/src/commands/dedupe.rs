@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
+use crate::interrupt;
 use crate::names::Names;
 use crate::output::{Output, writing};
 use crate::size::Human;
@@ -66,6 +67,7 @@ pub(crate) fn run(args: &DedupeArgs) -> Result<(), Failure> {
         places.entry(place.image).or_default().push(place.path);
     }
     let names = Names::new(args.verbose);
+    interrupt::watch();
     let mut reports = Vec::new();
     let outcome = with_all(&places, |(image, paths)| {
         let failed = images.failed(image);

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
+use crate::interrupt;
 use crate::names::Names;
 use crate::output::{Output, writing};
 use crate::place::{End, Place};
@@ -91,6 +92,7 @@ pub(crate) fn run(args: &DefragmentArgs) -> Result<(), Failure> {
         compress: args.compress.unwrap_or_default(),
     };
     let names = Names::new(args.verbose);
+    interrupt::watch();
     let mut work = Work { args, wanted, names: &names, report: Report::default() };
     let mut images = Images::to_write(COMMAND, &args.write);
     let outcome = with_all(&args.places, |text| match End::parse(text) {
@@ -194,6 +196,7 @@ impl Work<'_> {
         path: &Path,
         work: impl FnOnce(&Defragment) -> Result<u64, Error>,
     ) -> Result<(), Error> {
+        self.names.go_on()?;
         self.names.entry(path.as_os_str().as_bytes(), 0);
         let shown = path.display().to_string();
         let is_fixed =

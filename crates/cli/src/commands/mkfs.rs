@@ -1,7 +1,7 @@
 //! `creamery mkfs`.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use creamery::{
-    Compress, CompressionMethod, Env, Error, Features, FixedEnv, Made, MkfsOptions, NoProgress, Progress,
+    Compress, CompressionMethod, Env, Error, Escaped, Features, FixedEnv, Made, MkfsOptions, Progress,
     RootdirOptions, RootdirSubvolume, Source, SystemEnv, TarRootfs, Timespec, Uuid, make_image,
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -19,8 +19,10 @@ use serde::Serialize;
 use crate::archives;
 use crate::failure::Failure;
 use crate::images::warn_of_table;
+use crate::interrupt;
 use crate::json::text_of;
 use crate::output::{Output, writing};
+use crate::progress::Shown;
 use crate::size::{Human, Size};
 
 /// Make a new filesystem, empty or filled from a directory or from archives.
@@ -140,6 +142,10 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'q', long, conflicts_with = "json")]
     quiet: bool,
 
+    /// Say on standard error how far it is, in lines now and then; on a terminal a bar shows it anyway.
+    #[arg(long, conflicts_with = "quiet")]
+    progress: bool,
+
     /// Print what was made as JSON.
     #[arg(long)]
     json: bool,
@@ -165,12 +171,12 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<(), Failure> {
         None => Arc::new(SystemEnv),
     };
     let source = source(args, epoch)?;
-    let bar = (source.is_some() && !args.quiet && std::io::stderr().is_terminal()).then(Bar::new);
-    let progress: &dyn Progress = bar.as_ref().map_or(&NoProgress, |bar| bar);
-    let made = make_image(target, &options, source.as_deref(), env, progress);
-    if let Some(bar) = bar {
-        bar.0.finish_and_clear();
+    let bar = Bar::new(source.is_some() && !args.quiet, args.progress);
+    if source.is_some() {
+        interrupt::watch();
     }
+    let made = make_image(target, &options, source.as_deref(), env, &bar);
+    bar.0.end();
     let made = made.map_err(told)?;
     warn_of_table(target);
     if args.quiet { Ok(()) } else { print(target, args.json, &made).map_err(told) }
@@ -289,35 +295,47 @@ impl FromStr for Compression {
     }
 }
 
-/// How far the copy is, on a terminal.
-struct Bar(ProgressBar);
+/// How far the copy is.
+struct Bar(Shown);
 
 impl Bar {
-    fn new() -> Self {
-        let bar = ProgressBar::new_spinner();
+    fn new(is_shown: bool, lines: bool) -> Self {
+        let bar = if is_shown { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
         bar.enable_steady_tick(Duration::from_millis(100));
         bar.set_message("reading the source");
-        Self(bar)
+        let shown = Shown::new("mkfs", bar, lines);
+        shown.line(|| "reading the source".to_owned());
+        Self(shown)
     }
 }
 
 impl Progress for Bar {
     fn start(&self, _entries: u64, bytes: u64) {
         let template = "{bar:30} {bytes}/{total_bytes} {eta} {wide_msg}";
-        self.0.set_style(ProgressStyle::with_template(template).expect("a fixed template"));
-        self.0.set_length(bytes);
+        self.0.bar.set_style(ProgressStyle::with_template(template).expect("a fixed template"));
+        self.0.bar.set_length(bytes);
+    }
+
+    fn go_on(&self) -> Result<(), Error> {
+        interrupt::go_on()
     }
 
     fn entry(&self, path: &[u8], bytes: u64) {
-        self.0.inc(bytes);
+        let bar = &self.0.bar;
+        bar.inc(bytes);
+        self.0.line(|| {
+            let (done, all) = (Human(bar.position()), bar.length().filter(|bytes| *bytes > 0));
+            let of = all.map_or_else(String::new, |bytes| format!(" of {}", Human(bytes)));
+            format!("{done}{of}: {}", Escaped(path))
+        });
         // Showing a name costs more than copying a small file: now and then is enough.
         if bytes > 0 || path.len().is_multiple_of(16) {
-            self.0.set_message(path.escape_ascii().to_string());
+            bar.set_message(path.escape_ascii().to_string());
         }
     }
 
     fn finishing(&self) {
-        self.0.set_message("writing the last blocks");
+        self.0.bar.set_message("writing the last blocks");
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) mod quota;
 pub(crate) mod rescue;
 pub(crate) mod resize;
 pub(crate) mod resolve;
+pub(crate) mod restore;
 pub(crate) mod show;
 pub(crate) mod stat;
 pub(crate) mod stats;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +14,7 @@ use super::tar_list::{Form, list};
 use crate::archives::{self, is_stream};
 use crate::failure::{Failure, complain, warn};
 use crate::images::{Images, Purpose};
+use crate::interrupt;
 use crate::losses::{Losses, Watched};
 use crate::names::Names;
 use crate::place::{Place, is_image};
@@ -134,10 +135,15 @@ struct Told<'a> {
 
 impl Progress for Told<'_> {
     fn entry(&self, path: &[u8], bytes: u64) {
+        interrupt::done();
         if self.verbose {
             crate::failure::say(&Escaped(path).to_string());
         }
         self.rest.entry(path, bytes);
+    }
+
+    fn go_on(&self) -> Result<(), Error> {
+        interrupt::go_on()
     }
 
     fn lost(&self, path: &[u8], what: creamery::Lost, error: &Error) {
@@ -195,17 +201,15 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
     let watched = Watched { image: image.display().to_string(), names: &names, losses: &losses };
     let progress = Told { verbose: args.verbose, rest: &watched };
     let note = |note: &str| warn(&format!("tar: {note}"));
-    let write = |out: &mut dyn Write| {
-        fs.write_tar(&members, out, args.ignore_errors, &note, &progress).map_err(&failed)
-    };
+    interrupt::watch();
     if is_stream(&args.file) {
-        write(&mut BufWriter::with_capacity(1 << 20, io::stdout().lock()))?;
+        let out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
+        fs.write_tar(&members, out, args.ignore_errors, &note, &progress).map_err(&failed)?;
     } else {
         if is_image(&args.file) && same_file(&args.file, &image) {
             return Err(told(Error::invalid("the archive is the image itself")));
         }
-        let file = File::create(&args.file).map_err(|error| told(Error::from(error).on_host(&args.file)))?;
-        write(&mut BufWriter::with_capacity(1 << 20, file))?;
+        fs.write_tar_file(&members, &args.file, args.ignore_errors, &note, &progress).map_err(&failed)?;
     }
     losses.finish()
 }
@@ -243,6 +247,7 @@ fn extract(args: &TarArgs) -> Result<(), Failure> {
     let mut images = Images::to_write("tar", &args.write);
     let place = images.place(text)?;
     let failed = images.failed(&place.image);
+    interrupt::watch();
     let any = AtomicBool::new(false);
     let refused = |name: &[u8], error: &Error| {
         any.store(true, Ordering::Relaxed);

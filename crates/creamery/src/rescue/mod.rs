@@ -1,7 +1,16 @@
 //! What helps where a filesystem cannot be opened, or not for writing: `docs/rescue.md` says what to try, and in which order.
 
+mod dry_run;
 mod find_root;
+mod restore;
+mod start;
 mod superblocks;
+mod tree_roots;
 
 pub use find_root::{Candidate, FindRoot, Roots, find_roots};
+pub use restore::RestoreOptions;
+pub use start::Start;
 pub use superblocks::{SuperRecovery, clear_space_cache, zero_log};
+pub use tree_roots::{TreeRoot, TreeRoots, tree_roots};
+
+pub use crate::selection::PathPattern;

@@ -66,7 +66,9 @@ impl Extractor<'_> {
     /// Makes all members. What fails of one is told, and ends nothing that the others would not meet, too.
     pub(super) fn run<R: Read>(&self, archive: &mut Archive<R>) -> Result<()> {
         let mut pending = Pending::new();
-        let mut outcome = self.members(archive, &mut pending);
+        let outcome = self.members(archive, &mut pending);
+        // Who is told to end may have no more to read either.
+        let mut outcome = outcome.or_else(|error| self.progress.go_on().and(Err(error)));
         // Also of an archive that ends early, which is the first thing to tell then.
         for (id, set) in pending {
             match self.to.fs.set_attributes(id, &set) {
@@ -80,6 +82,7 @@ impl Extractor<'_> {
 
     fn members<R: Read>(&self, archive: &mut Archive<R>, pending: &mut Pending) -> Result<()> {
         while let Some(mut member) = archive.next()? {
+            self.progress.go_on()?;
             let name = member.facts.name.clone();
             if self.rules.is_layer && is_marked(&name) {
                 continue;
@@ -136,7 +139,11 @@ impl Extractor<'_> {
         let id = self.make(dir, last, kind, facts)?;
         match kind {
             NewKind::Directory => return self.directory(id, facts, pending),
-            NewKind::File => self.content(archive, id, member)?,
+            NewKind::File => self.content(archive, id, member).or_else(|error| {
+                // Half of it is none.
+                self.progress.go_on().or_else(|end| self.to.fs.unlink(dir, last).and(Err(end)))?;
+                Err(error)
+            })?,
             _ => {}
         }
         let attributes = self.attributes(id, facts);
@@ -278,7 +285,7 @@ impl Extractor<'_> {
             while at < piece.end {
                 let want = usize::try_from(piece.end - at).unwrap_or(buffer.len()).min(buffer.len());
                 // Whole pieces make long extents, however little a pipe gives at a time.
-                let (mut filled, mut ended) = (0, Ok(()));
+                let (mut filled, mut ended) = (0, self.progress.go_on());
                 while filled < want && ended.is_ok() {
                     match archive.read(&mut buffer[filled..want]) {
                         Ok(0) => break,

@@ -26,10 +26,13 @@ mod way;
 mod whiteouts;
 mod write;
 
-use std::io::{Read, Write};
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
+use creamery_device::{NewFile, Taken};
 
 pub use self::list::{TarEntry, list_tar};
 pub use self::rootfs::TarRootfs;
@@ -39,8 +42,11 @@ use self::extract::{Extractor, Rules};
 use self::read::Archive;
 use self::write::TarSink;
 use crate::path::{Last, at};
-use crate::sink::Driver;
+use crate::sink::{Driver, Keeps};
 use crate::{Filesystem, Progress};
+
+/// Bytes that are written to an archive at once.
+const BUFFER: usize = 1 << 20;
 
 /// A file or tree that goes into an archive, and what it is called there.
 ///
@@ -92,10 +98,45 @@ impl Filesystem {
         for TarMember { path, name } in members {
             let id = self.resolve(path, Last::Keep)?;
             let (parent, name) = split(name);
-            let driver = Driver { from: self, archive: true, ignore_errors, progress };
+            let driver =
+                Driver { from: self, keeps: Keeps::all(true), ignore_errors, selection: None, progress };
             driver.copy(&mut sink, id, parent, Some(name), path)?;
         }
         sink.finish()
+    }
+
+    /// The same into the file `to` of the host, which has its name when it is whole: a regular file that has it keeps it until then. A pipe or
+    /// a device is written to.
+    ///
+    /// # Errors
+    /// As [`write_tar`](Self::write_tar), and the host's.
+    pub fn write_tar_file(
+        &self,
+        members: &[TarMember],
+        to: &Path,
+        ignore_errors: bool,
+        note: &dyn Fn(&str),
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let host = |error: std::io::Error| Error::from(error).on_host(to);
+        let write = |file: &File| {
+            let out = BufWriter::with_capacity(BUFFER, file);
+            self.write_tar(members, out, ignore_errors, note, progress)
+        };
+        let there = std::fs::metadata(to).ok();
+        if there.as_ref().is_some_and(|meta| !meta.is_file()) {
+            return write(&File::create(to).map_err(host)?);
+        }
+        // What has the name is what a link leads to.
+        let path = if there.is_some() { std::fs::canonicalize(to).map_err(host)? } else { to.to_owned() };
+        let name = path.file_name().ok_or_else(|| host(std::io::ErrorKind::IsADirectory.into()))?;
+        let new = NewFile::beside(&path, 0o666).map_err(host)?;
+        if let Some(meta) = there {
+            let mode = std::fs::Permissions::from_mode(meta.permissions().mode() & 0o777);
+            new.file().set_permissions(mode).map_err(host)?;
+        }
+        write(new.file())?;
+        new.publish(name, Taken::Replace).map_err(host)
     }
 
     /// Unpacks an archive, which may be packed with gzip or zstd, into the directory `to`. What has the name of a member is replaced,

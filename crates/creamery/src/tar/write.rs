@@ -135,6 +135,7 @@ impl<'a> TarSink<'a> {
         for piece in &map.pieces {
             let mut at = piece.start;
             while at < piece.end {
+                data.salvage.go_on()?;
                 let want = (piece.end - at).min(PIECE);
                 buffer.resize(usize::try_from(want).expect("a piece fits in memory"), 0);
                 let count = match data.file.read_at(&mut buffer, at) {

@@ -8,7 +8,7 @@ use super::RenameMode;
 use crate::{FileType, Filesystem};
 
 /// Something new, which may not be called yet what it is to be called. [`finish`](Self::finish) gives it its name; without that it is
-/// removed where another one has the name.
+/// removed.
 ///
 /// ```no_run
 /// # fn example(fs: &creamery_fs::Filesystem, dir: creamery_base::InodeId) -> creamery_base::Result<()> {
@@ -19,12 +19,13 @@ use crate::{FileType, Filesystem};
 /// replacing.finish()
 /// # }
 /// ```
-#[must_use = "it may have another name until it is finished"]
+#[must_use = "it is removed unless it is finished"]
 pub struct Replacing<'f> {
     fs: &'f Filesystem,
     dir: InodeId,
-    /// What it is called meanwhile, and what it is to be called; none when it is.
-    names: Option<(Vec<u8>, Vec<u8>)>,
+    /// What it is called meanwhile; none when it is finished.
+    meanwhile: Option<Vec<u8>>,
+    name: Vec<u8>,
 }
 
 impl Filesystem {
@@ -41,10 +42,12 @@ impl Filesystem {
         bytes: u64,
         make: impl Fn(&[u8]) -> Result<T>,
     ) -> Result<(T, Replacing<'_>)> {
-        let called = |made, names| (made, Replacing { fs: self, dir, names });
+        let called = |made, meanwhile: &[u8]| {
+            (made, Replacing { fs: self, dir, meanwhile: Some(meanwhile.to_vec()), name: name.to_vec() })
+        };
         let refused = match make(name) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => error,
-            made => return made.map(|made| called(made, None)),
+            made => return made.map(|made| called(made, name)),
         };
         if self.lookup_kind(dir, name, Wait::Yes)?.1 == FileType::Directory {
             return Err(refused);
@@ -52,13 +55,13 @@ impl Filesystem {
         let figures = self.statfs();
         if bytes > figures.blocks_available.saturating_mul(figures.block_size.into()) {
             self.unlink(dir, name)?;
-            return make(name).map(|made| called(made, None));
+            return make(name).map(|made| called(made, name));
         }
         for number in 0_u64.. {
             let meanwhile = format!(".creamery-{number}.part").into_bytes();
             match make(&meanwhile) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                made => return made.map(|made| called(made, Some((meanwhile, name.to_vec())))),
+                made => return made.map(|made| called(made, &meanwhile)),
             }
         }
         unreachable!("no directory has so many entries")
@@ -71,17 +74,17 @@ impl Replacing<'_> {
     /// # Errors
     /// As of renaming; the old one has its name still.
     pub fn finish(mut self) -> Result<()> {
-        if let Some((meanwhile, name)) = &self.names {
-            self.fs.rename(self.dir, meanwhile, self.dir, name, RenameMode::Replace)?;
+        if let Some(meanwhile) = self.meanwhile.as_ref().filter(|meanwhile| **meanwhile != self.name) {
+            self.fs.rename(self.dir, meanwhile, self.dir, &self.name, RenameMode::Replace)?;
         }
-        self.names = None;
+        self.meanwhile = None;
         Ok(())
     }
 }
 
 impl Drop for Replacing<'_> {
     fn drop(&mut self) {
-        if let Some((meanwhile, _)) = &self.names {
+        if let Some(meanwhile) = &self.meanwhile {
             // Why it was not finished is more news than that it cannot be removed.
             let _ = self.fs.unlink(self.dir, meanwhile);
         }

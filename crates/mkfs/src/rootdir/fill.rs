@@ -126,6 +126,7 @@ impl<'a> Filler<'a> {
     /// Makes everything that the walk tells, to its end.
     pub(crate) fn run(mut self, steps: &Receiver<Step>) -> Result<()> {
         for step in steps {
+            self.progress.go_on()?;
             self.step(step)?;
         }
         if !self.open.is_empty() {
@@ -450,6 +451,7 @@ impl<'a> Filler<'a> {
         let file = self.fs.open_file(id).map_err(writing(path))?;
         let mut written = 0;
         loop {
+            self.progress.go_on()?;
             match next_part(parts)? {
                 Part::Meta(_) => unreachable!("a reader says once what a file is"),
                 Part::End { size } => return Ok((written, size)),

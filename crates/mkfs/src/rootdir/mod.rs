@@ -39,7 +39,7 @@ use creamery_codec::CompressionMethod;
 use creamery_fs::Filesystem;
 
 pub use copy_in::{CopyIn, copy_in};
-pub use progress::{Lost, NoProgress, Progress};
+pub use progress::{Lost, NoProgress, Progress, Skipped};
 pub use subvolume::{RootdirSubvolume, SubvolumeKind};
 
 use fill::{Filler, Keep, Place, Rules};

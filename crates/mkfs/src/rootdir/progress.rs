@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use creamery_base::Error;
+use creamery_base::{Error, Result};
 
 /// Told about the copy as it goes; all calls come from one thread, in the order of the copy.
 ///
@@ -27,6 +27,20 @@ pub trait Progress: Sync {
         let _ = (path, what, error);
     }
 
+    /// `path` is left out though it could be copied, where that is wished.
+    fn skipped(&self, path: &[u8], why: Skipped) {
+        let _ = (path, why);
+    }
+
+    /// Asked before each file, and within large ones, whether to go on. An error ends the work with it, even where errors are passed over if
+    /// it is [`ErrorKind::Interrupted`](creamery_base::ErrorKind::Interrupted); of a file that is not whole nothing is left then.
+    ///
+    /// # Errors
+    /// Why not.
+    fn go_on(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Everything is in; the last writes are being made durable.
     fn finishing(&self) {}
 }
@@ -48,6 +62,26 @@ pub enum Lost {
     Xattrs,
     /// These bytes of the data, which are a hole in the copy.
     Bytes(Range<u64>),
+}
+
+/// Why a copy leaves something out that it could have.
+///
+/// ```
+/// assert_ne!(creamery_mkfs::Skipped::Taken, creamery_mkfs::Skipped::Snapshot);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Skipped {
+    /// Something has its name where the copy goes, and is to stay.
+    Taken,
+    /// It is a snapshot.
+    Snapshot,
+    /// It is a symbolic link.
+    Symlink,
+    /// It is a fifo, a socket or a device.
+    Special,
+    /// Its path is none of those that are wanted.
+    Unmatched,
 }
 
 /// Nobody watches.

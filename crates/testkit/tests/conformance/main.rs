@@ -28,6 +28,7 @@ mod freed;
 mod full;
 mod hostile;
 mod hostile_names;
+mod interrupted;
 mod json;
 mod links;
 mod listings;
@@ -51,6 +52,7 @@ mod reproducible;
 mod rescue;
 mod rescue_options;
 mod rescue_tools;
+mod restore;
 mod resize;
 mod roles;
 mod roles_rescuer;
@@ -150,8 +152,10 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     rescue::cases,
     rescue_options::cases,
     rescue_tools::cases,
+    restore::cases,
     resize::cases,
     roles::cases,
+    interrupted::cases,
     roles_rescuer::cases,
     wrong_calls::cases,
     hostile::cases,

@@ -148,9 +148,15 @@ fn errors_of_the_target(bench: &Bench) -> Result<()> {
 
     let small = bench.scratch.file("small.img");
     mkfs_empty(bench.creamery(), &["-M"], "16M", &small)?;
-    fs::write(bench.scratch.file("filler"), Random::new(3).bytes(12 << 20))?;
-    let fill = bench.creamery().run(["cp"]).arg(bench.scratch.file("filler")).arg(inside(&small, "/filler"));
-    fill.output()?;
+    fs::write(bench.scratch.file("filler"), Random::new(3).bytes(512 << 10))?;
+    // Until one does not fit, of which nothing is left.
+    for number in 0..32 {
+        let place = inside(&small, &format!("/filler-{number}"));
+        if bench.creamery().run(["cp"]).arg(bench.scratch.file("filler")).arg(place).output()?.code != Some(0)
+        {
+            break;
+        }
+    }
     let full = bench.creamery().run(["cp", "-a", "--ignore-errors"]).arg(inside(&image, "/."));
     let full = full.arg(inside(&small, "/")).output()?;
     let last = full.stderr_text().lines().last().context("it says nothing")?.to_owned();

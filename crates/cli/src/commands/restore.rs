@@ -1,0 +1,260 @@
+//! `creamery restore`.
+
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Args;
+use creamery::rescue::{PathPattern, RestoreOptions, Start, tree_roots};
+use creamery::{Error, Escaped, Image, Logical, Lost, Progress, Rescue, Skipped, TreeId};
+
+use crate::failure::{Failure, warn};
+use crate::images::{in_image, warn_of};
+use crate::interrupt;
+use crate::losses::Losses;
+use crate::output::{Output, writing};
+use crate::view::RescueArgs;
+
+const COMMAND: &str = "restore";
+
+/// Get files off a damaged image, into a directory of the host.
+///
+/// The options are those of `btrfs restore`. It begins at the top level, and restores regular
+/// files and directories, those of other subvolumes too. What is there already stays. Trees
+/// that reading can do without may be damaged (--rescue ibadroots), and so may the state in the
+/// superblock; data that does not agree with its checksum is not restored, unless
+/// --rescue idatacsums is said.
+///
+/// Examples:
+///   creamery restore -D disk.img ./out
+///   creamery restore -i -mxS disk.img ./out
+///   creamery rescue find-root disk.img; creamery restore -t 30965760 disk.img ./out
+///   creamery restore --path-regex '^/(|home(|/ada(|/.*)))$' disk.img ./out
+#[derive(Args, Debug)]
+#[command(
+    verbatim_doc_comment,
+    override_usage = "creamery restore [OPTIONS] <IMAGE> <DIR>\n       \
+    creamery restore [OPTIONS] -l <IMAGE>"
+)]
+pub(crate) struct RestoreArgs {
+    /// The image or device, or a partition of one (disk.raw@2).
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+
+    /// Where files go: a directory that is there.
+    #[arg(value_name = "DIR", required_unless_present = "list_roots")]
+    dir: Option<PathBuf>,
+
+    /// Snapshots, too.
+    #[arg(short, long)]
+    snapshots: bool,
+
+    /// Extended attributes.
+    #[arg(short, long)]
+    xattr: bool,
+
+    /// Owners, modes and times.
+    #[arg(short, long)]
+    metadata: bool,
+
+    /// Symbolic links.
+    #[arg(short = 'S', long, visible_alias = "symlink")]
+    symlinks: bool,
+
+    /// Go on past what cannot be read: lost parts of files are holes, each is named, and the exit status is 1.
+    #[arg(short, long)]
+    ignore_errors: bool,
+
+    /// Replace files that are there.
+    #[arg(short, long)]
+    overwrite: bool,
+
+    /// Begin at the root tree whose root is the block at this address.
+    #[arg(short = 't', value_name = "BYTENR")]
+    tree: Option<u64>,
+
+    /// Go by this copy of the superblock: 0, 1 or 2.
+    #[arg(short = 'u', long = "super", value_name = "MIRROR", value_parser = clap::value_parser!(u8).range(0..=2))]
+    super_copy: Option<u8>,
+
+    /// Only what is in the subvolume with this number.
+    #[arg(short, long, value_name = "ROOTID", default_value_t = 5, hide_default_value = true)]
+    root: u64,
+
+    /// Print the trees that the root tree knows, and restore nothing.
+    #[arg(short, long)]
+    list_roots: bool,
+
+    /// Restore nothing, and print what would be.
+    #[arg(short = 'D', long)]
+    dry_run: bool,
+
+    /// Only paths that match, as in '^/(|home(|/ada(|/.*)))$': directories above what is wanted have to match, too.
+    #[arg(long, value_name = "REGEX")]
+    path_regex: Option<String>,
+
+    /// With --path-regex: capital letters and small ones are the same.
+    #[arg(short = 'c')]
+    ignore_case: bool,
+
+    /// Print each name.
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+
+    /// What btrfs-progs has and this has not: said plainly, not as a slip of the pen.
+    #[arg(short = 'f', hide = true, value_name = "BYTENR")]
+    filesystem: Option<u64>,
+
+    /// The same.
+    #[arg(short = 'd', hide = true)]
+    find_dir: bool,
+
+    #[command(flatten)]
+    rescue: RescueArgs,
+}
+
+pub(crate) fn run(args: &RestoreArgs) -> Result<(), Failure> {
+    if args.filesystem.is_some() {
+        return Err(not_here(
+            "-f: the root of a subvolume is found by its root tree; -t names another of those",
+        ));
+    }
+    if args.find_dir {
+        return Err(not_here("-d: a subvolume is read from its first directory on"));
+    }
+    let start =
+        Start { super_copy: args.super_copy.map(usize::from), root_tree: args.tree.map(Logical::new) };
+    // Who is here has a damaged filesystem, and reading files needs neither.
+    let usual = Rescue { ignore_bad_roots: true, ignore_super_flags: true, ..Rescue::default() };
+    let rescue = args.rescue.all().and(usual);
+    match &args.dir {
+        Some(dir) if !args.list_roots => restore(args, dir, start, rescue),
+        _ => list_roots(&args.image, start, rescue),
+    }
+}
+
+fn not_here(why: &str) -> Failure {
+    Failure::new(COMMAND, Error::unsupported(why)).advise("use `btrfs restore` of btrfs-progs")
+}
+
+fn failed(error: Error) -> Failure {
+    Failure::new(COMMAND, error)
+}
+
+fn list_roots(image: &Path, start: Start, rescue: Rescue) -> Result<(), Failure> {
+    let found = tree_roots(image, start, rescue).map_err(failed)?;
+    if let Some(error) = &found.unread {
+        warn(&format!("{}: not all of the root tree could be read: {error}", image.display()));
+    }
+    let mut out = Output::new();
+    let mut print = || found.roots.iter().try_for_each(|root| writeln!(out, " {root}"));
+    print().map_err(writing).and_then(|()| out.finish()).map_err(failed)
+}
+
+fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Result<(), Failure> {
+    let pattern = args.path_regex.as_ref().map(|text| PathPattern::new(text, args.ignore_case));
+    let options = RestoreOptions {
+        snapshots: args.snapshots,
+        metadata: args.metadata,
+        xattrs: args.xattr,
+        symlinks: args.symlinks,
+        overwrite: args.overwrite,
+        ignore_errors: args.ignore_errors,
+        dry_run: args.dry_run,
+        pattern: pattern.transpose().map_err(failed)?,
+    };
+    let open = Image::options().rescue(rescue).start(start).subvolume_id(TreeId::new(args.root));
+    let fs = open.open(&args.image).map_err(failed)?;
+    fs.notes().iter().for_each(|note| warn_of(&args.image, note));
+    let image = args.image.display().to_string();
+    let told = Told {
+        image: &image,
+        dir,
+        names: args.dry_run || args.verbose > 0,
+        verbose: args.verbose > 0,
+        was_taken: AtomicBool::new(false),
+        losses: Losses::new(COMMAND),
+        unprinted: OnceLock::new(),
+    };
+    if args.dry_run {
+        told.say("This is a dry-run, no files are going to be restored");
+    }
+    interrupt::watch();
+    let restored = fs.restore(dir, &options, &told).map_err(|error| failed(in_image(&image, error)));
+    let Told { losses, unprinted, .. } = told;
+    let printed = match unprinted.into_inner() {
+        // A reader that went away (`| head`) has seen what it wanted.
+        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(failed(writing(error))),
+        _ => Ok(()),
+    };
+    restored.and(printed).and(losses.finish())
+}
+
+/// What is restored as it goes, in the words of btrfs-progs: for people, so escaped in a pipe, too.
+struct Told<'a> {
+    image: &'a str,
+    dir: &'a Path,
+    names: bool,
+    verbose: bool,
+    /// Something that is there was left as it is: once is said what to do.
+    was_taken: AtomicBool,
+    losses: Losses,
+    /// Why nothing is printed any more. What is done does not depend on it.
+    unprinted: OnceLock<io::Error>,
+}
+
+impl Told<'_> {
+    fn say(&self, line: &str) {
+        if self.unprinted.get().is_none()
+            && let Err(error) = writeln!(anstream::stdout(), "{line}")
+        {
+            // Only the first one counts.
+            let _ = self.unprinted.set(error);
+        }
+    }
+
+    /// A path of the image where it is restored to.
+    fn restored(&self, path: &[u8]) -> String {
+        let below = path.strip_prefix(b"/").unwrap_or(path);
+        let path = self.dir.join(OsStr::from_bytes(below));
+        Escaped(path.as_os_str().as_bytes()).to_string()
+    }
+}
+
+impl Progress for Told<'_> {
+    fn go_on(&self) -> Result<(), Error> {
+        interrupt::go_on()
+    }
+
+    fn entry(&self, path: &[u8], _bytes: u64) {
+        interrupt::done();
+        if self.names && path != b"/" {
+            self.say(&format!("Restoring {}", self.restored(path)));
+        }
+    }
+
+    fn skipped(&self, path: &[u8], why: Skipped) {
+        let name = || Escaped(path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)).to_string();
+        match why {
+            Skipped::Taken => {
+                let is_first = !self.was_taken.swap(true, Ordering::Relaxed);
+                if is_first || self.verbose {
+                    self.say(&format!("Skipping existing file {}", self.restored(path)));
+                }
+                if is_first {
+                    self.say("If you wish to overwrite use -o");
+                }
+            }
+            Skipped::Snapshot => self.say(&format!("Skipping snapshot {}", name())),
+            Skipped::Special if self.verbose => self.say(&format!("Skipping special file {}", name())),
+            _ => {}
+        }
+    }
+
+    fn lost(&self, path: &[u8], what: Lost, error: &Error) {
+        self.losses.tell(self.image, path, what, error);
+    }
+}

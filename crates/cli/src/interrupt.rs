@@ -1,0 +1,68 @@
+//! SIGINT and SIGTERM in the middle of long work.
+//!
+//! Work that is watched here stops before the next file, or within a large one, as after an error: of what is not whole nothing is left, and what
+//! was done before stays. A second signal ends the program where it is, which leaves no more behind than a loss of power does. Commands that
+//! write nothing end at once with the first.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use creamery::{Error, ErrorKind};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+/// The number of the signal that came.
+static CAME: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
+/// Files and directories that were done.
+static DONE: AtomicU64 = AtomicU64::new(0);
+
+/// From now on signals end what asks [`go_on`], and not the program.
+pub(crate) fn watch() {
+    if CAME.get().is_some() {
+        return;
+    }
+    let (came, again) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    for signal in [SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal)) {
+        let number = usize::try_from(signal).expect("signals have small numbers");
+        // Where that cannot be had, the signal ends the program at once, as any other.
+        let _ = flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))
+            .and_then(|_| flag::register(signal, Arc::clone(&again)))
+            .and_then(|_| flag::register_usize(signal, Arc::clone(&came), number));
+    }
+    // It was looked at above.
+    let _ = CAME.set(came);
+}
+
+/// Whether a signal was ignored when the program began, as in the background of a script: then it stays so.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & (1 << (signal - 1)) != 0
+}
+
+fn came() -> Option<usize> {
+    CAME.get().map(|came| came.load(Ordering::Relaxed)).filter(|signal| *signal > 0)
+}
+
+/// Errors: a signal came.
+pub(crate) fn go_on() -> Result<(), Error> {
+    came().map_or(Ok(()), |_| Err(ErrorKind::Interrupted.into()))
+}
+
+/// One more file or directory is done.
+pub(crate) fn done() {
+    DONE.fetch_add(1, Ordering::Relaxed);
+}
+
+/// What to say of work that a signal has ended, and the exit status.
+pub(crate) fn end(command: &str) -> Option<(String, u8)> {
+    let signal = came()?;
+    let name = if signal == SIGTERM as usize { "SIGTERM" } else { "SIGINT" };
+    let what = match (command, DONE.load(Ordering::Relaxed)) {
+        ("mkfs", _) => "no filesystem was made".to_owned(),
+        (_, count) => format!("{count} files and directories are done, and of others nothing is left"),
+    };
+    Some((format!("ended by {name}: {what}"), 128 + u8::try_from(signal).ok()?))
+}

@@ -1,0 +1,126 @@
+//! Work that is told to end in the middle of a large file leaves nothing of it, and all that came before.
+
+use std::cell::Cell;
+use std::sync::Mutex;
+
+use creamery_base::{Error, ErrorKind, Result};
+
+use crate::{CopyOptions, Filesystem, Image, Progress, TarMember};
+
+const LARGE: usize = 24 << 20;
+
+/// Wants no more once it was asked within the file that comes after `small`.
+#[derive(Default)]
+struct Ends {
+    has_small: Mutex<Cell<u32>>,
+}
+
+impl Progress for Ends {
+    fn entry(&self, path: &[u8], _: u64) {
+        if path.ends_with(b"a-small") {
+            self.has_small.lock().unwrap().set(1);
+        }
+    }
+
+    fn go_on(&self) -> Result<()> {
+        let asked = self.has_small.lock().unwrap();
+        // Before the file, and within it.
+        match asked.get() {
+            0 => return Ok(()),
+            1..4 => asked.set(asked.get() + 1),
+            _ => return Err(ErrorKind::Interrupted.into()),
+        }
+        Ok(())
+    }
+}
+
+fn content() -> Vec<u8> {
+    (0..LARGE).map(|at| u8::try_from(at * 7 / 4096 % 251).unwrap() | 1).collect()
+}
+
+struct Scene {
+    dir: tempfile::TempDir,
+    fs: Filesystem,
+}
+
+impl Scene {
+    /// An image with a small file and a large one in `/tree`, and the same on the host.
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("disk.img");
+        Image::make(&image).size(256 << 20).run().unwrap();
+        let fs = Image::options().write(true).open(&image).unwrap();
+        fs.create_dir("/tree").unwrap();
+        std::fs::create_dir(dir.path().join("tree")).unwrap();
+        for (name, bytes) in [("a-small", b"whole".to_vec()), ("b-large", content())] {
+            fs.write(format!("/tree/{name}"), &bytes).unwrap();
+            std::fs::write(dir.path().join("tree").join(name), &bytes).unwrap();
+        }
+        Self { dir, fs }
+    }
+
+    fn expect_end(&self, outcome: Result<()>) {
+        assert_eq!(outcome.map_err(|error| error.kind()), Err(ErrorKind::Interrupted));
+    }
+
+    fn names(&self, dir: &str) -> Vec<String> {
+        let entries = self.fs.read_dir(dir).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    }
+}
+
+#[test]
+fn a_copy_out_leaves_no_half_file() {
+    let scene = Scene::new();
+    let options = CopyOptions { archive: true, ..CopyOptions::default() };
+    let to = scene.dir.path().join("out");
+    scene.expect_end(scene.fs.copy_out("/tree", &to, options, &Ends::default()));
+    let names: Vec<_> = std::fs::read_dir(&to).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["a-small"]);
+}
+
+#[test]
+fn a_copy_between_places_leaves_no_half_file_and_what_had_the_name() {
+    let scene = Scene::new();
+    let reflink = crate::Reflink::Never;
+    let options = CopyOptions { archive: true, reflink, ..CopyOptions::default() };
+    scene.fs.create_dir("/to").unwrap();
+    scene.expect_end(scene.fs.copy_between("/tree", &scene.fs, "/to", options, &Ends::default()));
+    assert_eq!(scene.names("/to/tree"), ["a-small"]);
+    scene.fs.write("/to/tree/b-large", "old").unwrap();
+    scene.expect_end(scene.fs.copy_between("/tree", &scene.fs, "/to", options, &Ends::default()));
+    assert_eq!(scene.fs.read("/to/tree/b-large").unwrap(), b"old");
+    assert_eq!(scene.names("/to/tree").len(), 2);
+}
+
+#[test]
+fn an_archive_has_its_name_when_it_is_whole_and_what_is_unpacked_is_whole() {
+    let scene = Scene::new();
+    let to = scene.dir.path().join("tree.tar");
+    let members = [TarMember { path: "/tree".into(), name: "tree".into() }];
+    let write = |progress: &dyn Progress| {
+        scene.fs.write_tar_file(&members, &to, false, &|note| panic!("{note}"), progress)
+    };
+    scene.expect_end(write(&Ends::default()));
+    assert!(!to.exists());
+    std::fs::write(&to, "old").unwrap();
+    scene.expect_end(write(&Ends::default()));
+    assert_eq!(std::fs::read(&to).unwrap(), b"old");
+    write(&crate::NoProgress).unwrap();
+    scene.fs.create_dir("/to").unwrap();
+    let archive = std::fs::File::open(&to).unwrap();
+    let failed = |_: &[u8], error: &Error| panic!("{error}");
+    scene.expect_end(scene.fs.read_tar(archive, "/to", &failed, &Ends::default()));
+    assert_eq!(scene.names("/to/tree"), ["a-small"]);
+}
+
+#[test]
+fn a_copy_in_leaves_no_half_file() {
+    let scene = Scene::new();
+    let options = CopyOptions { archive: true, ..CopyOptions::default() };
+    scene.fs.create_dir("/to").unwrap();
+    let from = scene.dir.path().join("tree");
+    scene.expect_end(scene.fs.copy_in(from, "/to", options, &Ends::default()));
+    let names = scene.names("/to/tree");
+    assert!(names.iter().all(|name| name == "a-small"), "{names:?}");
+}

@@ -1,0 +1,89 @@
+//! Getting files off a damaged filesystem, as `btrfs restore` does: its words are here, and the work is that of every copy out of an
+//! image (`sink`, `copy_out`, `salvage`). What is taken less strictly is said where the image is opened
+//! ([`ImageOptions::rescue`](crate::ImageOptions::rescue), [`start`](crate::ImageOptions::start)).
+
+use std::path::Path;
+
+use creamery_base::Result;
+
+use super::dry_run::DryRun;
+use crate::copy_out::HostSink;
+use crate::selection::{PathPattern, Selection};
+use crate::sink::{Driver, Keeps};
+use crate::{Filesystem, Progress};
+
+/// What is restored, and how. Without more it is the regular files and directories, and of those the data, names and permission bits; hard
+/// links stay what they are.
+///
+/// ```
+/// use creamery::rescue::RestoreOptions;
+/// let everything = RestoreOptions { metadata: true, xattrs: true, symlinks: true, snapshots: true, ..RestoreOptions::default() };
+/// assert!(!everything.overwrite);
+/// ```
+#[derive(Clone, Default, Debug)]
+pub struct RestoreOptions {
+    /// Snapshots, too, each with all that is in it. Other subvolumes are restored anyway.
+    pub snapshots: bool,
+    /// Owners, modes and times.
+    pub metadata: bool,
+    /// Extended attributes, ACLs among them.
+    pub xattrs: bool,
+    /// Symbolic links.
+    pub symlinks: bool,
+    /// Files that have a name already where the copy goes are replaced; without it they stay, and
+    /// [`Progress::skipped`] is told.
+    pub overwrite: bool,
+    /// Go on past what cannot be read, as with [`CopyOptions::ignore_errors`](crate::CopyOptions::ignore_errors).
+    pub ignore_errors: bool,
+    /// Make nothing, and tell [`Progress::entry`] what would be made.
+    pub dry_run: bool,
+    /// Of the paths, which begin at the subvolume that was opened, only these.
+    pub pattern: Option<PathPattern>,
+}
+
+impl Filesystem {
+    /// Restores what is in the subvolume that was opened, and below, into the directory `to` of the host.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let (image, out) = (dir.path().join("disk.img"), dir.path().join("out"));
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # fs.write("/diary", "dear diary")?;
+    /// # fs.close()?;
+    /// # std::fs::create_dir(&out)?;
+    /// use creamery::{Image, NoProgress, TreeId, rescue::RestoreOptions};
+    /// let fs = Image::options().subvolume_id(TreeId::FS).rescue("ibadroots".parse()?).open(&image)?;
+    /// fs.restore(&out, &RestoreOptions::default(), &NoProgress)?;
+    /// assert_eq!(std::fs::read(out.join("diary"))?, b"dear diary");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `to` is no directory; the first thing that cannot be read or made, unless such are passed over. What came before stays.
+    pub fn restore(
+        &self,
+        to: impl AsRef<Path>,
+        options: &RestoreOptions,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let (to, from) = (to.as_ref(), Path::new("/"));
+        let &RestoreOptions { snapshots, symlinks, metadata, xattrs, .. } = options;
+        let selection = Selection { snapshots, symlinks, pattern: options.pattern.clone() };
+        let keeps = Keeps { metadata, xattrs, links: true };
+        let driver = Driver {
+            from: self,
+            keeps,
+            ignore_errors: options.ignore_errors,
+            selection: Some(&selection),
+            progress,
+        };
+        if options.dry_run {
+            let mut sink = DryRun { replaces: options.overwrite };
+            return driver.copy(&mut sink, self.root, to.to_owned(), None, from);
+        }
+        let (sink, dir) = HostSink::open(to, keeps)?;
+        let mut sink = if options.overwrite { sink } else { sink.keeping_what_is_there() };
+        driver.copy(&mut sink, self.root, dir, None, from)
+    }
+}

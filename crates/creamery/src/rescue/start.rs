@@ -1,0 +1,53 @@
+//! Where reading begins.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, Logical, Result};
+use creamery_device::BlockDevice;
+use creamery_volume::{Rescue, Volume};
+
+use crate::inspect::push_chunks;
+
+/// Where reading a damaged filesystem begins, if not where its superblock says; [`find_roots`](super::find_roots) lists blocks to try.
+///
+/// ```no_run
+/// use creamery::{Image, Logical, rescue::Start};
+/// # fn example() -> creamery::Result<()> {
+/// let start = Start { root_tree: Some(Logical::new(30965760)), ..Start::default() };
+/// let fs = Image::options().start(start).open("disk.img")?;
+/// let note = fs.read("/note")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Start {
+    /// By this copy of the superblock, 0 to 2, whatever the others say.
+    pub super_copy: Option<usize>,
+    /// At this block as the root of the root tree: what is shown is the commit that wrote it.
+    pub root_tree: Option<Logical>,
+}
+
+impl Start {
+    /// Errors: it is elsewhere, where blocks may be in use again by now.
+    pub(crate) fn check_writing(self) -> Result<()> {
+        if self == Self::default() {
+            return Ok(());
+        }
+        Err(Error::invalid("another superblock or root tree than the last is for reading only"))
+    }
+
+    /// The volume on `device` that begins here, for reading.
+    pub(crate) fn volume(self, device: Arc<dyn BlockDevice>, rescue: Rescue) -> Result<Volume> {
+        let volume = match self.super_copy {
+            Some(copy) => Volume::open_by_super_copy(device, copy, rescue)?,
+            None => Volume::open_for_rescue(vec![device], rescue)?,
+        };
+        let Some(root) = self.root_tree else { return Ok(volume) };
+        // A chunk that cannot be mapped hides what is in it, and nothing else.
+        let unread = push_chunks(&volume, &volume.superblock(), &mut Vec::new());
+        volume.by_root_tree(root).map_err(|error| match unread {
+            Some(unread) => error.context(format!("not all of the chunk tree could be read ({unread})")),
+            None => error,
+        })
+    }
+}

@@ -1,0 +1,112 @@
+//! What of a tree is copied: who restores leaves out what is there many times, or what nobody asked for.
+
+use std::path::Path;
+
+use creamery_base::{Error, ErrorKind, ObjectId, Result};
+use creamery_mkfs::Skipped;
+use regex::bytes::{Regex, RegexBuilder};
+
+use crate::read_dir::DirEntry;
+use crate::{FileType, fs};
+
+/// An extended regular expression over paths, bytes of any kind. It is found anywhere in a path, unless it says where the path begins (`^`) and
+/// ends (`$`). A directory whose path is not matched is left out with all that is in it, so that what lies deep is named with
+/// every directory above it.
+///
+/// ```
+/// use creamery::rescue::PathPattern;
+/// let pattern = PathPattern::new("^/(|home(|/ada(|/.*)))$", false)?;
+/// assert!(["/", "/home", "/home/ada/diary"].iter().all(|path| pattern.matches(path)));
+/// assert!(!pattern.matches("/home/bob"));
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct PathPattern(Regex);
+
+impl PathPattern {
+    /// Parses one; `ignore_case` is about letters of ASCII.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn new(text: &str, ignore_case: bool) -> Result<Self> {
+        // Paths are bytes, and any of them may be in a name.
+        let mut builder = RegexBuilder::new(text);
+        builder.unicode(false).dot_matches_new_line(true).case_insensitive(ignore_case);
+        builder.build().map(Self).map_err(|error| {
+            let error = error.to_string();
+            let why = error.lines().last().unwrap_or_default();
+            let why = why.strip_prefix("error: ").unwrap_or(why);
+            Error::new(
+                ErrorKind::InvalidInput,
+                format!("'{}' is no regular expression: {why}", text.escape_debug()),
+            )
+        })
+    }
+
+    /// Whether a path is one of those.
+    #[must_use]
+    pub fn matches(&self, path: impl AsRef<Path>) -> bool {
+        self.0.is_match(path.as_ref().as_os_str().as_encoded_bytes())
+    }
+}
+
+/// What is copied, where that is not all.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Selection {
+    /// Snapshots with all that is in them.
+    pub(crate) snapshots: bool,
+    pub(crate) symlinks: bool,
+    /// Of files and directories only those.
+    pub(crate) pattern: Option<PathPattern>,
+}
+
+impl Selection {
+    /// Why an entry of a directory is left out, if it is.
+    pub(crate) fn skips(
+        &self,
+        fs: &fs::Filesystem,
+        entry: &DirEntry,
+        path: &Path,
+    ) -> Result<Option<Skipped>> {
+        if self.pattern.as_ref().is_some_and(|pattern| !pattern.matches(path)) {
+            return Ok(Some(Skipped::Unmatched));
+        }
+        Ok(match entry.file_type() {
+            FileType::Directory => {
+                let id = entry.id();
+                let is_subvolume = id.ino == ObjectId::FIRST_FREE && id.subvolume != entry.dir_id().subvolume;
+                let is_snapshot =
+                    !self.snapshots && is_subvolume && fs.subvolume_info(id.subvolume)?.is_snapshot;
+                is_snapshot.then_some(Skipped::Snapshot)
+            }
+            FileType::File => None,
+            FileType::Symlink => (!self.symlinks).then_some(Skipped::Symlink),
+            FileType::Fifo | FileType::Socket | FileType::CharDevice | FileType::BlockDevice => {
+                Some(Skipped::Special)
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_over_bytes_and_found_anywhere_unless_it_says_where() {
+        let pattern = |text, ignore_case| PathPattern::new(text, ignore_case).expect("it is one");
+        let odd = Path::new(std::ffi::OsStr::new("/d/\u{e4}\n")).to_owned();
+        assert!(pattern("^/(|d(|/.*))$", false).matches(&odd));
+        assert!(pattern("^/(|d(|/.*))$", false).matches(std::path::PathBuf::from(
+            <std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(b"/d/\xff".to_vec())
+        )));
+        assert!(pattern("dir", false).matches("/a/dir/b") && !pattern("^dir", false).matches("/dir"));
+        assert!(pattern("/DIR", true).matches("/dir") && !pattern("/DIR", false).matches("/dir"));
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused_on_one_line() {
+        let refused = PathPattern::new("(", false).expect_err("it is open").to_string();
+        assert!(refused.contains("'(' is no regular expression: ") && !refused.contains('\n'), "{refused}");
+    }
+}

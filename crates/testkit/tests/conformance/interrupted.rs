@@ -1,0 +1,181 @@
+//! Signals in the middle of long work: what is there is whole, what is not is not there, and the image stays one.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{Judge, Random, btrfs_check, signal};
+
+use crate::support::{inside, mkfs_empty};
+
+pub(crate) fn cases() -> Vec<Case> {
+    let check = [Judge::BtrfsProgs];
+    vec![
+        Case::new("interrupted/cp-out", &[], cp_out),
+        Case::new("interrupted/cp-in", &check, cp_in),
+        Case::new("interrupted/tar", &check, tar),
+        Case::new("interrupted/mkfs", &[], mkfs),
+    ]
+}
+
+/// More names than fit in a pipe, so that who prints them waits in the middle of its work for a reader.
+const FILES: usize = 800;
+
+fn name(number: usize) -> String {
+    format!("{number:04}-{}", "long".repeat(40))
+}
+
+fn content(number: usize) -> Vec<u8> {
+    name(number).repeat(20 + number % 7).into_bytes()
+}
+
+/// The folder `tree` with many files.
+fn tree(bench: &Bench) -> Result<PathBuf> {
+    let tree = bench.scratch.dir("tree")?;
+    for number in 0..FILES {
+        fs::write(tree.join(name(number)), content(number))?;
+    }
+    Ok(tree)
+}
+
+/// Starts `creamery` with its output and its complaints in one pipe.
+fn start(bench: &Bench, words: &[&std::ffi::OsStr]) -> Result<Child> {
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$0\" \"$@\" 2>&1"]).arg(bench.creamery().path()).args(words);
+    Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
+}
+
+/// Sends a signal to who has said something and waits for somebody to read more; insists on its exit status and on what it says of that.
+fn interrupt(bench: &Bench, words: &[&std::ffi::OsStr], by: &str, status: i32) -> Result<()> {
+    let mut child = start(bench, words)?;
+    let mut pipe = child.stdout.take().context("a pipe")?;
+    // Some names, of which the first may be the folder's.
+    let mut said = vec![0; 2000];
+    pipe.read_exact(&mut said)?;
+    signal(by, child.id())?;
+    pipe.read_to_end(&mut said)?;
+    let ended = child.wait()?;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    let last = said.lines().last().unwrap_or_default();
+    ensure!(ended.code() == Some(status), "{words:?}: {ended}, {last}");
+    ensure!(last.contains(&format!("ended by SIG{by}: ")) && last.contains("are done"), "{words:?}: {last}");
+    Ok(())
+}
+
+/// Insists that some of the files are in `dir`, each whole, and nothing else.
+fn expect_whole(dir: &Path) -> Result<()> {
+    let names: BTreeSet<String> = (0..FILES).map(name).collect();
+    let mut found = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let called = entry.file_name().to_string_lossy().into_owned();
+        ensure!(names.contains(&called), "{called} is left");
+        let number: usize = called[..4].parse()?;
+        ensure!(fs::read(entry.path())? == content(number), "{called} is not whole");
+        found += 1;
+    }
+    ensure!((1..FILES).contains(&found), "{found} files of {FILES}");
+    Ok(())
+}
+
+fn words<'a>(words: &'a [&'a str], more: &'a [&'a std::ffi::OsStr]) -> Vec<&'a std::ffi::OsStr> {
+    words.iter().map(std::ffi::OsStr::new).chain(more.iter().copied()).collect()
+}
+
+/// An image that has the tree.
+fn filled(bench: &Bench) -> Result<PathBuf> {
+    let image = bench.scratch.file("filled.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    bench.creamery().run(["cp", "-a"]).args([tree(bench)?.as_os_str(), &inside(&image, "/")]).ok()?;
+    Ok(image)
+}
+
+fn cp_out(bench: &Bench) -> Result<()> {
+    let image = filled(bench)?;
+    for (by, status) in [("INT", 130), ("TERM", 143)] {
+        let out = bench.scratch.file(by);
+        let places = [&*inside(&image, "/tree"), out.as_os_str()];
+        interrupt(bench, &words(&["cp", "-a", "-v"], &places), by, status)?;
+        expect_whole(&out)?;
+        let out = bench.scratch.dir(&format!("restored-{by}"))?;
+        let places = [image.as_os_str(), out.as_os_str()];
+        interrupt(bench, &words(&["restore", "-v"], &places), by, status)?;
+        expect_whole(&out.join("tree"))?;
+    }
+    Ok(())
+}
+
+fn cp_in(bench: &Bench) -> Result<()> {
+    let (tree, image) = (tree(bench)?, bench.scratch.file("disk.img"));
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let root = inside(&image, "/");
+    interrupt(bench, &words(&["cp", "-a", "-v"], &[tree.as_os_str(), &root]), "TERM", 143)?;
+    expect_whole_in(bench, &image, "/tree")
+}
+
+/// The same of a folder of an image, which `btrfs check` has no complaint about, and which nobody holds any more.
+fn expect_whole_in(bench: &Bench, image: &Path, dir: &str) -> Result<()> {
+    btrfs_check(image)?;
+    let out = bench.scratch.file(&format!("out{}", dir.replace('/', "-")));
+    bench.creamery().run(["cp", "-a"]).args([&*inside(image, dir), out.as_os_str()]).ok()?;
+    expect_whole(&out)?;
+    bench.creamery().run(["mkdir"]).arg(inside(image, &format!("{dir}-next"))).ok().map(drop)
+}
+
+fn tar(bench: &Bench) -> Result<()> {
+    let image = filled(bench)?;
+    let folder = bench.scratch.dir("archives")?;
+    let (archive, place) = (folder.join("tree.tar"), inside(&image, "/tree"));
+    let create = ["tar", "-c", "-v", "-f"];
+    interrupt(bench, &words(&create, &[archive.as_os_str(), &place]), "TERM", 143)?;
+    ensure!(fs::read_dir(&folder)?.next().is_none(), "half an archive is left");
+    fs::write(&archive, "an older one")?;
+    interrupt(bench, &words(&create, &[archive.as_os_str(), &place]), "INT", 130)?;
+    ensure!(fs::read(&archive)? == b"an older one", "the older archive is gone");
+    bench.creamery().run(["tar", "-c", "-f"]).args([archive.as_os_str(), &place]).ok()?;
+    let target = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &target)?;
+    let extract = ["tar", "-x", "-v", "-f"];
+    interrupt(bench, &words(&extract, &[archive.as_os_str(), &inside(&target, "/")]), "TERM", 143)?;
+    expect_whole_in(bench, &target, "/tree")
+}
+
+/// Waits until a process takes the signal with this number for itself. Says whether it did.
+fn takes(child: &mut Child, number: u32) -> Result<bool> {
+    while child.try_wait()?.is_none() {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim();
+        if u64::from_str_radix(mask, 16)? & (1 << (number - 1)) != 0 {
+            return Ok(true);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(false)
+}
+
+fn mkfs(bench: &Bench) -> Result<()> {
+    let source = bench.scratch.dir("source")?;
+    let half = Random::new(11).bytes(24 << 20);
+    for number in 0..2 {
+        fs::write(source.join(number.to_string()), &half)?;
+    }
+    let folder = bench.scratch.dir("images")?;
+    let image = folder.join("disk.img");
+    let options = ["mkfs", "--progress", "--compress", "zstd:15", "--rootdir"];
+    let mut child = start(bench, &words(&options, &[source.as_os_str(), image.as_os_str()]))?;
+    ensure!(takes(&mut child, 15)?, "it ends before it can be told to");
+    signal("TERM", child.id())?;
+    let mut said = String::new();
+    child.stdout.take().context("a pipe")?.read_to_string(&mut said)?;
+    let ended = child.wait()?;
+    ensure!(ended.code() == Some(143), "{ended}: {said}");
+    ensure!(said.contains("mkfs: reading the source\n"), "no line of progress: {said}");
+    ensure!(said.contains("ended by SIGTERM: no filesystem was made"), "{said}");
+    ensure!(fs::read_dir(&folder)?.next().is_none(), "half an image is left");
+    Ok(())
+}

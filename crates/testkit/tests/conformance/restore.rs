@@ -1,0 +1,275 @@
+//! `creamery restore` beside `btrfs restore`: the same files, with the same in them, out of whole and damaged images.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::walk::{Compare, Walk, differences, expect_same};
+use creamery_testkit::{Judge, LoopMount, Random, Run};
+
+use crate::support::{MOUNTED, expect_refusal, expect_untouched, flip_byte, mkfs_empty};
+use crate::tree_log::superblock_word;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let with_xattrs = [&MOUNTED[..], &[Judge::Tool("setfattr")]].concat();
+    let with_find_root = [&with_xattrs[..], &[Judge::Tool("btrfs-find-root")]].concat();
+    vec![
+        Case::new("restore/as-btrfs-restore", &with_xattrs, as_btrfs_restore),
+        Case::new("restore/what-is-there", &with_xattrs, what_is_there),
+        Case::new("restore/earlier-root", &with_find_root, earlier_root),
+        Case::new("restore/superblock-copy", &with_xattrs, superblock_copy),
+        Case::new("restore/ignore-errors", &with_xattrs, ignore_errors),
+    ]
+}
+
+const FIRST: u64 = 0x10000;
+
+/// Made by Linux: files of all sorts, a subvolume, and snapshots of it. Metadata is there once. Gives what a file of many sectors has.
+fn source(bench: &Bench) -> Result<(PathBuf, Vec<u8>)> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
+    // What is discarded is not found.
+    let mount =
+        LoopMount::mount(&image, &bench.scratch.file("kernel"), "nodiscard,commit=300,compress=zstd")?;
+    let at = |name: &str| mount.dir().join(name);
+    let data = Random::new(5).bytes(64 * 4096);
+    fs::create_dir_all(at("folder/deep"))?;
+    fs::create_dir(at("empty"))?;
+    fs::write(at("folder/random"), &data)?;
+    fs::write(at("folder/deep/text"), "again and again\n".repeat(20_000))?;
+    fs::write(at("folder/small"), "inline")?;
+    let sparse = fs::File::create(at("folder/sparse"))?;
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"far out", 1 << 20)?;
+    sparse.set_len(3 << 20)?;
+    drop(sparse);
+    symlink("small", at("folder/link"))?;
+    Run::new("mkfifo").arg(at("fifo")).ok()?;
+    for (name, mode, owner) in [("folder/small", 0o4750, 1000), ("folder/deep", 0o700, 1001)] {
+        std::os::unix::fs::chown(at(name), Some(owner), Some(owner + 7))?;
+        fs::set_permissions(at(name), fs::Permissions::from_mode(mode))?;
+        Run::new("setfattr").args(["-n", "user.of", "-v", name]).arg(at(name)).ok()?;
+        Run::new("touch").args(["-d", "2001-02-03 04:05:06.789"]).arg(at(name)).ok()?;
+    }
+    let subvolume = |words: &[&str]| Run::new("btrfs").arg("subvolume").args(words).within(mount.dir()).ok();
+    subvolume(&["create", "below"])?;
+    fs::write(at("below/file"), "in a subvolume")?;
+    subvolume(&["snapshot", "below", "writable"])?;
+    subvolume(&["snapshot", "-r", "below", "folder/before"])?;
+    Run::new("sync").arg("-f").arg(mount.dir()).ok()?;
+    mount.unmount()?;
+    Ok((image, data))
+}
+
+fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
+}
+
+/// What both make of an image with the same words, each in a directory of its own.
+fn both(bench: &Bench, image: &Path, text: &str) -> Result<(PathBuf, PathBuf)> {
+    let (theirs, ours) = (bench.scratch.file("theirs"), bench.scratch.file("ours"));
+    for dir in [&theirs, &ours] {
+        if dir.exists() {
+            fs::remove_dir_all(dir)?;
+        }
+        fs::create_dir(dir)?;
+    }
+    Run::new("btrfs").arg("restore").args(words(text)).args([image, &theirs]).ok()?;
+    bench.creamery().run(["restore"]).args(words(text)).args([image, &ours]).ok()?;
+    Ok((theirs, ours))
+}
+
+/// Insists that both made the same.
+fn same(bench: &Bench, image: &Path, text: &str) -> Result<()> {
+    let (theirs, ours) = both(bench, image, text)?;
+    let (want, have) = (Walk::take(&theirs)?, Walk::take(&ours)?);
+    ensure!(want.entries().count() > 1, "{text}: btrfs restore restores nothing");
+    let keeps_metadata = |word: &&str| match word.strip_prefix('-') {
+        Some(long) if long.starts_with('-') => long == "-metadata",
+        short => short.is_some_and(|letters| letters.contains('m')),
+    };
+    if words(text).iter().any(keeps_metadata) {
+        return expect_same(text, &want, &have, &Compare::default());
+    }
+    // Without it the permission bits are those of the source here, and those of a new file there.
+    let compare = Compare { mtime: false, owners: false, ..Compare::default() };
+    let mut told = differences(&want, &have, &compare);
+    told.retain(|line| !line.contains(": mode is "));
+    ensure!(told.is_empty(), "{text}: {told:#?}");
+    Ok(())
+}
+
+fn as_btrfs_restore(bench: &Bench) -> Result<()> {
+    let (image, _) = source(bench)?;
+    expect_untouched(&image, || {
+        [
+            "",
+            "-S",
+            "-x",
+            "-m",
+            "-mxS",
+            "-smxS",
+            "--snapshots --metadata --xattr --symlinks --ignore-errors",
+            "-r 256",
+            "-r 257 -m",
+            "-u 1",
+            "--path-regex ^/(|folder(|/(s.*|deep(|/.*))))$",
+            "--path-regex ^/(|FOLDER(|/(S.*|dEEp(|/.*))))$ -c",
+        ]
+        .iter()
+        .try_for_each(|text| same(bench, &image, text))
+    })?;
+    // Here a hard link stays one.
+    let (link, out) = (bench.scratch.file("btrfs"), bench.scratch.dir("by-link")?);
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+    fs::hard_link(mount.dir().join("folder/small"), mount.dir().join("another"))?;
+    mount.unmount()?;
+    symlink(bench.creamery().path(), &link)?;
+    Run::new(&link).args(["-v", "rest", "-D"]).args([&image, &out]).ok()?;
+    Run::new(&link).arg("restore").args([&image, &out]).ok()?;
+    ensure!(fs::read(out.join("another"))? == b"inline", "not what the file has");
+    ensure!(fs::metadata(out.join("folder/small"))?.nlink() == 2, "no hard link any more");
+    // Nobody gets rights by what is restored without its owner.
+    let mode = fs::metadata(out.join("folder/small"))?.mode() & 0o7777;
+    ensure!(mode == 0o750, "the mode is {mode:o}");
+    Ok(())
+}
+
+/// What is there stays and is told of, and a dry run makes nothing and says what would be made.
+fn what_is_there(bench: &Bench) -> Result<()> {
+    let (image, _) = source(bench)?;
+    let (theirs, ours) = both(bench, &image, "")?;
+    for dir in [&theirs, &ours] {
+        fs::write(dir.join("folder/small"), "mine")?;
+        fs::remove_file(dir.join("folder/sparse"))?;
+    }
+    let say = |run: Run, dir: &Path| -> Result<String> {
+        Ok(run.args([image.as_path(), dir]).ok()?.stdout_text().replace(&dir.display().to_string(), "DIR"))
+    };
+    let restore = |words: &[&str]| bench.creamery().run(["restore"]).args(words);
+    let wanted = say(Run::new("btrfs").arg("restore"), &theirs)?;
+    let found = say(restore(&[]), &ours)?;
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    ensure!(sorted(&found) == sorted(&wanted), "{found}\nbtrfs restore:\n{wanted}");
+    ensure!(found.contains("Skipping existing file DIR/folder/"), "{found}");
+    for dir in [&theirs, &ours] {
+        ensure!(fs::read(dir.join("folder/small"))? == b"mine", "what is there was replaced");
+        ensure!(dir.join("folder/sparse").exists(), "what is not there was not restored");
+    }
+    // All of those with -v.
+    let named = say(restore(&["-v"]), &ours)?;
+    ensure!(named.matches("Skipping existing file").count() == 5, "{named}");
+    ensure!(named.contains("Skipping special file fifo"), "{named}");
+    let nothing = bench.scratch.dir("nothing")?;
+    let dry = say(restore(&["-D"]), &nothing)?;
+    let wanted = say(Run::new("btrfs").args(["restore", "-D", "-v", "-v"]), &nothing)?;
+    // It also says what it has searched.
+    let would = |text: &str| -> Vec<String> {
+        sorted(text).into_iter().filter(|line| !line.contains("earch")).collect()
+    };
+    ensure!(would(&dry) == would(&wanted), "{dry}\nbtrfs restore:\n{wanted}");
+    ensure!(fs::read_dir(&nothing)?.next().is_none(), "a dry run has made something");
+    say(restore(&["-o"]), &ours)?;
+    ensure!(fs::read(ours.join("folder/small"))? == b"inline", "-o replaces nothing");
+    // A link that has the name of a directory is not followed.
+    let (out, elsewhere) = (bench.scratch.dir("out")?, bench.scratch.dir("elsewhere")?);
+    symlink(&elsewhere, out.join("folder"))?;
+    expect_refusal(restore(&["-o"]).args([&image, &out]), &["folder", "something else has the name"])?;
+    ensure!(fs::read_dir(&elsewhere)?.next().is_none(), "a link was followed");
+    Ok(())
+}
+
+/// Where the root tree is damaged, an older one gives what an earlier commit left.
+fn earlier_root(bench: &Bench) -> Result<()> {
+    let (image, _) = source(bench)?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "nodiscard,commit=300")?;
+    fs::write(mount.dir().join("later"), "of the last commit")?;
+    mount.unmount()?;
+    let list = |words: &[&str]| -> Result<String> {
+        let theirs = Run::new("btrfs").args(["restore", "-l"]).args(words).arg(&image).ok()?.stdout_text();
+        let ours = bench.creamery().run(["restore", "-l"]).args(words).arg(&image).ok()?.stdout_text();
+        ensure!(ours == theirs && ours.contains("FS_TREE"), "{words:?}: {ours}\nbtrfs restore:\n{theirs}");
+        Ok(ours)
+    };
+    let last = list(&[])?;
+    flip_byte(&image, superblock_word(&image, FIRST + 80)? + 200)?;
+    let restore = || bench.creamery().run(["restore"]);
+    let out = bench.scratch.dir("out")?;
+    for words in [vec!["-l"], vec![out.to_str().unwrap_or_default()]] {
+        expect_refusal(restore().arg(&image).args(&words), &["disk.img", "content is damaged"])?;
+        let theirs = Run::new("btrfs").arg("restore").arg(&image).args(&words).output()?;
+        ensure!(theirs.code == Some(1), "btrfs restore: {theirs}");
+    }
+    let found = bench.creamery().run(["rescue", "find-root"]).arg(&image).ok()?.stdout_text();
+    let root = found.lines().find_map(|line| line.strip_prefix("Well block ")).context("no older root")?;
+    let root = root.split('(').next().unwrap_or_default();
+    ensure!(list(&["-t", root])? != last, "the older root tree knows the same roots");
+    for text in ["", "-mxS", "-s", "-r 256"] {
+        same(bench, &image, &format!("-t {root} {text}"))?;
+    }
+    ensure!(!bench.scratch.file("ours").join("later").exists(), "that is no earlier commit");
+    // What is no root of a root tree is none.
+    let other = last.lines().find(|line| line.contains("FS_TREE")).and_then(|line| line.split(' ').nth(6));
+    let other = other.context("no address")?;
+    for (wrong, says) in [(other, "want one of tree 1"), ("5", "a multiple of 4096"), ("0", "0")] {
+        expect_refusal(restore().args(["-t", wrong]).args([&image, &out]), &["disk.img", says])?;
+    }
+    Ok(())
+}
+
+fn superblock_copy(bench: &Bench) -> Result<()> {
+    let (image, _) = source(bench)?;
+    let out = bench.scratch.dir("out")?;
+    let restore = |words: &[&str]| bench.creamery().run(["restore"]).args(words);
+    for (words, says) in [
+        (&["-u", "2"][..], &["copy 2 of the superblock"][..]),
+        (&["-r", "9999"], &["9999"]),
+        (&["-r", "2"], &["2"]),
+        (&["--path-regex", "("], &["no regular expression"]),
+        (&["-f", "30408704"], &["-f", "not supported"]),
+        (&["-d"], &["-d", "not supported"]),
+    ] {
+        expect_refusal(restore(words).args([&image, &out]), says)?;
+        ensure!(restore(words).args([&image, &out]).output()?.code == Some(1), "{words:?}: another status");
+    }
+    ensure!(restore(&["-u", "3"]).args([&image, &out]).output()?.code == Some(2), "a copy that never is");
+    expect_refusal(restore(&[]).args([&image, &bench.scratch.file("nowhere")]), &["nowhere"])?;
+    ensure!(fs::read_dir(&out)?.next().is_none(), "what was refused has made something");
+    flip_byte(&image, FIRST + 300)?;
+    expect_refusal(restore(&["-u", "0"]).args([&image, &out]), &["copy 0 of the superblock", "damaged"])?;
+    same(bench, &image, "-u 1 -mxS")
+}
+
+/// Of a sector that does not agree with its checksum nothing is restored, unless that is said.
+fn ignore_errors(bench: &Bench) -> Result<()> {
+    let (image, data) = source(bench)?;
+    let bytes = fs::read(&image)?;
+    let sector = &data[10 * 4096..11 * 4096];
+    let at = bytes.chunks(4096).position(|found| found == sector).context("the sector is nowhere")?;
+    flip_byte(&image, at as u64 * 4096 + 7)?;
+    let out = bench.scratch.dir("out")?;
+    let restore = |words: &[&str]| bench.creamery().run(["restore"]).args(words).args([&image, &out]);
+    expect_refusal(restore(&[]), &["/folder/random", "content is damaged"])?;
+    ensure!(!out.join("folder/random").exists(), "half a file has the name of a whole one");
+    let told = restore(&["-i"]).output()?;
+    ensure!(told.code == Some(1), "{told}");
+    let said = told.stderr_text();
+    ensure!(said.contains("/folder/random: 4096 bytes from 40960 on are lost"), "{said}");
+    let mut wanted = data.clone();
+    wanted[10 * 4096..11 * 4096].fill(0);
+    ensure!(fs::read(out.join("folder/random"))? == wanted, "not the rest of the file");
+    ensure!(out.join("below/file").exists(), "it did not go on");
+    // btrfs restore asks for no checksum.
+    let theirs = bench.scratch.dir("theirs")?;
+    Run::new("btrfs").arg("restore").args([&image, &theirs]).ok()?;
+    restore(&["-o", "--rescue", "idatacsums"]).ok()?;
+    let [ours, theirs] = [&out, &theirs].map(|dir| fs::read(dir.join("folder/random")));
+    let (ours, theirs) = (ours?, theirs?);
+    ensure!(ours == theirs && ours != data, "not what the device has");
+    Ok(())
+}

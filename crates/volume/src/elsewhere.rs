@@ -1,0 +1,70 @@
+//! Beginning elsewhere: by another copy of the superblock than the one that counts, or at another root of the root tree than the one
+//! that it leads to. For reading only, by who knows better than the filesystem what is left of it.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Logical, Result, TreeId, Wait};
+use creamery_device::BlockDevice;
+use creamery_format::{BlockRef, Expected, SUPERBLOCK_OFFSETS};
+
+use crate::copies::{Copy, Found};
+use crate::{Mode, Rescue, Volume};
+
+impl Volume {
+    /// Opens it for reading by one copy of the superblock, 0 to 2, whatever the others say.
+    ///
+    /// # Errors
+    /// There is no such copy, it lies beyond the end of the device, or it is damaged; as [`open`](Self::open) otherwise.
+    pub fn open_by_super_copy(device: Arc<dyn BlockDevice>, copy: usize, rescue: Rescue) -> Result<Self> {
+        let name = device.describe();
+        let Some(&offset) = SUPERBLOCK_OFFSETS.get(copy) else {
+            let last = SUPERBLOCK_OFFSETS.len() - 1;
+            let what =
+                format!("{name}: there is no copy {copy} of the superblock, want one from 0 to {last}");
+            return Err(Error::invalid(what));
+        };
+        let refuse = |kind, why: String| {
+            Err(Error::new(kind, format!("{name}: copy {copy} of the superblock, at {offset}, {why}")))
+        };
+        let superblock = match Copy::read(&*device, offset) {
+            Copy::Whole(superblock) => *superblock,
+            Copy::NoMagic { .. } => return refuse(ErrorKind::Corrupt, "is not there".into()),
+            Copy::Damaged(why) => return refuse(ErrorKind::Corrupt, format!("is damaged: {why}")),
+            Copy::Unreadable(error) => return refuse(error.kind(), format!("cannot be read: {error}")),
+        };
+        let found = Found { superblock, notes: Vec::new() };
+        Self::open_found(vec![(device, found)], Mode::ReadOnly, rescue)
+    }
+
+    /// The same devices, read by the root tree whose root is the block at `root`: what is shown is the commit that wrote it. Its chunk has to be
+    /// mapped; in the volume that is given only those of the chunk tree are.
+    ///
+    /// # Errors
+    /// The block cannot be read, or is none of the root tree.
+    ///
+    /// # Panics
+    /// When this volume is open for writing: blocks of an earlier commit may be in use again.
+    pub fn by_root_tree(&self, root: Logical) -> Result<Self> {
+        assert!(self.mode() == Mode::ReadOnly, "who goes by another root only reads");
+        let mut superblock = self.superblock();
+        let sector = superblock.sector_size();
+        if !root.get().is_multiple_of(sector.into()) {
+            let what = format!("{root} is no address of a tree block, which is a multiple of {sector}");
+            return Err(Error::invalid(what));
+        }
+        let bytes = self.read_tree_block(root, &Expected::anything(root, &superblock), Wait::Yes)?;
+        let block = BlockRef::new(&bytes);
+        if block.owner() != TreeId::ROOT {
+            let what = format!(
+                "the block at {root} is of tree {}, want one of tree 1, the root tree",
+                block.owner()
+            );
+            return Err(Error::invalid(what));
+        }
+        let raw = superblock.raw_mut();
+        (raw.root, raw.root_level, raw.generation) =
+            (root.get().into(), block.level(), block.generation().get().into());
+        (raw.log_root, raw.log_root_transid, raw.log_root_level) = (0.into(), 0.into(), 0);
+        self.going_by(superblock, None)
+    }
+}
