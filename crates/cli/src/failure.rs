@@ -87,6 +87,11 @@ impl Failure {
         Self { is_told: true, ..self }
     }
 
+    /// Whether a signal ended all.
+    pub(crate) const fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
     /// Whether its line was printed.
     pub(crate) const fn is_told(&self) -> bool {
         self.is_told

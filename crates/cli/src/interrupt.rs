@@ -1,21 +1,43 @@
 //! SIGINT and SIGTERM in the middle of long work.
 //!
 //! Work that is watched here stops before the next file, or within a large one, as after an error: of what is not whole nothing is left, and what
-//! was done before stays. A second signal ends the program where it is, which leaves no more behind than a loss of power does. Commands that
-//! write nothing end at once with the first.
+//! was done before stays. Then the program dies of the signal, as a script that called it expects. A second signal ends it where it is, which
+//! leaves no more behind than a loss of power does. Commands that write nothing end at once with the first, and so does what waits for
+//! a pipe or a terminal, which nobody wakes.
 
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use creamery::{Error, ErrorKind};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::{flag, low_level};
+
+use crate::archives::is_stream;
 
 /// The number of the signal that came.
 static CAME: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 /// Files and directories that were done.
 static DONE: AtomicU64 = AtomicU64::new(0);
+
+/// Whether reading or writing it may wait for somebody else, and for ever.
+pub(crate) fn may_wait(path: &Path) -> bool {
+    is_stream(path)
+        || std::fs::metadata(path).is_ok_and(|meta| {
+            let kind = meta.file_type();
+            !kind.is_file() && !kind.is_dir() && !kind.is_block_device()
+        })
+}
+
+/// Dies of the signal that came, if one did.
+pub(crate) fn die() {
+    if let Some(signal) = came().and_then(|signal| i32::try_from(signal).ok()) {
+        // Where it cannot, the exit status says it.
+        let _ = low_level::emulate_default_handler(signal);
+    }
+}
 
 /// From now on signals end what asks [`go_on`], and not the program.
 pub(crate) fn watch() {
@@ -26,7 +48,7 @@ pub(crate) fn watch() {
     for signal in [SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal)) {
         let number = usize::try_from(signal).expect("signals have small numbers");
         // Where that cannot be had, the signal ends the program at once, as any other.
-        let _ = flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))
+        let _ = flag::register_conditional_default(signal, Arc::clone(&again))
             .and_then(|_| flag::register(signal, Arc::clone(&again)))
             .and_then(|_| flag::register_usize(signal, Arc::clone(&came), number));
     }

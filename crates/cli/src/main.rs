@@ -62,7 +62,13 @@ fn answer(args: &[OsString]) -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => {
+            let status = failure.report();
+            if failure.is_ended() {
+                interrupt::die();
+            }
+            status
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Copying trees: from the host, to the host, between images.
 
+use std::collections::HashSet;
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -357,9 +358,13 @@ impl Filesystem {
         Ok(())
     }
 
-    /// A directory that is copied into itself would never end.
+    /// A directory that is copied into itself would never end. Nor would the way up where damage has it lead in a circle.
     fn refuse_into_itself(&self, source: InodeId, mut into: InodeId) -> Result<()> {
+        let mut seen = HashSet::new();
         loop {
+            if !seen.insert(into) {
+                return Err(Error::new(ErrorKind::Corrupt, "directories that lie in each other"));
+            }
             if into == source {
                 return Err(Error::invalid("a directory cannot be copied into itself"));
             }

@@ -31,6 +31,8 @@ pub struct MemberDevice {
     pub total_bytes: u64,
     /// What chunks have of it.
     pub used_bytes: u64,
+    /// How long the device is itself; none when it is missing.
+    pub len: Option<u64>,
     /// The file or device of the host, or the name of a device of one's own; none when it is missing.
     pub path: Option<PathBuf>,
 }
@@ -140,6 +142,7 @@ impl Filesystem {
     pub fn devices(&self) -> Vec<MemberDevice> {
         let engine = self.fs.engine();
         let path = |id| engine.volume().device(id).map(|device| device.describe().into());
+        let len = |id| engine.volume().device(id).map(|device| device.len());
         let devices = engine.devices().into_iter();
         devices
             .map(|device| MemberDevice {
@@ -147,6 +150,7 @@ impl Filesystem {
                 uuid: device.uuid,
                 total_bytes: device.total_bytes,
                 used_bytes: device.used_bytes,
+                len: len(device.id),
                 path: path(device.id),
             })
             .collect()

@@ -231,6 +231,18 @@ pub trait BlockDevice: Send + Sync {
     /// else can have has nothing to give back.
     fn close(&self) {}
 
+    /// Has the device be at least `len` bytes long, and never shorter than it is, which is asked anew: it may have been made longer
+    /// by others. Gives its length.
+    ///
+    /// # Errors
+    /// Those of [`BlockDevice::resize`].
+    fn lengthen(&self, len: u64) -> Result<u64> {
+        if self.len() < len {
+            self.resize(len)?;
+        }
+        Ok(self.len())
+    }
+
     /// Changes the length. Only files and memory can.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::gate::{self, Reason};
-use creamery_base::lock::{ProcessRead, ProcessRwLock, rank};
+use creamery_base::lock::{ProcessRead, ProcessRwLock, RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, Result};
 use rustix::fs::FallocateFlags;
 
@@ -69,6 +69,8 @@ struct Shared {
     /// Where in the file it begins (DEV-5).
     start: u64,
     len: AtomicU64,
+    /// Who makes it longer looks first how long it is.
+    lengthening: RankedMutex<(), { rank::LEAF }>,
     sector_size: u64,
     is_part: bool,
     notes: Vec<String>,
@@ -231,6 +233,7 @@ impl FileDevice {
             id,
             start,
             len: AtomicU64::new(len),
+            lengthening: RankedMutex::default(),
             sector_size: sector_size.unwrap_or(SECTOR),
             is_part: false,
             notes: Vec::new(),
@@ -490,6 +493,35 @@ impl BlockDevice for FileDevice {
             Kind::Block => self.shared.fallocate(FallocateFlags::ZERO_RANGE, at, len),
         });
         if by_host?.is_ok() { Ok(()) } else { write_zeros(self, offset, len) }
+    }
+
+    fn lengthen(&self, len: u64) -> Result<u64> {
+        self.shared.check_writable()?;
+        if self.shared.is_part {
+            return if len <= self.len() { Ok(self.len()) } else { self.resize(len).map(|()| len) };
+        }
+        let file = self.shared.file()?;
+        let lengthened = gate::passing(Reason::Device, || {
+            let _one_by_one = self.shared.lengthening.lock();
+            let mut has = match self.shared.kind {
+                Kind::File => file.metadata()?.len(),
+                Kind::Block => (&*file).seek(SeekFrom::End(0))?,
+            };
+            if has < len && self.shared.kind == Kind::File {
+                file.set_len(len)?;
+                has = len;
+            }
+            self.shared.len.store(has, Ordering::Relaxed);
+            Ok::<_, std::io::Error>(has)
+        });
+        let lengthened = lengthened.map_err(|error| {
+            Error::from(error).context(format!("making {} {len} bytes long", self.describe()))
+        });
+        match lengthened? {
+            // It says why not.
+            has if has < len => self.resize(len).map(|()| len),
+            has => Ok(has),
+        }
     }
 
     fn resize(&self, len: u64) -> Result<()> {

@@ -61,8 +61,10 @@ impl Filesystem {
         let on = engine.volume().device(device).ok_or_else(not_found)?;
         let has = engine.devices().into_iter().find(|member| member.id == device);
         let from = has.ok_or_else(not_found)?.total_bytes;
+        // By now: it may have been made longer since it was opened.
+        let len = on.lengthen(0)?;
         let wanted = match size {
-            NewSize::Max => Some(on.len()),
+            NewSize::Max => Some(len),
             NewSize::Bytes(bytes) => Some(bytes),
             NewSize::More(bytes) => from.checked_add(bytes),
             NewSize::Less(bytes) => Some(from.saturating_sub(bytes)),
@@ -83,9 +85,7 @@ impl Filesystem {
             return Err(Error::unsupported(what));
         }
         if to > from {
-            if to > on.len() {
-                on.resize(to).map_err(|error| too_short(error, on.len(), to))?;
-            }
+            on.lengthen(to).map_err(|error| too_short(error, len, to))?;
             engine.grow_device(device, to)?;
             self.sync()?;
         }

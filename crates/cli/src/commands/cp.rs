@@ -31,8 +31,7 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     }
     let mut images = Images::to_write("cp", &args.write);
     let (names, losses) = (Names::new(args.verbose), Losses::new("cp"));
-    // Who waits for what a pipe gives looks at nothing else.
-    if !from.iter().any(|end| matches!(end, End::Host(path) if is_stream(path))) {
+    if !from.iter().any(|end| matches!(end, End::Host(path) if interrupt::may_wait(path))) {
         interrupt::watch();
     }
     let outcome = copy_all(&mut images, &from, &to, args, &names, &losses);

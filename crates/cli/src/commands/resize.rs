@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::str::FromStr;
 
 use clap::Args;
-use creamery::{DevId, Escaped, NewSize, Resized};
+use creamery::{DevId, ErrorKind, Escaped, NewSize, Resized};
 
 use super::subvolume::target::OnMount;
 use crate::failure::Failure;
@@ -74,7 +74,8 @@ pub(crate) fn run(args: &ResizeArgs) -> Result<(), Failure> {
     const COMMAND: &str = "filesystem resize";
     let SizeOf(device, size) = args.size;
     if let Some(on_mount) = OnMount::of(COMMAND, &args.place)? {
-        let failed = |error: creamery::Error| Failure::new(COMMAND, error.context(on_mount.path.display()));
+        let failed =
+            |error: creamery::Error| advised(Failure::new(COMMAND, error.context(on_mount.path.display())));
         tell(&on_mount.dir.resize(device, size).map_err(failed)?, size);
         return Ok(());
     }
@@ -83,8 +84,16 @@ pub(crate) fn run(args: &ResizeArgs) -> Result<(), Failure> {
     let place = images.place(&args.place)?;
     let failed = images.failed(&place.image);
     let outcome = images.open(&place.image, Purpose::Write);
-    let outcome = outcome.and_then(|fs| fs.resize(device, size).map_err(failed));
+    let outcome = outcome.and_then(|fs| fs.resize(device, size).map_err(failed).map_err(advised));
     images.finish(outcome.map(|resized| tell(&resized, size)))
+}
+
+/// Nothing in the filesystem is in the way of a larger one.
+fn advised(failure: Failure) -> Failure {
+    match failure.kind() {
+        ErrorKind::NoSpace => failure.advise("make the partition or the device longer first"),
+        _ => failure,
+    }
 }
 
 /// In the words of btrfs-progs.

@@ -135,7 +135,6 @@ struct Told<'a> {
 
 impl Progress for Told<'_> {
     fn entry(&self, path: &[u8], bytes: u64) {
-        interrupt::done();
         if self.verbose {
             crate::failure::say(&Escaped(path).to_string());
         }
@@ -201,7 +200,9 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
     let watched = Watched { image: image.display().to_string(), names: &names, losses: &losses };
     let progress = Told { verbose: args.verbose, rest: &watched };
     let note = |note: &str| warn(&format!("tar: {note}"));
-    interrupt::watch();
+    if !interrupt::may_wait(&args.file) {
+        interrupt::watch();
+    }
     if is_stream(&args.file) {
         let out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
         fs.write_tar(&members, out, args.ignore_errors, &note, &progress).map_err(&failed)?;
@@ -247,7 +248,9 @@ fn extract(args: &TarArgs) -> Result<(), Failure> {
     let mut images = Images::to_write("tar", &args.write);
     let place = images.place(text)?;
     let failed = images.failed(&place.image);
-    interrupt::watch();
+    if !interrupt::may_wait(&args.file) {
+        interrupt::watch();
+    }
     let any = AtomicBool::new(false);
     let refused = |name: &[u8], error: &Error| {
         any.store(true, Ordering::Relaxed);
@@ -257,7 +260,8 @@ fn extract(args: &TarArgs) -> Result<(), Failure> {
         };
         complain(&format!("tar: {}: {why}", Escaped(name)));
     };
-    let progress = Told { verbose: args.verbose, rest: &creamery::NoProgress };
+    let names = Names::new(false);
+    let progress = Told { verbose: args.verbose, rest: &names };
     let outcome = images.open(&place.image, Purpose::Write).and_then(|fs| {
         let read = match input {
             Input::Plain(archive) => fs.read_tar(archive, &place.path, &refused, &progress),

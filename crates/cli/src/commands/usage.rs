@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use creamery::{BlockGroups, Filesystem};
+use creamery::{BlockGroups, Filesystem, MemberDevice};
 use serde::Serialize;
 
 use crate::failure::{Failure, with_all};
@@ -220,7 +220,8 @@ fn overall(out: &mut Output, fs: &Filesystem, units: &UnitArgs) -> io::Result<()
     line(out, "Device allocated", allocated)?;
     line(out, "Device unallocated", unallocated)?;
     line(out, "Device missing", 0)?;
-    line(out, "Device slack", 0)?;
+    let slack = |device: &MemberDevice| device.len.unwrap_or(0).saturating_sub(device.total_bytes);
+    line(out, "Device slack", fs.devices().iter().map(slack).sum())?;
     writeln!(out, "    Used:\t\t\t{:>width$}", units.show(sum(|group| group.used * group.copies, "")))?;
     let (estimated, least) = (units.show(behind(of_data)), units.show(behind(most)));
     writeln!(out, "    Free (estimated):\t\t{estimated:>width$}\t(min: {least})")?;

@@ -1,6 +1,6 @@
 //! Making what an archive has.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -60,7 +60,8 @@ pub(super) struct Extractor<'a> {
 }
 
 /// A directory gets its attributes when all is in it: those that were said last.
-type Pending = HashMap<InodeId, SetAttributes>;
+/// In an order of their own, so that equal archives make equal images.
+type Pending = BTreeMap<InodeId, SetAttributes>;
 
 impl Extractor<'_> {
     /// Makes all members. What fails of one is told, and ends nothing that the others would not meet, too.

@@ -32,7 +32,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_device::{NewFile, Taken};
+use creamery_device::{NewFile, Taken, check_unused};
 
 pub use self::list::{TarEntry, list_tar};
 pub use self::rootfs::TarRootfs;
@@ -129,6 +129,10 @@ impl Filesystem {
         }
         // What has the name is what a link leads to.
         let path = if there.is_some() { std::fs::canonicalize(to).map_err(host)? } else { to.to_owned() };
+        // As of copies out (SINK-5): what somebody has as an image is not replaced. What cannot be read is no image of this user's.
+        if let Some(old) = there.as_ref().and_then(|_| File::open(&path).ok()) {
+            check_unused(&old, &path)?;
+        }
         let name = path.file_name().ok_or_else(|| host(std::io::ErrorKind::IsADirectory.into()))?;
         let new = NewFile::beside(&path, 0o666).map_err(host)?;
         if let Some(meta) = there {

@@ -93,6 +93,8 @@ fn damaged(what: &str) -> Error {
 fn reading(error: std::io::Error) -> Error {
     match error.kind() {
         std::io::ErrorKind::UnexpectedEof => damaged("the archive ends in the midst of a member"),
+        // What it is packed in.
+        std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput => damaged(&error.to_string()),
         _ => Error::from(error).on_host(std::path::Path::new("reading the archive")),
     }
 }

@@ -310,7 +310,7 @@ fn show(bench: &Bench) -> Result<()> {
 /// What `btrfs filesystem df` and `usage` say of a mount of the kernel, we say of the image: but for the reserve, which a kernel keeps
 /// and no image has, and what is free by `statfs`, from which a kernel takes that.
 fn usage(bench: &Bench) -> Result<()> {
-    let kinds: [&[&str]; 3] = [&[], &["-m", "single"], &["-M"]];
+    let kinds: [&[&str]; 4] = [&[], &["-m", "single"], &["-M"], &["-b", "256M"]];
     for (number, options) in kinds.into_iter().enumerate() {
         let image = bench.scratch.file(&format!("{number}.img"));
         sparse_file(&image, 300 << 20)?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -62,7 +63,7 @@ fn interrupt(bench: &Bench, words: &[&std::ffi::OsStr], by: &str, status: i32) -
     let ended = child.wait()?;
     let said = String::from_utf8_lossy(&said).into_owned();
     let last = said.lines().last().unwrap_or_default();
-    ensure!(ended.code() == Some(status), "{words:?}: {ended}, {last}");
+    ensure!(ended.signal().map(|number| 128 + number) == Some(status), "{words:?}: {ended}, {last}");
     ensure!(last.contains(&format!("ended by SIG{by}: ")) && last.contains("are done"), "{words:?}: {last}");
     Ok(())
 }
@@ -173,7 +174,7 @@ fn mkfs(bench: &Bench) -> Result<()> {
     let mut said = String::new();
     child.stdout.take().context("a pipe")?.read_to_string(&mut said)?;
     let ended = child.wait()?;
-    ensure!(ended.code() == Some(143), "{ended}: {said}");
+    ensure!(ended.signal() == Some(15), "{ended}: {said}");
     ensure!(said.contains("mkfs: reading the source\n"), "no line of progress: {said}");
     ensure!(said.contains("ended by SIGTERM: no filesystem was made"), "{said}");
     ensure!(fs::read_dir(&folder)?.next().is_none(), "half an image is left");

@@ -18,6 +18,8 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("resize/image", &JUDGED, image),
         Case::new("resize/live-mount", &MOUNTED, live_mount),
+        Case::new("resize/made-longer-by-others", &MOUNTED, by_others),
+        Case::new("resize/at-once", &MOUNTED, at_once),
         Case::new("resize/label-of-a-live-mount", &MOUNTED, live_label),
         Case::new("resize/partition", &with_partitions, partition),
         Case::new("resize/block-device", &JUDGED, block_device),
@@ -123,6 +125,48 @@ fn live_mount(bench: &Bench) -> Result<()> {
     expect_refusal(bench.creamery().run(["filesystem", "resize", "-1M", &shown]), &[&shown, "made smaller"])?;
     mount.unmount()?;
     expect_size(bench, &image, 256 * MIB)
+}
+
+/// The length of an image that is mounted is what it is by now, and no image becomes shorter.
+fn by_others(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "128M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("mount"), "")?;
+    let resize = |size: &str| bench.creamery().run(["filesystem", "resize", size]).arg(mount.dir()).ok();
+    let longer = |len: u64| std::fs::File::options().write(true).open(&image)?.set_len(len);
+    longer(512 * MIB)?;
+    resize("200M")?;
+    expect_size_of_copy(bench, &image, 200 * MIB)?;
+    ensure!(image.metadata()?.len() == 512 * MIB, "it was cut to {}", image.metadata()?.len());
+    resize("max")?;
+    expect_size_of_copy(bench, &image, 512 * MIB)?;
+    mount.unmount()?;
+    expect_size(bench, &image, 512 * MIB)
+}
+
+/// Of several that make it larger at once none takes away what another gave.
+fn at_once(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "128M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("mount"), "")?;
+    for round in 0..10_u64 {
+        let results: Vec<Result<_>> = std::thread::scope(|scope| {
+            let one = |more: u64| {
+                let size = format!("+{}M", 1 + (more * 7 + round) % 5);
+                bench.creamery().run(["filesystem", "resize", &size]).arg(mount.dir()).ok()
+            };
+            let all: Vec<_> = (0..6).map(|more| scope.spawn(move || one(more))).collect();
+            all.into_iter().map(|one| one.join().expect("it ends")).collect()
+        });
+        results.into_iter().collect::<Result<Vec<_>>>()?;
+        std::fs::write(mount.dir().join(round.to_string()), vec![7; 300_000])?;
+    }
+    mount.unmount()?;
+    let superblock = bench.creamery().run(["filesystem", "show", "--json"]).arg(&image).ok()?.stdout_text();
+    let shown: serde_json::Value = serde_json::from_str(&superblock)?;
+    let size = shown[0]["devices"][0]["size"].as_u64().context("a size")?;
+    ensure!(size > 128 * MIB && size <= image.metadata()?.len(), "{size} of {}", image.metadata()?.len());
+    btrfs_check(&image)
 }
 
 /// Who has no right to name it may see its name; what is named is durable when the command is done.

@@ -176,6 +176,8 @@ say btrfs subvolume delete at/nothing
 say btrfs subvolume delete at/home/passwd
 say btrfs subvolume sync at
 say btrfs subvolume list at
+say btrfs filesystem label at
+say btrfs filesystem label at evening
 umount_it
 quiet btrfs check disk.img
 quiet fsck.btrfs disk.img

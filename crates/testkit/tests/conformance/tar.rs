@@ -5,10 +5,10 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
-use creamery_testkit::{Judge, Run, btrfs_check};
+use creamery_testkit::{FuseMount, Judge, Run, btrfs_check};
 
 use crate::rescue::{FILES, SECTOR, damaged, source};
-use crate::support::{JUDGED, inside, judge, mkfs_empty, mkfs_from, torture_source};
+use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, judge, mkfs_empty, mkfs_from, torture_source};
 
 pub(crate) const TAR: [Judge; 4] = [Judge::Program, Judge::Root, Judge::BtrfsProgs, Judge::Tool("tar")];
 
@@ -27,6 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("tar/packed", &TAR, packed),
         Case::new("tar/what-gnu-tar-adds", &TAR, what_gnu_tar_adds),
         Case::new("tar/one-member-ends-nothing", &JUDGED, one_member_ends_nothing),
+        Case::new("tar/onto-an-image-in-use", &MOUNTED, onto_an_image_in_use),
         Case::new("tar/the-last-one-counts", &TAR, last_one_counts),
         Case::new("tar/cut-short-as-gnu-tar", &TAR, cut_short),
         Case::new("tar/ignore-errors", &JUDGED, ignore_errors),
@@ -380,6 +381,22 @@ fn what_gnu_tar_adds(bench: &Bench) -> Result<()> {
             "{list}"
         );
     }
+    Ok(())
+}
+
+/// What is mounted would go on behind a name that is an archive's.
+fn onto_an_image_in_use(bench: &Bench) -> Result<()> {
+    let (image, other) = (bench.scratch.file("disk.img"), bench.scratch.file("other.img"));
+    for image in [&image, &other] {
+        mkfs_empty(bench.creamery(), &[], "128M", image)?;
+    }
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("mount"), "")?;
+    let tar = bench.creamery().run(["tar", "-c", "-f"]).arg(&image).arg("-C").arg(inside(&other, "/"));
+    expect_refusal(tar, &["disk.img", "in use"])?;
+    std::fs::write(mount.dir().join("note"), "kept")?;
+    mount.unmount()?;
+    let note = bench.creamery().run(["cat"]).arg(inside(&image, "/note")).ok()?.stdout_text();
+    ensure!(note == "kept", "{note}");
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{Judge, LoopMount, Run, btrfs_check};
 
 use crate::support::{JUDGED, expect_refusal, judge};
-use crate::tar::{ALL, archive_of, tree};
+use crate::tar::{ALL, Member, archive_of, tree};
 
 const UUID: &str = "c0ffee00-1234-4abc-8def-0123456789ab";
 const EPOCH: &str = "1700000000";
@@ -18,8 +18,31 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("tar/mkfs-beside-gnu-tar", &JUDGED, beside_gnu_tar),
         Case::new("tar/mkfs-options", &JUDGED, options),
         Case::new("tar/mkfs-grows-with-what-is-in-it", &JUDGED, grows),
+        Case::new("tar/mkfs-of-many-directories", &[Judge::Program, Judge::BtrfsProgs], many_directories),
         Case::new("tar/mkfs-is-all-or-nothing", &[Judge::Program, Judge::BtrfsProgs], all_or_nothing),
     ]
+}
+
+/// More than is kept in memory until the end: what is written on the way is the same each time, too.
+fn many_directories(bench: &Bench) -> Result<()> {
+    let (archive, text) = (bench.scratch.file("a.tar"), [b'x'; 1500]);
+    let names: Vec<(String, String)> =
+        (0..25_000).map(|number| (format!("{number}/"), format!("{number}/file"))).collect();
+    let members: Vec<Member<'_>> = names
+        .iter()
+        .flat_map(|(dir, file)| [(&dir[..], b'5', "", &b""[..]), (&file[..], b'0', "", &text[..])])
+        .collect();
+    std::fs::write(&archive, archive_of(&members))?;
+    let build = |name: &str| -> Result<Vec<u8>> {
+        let image = bench.scratch.file(name);
+        let mkfs = bench.creamery().run(["mkfs", "-q", "-U", UUID, "--shrink", "--from-tar"]).arg(&archive);
+        mkfs.arg(&image).env("SOURCE_DATE_EPOCH", EPOCH).ok()?;
+        let sum = Run::new("sha256sum").arg("-").input(std::fs::read(&image)?).ok()?.stdout;
+        std::fs::remove_file(&image)?;
+        Ok(sum)
+    };
+    ensure!(build("one.img")? == build("other.img")?, "the same archive makes two images");
+    Ok(())
 }
 
 /// `tar -c` of all that is in a folder.

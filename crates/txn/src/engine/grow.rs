@@ -6,17 +6,23 @@ use super::Engine;
 use crate::units::Units;
 
 impl Engine {
-    /// Has the filesystem take `total` bytes of a device, with the running transaction: a multiple of the sector, no less than it
-    /// has of it and no more than there are.
-    /// Errors: not found; the device is shorter, or that would be less; read-only; no space; damage.
+    /// Has the filesystem take `total` bytes of a device, with the running transaction: a multiple of the sector, and no
+    /// more than there are. Nothing is done where it has as many.
+    /// Errors: not found; the device is shorter; read-only; no space; damage.
     pub fn grow_device(&self, dev: DevId, total: u64) -> Result<()> {
         let sector = u64::from(self.sector_size());
         let has = self.devices().into_iter().find(|device| device.id == dev);
         let has = has.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("device {dev}")))?.total_bytes;
         let most = self.volume().device(dev).map_or(0, |device| device.len());
-        if total < has || total > most || !total.is_multiple_of(sector) {
-            let what = format!("device {dev}: the size is out of range, found {total}, want [{has}, {most}]");
+        if total > most || !total.is_multiple_of(sector) {
+            let what = format!(
+                "device {dev}: the size is out of range, found {total}, want at most {most}, in sectors"
+            );
             return Err(Error::invalid(what));
+        }
+        // Somebody may have been faster, with more.
+        if total <= has {
+            return Ok(());
         }
         // It makes room as whoever deletes something does, also where there is none.
         let handle = self.start(Units::freeing(1))?;
