@@ -15,8 +15,6 @@ use creamery::{Error, ErrorKind};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
-use crate::archives::is_stream;
-
 /// The number of the signal that came.
 static CAME: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 /// Files and directories that were done.
@@ -24,7 +22,7 @@ static DONE: AtomicU64 = AtomicU64::new(0);
 
 /// Whether reading or writing it may wait for somebody else, and for ever.
 pub(crate) fn may_wait(path: &Path) -> bool {
-    is_stream(path)
+    path == Path::new("-")
         || std::fs::metadata(path).is_ok_and(|meta| {
             let kind = meta.file_type();
             !kind.is_file() && !kind.is_dir() && !kind.is_block_device()
