@@ -144,6 +144,8 @@ impl Generation {
 impl ObjectId {
     /// The first id free for inodes and subvolumes; a subvolume's root directory has it.
     pub const FIRST_FREE: Self = Self(256);
+    /// The number of the directory that stands for a subvolume whose entry was copied by a snapshot but not its tree.
+    pub const EMPTY_SUBVOLUME_DIR: Self = Self(2);
     /// The last id free for inodes and subvolumes (-256).
     pub const LAST_FREE: Self = Self(256_u64.wrapping_neg());
     /// Key objectid of a running balance's item (-4).

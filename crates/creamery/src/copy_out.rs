@@ -301,6 +301,10 @@ fn mode_of(attributes: &Attributes, owned: bool) -> Mode {
 fn tolerate_xattr(name: &CString, outcome: rustix::io::Result<()>) -> Result<()> {
     let outcome = match outcome {
         Err(Errno::OPNOTSUPP) => Ok(()),
+        // Of one file, however much room there is for others.
+        Err(Errno::NOSPC | Errno::TOOBIG) => {
+            Err(Error::invalid("the host's filesystem has no room for it beside the file's others"))
+        }
         Err(Errno::PERM) if !name.to_bytes().starts_with(b"user.") => owned(Err(Errno::PERM)).map(drop),
         outcome => outcome.map_err(error),
     };

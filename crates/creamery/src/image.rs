@@ -62,8 +62,15 @@ impl Image {
     /// ```
     ///
     /// # Errors
-    /// When somebody has it open; as [`SuperblockChange::apply`].
+    /// When somebody has it open; when a filesystem that Linux has mounted has the UUID that it is to have; as [`SuperblockChange::apply`].
     pub fn change_superblock(path: impl AsRef<Path>, change: &SuperblockChange) -> Result<bool> {
+        // Linux takes two filesystems with one UUID for one.
+        let mounted =
+            change.new_uuid().filter(|uuid| Path::new("/sys/fs/btrfs").join(uuid.to_string()).exists());
+        if let Some(uuid) = mounted {
+            let what = format!("{}: a filesystem with the UUID {uuid} is mounted", path.as_ref().display());
+            return Err(Error::new(ErrorKind::AlreadyExists, what));
+        }
         change.apply(&FileDevice::open(path.as_ref(), Access::ReadWrite)?)
     }
 

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
 
-use creamery_base::{Error, ErrorKind, InodeId, Result};
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result};
 
 use crate::path::at;
 use crate::{File, Lost, Progress};
@@ -56,9 +56,10 @@ impl<'a> Salvage<'a> {
         self.progress.go_on()
     }
 
-    /// Whether to go into a directory. Without damage it has one name.
+    /// Whether to go into a directory. Without damage it has one name, but for the empty one that stands for every subvolume in a snapshot.
     pub(crate) fn enters(&mut self, id: InodeId) -> Result<()> {
-        if self.ignore_errors && !self.entered.insert(id) {
+        let is_stub = id.ino == ObjectId::EMPTY_SUBVOLUME_DIR;
+        if self.ignore_errors && !is_stub && !self.entered.insert(id) {
             return Err(Error::new(
                 ErrorKind::Corrupt,
                 "the directory was copied before, under another name",

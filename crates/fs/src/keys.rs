@@ -5,7 +5,7 @@ use creamery_codec::{extref_hash, name_hash};
 use creamery_format::{Key, KeyType, uuid_key};
 
 /// The directory that stands for a subvolume whose entry was copied by a snapshot but not its tree.
-pub(crate) const EMPTY_SUBVOLUME_DIR: ObjectId = ObjectId::new(2);
+pub(crate) const EMPTY_SUBVOLUME_DIR: ObjectId = ObjectId::EMPTY_SUBVOLUME_DIR;
 
 /// An inode's attributes.
 pub(crate) const fn inode_item(ino: ObjectId) -> Key {

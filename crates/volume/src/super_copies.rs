@@ -89,7 +89,8 @@ impl SuperCopies {
     pub fn recover(&self, device: &dyn BlockDevice) -> Result<()> {
         for &offset in &self.bad {
             let Copy::Whole(other) = Copy::read(device, offset) else { continue };
-            if other.fsid() != self.newest.fsid() {
+            // A change of the UUID that was cut off leaves the old one in a copy; tree blocks keep theirs.
+            if other.metadata_uuid() != self.newest.metadata_uuid() {
                 let (name, own, other) = (device.describe(), self.newest.fsid(), other.fsid());
                 let what = format!(
                     "{name}: the superblock at {offset} is of filesystem {other}, and the first whole one of {own}"

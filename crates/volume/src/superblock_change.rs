@@ -66,6 +66,12 @@ impl SuperblockChange {
         Self { uuid: Some(uuid), ..self }
     }
 
+    /// The UUID that it is to have, if another one.
+    #[must_use]
+    pub fn new_uuid(&self) -> Option<Uuid> {
+        self.uuid
+    }
+
     /// Changes it; false when everything was so already, and then nothing is written.
     ///
     /// # Errors

@@ -126,11 +126,11 @@ impl Subvolumes {
             return Err(Error::new(ErrorKind::NotFound, format!("subvolume {id} is deleted")));
         }
         let tree = self.shared.engine.tree(id)?;
-        let last_ino = highest_objectid(&tree)?;
         let read_only = flags.contains(RootFlags::RDONLY);
-        let orphans = match self.shared.engine.read_only() {
-            None => orphan_item::find(&self.shared.engine, id, &tree)?,
-            Some(_) => Vec::new(),
+        let (last_ino, orphans) = match self.shared.engine.read_only() {
+            None => (highest_objectid(&tree)?, orphan_item::find(&self.shared.engine, id, &tree)?),
+            // Who makes nothing reads what there is, whatever became of the last leaf.
+            Some(_) => (highest_objectid(&tree).unwrap_or(BEFORE_FIRST_FREE), Vec::new()),
         };
         let subvolume = Subvolume::new(tree, Arc::clone(&self.shared), last_ino, read_only);
         let (subvolume, put) = self.put(id, subvolume);

@@ -21,10 +21,59 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("restore/earlier-root", &with_find_root, earlier_root),
         Case::new("restore/superblock-copy", &with_xattrs, superblock_copy),
         Case::new("restore/ignore-errors", &with_xattrs, ignore_errors),
+        Case::new("restore/last-leaf-is-lost", &with_xattrs, last_leaf_is_lost),
+        Case::new("restore/stubs-of-subvolumes", &with_xattrs, stubs),
     ]
 }
 
 const FIRST: u64 = 0x10000;
+
+/// What is in other leaves than the last one of a subvolume is there, as with btrfs-progs.
+fn last_leaf_is_lost(bench: &Bench) -> Result<()> {
+    const FILES: usize = 300;
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "nodiscard,commit=300")?;
+    for number in 0..FILES {
+        fs::write(mount.dir().join(number.to_string()), format!("content {number}"))?;
+    }
+    mount.unmount()?;
+    let tree = Run::new("btrfs").args(["inspect-internal", "dump-tree", "-t", "5"]).arg(&image).ok()?;
+    let tree = tree.stdout_text();
+    let leaves = tree.lines().filter_map(|line| line.strip_prefix("leaf ")?.split(' ').next()?.parse().ok());
+    // Metadata lies once, and where its addresses say.
+    flip_byte(&image, leaves.last().context("a leaf")?)?;
+    let (theirs, ours) = (bench.scratch.dir("theirs")?, bench.scratch.dir("ours")?);
+    Run::new("btrfs").args(["restore", "-i"]).arg(&image).arg(&theirs).output()?;
+    let said = bench.creamery().run(["restore", "-i"]).arg(&image).arg(&ours).output()?;
+    ensure!(said.code == Some(1), "{said}");
+    let whole = |dir: &Path| -> usize {
+        let is_whole = |number: &usize| {
+            fs::read(dir.join(number.to_string()))
+                .is_ok_and(|found| found == format!("content {number}").as_bytes())
+        };
+        (0..FILES).filter(is_whole).count()
+    };
+    ensure!(whole(&ours) >= whole(&theirs) && whole(&ours) > FILES / 2, "{} files", whole(&ours));
+    let listed = bench.creamery().run(["ls", "-1"]).arg(&image).ok()?.stdout_text();
+    ensure!(listed.lines().count() == FILES, "{listed}");
+    Ok(())
+}
+
+/// One number is that of all empty directories that stand for subvolumes in a snapshot, and nothing is wrong with that.
+fn stubs(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "128M", &image)?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+    let subvolume = |words: &[&str]| Run::new("btrfs").arg("subvolume").args(words).within(mount.dir()).ok();
+    subvolume(&["create", "one", "other", "third"])?;
+    subvolume(&["snapshot", "-r", ".", "all"])?;
+    mount.unmount()?;
+    let out = bench.scratch.dir("out")?;
+    bench.creamery().run(["restore", "-si"]).arg(&image).arg(&out).ok()?;
+    let tar = bench.creamery().run(["tar", "-c", "--ignore-errors", "-f", "/dev/null"]);
+    tar.arg(crate::support::inside(&image, "/")).ok().map(drop)
+}
 
 /// Made by Linux: files of all sorts, a subvolume, and snapshots of it. Metadata is there once. Gives what a file of many sectors has.
 fn source(bench: &Bench) -> Result<(PathBuf, Vec<u8>)> {

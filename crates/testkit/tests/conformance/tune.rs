@@ -8,7 +8,9 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{Judge, LoopMount, Run, btrfs_check};
 
-use crate::support::{JUDGED, expect_refusal, expect_untouched, inside, sparse_file, torture_source};
+use crate::support::{
+    JUDGED, expect_refusal, expect_untouched, inside, mkfs_empty, sparse_file, torture_source,
+};
 
 pub(crate) fn cases() -> Vec<Case> {
     let judged = [&JUDGED[..], &[Judge::Tool("btrfstune")]].concat();
@@ -16,6 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("tune/as-btrfstune", &judged, as_btrfstune),
         Case::new("tune/used-after-it", &judged, used_after_it),
         Case::new("tune/refused", &judged, refused),
+        Case::new("tune/cut-off", &judged, cut_off),
     ]
 }
 
@@ -142,4 +145,24 @@ fn refused(bench: &Bench) -> Result<()> {
     run(&["-f", "-S", "0"]).ok()?;
     bench.creamery().run(["mkdir"]).arg(inside(&image, "/made")).ok()?;
     btrfs_check(&image)
+}
+
+/// Cut off behind the first superblock, whose UUID counts: the other copy is taken for the filesystem's own, and is written anew. A UUID
+/// that is mounted is not given twice.
+fn cut_off(bench: &Bench) -> Result<()> {
+    let (image, before) = (bench.scratch.file("disk.img"), bench.scratch.file("before.img"));
+    mkfs_empty(bench.creamery(), &[], "128M", &image)?;
+    std::fs::copy(&image, &before)?;
+    bench.creamery().run(["tune", "-m"]).arg(&image).ok()?;
+    let copy = "dd bs=4096 count=1 skip=16384 seek=16384 conv=notrunc status=none if=\"$0\" of=\"$1\"";
+    Run::new("sh").args(["-c", copy]).arg(&before).arg(&image).ok()?;
+    bench.creamery().run(["rescue", "super-recover", "-y"]).arg(&image).output()?;
+    let found = bench.creamery().run(["rescue", "super-recover"]).arg(&image).ok()?.stdout_text();
+    ensure!(found.contains("All supers are valid"), "{found}");
+    btrfs_check(&image)?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
+    let uuid = Run::new("findmnt").args(["-no", "UUID"]).arg(mount.dir()).ok()?.stdout_text();
+    let again = bench.creamery().run(["tune", "-M", uuid.trim()]).arg(&before);
+    expect_refusal(again, &[uuid.trim(), "is mounted"])?;
+    mount.unmount()
 }
