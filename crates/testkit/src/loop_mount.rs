@@ -84,6 +84,12 @@ impl LoopDevice {
         self.release()
     }
 
+    /// What is attached to the device of that number; nothing when it is free.
+    fn backing_file(&self) -> Option<String> {
+        let path = Path::new("/sys/block").join(self.name()).join("loop/backing_file");
+        std::fs::read_to_string(path).ok()
+    }
+
     /// It, and the devices of its partitions.
     fn with_partitions(&self) -> Vec<PathBuf> {
         let name = self.name();
@@ -106,10 +112,11 @@ impl LoopDevice {
             // The device is detached all the same, and then they are gone.
             let _ = Run::new("partx").arg("--delete").arg(&self.path).output();
         }
+        let ours = self.backing_file();
         Run::new("losetup").arg("--detach").arg(&self.path).ok()?;
-        let backing = Path::new("/sys/block").join(self.name()).join("loop/backing_file");
         let deadline = Instant::now() + DETACH_LIMIT;
-        while backing.exists() {
+        // Another test may take the device at once, for its own image.
+        while ours.is_some() && self.backing_file() == ours {
             if Instant::now() > deadline {
                 bail!("{} is still attached after {} s", self.path.display(), DETACH_LIMIT.as_secs());
             }
