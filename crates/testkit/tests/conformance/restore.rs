@@ -40,7 +40,8 @@ fn last_leaf_is_lost(bench: &Bench) -> Result<()> {
     mount.unmount()?;
     let tree = Run::new("btrfs").args(["inspect-internal", "dump-tree", "-t", "5"]).arg(&image).ok()?;
     let tree = tree.stdout_text();
-    let mut leaves = tree.lines().filter_map(|line| line.strip_prefix("leaf ")?.split(' ').next()?.parse().ok());
+    let mut leaves =
+        tree.lines().filter_map(|line| line.strip_prefix("leaf ")?.split(' ').next()?.parse().ok());
     // Metadata lies once, and where its addresses say.
     flip_byte(&image, leaves.next_back().context("a leaf")?)?;
     let (theirs, ours) = (bench.scratch.dir("theirs")?, bench.scratch.dir("ours")?);
