@@ -215,6 +215,7 @@ impl HostSink {
     ) -> Result<R> {
         match make() {
             Err(Errno::EXIST) if self.taken == Taken::Replace => {
+                self.replaced(dir, name)?;
                 unlinkat(&dir.fd, name, AtFlags::empty()).map_err(error)?;
                 make().map_err(error)
             }

@@ -238,3 +238,23 @@ fn an_error_says_what_where_and_why() {
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(error.to_string().contains("reading 4096 bytes at 0 of"), "{error}");
 }
+
+/// It is never cut, and how long it is by now is asked.
+#[test]
+fn lengthening_cuts_nothing_that_somebody_else_made_longer() {
+    let (_dir, path) = scratch();
+    fs::write(&path, [7; 8192]).unwrap();
+    let device = open(&path, Access::ReadWrite);
+    assert_eq!((device.lengthen(4096).unwrap(), device.lengthen(0).unwrap()), (8192, 8192));
+    fs::File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+    assert_eq!(device.len(), 8192);
+    assert_eq!((device.lengthen(65536).unwrap(), device.len()), (1 << 20, 1 << 20));
+    assert_eq!((device.lengthen(2 << 20).unwrap(), fs::metadata(&path).unwrap().len()), (2 << 20, 2 << 20));
+    std::thread::scope(|scope| {
+        for more in 1..=8_u64 {
+            let device = &device;
+            scope.spawn(move || device.lengthen((2 << 20) + more * 4096).unwrap());
+        }
+    });
+    assert_eq!(fs::metadata(&path).unwrap().len(), (2 << 20) + 8 * 4096);
+}

@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::crash::crash;
+use crate::install::install_missing;
 use crate::test::run_tests;
 use crate::workspace::{cargo, run};
 use crate::{fuzz, licences, release, sanitize, suites, tidy};
@@ -34,6 +35,8 @@ const WITH_THE_PROGRAM: [Step; 5] = [
 /// Runs all steps, also after one failed, and names those that did. The program that the tests look at is the one that is handed out;
 /// it is built beside what needs none.
 pub(crate) fn ci() -> Result<()> {
+    // Of all that follows nothing is to be left out for want of a judge.
+    install_missing().context("installing what the tests need")?;
     let (program, before) = std::thread::scope(|scope| {
         let building = scope.spawn(release::program);
         let before = all(&WITHOUT_THE_PROGRAM);

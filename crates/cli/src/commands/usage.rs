@@ -17,6 +17,29 @@ use crate::output::{Output, writing};
 use crate::units::{UnitArgs, UnitLetters};
 use crate::view::{LongHelp, ViewArgs};
 
+/// How figures are shown.
+#[derive(Args, Debug)]
+struct Form {
+    #[command(flatten)]
+    units: UnitArgs,
+
+    #[command(flatten)]
+    letters: UnitLetters,
+
+    /// A JSON array of images.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    help: LongHelp,
+}
+
+impl Form {
+    fn units(&self) -> UnitArgs {
+        self.letters.or(&self.units)
+    }
+}
+
 /// Tell of each kind of block group how much there is and how much of it is used.
 ///
 /// Examples:
@@ -30,21 +53,11 @@ pub(crate) struct FilesystemDfArgs {
     image: PathBuf,
 
     #[command(flatten)]
-    units: UnitArgs,
-
-    #[command(flatten)]
-    letters: UnitLetters,
-
-    /// A JSON array of images.
-    #[arg(long)]
-    json: bool,
+    form: Form,
 
     /// The JSON of btrfs-progs.
     #[arg(long, hide = true)]
     format_json: bool,
-
-    #[command(flatten)]
-    help: LongHelp,
 }
 
 /// Tell how full filesystems are: as a whole, by kind of block group, and what no chunk has.
@@ -60,17 +73,7 @@ pub(crate) struct UsageArgs {
     images: Vec<PathBuf>,
 
     #[command(flatten)]
-    units: UnitArgs,
-
-    #[command(flatten)]
-    letters: UnitLetters,
-
-    /// A JSON array of images.
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    help: LongHelp,
+    form: Form,
 }
 
 #[derive(Serialize)]
@@ -118,8 +121,8 @@ fn on_devices(fs: &Filesystem) -> (u64, u64) {
 }
 
 pub(crate) fn run_df(args: &FilesystemDfArgs) -> Result<(), Failure> {
-    let units = args.letters.or(&args.units);
-    print("filesystem df", &[&args.image], args.json, |out, fs| {
+    let units = args.form.units();
+    print("filesystem df", &[&args.image], args.form.json, |out, fs| {
         if args.format_json {
             return as_btrfs_progs(out, fs);
         }
@@ -159,9 +162,9 @@ fn as_btrfs_progs(out: &mut Output, fs: &Filesystem) -> io::Result<()> {
 }
 
 pub(crate) fn run(args: &UsageArgs) -> Result<(), Failure> {
-    let units = args.letters.or(&args.units);
+    let units = args.form.units();
     let (images, mut between) = (args.images.iter().collect::<Vec<_>>(), "");
-    print("filesystem usage", &images, args.json, |out, fs| {
+    print("filesystem usage", &images, args.form.json, |out, fs| {
         out.write_all(std::mem::replace(&mut between, "\n").as_bytes())?;
         overall(out, fs, &units)?;
         each_kind(out, fs, &units)

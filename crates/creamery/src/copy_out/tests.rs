@@ -207,3 +207,42 @@ fn a_file_that_cannot_be_read_to_its_end_leaves_the_old_one() {
     assert_eq!(std::fs::read_to_string(host.path("out/file")).unwrap(), "old");
     assert_eq!(host.path("out").read_dir().unwrap().count(), 1);
 }
+
+/// Whatever takes its place, and however (SINK-5).
+#[test]
+fn an_image_that_is_in_use_is_replaced_by_nothing() {
+    let host = Host::new();
+    let (mut sink, dir) = host.sink();
+    let file = host.fs.open("/file").unwrap();
+    copy_file(&mut sink, &dir, b"first", &host.source(Kind::File), &file).unwrap();
+    let used = host.path("out/used.img");
+    std::fs::File::create(&used).unwrap().set_len(1 << 20).unwrap();
+    let device = creamery_device::FileDevice::open(&used, creamery_device::Access::ReadWrite).unwrap();
+    let refused = [
+        copy_file(&mut sink, &dir, b"used.img", &host.source(Kind::File), &file),
+        sink.node(&dir, b"used.img", &host.source(Kind::Symlink)),
+        sink.node(&dir, b"used.img", &host.source(Kind::Fifo)),
+        sink.link(&dir, b"used.img", &host.source(Kind::File)).map(drop),
+    ];
+    for refused in refused {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(used.symlink_metadata().unwrap().len(), 1 << 20);
+    }
+    drop(device);
+    sink.node(&dir, b"used.img", &host.source(Kind::Symlink)).unwrap();
+    assert!(used.is_symlink());
+}
+
+/// One attribute has no room with a file; that says nothing of the host's room for others.
+#[test]
+fn an_attribute_that_the_host_cannot_hold_ends_nothing_else() {
+    let name = c_string(b"user.large").unwrap();
+    for errno in [Errno::NOSPC, Errno::TOOBIG] {
+        let error = tolerate_xattr(&name, Err(errno)).unwrap_err();
+        assert!(
+            !crate::salvage::ends_all(error.kind()) && error.to_string().contains("user.large"),
+            "{error}"
+        );
+    }
+    assert!(tolerate_xattr(&name, Err(Errno::OPNOTSUPP)).is_ok());
+}

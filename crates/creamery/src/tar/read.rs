@@ -429,6 +429,18 @@ mod tests {
         }
     }
 
+    /// Each member has all of them to look at.
+    #[test]
+    fn global_headers_have_so_many_keys() {
+        let mut archive = Archive::new(&[][..]);
+        for number in 0..GLOBAL_MAX {
+            archive.set_global(number.to_string().as_bytes(), b"first").expect("not too many");
+        }
+        archive.set_global(b"0", b"last").expect("one that is there");
+        assert_eq!(archive.global[0].1, b"last");
+        assert!(archive.set_global(b"one more", b"").is_err());
+    }
+
     #[test]
     fn headers_that_claim_much_are_refused() {
         let mut header = Header::new_ustar();

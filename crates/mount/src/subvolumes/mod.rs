@@ -20,7 +20,7 @@
 //! | 13 | any directory | what is known of all subvolumes? |
 //! | 14 | the root of a subvolume | which extents are new? |
 //! | 18 | any directory | change the quotas, or tell what they are |
-//! | 19 | any directory | change how large the filesystem is |
+//! | 19 | any directory | change how large the filesystem is, or what it is called; or tell that |
 //!
 //! The kernel learns of changed names from a thread (`told`), and none of those that answer may wait for it long. So an answer says
 //! whether it was told, and who asked asks again until it was: what his next command sees is what he has done. Waiting until

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
@@ -21,6 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("interrupted/cp-in", &check, cp_in),
         Case::new("interrupted/tar", &check, tar),
         Case::new("interrupted/mkfs", &[], mkfs),
+        Case::new("interrupted/waiting-for-a-pipe", &check, waiting),
     ]
 }
 
@@ -179,4 +180,28 @@ fn mkfs(bench: &Bench) -> Result<()> {
     ensure!(said.contains("ended by SIGTERM: no filesystem was made"), "{said}");
     ensure!(fs::read_dir(&folder)?.next().is_none(), "half an image is left");
     Ok(())
+}
+
+/// Who waits for what never comes ends at once: nobody would wake it to look.
+fn waiting(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "128M", &image)?;
+    let place = inside(&image, "/");
+    for words in [&["tar", "-x", "-f", "-"][..], &["cp", "-"]] {
+        let mut command = Command::new(bench.creamery().path());
+        command.args(words).arg(if words[0] == "cp" { inside(&image, "/copy") } else { place.clone() });
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let silent = child.stdin.take().context("a pipe")?;
+        std::thread::sleep(Duration::from_millis(300));
+        ensure!(child.try_wait()?.is_none(), "{words:?}: it does not wait");
+        signal("TERM", child.id())?;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while child.try_wait()?.is_none() {
+            ensure!(Instant::now() < deadline, "{words:?}: it goes on waiting");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        ensure!(child.wait()?.signal() == Some(15), "{words:?}: it ended otherwise");
+        drop(silent);
+    }
+    btrfs_check(&image)
 }

@@ -158,6 +158,25 @@ fn all_or_nothing(bench: &Bench) -> Result<()> {
         expect_refusal(run, &["subvolume 'home': an archive has something else there"])?;
         ensure!(!image.exists(), "an image without its subvolume");
     }
+    // Which of several it is, however it is packed.
+    let (good, broken) = (bench.scratch.file("good.tar"), bench.scratch.file("broken.gz"));
+    std::fs::write(&good, &whole)?;
+    let mut packed = Run::new("gzip").arg("-c").input(whole).ok()?.stdout;
+    let last = packed.len() - 6;
+    packed[last] ^= 1;
+    std::fs::write(&broken, packed)?;
+    let archives =
+        [&good, &broken].into_iter().flat_map(|archive| ["--from-tar".as_ref(), archive.as_os_str()]);
+    let run = bench.creamery().run(["mkfs"]).args(archives).arg(&image);
+    expect_refusal(run, &["broken.gz: "])?;
+    ensure!(!image.exists(), "an image of half an archive");
+    // A file that no filesystem fits into is made longer, as by mkfs.btrfs.
+    std::fs::write(&image, "hello")?;
+    bench.creamery().run(["mkfs", "-q", "-f", "--from-tar"]).arg(&good).arg(&image).ok()?;
+    btrfs_check(&image)?;
+    for path in [image, good, broken] {
+        std::fs::remove_file(path)?;
+    }
     // Nothing of what came through a pipe stays.
     let left: Vec<_> = std::fs::read_dir(bench.scratch.path())?.collect();
     ensure!(left.is_empty(), "{left:?}");

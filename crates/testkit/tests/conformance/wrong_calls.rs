@@ -21,7 +21,7 @@ type Row = (&'static str, i32, &'static str);
 /// In a folder with a directory `d` and a file in it, an image that has both and a subvolume, one device of two, and a disk whose
 /// second partition has a Btrfs.
 #[rustfmt::skip]
-const ROWS: [Row; 149] = [
+const ROWS: [Row; 150] = [
     ("ls raw.img", 1, "ls: raw.img: no Btrfs filesystem: it holds a disk with a DOS partition table; name a partition, as in raw.img@2, which has a Btrfs"),
     ("ls raw.img@3", 1, "ls: raw.img@3: raw.img has no partition 3; there are: 1 (Linux, 100.00MiB); 2 (Linux, 200.00MiB), which has a Btrfs"),
     ("ls raw.img@1", 1, "ls: raw.img@1: no Btrfs filesystem: zeros where the superblock would be"),
@@ -43,6 +43,7 @@ const ROWS: [Row; 149] = [
     ("mkfs --rootdir nodir y.img", 1, "mkfs: opening source directory 'nodir': No such file or directory (os error 2); check the path"),
     ("mkfs --compress zstd y.img", 2, "mkfs: the following required arguments were not provided: <--rootdir <DIR>|--from-tar <ARCHIVE>>; see `creamery mkfs --help`"),
     ("mkfs --from-tar nope.tar --rootdir d y.img", 2, "mkfs: the argument '--from-tar <ARCHIVE>' cannot be used with '--rootdir <DIR>'; see `creamery mkfs --help`"),
+    ("mkfs --oci-whiteouts --rootdir d y.img", 2, "mkfs: the argument '--oci-whiteouts' cannot be used with '--rootdir <DIR>'; see `creamery mkfs --help`"),
     ("mkfs --oci-whiteouts y.img", 2, "mkfs: the following required arguments were not provided: --from-tar <ARCHIVE>; see `creamery mkfs --help`"),
     ("mkfs --from-tar nope.tar y.img", 1, "mkfs: nope.tar: No such file or directory (os error 2); check the path"),
     ("mkfs --from-tar d y.img", 1, "mkfs: d is a directory, and no archive"),
