@@ -10,6 +10,7 @@ use crate::commands::dedupe::DedupeArgs;
 use crate::commands::du::DuArgs;
 use crate::commands::fiemap::FiemapArgs;
 use crate::commands::mount::{MountArgs, UmountArgs};
+use crate::progress::ProgressArgs;
 use crate::size::Size;
 use crate::view::{LongHelp, RescueArgs, ViewArgs, WriteArgs};
 
@@ -213,6 +214,9 @@ pub(crate) struct CpArgs {
     /// Print each name that is copied.
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
+
+    #[command(flatten)]
+    pub(crate) progress: ProgressArgs,
 
     #[command(flatten)]
     pub(crate) write: WriteArgs,

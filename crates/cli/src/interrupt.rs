@@ -82,6 +82,12 @@ pub(crate) fn end(command: &str) -> Option<(String, u8)> {
     let name = if signal == SIGTERM as usize { "SIGTERM" } else { "SIGINT" };
     let what = match (command, DONE.load(Ordering::Relaxed)) {
         ("mkfs", _) => "no filesystem was made".to_owned(),
+        ("quota enable" | "quota rescan" | "qgroup assign" | "qgroup remove", _) => {
+            "the rest is counted by `creamery quota rescan -W`".to_owned()
+        }
+        ("subvolume delete" | "subvolume sync", _) => {
+            "the rest is dropped by `creamery subvolume sync`, or by who writes to the image next".to_owned()
+        }
         (_, count) => format!("{count} files and directories are done, and of others nothing is left"),
     };
     Some((format!("ended by {name}: {what}"), 128 + u8::try_from(signal).ok()?))

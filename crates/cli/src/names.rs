@@ -1,33 +1,55 @@
-//! Names of what is worked on, with `-v`.
+//! Names of what is worked on, with `-v`, and how much that is.
 
 use std::io::Write;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery::{Error, Escaped, Progress};
 
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::writing;
+use crate::progress::{ProgressArgs, Shown};
+use crate::size::Human;
 
-/// Prints names as their turn comes: for people, so escaped in a pipe, too.
-#[derive(Default)]
+/// Prints names as their turn comes: for people, so escaped in a pipe, too. Counts them in any case.
 pub(crate) struct Names {
+    command: &'static str,
     wanted: bool,
     /// Why names are printed no more. What is done does not depend on it.
     failed: OnceLock<std::io::Error>,
+    shown: Shown,
+    entries: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl Names {
-    /// Prints them if they are `wanted`.
-    pub(crate) fn new(wanted: bool) -> Self {
-        Self { wanted, ..Self::default() }
+    /// Prints them if they are `wanted`; how many there were is shown, unless names are.
+    pub(crate) fn new(command: &'static str, wanted: bool, progress: ProgressArgs) -> Self {
+        let shown = Shown::unbounded(command, progress);
+        let (entries, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        let names = Self { command, wanted, failed: OnceLock::new(), shown, entries, bytes };
+        if wanted { names.unseen() } else { names }
     }
 
-    /// Whether everybody could read them. A reader that went away (`| head`) has seen what it wanted.
-    pub(crate) fn finish(self, command: &'static str) -> Result<(), Failure> {
+    /// Without a line that changes, where others come.
+    pub(crate) fn unseen(self) -> Self {
+        self.shown.hide();
+        self
+    }
+
+    /// How much there was by now.
+    fn count(&self) -> String {
+        let (entries, bytes) = (self.entries.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
+        format!("{entries} files and directories, {}", Human(bytes))
+    }
+
+    /// Nothing comes any more. Whether everybody could read them: a reader that went away (`| head`) has seen what it wanted.
+    pub(crate) fn finish(self) -> Result<(), Failure> {
+        self.shown.end_with(|| self.count());
         match self.failed.into_inner() {
             Some(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-                Err(Failure::new(command, writing(error)))
+                Err(Failure::new(self.command, writing(error)))
             }
             _ => Ok(()),
         }
@@ -36,11 +58,15 @@ impl Names {
 
 impl Progress for Names {
     fn go_on(&self) -> Result<(), Error> {
+        self.shown.at(|| self.count());
         interrupt::go_on()
     }
 
-    fn entry(&self, path: &[u8], _bytes: u64) {
+    fn entry(&self, path: &[u8], bytes: u64) {
         interrupt::done();
+        self.entries.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.shown.at(|| self.count());
         if !self.wanted || self.failed.get().is_some() {
             return;
         }

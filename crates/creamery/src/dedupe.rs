@@ -101,14 +101,14 @@ impl Filesystem {
             let file = OpenOptions::new().read(true).open(self, &path)?;
             progress.go_on()?;
             progress.entry(path.as_os_str().as_encoded_bytes(), size);
-            let digest = digest(&file, size).map_err(at(&path))?;
+            let digest = digest(&file, size, progress).map_err(at(&path))?;
             let Some(first) = firsts.get(&digest) else {
                 firsts.insert(digest, path);
                 continue;
             };
             let first = OpenOptions::new().read(true).open(self, first)?;
             match OpenOptions::new().write(true).open(self, &path) {
-                Ok(target) => share(&first, &target, size, report).map_err(at(&path))?,
+                Ok(target) => share(&first, &target, size, report, progress).map_err(at(&path))?,
                 Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::PermissionDenied) => {
                     report.unchangeable_files += 1;
                 }
@@ -120,9 +120,10 @@ impl Filesystem {
 }
 
 /// A number that files with equal content have in common, and others rarely do.
-fn digest(file: &File, size: u64) -> Result<u64> {
+fn digest(file: &File, size: u64, progress: &dyn Progress) -> Result<u64> {
     let mut hasher = DefaultHasher::new();
     for_each_piece(file, size, |at, bytes| {
+        progress.go_on()?;
         // A hole is as good as zeros.
         if bytes.iter().any(|byte| *byte != 0) {
             hasher.write_u64(at);
@@ -134,10 +135,17 @@ fn digest(file: &File, size: u64) -> Result<u64> {
 }
 
 /// Has `target` share what it has in common with `first`, from the front on.
-fn share(first: &File, target: &File, size: u64, report: &mut DedupeReport) -> Result<()> {
+fn share(
+    first: &File,
+    target: &File,
+    size: u64,
+    report: &mut DedupeReport,
+    progress: &dyn Progress,
+) -> Result<()> {
     let mut done = 0;
     let mut counts = (0, 0);
     while done < size {
+        progress.go_on()?;
         match target.dedupe_range(first, done, PIECE.min(size - done), done) {
             // One with checksums and one without cannot share; one was cut meanwhile.
             Err(error) if error.kind() == ErrorKind::InvalidInput => return Ok(()),

@@ -12,7 +12,7 @@ use crate::fs::{
     VerityInfo,
 };
 use crate::path::{Last, at, means_directory, resolve_parent_of_target};
-use crate::{Filesystem, Metadata};
+use crate::{Filesystem, Metadata, Progress};
 
 /// How a file is opened, as [`std::fs::OpenOptions`].
 ///
@@ -413,23 +413,26 @@ impl File {
     }
 
     /// Puts data together that lies in many places, or packs it another way. What the file has, and its times, stay the same.
-    /// Returns how many bytes were rewritten.
+    /// `progress` is asked every 32 MiB or so whether to go on. Returns how many bytes were rewritten.
     ///
     /// ```
-    /// use creamery::{Defragment, OpenOptions, Recompress};
+    /// use creamery::{Defragment, NoProgress, OpenOptions, Recompress};
     /// # fn example(fs: &creamery::Filesystem) -> creamery::Result<()> {
     /// let file = OpenOptions::new().write(true).open(fs, "/var/log/journal")?;
     /// let compress = Recompress::With("zstd:9".parse::<creamery::Compress>()?.method);
-    /// file.defragment(&Defragment { compress, ..Defragment::default() })?;
+    /// file.defragment(&Defragment { compress, ..Defragment::default() }, &NoProgress)?;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// The file was not opened for writing; no space (a part may be done); data that cannot be read; those of a write.
-    pub fn defragment(&self, wanted: &Defragment) -> Result<u64> {
+    /// The file was not opened for writing; no space, or an end by `progress` (a part may be done); data that cannot be read; those of
+    /// a write.
+    pub fn defragment(&self, wanted: &Defragment, progress: &dyn Progress) -> Result<u64> {
         self.check_write()?;
-        self.open.defragment(wanted, &|| false)
+        let done = self.open.defragment(wanted, &|| progress.go_on().is_err());
+        // Why it was to end is the caller's to say.
+        done.or_else(|error| progress.go_on().and(Err(error)))
     }
 
     /// Bytes of a data block.

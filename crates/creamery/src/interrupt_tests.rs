@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use creamery_base::{Error, ErrorKind, Result};
 
@@ -123,4 +124,47 @@ fn a_copy_in_leaves_no_half_file() {
     scene.expect_end(scene.fs.copy_in(from, "/to", options, &Ends::default()));
     let names = scene.names("/to/tree");
     assert!(names.iter().all(|name| name == "a-small"), "{names:?}");
+}
+
+/// Wants no more when it is asked for the time with this number.
+struct EndsAt(AtomicU32);
+
+impl Progress for EndsAt {
+    fn go_on(&self) -> Result<()> {
+        match self.0.fetch_sub(1, Ordering::Relaxed) {
+            0..=1 => Err(Error::new(ErrorKind::Interrupted, "enough")),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn one_large_file_is_defragmented_or_compared_in_part() {
+    let scene = Scene::new();
+    let wanted = crate::Defragment {
+        compress: crate::Recompress::With("zstd".parse::<crate::Compress>().unwrap().method),
+        ..Default::default()
+    };
+    scene.fs.write("/large", vec![7; 80 << 20]).unwrap();
+    scene.fs.sync().unwrap();
+    let file = crate::OpenOptions::new().write(true).open(&scene.fs, "/large").unwrap();
+    let ends = EndsAt(AtomicU32::new(2));
+    let ended = file.defragment(&wanted, &ends).unwrap_err();
+    assert!(ended.to_string().contains("enough"), "{ended}");
+    let kept = file
+        .fiemap(&crate::FiemapRequest::default())
+        .filter(|extent| !extent.as_ref().unwrap().flags.contains(crate::FiemapFlags::ENCODED));
+    assert!(kept.count() > 0, "all of it was packed");
+    assert!(file.defragment(&wanted, &crate::NoProgress).unwrap() > 0);
+    assert_eq!(scene.fs.read("/large").unwrap(), vec![7; 80 << 20]);
+
+    scene.fs.write("/tree/c-large", content()).unwrap();
+    scene.fs.sync().unwrap();
+    // Each name, each of both files, and then within them.
+    for asked in [7, 30] {
+        let ended = scene.fs.dedupe(["/tree"], &EndsAt(AtomicU32::new(asked))).unwrap_err();
+        assert!(ended.to_string().contains("enough"), "{ended}");
+    }
+    let report = scene.fs.dedupe(["/tree"], &crate::NoProgress).unwrap();
+    assert_eq!(report.equal_files, 1);
 }

@@ -280,18 +280,18 @@ impl Filesystem {
     }
 
     /// Waits until nothing is left of the subvolumes that were deleted, and helps. `progress` is called after each step with how
-    /// many there are still. What somebody has open stays.
+    /// many there are still; an error of its ends the work, of which what is done stays. What somebody has open stays.
     ///
     /// # Errors
     /// No space; those of the devices; damage.
-    pub fn sync_subvolumes(&self, mut progress: impl FnMut(usize)) -> Result<()> {
+    pub fn sync_subvolumes(&self, mut progress: impl FnMut(usize) -> Result<()>) -> Result<()> {
         self.fs.sync()?;
         loop {
             let cleaning = self.fs.clean_step()?;
-            progress(self.fs.dead_subvolumes().len());
             if cleaning == creamery_fs::Cleaning::Idle {
                 return self.fs.sync();
             }
+            progress(self.fs.dead_subvolumes().len())?;
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use creamery::check::{CheckOptions, check};
-use creamery::{Filesystem, Image, NoProgress, OpenOptions, TarMember};
+use creamery::{Filesystem, Image, NoProgress, OpenOptions, TarArchive, TarMember};
 
 /// A filesystem with a tree at `/tree` of all that archives know, and an empty directory `/in`.
 fn filesystem(dir: &std::path::Path) -> Filesystem {
@@ -101,4 +101,55 @@ fn changed_archives_never_panic_and_stay_inside() {
     let report = check([dir.path().join("disk.img")], &CheckOptions::default(), &creamery::check::NoProgress);
     let report = report.expect("it can be checked");
     assert!(report.is_clean(), "{:#?}", report.findings);
+}
+
+/// A layer's member `there`, which nobody can make, beside a directory that is made.
+fn layer_with(change: impl FnOnce(&mut tar::Header), link: Option<&str>) -> TarArchive {
+    let mut builder = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_ustar();
+    header.set_mode(0o755);
+    header.set_size(0);
+    header.set_entry_type(tar::EntryType::Directory);
+    builder.append_data(&mut header.clone(), "made", std::io::empty()).expect("a member");
+    change(&mut header);
+    match link {
+        None => builder.append_data(&mut header, "there", std::io::empty()),
+        Some(link) => builder.append_link(&mut header, "there", link),
+    }
+    .expect("a member");
+    TarArchive::in_memory(builder.into_inner().expect("an archive"), "layer".as_ref())
+}
+
+#[test]
+fn what_cannot_be_made_takes_nothing_away() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let fs = filesystem(dir.path());
+    fs.write("/in/there", "as it was").expect("a file");
+    let long = "l/".repeat(2500);
+    let layers = [
+        // A directory of nobody.
+        layer_with(|header| header.set_uid(u32::MAX.into()), None),
+        // A link that is too long, and one to nothing.
+        layer_with(|header| header.set_entry_type(tar::EntryType::Symlink), Some(&long)),
+        layer_with(|header| header.set_entry_type(tar::EntryType::Link), Some("nowhere")),
+        layer_with(
+            |header| {
+                header.set_entry_type(tar::EntryType::Char);
+                header.set_device_major(4096).expect("a number");
+                header.set_device_minor(1).expect("a number");
+            },
+            None,
+        ),
+    ];
+    for layer in layers {
+        let failures = RefCell::new(Vec::new());
+        let failed = |name: &[u8], error: &creamery::Error| {
+            failures.borrow_mut().push(format!("{}: {error}", name.escape_ascii()));
+        };
+        fs.read_tar_layer(&layer, "/in", &failed, &NoProgress).expect("the others are made");
+        let failures = failures.into_inner();
+        assert!(matches!(&failures[..], [one] if one.starts_with("there: ")), "{failures:?}");
+        assert_eq!(fs.read("/in/there").expect("a file"), b"as it was", "{failures:?}");
+        fs.remove_dir("/in/made").expect("it is made");
+    }
 }

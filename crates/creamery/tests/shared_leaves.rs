@@ -56,7 +56,7 @@ fn punch_until_full(size: u64, blocks: u64) -> Result<()> {
     assert!(refused < 2000, "nothing could be removed of what is shared");
     fs.sync()?;
     fs.delete_subvolume("/before")?;
-    fs.sync_subvolumes(|_| ())?;
+    fs.sync_subvolumes(|_| Ok(()))?;
     file.fallocate(Fallocate::PunchHole, 0, blocks * BLOCK)?;
     fs.write("/there is room", [7; 1 << 20])?;
     fs.close()

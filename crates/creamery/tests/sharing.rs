@@ -63,7 +63,7 @@ fn a_deleted_subvolume_shares_nothing_but_leads_to_who_does() -> Result<()> {
     assert_eq!(fs.inode_paths(users[0].subvolume, users[0].ino)?, [std::path::Path::new("file-0")]);
     fs.delete_subvolume("/two")?;
     assert_eq!(usage(&fs, "/one")?, (24_000, 24_000, 0), "one is left");
-    fs.sync_subvolumes(|_| ())?;
+    fs.sync_subvolumes(|_| Ok(()))?;
     assert_eq!(usage(&fs, "/one")?, (24_000, 24_000, 0), "all that was deleted is gone");
     fs.close()
 }

@@ -101,7 +101,7 @@ fn what_is_deleted_leaves_what_others_share() -> Result<()> {
     fs.remove_dir("/one/inside")?;
     fs.delete_subvolume("/project")?;
     assert!(!fs.exists("/project"));
-    fs.sync_subvolumes(|_| ())?;
+    fs.sync_subvolumes(|_| Ok(()))?;
     for (dir, what) in [("/one", "first"), ("/two", "second"), ("/three", "third")] {
         expect(&fs, dir, what)?;
     }
@@ -109,16 +109,22 @@ fn what_is_deleted_leaves_what_others_share() -> Result<()> {
     assert_sound(&image)?;
     let fs = Image::options().write(true).open(&image)?;
     fs.delete_subvolume("/one")?;
-    fs.sync_subvolumes(|_| ())?;
+    // Who has enough of it leaves the rest for who comes next.
+    let ended = fs.sync_subvolumes(|_| Err(creamery::ErrorKind::Interrupted.into()));
+    assert_eq!(ended.map_err(|error| error.kind()), Err(creamery::ErrorKind::Interrupted));
+    fs.close()?;
+    assert_sound(&image)?;
+    let fs = Image::options().write(true).open(&image)?;
+    fs.sync_subvolumes(|_| Ok(()))?;
     expect(&fs, "/three", "third")?;
     fs.close()?;
     assert_sound(&image)?;
     let fs = Image::options().write(true).open(&image)?;
     fs.delete_subvolume("/three")?;
-    fs.sync_subvolumes(|_| ())?;
+    fs.sync_subvolumes(|_| Ok(()))?;
     expect(&fs, "/two", "second")?;
     fs.delete_subvolume("/two")?;
-    fs.sync_subvolumes(|_| ())?;
+    fs.sync_subvolumes(|_| Ok(()))?;
     // The metadata of what was made first may be in more blocks than that of nothing.
     let left = empty.free.saturating_sub(fs.usage().free);
     assert!(left <= 1 << 20, "{left} bytes are left of all that");
@@ -140,17 +146,17 @@ fn what_is_open_in_a_deleted_subvolume_can_be_read() -> Result<()> {
     let want = "some 600 ".repeat(1800);
     fs.delete_subvolume("/project")?;
     let full = fs.usage().free;
-    fs.sync_subvolumes(|_| ())?;
+    fs.sync_subvolumes(|_| Ok(()))?;
     let mut found = vec![0; want.len()];
     assert_eq!(file.read_at(&mut found, 0)?, want.len());
     assert!(found == want.as_bytes() && fs.usage().free <= full, "nothing of it is dropped");
     assert!(!fs.exists("/project") && fs.create_subvolume("/project").is_ok(), "the name is free");
     drop(file);
-    fs.sync_subvolumes(|_| ())?;
+    fs.sync_subvolumes(|_| Ok(()))?;
     assert!(fs.usage().free > full + (1 << 20), "all of it is dropped");
     // Nothing is left that has the number of the first one.
     fs.delete_subvolume("/project")?;
-    fs.sync_subvolumes(|_| ())?;
+    fs.sync_subvolumes(|_| Ok(()))?;
     fs.create_subvolume("/again")?;
     fs.write("/again/file", "data")?;
     assert_eq!(fs.read_to_string("/again/file")?, "data");
@@ -239,10 +245,10 @@ fn a_device_full_of_snapshots_can_be_emptied() -> Result<()> {
     for round in 0..snapshots {
         fs.delete_subvolume(format!("/snapshot-{round}"))?;
         if round % 3 == 0 {
-            fs.sync_subvolumes(|_| ())?;
+            fs.sync_subvolumes(|_| Ok(()))?;
         }
     }
-    fs.sync_subvolumes(|_| ())?;
+    fs.sync_subvolumes(|_| Ok(()))?;
     fs.write("/project/more", vec![1; 20 << 20])?;
     println!("{snapshots} snapshots");
     fs.close()?;

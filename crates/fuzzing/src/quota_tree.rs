@@ -88,7 +88,7 @@ fn work(fs: &Filesystem, how: u8) -> creamery::Result<()> {
         let _ = fs.remove_file(path);
     }
     let _ = fs.delete_subvolume("/before");
-    let _ = fs.sync_subvolumes(|_| {});
+    let _ = fs.sync_subvolumes(|_| Ok(()));
     change(QuotaChange::Destroy(group(1, 1)));
     change(QuotaChange::ClearStale);
     change(QuotaChange::Rescan);

@@ -33,6 +33,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   ci               formatting, lints, documentation, arrows, licences, all tests with every judge required, and packages (judged: what comes after the lints)
   bare-root        the README's two commands and .ci/run in a bare root folder of the distribution (as root; [demo|test|ci..])
   tidy             the rules that a compiler does not know; --ratchet accepts today's debts
+  licences         what is linked and where it comes from, by cargo-deny (cargo installs it)
   readme           write the tables of what works into README.md and docs/coverage.md, from docs/coverage/*.toml
   release          what is handed out: a static program, packages of it, their sums (--out DIR; --try: each in a bare root folder, as root)
   publish          packs the crates for the registry, and sends nothing
@@ -90,6 +91,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["ci", "judged"] => ci::judged(),
         ["bare-root", steps @ ..] => bare_root::bare_root(steps),
         ["tidy"] => tidy::tidy(),
+        ["licences"] => licences::check(),
         ["tidy", "--ratchet"] => tidy::accept_debts(),
         ["readme"] => coverage::write_pages(),
         ["release", options @ ..] => release::release(options),

@@ -175,7 +175,7 @@ impl Side for Library {
     }
 
     fn sync_subvolumes(&self) -> Result<()> {
-        Ok(self.fs.sync_subvolumes(|_| ())?)
+        Ok(self.fs.sync_subvolumes(|_| Ok(()))?)
     }
 
     fn is_dropping(&self) -> Result<bool> {

@@ -30,13 +30,13 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
         return Err(told(both).advise("name a file in an image as IMAGE:/PATH, or use cp(1)"));
     }
     let mut images = Images::to_write("cp", &args.write);
-    let (names, losses) = (Names::new(args.verbose), Losses::new("cp"));
+    let (names, losses) = (Names::new("cp", args.verbose, args.progress), Losses::new("cp"));
     if !from.iter().any(|end| matches!(end, End::Host(path) if interrupt::may_wait(path))) {
         interrupt::watch();
     }
     let outcome = copy_all(&mut images, &from, &to, args, &names, &losses);
     let outcome = images.finish(outcome);
-    names.finish("cp").and(outcome).and(losses.finish())
+    names.finish().and(outcome).and(losses.finish())
 }
 
 /// Copies a file to standard output, as `creamery cat`.

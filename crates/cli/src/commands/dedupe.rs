@@ -14,6 +14,7 @@ use crate::images::{Images, Purpose};
 use crate::interrupt;
 use crate::names::Names;
 use crate::output::{Output, writing};
+use crate::progress::ProgressArgs;
 use crate::size::Human;
 use crate::view::WriteArgs;
 
@@ -44,6 +45,9 @@ pub(crate) struct DedupeArgs {
     pub(crate) json: bool,
 
     #[command(flatten)]
+    pub(crate) progress: ProgressArgs,
+
+    #[command(flatten)]
     pub(crate) write: WriteArgs,
 }
 
@@ -66,7 +70,7 @@ pub(crate) fn run(args: &DedupeArgs) -> Result<(), Failure> {
         let place = images.place(text)?;
         places.entry(place.image).or_default().push(place.path);
     }
-    let names = Names::new(args.verbose);
+    let names = Names::new(COMMAND, args.verbose, args.progress);
     interrupt::watch();
     let mut reports = Vec::new();
     let outcome = with_all(&places, |(image, paths)| {
@@ -76,7 +80,7 @@ pub(crate) fn run(args: &DedupeArgs) -> Result<(), Failure> {
         Ok(())
     });
     let outcome = images.finish(outcome);
-    names.finish(COMMAND)?;
+    names.finish()?;
     let mut out = Output::new();
     let mut print = || {
         for (image, report) in &reports {

@@ -17,6 +17,7 @@ use crate::interrupt;
 use crate::names::Names;
 use crate::output::{Output, writing};
 use crate::place::{End, Place};
+use crate::progress::ProgressArgs;
 use crate::size::{Human, Size};
 use crate::view::WriteArgs;
 
@@ -65,6 +66,9 @@ pub(crate) struct DefragmentArgs {
     json: bool,
 
     #[command(flatten)]
+    progress: ProgressArgs,
+
+    #[command(flatten)]
     write: WriteArgs,
 }
 
@@ -91,7 +95,7 @@ pub(crate) fn run(args: &DefragmentArgs) -> Result<(), Failure> {
         threshold: args.threshold.0,
         compress: args.compress.unwrap_or_default(),
     };
-    let names = Names::new(args.verbose);
+    let names = Names::new(COMMAND, args.verbose, args.progress);
     interrupt::watch();
     let mut work = Work { args, wanted, names: &names, report: Report::default() };
     let mut images = Images::to_write(COMMAND, &args.write);
@@ -101,7 +105,7 @@ pub(crate) fn run(args: &DefragmentArgs) -> Result<(), Failure> {
     });
     let outcome = images.finish(outcome);
     let report = work.report;
-    names.finish(COMMAND)?;
+    names.finish()?;
     let mut out = Output::new();
     let printed = print(&mut out, &report, args.json).map_err(writing).and_then(|()| out.finish());
     printed.map_err(|error| Failure::new(COMMAND, error)).and(outcome)
@@ -139,14 +143,15 @@ impl Work<'_> {
 
     fn below(&mut self, fs: &Filesystem, path: &Path) -> Result<(), Error> {
         if !self.args.recursive {
-            return self
-                .one(path, |wanted| OpenOptions::new().write(true).open(fs, path)?.defragment(wanted));
+            return self.one(path, |wanted, names| {
+                OpenOptions::new().write(true).open(fs, path)?.defragment(wanted, names)
+            });
         }
         for entry in fs.walk(path)?.within_subvolume() {
             let entry = entry?;
             if entry.file_type().is_file() {
                 let open = || OpenOptions::new().write(true).open(fs, entry.path());
-                self.one(entry.path(), |wanted| open()?.defragment(wanted))?;
+                self.one(entry.path(), |wanted, names| open()?.defragment(wanted, names))?;
             }
         }
         Ok(())
@@ -188,20 +193,20 @@ impl Work<'_> {
     /// A file on a mount; none if that is none of an image.
     fn live(&mut self, path: &Path) -> Result<Option<()>, Error> {
         let Some(file) = LiveFile::open(path)? else { return Ok(None) };
-        self.one(path, |wanted| file.defragment(wanted)).map(Some)
+        self.one(path, |wanted, _| file.defragment(wanted)).map(Some)
     }
 
     fn one(
         &mut self,
         path: &Path,
-        work: impl FnOnce(&Defragment) -> Result<u64, Error>,
+        work: impl FnOnce(&Defragment, &dyn Progress) -> Result<u64, Error>,
     ) -> Result<(), Error> {
         self.names.go_on()?;
         self.names.entry(path.as_os_str().as_bytes(), 0);
         let shown = path.display().to_string();
         let is_fixed =
             |error: &Error| matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::PermissionDenied);
-        match work(&self.wanted) {
+        match work(&self.wanted, self.names) {
             Err(error) if self.args.recursive && is_fixed(&error) => self.report.unchangeable_files += 1,
             Err(error) if error.to_string().contains(&shown) => return Err(error),
             Err(error) => return Err(error.context(&shown)),

@@ -22,7 +22,7 @@ use crate::images::warn_of_table;
 use crate::interrupt;
 use crate::json::text_of;
 use crate::output::{Output, writing};
-use crate::progress::Shown;
+use crate::progress::{ProgressArgs, Shown};
 use crate::size::{Human, Size};
 
 /// Make a new filesystem, empty or filled from a directory or from archives.
@@ -139,12 +139,11 @@ pub(crate) struct MkfsArgs {
     force: bool,
 
     /// Print nothing but errors.
-    #[arg(short = 'q', long, conflicts_with = "json")]
+    #[arg(short = 'q', long, conflicts_with_all = ["json", "progress"])]
     quiet: bool,
 
-    /// Say on standard error how far it is, in lines now and then; on a terminal a bar shows it anyway.
-    #[arg(long, conflicts_with = "quiet")]
-    progress: bool,
+    #[command(flatten)]
+    progress: ProgressArgs,
 
     /// Print what was made as JSON.
     #[arg(long)]
@@ -299,11 +298,11 @@ impl FromStr for Compression {
 struct Bar(Shown);
 
 impl Bar {
-    fn new(is_shown: bool, lines: bool) -> Self {
+    fn new(is_shown: bool, args: ProgressArgs) -> Self {
         let bar = if is_shown { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
         bar.enable_steady_tick(Duration::from_millis(100));
         bar.set_message("reading the source");
-        let shown = Shown::new("mkfs", bar, lines);
+        let shown = Shown::new("mkfs", bar, args);
         shown.line(|| "reading the source".to_owned());
         Self(shown)
     }

@@ -10,6 +10,7 @@ use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::names::Names;
 use crate::place::{End, JustMade, Place};
+use crate::progress::ProgressArgs;
 use crate::view::WriteArgs;
 
 /// Where new names go.
@@ -114,11 +115,11 @@ pub(crate) fn run(args: &MvArgs) -> Result<(), Failure> {
         return Err(failure.advise("use `creamery cp -a`, and remove the source when that is done"));
     }
     let to = Place::parse(to);
-    let names = Names::new(args.verbose);
+    let names = Names::new("mv", args.verbose, ProgressArgs::default());
     let mut open = Images::to_write("mv", &args.write);
     let outcome = move_all(args, &mut open, from, &to, &names);
     let outcome = open.finish(outcome);
-    names.finish("mv").and(outcome)
+    names.finish().and(outcome)
 }
 
 fn move_all(

@@ -15,7 +15,9 @@ use crate::failure::{Failure, warn};
 use crate::images::{in_image, warn_of};
 use crate::interrupt;
 use crate::losses::Losses;
+use crate::names::Names;
 use crate::output::{Output, writing};
+use crate::progress::ProgressArgs;
 use crate::view::RescueArgs;
 
 const COMMAND: &str = "restore";
@@ -113,6 +115,9 @@ pub(crate) struct RestoreArgs {
     find_dir: bool,
 
     #[command(flatten)]
+    progress: ProgressArgs,
+
+    #[command(flatten)]
     rescue: RescueArgs,
 }
 
@@ -170,10 +175,13 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
     let fs = open.open(&args.image).map_err(failed)?;
     fs.notes().iter().for_each(|note| warn_of(&args.image, note));
     let image = args.image.display().to_string();
+    let names = args.dry_run || args.verbose > 0;
+    let counted = Names::new(COMMAND, false, args.progress);
     let told = Told {
         image: &image,
         dir,
-        names: args.dry_run || args.verbose > 0,
+        names,
+        counted: if names { counted.unseen() } else { counted },
         verbose: args.verbose > 0,
         was_taken: AtomicBool::new(false),
         losses: Losses::new(COMMAND),
@@ -184,13 +192,14 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
     }
     interrupt::watch();
     let restored = fs.restore(dir, &options, &told).map_err(|error| failed(in_image(&image, error)));
-    let Told { losses, unprinted, .. } = told;
+    let Told { losses, unprinted, counted, .. } = told;
+    let counted = counted.finish();
     let printed = match unprinted.into_inner() {
         // A reader that went away (`| head`) has seen what it wanted.
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(failed(writing(error))),
         _ => Ok(()),
     };
-    restored.and(printed).and(losses.finish())
+    restored.and(printed).and(counted).and(losses.finish())
 }
 
 /// What is restored as it goes, in the words of btrfs-progs: for people, so escaped in a pipe, too.
@@ -198,6 +207,7 @@ struct Told<'a> {
     image: &'a str,
     dir: &'a Path,
     names: bool,
+    counted: Names,
     verbose: bool,
     /// Something that is there was left as it is: once is said what to do.
     was_taken: AtomicBool,
@@ -226,11 +236,11 @@ impl Told<'_> {
 
 impl Progress for Told<'_> {
     fn go_on(&self) -> Result<(), Error> {
-        interrupt::go_on()
+        self.counted.go_on()
     }
 
-    fn entry(&self, path: &[u8], _bytes: u64) {
-        interrupt::done();
+    fn entry(&self, path: &[u8], bytes: u64) {
+        self.counted.entry(path, bytes);
         if self.names && path != b"/" {
             self.say(&format!("Restoring {}", self.restored(path)));
         }

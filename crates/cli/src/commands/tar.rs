@@ -18,6 +18,7 @@ use crate::interrupt;
 use crate::losses::{Losses, Watched};
 use crate::names::Names;
 use crate::place::{Place, is_image};
+use crate::progress::ProgressArgs;
 use crate::view::WriteArgs;
 
 /// Write archives from what is in an image, unpack archives into one, and list them.
@@ -114,6 +115,9 @@ pub(crate) struct TarArgs {
     sparse: bool,
 
     #[command(flatten)]
+    progress: ProgressArgs,
+
+    #[command(flatten)]
     write: WriteArgs,
 }
 
@@ -124,6 +128,14 @@ pub(crate) fn run(args: &TarArgs) -> Result<(), Failure> {
         (_, true, true, _) => list(&args.file, Form::Long),
         (_, true, ..) => list(&args.file, Form::Names),
         _ => extract(args),
+    }
+}
+
+impl TarArgs {
+    /// Counts; names are printed elsewhere.
+    fn names(&self) -> Names {
+        let names = Names::new("tar", false, self.progress);
+        if self.verbose { names.unseen() } else { names }
     }
 }
 
@@ -142,7 +154,7 @@ impl Progress for Told<'_> {
     }
 
     fn go_on(&self) -> Result<(), Error> {
-        interrupt::go_on()
+        self.rest.go_on()
     }
 
     fn lost(&self, path: &[u8], what: creamery::Lost, error: &Error) {
@@ -196,7 +208,7 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
     for TarMember { path, .. } in &members {
         fs.symlink_metadata(path).map_err(&failed)?;
     }
-    let (names, losses) = (Names::new(false), Losses::new("tar"));
+    let (names, losses) = (args.names(), Losses::new("tar"));
     let watched = Watched { image: image.display().to_string(), names: &names, losses: &losses };
     let progress = Told { verbose: args.verbose, rest: &watched };
     let note = |note: &str| warn(&format!("tar: {note}"));
@@ -212,7 +224,7 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
         }
         fs.write_tar_file(&members, &args.file, args.ignore_errors, &note, &progress).map_err(&failed)?;
     }
-    losses.finish()
+    names.finish().and(losses.finish())
 }
 
 /// Whether both names are of one file of the host.
@@ -260,7 +272,7 @@ fn extract(args: &TarArgs) -> Result<(), Failure> {
         };
         complain(&format!("tar: {}: {why}", Escaped(name)));
     };
-    let names = Names::new(false);
+    let names = args.names();
     let progress = Told { verbose: args.verbose, rest: &names };
     let outcome = images.open(&place.image, Purpose::Write).and_then(|fs| {
         let read = match input {
@@ -279,6 +291,7 @@ fn extract(args: &TarArgs) -> Result<(), Failure> {
         })
     });
     images.finish(outcome)?;
+    names.finish()?;
     if any.into_inner() {
         let error = Error::new(ErrorKind::Corrupt, "some members were left out, or are there only in part");
         return Err(Failure::new("tar", error).plain());

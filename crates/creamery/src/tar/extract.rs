@@ -116,9 +116,7 @@ impl Extractor<'_> {
     ) -> Result<()> {
         let names = components(name)?;
         let facts = &member.facts;
-        if let Some(refusal) = &facts.refusal {
-            return Err(Error::new(ErrorKind::Corrupt, refusal.clone()));
-        }
+        facts.check()?;
         let Some((last, parents)) = names.split_last() else {
             return match member.file_type() {
                 FileType::Directory => self.directory(self.root, facts, pending),

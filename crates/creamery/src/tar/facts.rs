@@ -118,6 +118,14 @@ impl Facts {
 
     /// Owner and group. An archive has room for more than there are, and a negative number is a large one there; the largest stands for
     /// nobody.
+    /// Refuses what nothing can be made from.
+    pub(super) fn check(&self) -> Result<()> {
+        if let Some(refusal) = &self.refusal {
+            return Err(Error::new(ErrorKind::Corrupt, refusal.clone()));
+        }
+        self.owner().map(drop)
+    }
+
     pub(super) fn owner(&self) -> Result<(u32, u32)> {
         let id = |what: &str, id: u64| match u32::try_from(id) {
             Ok(id) if id != u32::MAX => Ok(id),

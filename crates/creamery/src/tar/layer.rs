@@ -44,6 +44,10 @@ impl Extractor<'_> {
                 found = Whiteouts::Some;
                 continue;
             }
+            // For what is not made nothing gives way.
+            if member.facts.check().is_err() {
+                continue;
+            }
             match components(name).and_then(|names| self.clear(&names, is_directory(&member))) {
                 Err(error) if ends_all(error.kind()) => return Err(error),
                 // Whatever is wrong is told when the member is made.

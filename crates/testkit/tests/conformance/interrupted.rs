@@ -22,6 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("interrupted/tar", &check, tar),
         Case::new("interrupted/mkfs", &[], mkfs),
         Case::new("interrupted/waiting-for-a-pipe", &check, waiting),
+        Case::new("interrupted/progress-in-lines", &check, progress),
     ]
 }
 
@@ -203,5 +204,38 @@ fn waiting(bench: &Bench) -> Result<()> {
         ensure!(child.wait()?.signal() == Some(15), "{words:?}: it ended otherwise");
         drop(silent);
     }
+    btrfs_check(&image)
+}
+
+/// With `--progress` all long work says in the end what it did, and is silent without it.
+fn progress(bench: &Bench) -> Result<()> {
+    let (image, dir) = (filled(bench)?, bench.scratch.dir("out")?);
+    let place = |path: &str| inside(&image, path).into_string().map_err(|_| anyhow::anyhow!("a name"));
+    let (root, tree, out) = (place("/")?, place("/tree")?, dir.display().to_string());
+    let (image_name, archive) = (image.display().to_string(), dir.join("tree.tar").display().to_string());
+    bench.creamery().run(["subvolume", "create", &place("/sub")?]).ok()?;
+    let of_files = format!(": {} files and directories, ", FILES + 1);
+    let rows: [(&[&str], &str); 9] = [
+        (&["cp", "-a", &tree, &out], &of_files),
+        (&["tar", "-c", "-f", &archive, &tree], &of_files),
+        (&["tar", "-x", "-f", &archive, &place("/sub")?], &of_files),
+        (&["restore", &image_name, &out], "files and directories, "),
+        (&["dedupe", &root], "files and directories, "),
+        (&["filesystem", "defragment", "-r", &root], "files and directories, "),
+        (&["quota", "enable", &image_name], "all is counted in "),
+        (&["quota", "rescan", &image_name], "all is counted in "),
+        (&["subvolume", "delete", &place("/sub")?], "nothing is left of what was deleted in "),
+    ];
+    for (words, wanted) in rows {
+        let said = bench.creamery().run(words).arg("--progress").ok()?.stderr_text();
+        let last = said.lines().last().unwrap_or_default();
+        ensure!(last.contains(wanted), "{words:?}: {said}");
+    }
+    let said = bench
+        .creamery()
+        .run(["cp", "-a", &tree, &dir.join("again").display().to_string()])
+        .ok()?
+        .stderr_text();
+    ensure!(said.is_empty(), "{said}");
     btrfs_check(&image)
 }

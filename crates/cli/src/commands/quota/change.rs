@@ -7,6 +7,7 @@ use creamery::{QgroupId, QuotaChange};
 
 use super::side::{PlaceArgs, Side};
 use crate::failure::Failure;
+use crate::progress::ProgressArgs;
 use crate::size::Size;
 use crate::view::WriteArgs;
 
@@ -41,6 +42,9 @@ pub(crate) struct AssignArgs {
     /// The group that it is a member of.
     #[arg(value_name = "DST")]
     group: QgroupId,
+
+    #[command(flatten)]
+    progress: ProgressArgs,
 
     #[command(flatten)]
     place: PlaceArgs,
@@ -119,7 +123,7 @@ fn related(command: &'static str, args: &AssignArgs, change: QuotaChange) -> Res
         if report.rescan.is_none() {
             side.change(QuotaChange::Rescan)?;
         }
-        if side.is_image() { side.wait_for_rescan() } else { Ok(()) }
+        if side.is_image() { side.wait_for_rescan(args.progress) } else { Ok(()) }
     })
 }
 

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use creamery::QuotaChange;
 
 use crate::failure::Failure;
+use crate::progress::ProgressArgs;
 use change::{AssignArgs, GroupArgs, LimitArgs};
 use show::ShowArgs;
 use side::{PlaceArgs, Side};
@@ -58,6 +59,9 @@ pub(crate) struct EnableArgs {
     /// Count for who makes something, not for all who refer to it.
     #[arg(short = 's', long)]
     simple: bool,
+
+    #[command(flatten)]
+    progress: ProgressArgs,
 }
 
 #[derive(Args, Debug)]
@@ -86,6 +90,9 @@ pub(crate) struct RescanArgs {
     /// Wait for a rescan that runs, and begin none.
     #[arg(short = 'W', long, conflicts_with_all = ["status", "wait"])]
     wait_norescan: bool,
+
+    #[command(flatten)]
+    progress: ProgressArgs,
 }
 
 /// Tell whether there are quotas, and how they stand.
@@ -104,7 +111,7 @@ pub(crate) fn run(command: &QuotaCommand) -> Result<(), Failure> {
     match command {
         QuotaCommand::Enable(args) => Side::with("quota enable", &args.place, |side| {
             side.change(QuotaChange::Enable { simple: args.simple })?;
-            side.wait_for_rescan()
+            side.wait_for_rescan(args.progress)
         }),
         QuotaCommand::Disable(args) => {
             Side::with("quota disable", &args.place, |side| side.change(QuotaChange::Disable))
@@ -148,5 +155,9 @@ fn rescan(args: &RescanArgs, side: &mut Side<'_>) -> Result<(), Failure> {
         side.change(QuotaChange::Rescan)?;
         println!("quota rescan started");
     }
-    if args.wait || args.wait_norescan || side.is_image() { side.wait_for_rescan() } else { Ok(()) }
+    if args.wait || args.wait_norescan || side.is_image() {
+        side.wait_for_rescan(args.progress)
+    } else {
+        Ok(())
+    }
 }

@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use creamery::{Error, ErrorKind, Filesystem, QuotaChange, QuotaReport, TreeId};
 use creamery_mount::Live;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::commands::subvolume::target::{OnMount, failed_at};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose, in_image};
+use crate::interrupt;
 use crate::place::Place;
+use crate::progress::{ProgressArgs, Shown};
 use crate::view::WriteArgs;
 
+const COUNTED: &str = "all is counted";
 const NOT_ENABLED: &str = "`creamery quota enable` begins to count";
 /// Time between two looks at a mount.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -137,21 +139,29 @@ impl Side<'_> {
     }
 
     /// Waits until everything is counted, and shows that on a terminal.
-    pub(super) fn wait_for_rescan(&self) -> Result<(), Failure> {
-        let bar = bar();
+    pub(super) fn wait_for_rescan(&self, progress: ProgressArgs) -> Result<(), Failure> {
+        let (Self::Image { command, .. } | Self::Live { command, .. }) = self;
+        let shown = Shown::unbounded(command, progress);
         let done = match self {
-            Self::Image { fs, .. } => {
-                let step = || {
-                    bar.inc(1);
-                    fs.quota_rescan_step()
-                };
-                steps(step).and_then(|()| fs.sync()).and_then(|()| check_counted(&fs.quota_report()?))
-            }
-            Self::Live { on_mount, .. } => wait_live(&on_mount.dir, &bar),
+            Self::Image { fs, .. } => count_all(fs, &shown),
+            Self::Live { on_mount, .. } => wait_live(&on_mount.dir, &shown),
         };
-        bar.finish_and_clear();
+        shown.end_with(|| if done.is_ok() { COUNTED } else { "not all is counted" }.to_owned());
         done.map_err(self.failed())
     }
+}
+
+/// Who is told to end leaves the rest for the next time somebody writes to the image, as after a crash.
+fn count_all(fs: &Filesystem, shown: &Shown) -> creamery::Result<()> {
+    interrupt::watch();
+    let mut steps: u64 = 0;
+    while fs.quota_rescan_step()? {
+        steps += 1;
+        shown.at(|| format!("counting what subvolumes have, {steps} steps"));
+        interrupt::go_on().or_else(|end| fs.sync().and(Err(end)))?;
+    }
+    fs.sync()?;
+    check_counted(&fs.quota_report()?)
 }
 
 fn check_counted(report: &QuotaReport) -> creamery::Result<()> {
@@ -161,12 +171,7 @@ fn check_counted(report: &QuotaReport) -> creamery::Result<()> {
     Ok(())
 }
 
-fn steps(mut step: impl FnMut() -> creamery::Result<bool>) -> creamery::Result<()> {
-    while step()? {}
-    Ok(())
-}
-
-fn wait_live(dir: &Live, bar: &ProgressBar) -> creamery::Result<()> {
+fn wait_live(dir: &Live, shown: &Shown) -> creamery::Result<()> {
     let (mut seen, mut since) = (None, Instant::now());
     loop {
         let report = dir.quota_report()?.0;
@@ -179,14 +184,7 @@ fn wait_live(dir: &Live, bar: &ProgressBar) -> creamery::Result<()> {
             }
             _ => {}
         }
-        bar.inc(1);
+        shown.at(|| "counting what subvolumes have".to_owned());
         std::thread::sleep(AGAIN);
     }
-}
-
-fn bar() -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
-    let style = ProgressStyle::with_template("{spinner} counting what subvolumes have, {elapsed}");
-    bar.set_style(style.expect("a valid template"));
-    bar
 }

@@ -12,6 +12,7 @@ use super::target::{Target, failed_at, live};
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::place::{End, Place};
+use crate::progress::ProgressArgs;
 use crate::view::WriteArgs;
 
 /// Delete subvolumes with all that is in them.
@@ -47,6 +48,9 @@ pub(crate) struct DeleteArgs {
     /// The same after each.
     #[arg(short = 'C', long)]
     commit_each: bool,
+
+    #[command(flatten)]
+    progress: ProgressArgs,
 
     #[command(flatten)]
     write: WriteArgs,
@@ -90,7 +94,9 @@ fn delete_all(args: &DeleteArgs, images: &mut Images<'_>) -> Result<(), Failure>
         }
     });
     let synced = with_all(mounts, |mount| mount.sync().map_err(|error| Failure::new(COMMAND, error)));
-    let dropped = with_all(changed, |image| drop_all(images.get(&image)).map_err(images.failed(&image)));
+    let dropped = with_all(changed, |image| {
+        drop_all(COMMAND, images.get(&image), args.progress).map_err(images.failed(&image))
+    });
     // What was told was told of one of several; this is of all.
     let after = synced.and(dropped);
     if outcome.as_ref().is_err_and(Failure::is_told) {

@@ -7,12 +7,13 @@ use std::time::Duration;
 use clap::Args;
 use creamery::Filesystem;
 use creamery_mount::Live;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::target::{OnMount, failed_at};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
+use crate::interrupt;
 use crate::place::Place;
+use crate::progress::{ProgressArgs, Shown};
 use crate::view::WriteArgs;
 
 /// Free the space of subvolumes that were deleted.
@@ -39,10 +40,15 @@ pub(crate) struct SyncArgs {
     sleep: u64,
 
     #[command(flatten)]
+    progress: ProgressArgs,
+
+    #[command(flatten)]
     write: WriteArgs,
 }
 
 const COMMAND: &str = "subvolume sync";
+const DROPPED: &str = "nothing is left of what was deleted";
+const NOT_DROPPED: &str = "not all that was deleted is dropped";
 
 pub(super) fn run(args: &SyncArgs) -> Result<(), Failure> {
     if let Some(OnMount { dir, path, .. }) = OnMount::of(COMMAND, &args.place)? {
@@ -54,36 +60,33 @@ pub(super) fn run(args: &SyncArgs) -> Result<(), Failure> {
 }
 
 fn sync_live(dir: &Live, path: &Path, args: &SyncArgs) -> Result<(), Failure> {
-    let bar = bar();
+    let shown = Shown::unbounded(COMMAND, args.progress);
     let done = dir.sync_subvolumes(&args.ids, Duration::from_secs(args.sleep), |left| {
-        bar.set_message(left.to_string());
-        bar.inc(1);
+        shown.at(|| format!("waiting for {left} deleted subvolumes"));
     });
-    bar.finish_and_clear();
+    shown.end_with(|| if done.is_ok() { DROPPED } else { NOT_DROPPED }.to_owned());
     done.map_err(failed_at(COMMAND, path))
 }
 
 fn sync(args: &SyncArgs, images: &mut Images<'_>) -> Result<(), Failure> {
     let place = Place::parse(&args.place);
     let failed = images.failed(&place.image);
-    drop_all(images.open(&place.image, Purpose::Write)?).map_err(failed)
+    drop_all(COMMAND, images.open(&place.image, Purpose::Write)?, args.progress).map_err(failed)
 }
 
-/// Drops what was deleted, and shows that on a terminal.
-pub(super) fn drop_all(fs: &Filesystem) -> creamery::Result<()> {
-    let bar = bar();
+/// Drops what was deleted. Who is told to end leaves the rest for the next time.
+pub(super) fn drop_all(
+    command: &'static str,
+    fs: &Filesystem,
+    progress: ProgressArgs,
+) -> creamery::Result<()> {
+    interrupt::watch();
+    let (shown, mut steps) = (Shown::unbounded(command, progress), 0_u64);
     let done = fs.sync_subvolumes(|left| {
-        bar.set_message(left.to_string());
-        bar.inc(1);
+        steps += 1;
+        shown.at(|| format!("dropping {left} deleted subvolumes, {steps} steps"));
+        interrupt::go_on().or_else(|end| fs.sync().and(Err(end)))
     });
-    bar.finish_and_clear();
+    shown.end_with(|| if done.is_ok() { DROPPED } else { NOT_DROPPED }.to_owned());
     done
-}
-
-fn bar() -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
-    let style =
-        ProgressStyle::with_template("{spinner} dropping {msg} deleted subvolumes, {pos} steps, {elapsed}");
-    bar.set_style(style.expect("a valid template"));
-    bar
 }
