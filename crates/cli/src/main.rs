@@ -3,6 +3,7 @@
 mod archives;
 mod args;
 mod commands;
+mod descriptors;
 mod failure;
 mod images;
 mod interrupt;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use creamery_base::{Error, ErrorKind, Result};
 
-use crate::{CopyOptions, Filesystem, Image, Progress, TarMember};
+use crate::{CopyOptions, Filesystem, Image, Progress, TarMember, TarOptions};
 
 const LARGE: usize = 24 << 20;
 
@@ -98,9 +98,9 @@ fn a_copy_between_places_leaves_no_half_file_and_what_had_the_name() {
 fn an_archive_has_its_name_when_it_is_whole_and_what_is_unpacked_is_whole() {
     let scene = Scene::new();
     let to = scene.dir.path().join("tree.tar");
-    let members = [TarMember { path: "/tree".into(), name: "tree".into() }];
+    let members = [TarMember::new("/tree", "tree")];
     let write = |progress: &dyn Progress| {
-        scene.fs.write_tar_file(&members, &to, false, &|note| panic!("{note}"), progress)
+        scene.fs.write_tar_file(&members, &to, TarOptions::default(), &|note| panic!("{note}"), progress)
     };
     scene.expect_end(write(&Ends::default()));
     assert!(!to.exists());

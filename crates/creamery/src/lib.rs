@@ -128,7 +128,7 @@ pub use moving::NameOptions;
 pub use owner::Owner;
 pub use read_dir::{DirEntry, ReadDir};
 pub use resolve::DataUser;
-pub use tar::{TarArchive, TarEntry, TarMember, TarRootfs, list_tar};
+pub use tar::{TarArchive, TarEntry, TarMember, TarOptions, TarRootfs, list_tar};
 pub use tuning::Tuning;
 pub use volume::{BlockGroups, MemberDevice};
 pub use walk::{Walk, WalkEntry};

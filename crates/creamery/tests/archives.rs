@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use creamery::check::{CheckOptions, check};
-use creamery::{Filesystem, Image, NoProgress, OpenOptions, TarArchive, TarMember};
+use creamery::{Filesystem, Image, NoProgress, OpenOptions, TarArchive, TarMember, TarOptions};
 
 /// A filesystem with a tree at `/tree` of all that archives know, and an empty directory `/in`.
 fn filesystem(dir: &std::path::Path) -> Filesystem {
@@ -25,8 +25,8 @@ fn filesystem(dir: &std::path::Path) -> Filesystem {
 
 fn archive(fs: &Filesystem) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let member = TarMember { path: "/tree".into(), name: ".".into() };
-    fs.write_tar(&[member], &mut bytes, false, &|_| (), &NoProgress).expect("it is written");
+    let member = TarMember::new("/tree", ".");
+    fs.write_tar(&[member], &mut bytes, TarOptions::default(), &|_| (), &NoProgress).expect("it is written");
     bytes
 }
 

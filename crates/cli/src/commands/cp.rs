@@ -7,6 +7,7 @@ use creamery::{CopyOptions, Error, ErrorKind};
 use super::cat::cat;
 use crate::archives::is_stream;
 use crate::args::CpArgs;
+use crate::descriptors;
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::interrupt;
@@ -29,6 +30,7 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
         let both = Error::invalid("both ends are on the host");
         return Err(told(both).advise("name a file in an image as IMAGE:/PATH, or use cp(1)"));
     }
+    descriptors::allow_all();
     let mut images = Images::to_write("cp", &args.write);
     let (names, losses) = (Names::new("cp", args.verbose, args.progress), Losses::new("cp"));
     if !from.iter().any(|end| matches!(end, End::Host(path) if interrupt::may_wait(path))) {

@@ -11,6 +11,7 @@ use clap::Args;
 use creamery::rescue::{PathPattern, RestoreOptions, Start, tree_roots};
 use creamery::{Error, Escaped, Image, Logical, Lost, Progress, Rescue, Skipped, TreeId};
 
+use crate::descriptors;
 use crate::failure::{Failure, warn};
 use crate::images::{in_image, warn_of};
 use crate::interrupt;
@@ -191,6 +192,7 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
         told.say("This is a dry-run, no files are going to be restored");
     }
     interrupt::watch();
+    descriptors::allow_all();
     let restored = fs.restore(dir, &options, &told).map_err(|error| failed(in_image(&image, error)));
     let Told { losses, unprinted, counted, .. } = told;
     let counted = counted.finish();

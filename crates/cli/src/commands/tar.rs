@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
-use creamery::{Error, ErrorKind, Escaped, Progress, TarMember};
+use creamery::{Error, ErrorKind, Escaped, Progress, TarMember, TarOptions};
 
 use super::tar_list::{Form, list};
 use crate::archives::{self, is_stream};
@@ -172,7 +172,7 @@ fn members(args: &TarArgs, images: &Images<'_>) -> Result<(PathBuf, Vec<TarMembe
             let name = Path::new(name);
             let stripped = name.strip_prefix("/").unwrap_or(name);
             let path = if stripped == Path::new(".") { dir.clone() } else { dir.join(stripped) };
-            TarMember { path, name: stripped.components().collect() }
+            TarMember::new(path, stripped.components().collect::<PathBuf>())
         };
         return Ok((image, names.iter().map(member).collect()));
     }
@@ -184,8 +184,8 @@ fn members(args: &TarArgs, images: &Images<'_>) -> Result<(PathBuf, Vec<TarMembe
             let what = "an archive is written from one image";
             return Err(Failure::usage("tar", what));
         }
-        let name = place.path.strip_prefix("/").unwrap_or(&place.path).components().collect();
-        found.push(TarMember { path: place.path, name });
+        let name: PathBuf = place.path.strip_prefix("/").unwrap_or(&place.path).components().collect();
+        found.push(TarMember::new(place.path, name));
     }
     Ok((image.expect("clap wants one"), found))
 }
@@ -211,18 +211,19 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
     let (names, losses) = (args.names(), Losses::new("tar"));
     let watched = Watched { image: image.display().to_string(), names: &names, losses: &losses };
     let progress = Told { verbose: args.verbose, rest: &watched };
+    let options = TarOptions { ignore_errors: args.ignore_errors };
     let note = |note: &str| warn(&format!("tar: {note}"));
     if !interrupt::may_wait(&args.file) {
         interrupt::watch();
     }
     if is_stream(&args.file) {
         let out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
-        fs.write_tar(&members, out, args.ignore_errors, &note, &progress).map_err(&failed)?;
+        fs.write_tar(&members, out, options, &note, &progress).map_err(&failed)?;
     } else {
         if is_image(&args.file) && same_file(&args.file, &image) {
             return Err(told(Error::invalid("the archive is the image itself")));
         }
-        fs.write_tar_file(&members, &args.file, args.ignore_errors, &note, &progress).map_err(&failed)?;
+        fs.write_tar_file(&members, &args.file, options, &note, &progress).map_err(&failed)?;
     }
     names.finish().and(losses.finish())
 }

@@ -16,11 +16,11 @@ use crate::metadata::{FileType, Permissions};
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
 /// # let fs = creamery::Image::options().write(true).open(&image)?;
-/// use creamery::{list_tar, NoProgress, TarMember};
+/// use creamery::{list_tar, NoProgress, TarMember, TarOptions};
 /// fs.write("/hello", "world")?;
-/// let member = TarMember { path: "/hello".into(), name: "hello".into() };
+/// let member = TarMember::new("/hello", "hello");
 /// let mut archive = Vec::new();
-/// fs.write_tar(&[member], &mut archive, false, &|_| {}, &NoProgress)?;
+/// fs.write_tar(&[member], &mut archive, TarOptions::default(), &|_| {}, &NoProgress)?;
 /// list_tar(&archive[..], &mut |entry| {
 ///     assert_eq!((&entry.name[..], entry.size, entry.kind), (&b"hello"[..], 5, creamery::FileType::File));
 ///     Ok(())

@@ -51,10 +51,11 @@ const BUFFER: usize = 1 << 20;
 /// A file or tree that goes into an archive, and what it is called there.
 ///
 /// ```
-/// let member = creamery::TarMember { path: "/etc".into(), name: "etc".into() };
+/// let member = creamery::TarMember::new("/etc", "etc");
 /// # assert_ne!(member.path, member.name);
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct TarMember {
     /// Where it is; a symbolic link stands for itself.
     pub path: PathBuf,
@@ -62,9 +63,28 @@ pub struct TarMember {
     pub name: PathBuf,
 }
 
+impl TarMember {
+    /// What is at `path`, by this name.
+    pub fn new(path: impl Into<PathBuf>, name: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), name: name.into() }
+    }
+}
+
+/// How an archive is written.
+///
+/// ```
+/// let options = creamery::TarOptions { ignore_errors: true, ..Default::default() };
+/// # assert!(options.ignore_errors);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TarOptions {
+    /// Go on past what cannot be read: the progress is told, and lost parts of files are holes.
+    pub ignore_errors: bool,
+}
+
 impl Filesystem {
     /// Writes an archive with these members, and all that is in them. Sockets are left out, which `note` is told in a sentence. With
-    /// `ignore_errors` it goes on past what cannot be read, out of a damaged filesystem, as
+    /// [`TarOptions::ignore_errors`] it goes on past what cannot be read, out of a damaged filesystem, as
     /// [`CopyOptions::ignore_errors`](crate::CopyOptions::ignore_errors) does.
     ///
     /// ```
@@ -72,12 +92,12 @@ impl Filesystem {
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
     /// # let fs = creamery::Image::options().write(true).open(&image)?;
-    /// use creamery::{NoProgress, TarMember};
+    /// use creamery::{NoProgress, TarMember, TarOptions};
     /// fs.create_dir_all("/srv/pages")?;
     /// fs.write("/srv/pages/index", "hello")?;
     /// let mut archive = Vec::new();
-    /// let member = TarMember { path: "/srv".into(), name: "srv".into() };
-    /// fs.write_tar(&[member], &mut archive, false, &|note| eprintln!("{note}"), &NoProgress)?;
+    /// let member = TarMember::new("/srv", "srv");
+    /// fs.write_tar(&[member], &mut archive, TarOptions::default(), &|note| eprintln!("{note}"), &NoProgress)?;
     /// fs.create_dir("/copy")?;
     /// fs.read_tar(&archive[..], "/copy", &|_, error| panic!("{error}"), &NoProgress)?;
     /// assert_eq!(fs.read("/copy/srv/pages/index")?, b"hello");
@@ -90,11 +110,12 @@ impl Filesystem {
         &self,
         members: &[TarMember],
         mut out: impl Write,
-        ignore_errors: bool,
+        options: TarOptions,
         note: &dyn Fn(&str),
         progress: &dyn Progress,
     ) -> Result<()> {
         let mut sink = TarSink::new(&mut out, note);
+        let ignore_errors = options.ignore_errors;
         for TarMember { path, name } in members {
             let id = self.resolve(path, Last::Keep)?;
             let (parent, name) = split(name);
@@ -114,14 +135,14 @@ impl Filesystem {
         &self,
         members: &[TarMember],
         to: &Path,
-        ignore_errors: bool,
+        options: TarOptions,
         note: &dyn Fn(&str),
         progress: &dyn Progress,
     ) -> Result<()> {
         let host = |error: std::io::Error| Error::from(error).on_host(to);
         let write = |file: &File| {
             let out = BufWriter::with_capacity(BUFFER, file);
-            self.write_tar(members, out, ignore_errors, note, progress)
+            self.write_tar(members, out, options, note, progress)
         };
         let there = std::fs::metadata(to).ok();
         if there.as_ref().is_some_and(|meta| !meta.is_file()) {
@@ -172,11 +193,11 @@ impl Filesystem {
     /// # let (path, image) = (dir.path().join("layer.tar"), dir.path().join("disk.img"));
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
     /// # let fs = creamery::Image::options().write(true).open(&image)?;
-    /// use creamery::{NoProgress, TarArchive, TarMember};
+    /// use creamery::{NoProgress, TarArchive, TarMember, TarOptions};
     /// # fs.create_dir("/layer")?;
     /// fs.write("/layer/.wh.old", "")?;
-    /// let members = [TarMember { path: "/layer".into(), name: "".into() }];
-    /// fs.write_tar(&members, std::fs::File::create(&path)?, false, &|_| {}, &NoProgress)?;
+    /// let members = [TarMember::new("/layer", "")];
+    /// fs.write_tar(&members, std::fs::File::create(&path)?, TarOptions::default(), &|_| {}, &NoProgress)?;
     /// let layer = TarArchive::new(std::fs::File::open(&path)?, &path, dir.path())?;
     /// fs.create_dir_all("/rootfs/old/and/all/below")?;
     /// fs.read_tar_layer(&layer, "/rootfs", &|_, error| panic!("{error}"), &NoProgress)?;

@@ -17,6 +17,11 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("file-tools/copies-of-pipes", &[Judge::Program, Judge::BtrfsProgs], pipes),
         Case::new("file-tools/moves-between-subvolumes", &JUDGED, between_subvolumes),
         Case::new("file-tools/label", &JUDGED, label),
+        Case::new(
+            "file-tools/deeper-than-files-may-be-open",
+            &[Judge::Program, Judge::BtrfsProgs, Judge::Tool("prlimit"), Judge::Tool("python3")],
+            deep,
+        ),
         Case::new("file-tools/ls-beside-coreutils", &[Judge::Program, Judge::Root], ls),
     ]
 }
@@ -320,4 +325,34 @@ fn label(bench: &Bench) -> Result<()> {
     std::fs::write(Path::new(mount.dir()).join("file"), "x")?;
     mount.unmount()?;
     same("by property")
+}
+
+/// Makes directories in directories, and a file in the last; no name of all that is short enough for the kernel.
+const DEEP: &str = "import os, sys
+os.chdir(sys.argv[1])
+for _ in range(3000): os.mkdir('d'); os.chdir('d')
+open('end', 'w').write('deep')";
+/// Goes to the last, and takes all away again, which rm(1) does slowly.
+const BACK: &str = "import os, sys
+os.chdir(sys.argv[1])
+for _ in range(3000): os.chdir('d')
+assert open('end').read() == 'deep' and os.listdir() == ['end']
+os.unlink('end')
+for _ in range(3000): os.chdir('..'); os.rmdir('d')";
+
+/// A copy holds the directories that it is in, and more of them than files may be open by the usual limit.
+fn deep(bench: &Bench) -> Result<()> {
+    let (image, tree) = (bench.scratch.file("disk.img"), bench.scratch.dir("tree")?);
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    Run::new("python3").args(["-c", DEEP]).arg(&tree).ok()?;
+    let out = bench.scratch.dir("out")?;
+    for places in [[tree.as_os_str(), &inside(&image, "/")], [&inside(&image, "/tree"), out.as_os_str()]] {
+        let limited = Run::new("prlimit").arg("--nofile=256:4096").arg(bench.creamery().path());
+        limited.args(["cp", "-a"]).args(places).ok()?;
+    }
+    for tree in [tree, out.join("tree")] {
+        Run::new("python3").args(["-c", BACK]).arg(tree).ok()?;
+    }
+    bench.creamery().run(["rm", "-r"]).arg(inside(&image, "/tree")).ok()?;
+    btrfs_check(&image)
 }
