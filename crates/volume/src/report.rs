@@ -77,10 +77,11 @@ impl WriteReport {
             let target = &self.plan.targets[range];
             return Err(match target.what {
                 What::Data => error.context(format!("writing data at logical {}", target.at)),
-                What::TreeBlock => Error::new(
-                    ErrorKind::Io,
-                    format!("the tree block at logical {} reached no device: {error}", target.at),
-                ),
+                // A full host is not a full filesystem, and is told by the source alone.
+                What::TreeBlock => {
+                    let lost = format!("the tree block at logical {} reached no device", target.at);
+                    Error::with_source(ErrorKind::Io, lost, error)
+                }
             });
         }
         let plan = &self.plan;
