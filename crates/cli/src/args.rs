@@ -54,6 +54,9 @@ pub(crate) enum Command {
     Df(DfArgs),
     Stats(crate::commands::stats::StatsArgs),
     Sync(crate::commands::sync::SyncArgs),
+    /// Work with the devices of a filesystem.
+    #[command(subcommand)]
+    Device(crate::commands::device::DeviceCommand),
     /// Work with subvolumes and snapshots.
     #[command(subcommand, alias = "sub")]
     Subvolume(crate::commands::subvolume::SubvolumeCommand),
@@ -386,10 +389,11 @@ pub(crate) struct TrimArgs {
 pub(crate) enum InspectCommand {
     DumpSuper(DumpSuperArgs),
     DumpTree(DumpTreeArgs),
-    InodeResolve(InodeResolveArgs),
-    LogicalResolve(LogicalResolveArgs),
+    InodeResolve(crate::commands::resolve::InodeResolveArgs),
+    LogicalResolve(crate::commands::resolve::LogicalResolveArgs),
     Partitions(crate::commands::partitions::PartitionsArgs),
-    SubvolidResolve(SubvolidResolveArgs),
+    Rootid(crate::commands::resolve::RootidArgs),
+    SubvolidResolve(crate::commands::resolve::SubvolidResolveArgs),
 }
 
 /// Print superblocks.
@@ -422,68 +426,6 @@ pub(crate) struct DumpTreeArgs {
     /// Only this block, by its logical address.
     #[arg(short = 'b', long, value_name = "BLOCK")]
     pub(crate) block: Vec<u64>,
-}
-
-/// Print the paths of an inode, from the top level on.
-#[derive(Args, Debug)]
-pub(crate) struct InodeResolveArgs {
-    /// The inode.
-    pub(crate) inode: u64,
-
-    /// Anything in its subvolume; IMAGE alone is the default subvolume.
-    #[arg(value_name = "IMAGE:/PATH")]
-    pub(crate) place: OsString,
-
-    /// One JSON array.
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    #[command(flatten)]
-    pub(crate) view: ViewArgs,
-}
-
-/// Print the files that refer to the data at a logical address, as the last commit left them.
-#[derive(Args, Debug)]
-pub(crate) struct LogicalResolveArgs {
-    /// The address, bytes.
-    pub(crate) logical: u64,
-
-    /// The image.
-    #[arg(value_name = "IMAGE")]
-    pub(crate) image: PathBuf,
-
-    /// Inodes, offsets and subvolumes instead of paths.
-    #[arg(short = 'P')]
-    pub(crate) inodes: bool,
-
-    /// Files that refer to any part of the extent, not to that byte alone.
-    #[arg(short = 'o')]
-    pub(crate) ignore_offset: bool,
-
-    /// One JSON array.
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    #[command(flatten)]
-    pub(crate) rescue: RescueArgs,
-}
-
-/// Print the path of a subvolume from the top level on.
-#[derive(Args, Debug)]
-pub(crate) struct SubvolidResolveArgs {
-    /// The subvolume.
-    pub(crate) id: u64,
-
-    /// The image.
-    #[arg(value_name = "IMAGE")]
-    pub(crate) image: PathBuf,
-
-    /// One JSON array.
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    #[command(flatten)]
-    pub(crate) rescue: RescueArgs,
 }
 
 fn parse_mode(text: &str) -> Result<u32, String> {

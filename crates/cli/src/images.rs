@@ -54,6 +54,14 @@ impl<'a> Images<'a> {
         Ok(place)
     }
 
+    /// Opens the image of a place, for what is asked of the filesystem as a whole. Errors: the place is not there.
+    pub(crate) fn open_at(&mut self, place: &Place, purpose: Purpose) -> Result<&Filesystem, Failure> {
+        let failed = self.failed(&place.image);
+        let fs = self.open(&place.image, purpose)?;
+        fs.metadata(&place.path).map_err(failed)?;
+        Ok(fs)
+    }
+
     /// Opens `path`, unless it is open already; it has to be opened for writing first, if at all.
     pub(crate) fn open(&mut self, path: &Path, purpose: Purpose) -> Result<&Filesystem, Failure> {
         let index = match self.open.iter().position(|(open, ..)| open == path) {

@@ -55,7 +55,8 @@ fn without_verbose(arg: &OsString) -> Option<OsString> {
     const LETTERS: &str = "vfqMK";
     let letters = arg.to_str().and_then(|arg| arg.strip_prefix('-')).filter(|letters| !letters.is_empty());
     match letters {
-        Some("-verbose") => None,
+        // With a letter less it could be --version.
+        Some(word) if word.starts_with("-verb") && "-verbose".starts_with(word) => None,
         Some(letters) if letters.chars().all(|letter| LETTERS.contains(letter)) => {
             let rest = letters.replace('v', "");
             (!rest.is_empty()).then(|| format!("-{rest}").into())
@@ -108,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_name_that_it_is_called_by_says_what_is_wanted() {
-        let mkfs = follow("/usr/sbin/mkfs.btrfs -vf -v -L x --verbose disk.img").expect("a link");
+        let mkfs = follow("/usr/sbin/mkfs.btrfs -vf -v -L x --verbose --verb disk.img").expect("a link");
         assert_eq!(mkfs, ["creamery", "mkfs", "-f", "-L", "x", "disk.img"]);
         assert_eq!(follow("btrfstune -r x").expect("a link"), ["creamery", "tune", "-r", "x"]);
         assert_eq!(follow("mkfs.btrfs -V").expect("a link"), [""; 0]);

@@ -2,6 +2,7 @@
 
 mod archives;
 mod args;
+mod columns;
 mod commands;
 mod descriptors;
 mod failure;
@@ -9,6 +10,7 @@ mod images;
 mod interrupt;
 mod json;
 mod links;
+mod live;
 mod log;
 mod losses;
 mod names;
@@ -25,7 +27,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 use signal_hook::consts::SIGXFSZ;
 
 use args::{Cli, Command, InspectCommand};
@@ -45,18 +47,34 @@ fn main() -> ExitCode {
     match links::follow(&args, &Cli::command()) {
         Some(Link::Done(status)) => status,
         // Of mkfs(8): whatever goes wrong.
-        Some(Link::Words(words)) if answer(&words) != ExitCode::SUCCESS => ExitCode::FAILURE,
+        Some(Link::Words(words)) if answer(&words, Names::MayBeShort) != ExitCode::SUCCESS => {
+            ExitCode::FAILURE
+        }
         Some(Link::Words(_)) => ExitCode::SUCCESS,
-        None => answer(&args),
+        None => answer(&args, Names::AreWhole),
     }
 }
 
+/// Whether a long option may be written as far as it is clear which is meant, as getopt_long(3) has it: the programs whose names
+/// are links to this one take that.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Names {
+    AreWhole,
+    MayBeShort,
+}
+
+fn parse(args: &[OsString], names: Names) -> Result<Cli, clap::Error> {
+    let mut command = Cli::command().infer_long_args(names == Names::MayBeShort);
+    let matches = command.try_get_matches_from_mut(args)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
 /// Does what the words say. Gives the exit status.
-fn answer(args: &[OsString]) -> ExitCode {
+fn answer(args: &[OsString], names: Names) -> ExitCode {
     let outcome = match commands::helper::parse(args) {
         Some(Ok(call)) => commands::helper::run(&call),
         Some(Err(error)) => return usage(&error, &Cli::command(), args),
-        None => match Cli::try_parse_from(args) {
+        None => match parse(args, names) {
             Ok(cli) => run(cli.command),
             Err(error) => return usage(&error, &Cli::command(), args),
         },
@@ -93,6 +111,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Truncate(args) => commands::truncate::run(&args),
         Command::Find(args) => commands::find::run(&args),
         Command::Tar(args) => commands::tar::run(&args),
+        Command::Device(command) => commands::device::run(&command),
         Command::Fallocate(args) => commands::fallocate::run(&args),
         Command::Df(args) => commands::df::run(&args),
         Command::Stats(args) => commands::stats::run(&args),
@@ -112,6 +131,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Inspect(InspectCommand::InodeResolve(args)) => commands::resolve::inode(&args),
         Command::Inspect(InspectCommand::LogicalResolve(args)) => commands::resolve::logical(&args),
         Command::Inspect(InspectCommand::Partitions(args)) => commands::partitions::run(&args),
+        Command::Inspect(InspectCommand::Rootid(args)) => commands::resolve::rootid(&args),
         Command::Inspect(InspectCommand::SubvolidResolve(args)) => commands::resolve::subvolid(&args),
     }
 }

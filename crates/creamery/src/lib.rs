@@ -103,11 +103,12 @@ pub use creamery_codec::{
 };
 pub use creamery_fs::{
     Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Compress,
-    CompressionStatistics, Deduped, Defragment, Distribution, ExtentPart, Fallocate, Fiemap, FiemapBatch,
-    FiemapExtent, FiemapFlags, FiemapRequest, FileUsage, FsyncStatistics, ListedSubvolume, LockStatistics,
-    LogStatistics, MemoryReport, NamedTree, NewExtent, NewSize, NocowStatistics, PendingStatistics,
-    QgroupReport, QuotaChange, QuotaReport, QuotaStatistics, Recompress, Resized, SeekStatistics, Statistics,
-    SubvolumeInfo, SubvolumeTable, Time, TreeStatistics, VerityInfo, VolumeStatistics, WritebackStatistics,
+    CompressionStatistics, Deduped, Defragment, DeviceErrors, Distribution, ExtentPart, Fallocate, Fiemap,
+    FiemapBatch, FiemapExtent, FiemapFlags, FiemapRequest, FileUsage, FsyncStatistics, ListedSubvolume,
+    LockStatistics, LogStatistics, MemoryReport, NamedTree, NewExtent, NewSize, NocowStatistics,
+    PendingStatistics, QgroupReport, QuotaChange, QuotaReport, QuotaStatistics, Recompress, Resized,
+    SeekStatistics, Statistics, SubvolumeInfo, SubvolumeTable, Time, TreeStatistics, VerityInfo,
+    VolumeStatistics, WritebackStatistics,
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, Lost, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,

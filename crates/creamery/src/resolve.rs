@@ -25,6 +25,13 @@ pub struct DataUser {
     pub offset: u64,
 }
 
+impl From<(InodeId, u64)> for DataUser {
+    /// An inode, and where in it.
+    fn from((id, offset): (InodeId, u64)) -> Self {
+        Self { subvolume: id.subvolume, ino: id.ino.get(), offset }
+    }
+}
+
 /// Looking up names.
 impl Filesystem {
     /// The files that refer to the data at the logical address `at`, as the last commit left them.
@@ -42,9 +49,7 @@ impl Filesystem {
     /// When there is no data extent; damage.
     pub fn resolve_logical(&self, at: u64, part: ExtentPart) -> Result<Vec<DataUser>> {
         let found = self.fs.resolve_logical(Logical::new(at), part)?;
-        let user =
-            |(id, offset): (InodeId, u64)| DataUser { subvolume: id.subvolume, ino: id.ino.get(), offset };
-        Ok(found.into_iter().map(user).collect())
+        Ok(found.into_iter().map(DataUser::from).collect())
     }
 
     /// All paths of the inode `ino` of a subvolume, from that subvolume's root on, without a slash before them.

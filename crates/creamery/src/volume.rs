@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use creamery_base::{DevId, Generation, Uuid};
+use creamery_base::{DevId, Generation, Result, Uuid};
 use creamery_codec::ChecksumType;
 use creamery_format::BlockGroupFlags;
 use creamery_txn::GroupSum;
 
-use crate::Filesystem;
+use crate::{DeviceErrors, Filesystem};
 
 /// A device of a filesystem.
 ///
@@ -64,20 +64,41 @@ pub struct BlockGroups {
     pub used: u64,
 }
 
+impl BlockGroups {
+    /// Those with these flags, of `total` bytes, of which `used` are in use; bits that are none of a kind or a profile count for nothing.
+    ///
+    /// ```
+    /// let metadata = creamery::BlockGroups::with_flags(4 | 16, 1 << 30, 0);
+    /// assert_eq!((metadata.kind.as_str(), metadata.profile.as_str(), metadata.copies), ("Metadata", "RAID1", 2));
+    /// ```
+    #[must_use]
+    pub fn with_flags(flags: u64, total: u64, used: u64) -> Self {
+        let flags = BlockGroupFlags::from_bits_retain(flags);
+        let flags = flags & (BlockGroupFlags::TYPES | BlockGroupFlags::PROFILES);
+        // `METADATA|DUP`
+        let shown = flags.to_string();
+        let (kinds, profile) = shown.rsplit_once('|').unwrap_or((&shown, "single"));
+        let name = |kind: &str| {
+            let mut letters = kind.chars();
+            let first = letters.next().into_iter();
+            first.chain(letters.flat_map(char::to_lowercase)).collect::<String>()
+        };
+        let kinds: Vec<String> = kinds.split('|').map(name).collect();
+        let copies = match flags.profile() {
+            BlockGroupFlags::DUP | BlockGroupFlags::RAID1 | BlockGroupFlags::RAID10 => 2,
+            BlockGroupFlags::RAID1C3 => 3,
+            BlockGroupFlags::RAID1C4 => 4,
+            _ => 1,
+        };
+        Self { kind: kinds.join("+"), profile: profile.to_owned(), copies, total, used }
+    }
+}
+
 impl Filesystem {
     /// The block groups by kind and profile: those of data, of the chunk tree, of metadata.
     #[must_use]
     pub fn block_groups(&self) -> Vec<BlockGroups> {
-        let of = |sum: GroupSum| {
-            // `METADATA|DUP`
-            let shown = sum.flags.to_string();
-            let (kinds, profile) = shown.rsplit_once('|').unwrap_or((&shown, "single"));
-            let name = |kind: &str| format!("{}{}", &kind[..1], kind[1..].to_lowercase());
-            let kinds: Vec<String> = kinds.split('|').map(name).collect();
-            let copies = if sum.flags.contains(BlockGroupFlags::DUP) { 2 } else { 1 };
-            let (kind, profile) = (kinds.join("+"), profile.to_owned());
-            BlockGroups { kind, profile, copies, total: sum.total, used: sum.used }
-        };
+        let of = |sum: GroupSum| BlockGroups::with_flags(sum.flags.bits(), sum.total, sum.used);
         self.fs.engine().group_sums().into_iter().map(of).collect()
     }
 
@@ -135,6 +156,23 @@ impl Filesystem {
         let names = incompat.iter_names().map(|(name, _)| name);
         let names = names.chain(compat_ro.iter_names().map(|(name, _)| name));
         names.map(str::to_ascii_lowercase).collect()
+    }
+
+    /// The errors that Linux has counted of a device, as of the last commit. Ours are not counted.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// let fs = creamery::Image::open(&image)?;
+    /// assert!(!fs.device_errors(fs.devices()[0].id)?.any());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Device errors; damage.
+    pub fn device_errors(&self, id: DevId) -> Result<DeviceErrors> {
+        self.fs.device_errors(id)
     }
 
     /// The devices that it lies on, in the order of their numbers.

@@ -56,7 +56,7 @@ pub struct UsageSet<'f> {
     sharing: Sharing<'f>,
     /// Files of several names that were counted.
     counted: HashSet<InodeId>,
-    shared: Ranges,
+    shared: AddressRanges,
 }
 
 impl Filesystem {
@@ -67,7 +67,7 @@ impl Filesystem {
     pub fn usage_set(&self) -> Result<UsageSet<'_>> {
         self.commit_before_walk()?;
         let sharing = self.engine().sharing()?;
-        Ok(UsageSet { fs: self, sharing, counted: HashSet::new(), shared: Ranges::default() })
+        Ok(UsageSet { fs: self, sharing, counted: HashSet::new(), shared: AddressRanges::default() })
     }
 }
 
@@ -97,16 +97,24 @@ impl UsageSet<'_> {
     /// Bytes that the files share, with each other or with others.
     #[must_use]
     pub fn shared(&self) -> u64 {
-        self.shared.len()
+        self.shared.bytes()
     }
 }
 
-/// Ranges of addresses that neither touch nor overlap.
-#[derive(Default)]
-struct Ranges(BTreeMap<u64, u64>);
+/// A set of addresses, as ranges that neither touch nor overlap.
+///
+/// ```
+/// let mut shared = creamery_fs::AddressRanges::default();
+/// shared.insert(4096, 12288);
+/// shared.insert(8192, 16384);
+/// assert_eq!(shared.bytes(), 12288);
+/// ```
+#[derive(Clone, Default, Debug)]
+pub struct AddressRanges(BTreeMap<u64, u64>);
 
-impl Ranges {
-    fn insert(&mut self, start: u64, end: u64) {
+impl AddressRanges {
+    /// Adds the addresses from `start` up to `end`.
+    pub fn insert(&mut self, start: u64, end: u64) {
         let (mut start, mut end) = (start, end);
         // Whatever begins at or before the end of the new one and reaches its beginning becomes part of it.
         while let Some((&first, &last)) = self.0.range(..=end).next_back()
@@ -120,7 +128,9 @@ impl Ranges {
         }
     }
 
-    fn len(&self) -> u64 {
+    /// How many addresses are in it.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
         self.0.iter().fold(0, |sum, (start, end)| sum + (end - start))
     }
 }
@@ -131,7 +141,7 @@ mod tests {
 
     #[test]
     fn ranges_that_overlap_or_touch_count_once() {
-        let mut ranges = Ranges::default();
+        let mut ranges = AddressRanges::default();
         for (start, end, len, count) in [
             (10, 20, 10, 1),
             (30, 40, 20, 2),
@@ -145,7 +155,7 @@ mod tests {
             (7, 9, 100, 1),
         ] {
             ranges.insert(start, end);
-            assert_eq!((ranges.len(), ranges.0.len()), (len, count), "after {start}..{end}");
+            assert_eq!((ranges.bytes(), ranges.0.len()), (len, count), "after {start}..{end}");
         }
     }
 }

@@ -39,6 +39,7 @@ mod compression;
 mod data;
 mod defragment;
 mod delalloc;
+mod device_errors;
 mod disk_usage;
 mod fallocate;
 mod fault;
@@ -70,7 +71,8 @@ pub use cleaner::Cleaning;
 pub use compression::Compress;
 pub use data::{FileContent, PackedAhead, Recompress, Stretch};
 pub use defragment::Defragment;
-pub use disk_usage::{FileUsage, UsageSet};
+pub use device_errors::DeviceErrors;
+pub use disk_usage::{AddressRanges, FileUsage, UsageSet};
 pub use fallocate::Fallocate;
 #[cfg(any(feature = "shuttle", feature = "faults"))]
 pub use fault::Fault;

@@ -57,6 +57,8 @@ errnos! {
     EEXIST = EXIST;
     /// Crosses a filesystem or subvolume boundary.
     EXDEV = XDEV;
+    /// There is no such device.
+    ENODEV = NODEV;
     /// Not a directory.
     ENOTDIR = NOTDIR;
     /// Is a directory.

@@ -28,6 +28,7 @@ mod foreign_options;
 mod handles;
 mod in_person;
 mod kept_listings;
+mod linux;
 mod live_file;
 mod lost_writes;
 mod mapped_pages;
@@ -47,6 +48,7 @@ mod why;
 
 pub use adapter::Adapter;
 pub use control::{MountStatistics, Requests, statistics, sync, trim};
+pub use linux::{LiveBtrfs, LiveDevice, LiveShare, LiveSpace};
 pub use live_file::LiveFile;
 pub use nodes::begins_subvolume;
 pub use open::open;

@@ -44,8 +44,14 @@ impl LiveFile {
         if is_ours(meta.dev())?.is_none() {
             return Ok(None);
         }
-        let channel = Channel::of(file.try_clone().map_err(failed)?, path.to_owned());
-        Ok(Some(Self { channel, file, len: meta.len(), block_size: meta.blksize() }))
+        Self::of(file, path).map(Some)
+    }
+
+    /// A file that is open, and is on a live mount of an image.
+    pub(crate) fn of(file: File, path: &Path) -> Result<Self> {
+        let meta = file.metadata()?;
+        let channel = Channel::of(file.try_clone()?, path.to_owned());
+        Ok(Self { channel, file, len: meta.len(), block_size: meta.blksize() })
     }
 
     pub(crate) const fn file(&self) -> &File {

@@ -1,5 +1,6 @@
 //! Our rows of the mount table, `/proc/self/mountinfo`.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -77,6 +78,42 @@ pub(crate) fn is_ours(device: u64) -> Result<Option<bool>> {
     Ok(row.map(|row| row.kind == KIND))
 }
 
+/// Whether anything is mounted on the directory `dir`, or where a link leads.
+pub(crate) fn is_point(dir: &Path) -> Result<bool> {
+    let point = resolve(dir);
+    Ok(rows(&table()?).any(|row| row.point == point.as_os_str().as_bytes()))
+}
+
+/// Where Linux' own Btrfs is mounted from `device`.
+pub(crate) fn point_of_device(device: &Path) -> Result<Option<PathBuf>> {
+    let device = device.canonicalize().map_err(|error| Error::from(error).context(device.display()))?;
+    let table = table()?;
+    let found =
+        rows(&table).filter(|row| row.kind == b"btrfs" && row.source == device.as_os_str().as_bytes()).last();
+    Ok(found.map(|row| PathBuf::from(OsStr::from_bytes(&row.point))))
+}
+
+/// Device and inode of what is mounted below the directory `dir`, not at it.
+pub(crate) fn points_below(dir: &Path) -> Result<HashSet<(u64, u64)>> {
+    use std::os::unix::fs::MetadataExt;
+    let dir = resolve(dir);
+    let table = table()?;
+    let points = rows(&table).map(|row| PathBuf::from(OsStr::from_bytes(&row.point)));
+    let below = points.filter(|point| point.starts_with(&dir) && *point != dir);
+    let found = below.filter_map(|point| std::fs::symlink_metadata(point).ok());
+    Ok(found.map(|meta| (meta.dev(), meta.ino())).collect())
+}
+
+/// The mount point that `path` lies below, or is, and which directory of its filesystem is mounted there.
+pub(crate) fn point_of(path: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
+    let path = path.canonicalize().map_err(|error| Error::from(error).context(path.display()))?;
+    let place = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+    let table = table()?;
+    let above = rows(&table).map(|row| (place(&row.point), place(&row.root)));
+    // Of those with one point the last one is on top.
+    Ok(above.filter(|(point, _)| path.starts_with(point)).max_by_key(|(point, _)| point.components().count()))
+}
+
 /// The flags of the FUSE mount at `point`; none if it is not to be seen.
 pub(crate) fn flags_at(point: &Path) -> Option<Vec<String>> {
     let table = table().ok()?;
@@ -117,6 +154,8 @@ fn resolve_folder(path: &Path) -> PathBuf {
 #[derive(Debug)]
 struct Row {
     device: String,
+    /// The directory of the filesystem that is mounted.
+    root: Vec<u8>,
     point: Vec<u8>,
     kind: Vec<u8>,
     source: Vec<u8>,
@@ -138,7 +177,7 @@ fn rows(table: &[u8]) -> impl Iterator<Item = Row> {
     table.split(|&byte| byte == b'\n').filter_map(|row| {
         let mut fields = row.split(|&byte| byte == b' ').skip(2);
         let device = String::from_utf8_lossy(fields.next()?).into_owned();
-        let point = unescape(fields.nth(1)?);
+        let (root, point) = (unescape(fields.next()?), unescape(fields.next()?));
         let of_mount = fields.next()?;
         let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
         let (kind, source) = (unescape(rest.next()?), unescape(rest.next()?));
@@ -146,7 +185,7 @@ fn rows(table: &[u8]) -> impl Iterator<Item = Row> {
         let mounter = user_id(of_filesystem).unwrap_or(0);
         let words = [of_mount, of_filesystem].into_iter().flat_map(|list| list.split(|&byte| byte == b','));
         let flags = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-        Some(Row { device, point, kind, source, mounter, flags })
+        Some(Row { device, root, point, kind, source, mounter, flags })
     })
 }
 

@@ -1,6 +1,7 @@
 //! `creamery df`.
 
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 
 use serde::Serialize;
 
@@ -15,7 +16,11 @@ use crate::size::Human;
 #[derive(Serialize)]
 struct Row {
     image: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_bytes: Option<String>,
     label: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label_bytes: Option<String>,
     size: u64,
     used: u64,
     available: u64,
@@ -27,11 +32,15 @@ pub(crate) fn run(args: &DfArgs) -> Result<(), Failure> {
     let mut rows = Vec::new();
     let outcome = with_all(&args.images, |text| {
         let place = Place::parse(text);
-        let fs = images.open(&place.image, Purpose::Read)?;
+        let fs = images.open_at(&place, Purpose::Read)?;
         let usage = fs.usage();
+        let (image, image_bytes) = text_of(place.image.as_os_str().as_bytes());
+        let (label, label_bytes) = text_of(&fs.label());
         rows.push(Row {
-            image: place.image.display().to_string(),
-            label: text_of(&fs.label()).0,
+            image,
+            image_bytes,
+            label,
+            label_bytes,
             size: usage.total,
             used: usage.total.saturating_sub(usage.free),
             available: usage.available,

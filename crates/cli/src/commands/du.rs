@@ -1,18 +1,19 @@
 //! `creamery filesystem du`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::Path;
 
 use clap::Args;
-use creamery::DiskUsage;
+use creamery::{DiskUsage, FileUsage};
+use creamery_mount::LiveBtrfs;
 use serde::Serialize;
 
-use crate::failure::{Failure, with_all};
+use crate::failure::{Failure, warn, with_all};
 use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
+use crate::live::live_btrfs;
 use crate::output::{Output, writing};
-use crate::place::Place;
 use crate::units::UnitArgs;
 use crate::view::ViewArgs;
 
@@ -20,16 +21,18 @@ use crate::view::ViewArgs;
 ///
 /// Exclusive is what no other file refers to, nor the file itself elsewhere: snapshots and
 /// clones share. Set shared is what all files of an argument share, each piece once.
-/// Directories are counted with all below, subvolumes too.
+/// Directories are counted with all below, subvolumes too. On a live mount, which can be one
+/// of Linux' own Btrfs, what is not written back yet counts nothing.
 ///
 /// Examples:
 ///   creamery filesystem du disk.img
+///   creamery filesystem du -s /mnt/home
 ///   creamery filesystem du -s --mbytes disk.img:/work disk.img:/snapshots
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct DuArgs {
     /// Files or directories.
-    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    #[arg(value_name = "IMAGE:/PATH|PATH", required = true)]
     places: Vec<OsString>,
 
     /// One line for each argument.
@@ -64,10 +67,7 @@ struct Row {
 }
 
 impl Row {
-    fn new(place: &Place, total: u64, exclusive: u64, set_shared: Option<u64>) -> Self {
-        let mut shown = place.image.as_os_str().to_owned();
-        shown.push(":");
-        shown.push(&place.path);
+    fn new(shown: OsString, FileUsage { total, exclusive }: FileUsage, set_shared: Option<u64>) -> Self {
         let (path, path_bytes) = text_of(shown.as_encoded_bytes());
         Self { path, path_bytes, total, exclusive, set_shared, shown }
     }
@@ -105,24 +105,49 @@ pub(crate) fn run(args: &DuArgs) -> Result<(), Failure> {
         Sink::Table(&mut out, &args.units)
     };
     let outcome = with_all(&args.places, |text| {
-        let place = Place::parse(text);
-        let failed = images.failed(&place.image);
-        let fs = images.open(&place.image, Purpose::Read)?;
         let mut written = Ok(());
-        let below = |path: &Path, usage: creamery::FileUsage| {
+        let mut below = |shown: OsString, usage: FileUsage| {
             if written.is_ok() && !args.summarize {
-                let place = Place { image: place.image.clone(), path: path.to_owned() };
-                written = sink.row(&Row::new(&place, usage.total, usage.exclusive, None));
+                written = sink.row(&Row::new(shown, usage, None));
             }
         };
-        let counted = fs.disk_usage(&place.path, below).map_err(failed)?;
-        let DiskUsage { total, exclusive, set_shared, .. } = counted;
-        written
-            .and_then(|()| sink.row(&Row::new(&place, total, exclusive, Some(set_shared))))
-            .map_err(printing)
+        let (shown, usage, set_shared) = match live_btrfs(COMMAND, text)? {
+            Some(live) => of_mount(&live, &mut below)?,
+            None => of_image(&mut images, text, &mut below)?,
+        };
+        written.and_then(|()| sink.row(&Row::new(shown, usage, Some(set_shared)))).map_err(printing)
     });
     if let Sink::Json(array) = sink {
         array.end().map_err(printing)?;
     }
     out.finish().map_err(|error| Failure::new(COMMAND, error)).and(outcome)
+}
+
+/// What there is below, how it is shown, and how much of it is shared; `below` is told of each file and directory in it.
+type Counted = (OsString, FileUsage, u64);
+
+fn of_image(
+    images: &mut Images<'_>,
+    text: &OsStr,
+    below: &mut dyn FnMut(OsString, FileUsage),
+) -> Result<Counted, Failure> {
+    let place = images.place(text)?;
+    let failed = images.failed(&place.image);
+    let fs = images.open(&place.image, Purpose::Read)?;
+    let shown = |path: &Path| {
+        let mut shown = place.image.as_os_str().to_owned();
+        shown.push(":");
+        shown.push(path);
+        shown
+    };
+    let counted = fs.disk_usage(&place.path, |path, usage| below(shown(path), usage)).map_err(failed)?;
+    let DiskUsage { total, exclusive, set_shared, .. } = counted;
+    Ok((shown(&place.path), FileUsage { total, exclusive }, set_shared))
+}
+
+fn of_mount(live: &LiveBtrfs, below: &mut dyn FnMut(OsString, FileUsage)) -> Result<Counted, Failure> {
+    let each = |path: &Path, usage| below(path.as_os_str().to_owned(), usage);
+    let counted = live.disk_usage(each, |error| warn(&format!("{error}: it is not counted")));
+    let (usage, set_shared) = counted.map_err(|error| Failure::new(COMMAND, error))?;
+    Ok((live.path().as_os_str().to_owned(), usage, set_shared))
 }

@@ -51,9 +51,9 @@ pub(crate) fn run(args: &LabelArgs) -> Result<(), Failure> {
     let place = images.place(&args.place)?;
     let failed = images.failed(&place.image);
     let Some(label) = &args.label else {
-        return print(&images.open(&place.image, Purpose::Read)?.label());
+        return print(&images.open_at(&place, Purpose::Read)?.label());
     };
-    let outcome = images.open(&place.image, Purpose::Write);
+    let outcome = images.open_at(&place, Purpose::Write);
     let outcome = outcome.and_then(|fs| fs.set_label(label.as_encoded_bytes()).map_err(failed));
     images.finish(outcome)
 }

@@ -138,8 +138,8 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'f', long, help_heading = "Creation")]
     force: bool,
 
-    /// Print nothing but errors.
-    #[arg(short = 'q', long, conflicts_with_all = ["json", "progress"])]
+    /// Print nothing but errors, and what --json prints.
+    #[arg(short = 'q', long, conflicts_with = "progress")]
     quiet: bool,
 
     #[command(flatten)]
@@ -178,7 +178,7 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<(), Failure> {
     bar.0.end();
     let made = made.map_err(told)?;
     warn_of_table(target);
-    if args.quiet { Ok(()) } else { print(target, args.json, &made).map_err(told) }
+    if args.quiet && !args.json { Ok(()) } else { print(target, args.json, &made).map_err(told) }
 }
 
 fn options(args: &MkfsArgs) -> Result<MkfsOptions, Error> {
@@ -360,7 +360,11 @@ fn list_features() -> Result<(), Error> {
 #[derive(Serialize)]
 struct MadeJson {
     image: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_bytes: Option<String>,
     label: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label_bytes: Option<String>,
     uuid: String,
     size: u64,
     node_size: u32,
@@ -386,9 +390,13 @@ fn names(features: Features) -> Vec<&'static str> {
 }
 
 fn print(target: &Path, as_json: bool, made: &Made) -> Result<(), Error> {
+    let (image, image_bytes) = text_of(target.as_os_str().as_bytes());
+    let (label, label_bytes) = text_of(&made.label);
     let json = MadeJson {
-        image: target.display().to_string(),
-        label: text_of(&made.label).0,
+        image,
+        image_bytes,
+        label,
+        label_bytes,
         uuid: made.uuid.to_string(),
         size: made.total_bytes,
         node_size: made.node_size,

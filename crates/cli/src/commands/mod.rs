@@ -7,6 +7,7 @@ pub(crate) mod check;
 pub(crate) mod cp;
 pub(crate) mod dedupe;
 pub(crate) mod defragment;
+pub(crate) mod device;
 pub(crate) mod df;
 pub(crate) mod du;
 pub(crate) mod fallocate;

@@ -7,13 +7,13 @@ use std::path::Path;
 
 use clap::{Args, Subcommand, ValueEnum};
 use creamery::{Error, ErrorKind, Filesystem};
+use creamery_mount::LiveBtrfs;
 use serde::Serialize;
 
-use super::subvolume::target::{OnMount, failed_at};
-use super::subvolume::told::Told;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
+use crate::live::live_btrfs;
 use crate::output::{Output, writing};
 use crate::view::{ViewArgs, WriteArgs};
 
@@ -56,12 +56,14 @@ struct Object {
     #[arg(short = 't', value_name = "TYPE")]
     kind: Option<Kind>,
 
-    /// The file, directory or subvolume; IMAGE alone is its root.
-    #[arg(value_name = "IMAGE:/PATH")]
+    /// The file, directory or subvolume: on a live mount, or in an image, of which IMAGE alone is the root.
+    #[arg(value_name = "IMAGE:/PATH|PATH")]
     place: OsString,
 }
 
-/// Print one property, or all. On a live mount there is `ro` alone.
+/// Print one property, or all.
+///
+/// A path can be on a live mount of Linux' own Btrfs, too.
 ///
 /// Examples:
 ///   creamery property get disk.img:/backup ro
@@ -83,7 +85,7 @@ pub(crate) struct GetArgs {
     view: ViewArgs,
 }
 
-/// Print which properties there are. On a live mount there is `ro` alone.
+/// Print which properties there are.
 ///
 /// Examples:
 ///   creamery property list disk.img:/home
@@ -104,11 +106,12 @@ pub(crate) struct ListArgs {
 /// Set a property.
 ///
 /// A subvolume that was received is not made writable: what is sent later relies on it.
-/// Take a snapshot of it instead. On a live mount there is `ro` alone.
+/// Take a snapshot of it instead. A path can be on a live mount of Linux' own Btrfs, too.
 ///
 /// Examples:
 ///   creamery property set disk.img:/backup ro true
 ///   creamery property set /mnt/backup ro true
+///   creamery property set /mnt/logs compression zstd:3
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct SetArgs {
@@ -153,6 +156,15 @@ impl Property {
         }
     }
 
+    /// What has it.
+    const fn kind(self) -> Kind {
+        match self {
+            Self::Ro => Kind::Subvol,
+            Self::Label => Kind::Filesystem,
+            Self::Compression => Kind::Inode,
+        }
+    }
+
     const fn what(self) -> &'static str {
         match self {
             Self::Ro => "read-only status of a subvolume",
@@ -161,29 +173,46 @@ impl Property {
         }
     }
 
-    /// Why it is neither told nor set where something on a live mount is named.
-    fn is_not_live(self, command: &'static str, path: &Path) -> Failure {
-        let text = format!("{}: the {} on a live mount", path.display(), self.what());
-        let advice =
-            "name it in the image when that is not mounted, as IMAGE:/PATH; on a mount there is `ro` alone";
-        Failure::new(command, Error::unsupported(text)).advise(advice)
-    }
-
     /// Whether what is at `path` has it.
     fn is_of(self, fs: &Filesystem, path: &Path, kind: Option<Kind>) -> Result<bool, Error> {
         let meta = fs.symlink_metadata(path)?;
-        let wanted = match self {
-            Self::Ro => Kind::Subvol,
-            Self::Label => Kind::Filesystem,
-            Self::Compression => Kind::Inode,
-        };
         let is_subvolume = || fs.subvolume_at(path).ok();
         let fits = match self {
             Self::Ro => is_subvolume().is_some(),
             Self::Label => is_subvolume() == Some(fs.root_subvolume()),
             Self::Compression => meta.is_file() || meta.is_dir(),
         };
-        Ok(fits && kind.is_none_or(|kind| kind == wanted))
+        Ok(fits && kind.is_none_or(|kind| kind == self.kind()))
+    }
+
+    /// Whether what is on a live mount has it; there are but files and directories.
+    fn is_of_live(self, live: &LiveBtrfs, kind: Option<Kind>) -> Result<bool, Error> {
+        let fits = match self {
+            Self::Ro => live.read_only()?.is_some(),
+            // Who says that he means the filesystem may name any directory of it.
+            Self::Label => {
+                live.is_directory()? && (kind == Some(Kind::Filesystem) || live.is_mount_point()?)
+            }
+            Self::Compression => true,
+        };
+        Ok(fits && kind.is_none_or(|kind| kind == self.kind()))
+    }
+
+    /// Its value there; none when nothing was chosen.
+    fn get_live(self, live: &LiveBtrfs) -> Result<Option<Vec<u8>>, Error> {
+        match self {
+            Self::Ro => Ok(live.read_only()?.map(|read_only| read_only.to_string().into_bytes())),
+            Self::Label => live.label().map(Some),
+            Self::Compression => live.compression(),
+        }
+    }
+
+    fn set_live(self, live: &LiveBtrfs, value: &[u8]) -> Result<(), Error> {
+        match self {
+            Self::Ro => live.set_read_only(read_only_of(value)?),
+            Self::Label => live.set_label(value),
+            Self::Compression => live.set_compression(value),
+        }
     }
 
     /// Its value; none when nothing was chosen.
@@ -230,8 +259,9 @@ fn read_only_of(value: &[u8]) -> Result<bool, Error> {
     }
 }
 
-fn check(property: Property, fs: &Filesystem, path: &Path, kind: Option<Kind>) -> Result<(), Error> {
-    if property.is_of(fs, path, kind)? {
+/// Refuses a property that what was named does not have.
+fn check(has_it: bool, property: Property, path: &Path) -> Result<(), Error> {
+    if has_it {
         return Ok(());
     }
     Err(Error::invalid(format!("{}: there is no property {} of it", path.display(), property.name())))
@@ -240,8 +270,8 @@ fn check(property: Property, fs: &Filesystem, path: &Path, kind: Option<Kind>) -
 fn get(args: &GetArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property get";
     let mut images = Images::new(COMMAND, &args.view);
-    let found = match OnMount::of(COMMAND, &args.object.place)? {
-        Some(on_mount) => get_live(on_mount, args.name)?,
+    let found = match live_btrfs(COMMAND, &args.object.place)? {
+        Some(live) => get_live(&live, args).map_err(|error| Failure::new(COMMAND, error))?,
         None => get_in_image(&mut images, args)?,
     };
     print(COMMAND, |out| {
@@ -257,30 +287,19 @@ fn get(args: &GetArgs) -> Result<(), Failure> {
     })
 }
 
-/// What a live mount tells: whether a subvolume is read-only.
-fn get_live(on_mount: OnMount, name: Option<Property>) -> Result<Vec<(Property, Vec<u8>)>, Failure> {
-    const COMMAND: &str = "property get";
-    if let Some(other @ (Property::Label | Property::Compression)) = name {
-        return Err(other.is_not_live(COMMAND, &on_mount.path));
-    }
-    let path = on_mount.path.clone();
-    match ro_of_live(COMMAND, on_mount)? {
-        None if name.is_some() => {
-            let text = format!("{}: not the root of a subvolume", path.display());
-            Err(Failure::new(COMMAND, Error::invalid(text)))
+fn get_live(live: &LiveBtrfs, args: &GetArgs) -> Result<Vec<(Property, Vec<u8>)>, Error> {
+    let mut found = Vec::new();
+    for property in Property::ALL.into_iter().filter(|one| args.name.is_none_or(|name| name == *one)) {
+        let has_it = property.is_of_live(live, args.object.kind)?;
+        // Who says what a thing is asks for what that has.
+        if args.name.is_some() || args.object.kind == Some(property.kind()) {
+            check(has_it, property, live.path())?;
         }
-        found => Ok(found.into_iter().map(|value| (Property::Ro, value)).collect()),
+        if has_it {
+            found.extend(property.get_live(live)?.map(|value| (property, value)));
+        }
     }
-}
-
-/// The value of `ro` of a subvolume's root on a live mount; none of all else.
-fn ro_of_live(command: &'static str, on_mount: OnMount) -> Result<Option<Vec<u8>>, Failure> {
-    if !on_mount.is_dir {
-        return Ok(None);
-    }
-    let Told { table, here, is_root } = Told::of_mount(command, on_mount)?;
-    let found = table.get(here).filter(|_| is_root);
-    Ok(found.map(|found| found.info.is_read_only().to_string().into_bytes()))
+    Ok(found)
 }
 
 fn get_in_image(images: &mut Images<'_>, args: &GetArgs) -> Result<Vec<(Property, Vec<u8>)>, Failure> {
@@ -290,7 +309,7 @@ fn get_in_image(images: &mut Images<'_>, args: &GetArgs) -> Result<Vec<(Property
     let find = || -> Result<Vec<(Property, Vec<u8>)>, Error> {
         let mut found = Vec::new();
         if let Some(one) = args.name {
-            check(one, fs, &place.path, args.object.kind)?;
+            check(one.is_of(fs, &place.path, args.object.kind)?, one, &place.path)?;
         }
         for property in Property::ALL {
             let is_asked = args.name.is_none_or(|name| name == property);
@@ -306,8 +325,11 @@ fn get_in_image(images: &mut Images<'_>, args: &GetArgs) -> Result<Vec<(Property
 fn list(args: &ListArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property list";
     let mut images = Images::new(COMMAND, &args.view);
-    let found = match OnMount::of(COMMAND, &args.object.place)? {
-        Some(on_mount) => ro_of_live(COMMAND, on_mount)?.map(|_| Property::Ro).into_iter().collect(),
+    let found = match live_btrfs(COMMAND, &args.object.place)? {
+        Some(live) => {
+            let found = list_of(|property| property.is_of_live(&live, args.object.kind));
+            found.map_err(|error| Failure::new(COMMAND, error))?
+        }
         None => list_in_image(&mut images, args)?,
     };
     print(COMMAND, |out| {
@@ -322,9 +344,14 @@ fn list_in_image(images: &mut Images<'_>, args: &ListArgs) -> Result<Vec<Propert
     let place = images.place(&args.object.place)?;
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
+    list_of(|property| property.is_of(fs, &place.path, args.object.kind)).map_err(failed)
+}
+
+/// Those that there are.
+fn list_of(is_of: impl Fn(Property) -> Result<bool, Error>) -> Result<Vec<Property>, Error> {
     let mut found = Vec::new();
     for property in Property::ALL {
-        if property.is_of(fs, &place.path, args.object.kind).map_err(&failed)? {
+        if is_of(property)? {
             found.push(property);
         }
     }
@@ -333,21 +360,21 @@ fn list_in_image(images: &mut Images<'_>, args: &ListArgs) -> Result<Vec<Propert
 
 fn set(args: &SetArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property set";
-    if let Some(on_mount) = OnMount::of(COMMAND, &args.object.place)? {
-        if args.name != Property::Ro {
-            return Err(args.name.is_not_live(COMMAND, &on_mount.path));
-        }
-        let (dir, path) = on_mount.directory(COMMAND)?;
-        let set = read_only_of(args.value.as_bytes()).and_then(|value| dir.set_subvolume_read_only(value));
-        return set.map_err(failed_at(COMMAND, &path));
+    let value = args.value.as_bytes();
+    if let Some(live) = live_btrfs(COMMAND, &args.object.place)? {
+        let has_it = args.name.is_of_live(&live, args.object.kind);
+        let set = has_it.and_then(|has_it| check(has_it, args.name, live.path()));
+        let set = set.and_then(|()| args.name.set_live(&live, value));
+        return set.map_err(|error| Failure::new(COMMAND, error));
     }
     let mut images = Images::to_write(COMMAND, &args.write);
     let place = images.place(&args.object.place)?;
     let failed = images.failed(&place.image);
     let outcome = images.open(&place.image, Purpose::Write).and_then(|fs| {
         let path = &place.path;
-        let checked = check(args.name, fs, path, args.object.kind);
-        checked.and_then(|()| args.name.set(fs, path, args.value.as_bytes())).map_err(failed)
+        let checked = args.name.is_of(fs, path, args.object.kind);
+        let checked = checked.and_then(|has_it| check(has_it, args.name, path));
+        checked.and_then(|()| args.name.set(fs, path, value)).map_err(failed)
     });
     images.finish(outcome)
 }

@@ -1,18 +1,132 @@
-//! `creamery inspect-internal logical-resolve`, `inode-resolve` and `subvolid-resolve`.
+//! `creamery inspect-internal logical-resolve`, `inode-resolve`, `subvolid-resolve` and `rootid`.
 
-use std::io::Write;
+use std::ffi::OsString;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use creamery::{DataUser, ExtentPart, TreeId};
+use clap::Args;
+use creamery::{DataUser, Error, ExtentPart, TreeId};
+use creamery_mount::LiveBtrfs;
 use serde::Serialize;
 
-use crate::args::{InodeResolveArgs, LogicalResolveArgs, SubvolidResolveArgs};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
+use crate::live::live_btrfs;
 use crate::output::{Output, writing};
-use crate::place::Place;
+use crate::view::{RescueArgs, ViewArgs};
+
+/// Print the paths of an inode.
+///
+/// In an image they begin at the top level; on a live mount PATH stands in front of them, as
+/// btrfs-progs prints them. A live mount can be one of Linux' own Btrfs, for root.
+///
+/// Examples:
+///   creamery inspect-internal inode-resolve 257 disk.img:/home
+///   creamery inspect-internal inode-resolve 257 /mnt/home
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct InodeResolveArgs {
+    /// The inode.
+    inode: u64,
+
+    /// Anything in its subvolume; IMAGE alone is the default subvolume. On a live mount, the subvolume's root.
+    #[arg(value_name = "IMAGE:/PATH|PATH")]
+    place: OsString,
+
+    /// Say no more: there is nothing that is left out.
+    #[arg(short = 'v', hide = true)]
+    verbose: bool,
+
+    /// One JSON array.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    view: ViewArgs,
+}
+
+/// Print the files that refer to the data at a logical address.
+///
+/// Of an image that is as the last commit left them. On a live mount, which can be one of
+/// Linux' own Btrfs, for root, a file is told with the path where it is to be seen on that
+/// mount; of one in a subvolume that lies elsewhere its inode is.
+///
+/// Examples:
+///   creamery inspect-internal logical-resolve 13631488 disk.img
+///   creamery inspect-internal logical-resolve -P 13631488 /mnt
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct LogicalResolveArgs {
+    /// The address, bytes.
+    logical: u64,
+
+    /// The image, or a directory of a live mount.
+    #[arg(value_name = "IMAGE|PATH")]
+    place: OsString,
+
+    /// Inodes, offsets and subvolumes instead of paths.
+    #[arg(short = 'P')]
+    inodes: bool,
+
+    /// Files that refer to any part of the extent, not to that byte alone.
+    #[arg(short = 'o')]
+    ignore_offset: bool,
+
+    /// As large as an answer may be: there is always room for all.
+    #[arg(short = 's', value_name = "SIZE", hide = true)]
+    size: Option<u64>,
+
+    /// Say no more: there is nothing that is left out.
+    #[arg(short = 'v', hide = true)]
+    verbose: bool,
+
+    /// One JSON array.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    rescue: RescueArgs,
+}
+
+/// Print the path of a subvolume from the top level on.
+#[derive(Args, Debug)]
+pub(crate) struct SubvolidResolveArgs {
+    /// The subvolume.
+    id: u64,
+
+    /// The image, or a directory of a live mount.
+    #[arg(value_name = "IMAGE|PATH")]
+    place: OsString,
+
+    /// One JSON array.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    rescue: RescueArgs,
+}
+
+/// Print the number of the subvolume that a file or directory is in.
+///
+/// Examples:
+///   creamery inspect-internal rootid disk.img:/home
+///   creamery inspect-internal rootid /mnt/home
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct RootidArgs {
+    /// Anything in it, in an image or on a live mount, also of Linux' own Btrfs.
+    #[arg(value_name = "IMAGE:/PATH|PATH")]
+    place: OsString,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    view: ViewArgs,
+}
 
 #[derive(Serialize)]
 struct UserJson {
@@ -28,6 +142,11 @@ struct PathJson {
     path_bytes: Option<String>,
 }
 
+#[derive(Serialize)]
+struct RootidJson {
+    subvolume: u64,
+}
+
 impl PathJson {
     fn new(path: &Path) -> Self {
         let (path, path_bytes) = text_of(path.as_os_str().as_bytes());
@@ -35,73 +154,178 @@ impl PathJson {
     }
 }
 
+/// A file as it is told.
+enum Named {
+    Path(PathBuf),
+    /// What is on no path of the mount: the user, and the subvolume's path.
+    Elsewhere(DataUser, PathBuf),
+}
+
 pub(crate) fn logical(args: &LogicalResolveArgs) -> Result<(), Failure> {
     const COMMAND: &str = "inspect-internal logical-resolve";
     let view = args.rescue.view();
     let mut images = Images::new(COMMAND, &view);
-    let failed = images.failed(&args.image);
-    let fs = images.open(&args.image, Purpose::Read)?;
     let part = if args.ignore_offset { ExtentPart::Whole } else { ExtentPart::Byte };
-    let users = fs.resolve_logical(args.logical, part).map_err(&failed).map_err(Failure::of_number)?;
-    if !args.inodes {
-        let mut paths = Vec::new();
-        for user in &users {
-            let top = fs.subvolume_path(user.subvolume).map_err(&failed)?;
-            let below = fs.inode_paths(user.subvolume, user.ino).map_err(&failed)?;
-            paths.extend(below.iter().map(|below| Path::new("/").join(&top).join(below)));
+    if let Some(live) = live_btrfs(COMMAND, &args.place)? {
+        let failed = |error| Failure::new(COMMAND, error);
+        live.check_directory().map_err(failed)?;
+        let users = live.resolve_logical(args.logical, part).map_err(failed).map_err(Failure::of_number)?;
+        let users: Vec<_> = users.into_iter().map(DataUser::from).collect();
+        if args.inodes {
+            return print_users(COMMAND, &users, args.json);
         }
-        return print_paths(COMMAND, &paths, args.json);
+        return print_named(COMMAND, &named(&live, &users).map_err(failed)?, args.json);
     }
-    let mut out = Output::new();
-    let print = |out: &mut Output| -> std::io::Result<()> {
-        if !args.json {
+    let place = images.place(&args.place)?;
+    let failed = images.failed(&place.image);
+    let fs = images.open_at(&place, Purpose::Read)?;
+    let users = fs.resolve_logical(args.logical, part).map_err(&failed).map_err(Failure::of_number)?;
+    if args.inodes {
+        return print_users(COMMAND, &users, args.json);
+    }
+    let mut paths = Vec::new();
+    for user in &users {
+        let top = fs.subvolume_path(user.subvolume).map_err(&failed)?;
+        let below = fs.inode_paths(user.subvolume, user.ino).map_err(&failed)?;
+        paths.extend(below.iter().map(|below| Path::new("/").join(&top).join(below)));
+    }
+    print_paths(COMMAND, paths, args.json)
+}
+
+/// Where files are to be seen on a mount.
+fn named(live: &LiveBtrfs, users: &[DataUser]) -> Result<Vec<Named>, Error> {
+    let mut found = Vec::new();
+    for user in users {
+        match live.place_of_subvolume(user.subvolume)? {
+            Some(top) => {
+                let below = live.inode_paths_in(user.subvolume, user.ino)?.into_iter();
+                found.extend(below.map(|below| Named::Path(top.join(below))));
+            }
+            None => found.push(Named::Elsewhere(*user, live.subvolume_path(user.subvolume)?)),
+        }
+    }
+    Ok(found)
+}
+
+fn print_users(command: &'static str, users: &[DataUser], json: bool) -> Result<(), Failure> {
+    print(command, |out| {
+        if !json {
             return users.iter().try_for_each(|DataUser { subvolume, ino, offset }| {
                 writeln!(out, "inode {ino} offset {offset} root {}", subvolume.get())
             });
         }
         let mut array = Array::begin(out)?;
-        for DataUser { subvolume, ino, offset } in &users {
+        for DataUser { subvolume, ino, offset } in users {
             array.push(&UserJson { inode: *ino, offset: *offset, subvolume: subvolume.get() })?;
         }
         array.end()
-    };
-    print(&mut out).map_err(writing).and_then(|()| out.finish()).map_err(|error| Failure::new(COMMAND, error))
+    })
 }
 
 pub(crate) fn inode(args: &InodeResolveArgs) -> Result<(), Failure> {
     const COMMAND: &str = "inspect-internal inode-resolve";
     let mut images = Images::new(COMMAND, &args.view);
-    let place = Place::parse(&args.place);
+    if let Some(live) = live_btrfs(COMMAND, &args.place)? {
+        let paths = live
+            .check_directory()
+            .and_then(|()| live.inode_paths(args.inode))
+            .map_err(|error| Failure::new(COMMAND, error));
+        let paths = paths.map_err(Failure::of_number)?.into_iter().map(|below| behind(live.path(), &below));
+        return print_paths(COMMAND, paths.collect(), args.json);
+    }
+    let place = images.place(&args.place)?;
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
     let subvolume = fs.metadata(&place.path).map_err(&failed)?.subvolume();
     let paths = fs.inode_paths(subvolume, args.inode).map_err(&failed).map_err(Failure::of_number)?;
     let top = fs.subvolume_path(subvolume).map_err(&failed)?;
-    let paths: Vec<PathBuf> = paths.iter().map(|below| Path::new("/").join(&top).join(below)).collect();
-    print_paths(COMMAND, &paths, args.json)
+    print_paths(COMMAND, paths.iter().map(|below| Path::new("/").join(&top).join(below)).collect(), args.json)
+}
+
+/// As btrfs-progs puts them together: with a slash, whatever there is.
+fn behind(path: &Path, below: &Path) -> PathBuf {
+    let mut whole = path.as_os_str().to_owned();
+    whole.push("/");
+    whole.push(below);
+    whole.into()
 }
 
 pub(crate) fn subvolid(args: &SubvolidResolveArgs) -> Result<(), Failure> {
     const COMMAND: &str = "inspect-internal subvolid-resolve";
     let view = args.rescue.view();
     let mut images = Images::new(COMMAND, &view);
-    let failed = images.failed(&args.image);
-    let fs = images.open(&args.image, Purpose::Read)?;
-    let path = fs.subvolume_path(TreeId::new(args.id)).map_err(failed).map_err(Failure::of_number)?;
-    print_paths(COMMAND, &[path], args.json)
+    let id = TreeId::new(args.id);
+    let path = match live_btrfs(COMMAND, &args.place)? {
+        Some(live) => {
+            let path = live.check_directory().and_then(|()| live.subvolume_path(id));
+            path.map_err(|error| Failure::new(COMMAND, error))
+        }
+        None => {
+            let place = images.place(&args.place)?;
+            let failed = images.failed(&place.image);
+            images.open_at(&place, Purpose::Read)?.subvolume_path(id).map_err(failed)
+        }
+    };
+    print_paths(COMMAND, vec![path.map_err(Failure::of_number)?], args.json)
 }
 
-fn print_paths(command: &'static str, paths: &[PathBuf], json: bool) -> Result<(), Failure> {
-    let mut out = Output::new();
-    let print = |out: &mut Output| -> std::io::Result<()> {
+pub(crate) fn rootid(args: &RootidArgs) -> Result<(), Failure> {
+    const COMMAND: &str = "inspect-internal rootid";
+    let mut images = Images::new(COMMAND, &args.view);
+    let subvolume = match live_btrfs(COMMAND, &args.place)? {
+        Some(live) => live.subvolume().map_err(|error| Failure::new(COMMAND, error))?,
+        None => {
+            let place = images.place(&args.place)?;
+            let failed = images.failed(&place.image);
+            images.open(&place.image, Purpose::Read)?.metadata(&place.path).map_err(failed)?.subvolume()
+        }
+    };
+    print(COMMAND, |out| {
+        if !args.json {
+            return writeln!(out, "{subvolume}");
+        }
+        serde_json::to_writer_pretty(&mut *out, &RootidJson { subvolume: subvolume.get() })?;
+        writeln!(out)
+    })
+}
+
+fn print_paths(command: &'static str, paths: Vec<PathBuf>, json: bool) -> Result<(), Failure> {
+    let named: Vec<_> = paths.into_iter().map(Named::Path).collect();
+    print_named(command, &named, json)
+}
+
+fn print_named(command: &'static str, named: &[Named], json: bool) -> Result<(), Failure> {
+    print(command, |out| {
         if !json {
-            return paths.iter().try_for_each(|path| out.path(path).and_then(|()| writeln!(out)));
+            return named.iter().try_for_each(|named| one_line(out, named));
         }
         let mut array = Array::begin(out)?;
-        for path in paths {
-            array.push(&PathJson::new(path))?;
+        for named in named {
+            match named {
+                Named::Path(path) => array.push(&PathJson::new(path))?,
+                Named::Elsewhere(DataUser { subvolume, ino, offset }, _) => {
+                    array.push(&UserJson { inode: *ino, offset: *offset, subvolume: subvolume.get() })?;
+                }
+            }
         }
         array.end()
-    };
-    print(&mut out).map_err(writing).and_then(|()| out.finish()).map_err(|error| Failure::new(command, error))
+    })
+}
+
+fn one_line(out: &mut Output, named: &Named) -> io::Result<()> {
+    match named {
+        Named::Path(path) => out.path(path)?,
+        Named::Elsewhere(user, subvolume) => {
+            write!(out, "inode {} subvol ", user.ino)?;
+            out.path(if subvolume.as_os_str().is_empty() { Path::new("/") } else { subvolume })?;
+            write!(out, " could not be accessed: not mounted")?;
+        }
+    }
+    writeln!(out)
+}
+
+fn print(command: &'static str, print: impl FnOnce(&mut Output) -> io::Result<()>) -> Result<(), Failure> {
+    let mut out = Output::new();
+    let printed = print(&mut out).map_err(writing);
+    printed.and_then(|()| out.finish()).map_err(|error| Failure::new(command, error))
 }

@@ -1,6 +1,7 @@
 //! `creamery filesystem show`.
 
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -42,6 +43,8 @@ pub(crate) struct ShowArgs {
 #[derive(Serialize)]
 struct ShownJson {
     image: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_bytes: Option<String>,
     label: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     label_bytes: Option<String>,
@@ -67,6 +70,7 @@ struct DeviceJson {
 
 impl ShownJson {
     fn new(image: &Path, fs: &Filesystem) -> Self {
+        let (shown, image_bytes) = text_of(image.as_os_str().as_bytes());
         let (label, label_bytes) = text_of(&fs.label());
         let devices = fs.devices().into_iter().map(|device| DeviceJson {
             id: device.id.get(),
@@ -76,7 +80,8 @@ impl ShownJson {
             path: device.path.map(|path| path.display().to_string()),
         });
         Self {
-            image: image.display().to_string(),
+            image: shown,
+            image_bytes,
             label,
             label_bytes,
             uuid: fs.uuid().to_string(),

@@ -66,8 +66,8 @@ const COMMANDS: [(&str, &[&str]); 17] = [
     ("version", &[]),
 ];
 
-/// Commands with `--format json`, as in btrfs-progs 6.14, but for `device stats`.
-const FORMATS: [&[&str]; 2] = [&["filesystem", "df"], &["qgroup", "show"]];
+/// Commands with `--format json`, as in btrfs-progs 6.14.
+const FORMATS: [&[&str]; 3] = [&["device", "stats"], &["filesystem", "df"], &["qgroup", "show"]];
 
 /// Commands that print nothing with `-q`, neither what they did nor what they found.
 const TALK: [&str; 9] =

@@ -8,13 +8,13 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use creamery_base::{DevId, Error, ErrorKind, Generation, QgroupId, Result, TreeId};
-use creamery_fs::{NewExtent, NewSize, QuotaChange, QuotaReport, Resized, SubvolumeTable};
+use creamery_base::{DevId, Error, ErrorKind, Generation, InodeId, QgroupId, Result, TreeId};
+use creamery_fs::{ExtentPart, NewExtent, NewSize, QuotaChange, QuotaReport, Resized, SubvolumeTable};
 
 use super::orders::{DeletedSubvolume, Order, Outcome};
 use super::{
-    CREATE, DELETE, NEW_EXTENTS, QUOTAS, SET_DEFAULT, SET_READ_ONLY, SNAPSHOT, SOURCE, TABLE, TOLD, WAITING,
-    WHOLE,
+    CREATE, DELETE, NEW_EXTENTS, QUOTAS, SET_DEFAULT, SET_READ_ONLY, SNAPSHOT, SOURCE, TABLE, TOLD, USERS,
+    WAITING, WHOLE,
 };
 use crate::control::{Channel, KEY, O_DIRECTORY, new_key};
 use crate::table::is_ours;
@@ -221,11 +221,25 @@ impl Live {
         Ok(self.order::<WHOLE>(new_key(), &Order::default())?.label)
     }
 
+    /// Flags, bytes and used bytes of its block groups, those of one kind and profile together.
+    /// Errors: the mount does not answer.
+    pub(crate) fn spaces(&self) -> Result<Vec<[u64; 3]>> {
+        Ok(self.order::<WHOLE>(new_key(), &Order::default())?.space)
+    }
+
     /// Gives the filesystem another label; an empty one is none. Durable when it returns.
     /// Errors: permission denied, for all but root and the mounter; as [`creamery_fs::Filesystem::set_label`].
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
         let order = Order { label: Some(label.to_vec()), ..Order::default() };
         self.order::<WHOLE>(new_key(), &order).map(drop)
+    }
+
+    /// The files that refer to the data at the logical address `at`, as the last commit left them: their inodes, and where in them.
+    /// Errors: permission denied, for all but root and the mounter; as [`creamery_fs::Filesystem::resolve_logical`].
+    pub fn resolve_logical(&self, at: u64, part: ExtentPart) -> Result<Vec<(InodeId, u64)>> {
+        let order = Order { logical: Some((at, part == ExtentPart::Whole)), ..Order::default() };
+        let users = self.order::<USERS>(new_key(), &order)?.users.into_iter();
+        Ok(users.map(|(subvolume, ino, offset)| (InodeId::new(subvolume, ino), offset)).collect())
     }
 
     /// Makes durable what was done on the mount, as [`sync`](crate::sync).

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use creamery_base::{InodeId, ObjectId, Timespec, TreeId, Uuid};
 use creamery_fs::{FoundItem, SearchKey, SubvolumeInfo};
 use creamery_fuse::{Errno, IoctlReply};
+use creamery_txn::DeviceReport;
 
 use super::server::{Result, Server};
 use crate::asker::Asker;
@@ -35,6 +36,7 @@ const DEFAULT_SUBVOL: u32 = 0x4008_9413;
 const SUBVOL_GETFLAGS: u32 = 0x8008_9419;
 const SUBVOL_SETFLAGS: u32 = 0x4008_941a;
 const FS_INFO: u32 = 0x8400_941f;
+const DEV_INFO: u32 = 0xd000_941e;
 const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
 
 /// Where the name begins in both versions of the arguments, where the flags of the second are, how long its
@@ -53,6 +55,8 @@ const INHERIT_LENS: std::ops::RangeInclusive<u64> = 72..=4096;
 /// Bytes of `struct btrfs_ioctl_get_subvol_info_args` and of `struct btrfs_ioctl_fs_info_args`.
 const SUBVOL_INFO_LEN: usize = 504;
 const FS_INFO_LEN: usize = 1024;
+/// Where the path of a device begins in `struct btrfs_ioctl_dev_info_args`.
+const DEVICE_PATH: usize = 3072;
 /// Where the path begins in `struct btrfs_ioctl_ino_lookup_args`.
 const PATH: usize = 16;
 /// Bytes of `struct btrfs_ioctl_search_key`, behind which the items begin.
@@ -81,6 +85,7 @@ impl Server<'_> {
             GET_SUBVOL_INFO => self.subvolume_info(at),
             INO_LOOKUP => self.path_of(&asker(), at, input),
             FS_INFO => Ok(self.filesystem_info()),
+            DEV_INFO => self.device_info(input),
             TREE_SEARCH => self.search(&asker(), at, input),
             _ => return None,
         };
@@ -218,6 +223,26 @@ impl Server<'_> {
         }
         answer.resize(FS_INFO_LEN, 0);
         answer
+    }
+
+    /// The device with the number that is given, and with the UUID, where that is, too.
+    fn device_info(&self, input: &[u8]) -> Result<Vec<u8>> {
+        let id = number(input, 0)?;
+        let uuid = input.get(8..24).ok_or(Errno::EINVAL)?;
+        let engine = self.fs.engine();
+        let is_it = |device: &DeviceReport| {
+            device.id.get() == id && (uuid == [0; 16] || uuid == device.uuid.as_bytes())
+        };
+        let device = engine.devices().into_iter().find(is_it).ok_or(Errno::ENODEV)?;
+        let mut answer = id.to_le_bytes().to_vec();
+        answer.extend(device.uuid.as_bytes());
+        answer.extend([device.used_bytes, device.total_bytes].iter().flat_map(|bytes| bytes.to_le_bytes()));
+        answer.extend(engine.volume().superblock().fsid().as_bytes());
+        answer.resize(DEVICE_PATH, 0);
+        let path = engine.volume().device(device.id).map(|device| device.describe().into_bytes());
+        answer.extend(path.unwrap_or_default().into_iter().take(ARGS - DEVICE_PATH - 1));
+        answer.resize(ARGS, 0);
+        Ok(answer)
     }
 
     fn search(&self, asker: &Asker, at: InodeId, input: &[u8]) -> Result<Vec<u8>> {

@@ -21,6 +21,7 @@
 //! | 14 | the root of a subvolume | which extents are new? |
 //! | 18 | any directory | change the quotas, or tell what they are |
 //! | 19 | any directory | change how large the filesystem is, or what it is called; or tell that |
+//! | 20 | any directory | who refers to data? |
 //!
 //! The kernel learns of changed names from a thread (`told`), and none of those that answer may wait for it long. So an answer says
 //! whether it was told, and who asked asks again until it was: what his next command sees is what he has done. Waiting until
@@ -57,6 +58,7 @@ pub(crate) const TABLE: u32 = control_number::<PAGE>(GROUP, 13);
 pub(crate) const NEW_EXTENTS: u32 = control_number::<PAGE>(GROUP, 14);
 pub(crate) const QUOTAS: u32 = control_number::<PAGE>(GROUP, 18);
 pub(crate) const WHOLE: u32 = control_number::<PAGE>(GROUP, 19);
+pub(crate) const USERS: u32 = control_number::<PAGE>(GROUP, 20);
 
 /// Which control.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,6 +75,7 @@ pub(crate) enum Control {
     NewExtents,
     Quotas,
     Whole,
+    Users,
 }
 
 impl Control {
@@ -91,6 +94,7 @@ impl Control {
             NEW_EXTENTS => Self::NewExtents,
             QUOTAS => Self::Quotas,
             WHOLE => Self::Whole,
+            USERS => Self::Users,
             _ => return None,
         })
     }

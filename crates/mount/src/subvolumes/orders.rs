@@ -30,6 +30,8 @@ pub(crate) struct Order {
     pub(crate) label: Option<Vec<u8>>,
     /// The device that is to have another size, and which.
     pub(crate) resize: Option<(u64, NewSize)>,
+    /// A logical address, and whether any of its extent counts.
+    pub(crate) logical: Option<(u64, bool)>,
 }
 
 /// A subvolume that was deleted.
@@ -70,6 +72,10 @@ pub(crate) struct Outcome {
     pub(crate) label: Vec<u8>,
     /// A device that has another size now.
     pub(crate) resized: Option<Resized>,
+    /// Flags, bytes and used bytes of block groups of one kind and profile.
+    pub(crate) space: Vec<[u64; 3]>,
+    /// Who refers to data: subvolume, inode, offset.
+    pub(crate) users: Vec<(TreeId, ObjectId, u64)>,
     /// Whether the kernel has been told of all that changed so far.
     pub(crate) told: bool,
 }

@@ -5,8 +5,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use creamery_base::lock::{RankedMutex, RankedRwLock, rank};
-use creamery_base::{DevId, Error, ErrorKind, Generation, InodeId, ObjectId, QgroupId, TreeId, Wait};
-use creamery_fs::{FileType, Filesystem, NewInode};
+use creamery_base::{
+    DevId, Error, ErrorKind, Generation, InodeId, Logical, ObjectId, QgroupId, TreeId, Wait,
+};
+use creamery_fs::{ExtentPart, FileType, Filesystem, NewInode};
 use creamery_fuse::{Errno, NodeId};
 
 use super::Control;
@@ -126,6 +128,7 @@ impl Server<'_> {
             Control::NewExtents => self.tell_new(asker, at, order, &mut outcome),
             Control::Quotas => self.quotas(asker, at, order, &mut outcome),
             Control::Whole => self.change_whole(asker, order, &mut outcome),
+            Control::Users => self.tell_users(asker, order, &mut outcome),
         };
         let deleted = std::mem::take(&mut outcome.deleted);
         let outcome = done.map_or_else(|refused| Outcome::failed(&refused.into_error()), |()| outcome);
@@ -352,7 +355,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Changes the filesystem as a whole, which is for the administrator; its label is for everybody.
+    /// Changes the filesystem as a whole, which is for the administrator; what is told is for everybody.
     fn change_whole(&self, asker: &Asker, order: &Order, outcome: &mut Outcome) -> Result<()> {
         if (order.resize.is_some() || order.label.is_some()) && !asker.administrates() {
             return Err(Errno::EPERM.into());
@@ -367,6 +370,20 @@ impl Server<'_> {
             self.fs.sync()?;
         }
         outcome.label = self.fs.engine().volume().superblock().label().to_vec();
+        let sums = self.fs.engine().group_sums().into_iter();
+        outcome.space = sums.map(|sum| [sum.flags.bits(), sum.total, sum.used]).collect();
+        Ok(())
+    }
+
+    /// Tells who refers to data, which is for the administrator. What was done before is committed: references are those of a commit.
+    fn tell_users(&self, asker: &Asker, order: &Order, outcome: &mut Outcome) -> Result<()> {
+        if !asker.administrates() {
+            return Err(Errno::EPERM.into());
+        }
+        let (at, whole) = order.logical.ok_or(Errno::EINVAL)?;
+        let part = if whole { ExtentPart::Whole } else { ExtentPart::Byte };
+        let users = self.fs.resolve_logical(Logical::new(at), part)?;
+        outcome.users = users.into_iter().map(|(id, offset)| (id.subvolume, id.ino, offset)).collect();
         Ok(())
     }
 

@@ -14,6 +14,8 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("links/btrfs", &MOUNTED, btrfs),
         Case::new("links/format-json", &MOUNTED, format_json),
+        Case::new("links/abbreviated", &MOUNTED, abbreviated),
+        Case::new("links/words-of-delete", &MOUNTED, words_of_delete),
         Case::new("links/systemd-repart", &MOUNTED, systemd_repart),
         Case::new("links/mkosi", &[Judge::Program, Judge::Fuse], mkosi),
     ]
@@ -118,6 +120,60 @@ fn btrfs(bench: &Bench) -> Result<()> {
     let version = Run::new(ours).arg("version").ok()?.stdout_text();
     ensure!(version.starts_with("btrfs, part of creamery"), "{version}");
     refusals(ours)
+}
+
+/// Long options, written as far as it is clear which is meant; what is not clear is refused with the same status.
+fn abbreviated(bench: &Bench) -> Result<()> {
+    let (mkfs, btrfs) = (link(bench, "mkfs.btrfs")?, link(bench, "btrfs")?);
+    let image = bench.scratch.file("disk.img");
+    for (words, is_clear) in [
+        (&["--lab", "x", "--qui"][..], true),
+        (&["--lab=y", "--forc", "--met", "single", "--nodis"], true),
+        (&["--forc", "--s", "4096"], false),
+        (&["--forc", "--nod"], false),
+        (&["--forc", "--unknown"], false),
+    ] {
+        for program in [&mkfs, Path::new("mkfs.btrfs")] {
+            let _ = fs::remove_file(&image);
+            fs::File::create_new(&image)?.set_len(300 << 20)?;
+            let done = Run::new(program).args(words).arg(&image).output()?;
+            ensure!(done.code == Some(if is_clear { 0 } else { 1 }), "{words:?}: {done}");
+        }
+    }
+    mkfs_empty(bench.creamery(), &["--force"], "256M", &image)?;
+    let told = |words: &[&str]| Run::new(&btrfs).args(words).arg(&image).ok().map(|done| done.stdout_text());
+    ensure!(told(&["fi", "df", "--ra"])? == told(&["fi", "df", "--raw"])?, "an option of `btrfs`");
+    expect_refusal(bench.creamery().run(["filesystem", "df", "--ra"]).arg(&image), &["--ra"])
+}
+
+/// What `subvolume delete` of btrfs-progs says on a mount of the kernel, and ours on one of ours.
+fn words_of_delete(bench: &Bench) -> Result<()> {
+    let ours = link(bench, "btrfs")?;
+    let mut told = Vec::new();
+    for program in [Path::new("btrfs"), &ours] {
+        let (image, dir) = (bench.scratch.file("disk.img"), bench.scratch.file("mount"));
+        mkfs_empty(bench.creamery(), &["--force"], "256M", &image)?;
+        let (linux, mount) = match program == ours {
+            false => (Some(LoopMount::mount(&image, &dir, "")?), None),
+            true => (None, Some(FuseMount::mount(bench.creamery(), &image, &dir, "")?)),
+        };
+        let mut said = String::new();
+        for name in ["a", "b", "c", "d", "e", "e/in", "e/in/most"] {
+            Run::new(program).args(["-q", "subvolume", "create"]).arg(dir.join(name)).ok()?;
+        }
+        let place = dir.display().to_string();
+        for words in
+            [&["a"][..], &["-c", "./b"], &["-i", "258", "."], &["-C", "-i", "259", &place], &["-R", "e"]]
+        {
+            let run = Run::new(program).within(&dir).args(["subvolume", "delete"]).args(words);
+            said += &run.ok()?.stdout_text();
+        }
+        told.push(said);
+        linux.map_or(Ok(()), LoopMount::unmount)?;
+        mount.map_or(Ok(()), FuseMount::unmount)?;
+    }
+    ensure!(told[0] == told[1] && told[0].lines().count() == 7, "btrfs-progs\n{}ours\n{}", told[0], told[1]);
+    Ok(())
 }
 
 /// What is refused is refused with the exit status of btrfs-progs.

@@ -32,6 +32,7 @@ mod interrupted;
 mod json;
 mod links;
 mod listings;
+mod live;
 mod loss;
 mod lying_extents;
 mod many_snapshots;
@@ -99,6 +100,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     json::cases,
     links::cases,
     listings::cases,
+    live::cases,
     mappings::cases,
     seek::cases,
     seek_programs::cases,

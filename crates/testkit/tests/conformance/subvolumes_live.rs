@@ -187,7 +187,12 @@ fn recursively(bench: &Bench) -> Result<()> {
     expect_refusal(subvolume(bench, &["delete"]).arg(&a), &["has subvolume", "-R"])?;
     let said = subvolume(bench, &["delete", "-R", "-c"]).arg(&a).ok()?.stdout_text();
     let lines: Vec<&str> = said.lines().collect();
-    ensure!(lines.len() == 4 && lines[3] == "Delete subvolume 256: 'a'", "{said}");
+    let whole = |name: &str| mount.dir().join(name).display().to_string();
+    ensure!(
+        lines.len() == 4 && lines[3] == format!("Delete subvolume 256 (commit): '{}'", whole("a")),
+        "{said}"
+    );
+    ensure!(lines.iter().any(|line| line.ends_with(&format!("(commit): '{}'", whole("a/b/c")))), "{said}");
     ensure!(names(mount.dir())? == ["e"], "all of them");
     expect_refusal(subvolume(bench, &["delete", "-i", "5"]).arg(mount.dir()), &["what is mounted"])?;
     expect_refusal(subvolume(bench, &["delete", "-i", "256"]).arg(mount.dir()), &["256"])?;

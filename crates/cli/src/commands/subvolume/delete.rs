@@ -1,17 +1,18 @@
 //! `creamery subvolume delete`.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use creamery::{Error, ErrorKind, Filesystem, TreeId};
+use creamery::{Error, ErrorKind, Filesystem, ListedSubvolume, TreeId};
 use creamery_mount::{DeletedSubvolume, Live};
 
 use super::sync::drop_all;
 use super::target::{Target, failed_at, live};
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
-use crate::place::{End, Place};
+use crate::place::{End, Place, parent_of};
 use crate::progress::ProgressArgs;
 use crate::view::WriteArgs;
 
@@ -120,21 +121,22 @@ fn target(args: &DeleteArgs, text: &OsString) -> Result<Target, Failure> {
 fn delete_in_image(args: &DeleteArgs, images: &mut Images<'_>, place: &Place) -> Result<(), Failure> {
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Write)?;
-    let id = || args.id.map_or_else(|| fs.subvolume_at(&place.path), |id| Ok(TreeId::new(id)));
-    if args.recursive {
-        let deleted = id().and_then(|id| delete_with_nested(fs, place, id));
-        return deleted.map_err(failed).map_err(|failed| advise(args, failed));
-    }
-    let deleted = match args.id {
-        Some(id) => fs.delete_subvolume_by_id(TreeId::new(id)),
-        None => fs.delete_subvolume(&place.path),
+    let delete = || -> Result<(), Error> {
+        let id = args.id.map_or_else(|| fs.subvolume_at(&place.path), |id| Ok(TreeId::new(id)))?;
+        if args.recursive {
+            return delete_with_nested(fs, place, id);
+        }
+        if args.id.is_none() {
+            fs.delete_subvolume(&place.path)?;
+            print_one(id.get(), Durable::Yes, &place.to_string());
+            return Ok(());
+        }
+        let listed = fs.subvolumes()?;
+        fs.delete_subvolume_by_id(id)?;
+        print_listed(place, &listed, id);
+        Ok(())
     };
-    let shown =
-        args.id.map_or_else(|| format!("'{place}'"), |id| format!("{id} of {}", place.image.display()));
-    deleted
-        .map_err(failed)
-        .map_err(|failed| advise(args, failed))
-        .map(|()| println!("Delete subvolume {shown}"))
+    delete().map_err(failed).map_err(|failed| advise(args, failed))
 }
 
 fn delete_with_nested(fs: &Filesystem, place: &Place, id: TreeId) -> Result<(), Error> {
@@ -148,21 +150,58 @@ fn delete_with_nested(fs: &Filesystem, place: &Place, id: TreeId) -> Result<(), 
     }
     for id in ids {
         fs.delete_subvolume_by_id(id)?;
-        let path = listed.iter().find(|listed| listed.info.id == id).and_then(|listed| listed.path.clone());
-        let path = creamery::Escaped(&path.unwrap_or_default()).to_string();
-        println!("Delete subvolume '{}:/{path}'", place.image.display());
+        print_listed(place, &listed, id);
     }
     Ok(())
 }
 
-fn print_deleted(args: &DeleteArgs, path: &std::path::Path, gone: &[DeletedSubvolume]) {
-    if args.id.is_none() && !args.recursive {
-        println!("Delete subvolume '{}'", path.display());
-        return;
+/// Whether what is done is durable when the command ends.
+#[derive(Clone, Copy)]
+enum Durable {
+    Yes,
+    Later,
+}
+
+/// In the words of btrfs-progs.
+fn print_one(id: u64, durable: Durable, place: &str) {
+    let commit = match durable {
+        Durable::Yes => "commit",
+        Durable::Later => "no-commit",
+    };
+    println!("Delete subvolume {id} ({commit}): '{place}'");
+}
+
+fn print_listed(place: &Place, listed: &[ListedSubvolume], id: TreeId) {
+    let path = listed.iter().find(|listed| listed.info.id == id).and_then(|listed| listed.path.clone());
+    let path = creamery::Escaped(&path.unwrap_or_default()).to_string();
+    print_one(id.get(), Durable::Yes, &format!("{}:/{path}", place.image.display()));
+}
+
+/// What is gone on a mount: by number behind the path that the user wrote; else the whole path of what he named, and what was in it
+/// behind that.
+fn print_deleted(args: &DeleteArgs, path: &Path, gone: &[DeletedSubvolume]) {
+    let durable = if args.commit_after || args.commit_each { Durable::Yes } else { Durable::Later };
+    let top = gone.last().map(|last| &last.path[..]).unwrap_or_default();
+    let whole = parent_of(path).canonicalize().ok().zip(path.file_name()).map(|(dir, name)| dir.join(name));
+    let whole = whole.unwrap_or_else(|| path.to_owned());
+    for DeletedSubvolume { id, path: at } in gone {
+        let below = at.strip_prefix(top).map_or(&at[..], trimmed);
+        let shown = match (args.id, below) {
+            (Some(_), _) => path.join(os(at)),
+            (None, b"") => whole.clone(),
+            (None, below) => whole.join(os(below)),
+        };
+        print_one(*id, durable, &creamery::Escaped(shown.as_os_str().as_bytes()).to_string());
     }
-    for DeletedSubvolume { id, path } in gone {
-        println!("Delete subvolume {id}: '{}'", creamery::Escaped(path));
-    }
+}
+
+/// Without the slash in front.
+fn trimmed(below: &[u8]) -> &[u8] {
+    below.strip_prefix(b"/").unwrap_or(below)
+}
+
+fn os(bytes: &[u8]) -> &OsStr {
+    OsStr::from_bytes(bytes)
 }
 
 fn advise(args: &DeleteArgs, failure: Failure) -> Failure {

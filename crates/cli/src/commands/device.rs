@@ -1,0 +1,232 @@
+//! `creamery device`.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use creamery::{DevId, DeviceErrors, Error};
+use creamery_mount::LiveBtrfs;
+use serde::Serialize;
+
+use crate::columns::{self, Column};
+use crate::failure::Failure;
+use crate::images::{Images, Purpose};
+use crate::json::{Array, Header, text_of};
+use crate::live::live_btrfs;
+use crate::output::{Output, writing};
+use crate::view::RescueArgs;
+
+/// Work with the devices of a filesystem.
+#[derive(Subcommand, Debug)]
+pub(crate) enum DeviceCommand {
+    Stats(StatsArgs),
+}
+
+/// Tell the errors that devices had, as Linux counted them.
+///
+/// Linux keeps the numbers in the filesystem. Errors that Creamery meets are told to who reads
+/// or writes, and are not counted.
+///
+/// Examples:
+///   creamery device stats disk.img
+///   creamery device stats --check /mnt
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct StatsArgs {
+    /// The image, or a directory of a live mount, which can be one of Linux' own Btrfs.
+    #[arg(value_name = "IMAGE|PATH")]
+    place: OsString,
+
+    /// End with status 64 if any number is not 0.
+    #[arg(short = 'c', long)]
+    check: bool,
+
+    /// Set the numbers to 0 when they were told; on a mount of Linux' own Btrfs.
+    #[arg(short = 'z', long)]
+    reset: bool,
+
+    /// In columns.
+    #[arg(short = 'T', conflicts_with_all = ["json", "format_json"])]
+    tabular: bool,
+
+    /// One JSON array.
+    #[arg(long)]
+    json: bool,
+
+    /// The JSON of btrfs-progs.
+    #[arg(long, hide = true)]
+    format_json: bool,
+
+    #[command(flatten)]
+    rescue: RescueArgs,
+}
+
+const COMMAND: &str = "device stats";
+/// That there are errors, in the exit status of `--check`.
+const ANY: u8 = 64;
+
+/// A device, and its errors.
+struct Row {
+    id: DevId,
+    path: PathBuf,
+    errors: DeviceErrors,
+}
+
+#[derive(Serialize)]
+struct RowJson {
+    id: u64,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
+    write_errors: u64,
+    read_errors: u64,
+    flush_errors: u64,
+    corruption_errors: u64,
+    generation_errors: u64,
+}
+
+#[derive(Serialize)]
+struct FormatJson {
+    #[serde(rename = "__header")]
+    header: Header,
+    #[serde(rename = "device-stats")]
+    devices: Vec<RowFormatJson>,
+}
+
+#[derive(Serialize)]
+struct RowFormatJson {
+    device: String,
+    devid: u64,
+    write_io_errs: u64,
+    read_io_errs: u64,
+    flush_io_errs: u64,
+    corruption_errs: u64,
+    generation_errs: u64,
+}
+
+pub(crate) fn run(command: &DeviceCommand) -> Result<(), Failure> {
+    let DeviceCommand::Stats(args) = command;
+    let rows = rows(args)?;
+    let mut out = Output::new();
+    let printed = match args {
+        StatsArgs { format_json: true, .. } => as_btrfs_progs(&mut out, &rows),
+        StatsArgs { json: true, .. } => as_json(&mut out, &rows),
+        StatsArgs { tabular: true, .. } => as_table(&mut out, &rows),
+        _ => as_text(&mut out, &rows),
+    };
+    printed.map_err(writing).and_then(|()| out.finish()).map_err(|error| Failure::new(COMMAND, error))?;
+    if args.check && rows.iter().any(|row| row.errors.any()) {
+        return Err(Failure::silent(COMMAND, ANY));
+    }
+    Ok(())
+}
+
+fn rows(args: &StatsArgs) -> Result<Vec<Row>, Failure> {
+    if let Some(live) = live(&args.place)? {
+        return of_mount(&live, args.reset).map_err(|error| Failure::new(COMMAND, error));
+    }
+    let view = args.rescue.view();
+    let mut images = Images::new(COMMAND, &view);
+    let place = images.place(&args.place)?;
+    let failed = images.failed(&place.image);
+    if args.reset {
+        let text = format!("{}: setting the numbers to 0 in an image", place.image.display());
+        let advice = "mount it with the kernel, and name the mount";
+        return Err(Failure::new(COMMAND, Error::unsupported(text)).advise(advice));
+    }
+    let fs = images.open_at(&place, Purpose::Read)?;
+    let row = |device: creamery::MemberDevice| {
+        let path = device.path.unwrap_or_else(|| "missing".into());
+        Ok(Row { id: device.id, path, errors: fs.device_errors(device.id)? })
+    };
+    fs.devices().into_iter().map(row).collect::<Result<_, Error>>().map_err(failed)
+}
+
+/// The mount that a directory is on, or a block device has.
+fn live(place: &OsStr) -> Result<Option<LiveBtrfs>, Failure> {
+    let path = Path::new(place);
+    if std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device()) {
+        return LiveBtrfs::of_device(path).map_err(|error| Failure::new(COMMAND, error));
+    }
+    live_btrfs(COMMAND, place)
+}
+
+fn of_mount(live: &LiveBtrfs, reset: bool) -> Result<Vec<Row>, Error> {
+    live.check_directory()?;
+    let row = |device: creamery_mount::LiveDevice| {
+        Ok(Row { id: device.id, path: device.path, errors: live.device_errors(device.id, reset)? })
+    };
+    live.devices()?.into_iter().map(row).collect()
+}
+
+fn as_text(out: &mut Output, rows: &[Row]) -> io::Result<()> {
+    for Row { path, errors, .. } in rows {
+        let DeviceErrors { write, read, flush, corruption, generation } = *errors;
+        for (name, count) in [
+            ("write_io_errs", write),
+            ("read_io_errs", read),
+            ("flush_io_errs", flush),
+            ("corruption_errs", corruption),
+            ("generation_errs", generation),
+        ] {
+            out.write_all(b"[")?;
+            out.path(path)?;
+            writeln!(out, "].{name:<16} {count}")?;
+        }
+    }
+    Ok(())
+}
+
+fn as_table(out: &mut Output, rows: &[Row]) -> io::Result<()> {
+    let column = |name: &str, is_text, cell: fn(&Row) -> String| Column {
+        heads: vec![name.to_owned()],
+        cells: rows.iter().map(cell).collect(),
+        is_text,
+    };
+    let columns = [
+        column("Id", false, |row| row.id.to_string()),
+        column("Path", true, |row| row.path.display().to_string()),
+        column("Write errors", false, |row| row.errors.write.to_string()),
+        column("Read errors", false, |row| row.errors.read.to_string()),
+        column("Flush errors", false, |row| row.errors.flush.to_string()),
+        column("Corruption errors", false, |row| row.errors.corruption.to_string()),
+        column("Generation errors", false, |row| row.errors.generation.to_string()),
+    ];
+    columns::print(out, &columns, None)
+}
+
+fn as_json(out: &mut Output, rows: &[Row]) -> io::Result<()> {
+    let mut array = Array::begin(out)?;
+    for Row { id, path, errors } in rows {
+        let (path, path_bytes) = text_of(path.as_os_str().as_bytes());
+        array.push(&RowJson {
+            id: id.get(),
+            path,
+            path_bytes,
+            write_errors: errors.write,
+            read_errors: errors.read,
+            flush_errors: errors.flush,
+            corruption_errors: errors.corruption,
+            generation_errors: errors.generation,
+        })?;
+    }
+    array.end()
+}
+
+fn as_btrfs_progs(out: &mut Output, rows: &[Row]) -> io::Result<()> {
+    let row = |row: &Row| RowFormatJson {
+        device: row.path.display().to_string(),
+        devid: row.id.get(),
+        write_io_errs: row.errors.write,
+        read_io_errs: row.errors.read,
+        flush_io_errs: row.errors.flush,
+        corruption_errs: row.errors.corruption,
+        generation_errs: row.errors.generation,
+    };
+    let shown = FormatJson { header: Header::FIRST, devices: rows.iter().map(row).collect() };
+    serde_json::to_writer_pretty(&mut *out, &shown)?;
+    writeln!(out)
+}

@@ -1,0 +1,128 @@
+//! What is told of a filesystem's space: by an image, or by a live mount.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use creamery::{BlockGroups, DevId, Error, Filesystem, MemberDevice};
+use creamery_mount::{LiveBtrfs, LiveDevice};
+
+use crate::failure::Failure;
+use crate::images::{Images, Purpose};
+use crate::live::live_btrfs;
+
+/// All of it.
+pub(super) struct Facts {
+    /// The image, or the path on the mount.
+    pub(super) place: PathBuf,
+    /// By kind and profile, and in the order in which Linux tells of them.
+    pub(super) groups: Vec<Groups>,
+    pub(super) devices: Vec<Device>,
+    /// Bytes for data of files, as statfs(2) tells them.
+    pub(super) available: u64,
+    /// Bytes that Linux keeps for commits, and what is used of them.
+    pub(super) reserve: Option<(u64, u64)>,
+    /// Whether it is told what chunks have of each device.
+    pub(super) has_shares: bool,
+}
+
+/// Block groups of one kind and profile.
+pub(super) struct Groups {
+    pub(super) sum: BlockGroups,
+    /// What their chunks have of devices, bytes.
+    pub(super) on: Vec<(DevId, u64)>,
+}
+
+/// A device.
+pub(super) struct Device {
+    pub(super) id: DevId,
+    pub(super) path: Option<PathBuf>,
+    pub(super) total: u64,
+    pub(super) used: u64,
+    /// What of the device the filesystem has not.
+    pub(super) slack: u64,
+}
+
+impl Facts {
+    /// Of the image or mount that `text` names.
+    pub(super) fn of(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
+        let command = images.command();
+        if let Some(live) = live_btrfs(command, text)? {
+            return Self::of_mount(&live).map_err(|error| Failure::new(command, error));
+        }
+        let place = images.place(text)?;
+        let fs = images.open_at(&place, Purpose::Read)?;
+        Ok(Self::of_image(place.image, fs))
+    }
+
+    fn of_image(place: PathBuf, fs: &Filesystem) -> Self {
+        let devices: Vec<_> = fs.devices().into_iter().map(Device::from).collect();
+        let groups = fs.block_groups().into_iter().map(|sum| Groups {
+            // Which of several devices has what nobody is told.
+            on: match &devices[..] {
+                [device] => vec![(device.id, sum.total.saturating_mul(sum.copies))],
+                _ => Vec::new(),
+            },
+            sum,
+        });
+        let has_shares = devices.len() == 1;
+        let groups = groups.collect();
+        Self { place, groups, available: fs.usage().available, reserve: None, has_shares, devices }
+    }
+
+    fn of_mount(live: &LiveBtrfs) -> Result<Self, Error> {
+        live.check_directory()?;
+        let shares = live.shares()?;
+        let on = |flags: u64| {
+            let shares = shares.iter().flatten().filter(|share| share.flags == flags);
+            shares.map(|share| (share.device, share.bytes)).collect()
+        };
+        let groups = live.spaces()?.into_iter().map(|space| Groups {
+            sum: BlockGroups::with_flags(space.flags, space.total, space.used),
+            on: on(space.flags),
+        });
+        Ok(Self {
+            place: live.path().to_owned(),
+            groups: groups.collect(),
+            devices: live.devices()?.into_iter().map(Device::from).collect(),
+            available: live.available_bytes()?,
+            reserve: live.global_reserve()?.map(|reserve| (reserve.total, reserve.used)),
+            has_shares: shares.is_some(),
+        })
+    }
+
+    /// Bytes of all devices, and what chunks have of them.
+    pub(super) fn on_devices(&self) -> (u64, u64) {
+        self.devices.iter().fold((0, 0), |(total, used), device| (total + device.total, used + device.used))
+    }
+
+    /// Those of data first, those of the chunk tree last.
+    pub(super) fn in_order(&self) -> Vec<&Groups> {
+        let mut groups: Vec<_> = self.groups.iter().collect();
+        groups.sort_by_key(|group| group.sum.kind == "System");
+        groups
+    }
+}
+
+impl Device {
+    /// What no chunk has.
+    pub(super) const fn unallocated(&self) -> u64 {
+        self.total.saturating_sub(self.used)
+    }
+}
+
+impl From<MemberDevice> for Device {
+    fn from(device: MemberDevice) -> Self {
+        let MemberDevice { id, path, total_bytes, used_bytes, len, .. } = device;
+        let slack = len.unwrap_or(0).saturating_sub(total_bytes);
+        Self { id, path, total: total_bytes, used: used_bytes, slack }
+    }
+}
+
+impl From<LiveDevice> for Device {
+    fn from(device: LiveDevice) -> Self {
+        let LiveDevice { id, path, total_bytes, used_bytes, len, .. } = device;
+        let slack = len.unwrap_or(0).saturating_sub(total_bytes);
+        let path = Some(path).filter(|path| !path.as_os_str().is_empty());
+        Self { id, path, total: total_bytes, used: used_bytes, slack }
+    }
+}

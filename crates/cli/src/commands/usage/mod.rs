@@ -1,0 +1,295 @@
+//! `creamery filesystem df` and `filesystem usage`, which tell of block groups what they hold.
+//!
+//! Both print what btrfs-progs prints of a mount of the kernel. Of images and of mounts of ours that is without what only a kernel
+//! has: the reserve that it keeps for commits, and what `statfs` makes of it.
+
+mod facts;
+mod table;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use clap::Args;
+use creamery::BlockGroups;
+use serde::Serialize;
+
+use self::facts::{Facts, Groups};
+use crate::failure::{Failure, warn, with_all};
+use crate::images::Images;
+use crate::json::{Array, Header, text_of};
+use crate::output::{Output, writing};
+use crate::units::{UnitArgs, UnitLetters};
+use crate::view::{LongHelp, ViewArgs};
+
+/// How figures are shown.
+#[derive(Args, Debug)]
+struct Form {
+    #[command(flatten)]
+    units: UnitArgs,
+
+    #[command(flatten)]
+    letters: UnitLetters,
+
+    /// A JSON array of images and mounts.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    help: LongHelp,
+}
+
+impl Form {
+    fn units(&self) -> UnitArgs {
+        self.letters.or(&self.units)
+    }
+}
+
+/// Tell of each kind of block group how much there is and how much of it is used.
+///
+/// Examples:
+///   creamery filesystem df disk.img
+///   creamery filesystem df -b disk.raw@2
+///   creamery filesystem df /mnt
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment, disable_help_flag = true)]
+pub(crate) struct FilesystemDfArgs {
+    /// The image, or a directory of a live mount, which can be one of Linux' own Btrfs.
+    #[arg(value_name = "IMAGE|PATH")]
+    place: OsString,
+
+    #[command(flatten)]
+    form: Form,
+
+    /// The JSON of btrfs-progs.
+    #[arg(long, hide = true)]
+    format_json: bool,
+}
+
+/// Tell how full filesystems are: as a whole, by kind of block group, and what no chunk has.
+///
+/// Examples:
+///   creamery filesystem usage disk.img
+///   creamery filesystem usage -b disk.raw@2
+///   creamery filesystem usage -T /mnt
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment, disable_help_flag = true)]
+pub(crate) struct UsageArgs {
+    /// The images, or directories of live mounts, which can be of Linux' own Btrfs.
+    #[arg(value_name = "IMAGE|PATH", required = true)]
+    places: Vec<OsString>,
+
+    /// What each device has in columns.
+    #[arg(short = 'T')]
+    tabular: bool,
+
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Serialize)]
+struct UsageJson {
+    image: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_bytes: Option<String>,
+    size: u64,
+    allocated: u64,
+    unallocated: u64,
+    available: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    global_reserve: Option<u64>,
+    block_groups: Vec<GroupsJson>,
+}
+
+#[derive(Serialize)]
+struct GroupsJson {
+    kind: String,
+    profile: String,
+    copies: u64,
+    total: u64,
+    used: u64,
+}
+
+impl UsageJson {
+    fn new(facts: &Facts) -> Self {
+        let (size, allocated) = facts.on_devices();
+        let groups = facts.groups.iter().map(|Groups { sum, .. }| {
+            let BlockGroups { kind, profile, copies, total, used, .. } = sum.clone();
+            GroupsJson { kind, profile, copies, total, used }
+        });
+        let (image, image_bytes) = text_of(facts.place.as_os_str().as_bytes());
+        Self {
+            image,
+            image_bytes,
+            size,
+            allocated,
+            unallocated: size.saturating_sub(allocated),
+            available: facts.available,
+            global_reserve: facts.reserve.map(|(total, _)| total),
+            block_groups: groups.collect(),
+        }
+    }
+}
+
+/// How the reserve of a kernel is called among block groups.
+const RESERVE: (&str, &str) = ("GlobalReserve", "single");
+
+pub(crate) fn run_df(args: &FilesystemDfArgs) -> Result<(), Failure> {
+    let units = args.form.units();
+    print("filesystem df", std::slice::from_ref(&args.place), args.form.json, |out, facts| {
+        if args.format_json {
+            return as_btrfs_progs(out, facts);
+        }
+        let mut line = |kind: &str, profile: &str, total: u64, used: u64| {
+            writeln!(out, "{kind}, {profile}: total={}, used={}", units.show(total), units.show(used))
+        };
+        for Groups { sum, .. } in &facts.groups {
+            line(&sum.kind, &sum.profile, sum.total, sum.used)?;
+        }
+        facts.reserve.map_or(Ok(()), |(total, used)| line(RESERVE.0, RESERVE.1, total, used))
+    })
+}
+
+#[derive(Serialize)]
+struct FormatJson {
+    #[serde(rename = "__header")]
+    header: Header,
+    #[serde(rename = "filesystem-df")]
+    groups: Vec<GroupFormatJson>,
+}
+
+#[derive(Serialize)]
+struct GroupFormatJson {
+    #[serde(rename = "bg-type")]
+    kind: String,
+    #[serde(rename = "bg-profile")]
+    profile: String,
+    total: u64,
+    used: u64,
+}
+
+fn as_btrfs_progs(out: &mut Output, facts: &Facts) -> io::Result<()> {
+    let of = |kind: &str, profile: &str, total, used| GroupFormatJson {
+        kind: kind.to_owned(),
+        profile: profile.to_owned(),
+        total,
+        used,
+    };
+    let groups =
+        facts.groups.iter().map(|Groups { sum, .. }| of(&sum.kind, &sum.profile, sum.total, sum.used));
+    let reserve = facts.reserve.map(|(total, used)| of(RESERVE.0, RESERVE.1, total, used));
+    let shown = FormatJson { header: Header::FIRST, groups: groups.chain(reserve).collect() };
+    serde_json::to_writer_pretty(&mut *out, &shown)?;
+    writeln!(out)
+}
+
+pub(crate) fn run(args: &UsageArgs) -> Result<(), Failure> {
+    let units = args.form.units();
+    let mut between = "";
+    print("filesystem usage", &args.places, args.form.json, |out, facts| {
+        out.write_all(std::mem::replace(&mut between, "\n").as_bytes())?;
+        // Of several devices in images nobody is told.
+        if facts.reserve.is_some() && !facts.has_shares {
+            warn("what each device has of these is not told; ask as root");
+        }
+        overall(out, facts, &units)?;
+        if args.tabular {
+            writeln!(out)?;
+            return table::print(out, facts, &units);
+        }
+        each_kind(out, facts, &units)
+    })
+}
+
+/// What `each` prints of every image or mount, or a document of all.
+fn print(
+    command: &'static str,
+    places: &[OsString],
+    as_json: bool,
+    mut each: impl FnMut(&mut Output, &Facts) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let view = ViewArgs::default();
+    let mut images = Images::new(command, &view);
+    let told = |error| Failure::new(command, writing(error));
+    let mut out = Output::new();
+    let outcome = if as_json {
+        let mut array = Array::begin(&mut out).map_err(told)?;
+        let outcome = with_all(places, |place| {
+            array.push(&UsageJson::new(&Facts::of(&mut images, place)?)).map_err(told)
+        });
+        array.end().map_err(told)?;
+        outcome
+    } else {
+        with_all(places, |place| each(&mut out, &Facts::of(&mut images, place)?).map_err(told))
+    };
+    out.finish().map_err(|error| Failure::new(command, error)).and(outcome)
+}
+
+fn overall(out: &mut Output, facts: &Facts, units: &UnitArgs) -> io::Result<()> {
+    let groups: Vec<&BlockGroups> = facts.groups.iter().map(|group| &group.sum).collect();
+    let sum = |bytes: fn(&BlockGroups) -> u64, kind: &str| -> u64 {
+        groups.iter().filter(|group| group.kind.contains(kind)).map(|group| bytes(group)).sum()
+    };
+    let ratio = |kind: &str| {
+        let on_devices = sum(|group| group.total * group.copies, kind);
+        on_devices as f64 / sum(|group| group.total, kind).max(1) as f64
+    };
+    let (size, allocated) = facts.on_devices();
+    let unallocated = size.saturating_sub(allocated);
+    let (of_data, of_metadata) = (ratio("Data"), ratio("Metadata"));
+    let free = sum(|group| group.total.saturating_sub(group.used), "Data");
+    // With data and trees in the same groups the reserve is taken from what is free, too.
+    let is_mixed = groups.iter().any(|group| group.kind == "Data+Metadata");
+    let kept = facts.reserve.filter(|_| is_mixed).map_or(0, |(total, _)| total);
+    let behind = |ratio: f64| (free + (unallocated as f64 / ratio.max(1.0)) as u64).saturating_sub(kept);
+    let most = groups.iter().map(|group| group.copies).max().unwrap_or(1) as f64;
+    let width = if units.are_usual() { 10 } else { 18 };
+    let line = |out: &mut Output, name: &str, bytes: u64| {
+        writeln!(out, "    {name}:\t\t{:>width$}", units.show(bytes))
+    };
+    writeln!(out, "Overall:")?;
+    line(out, "Device size", size)?;
+    line(out, "Device allocated", allocated)?;
+    line(out, "Device unallocated", unallocated)?;
+    line(out, "Device missing", 0)?;
+    line(out, "Device slack", facts.devices.iter().map(|device| device.slack).sum())?;
+    writeln!(out, "    Used:\t\t\t{:>width$}", units.show(sum(|group| group.used * group.copies, "")))?;
+    let (estimated, least) = (units.show(behind(of_data)), units.show(behind(most)));
+    writeln!(out, "    Free (estimated):\t\t{estimated:>width$}\t(min: {least})")?;
+    line(out, "Free (statfs, df)", facts.available)?;
+    writeln!(out, "    Data ratio:\t\t\t{of_data:>width$.2}")?;
+    writeln!(out, "    Metadata ratio:\t\t{of_metadata:>width$.2}")?;
+    if let Some((total, used)) = facts.reserve {
+        let (total, used) = (units.show(total), units.show(used));
+        writeln!(out, "    Global reserve:\t\t{total:>width$}\t(used: {used})")?;
+    }
+    let is_double = groups
+        .iter()
+        .enumerate()
+        .any(|(at, group)| groups[..at].iter().any(|other| other.kind == group.kind));
+    writeln!(out, "    Multiple profiles:\t\t{:>width$}", if is_double { "yes" } else { "no" })
+}
+
+fn each_kind(out: &mut Output, facts: &Facts, units: &UnitArgs) -> io::Result<()> {
+    let lie = |out: &mut Output, path: Option<&Path>, bytes: u64| {
+        out.write_all(b"   ")?;
+        out.path(path.unwrap_or(Path::new("missing")))?;
+        writeln!(out, "\t{:>10}", units.show(bytes))
+    };
+    for Groups { sum, on } in facts.in_order() {
+        let BlockGroups { kind, profile, total, used, .. } = sum;
+        let percent = 100.0 * *used as f64 / (*total).max(1) as f64;
+        let (shown, shown_used) = (units.show(*total), units.show(*used));
+        writeln!(out, "\n{kind},{profile}: Size:{shown}, Used:{shown_used} ({percent:.2}%)")?;
+        for (id, bytes) in on {
+            let device = facts.devices.iter().find(|device| device.id == *id);
+            lie(out, device.and_then(|device| device.path.as_deref()), *bytes)?;
+        }
+    }
+    if !facts.has_shares && facts.reserve.is_some() {
+        return writeln!(out);
+    }
+    writeln!(out, "\nUnallocated:")?;
+    facts.devices.iter().try_for_each(|device| lie(out, device.path.as_deref(), device.unallocated()))
+}

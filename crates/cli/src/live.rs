@@ -1,0 +1,47 @@
+//! Places on live mounts of Btrfs, the kernel's and ours, for what is asked of both in one way.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use creamery::{Error, Image};
+use creamery_mount::LiveBtrfs;
+
+use crate::failure::Failure;
+use crate::place::{End, is_image, is_no_image, mount_of};
+
+/// What `text` names on a live mount of Btrfs; none if that is, or can only be, an image.
+/// Errors: a directory that is on no such mount; a pipe, a socket or a device that is no disk.
+pub(crate) fn live_btrfs(command: &'static str, text: &OsStr) -> Result<Option<LiveBtrfs>, Failure> {
+    let End::Host(path) = End::parse(text) else { return Ok(None) };
+    let meta = match std::fs::metadata(&path) {
+        Ok(meta) => meta,
+        // On a mount of ours there is no image either.
+        Err(error) if mount_of(&path).is_some() && !is_image(&path) => {
+            return Err(Failure::new(command, Error::from(error).context(path.display())));
+        }
+        Err(_) => return Ok(None),
+    };
+    if meta.file_type().is_block_device() {
+        return Ok(None);
+    }
+    if !meta.is_file() {
+        return live_at(command, &path).map(Some);
+    }
+    // What cannot be opened here says so as an image.
+    let Some(live) = LiveBtrfs::at(&path).ok().flatten() else { return Ok(None) };
+    match Image::open(&path) {
+        Err(error) if is_no_image(&error) => Ok(Some(live)),
+        _ => Ok(None),
+    }
+}
+
+/// What is at `path` on a live mount of Btrfs.
+pub(crate) fn live_at(command: &'static str, path: &Path) -> Result<LiveBtrfs, Failure> {
+    let live = LiveBtrfs::at(path).map_err(|error| Failure::new(command, error))?;
+    live.ok_or_else(|| {
+        let text = format!("{} is on no mount of Btrfs", path.display());
+        let advice = "name a path on a live mount, or one in an image that is not mounted, as IMAGE:/PATH";
+        Failure::new(command, Error::unsupported(text)).advise(advice)
+    })
+}

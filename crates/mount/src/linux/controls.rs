@@ -1,0 +1,221 @@
+//! The controls of `linux/btrfs.h` themselves, and of `linux/fiemap.h`: who answers them, and how many bytes each carries.
+//!
+//! # Invariants
+//! - ANSWERS-1: what is asked is a regular file or a directory on a filesystem of FUSE's or of Linux' Btrfs, and stays that. So no
+//!   driver of a device gets the number, and what the number tells is what the kernel copies.
+
+#![allow(unsafe_code, reason = "no crate has these ioctls; each block says why it is sound")]
+
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use creamery_base::{Error, Result};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+use rustix::ioctl::{Direction, Opcode, Updater, opcode};
+
+/// The types that statfs(2) tells.
+const BTRFS_SUPER_MAGIC: u64 = 0x9123_683e;
+const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
+const GROUP: u8 = 0x94;
+
+/// Words in `struct btrfs_ioctl_search_args`, `..._ino_lookup_args` and `..._dev_info_args`.
+pub(super) const PAGE_WORDS: usize = 512;
+pub(super) const TREE_SEARCH: Opcode = opcode::read_write::<[u64; PAGE_WORDS]>(GROUP, 17);
+pub(super) const INO_LOOKUP: Opcode = opcode::read_write::<[u64; PAGE_WORDS]>(GROUP, 18);
+pub(super) const SUBVOL_GETFLAGS: Opcode = opcode::read::<[u64; 1]>(GROUP, 25);
+pub(super) const SUBVOL_SETFLAGS: Opcode = opcode::write::<[u64; 1]>(GROUP, 26);
+/// Words of `struct btrfs_ioctl_get_subvol_info_args`.
+pub(super) const SUBVOL_INFO_WORDS: usize = 63;
+pub(super) const GET_SUBVOL_INFO: Opcode = opcode::read::<[u64; SUBVOL_INFO_WORDS]>(GROUP, 60);
+/// Words of a label, `char[BTRFS_LABEL_SIZE]`.
+pub(super) const LABEL_WORDS: usize = 32;
+pub(super) const GET_FSLABEL: Opcode = opcode::read::<[u64; LABEL_WORDS]>(GROUP, 49);
+pub(super) const SET_FSLABEL: Opcode = opcode::write::<[u64; LABEL_WORDS]>(GROUP, 50);
+
+pub(super) const DEV_INFO: Opcode = opcode::read_write::<[u64; PAGE_WORDS]>(GROUP, 30);
+/// Words of `struct btrfs_ioctl_fs_info_args`.
+pub(super) const FS_INFO_WORDS: usize = 128;
+pub(super) const FS_INFO: Opcode = opcode::read::<[u64; FS_INFO_WORDS]>(GROUP, 31);
+
+/// Words of `struct btrfs_ioctl_get_dev_stats`.
+pub(super) const DEV_STATS_WORDS: usize = 129;
+pub(super) const GET_DEV_STATS: Opcode = opcode::read_write::<[u64; DEV_STATS_WORDS]>(GROUP, 52);
+
+/// `struct btrfs_ioctl_space_args`: how many there is room for, and how many there are. Behind that are three words for each.
+const SPACE_INFO: Opcode = opcode::read_write::<[u64; 2]>(GROUP, 20);
+/// More than there are kinds of block groups with each profile.
+const SPACES_MAX: usize = 64;
+/// `struct btrfs_ioctl_logical_ino_args`: the address, how many bytes the answer may have, reserved words, flags, and where it goes.
+const LOGICAL_WORDS: usize = 7;
+const LOGICAL_INO_V2: Opcode = opcode::read_write::<[u64; LOGICAL_WORDS]>(GROUP, 59);
+/// `BTRFS_LOGICAL_INO_ARGS_IGNORE_OFFSET`.
+const IGNORE_OFFSET: u64 = 1;
+/// Words of `struct btrfs_data_container` before what it holds, and how many of the latter there is room for: as many bytes as
+/// Linux takes.
+const CONTAINER_WORDS: usize = 2;
+const CONTAINER_MAX: usize = (16 << 20) / 8;
+
+/// `struct fiemap`: where the range begins, its length, flags and how many extents there are, and how many there is room for. Behind
+/// that are seven words for each.
+const FIEMAP: Opcode = opcode::read_write::<[u64; 4]>(b'f', 11);
+const FIEMAP_WORDS: usize = 7;
+const EXTENTS_MAX: usize = 128;
+
+/// The controls whose message is all in the bytes that the number tells.
+const WHOLE: [Opcode; 10] = [
+    TREE_SEARCH,
+    INO_LOOKUP,
+    SUBVOL_GETFLAGS,
+    SUBVOL_SETFLAGS,
+    GET_SUBVOL_INFO,
+    GET_FSLABEL,
+    SET_FSLABEL,
+    DEV_INFO,
+    FS_INFO,
+    GET_DEV_STATS,
+];
+
+/// An open file or directory that answers (ANSWERS-1).
+#[derive(Debug)]
+pub(super) struct Answering {
+    file: File,
+    /// Whether the kernel answers, and no server.
+    is_linux: bool,
+}
+
+impl Answering {
+    /// Opens `path` for reading; none if it is neither on Btrfs nor on FUSE. Errors: those of opening it; neither file nor directory.
+    pub(super) fn open(path: &Path) -> Result<Option<Self>> {
+        let failed = |error: std::io::Error| Error::from(error).context(path.display());
+        let no_object = || Error::invalid(format!("{}: neither a file nor a directory", path.display()));
+        let kind = std::fs::metadata(path).map_err(failed)?.file_type();
+        if !kind.is_file() && !kind.is_dir() {
+            return Err(no_object());
+        }
+        // Nobody waits for the other end of a pipe that has taken the place.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let file = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
+        let failed = |errno: Errno| failed(errno.into());
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&file).map_err(failed)?.st_mode);
+        if !matches!(kind, FileType::RegularFile | FileType::Directory) {
+            return Err(no_object());
+        }
+        Ok(match u64::try_from(rustix::fs::fstatfs(&file).map_err(failed)?.f_type) {
+            Ok(BTRFS_SUPER_MAGIC) => Some(Self { file, is_linux: true }),
+            Ok(FUSE_SUPER_MAGIC) => Some(Self { file, is_linux: false }),
+            _ => None,
+        })
+    }
+
+    pub(super) const fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(super) const fn is_linux(&self) -> bool {
+        self.is_linux
+    }
+
+    /// Sends the control `NUMBER`; `message` goes there, and is what comes back.
+    pub(super) fn send<const NUMBER: Opcode, const WORDS: usize>(
+        &self,
+        message: &mut [u64; WORDS],
+    ) -> std::result::Result<(), Errno> {
+        const {
+            let (mut at, mut is_whole) = (0, false);
+            while at < WHOLE.len() {
+                is_whole |= WHOLE[at] == NUMBER;
+                at += 1;
+            }
+            assert!(is_whole, "the message is not all in the bytes that the number tells");
+            let [number, ..] = NUMBER.to_le_bytes();
+            assert!(
+                opcode::from_components(Direction::Read, GROUP, number, WORDS * 8) == NUMBER
+                    || opcode::from_components(Direction::Write, GROUP, number, WORDS * 8) == NUMBER
+                    || opcode::from_components(Direction::ReadWrite, GROUP, number, WORDS * 8) == NUMBER,
+                "the number tells another size"
+            );
+        }
+        // SAFETY: the file is on Btrfs or on FUSE (ANSWERS-1). For the numbers in `WHOLE` Btrfs reads and writes no more than the number
+        // tells, nor does FUSE for any; those are the bytes of `message`, which is borrowed across the call. That it is one of
+        // them with this size has been looked at while compiling.
+        unsafe { rustix::ioctl::ioctl(&self.file, Updater::<NUMBER, [u64; WORDS]>::new(message)) }
+    }
+}
+
+impl Answering {
+    /// Whom the kernel finds to refer to the data at the logical address `at`, or to any of its extent: inode, offset, subvolume.
+    pub(super) fn logical_ino(&self, at: u64, whole: bool) -> std::result::Result<Vec<[u64; 3]>, Errno> {
+        if !self.is_linux {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let mut found = vec![0_u64; CONTAINER_MAX];
+        let flags = if whole { IGNORE_OFFSET } else { 0 };
+        let mut message =
+            [at, CONTAINER_MAX as u64 * 8, 0, 0, 0, flags, found.as_mut_ptr().expose_provenance() as u64];
+        // SAFETY: the file is on Btrfs (`is_linux`), which reads and writes the words of `message`, and writes no more bytes behind
+        // the pointer than the message says; those are the words of `found`, which is borrowed by nobody else until the call
+        // has ended.
+        unsafe {
+            rustix::ioctl::ioctl(
+                &self.file,
+                Updater::<LOGICAL_INO_V2, [u64; LOGICAL_WORDS]>::new(&mut message),
+            )
+        }?;
+        // Its halves: bytes left, bytes missing, words there, words missing.
+        let words = u32::from_ne_bytes(*found[1].to_ne_bytes().first_chunk().expect("eight bytes"));
+        let words = usize::try_from(words).unwrap_or(0).min(CONTAINER_MAX - CONTAINER_WORDS);
+        let (found, _) = found[CONTAINER_WORDS..][..words].as_chunks::<3>();
+        Ok(found.to_vec())
+    }
+}
+
+impl Answering {
+    /// What the kernel sums up of block groups of one kind and profile: flags, bytes, used bytes.
+    pub(super) fn space_info(&self) -> std::result::Result<Vec<[u64; 3]>, Errno> {
+        const WORDS: usize = 2 + 3 * SPACES_MAX;
+        if !self.is_linux {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let mut message = [0; WORDS];
+        message[0] = SPACES_MAX as u64;
+        // SAFETY: the file is on Btrfs (`is_linux`), which writes two words and three for each of `SPACES_MAX` at most; the array has
+        // as many, and is borrowed across the call.
+        unsafe { rustix::ioctl::ioctl(&self.file, Updater::<SPACE_INFO, [u64; WORDS]>::new(&mut message)) }?;
+        let count = usize::try_from(message[1]).unwrap_or(0).min(SPACES_MAX);
+        let (spaces, _) = message[2..].as_chunks::<3>();
+        Ok(spaces[..count].to_vec())
+    }
+}
+
+impl Answering {
+    /// The next extents of the file from `start` on: where each begins in the file and lies, its length, and its flags in the sixth word.
+    pub(super) fn fiemap(&self, start: u64) -> std::result::Result<Vec<[u64; FIEMAP_WORDS]>, Errno> {
+        const WORDS: usize = 4 + FIEMAP_WORDS * EXTENTS_MAX;
+        if !self.is_linux {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let mut message = [0; WORDS];
+        (message[0], message[1]) = (start, u64::MAX - start);
+        message[3] = u64::from_ne_bytes(halves(EXTENTS_MAX as u32, 0));
+        // SAFETY: the kernel writes four words and seven for each of `EXTENTS_MAX` extents at most; the array has as many, and is
+        // borrowed across the call.
+        unsafe { rustix::ioctl::ioctl(&self.file, Updater::<FIEMAP, [u64; WORDS]>::new(&mut message)) }?;
+        let [.., a, b, c, d] = message[2].to_ne_bytes();
+        let count = usize::try_from(u32::from_ne_bytes([a, b, c, d])).unwrap_or(0).min(EXTENTS_MAX);
+        let (extents, _) = message[4..].as_chunks::<FIEMAP_WORDS>();
+        Ok(extents[..count].to_vec())
+    }
+}
+
+/// A word of two halves, as they are in memory.
+pub(super) fn halves(first: u32, second: u32) -> [u8; 8] {
+    let ([a, b, c, d], [e, f, g, h]) = (first.to_ne_bytes(), second.to_ne_bytes());
+    [a, b, c, d, e, f, g, h]
+}
+
+/// The bytes of words, as they are in memory.
+pub(super) fn bytes_of(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}

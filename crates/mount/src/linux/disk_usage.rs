@@ -1,0 +1,176 @@
+//! How much data is below a path of a live mount, and how much of that is shared, by the extents that files are told to have. What an
+//! extent counts is said in [`creamery_fs::UsageSet`]; what is not written back yet lies nowhere, and counts nothing.
+
+use std::collections::HashSet;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use creamery_base::{Error, ErrorKind, Result};
+use creamery_fs::{AddressRanges, FiemapExtent, FiemapFlags, FiemapRequest, FileUsage};
+
+use super::LiveBtrfs;
+use super::controls::Answering;
+use crate::live_file::LiveFile;
+use crate::table::points_below;
+
+/// What lies nowhere, or in a tree.
+const NOWHERE: FiemapFlags = FiemapFlags::UNKNOWN.union(FiemapFlags::DATA_INLINE);
+
+/// What files are counted with.
+#[derive(Default)]
+struct Set {
+    /// Files of several names that were counted.
+    counted: HashSet<(u64, u64)>,
+    shared: AddressRanges,
+}
+
+/// A directory that is being counted.
+struct Level {
+    path: PathBuf,
+    left: std::vec::IntoIter<PathBuf>,
+    usage: FileUsage,
+}
+
+/// What an entry of a directory is to who counts.
+enum Found {
+    Directory(Level),
+    File(FileUsage),
+    /// Neither, or what was counted by another name.
+    Nothing,
+}
+
+impl LiveBtrfs {
+    /// Counts the data of this file, or of all files below this directory, subvolumes included, but nothing that is mounted there; a
+    /// file with several names counts once. `each` is told of every file and directory below, directories after what is in them,
+    /// and `left_out` of what could not be counted. Returns what they refer to, and how much of that they share, with each other or
+    /// with others, each piece once.
+    /// Errors: this file or directory cannot be read.
+    pub fn disk_usage(
+        &self,
+        mut each: impl FnMut(&Path, FileUsage),
+        mut left_out: impl FnMut(Error),
+    ) -> Result<(FileUsage, u64)> {
+        let mut set = Set::default();
+        let meta = self.answering.file().metadata()?;
+        if !meta.is_dir() {
+            let usage = self.count(&self.answering, &self.path, &meta, &mut set)?.unwrap_or_default();
+            return Ok((usage, set.shared.bytes()));
+        }
+        let mounted = points_below(&self.path)?;
+        let mut levels = vec![level(&self.path)?];
+        loop {
+            let here = levels.last_mut().expect("the first one ends this");
+            let Some(path) = here.left.next() else {
+                let done = levels.pop().expect("it was there");
+                let Some(above) = levels.last_mut() else { return Ok((done.usage, set.shared.bytes())) };
+                above.usage += done.usage;
+                each(&done.path, done.usage);
+                continue;
+            };
+            match self.look(&path, &mounted, &mut set) {
+                Ok(Found::Directory(level)) => levels.push(level),
+                Ok(Found::File(usage)) => {
+                    here.usage += usage;
+                    each(&path, usage);
+                }
+                Ok(Found::Nothing) => {}
+                // Removed since it was listed.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => left_out(error),
+            }
+        }
+    }
+
+    /// What is at `path`.
+    fn look(&self, path: &Path, mounted: &HashSet<(u64, u64)>, set: &mut Set) -> Result<Found> {
+        let meta = std::fs::symlink_metadata(path).map_err(|error| at(path, error))?;
+        if meta.is_dir() && !mounted.contains(&meta.dev_ino()) {
+            return level(path).map(Found::Directory);
+        }
+        let usage = if meta.is_file() { self.count_at(path, set)? } else { None };
+        Ok(usage.map_or(Found::Nothing, Found::File))
+    }
+
+    /// The usage of the file at `path`; none if it was counted by another name, or is on no mount like this one.
+    fn count_at(&self, path: &Path, set: &mut Set) -> Result<Option<FileUsage>> {
+        let Some(answering) = Answering::open(path)?.filter(|there| there.is_linux() == self.is_linux())
+        else {
+            return Ok(None);
+        };
+        let meta = answering.file().metadata().map_err(|error| at(path, error))?;
+        self.count(&answering, path, &meta, set)
+    }
+
+    fn count(
+        &self,
+        file: &Answering,
+        path: &Path,
+        meta: &Metadata,
+        set: &mut Set,
+    ) -> Result<Option<FileUsage>> {
+        if meta.nlink() > 1 && !set.counted.insert(meta.dev_ino()) {
+            return Ok(None);
+        }
+        let mut usage = FileUsage::default();
+        let mut add = |FiemapExtent { physical, length, flags, .. }: FiemapExtent| {
+            if flags.intersects(NOWHERE) {
+                return;
+            }
+            let is_shared = flags.contains(FiemapFlags::SHARED);
+            usage += FileUsage { total: length, exclusive: if is_shared { 0 } else { length } };
+            if is_shared {
+                set.shared.insert(physical, physical.saturating_add(length));
+            }
+        };
+        if !self.is_linux() {
+            let file = LiveFile::of(file.file().try_clone()?, path)?;
+            file.fiemap(&FiemapRequest::default())?.try_for_each(|extent| extent.map(&mut add))?;
+            return Ok(Some(usage));
+        }
+        let mut start = 0;
+        loop {
+            let extents = file.fiemap(start).map_err(|errno| at(path, errno.into()))?;
+            let mut is_last = true;
+            for [logical, physical, length, _, _, flags, _] in extents {
+                let bits = *flags.to_ne_bytes().first_chunk().expect("eight bytes");
+                let extent = FiemapExtent::new(
+                    logical,
+                    physical,
+                    length,
+                    FiemapFlags::from_bits_retain(u32::from_ne_bytes(bits)),
+                );
+                // Extents rise, so this ends.
+                let end = logical.saturating_add(length);
+                is_last = extent.flags.contains(FiemapFlags::LAST) || end <= start;
+                start = end;
+                add(extent);
+            }
+            if is_last {
+                return Ok(Some(usage));
+            }
+        }
+    }
+}
+
+/// What tells a file from others.
+trait DevIno {
+    fn dev_ino(&self) -> (u64, u64);
+}
+
+impl DevIno for Metadata {
+    fn dev_ino(&self) -> (u64, u64) {
+        (self.dev(), self.ino())
+    }
+}
+
+fn level(path: &Path) -> Result<Level> {
+    let entries = std::fs::read_dir(path).map_err(|error| at(path, error))?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<std::io::Result<Vec<_>>>();
+    let left = paths.map_err(|error| at(path, error))?.into_iter();
+    Ok(Level { path: path.to_owned(), left, usage: FileUsage::default() })
+}
+
+fn at(path: &Path, error: std::io::Error) -> Error {
+    Error::from(error).context(path.display())
+}

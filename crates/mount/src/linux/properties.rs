@@ -1,0 +1,124 @@
+//! What btrfs-progs calls properties.
+
+use creamery_base::{Error, ErrorKind, Result};
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+
+use super::LiveBtrfs;
+use super::controls::{
+    GET_FSLABEL, GET_SUBVOL_INFO, LABEL_WORDS, SET_FSLABEL, SUBVOL_GETFLAGS, SUBVOL_INFO_WORDS,
+    SUBVOL_SETFLAGS, bytes_of,
+};
+use crate::table::is_point;
+
+/// Where compression is written down.
+const COMPRESSION: &str = "btrfs.compression";
+/// More than the longest value that there is.
+const COMPRESSION_MAX: usize = 256;
+/// `BTRFS_SUBVOL_RDONLY`.
+const READ_ONLY: u64 = 1 << 1;
+/// The words of `struct btrfs_ioctl_get_subvol_info_args` that hold the UUID of what was received.
+const RECEIVED_UUID: std::ops::Range<usize> = 41..43;
+
+impl LiveBtrfs {
+    /// Whether nothing may be changed in the subvolume whose root this is; none of what is no root of a subvolume.
+    /// Errors: the mount does not answer.
+    pub fn read_only(&self) -> Result<Option<bool>> {
+        let mut flags = [0];
+        match self.answering.send::<SUBVOL_GETFLAGS, 1>(&mut flags) {
+            Ok(()) => Ok(Some(flags[0] & READ_ONLY != 0)),
+            // Of a file FUSE passes on what ours does not know there.
+            Err(Errno::INVAL | Errno::NOTTY) => Ok(None),
+            Err(errno) => Err(self.failed(errno)),
+        }
+    }
+
+    /// Forbids or allows changes in the subvolume whose root this is. One that was received is not made writable: what is sent later
+    /// relies on it.
+    /// Errors: permission denied, for who does not own it; it was received; no root of a subvolume.
+    pub fn set_read_only(&self, read_only: bool) -> Result<()> {
+        if !read_only && self.was_received()? {
+            let text = format!("{}: it was received; take a snapshot of it", self.path.display());
+            return Err(Error::new(ErrorKind::PermissionDenied, text));
+        }
+        let failed = |errno| self.failed(errno);
+        let mut flags = [0];
+        self.answering.send::<SUBVOL_GETFLAGS, 1>(&mut flags).map_err(failed)?;
+        let mut wanted = [if read_only { flags[0] | READ_ONLY } else { flags[0] & !READ_ONLY }];
+        self.answering.send::<SUBVOL_SETFLAGS, 1>(&mut wanted).map_err(failed)
+    }
+
+    fn was_received(&self) -> Result<bool> {
+        let mut info = [0; SUBVOL_INFO_WORDS];
+        self.answering
+            .send::<GET_SUBVOL_INFO, SUBVOL_INFO_WORDS>(&mut info)
+            .map_err(|errno| self.failed(errno))?;
+        Ok(info[RECEIVED_UUID].iter().any(|word| *word != 0))
+    }
+
+    /// Whether a filesystem is mounted on this directory, so that it has a label.
+    /// Errors: the mount table cannot be read.
+    pub fn is_mount_point(&self) -> Result<bool> {
+        is_point(&self.path)
+    }
+
+    /// What the filesystem is called.
+    /// Errors: the mount does not answer.
+    pub fn label(&self) -> Result<Vec<u8>> {
+        if !self.is_linux() {
+            return self.ours()?.label();
+        }
+        let mut label = [0; LABEL_WORDS];
+        self.answering.send::<GET_FSLABEL, LABEL_WORDS>(&mut label).map_err(|errno| self.failed(errno))?;
+        let mut label = bytes_of(&label);
+        label.truncate(label.iter().position(|byte| *byte == 0).unwrap_or(label.len()));
+        Ok(label)
+    }
+
+    /// Gives the filesystem another label; an empty one is none.
+    /// Errors: permission denied, for all but root and the mounter; more than 255 bytes, or no line.
+    pub fn set_label(&self, label: &[u8]) -> Result<()> {
+        if !self.is_linux() {
+            return self.ours()?.set_label(label);
+        }
+        if label.len() >= LABEL_WORDS * 8 || label.iter().any(|byte| matches!(byte, 0 | b'\n')) {
+            return Err(Error::invalid(format!(
+                "{}: a label has at most 255 bytes in one line",
+                self.path.display()
+            )));
+        }
+        let mut words = [0; LABEL_WORDS];
+        for (word, bytes) in words.iter_mut().zip(label.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_ne_bytes(whole);
+        }
+        self.answering.send::<SET_FSLABEL, LABEL_WORDS>(&mut words).map_err(|errno| self.failed(errno))
+    }
+
+    /// How new data of the file is compressed, or of new files in the directory; none when nothing was chosen.
+    /// Errors: those of getxattr(2).
+    pub fn compression(&self) -> Result<Option<Vec<u8>>> {
+        let mut value = [0; COMPRESSION_MAX];
+        match rustix::fs::fgetxattr(self.answering.file(), COMPRESSION, &mut value) {
+            Ok(len) => Ok(Some(value[..len].to_vec())),
+            Err(Errno::NODATA) => Ok(None),
+            Err(errno) => Err(self.failed(errno)),
+        }
+    }
+
+    /// Chooses that, in the words that Linux takes: `zlib`, `lzo`, `zstd`, the first and the last with a level (`zstd:3`), `no` and
+    /// `none`; an empty value takes the choice away.
+    /// Errors: those of setxattr(2); another value.
+    pub fn set_compression(&self, value: &[u8]) -> Result<()> {
+        let set = rustix::fs::fsetxattr(self.answering.file(), COMPRESSION, value, XattrFlags::empty());
+        set.map_err(|errno| match errno {
+            Errno::INVAL => Error::invalid(format!(
+                "{}: '{}' is no compression",
+                self.path.display(),
+                value.escape_ascii()
+            )),
+            errno => self.failed(errno),
+        })
+    }
+}

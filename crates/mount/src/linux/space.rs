@@ -1,0 +1,206 @@
+//! What a live mount tells of its space: block groups by kind and profile, devices, and which parts of them chunks have.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Seek;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use creamery_base::{DevId, Error, ErrorKind, Result, TreeId, Uuid};
+use creamery_fs::DeviceErrors;
+use rustix::io::Errno;
+
+use super::LiveBtrfs;
+use super::controls::{
+    DEV_INFO, DEV_STATS_WORDS, FS_INFO, FS_INFO_WORDS, GET_DEV_STATS, PAGE_WORDS, bytes_of,
+};
+
+const CHUNK_TREE: TreeId = TreeId::new(3);
+const DEV_TREE: TreeId = TreeId::new(4);
+/// The object that all chunks are of.
+const CHUNKS: u64 = 256;
+const CHUNK_ITEM: u32 = 228;
+const DEV_EXTENT: u32 = 204;
+/// The errors of a device, as an item.
+const PERSISTENT_ITEM: u32 = 249;
+/// How many kinds of errors there are, and `BTRFS_DEV_STATS_RESET`.
+const DEV_STATS_COUNT: u64 = 5;
+const DEV_STATS_RESET: u64 = 1;
+/// Where a device's path is in `struct btrfs_ioctl_dev_info_args`.
+const PATH: usize = 3072;
+/// `BTRFS_SPACE_INFO_GLOBAL_RSV`: no block groups, but what Linux keeps for commits.
+const GLOBAL_RESERVE: u64 = 1 << 49;
+
+/// Space of one kind and profile.
+///
+/// ```
+/// let metadata = creamery_mount::LiveSpace { flags: 4, total: 1 << 30, used: 16384 };
+/// assert!(metadata.used < metadata.total);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LiveSpace {
+    /// What it is for, and its profile: the flags of block groups.
+    pub flags: u64,
+    /// Bytes, each copy counted once.
+    pub total: u64,
+    /// Bytes that are in use.
+    pub used: u64,
+}
+
+/// A device of a filesystem that is mounted.
+///
+/// ```no_run
+/// let mount = creamery_mount::LiveBtrfs::at("/mnt".as_ref())?.expect("a mount of Btrfs");
+/// for device in mount.devices()? {
+///     println!("{} {}: {} bytes", device.id, device.path.display(), device.total_bytes);
+/// }
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LiveDevice {
+    /// Its number in the filesystem.
+    pub id: DevId,
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// Its size as the filesystem sees it, bytes.
+    pub total_bytes: u64,
+    /// What chunks have of it, bytes.
+    pub used_bytes: u64,
+    /// Where it is on the host; empty when it is missing.
+    pub path: PathBuf,
+    /// How long it is itself, bytes; none where that is not told.
+    pub len: Option<u64>,
+}
+
+/// What chunks of one kind and profile have of a device.
+///
+/// ```
+/// use creamery_base::DevId;
+/// let share = creamery_mount::LiveShare { device: DevId::new(1), flags: 4 | 32, bytes: 64 << 20 };
+/// assert_eq!(share.device.get(), 1);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LiveShare {
+    /// The device.
+    pub device: DevId,
+    /// The flags of their block groups.
+    pub flags: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl LiveBtrfs {
+    /// The space that block groups have, by kind and profile: of data, of the chunk tree, of metadata.
+    /// Errors: the mount does not answer; ours is asked by a directory alone.
+    pub fn spaces(&self) -> Result<Vec<LiveSpace>> {
+        Ok(self.all_spaces()?.into_iter().filter(|space| space.flags & GLOBAL_RESERVE == 0).collect())
+    }
+
+    /// What Linux keeps for its commits of the space for metadata; none on a mount of ours, which keeps nothing apart.
+    /// Errors: as for [`LiveBtrfs::spaces`].
+    pub fn global_reserve(&self) -> Result<Option<LiveSpace>> {
+        Ok(self.all_spaces()?.into_iter().find(|space| space.flags & GLOBAL_RESERVE != 0))
+    }
+
+    fn all_spaces(&self) -> Result<Vec<LiveSpace>> {
+        let spaces = match self.is_linux() {
+            true => self.answering.space_info().map_err(|errno| self.failed(errno))?,
+            false => self.ours()?.spaces()?,
+        };
+        Ok(spaces.into_iter().map(|[flags, total, used]| LiveSpace { flags, total, used }).collect())
+    }
+
+    /// Bytes that are free for the data of files, as statfs(2) tells them.
+    /// Errors: the mount does not answer.
+    pub fn available_bytes(&self) -> Result<u64> {
+        let told = rustix::fs::fstatvfs(self.answering.file()).map_err(|errno| self.failed(errno))?;
+        Ok(told.f_bavail.saturating_mul(told.f_frsize))
+    }
+
+    /// The devices of the filesystem, in the order of their numbers.
+    /// Errors: the mount does not answer.
+    pub fn devices(&self) -> Result<Vec<LiveDevice>> {
+        let mut info = [0; FS_INFO_WORDS];
+        self.answering.send::<FS_INFO, FS_INFO_WORDS>(&mut info).map_err(|errno| self.failed(errno))?;
+        let (last, count) = (info[0], usize::try_from(info[1]).unwrap_or(usize::MAX));
+        let mut devices = Vec::new();
+        for id in 0..=last {
+            if devices.len() >= count {
+                break;
+            }
+            let mut info = [0; PAGE_WORDS];
+            info[0] = id;
+            match self.answering.send::<DEV_INFO, PAGE_WORDS>(&mut info) {
+                Ok(()) => devices.push(device(&info)),
+                Err(Errno::NODEV) => {}
+                Err(errno) => return Err(self.failed(errno)),
+            }
+        }
+        Ok(devices)
+    }
+
+    /// The errors that Linux has counted of a device, which are set to nothing when that is asked for. Ours are not counted: a mount of
+    /// ours tells what Linux left in the image.
+    /// Errors: permission denied, for resetting, for all but root; on a mount of ours it is unsupported, and asking is for root and the
+    /// mounter.
+    pub fn device_errors(&self, id: DevId, reset: bool) -> Result<DeviceErrors> {
+        if self.is_linux() {
+            let mut stats = [0; DEV_STATS_WORDS];
+            stats[..3].copy_from_slice(&[id.get(), DEV_STATS_COUNT, if reset { DEV_STATS_RESET } else { 0 }]);
+            let asked = self.answering.send::<GET_DEV_STATS, DEV_STATS_WORDS>(&mut stats);
+            asked.map_err(|errno| self.failed(errno))?;
+            let count = usize::try_from(stats[1].min(DEV_STATS_COUNT)).unwrap_or(0);
+            return Ok(DeviceErrors::of_counts(&stats[3..][..count]));
+        }
+        if reset {
+            let text = format!("{}: errors are not counted by this mount, nor reset", self.path.display());
+            return Err(Error::unsupported(text));
+        }
+        let items = self.items(DEV_TREE, 0..=0, PERSISTENT_ITEM..=PERSISTENT_ITEM)?;
+        let found = items.into_iter().find(|item| item.offset == id.get());
+        Ok(found.map(|item| DeviceErrors::of_item(&item.data)).unwrap_or_default())
+    }
+
+    /// What chunks have of each device, by kind and profile; none for who may not look into trees, as all but root (and the mounter,
+    /// on ours).
+    /// Errors: the mount does not answer.
+    pub fn shares(&self) -> Result<Option<Vec<LiveShare>>> {
+        let chunks = match self.items(CHUNK_TREE, CHUNKS..=CHUNKS, CHUNK_ITEM..=CHUNK_ITEM) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(None),
+            chunks => chunks?,
+        };
+        let mut kinds = BTreeMap::new();
+        for chunk in &chunks {
+            kinds.insert(chunk.offset, chunk.u64_at(24)?);
+        }
+        let mut sums: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+        for extent in self.items(DEV_TREE, 1..=u64::MAX, DEV_EXTENT..=DEV_EXTENT)? {
+            let (chunk, len) = (extent.u64_at(16)?, extent.u64_at(24)?);
+            if let Some(flags) = kinds.get(&chunk) {
+                let sum = sums.entry((extent.objectid, *flags)).or_default();
+                *sum = sum.saturating_add(len);
+            }
+        }
+        let share = |((device, flags), bytes)| LiveShare { device: DevId::new(device), flags, bytes };
+        Ok(Some(sums.into_iter().map(share).collect()))
+    }
+}
+
+fn device(info: &[u64; PAGE_WORDS]) -> LiveDevice {
+    let bytes = bytes_of(info);
+    let mut path = bytes[PATH..].to_vec();
+    path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(path.len()));
+    let path = PathBuf::from(OsString::from_vec(path));
+    let mut uuid = [0; 16];
+    uuid.copy_from_slice(&bytes[8..24]);
+    // A device of disks says how long it is where its end is.
+    let len = std::fs::File::open(&path).and_then(|mut file| file.seek(std::io::SeekFrom::End(0))).ok();
+    LiveDevice {
+        id: DevId::new(info[0]),
+        uuid: Uuid::from_bytes(uuid),
+        used_bytes: info[3],
+        total_bytes: info[4],
+        path,
+        len,
+    }
+}

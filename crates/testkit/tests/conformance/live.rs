@@ -1,0 +1,468 @@
+//! What is asked of live mounts, beside btrfs-progs on a mount of the kernel: of that same mount, and of one of ours of the same image.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{FuseMount, LoopMount, Run, btrfs_check, sync_filesystem};
+
+use crate::support::{MOUNTED, expect_refusal, flip_byte, inside, mkfs_empty};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("live/properties", &MOUNTED, properties),
+        Case::new("live/resolve", &MOUNTED, resolve),
+        Case::new("live/space", &MOUNTED, space),
+        Case::new("live/disk-usage", &MOUNTED, disk_usage),
+        Case::new("live/device-stats", &MOUNTED, device_stats),
+        Case::new("live/space-of-several-devices", &MOUNTED, several),
+    ]
+}
+
+/// Files that share data, names of a file, and a subvolume in another one, which Linux makes.
+fn populate(dir: &Path) -> Result<()> {
+    let at = |name: &str| dir.join(name);
+    for name in ["a", "a/b", "ro"] {
+        Run::new("btrfs").args(["-q", "subvolume", "create"]).arg(at(name)).ok()?;
+    }
+    std::fs::create_dir_all(at("d/deep"))?;
+    std::fs::write(at("f"), "small")?;
+    std::fs::write(at("a/x"), "small")?;
+    std::fs::hard_link(at("a/x"), at("a/second name"))?;
+    std::fs::write(at("big"), creamery_testkit::Random::new(7).bytes(3 << 20))?;
+    for name in ["a/clone", "d/deep/clone"] {
+        Run::new("cp").arg("--reflink=always").args([at("big"), at(name)]).ok()?;
+    }
+    std::os::unix::fs::symlink("f", at("link"))?;
+    Run::new("mkfifo").arg(at("pipe")).ok()?;
+    sync_filesystem(dir)
+}
+
+/// What a call says, with the mount's path as `@`, and whether it succeeds.
+fn said(program: &Path, words: &[&str], dir: &Path) -> Result<(String, bool)> {
+    let words = words.iter().map(|word| word.replace('@', &dir.display().to_string()));
+    let finished = Run::new(program).args(words).output()?;
+    Ok((finished.stdout_text().replace(&dir.display().to_string(), "@"), finished.code == Some(0)))
+}
+
+/// An image that is mounted by the kernel, by us, and by the kernel again.
+struct Both<'b> {
+    bench: &'b Bench,
+    image: std::path::PathBuf,
+}
+
+impl Both<'_> {
+    fn made<'b>(bench: &'b Bench, options: &[&str]) -> Result<Both<'b>> {
+        let image = bench.scratch.file("disk.img");
+        mkfs_empty(bench.creamery(), options, "256M", &image)?;
+        let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+        populate(mount.dir())?;
+        mount.unmount()?;
+        Ok(Both { bench, image })
+    }
+
+    /// What btrfs-progs says of a mount of the kernel, ours of that one says, and ours of our own; `lines` picks what is told of ours,
+    /// too.
+    fn expect_alike(&self, calls: &[&[&str]], of_ours: impl Fn(&str) -> String) -> Result<()> {
+        let ours = self.bench.creamery().path();
+        let linux = LoopMount::mount(&self.image, &self.bench.scratch.file("kernel"), "noatime")?;
+        let mut wanted = Vec::new();
+        for words in calls {
+            let theirs = said("btrfs".as_ref(), words, linux.dir())?;
+            let found = said(ours, words, linux.dir())?;
+            ensure!(
+                found == theirs,
+                "{words:?} of the kernel's mount: ours says {found:?}, btrfs-progs {theirs:?}"
+            );
+            wanted.push(theirs);
+        }
+        linux.unmount()?;
+        let mount = FuseMount::mount(
+            self.bench.creamery(),
+            &self.image,
+            &self.bench.scratch.file("ours"),
+            "noatime",
+        )?;
+        for (words, (text, is_done)) in calls.iter().zip(wanted) {
+            let (found, is_found) = said(ours, words, mount.dir())?;
+            let (found, wanted) = (of_ours(&found), of_ours(&text));
+            ensure!(
+                (&found, is_found) == (&wanted, is_done),
+                "{words:?} of our mount: {found} ({is_found}), of the kernel's {wanted} ({is_done})"
+            );
+        }
+        mount.unmount()?;
+        btrfs_check(&self.image)
+    }
+}
+
+/// `property get`, `set` and `list`, with every word that Linux takes for compression, and some that it does not.
+fn properties(bench: &Bench) -> Result<()> {
+    const VALUES: [&str; 14] = [
+        "zlib", "lzo", "zstd", "zstd:3", "zlib:9", "zstd:99", "none", "no", "", "foo", "ZSTD", "lzo:3",
+        "zstd:", "0",
+    ];
+    let both = Both::made(bench, &["-L", "label"])?;
+    let mut calls: Vec<Vec<&str>> = Vec::new();
+    for place in ["@", "@/f", "@/d", "@/a", "@/link", "@/pipe", "@/none"] {
+        calls.push(vec!["property", "list", place]);
+        calls.push(vec!["property", "get", place]);
+        for name in ["ro", "label", "compression"] {
+            calls.push(vec!["property", "get", place, name]);
+        }
+        // With a type btrfs-progs opens a pipe, and waits.
+        for kind in ["-ti", "-tinode", "-tsubvol"].into_iter().filter(|_| place != "@/pipe") {
+            calls.push(vec!["property", "get", kind, place]);
+        }
+    }
+    for place in ["@/f", "@/d"] {
+        for value in VALUES {
+            calls.push(vec!["property", "set", place, "compression", value]);
+            calls.push(vec!["property", "get", place]);
+        }
+    }
+    for words in [
+        &["@", "label", "another"][..],
+        &["@/a", "label", "another"],
+        &["@/a", "ro", "maybe"],
+        &["@/d", "ro", "true"],
+        &["@/a", "ro", "true"],
+        &["@/a", "compression", "zstd"],
+        &["@/a/x", "compression", "zstd"],
+    ] {
+        calls.push([&["property", "set"], words].concat());
+    }
+    calls.extend([
+        vec!["property", "get", "@"],
+        vec!["property", "get", "@/a"],
+        vec!["property", "get", "-tf", "@/d"],
+    ]);
+    calls.extend([
+        vec!["property", "set", "@/a", "ro", "false"],
+        vec!["property", "set", "@", "label", "label"],
+    ]);
+    calls.push(vec!["property", "set", "@/f", "compression", ""]);
+    calls.push(vec!["property", "set", "@/d", "compression", ""]);
+    let calls: Vec<&[&str]> = calls.iter().map(|words| &words[..]).collect();
+    both.expect_alike(&calls, str::to_owned)?;
+    // What is set on a mount of ours counts there, and afterwards.
+    let mount = FuseMount::mount(bench.creamery(), &both.image, &bench.scratch.file("ours"), "")?;
+    bench
+        .creamery()
+        .run(["property", "set"])
+        .arg(mount.dir().join("d"))
+        .args(["compression", "zstd:7"])
+        .ok()?;
+    std::fs::write(mount.dir().join("d/packed"), vec![7; 1 << 20])?;
+    mount.unmount()?;
+    let linux = LoopMount::mount(&both.image, &bench.scratch.file("kernel"), "")?;
+    let told = |name: &str| said("btrfs".as_ref(), &["property", "get", name, "compression"], linux.dir());
+    ensure!(told("@/d")?.0 == "compression=zstd:7\n", "{:?}", told("@/d")?);
+    // A new file has the algorithm alone, as on Linux.
+    ensure!(told("@/d/packed")?.0 == "compression=zstd\n", "{:?}", told("@/d/packed")?);
+    ensure!(std::fs::metadata(linux.dir().join("d/packed"))?.len() == 1 << 20, "it is as long");
+    linux.unmount()
+}
+
+/// `inspect-internal rootid`, `inode-resolve`, `subvolid-resolve` and `logical-resolve`.
+fn resolve(bench: &Bench) -> Result<()> {
+    let both = Both::made(bench, &[])?;
+    let linux = LoopMount::mount(&both.image, &bench.scratch.file("kernel"), "ro")?;
+    let number =
+        |name: &str| -> Result<String> { Ok(std::fs::metadata(linux.dir().join(name))?.ino().to_string()) };
+    let (f, clone, x, deep) = (number("f")?, number("d/deep/clone")?, number("a/x")?, number("d/deep")?);
+    let at = {
+        let told = Run::new("filefrag").args(["-v", "-b1"]).arg(linux.dir().join("big")).ok()?.stdout_text();
+        let row =
+            told.lines().find(|line| line.trim_start().starts_with("0:")).context("an extent")?.to_owned();
+        let place =
+            row.split(':').nth(2).and_then(|place| place.split("..").next()).context("where it lies")?;
+        place.trim().parse::<u64>()?
+    };
+    let (first, behind) = (at.to_string(), (at + 4096).to_string());
+    linux.unmount()?;
+    let calls = [
+        &["rootid", "@"][..],
+        &["rootid", "@/a"],
+        &["rootid", "@/a/x"],
+        &["rootid", "@/a/b"],
+        &["rootid", "@/link"],
+        &["rootid", "@/none"],
+        &["inode-resolve", &f, "@"],
+        &["inode-resolve", "-v", &clone, "@/"],
+        &["inode-resolve", &x, "@/a"],
+        &["inode-resolve", &deep, "@"],
+        &["inode-resolve", "256", "@/a"],
+        &["inode-resolve", "9999", "@"],
+        &["subvolid-resolve", "256", "@"],
+        &["subvolid-resolve", "257", "@/a"],
+        &["subvolid-resolve", "5", "@"],
+        &["subvolid-resolve", "999", "@"],
+        &["logical-resolve", "-P", &first, "@"],
+        &["logical-resolve", "-P", &behind, "@/a"],
+        &["logical-resolve", "-oP", &behind, "@"],
+        &["logical-resolve", "1", "@"],
+    ];
+    let calls: Vec<Vec<&str>> = calls.iter().map(|words| [&["inspect-internal"], *words].concat()).collect();
+    let calls: Vec<&[&str]> = calls.iter().map(|words| &words[..]).collect();
+    // Who refers to data is told in no order.
+    both.expect_alike(&calls, |text| {
+        let mut lines: Vec<_> = text.lines().collect();
+        lines.sort_unstable();
+        lines.join("\n")
+    })?;
+    let linux = LoopMount::mount(&both.image, &bench.scratch.file("kernel"), "ro")?;
+    let paths = |dir: &Path| -> Result<Vec<String>> {
+        let words = ["inspect-internal", "logical-resolve", &first, "@"];
+        let (text, is_done) = said(bench.creamery().path(), &words, dir)?;
+        ensure!(is_done, "{text}");
+        let mut paths: Vec<_> = text.lines().map(str::to_owned).collect();
+        paths.sort_unstable();
+        Ok(paths)
+    };
+    let wanted = ["@/a/clone", "@/big", "@/d/deep/clone"];
+    ensure!(paths(linux.dir())? == wanted, "of the kernel's: {:?}", paths(linux.dir())?);
+    linux.unmount()?;
+    let mount = FuseMount::mount(bench.creamery(), &both.image, &bench.scratch.file("ours"), "subvol=a")?;
+    let found = paths(mount.dir())?;
+    ensure!(
+        found[0] == "@/clone" && found.iter().filter(|line| line.contains("not mounted")).count() == 2,
+        "{found:?}"
+    );
+    // What was made just now is found, too.
+    std::fs::write(mount.dir().join("new"), "")?;
+    let ino = std::fs::metadata(mount.dir().join("new"))?.ino().to_string();
+    let found =
+        said(bench.creamery().path(), &["inspect-internal", "inode-resolve", &ino, "@"], mount.dir())?;
+    ensure!(found == ("@/new\n".to_owned(), true), "{found:?}");
+    mount.unmount()?;
+    let words = ["inspect-internal", "rootid", "/proc"];
+    expect_refusal(bench.creamery().run(words), &["/proc", "on no mount of Btrfs"])
+}
+
+/// Options of `filesystem df` and `usage`.
+const UNITS: [&str; 13] =
+    ["", "-b", "-h", "-H", "-k", "-m", "-g", "-t", "--raw", "--iec", "--si", "--kbytes", "--tbytes"];
+
+fn calls_of_space() -> Vec<Vec<&'static str>> {
+    let mut calls = Vec::new();
+    for units in UNITS {
+        for words in [&["df"][..], &["usage"], &["usage", "-T"]] {
+            let units = [units].into_iter().filter(|units| !units.is_empty());
+            calls.push(
+                ["filesystem"].into_iter().chain(words.iter().copied()).chain(units).chain(["@"]).collect(),
+            );
+        }
+    }
+    calls.push(vec!["filesystem", "usage", "@", "@/a"]);
+    calls.push(vec!["filesystem", "df", "@/f"]);
+    calls.push(vec!["filesystem", "df", "@/none"]);
+    calls
+}
+
+/// `filesystem df` and `usage`, byte for byte on a mount of the kernel; on one of ours what the image says when it is not mounted.
+fn space(bench: &Bench) -> Result<()> {
+    let calls = calls_of_space();
+    let ours = bench.creamery().path();
+    for (number, options) in [&[][..], &["-m", "single"], &["-M"]].into_iter().enumerate() {
+        let image = bench.scratch.file(&format!("{number}.img"));
+        mkfs_empty(bench.creamery(), options, "300M", &image)?;
+        let linux = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+        populate(linux.dir())?;
+        for words in &calls {
+            let (found, theirs) =
+                (said(ours, words, linux.dir())?, said("btrfs".as_ref(), words, linux.dir())?);
+            ensure!(
+                found == theirs,
+                "{options:?} {words:?}: ours says {}, btrfs-progs {}",
+                found.0,
+                theirs.0
+            );
+        }
+        linux.unmount()?;
+        let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("ours"), "")?;
+        let is_of_a_place = |words: &&Vec<&str>| words.last() == Some(&"@");
+        let live: Vec<_> = calls
+            .iter()
+            .filter(is_of_a_place)
+            .map(|words| said(ours, words, mount.dir()))
+            .collect::<Result<_>>()?;
+        mount.unmount()?;
+        for (words, live) in calls.iter().filter(is_of_a_place).zip(live) {
+            let (found, is_done) = said(ours, words, &image)?;
+            // The image is what is named, and also the device that it is on.
+            ensure!(
+                is_done && live == (found.clone(), true)
+                    || live.0 == found.replace('@', &image.display().to_string()),
+                "{options:?} {words:?}: our mount says {}, the image {found}",
+                live.0
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The same of a filesystem on two devices, in each profile that they allow, for root and for others.
+fn several(bench: &Bench) -> Result<()> {
+    let images = ["one.img", "two.img"].map(|name| bench.scratch.file(name));
+    let ours = bench.creamery().path();
+    for profiles in [["raid0", "raid1"], ["raid1", "raid1"], ["single", "dup"]] {
+        for image in &images {
+            let _ = std::fs::remove_file(image);
+            std::fs::File::create_new(image)?.set_len(400 << 20)?;
+        }
+        let attach = |image: &Path| -> Result<String> {
+            Ok(Run::new("losetup").args(["-f", "--show"]).arg(image).ok()?.stdout_text().trim().to_owned())
+        };
+        let devices = [attach(&images[0])?, attach(&images[1])?];
+        let dir = bench.scratch.dir("several")?;
+        let work = || -> Result<()> {
+            let [data, metadata] = profiles;
+            Run::new("mkfs.btrfs").args(["-q", "-f", "-d", data, "-m", metadata]).args(&devices).ok()?;
+            Run::new("mount").args(["-t", "btrfs", &devices[0]]).arg(&dir).ok()?;
+            populate(&dir)?;
+            for words in calls_of_space() {
+                let (found, theirs) = (said(ours, &words, &dir)?, said("btrfs".as_ref(), &words, &dir)?);
+                ensure!(
+                    found == theirs,
+                    "{profiles:?} {words:?}: ours says {}, btrfs-progs {}",
+                    found.0,
+                    theirs.0
+                );
+            }
+            Ok(())
+        };
+        let worked = work();
+        Run::new("umount").arg(&dir).again_while_busy().output()?;
+        Run::new("losetup").arg("-d").args(&devices).ok()?;
+        std::fs::remove_dir(&dir)?;
+        worked?;
+    }
+    Ok(())
+}
+
+/// `filesystem du`: what is shared between subvolumes and within one, names of a file, holes, what is set aside, and what is small.
+fn disk_usage(bench: &Bench) -> Result<()> {
+    let both = Both::made(bench, &[])?;
+    let linux = LoopMount::mount(&both.image, &bench.scratch.file("kernel"), "")?;
+    let at = |name: &str| linux.dir().join(name);
+    for words in [["fallocate", "-l", "1M", "set-aside"], ["truncate", "-s", "1M", "hole"]] {
+        Run::new(words[0]).args(&words[1..3]).arg(at(words[3])).ok()?;
+    }
+    std::fs::write(at("alone"), vec![3; 200_000])?;
+    std::fs::hard_link(at("big"), at("a-second-name"))?;
+    Run::new("btrfs").args(["-q", "subvolume", "snapshot"]).args([at("a"), at("d/of-a")]).ok()?;
+    std::fs::write(at("a/later"), vec![5; 70_000])?;
+    linux.unmount()?;
+    let calls: [&[&str]; 11] = [
+        &["@"],
+        &["@/"],
+        &["-s", "@"],
+        &["-s", "@/a", "@/d", "@/f"],
+        &["@/big", "@/a-second-name", "@/alone"],
+        &["@/set-aside", "@/hole", "@/link"],
+        &["-s", "--raw", "@/none", "@/d"],
+        &["--mbytes", "@/d"],
+        &["--si", "@/a/clone"],
+        &["-s", "/proc"],
+        &["@/none"],
+    ];
+    let calls: Vec<Vec<&str>> = calls.iter().map(|words| [&["filesystem", "du"], *words].concat()).collect();
+    let calls: Vec<&[&str]> = calls.iter().map(|words| &words[..]).collect();
+    // Names are listed in another order; of what cannot be listed ours need not have begun a table.
+    both.expect_alike(&calls, |text| {
+        let mut lines: Vec<_> = text.lines().collect();
+        lines.sort_unstable();
+        lines.join("\n")
+    })?;
+    // What is mounted below is not counted.
+    let linux = LoopMount::mount(&both.image, &bench.scratch.file("kernel"), "")?;
+    Run::new("mount").args(["-t", "tmpfs", "none"]).arg(linux.dir().join("d/deep")).ok()?;
+    let found = said(bench.creamery().path(), &["filesystem", "du", "-s", "--raw", "@/d"], linux.dir());
+    Run::new("umount").arg(linux.dir().join("d/deep")).again_while_busy().ok()?;
+    let (text, is_done) = found?;
+    let of_the_snapshot = 3 << 20;
+    ensure!(is_done && text.contains(&format!("{of_the_snapshot:>10}  ")), "{text}");
+    linux.unmount()
+}
+
+/// `device stats`: of a device that gave wrong data, on mounts and in the image; with a link, the JSON of btrfs-progs.
+fn device_stats(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
+    let content = creamery_testkit::Random::new(3).bytes(1 << 20);
+    let source = bench.scratch.file("content");
+    std::fs::write(&source, &content)?;
+    bench.creamery().run(["cp"]).arg(&source).arg(inside(&image, "/file")).ok()?;
+    // Its beginning, wherever that lies on the device.
+    let bytes = std::fs::read(&image)?;
+    let at = bytes.windows(64).position(|window| window == &content[..64]).context("the data")? as u64;
+    flip_byte(&image, at)?;
+    let ours = bench.creamery().path();
+    let as_btrfs = bench.scratch.file("btrfs");
+    std::os::unix::fs::symlink(ours, &as_btrfs)?;
+    let mut linux = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+    ensure!(std::fs::read(linux.dir().join("file")).is_err(), "it was read");
+    // How often the kernel has tried to read what is wrong, also meanwhile, is its business.
+    let said = |program: &Path, words: &[&str], place: &Path| -> Result<(String, Option<i32>)> {
+        let done = Run::new(program).args(words).arg(place).output()?;
+        let some = |count: &str| count.replace(|digit| ('1'..='9').contains(&digit), "9");
+        let lines = done.stdout_text();
+        let lines = lines.lines().map(|line| match line.split_once("corruption_errs") {
+            Some((before, count)) => format!("{before}corruption_errs{}", some(count)),
+            None => {
+                if words.contains(&"-T") {
+                    some(line)
+                } else {
+                    line.to_owned()
+                }
+            }
+        });
+        Ok((lines.collect::<Vec<_>>().join("\n"), done.code))
+    };
+    let device =
+        Run::new("findmnt").args(["-no", "SOURCE"]).arg(linux.dir()).ok()?.stdout_text().trim().to_owned();
+    let stats = ["device", "stats"];
+    let mut wanted = Vec::new();
+    for options in [&[][..], &["-T"], &["-c"], &["--check", "-T"]] {
+        let words = [&stats, options].concat();
+        let theirs = said("btrfs".as_ref(), &words, linux.dir())?;
+        for place in [linux.dir(), Path::new(&device)] {
+            let found = said(ours, &words, place)?;
+            ensure!(found == theirs, "{words:?}: ours says {found:?}, btrfs-progs {theirs:?}");
+        }
+        wanted.push((words, theirs));
+    }
+    ensure!(wanted[2].1.1 == Some(64) && !wanted[0].1.0.contains("corruption_errs  0"), "{:?}", wanted[2]);
+    let json = ["--format", "json", "device", "stats"];
+    let theirs = said("btrfs".as_ref(), &json, linux.dir())?;
+    ensure!(said(&as_btrfs, &json, linux.dir())? == theirs, "{theirs:?}");
+    expect_refusal(Run::new(ours).args(stats).arg(linux.dir().join("file")), &["not a directory"])?;
+    linux.unmount_and_tell()?;
+    let shown = image.display().to_string();
+    for (words, (text, code)) in &wanted {
+        let (found, status) = said(ours, words, &image)?;
+        let found = found.replace(&shown, &device);
+        ensure!(
+            words.contains(&"-T") || found == *text,
+            "{words:?} of the image: {found}, of the mount {text}"
+        );
+        ensure!(status == *code, "{words:?} of the image: {status:?}");
+    }
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("ours"), "")?;
+    ensure!(
+        said(ours, &wanted[0].0, mount.dir())?.0.replace(&shown, &device) == wanted[0].1.0,
+        "on our mount"
+    );
+    expect_refusal(Run::new(ours).args(["device", "stats", "-z"]).arg(mount.dir()), &["not counted"])?;
+    mount.unmount()?;
+    expect_refusal(
+        Run::new(ours).args(["device", "stats", "-z"]).arg(&image),
+        &["mount it with the kernel"],
+    )?;
+    let mut linux = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+    ensure!(said(ours, &["device", "stats", "-z"], linux.dir())?.1 == Some(0), "they are not reset");
+    ensure!(said("btrfs".as_ref(), &["device", "stats", "-c"], linux.dir())?.1 == Some(0), "they are there");
+    linux.unmount_and_tell().map(drop)
+}
