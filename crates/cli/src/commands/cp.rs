@@ -30,6 +30,9 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
         return Err(told(both).advise("name a file in an image as IMAGE:/PATH, or use cp(1)"));
     }
     let mut images = Images::to_write("cp", &args.write);
+    if is_out_of_others(&from, &to) {
+        images = images.sparing_written();
+    }
     let (names, losses) = (Names::new(args.verbose), Losses::new("cp"));
     if !from.iter().any(|end| matches!(end, End::Host(path) if interrupt::may_wait(path))) {
         interrupt::watch();
@@ -37,6 +40,12 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     let outcome = copy_all(&mut images, &from, &to, args, &names, &losses);
     let outcome = images.finish(outcome);
     names.finish("cp").and(outcome).and(losses.finish())
+}
+
+/// Whether all that is copied is in other images than the one that it goes to.
+fn is_out_of_others(from: &[End], to: &End) -> bool {
+    let End::Image(to) = to else { return false };
+    from.iter().all(|end| matches!(end, End::Image(place) if place.image != to.image))
 }
 
 /// Copies a file to standard output, as `creamery cat`.

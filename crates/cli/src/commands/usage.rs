@@ -15,7 +15,7 @@ use crate::images::{Images, Purpose};
 use crate::json::{Array, Header};
 use crate::output::{Output, writing};
 use crate::units::{UnitArgs, UnitLetters};
-use crate::view::{LongHelp, ViewArgs};
+use crate::view::{LongHelp, RescueArgs};
 
 /// How figures are shown.
 #[derive(Args, Debug)]
@@ -29,6 +29,9 @@ struct Form {
     /// A JSON array of images.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    rescue: RescueArgs,
 
     #[command(flatten)]
     help: LongHelp,
@@ -122,7 +125,7 @@ fn on_devices(fs: &Filesystem) -> (u64, u64) {
 
 pub(crate) fn run_df(args: &FilesystemDfArgs) -> Result<(), Failure> {
     let units = args.form.units();
-    print("filesystem df", &[&args.image], args.form.json, |out, fs| {
+    print("filesystem df", &[&args.image], &args.form, |out, fs| {
         if args.format_json {
             return as_btrfs_progs(out, fs);
         }
@@ -164,7 +167,7 @@ fn as_btrfs_progs(out: &mut Output, fs: &Filesystem) -> io::Result<()> {
 pub(crate) fn run(args: &UsageArgs) -> Result<(), Failure> {
     let units = args.form.units();
     let (images, mut between) = (args.images.iter().collect::<Vec<_>>(), "");
-    print("filesystem usage", &images, args.form.json, |out, fs| {
+    print("filesystem usage", &images, &args.form, |out, fs| {
         out.write_all(std::mem::replace(&mut between, "\n").as_bytes())?;
         overall(out, fs, &units)?;
         each_kind(out, fs, &units)
@@ -175,14 +178,14 @@ pub(crate) fn run(args: &UsageArgs) -> Result<(), Failure> {
 fn print(
     command: &'static str,
     paths: &[&PathBuf],
-    as_json: bool,
+    form: &Form,
     mut each: impl FnMut(&mut Output, &Filesystem) -> io::Result<()>,
 ) -> Result<(), Failure> {
-    let view = ViewArgs::default();
+    let view = form.rescue.view();
     let mut images = Images::new(command, &view);
     let told = |error| Failure::new(command, writing(error));
     let mut out = Output::new();
-    let outcome = if as_json {
+    let outcome = if form.json {
         let mut array = Array::begin(&mut out).map_err(told)?;
         let outcome = with_all(paths, |path| {
             let image = images.place(path.as_os_str())?.image;
