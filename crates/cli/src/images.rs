@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use creamery::partitions::{self, ImageName};
-use creamery::{Error, ErrorKind, Filesystem, Image, TreeId};
+use creamery::{Error, ErrorKind, Filesystem, Image, Rescue, TreeId};
 
 use crate::failure::{Failure, warn, with_all};
 use crate::place::{Place, is_no_image, mount_of};
@@ -21,17 +21,25 @@ pub(crate) struct Images<'a> {
     command: &'static str,
     view: &'a ViewArgs,
     use_super_copy: bool,
+    /// Whether what is passed over is meant of those that are read alone.
+    spares_written: bool,
     open: Vec<(PathBuf, Purpose, Filesystem)>,
 }
 
 impl<'a> Images<'a> {
     pub(crate) const fn new(command: &'static str, view: &'a ViewArgs) -> Self {
-        Self { command, view, use_super_copy: false, open: Vec::new() }
+        Self { command, view, use_super_copy: false, spares_written: false, open: Vec::new() }
     }
 
     /// Those that a command writes to.
     pub(crate) fn to_write(command: &'static str, args: &'a WriteArgs) -> Self {
         Self { use_super_copy: args.usesupercopy, ..Self::new(command, &args.view) }
+    }
+
+    /// Of those that are written to nothing is passed over; others are read past damage as wished.
+    pub(crate) fn sparing_written(mut self) -> Self {
+        self.spares_written = true;
+        self
     }
 
     /// Whose they are.
@@ -103,10 +111,11 @@ impl<'a> Images<'a> {
     }
 
     fn open_new(&self, path: &Path, purpose: Purpose) -> Result<Filesystem, Error> {
+        let is_spared = self.spares_written && purpose == Purpose::Write;
         let mut options = Image::options()
             .write(purpose == Purpose::Write)
             .use_super_copy(self.use_super_copy)
-            .rescue(self.view.rescue.all());
+            .rescue(if is_spared { Rescue::default() } else { self.view.rescue.all() });
         if let Some(subvolume) = &self.view.subvol {
             options = options.subvolume(subvolume);
         }

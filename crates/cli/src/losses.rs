@@ -1,10 +1,12 @@
-//! What could not be read, with `--ignore-errors`: a line for each, and one in the end that sums up.
+//! What a copy goes on without: a line for each thing that could not be read, with `--ignore-errors`, and for each extended attribute
+//! that is too large for the host; one in the end that sums up. Attributes that the host takes none of are summed up alone.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery::{Error, ErrorKind, Escaped, Lost, Progress};
 
-use crate::failure::{Failure, complain};
+use crate::failure::{Failure, complain, warn};
 use crate::names::Names;
 
 /// Counts what a command goes on without.
@@ -13,12 +15,25 @@ pub(crate) struct Losses {
     others: AtomicU64,
     stretches: AtomicU64,
     bytes: AtomicU64,
+    /// Extended attributes without room.
+    large: AtomicU64,
+    /// Those of kinds that the host does not take, and the first of them.
+    untaken: AtomicU64,
+    first_untaken: OnceLock<String>,
 }
 
 impl Losses {
     pub(crate) const fn new(command: &'static str) -> Self {
         let none = AtomicU64::new;
-        Self { command, others: none(0), stretches: none(0), bytes: none(0) }
+        Self {
+            command,
+            others: none(0),
+            stretches: none(0),
+            bytes: none(0),
+            large: none(0),
+            untaken: none(0),
+            first_untaken: OnceLock::new(),
+        }
     }
 
     /// Tells that this cannot be read of `path` in `image`.
@@ -47,16 +62,44 @@ impl Losses {
         complain(&format!("{command}: {image}:{shown}: {lost}: {why}"));
     }
 
-    /// That something was lost, if so.
+    /// Tells that an extended attribute of `path` in `image` does not come along.
+    pub(crate) fn tell_xattr(&self, image: &str, path: &[u8], name: &[u8], error: &Error) {
+        let (shown, name) = (Escaped(path), Escaped(name));
+        let what = format!("{image}:{shown}: extended attribute {name}: {}", error.without_kind());
+        if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied) {
+            self.untaken.fetch_add(1, Ordering::Relaxed);
+            self.first_untaken.get_or_init(|| what);
+        } else {
+            self.large.fetch_add(1, Ordering::Relaxed);
+            complain(&format!("{}: {what}", self.command));
+        }
+    }
+
+    /// That something was lost, if so. What the host takes of nobody is worth a line, as it would come along elsewhere, and no failure.
     pub(crate) fn finish(self) -> Result<(), Failure> {
-        let (others, stretches) = (self.others.into_inner(), self.stretches.into_inner());
-        if (others, stretches) == (0, 0) {
+        if let Some(first) = self.first_untaken.get() {
+            let count = self.untaken.into_inner();
+            warn(&format!(
+                "{}: {count} extended attributes do not come along; the first: {first}",
+                self.command
+            ));
+        }
+        let (others, stretches, large) =
+            (self.others.into_inner(), self.stretches.into_inner(), self.large.into_inner());
+        let mut parts = Vec::new();
+        if (others, stretches) != (0, 0) {
+            let bytes = self.bytes.into_inner();
+            parts.push(format!(
+                "not all could be read: {bytes} bytes in {stretches} places of files, and {others} other things"
+            ));
+        }
+        if large > 0 {
+            parts.push(format!("{large} extended attributes do not come along"));
+        }
+        if parts.is_empty() {
             return Ok(());
         }
-        let bytes = self.bytes.into_inner();
-        let what = format!(
-            "not all could be read: {bytes} bytes in {stretches} places of files, and {others} other things, each named above; all else is there"
-        );
+        let what = format!("{}, each named above; all else is there", parts.join("; "));
         Err(Failure::new(self.command, Error::new(ErrorKind::Unreadable, what)).plain())
     }
 }
@@ -79,5 +122,9 @@ impl Progress for Watched<'_> {
 
     fn lost(&self, path: &[u8], what: Lost, error: &Error) {
         self.losses.tell(&self.image, path, what, error);
+    }
+
+    fn xattr_left_out(&self, path: &[u8], name: &[u8], error: &Error) {
+        self.losses.tell_xattr(&self.image, path, name, error);
     }
 }

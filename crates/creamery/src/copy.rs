@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
 use creamery_device::ImageName;
 use creamery_format::{SIGNATURES_END, find_signature};
 use creamery_mkfs::{CopyIn, Progress, copy_in};
@@ -381,7 +381,11 @@ impl Filesystem {
         let recursive = options.recursive || options.archive;
         let last = if recursive { Last::Keep } else { Last::Follow };
         let id = self.resolve(from, last)?;
-        let kind = self.fs.stat(id, Wait::Yes).map_err(at(from))?.kind;
+        let kind = match self.fs.stat(id, Wait::Yes) {
+            // What is lost of a root with its inode are its attributes.
+            Err(_) if options.ignore_errors && id.ino == ObjectId::FIRST_FREE => fs::FileType::Directory,
+            found => found.map_err(at(from))?.kind,
+        };
         if kind == fs::FileType::Directory && !recursive {
             return Err(at(from)(refuse_directory()));
         }

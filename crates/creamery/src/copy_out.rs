@@ -13,6 +13,7 @@
 //! - SINK-4: a regular file has its name when it is whole, and until then what had it before has it.
 //! - SINK-5: an image that somebody has open, or that is copied from, is not replaced.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::Metadata;
@@ -53,6 +54,8 @@ pub(crate) struct HostSink {
     taken: Taken,
     /// Source files whose other names are still to come.
     links: HashMap<InodeId, FirstCopy>,
+    /// Extended attributes that what was made last did not get.
+    left_out: RefCell<Vec<(Vec<u8>, Error)>>,
 }
 
 /// A copy that other names may be given to.
@@ -116,7 +119,7 @@ impl HostSink {
         let failed = |errno| error(errno).on_host(dir);
         let root = open().map_err(failed)?;
         let (path, links) = (dir.to_owned(), HashMap::new());
-        let sink = Self { root, path, keeps, taken: Taken::Replace, links };
+        let sink = Self { root, path, keeps, taken: Taken::Replace, links, left_out: RefCell::default() };
         Ok((sink, HostDir { fd: open().map_err(failed)?, path: PathBuf::new() }))
     }
 
@@ -170,17 +173,26 @@ impl HostSink {
     fn finish(&self, fd: BorrowedFd<'_>, source: &Source) -> Result<()> {
         let Keeps { metadata, .. } = self.keeps;
         let attributes = &source.attributes;
+        self.left_out.take();
         let chown = || rustix::fs::fchown(fd, Some(uid(attributes)), Some(gid(attributes)));
         let owned = metadata && owned(chown())?;
         for (name, value) in &source.xattrs {
             let name = c_string(name)?;
-            tolerate_xattr(&name, fsetxattr(fd, &name, value, XattrFlags::empty()))?;
+            self.settle_xattr(&name, fsetxattr(fd, &name, value, XattrFlags::empty()))?;
         }
         if !metadata {
             return Ok(());
         }
         fchmod(fd, mode_of(attributes, owned)).map_err(error)?;
         futimens(fd, &timestamps(attributes)).map_err(error)
+    }
+
+    /// What came of setting an extended attribute: the file comes without those that the host does not take.
+    fn settle_xattr(&self, name: &CString, outcome: rustix::io::Result<()>) -> Result<()> {
+        let refused =
+            refusal(outcome).map_err(|error| error.context(format!("xattr {}", name.to_string_lossy())))?;
+        self.left_out.borrow_mut().extend(refused.map(|why| (name.to_bytes().to_vec(), why)));
+        Ok(())
     }
 
     fn make_node(&self, parent: &HostDir, name: &CString, source: &Source) -> Result<Identity> {
@@ -227,6 +239,7 @@ impl HostSink {
     fn finish_node(&self, node: &OwnedFd, source: &Source) -> Result<()> {
         let Keeps { metadata, .. } = self.keeps;
         let attributes = &source.attributes;
+        self.left_out.take();
         let itself = AtFlags::EMPTY_PATH;
         let chown = || rustix::fs::chownat(node, "", Some(uid(attributes)), Some(gid(attributes)), itself);
         let owned = metadata && owned(chown())?;
@@ -234,7 +247,7 @@ impl HostSink {
         let path = format!("/proc/self/fd/{}", node.as_raw_fd());
         for (xattr, value) in &source.xattrs {
             let xattr = c_string(xattr)?;
-            tolerate_xattr(&xattr, setxattr(&*path, &xattr, value, XattrFlags::empty()))?;
+            self.settle_xattr(&xattr, setxattr(&*path, &xattr, value, XattrFlags::empty()))?;
         }
         if !metadata {
             return Ok(());
@@ -298,18 +311,18 @@ fn mode_of(attributes: &Attributes, owned: bool) -> Mode {
     if owned { mode(attributes) } else { mode(attributes) & Mode::from_raw_mode(0o777) }
 }
 
-/// The host may know no such xattr, or allow it to root only.
-fn tolerate_xattr(name: &CString, outcome: rustix::io::Result<()>) -> Result<()> {
-    let outcome = match outcome {
-        Err(Errno::OPNOTSUPP) => Ok(()),
+/// Why the host does not take an extended attribute of a file that it takes otherwise.
+fn refusal(outcome: rustix::io::Result<()>) -> Result<Option<Error>> {
+    let why = match outcome {
+        Err(Errno::OPNOTSUPP) => Error::unsupported("the host's filesystem takes none of its kind"),
+        Err(Errno::PERM) => Error::new(ErrorKind::PermissionDenied, "this user may not set it on the host"),
         // Of one file, however much room there is for others.
         Err(Errno::NOSPC | Errno::TOOBIG) => {
-            Err(Error::invalid("the host's filesystem has no room for it beside the file's others"))
+            Error::invalid("the host's filesystem has no room for it beside the file's others")
         }
-        Err(Errno::PERM) if !name.to_bytes().starts_with(b"user.") => owned(Err(Errno::PERM)).map(drop),
-        outcome => outcome.map_err(error),
+        outcome => return outcome.map(|()| None).map_err(error),
     };
-    outcome.map_err(|error| error.context(format!("xattr {}", name.to_string_lossy())))
+    Ok(Some(why))
 }
 
 impl Sink for HostSink {
@@ -378,9 +391,14 @@ impl Sink for HostSink {
         Ok(())
     }
 
+    fn take_left_out(&mut self) -> Vec<(Vec<u8>, Error)> {
+        self.left_out.take()
+    }
+
     fn link(&mut self, parent: &HostDir, name: &[u8], source: &Source) -> Result<bool> {
         let name = component(name)?;
         let id = source.attributes.id;
+        self.left_out.take();
         let Some(first) = self.links.get(&id) else { return Ok(false) };
         let Some(dir) = self.find(first) else {
             self.links.remove(&id);

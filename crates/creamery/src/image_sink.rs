@@ -25,7 +25,7 @@ impl<'a> ImageSink<'a> {
 
     /// Makes a copy of `source` without its data, in place of what has the name.
     fn create(
-        &mut self,
+        &self,
         dir: InodeId,
         name: &[u8],
         source: &Source,
@@ -50,14 +50,21 @@ impl<'a> ImageSink<'a> {
         let bytes = if self.reflink == Reflink::Never { attributes.size } else { 0 };
         let (made, replacing) =
             self.to.make_or_replace(dir, name, bytes, |name| self.to.create(dir, name, &new))?;
-        if self.archive && attributes.nlink > 1 {
-            self.links.insert(attributes.id, (made.id, attributes.nlink - 1));
-        }
         Ok((made.id, replacing))
     }
 
+    /// Gives a copy its name. Others of its source may be given to it from now on: before that it was not whole.
+    fn finish(&mut self, id: InodeId, replacing: Replacing<'_>, source: &Source) -> Result<()> {
+        replacing.finish()?;
+        let attributes = &source.attributes;
+        if self.archive && attributes.nlink > 1 {
+            self.links.insert(attributes.id, (id, attributes.nlink - 1));
+        }
+        Ok(())
+    }
+
     /// Goes into a directory, which is made if there is none.
-    fn create_directory(&mut self, dir: InodeId, name: &[u8], source: &Source) -> Result<InodeId> {
+    fn create_directory(&self, dir: InodeId, name: &[u8], source: &Source) -> Result<InodeId> {
         match self.to.lookup_kind(dir, name, Wait::Yes) {
             Ok((there, fs::FileType::Directory)) => return Ok(there),
             Ok(_) => {
@@ -144,7 +151,7 @@ impl Sink for ImageSink<'_> {
         if source.attributes.size > 0 {
             self.fill(id, source, data)?;
         }
-        replacing.finish()
+        self.finish(id, replacing, source)
     }
 
     fn node(&mut self, parent: &InodeId, name: &[u8], source: &Source) -> Result<()> {
@@ -157,8 +164,8 @@ impl Sink for ImageSink<'_> {
             fs::FileType::BlockDevice => NewKind::BlockDevice(device),
             _ => return Err(Error::unsupported("a file of a kind that has no name")),
         };
-        let (_, replacing) = self.create(*parent, name, source, kind)?;
-        replacing.finish()
+        let (id, replacing) = self.create(*parent, name, source, kind)?;
+        self.finish(id, replacing, source)
     }
 
     fn link(&mut self, parent: &InodeId, name: &[u8], source: &Source) -> Result<bool> {
@@ -175,5 +182,40 @@ impl Sink for ImageSink<'_> {
             self.links.remove(&key);
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::salvage::Salvage;
+    use crate::{Image, NoProgress, OpenOptions};
+
+    #[test]
+    fn no_name_is_given_to_a_copy_that_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("disk.img");
+        Image::make(&image).size(128 << 20).run().unwrap();
+        let fs = Image::options().write(true).open(&image).unwrap();
+        fs.write("/file", "from the image").unwrap();
+        fs.hard_link("/file", "/again").unwrap();
+        fs.create_dir("/to").unwrap();
+        let resolve = |path: &str| fs.resolve(path.as_ref(), crate::path::Last::Keep).unwrap();
+        let attributes = fs.fs.stat(resolve("/file"), Wait::Yes).unwrap();
+        let source = Source { attributes, xattrs: Vec::new(), target: Vec::new() };
+        let (salvage, to) = (Salvage::new(false, &NoProgress), resolve("/to"));
+        let mut sink = ImageSink::new(&fs.fs, true, Reflink::Never);
+        let mut copy = |file: &crate::File| {
+            let data = Data { file, path: "/file".as_ref(), size: source.attributes.size, salvage: &salvage };
+            let copied = sink.file(&to, b"first", &source, &data);
+            (copied, sink.link(&to, b"second", &source))
+        };
+        let unreadable = OpenOptions::new().write(true).open(&fs, "/file").unwrap();
+        let (copied, linked) = copy(&unreadable);
+        copied.unwrap_err();
+        assert!(!linked.unwrap() && fs.read_dir("/to").unwrap().next().is_none());
+        let (copied, linked) = copy(&fs.open("/file").unwrap());
+        copied.unwrap();
+        assert!(linked.unwrap() && fs.read("/to/second").unwrap() == b"from the image");
     }
 }

@@ -72,6 +72,7 @@ mod image_sink;
 pub mod inspect;
 #[cfg(test)]
 mod interrupt_tests;
+mod lost_names;
 mod metadata;
 mod mode_change;
 mod moving;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
 use crate::fs;
+use crate::lost_names::Found;
 use crate::metadata::file_type;
 use crate::path::at;
 use crate::{FileType, Metadata};
@@ -38,6 +39,8 @@ pub struct ReadDir {
     /// What is to be told when the batch is.
     failed: Option<Error>,
     passes_damage: bool,
+    /// Numbers of entries that could not be read.
+    lost: Vec<Range<u64>>,
 }
 
 /// What is listed.
@@ -53,6 +56,14 @@ struct Batch {
     dir: Arc<Dir>,
     names: Vec<u8>,
     entries: Vec<Record>,
+}
+
+impl Batch {
+    fn push(&mut self, name: &[u8], id: InodeId, kind: fs::FileType) {
+        let start = self.names.len();
+        self.names.extend_from_slice(name);
+        self.entries.push(Record { name: start..self.names.len(), id, kind: file_type(kind) });
+    }
 }
 
 #[derive(Clone)]
@@ -141,12 +152,45 @@ impl ReadDir {
         }
         let dir = Arc::new(Dir { fs, id, path });
         let batch = Arc::new(Batch { dir: Arc::clone(&dir), names: Vec::new(), entries: Vec::new() });
-        Ok(Self { dir, offset: 0, batch, told: 0, done: false, failed: None, passes_damage: false })
+        Ok(Self {
+            dir,
+            offset: 0,
+            batch,
+            told: 0,
+            done: false,
+            failed: None,
+            passes_damage: false,
+            lost: Vec::new(),
+        })
     }
 
     /// The same, but an error does not end it: what is behind a leaf that cannot be read comes after it.
     pub(crate) fn past_damage(self) -> Self {
         Self { passes_damage: true, ..self }
+    }
+
+    /// Numbers of entries that could not be read, once.
+    pub(crate) fn take_lost(&mut self) -> Vec<Range<u64>> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Entries that were found elsewhere come behind those of the listing, which is at its end. Whether there are some.
+    pub(crate) fn go_on_with(&mut self, found: Vec<Found>) -> bool {
+        let mut batch = Batch { dir: Arc::clone(&self.dir), names: Vec::new(), entries: Vec::new() };
+        for Found { name, id, kind } in found {
+            batch.push(&name, id, kind);
+        }
+        let is_more = !batch.entries.is_empty();
+        (self.batch, self.told, self.done) = (Arc::new(batch), 0, true);
+        is_more
+    }
+
+    pub(crate) fn id(&self) -> InodeId {
+        self.dir.id
+    }
+
+    pub(crate) fn fs(&self) -> &fs::Filesystem {
+        &self.dir.fs
     }
 
     /// The directory that is listed.
@@ -171,10 +215,7 @@ impl ReadDir {
             taken += 1;
             *offset = entry.next_offset;
             if entry.name != b"." && entry.name != b".." {
-                let start = batch.names.len();
-                batch.names.extend_from_slice(entry.name);
-                let name = start..batch.names.len();
-                batch.entries.push(Record { name, id: entry.id, kind: file_type(entry.kind) });
+                batch.push(entry.name, entry.id, entry.kind);
             }
             ControlFlow::Continue(())
         });
@@ -195,13 +236,18 @@ impl ReadDir {
             dir.fs.read_dir(dir.id, offset, Wait::Yes, first).is_ok()
         };
         let steps = (0..u64::BITS).filter_map(|bit| self.offset.checked_add(1 << bit));
-        let Some(mut readable) = steps.into_iter().find(|offset| can_be_read(*offset)) else { return false };
-        let mut lost = self.offset;
+        let Some(mut readable) = steps.into_iter().find(|offset| can_be_read(*offset)) else {
+            self.lost.push(self.offset..u64::MAX);
+            return false;
+        };
+        let first = self.offset;
+        let mut lost = first;
         while readable - lost > 1 {
             let middle = lost.midpoint(readable);
             *(if can_be_read(middle) { &mut readable } else { &mut lost }) = middle;
         }
         self.offset = readable;
+        self.lost.push(first..readable);
         true
     }
 }

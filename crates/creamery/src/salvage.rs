@@ -3,7 +3,7 @@
 //! Three things can be lost, and each is told once. Sectors of a file, whose checksum is wrong or which the device does not give: a
 //! piece that cannot be read is read again sector by sector, and what is lost is a hole in the copy. The rest of a file, when the
 //! items that say where its data lies cannot be read. And what a directory has in a leaf that cannot be read: the listing
-//! goes on with the first entry behind it.
+//! goes on with the first entry behind it, and in the end with what it finds of the lost ones elsewhere (`lost_names`).
 //!
 //! A damaged filesystem can have directories that contain each other, in as many ways as there are directories. Who goes on
 //! therefore goes into each of them once.
@@ -12,10 +12,13 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
 
-use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result};
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
 
+use crate::fs::{self, Attributes};
+use crate::lost_names::{Searches, is_damage};
 use crate::path::at;
-use crate::{File, Lost, Progress};
+use crate::read_dir::ReadDir;
+use crate::{File, FileType, Lost, Progress};
 
 /// Bytes that are read at once.
 const PIECE: u64 = 1 << 20;
@@ -26,12 +29,13 @@ pub(crate) struct Salvage<'a> {
     progress: &'a dyn Progress,
     /// Directories that somebody went into.
     entered: HashSet<InodeId>,
+    searches: Searches,
 }
 
 impl<'a> Salvage<'a> {
     /// The first error ends everything, unless they are ignored and `progress` is told.
     pub(crate) fn new(ignore_errors: bool, progress: &'a dyn Progress) -> Self {
-        Self { ignore_errors, progress, entered: HashSet::new() }
+        Self { ignore_errors, progress, entered: HashSet::new(), searches: Searches::new() }
     }
 
     pub(crate) const fn ignores_errors(&self) -> bool {
@@ -66,6 +70,31 @@ impl<'a> Salvage<'a> {
             ));
         }
         Ok(())
+    }
+
+    /// Whether a listing that has come to its end goes on with entries that it had lost.
+    pub(crate) fn finds_more(&mut self, dir: &mut ReadDir) -> bool {
+        self.ignore_errors && self.searches.go_on(dir, &self.entered)
+    }
+
+    /// The attributes of an inode, and whether they are its own: those of a directory that cannot be read are told as lost, and what
+    /// is in it can be listed all the same.
+    pub(crate) fn attributes(
+        &self,
+        fs: &fs::Filesystem,
+        id: InodeId,
+        kind: FileType,
+        path: &Path,
+    ) -> Result<(Attributes, bool)> {
+        let error = match fs.stat(id, Wait::Yes) {
+            Err(error) if self.ignore_errors && kind.is_dir() && is_damage(error.kind()) => error,
+            found => return found.map(|attributes| (attributes, true)),
+        };
+        if fs.take_for_directory(id).is_err() {
+            return Err(error);
+        }
+        self.settle(path, Lost::Xattrs, Err::<(), _>(error))?;
+        fs.stat(id, Wait::Yes).map(|attributes| (attributes, false))
     }
 
     /// Bytes of the file at `path` that are lost.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
 use creamery_mkfs::Skipped;
 
 use crate::fs::Attributes;
@@ -11,7 +11,7 @@ use crate::path::at;
 use crate::read_dir::{DirEntry, ReadDir};
 use crate::salvage::{Data, Salvage};
 use crate::selection::Selection;
-use crate::{File, Filesystem, Lost, Progress};
+use crate::{File, FileType, Filesystem, Lost, Progress};
 
 /// Everything about a source file but its data.
 pub(crate) struct Source {
@@ -62,6 +62,11 @@ pub(crate) trait Sink {
     /// Makes what has no data: symbolic links, fifos, sockets, devices.
     fn node(&mut self, parent: &Self::Dir, name: &[u8], source: &Source) -> Result<()>;
 
+    /// The extended attributes that what was made last did not get, and why.
+    fn take_left_out(&mut self) -> Vec<(Vec<u8>, Error)> {
+        Vec::new()
+    }
+
     /// Makes another name of a source file that was copied before. False when it was not.
     fn link(&mut self, parent: &Self::Dir, name: &[u8], source: &Source) -> Result<bool>;
 }
@@ -83,11 +88,12 @@ struct Level<D> {
 }
 
 impl Driver<'_> {
-    fn source(&self, salvage: &Salvage<'_>, id: InodeId, path: &Path) -> Result<Source> {
+    /// What its directory says that it is decides what becomes of an inode that cannot be read.
+    fn source(&self, salvage: &Salvage<'_>, id: InodeId, kind: FileType, path: &Path) -> Result<Source> {
         let fs = &self.from.fs;
-        let attributes = fs.stat(id, Wait::Yes)?;
-        let xattrs =
-            if self.keeps.xattrs { salvage.settle(path, Lost::Xattrs, self.xattrs(id))? } else { None };
+        let (attributes, are_its_own) = salvage.attributes(fs, id, kind, path)?;
+        let keeps_xattrs = self.keeps.xattrs && are_its_own;
+        let xattrs = if keeps_xattrs { salvage.settle(path, Lost::Xattrs, self.xattrs(id))? } else { None };
         let target = match attributes.kind {
             crate::fs::FileType::Symlink => fs.read_link(id, Wait::Yes)?,
             _ => Vec::new(),
@@ -117,7 +123,9 @@ impl Driver<'_> {
         path: &Path,
     ) -> Result<()> {
         let mut salvage = Salvage::new(self.ignore_errors, self.progress);
-        let source = self.source(&salvage, id, path).map_err(at(path))?;
+        // Nothing says what a path has led to but the inode; that of a root is a directory.
+        let kind = if id.ino == ObjectId::FIRST_FREE { FileType::Directory } else { FileType::File };
+        let source = self.source(&salvage, id, kind, path).map_err(at(path))?;
         let directory = source.attributes.kind == crate::fs::FileType::Directory;
         let dir = match name {
             Some(name) if !directory => {
@@ -135,8 +143,12 @@ impl Driver<'_> {
         while let Some(level) = levels.last_mut() {
             self.progress.go_on()?;
             let Some(entry) = level.entries.next() else {
+                if salvage.finds_more(&mut level.entries) {
+                    continue;
+                }
                 let Level { dir, source, path, .. } = levels.pop().expect("the level at hand");
                 salvage.settle(&path, Lost::Xattrs, sink.leave(dir, &source))?;
+                self.tell_left_out(sink, &path);
                 continue;
             };
             let Some(entry) = salvage.settle(&level.path, Lost::Entries, entry)? else { continue };
@@ -163,7 +175,7 @@ impl Driver<'_> {
             self.progress.skipped(path.as_os_str().as_encoded_bytes(), why);
             return Ok(None);
         }
-        let source = self.source(salvage, entry.id(), path)?;
+        let source = self.source(salvage, entry.id(), entry.file_type(), path)?;
         if !entry.file_type().is_dir() {
             self.leaf(sink, salvage, &level.dir, name, &source, path)?;
             return Ok(None);
@@ -173,6 +185,13 @@ impl Driver<'_> {
         let dir = sink.enter(&level.dir, name, &source)?;
         self.progress.entry(path.as_os_str().as_encoded_bytes(), 0);
         Ok(Some(Level { entries, dir, source, path: path.to_owned() }))
+    }
+
+    /// Tells which extended attributes of `path` do not come along.
+    fn tell_left_out<S: Sink>(&self, sink: &mut S, path: &Path) {
+        for (name, error) in sink.take_left_out() {
+            self.progress.xattr_left_out(path.as_os_str().as_encoded_bytes(), &name, &error);
+        }
     }
 
     /// Copies what is no directory.
@@ -207,6 +226,7 @@ impl Driver<'_> {
                 outcome => outcome?,
             }
         }
+        self.tell_left_out(sink, path);
         self.progress.entry(path.as_os_str().as_encoded_bytes(), bytes);
         Ok(())
     }

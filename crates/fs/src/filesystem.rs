@@ -136,7 +136,7 @@ impl Filesystem {
         self.inodes.subvolumes().get(id, Wait::Yes)
     }
 
-    fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &Shared {
         self.inodes.shared()
     }
 

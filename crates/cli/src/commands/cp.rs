@@ -32,6 +32,9 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     }
     descriptors::allow_all();
     let mut images = Images::to_write("cp", &args.write);
+    if is_out_of_others(&from, &to) {
+        images = images.sparing_written();
+    }
     let (names, losses) = (Names::new("cp", args.verbose, args.progress), Losses::new("cp"));
     if !from.iter().any(|end| matches!(end, End::Host(path) if interrupt::may_wait(path))) {
         interrupt::watch();
@@ -39,6 +42,12 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     let outcome = copy_all(&mut images, &from, &to, args, &names, &losses);
     let outcome = images.finish(outcome);
     names.finish().and(outcome).and(losses.finish())
+}
+
+/// Whether all that is copied is in other images than the one that it goes to.
+fn is_out_of_others(from: &[End], to: &End) -> bool {
+    let End::Image(to) = to else { return false };
+    from.iter().all(|end| matches!(end, End::Image(place) if place.image != to.image))
 }
 
 /// Copies a file to standard output, as `creamery cat`.

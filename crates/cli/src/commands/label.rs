@@ -9,7 +9,7 @@ use super::subvolume::target::OnMount;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::output::{Output, writing};
-use crate::view::WriteArgs;
+use crate::view::{RescueArgs, WriteArgs};
 
 /// Print the label of a filesystem, or change it.
 ///
@@ -34,6 +34,9 @@ pub(crate) struct LabelArgs {
     /// Write from a copy of the superblock when the first one is damaged; what was synced after the last commit is lost then.
     #[arg(long)]
     usesupercopy: bool,
+
+    #[command(flatten)]
+    rescue: RescueArgs,
 }
 
 const COMMAND: &str = "filesystem label";
@@ -46,7 +49,7 @@ pub(crate) fn run(args: &LabelArgs) -> Result<(), Failure> {
             None => print(&on_mount.dir.label().map_err(failed)?),
         };
     }
-    let write = WriteArgs { usesupercopy: args.usesupercopy, ..WriteArgs::default() };
+    let write = WriteArgs { usesupercopy: args.usesupercopy, view: args.rescue.view() };
     let mut images = Images::to_write(COMMAND, &write);
     let place = images.place(&args.place)?;
     let failed = images.failed(&place.image);

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use creamery::rescue::{PathPattern, RestoreOptions, Start, tree_roots};
-use creamery::{Error, Escaped, Image, Logical, Lost, Progress, Rescue, Skipped, TreeId};
+use creamery::{Error, ErrorKind, Escaped, Image, Logical, Lost, Progress, Rescue, Skipped, TreeId};
 
 use crate::descriptors;
-use crate::failure::{Failure, warn};
+use crate::failure::Failure;
 use crate::images::{in_image, warn_of};
 use crate::interrupt;
 use crate::losses::Losses;
@@ -150,14 +150,25 @@ fn failed(error: Error) -> Failure {
     Failure::new(COMMAND, error)
 }
 
-fn list_roots(image: &Path, start: Start, rescue: Rescue) -> Result<(), Failure> {
-    let found = tree_roots(image, start, rescue).map_err(failed)?;
-    if let Some(error) = &found.unread {
-        warn(&format!("{}: not all of the root tree could be read: {error}", image.display()));
+/// Who names a copy of the superblock gets no other, so that nobody takes what one has for what another has.
+fn not_open(start: Start, error: Error) -> Failure {
+    match start.super_copy {
+        Some(_) => failed(error).advise("leave -u out for the newest copy that is whole, or name another"),
+        None => failed(error),
     }
+}
+
+fn list_roots(image: &Path, start: Start, rescue: Rescue) -> Result<(), Failure> {
+    let found = tree_roots(image, start, rescue).map_err(|error| not_open(start, error))?;
     let mut out = Output::new();
     let mut print = || found.roots.iter().try_for_each(|root| writeln!(out, " {root}"));
-    print().map_err(writing).and_then(|()| out.finish()).map_err(failed)
+    print().map_err(writing).and_then(|()| out.finish()).map_err(failed)?;
+    found.unread.map_or(Ok(()), |error| {
+        let what =
+            format!("{}: not all of the root tree could be read ({error}): more roots", image.display());
+        Err(failed(Error::new(ErrorKind::Unreadable, what))
+            .advise("`creamery rescue find-root` lists older root trees for -t"))
+    })
 }
 
 fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Result<(), Failure> {
@@ -173,7 +184,7 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
         pattern: pattern.transpose().map_err(failed)?,
     };
     let open = Image::options().rescue(rescue).start(start).subvolume_id(TreeId::new(args.root));
-    let fs = open.open(&args.image).map_err(failed)?;
+    let fs = open.open(&args.image).map_err(|error| not_open(start, error))?;
     fs.notes().iter().for_each(|note| warn_of(&args.image, note));
     let image = args.image.display().to_string();
     let names = args.dry_run || args.verbose > 0;
@@ -268,5 +279,9 @@ impl Progress for Told<'_> {
 
     fn lost(&self, path: &[u8], what: Lost, error: &Error) {
         self.losses.tell(self.image, path, what, error);
+    }
+
+    fn xattr_left_out(&self, path: &[u8], name: &[u8], error: &Error) {
+        self.losses.tell_xattr(self.image, path, name, error);
     }
 }

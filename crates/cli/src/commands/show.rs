@@ -13,7 +13,7 @@ use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
 use crate::output::{Output, writing};
 use crate::units::UnitArgs;
-use crate::view::ViewArgs;
+use crate::view::RescueArgs;
 
 const COMMAND: &str = "filesystem show";
 
@@ -38,6 +38,9 @@ pub(crate) struct ShowArgs {
     /// A JSON array of filesystems.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    rescue: RescueArgs,
 }
 
 #[derive(Serialize)]
@@ -98,7 +101,7 @@ impl ShownJson {
 }
 
 pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
-    let view = ViewArgs::default();
+    let view = args.rescue.view();
     let mut images = Images::new(COMMAND, &view);
     let told = |error| Failure::new(COMMAND, writing(error));
     let mut out = Output::new();

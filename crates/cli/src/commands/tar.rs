@@ -206,7 +206,12 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
     let fs = images.open(&image, Purpose::Read)?;
     // Found before the archive is made.
     for TarMember { path, .. } in &members {
-        fs.symlink_metadata(path).map_err(&failed)?;
+        match fs.symlink_metadata(path) {
+            Err(error) if !args.ignore_errors || error.kind() == ErrorKind::NotFound => {
+                return Err(failed(error));
+            }
+            _ => {}
+        }
     }
     let (names, losses) = (args.names(), Losses::new("tar"));
     let watched = Watched { image: image.display().to_string(), names: &names, losses: &losses };

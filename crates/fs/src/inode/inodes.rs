@@ -125,8 +125,12 @@ fn read_item(subvolume: &Subvolume, ino: ObjectId, wait: Wait) -> Result<InodeIt
     if ino < ObjectId::FIRST_FREE || ino > ObjectId::LAST_FREE {
         return Err(ErrorKind::Stale.into());
     }
-    let item = subvolume.tree().get(&keys::inode_item(ino), wait, InodeItem::decode)?;
-    let item = item.ok_or(ErrorKind::Stale)??;
+    let item = match subvolume.tree().get(&keys::inode_item(ino), wait, InodeItem::decode) {
+        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unreadable | ErrorKind::Io) => {
+            return subvolume.shared().lost_directories.item(InodeId::new(subvolume.tree().id(), ino), error);
+        }
+        found => found?.ok_or(ErrorKind::Stale)??,
+    };
     if item.nlink == 0 {
         return Err(ErrorKind::Stale.into());
     }

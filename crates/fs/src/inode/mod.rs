@@ -31,6 +31,7 @@ pub(crate) mod guards;
 mod inodes;
 pub(crate) mod item;
 pub(crate) mod lock;
+pub(crate) mod lost_directories;
 pub(crate) mod orphan_item;
 pub(crate) mod permission;
 mod range_lock;

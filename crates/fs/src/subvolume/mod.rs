@@ -41,6 +41,7 @@ use crate::fsync::counters::Fsyncs;
 use crate::inode::access_time::AccessTimes;
 use crate::inode::dead_inodes::DeadInodes;
 use crate::inode::delayed::{DelayedRoot, Later};
+use crate::inode::lost_directories::LostDirectories;
 use crate::inode::write_errors::WriteErrors;
 use crate::options::FsOptions;
 use crate::seek::counters::Seeks;
@@ -56,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
     pub(crate) delayed_root: Arc<DelayedRoot>,
     pub(crate) dead_inodes: DeadInodes,
+    /// Directories of which nothing can be read but what is in them.
+    pub(crate) lost_directories: LostDirectories,
     /// Files with data that is in memory only.
     pub(crate) writeback: Arc<Writeback>,
     /// Failures of writing such data back, of all files.
@@ -87,6 +90,7 @@ impl Shared {
             engine,
             delayed_root: Arc::default(),
             dead_inodes: DeadInodes::default(),
+            lost_directories: LostDirectories::default(),
             writeback: Arc::new(Writeback::new(options.delayed_bytes)),
             write_errors: WriteErrors::default(),
             tell_loss: OnceLock::new(),

@@ -27,6 +27,13 @@ pub trait Progress: Sync {
         let _ = (path, what, error);
     }
 
+    /// The extended attribute `name` of `path` does not come along. `error` is [`Unsupported`](creamery_base::ErrorKind::Unsupported) where what
+    /// is copied to takes none of its kind, [`PermissionDenied`](creamery_base::ErrorKind::PermissionDenied) where this user may not set it;
+    /// else there is no room for it.
+    fn xattr_left_out(&self, path: &[u8], name: &[u8], error: &Error) {
+        let _ = (path, name, error);
+    }
+
     /// `path` is left out though it could be copied, where that is wished.
     fn skipped(&self, path: &[u8], why: Skipped) {
         let _ = (path, why);

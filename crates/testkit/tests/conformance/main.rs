@@ -51,10 +51,13 @@ mod random_work;
 mod references;
 mod reproducible;
 mod rescue;
+mod rescue_commands;
+mod rescue_lost;
 mod rescue_options;
 mod rescue_tools;
 mod resize;
 mod restore;
+mod restore_words;
 mod roles;
 mod roles_rescuer;
 mod seek;
@@ -152,9 +155,12 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     tree_log_full::cases,
     bad_input::cases,
     rescue::cases,
+    rescue_commands::cases,
+    rescue_lost::cases,
     rescue_options::cases,
     rescue_tools::cases,
     restore::cases,
+    restore_words::cases,
     resize::cases,
     roles::cases,
     interrupted::cases,

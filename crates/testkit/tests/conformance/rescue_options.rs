@@ -63,7 +63,7 @@ fn source(bench: &Bench) -> Result<(PathBuf, Vec<u8>)> {
 }
 
 /// Where the root block of a tree lies in the image: metadata is there once.
-fn root_block(image: &Path, tree: &str) -> Result<u64> {
+pub(crate) fn root_block(image: &Path, tree: &str) -> Result<u64> {
     let roots =
         Run::new("btrfs").args(["inspect-internal", "dump-tree", "-r"]).arg(image).ok()?.stdout_text();
     let line = roots.lines().find(|line| line.starts_with(tree)).context("no such tree")?;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use creamery_base::{InodeId, Logical, Result};
+use creamery_base::{Error, ErrorKind, InodeId, Logical, Result};
 
 use super::Engine;
 use crate::backref_walk::{CommittedBlocks, ExtentUsers, Few, Trees, Walk};
@@ -34,7 +34,7 @@ impl Sharing<'_> {
     /// Whether anybody but `id` refers to the data extent that begins at `at`, or that file itself at another place: `base` is
     /// where in the file the extent would begin, the item's offset in the file less its offset in the extent, in 64 bits. Items
     /// that show parts of an extent where they were written share nothing with each other. An extent that the commit does not
-    /// know is not shared.
+    /// know is not shared, nor is one of which damage hides the users from who passes over bad trees.
     ///
     /// # Errors
     /// Device errors; damage.
@@ -54,8 +54,18 @@ impl Sharing<'_> {
         })
     }
 
+    /// Whether a damaged extent tree is no reason to end.
+    fn passes_over(&self, error: &Error) -> bool {
+        let is_damage = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unreadable | ErrorKind::Io);
+        is_damage && self.engine.volume().rescue().ignore_bad_roots
+    }
+
     fn look(&mut self, at: Logical) -> Result<Few> {
-        let few = self.walk.few(at)?;
+        let few = match self.walk.few(at) {
+            // Who reads past that is told of what is left out; what nobody can say is not said.
+            Err(error) if self.passes_over(&error) => Few::Nobody,
+            few => few?,
+        };
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
         }

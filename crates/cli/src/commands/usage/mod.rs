@@ -21,7 +21,7 @@ use crate::images::Images;
 use crate::json::{Array, Header, text_of};
 use crate::output::{Output, writing};
 use crate::units::{UnitArgs, UnitLetters};
-use crate::view::{LongHelp, ViewArgs};
+use crate::view::{LongHelp, RescueArgs};
 
 /// How figures are shown.
 #[derive(Args, Debug)]
@@ -35,6 +35,9 @@ struct Form {
     /// A JSON array of images and mounts.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    rescue: RescueArgs,
 
     #[command(flatten)]
     help: LongHelp,
@@ -137,7 +140,7 @@ const RESERVE: (&str, &str) = ("GlobalReserve", "single");
 
 pub(crate) fn run_df(args: &FilesystemDfArgs) -> Result<(), Failure> {
     let units = args.form.units();
-    print("filesystem df", std::slice::from_ref(&args.place), args.form.json, |out, facts| {
+    print("filesystem df", std::slice::from_ref(&args.place), &args.form, |out, facts| {
         if args.format_json {
             return as_btrfs_progs(out, facts);
         }
@@ -187,7 +190,7 @@ fn as_btrfs_progs(out: &mut Output, facts: &Facts) -> io::Result<()> {
 pub(crate) fn run(args: &UsageArgs) -> Result<(), Failure> {
     let units = args.form.units();
     let mut between = "";
-    print("filesystem usage", &args.places, args.form.json, |out, facts| {
+    print("filesystem usage", &args.places, &args.form, |out, facts| {
         out.write_all(std::mem::replace(&mut between, "\n").as_bytes())?;
         // Of several devices in images nobody is told.
         if facts.reserve.is_some() && !facts.has_shares {
@@ -206,14 +209,14 @@ pub(crate) fn run(args: &UsageArgs) -> Result<(), Failure> {
 fn print(
     command: &'static str,
     places: &[OsString],
-    as_json: bool,
+    form: &Form,
     mut each: impl FnMut(&mut Output, &Facts) -> io::Result<()>,
 ) -> Result<(), Failure> {
-    let view = ViewArgs::default();
+    let view = form.rescue.view();
     let mut images = Images::new(command, &view);
     let told = |error| Failure::new(command, writing(error));
     let mut out = Output::new();
-    let outcome = if as_json {
+    let outcome = if form.json {
         let mut array = Array::begin(&mut out).map_err(told)?;
         let outcome = with_all(places, |place| {
             array.push(&UsageJson::new(&Facts::of(&mut images, place)?)).map_err(told)
