@@ -189,7 +189,7 @@ mod tests {
             entries(&fs.fs, fs.root, lost).into_iter().map(|found| found.name).collect()
         };
         assert_eq!(names(&[0..2, 3..u64::MAX]), [b"again"]);
-        assert_eq!(names(&[2..3]), [b"file"]);
+        assert_eq!(names(std::slice::from_ref(&(2..3))), [b"file"]);
         assert!(orphans(&fs.fs, TreeId::FS, &HashSet::new()).is_empty());
         let mut searches = Searches::new();
         let may = (0..=SEARCHES_MAX).filter(|_| searches.may_search()).count();

@@ -165,6 +165,14 @@ fn properties(bench: &Bench) -> Result<()> {
     linux.unmount()
 }
 
+/// Where a file's data lies, by the filesystem's addresses.
+fn place_of(file: &Path) -> Result<u64> {
+    let told = Run::new("filefrag").args(["-v", "-b1"]).arg(file).ok()?.stdout_text();
+    let row = told.lines().find(|line| line.trim_start().starts_with("0:")).context("an extent")?;
+    let place = row.split(':').nth(2).and_then(|place| place.split("..").next()).context("where it lies")?;
+    Ok(place.trim().parse()?)
+}
+
 /// `inspect-internal rootid`, `inode-resolve`, `subvolid-resolve` and `logical-resolve`.
 fn resolve(bench: &Bench) -> Result<()> {
     let both = Both::made(bench, &[])?;
@@ -172,14 +180,7 @@ fn resolve(bench: &Bench) -> Result<()> {
     let number =
         |name: &str| -> Result<String> { Ok(std::fs::metadata(linux.dir().join(name))?.ino().to_string()) };
     let (f, clone, x, deep) = (number("f")?, number("d/deep/clone")?, number("a/x")?, number("d/deep")?);
-    let at = {
-        let told = Run::new("filefrag").args(["-v", "-b1"]).arg(linux.dir().join("big")).ok()?.stdout_text();
-        let row =
-            told.lines().find(|line| line.trim_start().starts_with("0:")).context("an extent")?.to_owned();
-        let place =
-            row.split(':').nth(2).and_then(|place| place.split("..").next()).context("where it lies")?;
-        place.trim().parse::<u64>()?
-    };
+    let at = place_of(&linux.dir().join("big"))?;
     let (first, behind) = (at.to_string(), (at + 4096).to_string());
     linux.unmount()?;
     let calls = [
@@ -387,8 +388,8 @@ fn disk_usage(bench: &Bench) -> Result<()> {
     linux.unmount()
 }
 
-/// `device stats`: of a device that gave wrong data, on mounts and in the image; with a link, the JSON of btrfs-progs.
-fn device_stats(bench: &Bench) -> Result<()> {
+/// An image with a file whose first sector does not agree with its checksum.
+fn with_a_wrong_sector(bench: &Bench) -> Result<std::path::PathBuf> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
     let content = creamery_testkit::Random::new(3).bytes(1 << 20);
@@ -399,6 +400,12 @@ fn device_stats(bench: &Bench) -> Result<()> {
     let bytes = std::fs::read(&image)?;
     let at = bytes.windows(64).position(|window| window == &content[..64]).context("the data")? as u64;
     flip_byte(&image, at)?;
+    Ok(image)
+}
+
+/// `device stats`: of a device that gave wrong data, on mounts and in the image; with a link, the JSON of btrfs-progs.
+fn device_stats(bench: &Bench) -> Result<()> {
+    let image = with_a_wrong_sector(bench)?;
     let ours = bench.creamery().path();
     let as_btrfs = bench.scratch.file("btrfs");
     std::os::unix::fs::symlink(ours, &as_btrfs)?;

@@ -122,15 +122,17 @@ fn delete_in_image(args: &DeleteArgs, images: &mut Images<'_>, place: &Place) ->
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Write)?;
     let delete = || -> Result<(), Error> {
-        let id = args.id.map_or_else(|| fs.subvolume_at(&place.path), |id| Ok(TreeId::new(id)))?;
+        let id = args.id.map_or_else(|| fs.subvolume_at(&place.path), |id| Ok(TreeId::new(id)));
         if args.recursive {
-            return delete_with_nested(fs, place, id);
+            return delete_with_nested(fs, place, id?);
         }
         if args.id.is_none() {
+            // Who says what is wrong is the one that deletes.
             fs.delete_subvolume(&place.path)?;
-            print_one(id.get(), Durable::Yes, &place.to_string());
+            print_one(id?.get(), Durable::Yes, &place.to_string());
             return Ok(());
         }
+        let id = id?;
         let listed = fs.subvolumes()?;
         fs.delete_subvolume_by_id(id)?;
         print_listed(place, &listed, id);
