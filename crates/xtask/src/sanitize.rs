@@ -8,9 +8,9 @@ use anyhow::{Result, bail};
 use crate::watched::{SILENCE, watched};
 use crate::workspace::{cargo, target};
 
-/// `base`, `device` and `fuse` have the unsafe code; `tree` and `fs` hold its guards and buffers while threads race.
-const ROOMS: [&str; 5] =
-    ["creamery-base", "creamery-device", "creamery-fuse", "creamery-tree", "creamery-fs"];
+/// `base`, `device`, `fuse` and `mount` have the unsafe code; `tree` and `fs` hold its guards and buffers while threads race.
+const ROOMS: [&str; 6] =
+    ["creamery-base", "creamery-device", "creamery-fuse", "creamery-mount", "creamery-tree", "creamery-fs"];
 /// Named, so that what runs while building (macros, build scripts) is built without the sanitizer.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 /// All that is allocated and lost is a failure; a report names where, and ends the test.
