@@ -9,7 +9,6 @@ use std::sync::Arc;
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
 use crate::fs;
-use crate::lost_names::Found;
 use crate::metadata::file_type;
 use crate::path::at;
 use crate::{FileType, Metadata};
@@ -71,6 +70,13 @@ struct Record {
     name: Range<usize>,
     id: InodeId,
     kind: FileType,
+}
+
+/// An entry that was lost, and found elsewhere.
+pub(crate) struct Found {
+    pub(crate) name: Vec<u8>,
+    pub(crate) id: InodeId,
+    pub(crate) kind: fs::FileType,
 }
 
 /// One of them.

@@ -6,7 +6,7 @@ mod subvolumes;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use creamery_base::{ErrorKind, InodeId, Result, TreeId, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, Result, TreeId, Wait};
 use creamery_txn::{CommitParticipant, Engine, Trimmed};
 
 use crate::background;
@@ -136,7 +136,7 @@ impl Filesystem {
         self.inodes.subvolumes().get(id, Wait::Yes)
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
+    fn shared(&self) -> &Shared {
         self.inodes.shared()
     }
 
@@ -365,6 +365,19 @@ impl Filesystem {
     pub fn close(&self, file: Arc<OpenFile>) {
         drop(file);
         self.cleaner.help();
+    }
+
+    /// Takes the inode `id`, as long as its item cannot be read, for a directory of root's, from 1970, into which nobody else
+    /// may look: whose it was and who might is not known.
+    ///
+    /// # Errors
+    /// Something may be written: nobody changes what is not known.
+    pub fn take_for_directory(&self, id: InodeId) -> Result<()> {
+        if self.engine.read_only().is_none() {
+            return Err(Error::invalid("a directory whose inode is lost is for reading only"));
+        }
+        self.shared().lost_directories.add(id);
+        Ok(())
     }
 
     /// The attributes of an inode.

@@ -127,7 +127,12 @@ fn read_item(subvolume: &Subvolume, ino: ObjectId, wait: Wait) -> Result<InodeIt
     }
     let item = match subvolume.tree().get(&keys::inode_item(ino), wait, InodeItem::decode) {
         Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unreadable | ErrorKind::Io) => {
-            return subvolume.shared().lost_directories.item(InodeId::new(subvolume.tree().id(), ino), error);
+            let lost = &subvolume.shared().lost_directories;
+            return if lost.has(InodeId::new(subvolume.tree().id(), ino)) {
+                Ok(lost_item())
+            } else {
+                Err(error)
+            };
         }
         found => found?.ok_or(ErrorKind::Stale)??,
     };
@@ -140,4 +145,9 @@ fn read_item(subvolume: &Subvolume, ino: ObjectId, wait: Wait) -> Result<InodeIt
 /// The directory that stands where a snapshot has the entry of a subvolume but not the subvolume itself.
 fn empty_subvolume_item() -> InodeItem {
     InodeItem { mode: FileType::Directory.mode_bits() | 0o755, ..InodeItem::default() }
+}
+
+/// A directory of which nothing is known (`lost_directories`): nobody but its owner may look into it.
+fn lost_item() -> InodeItem {
+    InodeItem { mode: FileType::Directory.mode_bits() | 0o700, ..InodeItem::default() }
 }

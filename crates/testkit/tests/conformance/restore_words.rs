@@ -95,8 +95,9 @@ fn some_roots_are_lost(bench: &Bench) -> Result<()> {
     let all = list().ok()?.stdout_text();
     let tree = Run::new("btrfs").args(["inspect-internal", "dump-tree", "-t", "1"]).arg(&image).ok()?;
     let tree = tree.stdout_text();
-    let leaves = tree.lines().filter_map(|line| line.strip_prefix("leaf ")?.split(' ').next()?.parse().ok());
-    flip_byte(&image, leaves.last().context("a leaf")?)?;
+    let mut leaves =
+        tree.lines().filter_map(|line| line.strip_prefix("leaf ")?.split(' ').next()?.parse().ok());
+    flip_byte(&image, leaves.next_back().context("a leaf")?)?;
     let some = list().output()?;
     let (listed, said) = (some.stdout_text(), some.stderr_text());
     ensure!(some.code == Some(1), "{some}");
@@ -132,7 +133,7 @@ fn attributes(bench: &Bench) -> Result<()> {
             [Run::new("btrfs").arg("restore"), bench.creamery().run(["restore"])].map(|run| {
                 restored(run, bench, &image, words)?;
                 let all = Run::new("getfattr").args(["-R", "-d", "-m", "-", "-e", "hex", "."]);
-                Ok::<_, anyhow::Error>(all.within(&bench.scratch.file("out")).ok()?.stdout_text())
+                Ok::<_, anyhow::Error>(all.within(bench.scratch.file("out")).ok()?.stdout_text())
             });
         let (theirs, ours) = (theirs?, ours?);
         ensure!(ours == theirs, "{words:?}: {ours}\nbtrfs restore:\n{theirs}");
@@ -145,7 +146,7 @@ fn attributes(bench: &Bench) -> Result<()> {
     mount.unmount()?;
     restored(bench.creamery().run(["restore"]), bench, &image, &["-x"])?;
     let value = Run::new("getfattr").args(["-n", "trusted.of", "--only-values", "folder"]);
-    ensure!(value.within(&bench.scratch.file("out")).ok()?.stdout == b"4", "not that of a directory");
+    ensure!(value.within(bench.scratch.file("out")).ok()?.stdout == b"4", "not that of a directory");
     Ok(())
 }
 
