@@ -17,7 +17,7 @@ use signal_hook::{flag, low_level};
 
 /// The number of the signal that came.
 static CAME: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
-/// Files and directories that were done.
+/// Files and directories that were done, or what else the command counts.
 static DONE: AtomicU64 = AtomicU64::new(0);
 
 /// Whether reading or writing it may wait for somebody else, and for ever.
@@ -71,7 +71,7 @@ pub(crate) fn go_on() -> Result<(), Error> {
     came().map_or(Ok(()), |_| Err(ErrorKind::Interrupted.into()))
 }
 
-/// One more file or directory is done.
+/// One more is done.
 pub(crate) fn done() {
     DONE.fetch_add(1, Ordering::Relaxed);
 }
@@ -88,6 +88,11 @@ pub(crate) fn end(command: &str) -> Option<(String, u8)> {
         ("subvolume delete" | "subvolume sync", _) => {
             "the rest is dropped by `creamery subvolume sync`, or by who writes to the image next".to_owned()
         }
+        ("tune", 0) => "nothing was changed".to_owned(),
+        ("tune", count) => format!(
+            "{count} tree blocks have the new UUID, and nobody opens the filesystem before `creamery tune -u` was called for \
+             it again"
+        ),
         (_, count) => format!("{count} files and directories are done, and of others nothing is left"),
     };
     Some((format!("ended by {name}: {what}"), 128 + u8::try_from(signal).ok()?))

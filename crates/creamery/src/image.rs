@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::{Env, Error, ErrorKind, InodeId, Result, SystemEnv, TreeId};
+use creamery_base::{Env, Error, ErrorKind, InodeId, Result, SystemEnv, TreeId, Uuid};
 use creamery_device::{Access, BlockDevice, FileDevice, ImageName};
 use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, Source, make_image, make_on};
 use creamery_txn::{DiscardPolicy, Engine, Options};
@@ -64,13 +64,7 @@ impl Image {
     /// # Errors
     /// When somebody has it open; when a filesystem that Linux has mounted has the UUID that it is to have; as [`SuperblockChange::apply`].
     pub fn change_superblock(path: impl AsRef<Path>, change: &SuperblockChange) -> Result<bool> {
-        // Linux takes two filesystems with one UUID for one.
-        let mounted =
-            change.new_uuid().filter(|uuid| Path::new("/sys/fs/btrfs").join(uuid.to_string()).exists());
-        if let Some(uuid) = mounted {
-            let what = format!("{}: a filesystem with the UUID {uuid} is mounted", path.as_ref().display());
-            return Err(Error::new(ErrorKind::AlreadyExists, what));
-        }
+        refuse_mounted(path.as_ref(), change.new_uuid())?;
         change.apply(&FileDevice::open(path.as_ref(), Access::ReadWrite)?)
     }
 
@@ -319,6 +313,17 @@ impl ImageOptions {
         };
         let root = fs.root(subvolume)?;
         Ok((fs, root))
+    }
+}
+
+/// Linux takes two filesystems with one UUID for one.
+pub(crate) fn refuse_mounted(path: &Path, uuid: Option<Uuid>) -> Result<()> {
+    match uuid.filter(|uuid| Path::new("/sys/fs/btrfs").join(uuid.to_string()).exists()) {
+        Some(uuid) => {
+            let what = format!("{}: a filesystem with the UUID {uuid} is mounted", path.display());
+            Err(Error::new(ErrorKind::AlreadyExists, what))
+        }
+        None => Ok(()),
     }
 }
 

@@ -90,6 +90,7 @@ mod sink;
 mod subvolumes;
 mod tar;
 mod tuning;
+mod uuid_change;
 mod volume;
 mod walk;
 
@@ -132,6 +133,7 @@ pub use read_dir::{DirEntry, ReadDir};
 pub use resolve::DataUser;
 pub use tar::{TarArchive, TarEntry, TarMember, TarOptions, TarRootfs, list_tar};
 pub use tuning::Tuning;
+pub use uuid_change::UuidChange;
 pub use volume::{BlockGroups, MemberDevice};
 pub use walk::{Walk, WalkEntry};
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use creamery::Profile;
+use creamery::{ErrorKind, Profile, SuperblockChange, Uuid};
 use creamery_fs::{Fallocate, FileType, RenameMode, XattrMode};
 use creamery_sim::{Driver, Image, MadeBy, Operation, SimDevice, fresh_image};
 
@@ -13,6 +13,9 @@ const OPERATIONS_MAX: usize = 120;
 const SIZE_MAX: u64 = 300_000;
 const WRITE_MAX: usize = 20_000;
 
+/// What the device has that the filesystem has not, at the start.
+const ROOM: u64 = 4 << 20;
+
 /// Does what the input says to a new filesystem, and to the model; compares answers, files, and what `check` says.
 ///
 /// ```
@@ -20,7 +23,7 @@ const WRITE_MAX: usize = 20_000;
 /// ```
 pub fn operations(data: &[u8]) {
     let mut input = Input::new(data);
-    let device = Arc::new(SimDevice::new(fresh(usize::from(input.byte()))));
+    let device = Arc::new(SimDevice::new(fresh(usize::from(input.byte())).with_room(ROOM)));
     let mut driver = Driver::open_fresh(&device).expect("a new filesystem opens");
     let mut open = Vec::new();
     for _ in 0..OPERATIONS_MAX {
@@ -30,7 +33,13 @@ pub fn operations(data: &[u8]) {
         let what = input.byte();
         if what == 255 {
             open.clear();
-            driver = driver.restart(&device).expect("what was synced is found again");
+            let change = superblock_change(&mut input);
+            let change = || match change.map(|change| change.apply(&*device)) {
+                // It has that UUID.
+                Some(Err(error)) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+                _ => Ok(()),
+            };
+            driver = driver.restart_after(&device, change).expect("what was synced is found again");
             continue;
         }
         let operation = operation(what, &mut input, &driver, &mut open);
@@ -41,6 +50,16 @@ pub fn operations(data: &[u8]) {
     driver.filesystem().engine().volume().close().expect("a device that never fails");
     drop(driver);
     assert_clean(&device);
+}
+
+/// What is changed of the superblock while nobody has it open; mostly nothing.
+fn superblock_change(input: &mut Input<'_>) -> Option<SuperblockChange> {
+    let change = SuperblockChange::default();
+    match input.byte() {
+        number @ 1..=9 => Some(change.uuid(Uuid::from_u128(number.into()))),
+        10 => Some(change.extref().skinny_metadata()),
+        _ => None,
+    }
 }
 
 fn fresh(how: usize) -> Image {
@@ -143,6 +162,7 @@ fn operation(what: u8, input: &mut Input<'_>, driver: &Driver, open: &mut Vec<u6
         18 => Operation::RemoveXattr { inode, name: attribute(input) },
         19 => Operation::Chown { inode, uid: input.word(), gid: input.word() },
         20 => opening(inode, input, driver, open),
+        _ if what < 64 => Operation::Grow { more: u64::from(input.half()) << 8 },
         _ => Operation::Sync,
     }
 }

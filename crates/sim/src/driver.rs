@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use creamery_base::{Error, ErrorKind, FixedEnv, InodeId, ObjectId, Timespec, TreeId, Wait};
+use creamery_base::{DevId, Error, ErrorKind, FixedEnv, InodeId, ObjectId, Timespec, TreeId, Wait};
 use creamery_device::BlockDevice;
 use creamery_fs::{
-    Defragment, FileType, Filesystem, FsOptions, NewInode, NewKind, OpenFile, SetAttributes, Time,
+    Defragment, FileType, Filesystem, FsOptions, NewInode, NewKind, NewSize, OpenFile, SetAttributes, Time,
 };
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
@@ -508,6 +508,7 @@ impl Driver {
             }
             Operation::RemoveXattr { inode, name } => fs.remove_xattr(self.id(*inode), name),
             Operation::Fsync { inode } => self.handle(*inode)?.sync(false),
+            Operation::Grow { more } => grow(fs, *more),
             Operation::Sync => fs.sync(),
             other => unreachable!("{other:?} is done elsewhere"),
         }
@@ -530,6 +531,18 @@ impl Driver {
     /// # Errors
     /// When that fails, or what is found then is not what was there.
     pub fn restart(self, device: &Arc<SimDevice>) -> Result<Self> {
+        self.restart_after(device, || Ok(()))
+    }
+
+    /// The same, and does something to the device in between.
+    ///
+    /// # Errors
+    /// As [`restart`](Self::restart), and that of `between`.
+    pub fn restart_after(
+        self,
+        device: &Arc<SimDevice>,
+        between: impl FnOnce() -> creamery_base::Result<()>,
+    ) -> Result<Self> {
         let Self { fs, mut model, open: files, ids, lost: _, losses: _ } = self;
         drop(files);
         fs.sync()?;
@@ -539,6 +552,7 @@ impl Driver {
         ensure!(kept == (0, 0) && delayed == 0, "{kept:?} bytes of room are kept for {delayed} bytes");
         engine.volume().close()?;
         drop(fs);
+        between()?;
         model.restart();
         let mut driver = Self::with_model(open(device)?, model)?;
         // Operations still name inodes that are gone, and their numbers may be in use again.
@@ -546,6 +560,18 @@ impl Driver {
             driver.ids.entry(number).or_insert(InodeId::new(id.subvolume, NEVER));
         }
         Ok(driver)
+    }
+}
+
+fn grow(fs: &Filesystem, more: u64) -> creamery_base::Result<()> {
+    let device = DevId::new(1);
+    let of =
+        |devices: Vec<creamery_txn::DeviceReport>| devices.first().map_or(0, |device| device.total_bytes);
+    let (has, len) =
+        (of(fs.engine().devices()), fs.engine().volume().device(device).map_or(0, |on| on.len()));
+    match has.saturating_add(more).min(len) {
+        to if to > has => fs.resize(device, NewSize::Bytes(to)).map(drop),
+        _ => fs.sync(),
     }
 }
 

@@ -104,6 +104,12 @@ impl Image {
         Ok(())
     }
 
+    /// The same on a device that is longer, behind which there is nothing.
+    #[must_use]
+    pub fn with_room(&self, more: u64) -> Self {
+        Self { len: self.len + more, ..self.clone() }
+    }
+
     /// Length in bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a device is never empty")]

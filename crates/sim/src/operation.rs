@@ -63,6 +63,8 @@ pub enum Operation {
     SetTimes { inode: u64, second: u32 },
     /// Makes a file durable.
     Fsync { inode: u64 },
+    /// Has the filesystem take so many bytes more of its device, or all that there is, and commits.
+    Grow { more: u64 },
     /// Commits.
     Sync,
 }
@@ -70,7 +72,7 @@ pub enum Operation {
 impl Operation {
     /// Whether it commits.
     pub(crate) fn commits(&self) -> bool {
-        matches!(self, Self::Sync | Self::Snapshot { .. })
+        matches!(self, Self::Sync | Self::Grow { .. } | Self::Snapshot { .. })
     }
 }
 

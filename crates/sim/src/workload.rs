@@ -1,16 +1,18 @@
 //! The work that is cut off: many commits that reach all that a commit can do.
 //!
 //! Random operations run throughout; at fixed commits something special happens, so that the history has leaf and
-//! root splits and merges, a new chunk and its removal, free space turning into bitmaps and back, and inodes that
-//! are open without a name. [`Features`] counts what came about, because a workload that misses its target tests
+//! root splits and merges, a new chunk and its removal, free space turning into bitmaps and back, inodes that
+//! are open without a name, more of the device for the filesystem, and changes of what only the superblock says. [`Features`] counts what came about, because a workload that misses its target tests
 //! nothing.
 
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use creamery_base::{TreeId, Wait};
+use creamery_base::{TreeId, Uuid, Wait};
+use creamery_device::BlockDevice;
 use creamery_format::{Key, KeyType};
 use creamery_fs::FileType;
+use creamery_volume::SuperblockChange;
 
 use crate::device::{Canary, Event, SimDevice};
 use crate::driver::Driver;
@@ -67,6 +69,10 @@ pub struct Features {
     pub steps: (u64, u64),
     /// Files that were made durable one by one.
     pub fsyncs: u64,
+    /// Bytes of the device that the filesystem took in the midst.
+    pub grown: u64,
+    /// Changes of what only the superblock says.
+    pub superblock_changes: usize,
 }
 
 /// A recorded piece of work.
@@ -93,11 +99,15 @@ struct Recorder {
     features: Features,
 }
 
+/// What the device has that the filesystem has not, at the start.
+const ROOM: u64 = 24 << 20;
+
 /// Runs the workload of `seed` on a filesystem that holds `base`.
 ///
 /// # Errors
 /// Where engine and model differ.
 pub fn record(base: &Image, seed: u64, canary: Option<Canary>) -> Result<History> {
+    let base = base.with_room(ROOM);
     let device = Arc::new(SimDevice::recording(base.clone(), canary));
     let driver = Driver::open_foreign(&device)?;
     quotas::enable(driver.filesystem(), seed)?;
@@ -128,10 +138,23 @@ pub fn record(base: &Image, seed: u64, canary: Option<Canary>) -> Result<History
                 .with_context(|| format!("seed {seed}, commit {number}"))?;
         }
         recorder.apply(&Operation::Sync).with_context(|| format!("seed {seed}, commit {number}"))?;
+        if let Some(change) = superblock_change(number) {
+            recorder = recorder.changed(&change).with_context(|| format!("seed {seed}, commit {number}"))?;
+        }
     }
     let Recorder { driver, commits, features, .. } = recorder;
     drop(driver);
-    Ok(History { base: base.clone(), events: device.take_log(), commits, features })
+    Ok(History { base, events: device.take_log(), commits, features })
+}
+
+/// What is changed behind some commits, with nothing open: the UUID, that of the tree blocks again, features that there are.
+fn superblock_change(number: usize) -> Option<SuperblockChange> {
+    let change = SuperblockChange::default();
+    match number {
+        10 => Some(change.uuid(Uuid::from_u128(1)).extref()),
+        36 => Some(change.uuid(Uuid::from_u128(2)).skinny_metadata()),
+        _ => None,
+    }
 }
 
 fn file(number: usize) -> Vec<u8> {
@@ -190,6 +213,7 @@ impl Recorder {
                 }
                 Ok(())
             }
+            9 | 31 => self.apply(&Operation::Grow { more: 5 << 20 }),
             20 => {
                 let inode = self.make(ROOT, b"large", FileType::File)?;
                 (0..9).try_for_each(|mib| self.write(inode, mib << 20, 1 << 20))
@@ -293,11 +317,29 @@ impl Recorder {
         self.note_features()
     }
 
+    /// Closed, changed and opened again: the change shows the same files as the commit before.
+    fn changed(self, change: &SuperblockChange) -> Result<Self> {
+        let Self { device, driver, generator, mut commits, mut features } = self;
+        let before = device.log_len();
+        let driver = driver.restart_after(&device, || change.apply(&*device).map(drop))?;
+        let superblocks = device.superblocks_since(before);
+        ensure!(!superblocks.is_empty(), "the change wrote no superblock");
+        let (durable, snapshot) = (device.log_len(), driver.model().snapshot());
+        for at in superblocks {
+            let model = driver.model().clone();
+            commits.push(Commit { model, snapshot: snapshot.clone(), superblock: Some(at), durable });
+        }
+        features.superblock_changes += 1;
+        Ok(Self { device, driver, generator, commits, features })
+    }
+
     fn note_features(&mut self) -> Result<()> {
         let engine = self.driver.filesystem().engine();
         let files = engine.tree(TreeId::FS)?;
         let features = &mut self.features;
         features.levels = features.levels.max(files.root_pointer()?.level + 1);
+        let total = engine.devices().first().map_or(0, |device| device.total_bytes);
+        features.grown = total.saturating_sub(self.device.len() - ROOM);
         features.chunks.1 = features.chunks.1.max(engine.volume().chunks().len());
         let count = |tree: TreeId, kind: KeyType| -> Result<usize> {
             let tree = engine.tree(tree)?;

@@ -12,6 +12,7 @@ fn survive(made_by: &MadeBy, seed: u64, states: usize) {
     );
     assert!(features.chunks.1 > features.chunks.0, "{features:?}");
     assert!(features.snapshots > 1 && features.dropping > 1, "{features:?}");
+    assert!(features.grown == 10 << 20 && features.superblock_changes == 2, "{features:?}");
     match crash(&history, seed, states, &mut |_| Ok(())) {
         Ok(report) => {
             println!("{features:?}\n{report}");
@@ -24,7 +25,7 @@ fn survive(made_by: &MadeBy, seed: u64, states: usize) {
 
 #[test]
 fn what_was_committed_survives_every_power_cut() {
-    survive(&MadeBy::default(), 4, 400);
+    survive(&MadeBy::default(), 34, 400);
 }
 
 #[test]

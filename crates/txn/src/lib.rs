@@ -48,6 +48,7 @@ mod engine;
 mod extent_tree;
 mod flush_policy;
 mod free_space_tree;
+mod fsid_change;
 mod handle;
 mod held;
 mod nocow_writer;
@@ -75,6 +76,7 @@ pub use engine::{
     SpaceReport,
 };
 pub use flush_policy::FlushPolicy;
+pub use fsid_change::{FsidProgress, change_fsid};
 pub use handle::Handle;
 pub use nocow_writer::NocowWriter;
 pub use qgroup::{Qgroup, QgroupCounters, QgroupLimits, QgroupUsage, QuotaMode, QuotaStatus};

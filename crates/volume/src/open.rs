@@ -206,6 +206,11 @@ pub(crate) fn judge(superblock: &Superblock, mode: Mode, rescue: Rescue) -> Resu
     if !unknown.is_empty() {
         return Err(Error::unsupported(format!("incompat feature {unknown}")));
     }
+    if superblock.flags().contains(SuperFlags::CHANGING_FSID) {
+        let what = "an unfinished change of the UUID (CHANGING_FSID), so its tree blocks have the old one or the new; \
+                    `creamery tune -u` finishes it";
+        return Err(Error::unsupported(what));
+    }
     let unreadable = superblock.flags() & SuperFlags::CHANGING_BG_TREE;
     if !unreadable.is_empty() && !rescue.ignore_super_flags {
         // Linux does not even read it: no tree knows all block groups.
@@ -236,15 +241,13 @@ pub(crate) fn judge(superblock: &Superblock, mode: Mode, rescue: Rescue) -> Resu
 }
 
 /// What one of the states means to people.
-const SEED: &str =
-    " (it is a seed, which others are made from, and is only read; btrfstune -S 0 makes it writable again)";
+const SEED: &str = " (it is a seed, which others are made from, and is only read; `creamery tune -f -S 0` makes it writable again)";
 
 /// Flags of filesystems that are not to be written to by anybody but the tool that set them.
 fn unfinished_states() -> SuperFlags {
     SuperFlags::SEEDING
         | SuperFlags::METADUMP
         | SuperFlags::METADUMP_V2
-        | SuperFlags::CHANGING_FSID
         | SuperFlags::CHANGING_FSID_V2
         | SuperFlags::CHANGING_DATA_CSUM
         | SuperFlags::CHANGING_META_CSUM

@@ -5,7 +5,7 @@
 //! whatever cuts it off leaves all of the change or none of it. Tree blocks have the UUID that the filesystem was made with, which
 //! stays in the superblock beside the new one (`METADATA_UUID`).
 
-use creamery_base::{Error, Result, Uuid};
+use creamery_base::{Error, ErrorKind, Result, Uuid};
 use creamery_device::BlockDevice;
 use creamery_format::{Incompat, SuperFlags, Superblock};
 
@@ -76,7 +76,7 @@ impl SuperblockChange {
     ///
     /// # Errors
     /// The first superblock is damaged, or of a feature or a state that forbids writing, a log to replay among them; a seed that is to
-    /// have another UUID, or a filesystem that has one that is to become a seed or none; a UUID of zeros; device errors.
+    /// have another UUID, or a filesystem that has one that is to become a seed or none; a UUID of zeros, or that it has; device errors.
     pub fn apply(&self, device: &dyn BlockDevice) -> Result<bool> {
         let last = copies::find(device, Want::Writing)?.superblock;
         let next = judge_change(&last).and_then(|()| self.of(&last));
@@ -107,6 +107,10 @@ impl SuperblockChange {
         if uuid.is_nil() {
             return Err(Error::invalid("a UUID of zeros is none"));
         }
+        // As btrfstune, to which one that is in use is in use by whomever.
+        if uuid == last.fsid() {
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("it has the UUID {uuid} already")));
+        }
         if flags.contains(SuperFlags::SEEDING) {
             return Err(Error::unsupported("another UUID of a seed"));
         }
@@ -125,7 +129,7 @@ impl SuperblockChange {
 }
 
 /// As for writing, but a seed may be changed, and a log may not wait: it is replayed by what the superblock said when it was written.
-fn judge_change(last: &Superblock) -> Result<()> {
+pub(crate) fn judge_change(last: &Superblock) -> Result<()> {
     let mut judged = last.clone();
     judged.raw_mut().flags = (last.flags() - SuperFlags::SEEDING).bits().into();
     judge(&judged, Mode::ReadWrite, Rescue::default())?;

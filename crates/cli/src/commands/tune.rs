@@ -1,22 +1,29 @@
 //! `creamery tune`, which is btrfstune.
 
+use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 
 use clap::Args;
 use creamery::{Env, Error, Image, SuperblockChange, SystemEnv, Uuid};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::{Failure, warn};
+use crate::interrupt;
+use crate::output::Output;
+use crate::progress::{ProgressArgs, Shown};
 
 const COMMAND: &str = "tune";
 
 /// Change what a filesystem is: features, its UUID, whether it is a seed.
 ///
-/// The image may not be mounted. Only the superblock is written: a feature counts for what is
-/// made from then on, and a UUID stands beside the one that is in all tree blocks.
+/// The image may not be mounted. Only the superblock is written, but by -u and -U: a feature
+/// counts for what is made from then on, and the UUID of -m and -M stands beside the one that is
+/// in all tree blocks.
 ///
 /// Examples:
 ///   creamery tune -r -x -n disk.img
 ///   creamery tune -m disk.img
+///   creamery tune -f -u disk.img
 ///   creamery tune -S 1 disk.img
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -38,7 +45,7 @@ pub(crate) struct TuneArgs {
     #[arg(short = 'S', value_name = "0|1", value_parser = is_seed)]
     seeding: Option<bool>,
 
-    /// Do what may be regretted: -S 0 makes filesystems unusable that were made from this one.
+    /// Do what may be regretted: -S 0, which makes filesystems unusable that were made from this one; -u and -U, without asking.
     #[arg(short)]
     force: bool,
 
@@ -47,8 +54,19 @@ pub(crate) struct TuneArgs {
     random_uuid: bool,
 
     /// Give it this UUID; tree blocks keep theirs (metadata_uuid).
-    #[arg(short = 'M', value_name = "UUID", conflicts_with_all = ["extref", "skinny_metadata", "no_holes", "seeding"])]
+    #[arg(short = 'M', value_name = "UUID", value_parser = uuid, conflicts_with_all = ["extref", "skinny_metadata", "no_holes", "seeding"])]
     uuid: Option<Uuid>,
+
+    /// Give it a random UUID, in all tree blocks, or go on with one that was ended in the middle.
+    #[arg(short = 'u', conflicts_with_all = ["rewrite_to", "random_uuid", "uuid", "extref", "skinny_metadata", "no_holes", "seeding"])]
+    rewrite: bool,
+
+    /// Give it this UUID, in all tree blocks. Until that is done nobody can open it.
+    #[arg(short = 'U', value_name = "UUID", value_parser = uuid, conflicts_with_all = ["random_uuid", "uuid", "extref", "skinny_metadata", "no_holes", "seeding"])]
+    rewrite_to: Option<Uuid>,
+
+    #[command(flatten)]
+    progress: ProgressArgs,
 
     #[command(flatten)]
     not_here: NotHere,
@@ -62,10 +80,6 @@ pub(crate) struct TuneArgs {
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "one for each option")]
 struct NotHere {
-    #[arg(short = 'u', hide = true)]
-    rewrite: bool,
-    #[arg(short = 'U', hide = true)]
-    rewrite_to: Option<String>,
     #[arg(long, hide = true)]
     csum: Option<String>,
     #[arg(long, hide = true)]
@@ -80,6 +94,12 @@ struct NotHere {
     convert_to_free_space_tree: bool,
 }
 
+/// As uuid_parse(3): with its dashes, and nothing around it.
+fn uuid(text: &str) -> Result<Uuid, &'static str> {
+    const LEN: usize = 36;
+    Uuid::try_parse(text).ok().filter(|_| text.len() == LEN).ok_or("want a UUID with its dashes")
+}
+
 fn is_seed(text: &str) -> Result<bool, &'static str> {
     match text {
         "0" => Ok(false),
@@ -90,6 +110,9 @@ fn is_seed(text: &str) -> Result<bool, &'static str> {
 
 pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
     args.not_here.refuse()?;
+    if args.rewrite || args.rewrite_to.is_some() {
+        return rewrite(args);
+    }
     let image = args.image.display();
     let mut change = SuperblockChange::default();
     if args.extref {
@@ -113,7 +136,10 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
         change = change.seeding(is_seed);
     }
     if change == SuperblockChange::default() {
-        return Err(Failure::usage(COMMAND, "nothing is to be changed: want -r, -x, -n, -S, -m or -M"));
+        return Err(Failure::usage(
+            COMMAND,
+            "nothing is to be changed: want -r, -x, -n, -S, -m, -M, -u or -U",
+        ));
     }
     let is_changed = Image::change_superblock(&args.image, &change);
     match (is_changed.map_err(|error| Failure::new(COMMAND, error))?, args.seeding) {
@@ -130,16 +156,55 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
     }
 }
 
+/// Another UUID in all tree blocks.
+fn rewrite(args: &TuneArgs) -> Result<(), Failure> {
+    let failed = |error: Error| Failure::new(COMMAND, error);
+    let change = Image::change_uuid(&args.image, args.rewrite_to).map_err(failed)?;
+    let mut out = Output::new();
+    if !args.force && !ask(&mut out).map_err(|error| failed(error.into()))? {
+        return Err(failed(Error::invalid("the UUID stays as it is")).advise("-f does it without asking"));
+    }
+    let mut tell = |words: String| writeln!(out, "{words}").and_then(|()| out.flush());
+    let (old, new) = (change.old(), change.new_uuid());
+    tell(format!("Current fsid: {old}\nNew fsid: {new}")).map_err(|error| failed(error.into()))?;
+    interrupt::watch();
+    let shown = Shown::new(COMMAND, bar(), args.progress);
+    let changed = change.run(&mut |done, of| {
+        if done > 0 {
+            shown.bar.set_length(of);
+            shown.bar.set_position(done);
+            shown.line(|| format!("{done} of {of} tree blocks"));
+            interrupt::done();
+        }
+        interrupt::go_on()
+    });
+    shown.end();
+    changed.map_err(failed)?;
+    tell("Fsid change finished".to_owned()).map_err(|error| failed(error.into()))
+}
+
+fn bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} tree blocks")
+        .expect("a template that is tested");
+    ProgressBar::new(0).with_style(style)
+}
+
+fn ask(out: &mut Output) -> io::Result<bool> {
+    warn(
+        "until this is done the filesystem cannot be opened or mounted; `creamery tune -u` goes on when it was ended in the middle",
+    );
+    write!(out, "We are going to change UUID, are you sure? [y/N]: ")?;
+    out.flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(answer.trim_start().starts_with(['y', 'Y']))
+}
+
 impl NotHere {
     fn refuse(&self) -> Result<(), Failure> {
         const PROGS: &str = "use btrfstune of btrfs-progs on an image that is not mounted";
         let quota = "use `creamery quota enable --simple` and `creamery quota disable`";
         let rows = [
-            (
-                self.rewrite || self.rewrite_to.is_some(),
-                "another UUID in all tree blocks (-u, -U)",
-                "-m and -M change that of the filesystem alone",
-            ),
             (self.csum.is_some(), "another checksum (--csum)", PROGS),
             (self.enable_simple_quota || self.remove_simple_quota, "quotas", quota),
             (

@@ -335,7 +335,8 @@ impl Superblock {
             }
         }
         let found = Uuid::from_bytes(raw.dev_item.fsid);
-        if found != self.metadata_uuid() {
+        // In the middle of a change it has the old one.
+        if found != self.metadata_uuid() && !self.flags().contains(SuperFlags::CHANGING_FSID) {
             return Err(SuperblockError::DeviceFsid { found, want: self.metadata_uuid() });
         }
         if raw.num_devices.get() == 0 {

@@ -81,6 +81,7 @@ mod tar_layers;
 mod tree_log;
 mod tree_log_full;
 mod tune;
+mod tune_uuid;
 mod unprivileged;
 mod work;
 mod wrong_calls;
@@ -121,6 +122,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     partitions::cases,
     mount_options::cases,
     tune::cases,
+    tune_uuid::cases,
     unprivileged::cases,
     commands::cases,
     file_tools::cases,

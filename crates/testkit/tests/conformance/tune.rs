@@ -131,8 +131,6 @@ fn refused(bench: &Bench) -> Result<()> {
             (&["-S", "0"][..], &["disk.img", "-f"][..]),
             (&["-m"], &["disk.img", "seed"]),
             (&["-M", "00000000-0000-0000-0000-000000000000"], &["zeros"]),
-            (&["-u"], &["-U", "-m"]),
-            (&["-U", UUID], &["-U", "-m"]),
             (&["--csum", "sha256"], &["--csum", "btrfs-progs"]),
             (&["--enable-simple-quota"], &["quota enable --simple"]),
             (&["--convert-to-block-group-tree"], &["block-group-tree", "btrfs-progs"]),

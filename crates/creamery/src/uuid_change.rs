@@ -1,0 +1,68 @@
+//! Another UUID of a filesystem, in all its tree blocks.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use creamery_base::{Env, Result, SystemEnv, Uuid};
+use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_txn::change_fsid;
+use creamery_volume::FsidChange;
+
+use crate::image::{Image, refuse_mounted};
+
+/// Another UUID for a filesystem, in all its tree blocks, about to be written; begin with [`Image::change_uuid`].
+///
+/// It is for nobody to open from when it begins to when it is done. What ends it in the middle - a crash, a signal - is gone on with by
+/// calling it again, or by btrfstune.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// use creamery::{Image, Uuid};
+/// let change = Image::change_uuid(&image, Some(Uuid::from_u128(1)))?;
+/// change.run(&mut |_done, _of| Ok(()))?;
+/// let fs = Image::open(&image)?;
+/// assert_eq!((fs.uuid(), fs.metadata_uuid()), (Uuid::from_u128(1), Uuid::from_u128(1)));
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[must_use]
+pub struct UuidChange(FsidChange);
+
+impl Image {
+    /// Looks whether a filesystem can be given another UUID, one at random where none is wanted, in all its tree blocks. Nothing is
+    /// written before [`UuidChange::run`]. One that was ended in the middle goes on with its own.
+    ///
+    /// # Errors
+    /// When somebody has it open; when a filesystem that Linux has mounted has that UUID, or the filesystem itself; when another one was
+    /// begun; when the UUID was changed apart from that of the tree blocks ([`SuperblockChange`](crate::SuperblockChange)); when a log
+    /// waits; when the first superblock is damaged, or of a feature or a state that forbids writing.
+    pub fn change_uuid(path: impl AsRef<Path>, uuid: Option<Uuid>) -> Result<UuidChange> {
+        refuse_mounted(path.as_ref(), uuid)?;
+        let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path.as_ref(), Access::ReadWrite)?);
+        Ok(UuidChange(FsidChange::new(device, uuid, SystemEnv.uuid())?))
+    }
+}
+
+impl UuidChange {
+    /// The UUID that the filesystem had.
+    #[must_use]
+    pub fn old(&self) -> Uuid {
+        self.0.old()
+    }
+
+    /// The one that it is to have.
+    #[must_use]
+    pub fn new_uuid(&self) -> Uuid {
+        self.0.new_uuid()
+    }
+
+    /// Writes it; durable when it returns. `progress` is told how many tree blocks are done, and how many there are, or 0 while they are
+    /// counted and looked at; an error of its ends all.
+    ///
+    /// # Errors
+    /// A tree block is damaged, which is found before anything was written; device errors; what `progress` gives.
+    pub fn run(self, progress: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
+        change_fsid(self.0, SystemEnv.uuid(), progress)
+    }
+}

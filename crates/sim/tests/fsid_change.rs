@@ -1,0 +1,109 @@
+//! Another UUID in all tree blocks: whatever a power cut or a failing request leaves is a whole filesystem, or one that says that it is
+//! in between and is whole after another try.
+
+use std::sync::Arc;
+
+use creamery_base::{ErrorKind, TreeId, Uuid};
+use creamery_mkfs::Profile;
+use creamery_sim::{Class, Fault, Image, Kind, MadeBy, PowerCut, SimDevice, image_with_files, judge};
+use creamery_txn::change_fsid;
+use creamery_volume::{FsidChange, Mode, Volume};
+
+const NEW: Uuid = Uuid::from_u128(0x5c0a_c001_1111_4222_8333_1234_5678_9abc);
+const CHUNK_TREE: [Uuid; 2] = [Uuid::from_u128(2), Uuid::from_u128(3)];
+const STATES: usize = 150;
+
+/// One copy of everything, in which a block that is torn is lost, and two.
+fn images() -> [Image; 2] {
+    [Profile::Single, Profile::Dup].map(|metadata| {
+        let made_by = MadeBy { metadata, node_size: 16384, ..MadeBy::default() };
+        image_with_files(&made_by, 400, |number| usize::try_from(number).unwrap() * 7).unwrap().0
+    })
+}
+
+fn change(device: &Arc<SimDevice>, wanted: Option<Uuid>, chunk_tree: Uuid) -> creamery_base::Result<()> {
+    let device = Arc::<SimDevice>::clone(device);
+    change_fsid(FsidChange::new(device, wanted, Uuid::from_u128(9))?, chunk_tree, &mut |_, _| Ok(()))
+}
+
+/// What is left is whole, or in between, and then whole when it was gone on with. Whether it was in between.
+fn is_in_between(image: &Image, old: Uuid, told: &str) -> bool {
+    let device = Arc::new(SimDevice::new(image.clone()));
+    let is_in_between = match Volume::open(vec![device.clone()], Mode::ReadOnly) {
+        Ok(volume) => {
+            assert!([old, NEW].contains(&volume.fsid()), "{told}");
+            false
+        }
+        Err(error) => {
+            assert!(error.to_string().contains("CHANGING_FSID"), "{told}: {error}");
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            let other =
+                change(&device, Some(Uuid::from_u128(77)), CHUNK_TREE[1]).expect_err(told).to_string();
+            assert!(other.contains(&NEW.to_string()), "{told}: {other}");
+            change(&device, None, CHUNK_TREE[1]).expect(told);
+            let volume = Volume::open(vec![device.clone()], Mode::ReadOnly).expect(told);
+            assert_eq!((volume.fsid(), volume.metadata_uuid()), (NEW, NEW), "{told}");
+            true
+        }
+    };
+    judge(&device.image()).expect(told);
+    is_in_between
+}
+
+fn uuid_of(image: &Image) -> Uuid {
+    Volume::open(vec![Arc::new(SimDevice::new(image.clone()))], Mode::ReadOnly).unwrap().fsid()
+}
+
+#[test]
+fn whatever_a_power_cut_leaves_of_a_change_of_the_uuid_is_whole_or_gone_on_with() {
+    for base in images() {
+        let old = uuid_of(&base);
+        let device = Arc::new(SimDevice::recording(base.clone(), None));
+        change(&device, Some(NEW), CHUNK_TREE[0]).unwrap();
+        judge(&device.image()).unwrap();
+        let mut cut = PowerCut::of(&device, &base, 7);
+        let mut in_between = 0;
+        for number in 0..STATES {
+            let Some(state) = cut.next_state() else { break };
+            assert_ne!(state.class, Class::TornSuperblock);
+            let told = format!("state {number}: {}", state.story);
+            in_between += usize::from(is_in_between(&state.image, old, &told));
+        }
+        assert!(in_between > STATES / 3 && in_between < STATES, "{in_between} states in between");
+    }
+}
+
+#[test]
+fn whatever_a_failing_request_leaves_of_a_change_of_the_uuid_is_whole_or_gone_on_with() {
+    for base in images() {
+        let old = uuid_of(&base);
+        let device = Arc::new(SimDevice::new(base.clone()));
+        let before = [Kind::Read, Kind::Write, Kind::Flush].map(|kind| (kind, device.count(kind)));
+        change(&device, Some(NEW), CHUNK_TREE[0]).unwrap();
+        for (kind, before) in before {
+            let count = device.count(kind) - before;
+            let step = usize::try_from(count / 12 + 1).unwrap();
+            for nth in (0..count).step_by(step) {
+                let failing = Arc::new(SimDevice::new(base.clone()));
+                failing.fail(Fault { kind, nth, lasting: true });
+                let error = change(&failing, Some(NEW), CHUNK_TREE[0]).expect_err("a request has failed");
+                is_in_between(&failing.image(), old, &format!("{kind:?} {nth}: {error}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn damage_is_found_before_anything_is_written() {
+    let [base, _] = images();
+    let device = Arc::new(SimDevice::new(base.clone()));
+    let fs = creamery_sim::open(&Arc::new(SimDevice::new(base))).unwrap();
+    // Nothing is found by it: who does not look at all blocks does not know.
+    let root = fs.engine().tree(TreeId::FS).unwrap().root_pointer().unwrap().logical;
+    let at = fs.engine().volume().map(root, 16384).unwrap().mirrors()[0][0].at.offset;
+    device.rot(at + 9000..at + 9001);
+    let rotten = device.image();
+    let error = change(&device, Some(NEW), CHUNK_TREE[0]).expect_err("a block is damaged");
+    assert_eq!(error.kind(), ErrorKind::Unreadable, "{error}");
+    assert_eq!(device.image().hash(), rotten.hash(), "something was written");
+}

@@ -1,0 +1,223 @@
+//! `btrfstune -u` and `-U`: another UUID in all tree blocks, by ours and by that of btrfs-progs, ended in the middle by one and gone on
+//! with by the other.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, bail, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::walk::{Compare, Walk, expect_same};
+use creamery_testkit::{Judge, LoopMount, Run, btrfs_check};
+
+use crate::support::{JUDGED, expect_refusal, expect_untouched, inside, mkfs_empty, torture_source};
+
+pub(crate) fn cases() -> Vec<Case> {
+    let judged = [&JUDGED[..], &[Judge::Tool("btrfstune")]].concat();
+    vec![
+        Case::new("tune/uuid-in-all-blocks", &judged, in_all_blocks),
+        Case::new("tune/uuid-refused", &judged, refused),
+        Case::new("tune/uuid-ended-in-the-middle", &judged, ended_in_the_middle),
+    ]
+}
+
+/// What each test gives: the others run beside it, and Linux mounts no two filesystems with one UUID.
+const EVERYWHERE: &str = "5c0ac001-1111-4222-8333-000000000001";
+const SEED: &str = "5c0ac001-1111-4222-8333-000000000002";
+const UUIDS: [&str; 3] = [
+    "5c0ac001-1111-4222-8333-000000000003",
+    "5c0ac001-1111-4222-8333-000000000004",
+    "5c0ac001-1111-4222-8333-000000000005",
+];
+/// Tries to end a program in the middle.
+const TRIES: usize = 20;
+/// Files, for so many tree blocks that there is a middle.
+const FILES: usize = 20_000;
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    Run::new("cp").arg("--sparse=always").arg(from).arg(to).ok().map(drop)
+}
+
+/// What all blocks say, but for the UUID of the chunk tree, which is a random one.
+fn told(image: &Path) -> Result<String> {
+    let tree = Run::new("btrfs").args(["inspect-internal", "dump-tree"]).arg(image).ok()?.stdout_text();
+    let tree = tree.lines().filter(|line| !line.starts_with("chunk uuid"));
+    let superblock =
+        Run::new("btrfs").args(["inspect-internal", "dump-super"]).arg(image).ok()?.stdout_text();
+    let superblock =
+        superblock.lines().filter(|line| !line.starts_with("superblock:") && !line.starts_with("csum\t"));
+    Ok(tree.chain(superblock).map(|line| format!("{line}\n")).collect())
+}
+
+/// The same words have the same effect, block by block, and Linux and we go on with it.
+fn in_all_blocks(bench: &Bench) -> Result<()> {
+    let (ours, theirs) = (bench.scratch.file("ours.img"), bench.scratch.file("theirs.img"));
+    let (source, want) = torture_source(bench)?;
+    mkfs_empty(bench.creamery(), &[], "256M", &ours)?;
+    bench.creamery().run(["cp", "-a"]).arg(&source).arg(inside(&ours, "/before")).ok()?;
+    copy(&ours, &theirs)?;
+    let first = told(&ours)?;
+    let said = bench.creamery().run(["tune", "-f", "-U", EVERYWHERE]).arg(&ours).ok()?.stdout_text();
+    ensure!(said.contains(&format!("New fsid: {EVERYWHERE}\nFsid change finished")), "{said}");
+    Run::new("btrfstune").args(["-f", "-U", EVERYWHERE]).arg(&theirs).ok()?;
+    let (found, wanted) = (told(&ours)?, told(&theirs)?);
+    ensure!(found == wanted && found != first, "not as btrfs-progs has it");
+    // Asked for, and at random.
+    bench.creamery().run(["tune", "-u"]).arg(&ours).input("yes\n").ok()?;
+    ensure!(!told(&ours)?.contains(EVERYWHERE), "the UUID is the same");
+    for copy in ["0", "1"] {
+        let said = Run::new("btrfs").args(["inspect-internal", "dump-super", "-s", copy]).arg(&ours).ok()?;
+        ensure!(said.stdout_text().contains("[match]"), "copy {copy}: {said}");
+    }
+    bench.creamery().run(["check", "--check-data-csum"]).arg(&ours).ok()?;
+    btrfs_check(&ours)?;
+    let mount = LoopMount::mount(&ours, &bench.scratch.file("kernel"), "")?;
+    Run::new("cp").arg("-a").arg(&source).arg(mount.dir().join("theirs")).ok()?;
+    expect_same("before", &want, &Walk::take(&mount.dir().join("before"))?, &Compare::default())?;
+    mount.unmount()?;
+    bench.creamery().run(["cp", "-a"]).arg(&source).arg(inside(&ours, "/ours")).ok()?;
+    btrfs_check(&ours)
+}
+
+/// Where btrfstune refuses, and where it should.
+fn refused(bench: &Bench) -> Result<()> {
+    let (image, theirs) = (bench.scratch.file("disk.img"), bench.scratch.file("theirs.img"));
+    mkfs_empty(bench.creamery(), &[], "128M", &image)?;
+    let own = Run::new("blkid").args(["-o", "value", "-s", "UUID"]).arg(&image).ok()?.stdout_text();
+    let own = own.trim();
+    let run = |words: &[&str]| bench.creamery().run(["tune"]).args(words).arg(&image);
+    let both_refuse = |words: &[&str], said: &[&str]| {
+        expect_refusal(run(words), said)?;
+        copy(&image, &theirs)?;
+        let by_theirs = Run::new("btrfstune").args(words).arg(&theirs).output()?;
+        ensure!(by_theirs.code == Some(1), "{words:?}: {by_theirs}");
+        Ok(())
+    };
+    expect_untouched(&image, || {
+        both_refuse(&["-f", "-U", own], &[own, "already"])?;
+        both_refuse(&["-M", own], &[own, "already"])?;
+        for words in [["-f", "-U"], ["-f", "-M"]] {
+            for uuid in [&SEED.replace('-', ""), &format!("{{{SEED}}}"), &format!("{SEED} "), "no UUID"] {
+                both_refuse(&[words[0], words[1], uuid], &["dashes"])?;
+            }
+        }
+        both_refuse(&["-f", "-u", "-m"], &["-m"])?;
+        let asked = run(&["-u"]).input("no\n").output()?;
+        ensure!(asked.code == Some(1) && asked.stderr_text().contains("stays as it is"), "{asked}");
+        Ok(())
+    })?;
+    run(&["-m"]).ok()?;
+    both_refuse(&["-f", "-u"], &["METADATA_UUID", own])?;
+    run(&["-M", own]).ok()?;
+    // A seed is none of those where it refuses.
+    run(&["-S", "1"]).ok()?;
+    run(&["-f", "-U", SEED]).ok()?;
+    btrfs_check(&image)?;
+    run(&["-f", "-S", "0"]).ok()?;
+    // Blocks of a log would keep the old UUID.
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+    std::fs::write(mount.dir().join("file"), "in a commit")?;
+    Run::new("sync").arg("-f").arg(mount.dir()).ok()?;
+    let file = File::options().append(true).open(mount.dir().join("file"))?;
+    file.write_at(b"in a log", 0)?;
+    file.sync_all()?;
+    drop(file);
+    let log = bench.scratch.file("log.img");
+    copy(&image, &log)?;
+    mount.unmount()?;
+    expect_untouched(&log, || {
+        expect_refusal(bench.creamery().run(["tune", "-f", "-u"]).arg(&log), &["a log waits", "mount"])
+    })
+}
+
+/// Whether the first superblock says that the UUID is being changed.
+fn is_changing(image: &File) -> bool {
+    const FLAGS: u64 = (64 << 10) + 56;
+    let mut flags = [0; 8];
+    image.read_exact_at(&mut flags, FLAGS).is_ok() && u64::from_le_bytes(flags) & 1 << 35 != 0
+}
+
+/// Runs a program on a copy of `whole` and sends it a signal when it is in the middle, until it was; what it said last.
+fn end_in_the_middle(
+    whole: &Path,
+    image: &Path,
+    program: &Path,
+    words: &[&str],
+    signal: &str,
+) -> Result<String> {
+    for _ in 0..TRIES {
+        copy(whole, image)?;
+        let file = File::open(image)?;
+        let mut command = Command::new(program);
+        command.args(words).arg(image).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        while !is_changing(&file) && child.try_wait()?.is_none() {
+            std::hint::spin_loop();
+        }
+        if child.try_wait()?.is_none() {
+            match signal {
+                // At once: a shell that sends it takes longer than btrfstune has to go.
+                "KILL" => child.kill()?,
+                _ => creamery_testkit::signal(signal, child.id())?,
+            }
+        }
+        let ended = child.wait_with_output()?;
+        if is_changing(&file) {
+            return Ok(String::from_utf8_lossy(&ended.stderr).into_owned());
+        }
+    }
+    bail!("{} is never in the middle", program.display())
+}
+
+/// Killed, or by SIGINT, which says how to go on: nobody opens it, and either program makes it whole.
+fn ended_in_the_middle(bench: &Bench) -> Result<()> {
+    let (whole, image) = (bench.scratch.file("whole.img"), bench.scratch.file("disk.img"));
+    let names = bench.scratch.dir("names")?;
+    for number in 0..FILES {
+        File::create(names.join(format!("{number:05}-{}", "n".repeat(60))))?;
+    }
+    mkfs_empty(bench.creamery(), &[], "256M", &whole)?;
+    bench.creamery().run(["cp", "-a"]).arg(&names).arg(inside(&whole, "/names")).ok()?;
+    let ours = bench.creamery().path().to_owned();
+    // btrfstune is too fast for who watches it: it ends where it would write the second copies of its blocks. To it a UUID that was
+    // mounted a moment ago is in use.
+    let theirs = PathBuf::from("prlimit");
+    let by_theirs = &["--fsize=73400320", "btrfstune", "-f", "-U", UUIDS[2]][..];
+    for (program, words, signal, uuid) in [
+        (&ours, &["tune", "-f", "-U", UUIDS[0]][..], "KILL", UUIDS[0]),
+        (&ours, &["tune", "-f", "-U", UUIDS[1]], "INT", UUIDS[1]),
+        (&theirs, by_theirs, "KILL", UUIDS[2]),
+    ] {
+        let said = end_in_the_middle(&whole, &image, program, words, signal)?;
+        ensure!(signal != "INT" || said.contains("creamery tune -u"), "{said}");
+        expect_untouched(&image, || {
+            for refused in [&["ls"][..], &["check"], &["restore", "-l"], &["tune", "-r"], &["tune", "-m"]] {
+                expect_refusal(bench.creamery().run(refused).arg(&image), &["CHANGING_FSID", "tune -u"])?;
+            }
+            let other = bench.creamery().run(["tune", "-f", "-U", EVERYWHERE]).arg(&image);
+            expect_refusal(other, &[uuid, "was begun"])
+        })?;
+        ensure!(LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro").is_err(), "Linux mounts it");
+        let other = bench.scratch.file("other.img");
+        copy(&image, &other)?;
+        bench.creamery().run(["tune", "-f", "-u"]).arg(&image).ok()?;
+        Run::new("btrfstune").args(["-f", "-u"]).arg(&other).ok()?;
+        for image in [&image, &other] {
+            let found = Run::new("blkid").args(["-o", "value", "-s", "UUID"]).arg(image).ok()?.stdout_text();
+            ensure!(found.trim() == uuid, "{found}");
+            btrfs_check(image)?;
+            bench.creamery().run(["check", "--check-data-csum"]).arg(image).ok()?;
+        }
+        ensure!(told(&image)? == told(&other)?, "ours and btrfs-progs end it in another way");
+        let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+        expect_same(
+            "names",
+            &Walk::take(&names)?,
+            &Walk::take(&mount.dir().join("names"))?,
+            &Compare::default(),
+        )?;
+        mount.unmount()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,290 @@
+//! Another filesystem UUID in every tree block.
+//!
+//! Tree blocks are written where they lie, against the first rule of this house, and that is right here. Copies would not help: what
+//! refers to a block refers to its address, so a filesystem whose blocks are half old and half new is none for anybody, wherever the
+//! new halves lie; and room for all of them there may not be. What protects it is that nothing changes but three fields - checksum, UUID
+//! and the UUID of the chunk tree -, all at the start of a block, and that a block is good with either UUID:
+//!
+//! - Before the first block is touched all of them are read: what is damaged is told while nothing is changed.
+//! - They lie in the first sector, and a write is torn between sectors (`docs/media-assumptions.md`), so a block is old or new. No
+//!   more than its first page is written, of each copy.
+//! - The leaf of the chunk tree with the device's item has the UUID at its other end, too, and is written as a whole, a copy at a time. Where it is
+//!   torn between both its checksum fits what its first sector says: the item is given that UUID when it is read.
+//! - What was begun the superblock says (`creamery_volume::FsidChange`), nobody else opens it meanwhile, and whoever goes on writes the
+//!   blocks that are not new yet.
+//!
+//! Blocks are found in the extent tree, which has each once, in the order of their addresses. Its own are among them: what was read of it
+//! stays true, for keys and addresses do not change.
+
+use std::ops::Range;
+
+use creamery_base::{Error, ErrorKind, Generation, Logical, ObjectId, Result, TreeId, Uuid, Wait};
+use creamery_device::{AlignedBuffer, BlockDevice};
+use creamery_format::{
+    BlockMut, BlockRef, Expected, ExtentFlags, ExtentItem, Key, KeyType, RawDevItem, RawRootItem, seal,
+    verify_block,
+};
+use creamery_tree::RootPointer;
+use creamery_volume::{Chunk, FsidChange, Mirror, Volume};
+use zerocopy::FromBytes;
+
+/// What is written of a block: less than a page hardly a device writes without reading it before.
+const PAGE: usize = 4096;
+
+/// Is told how many tree blocks are done and how many there are, which is 0 as long as they are counted; an error of its ends the change.
+pub type FsidProgress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
+
+/// Gives every tree block the new UUID, and `random` as that of the chunk tree; durable when it returns. What ends it in the middle leaves a
+/// filesystem that nobody opens before it was called again.
+///
+/// ```no_run
+/// # fn example(device: std::sync::Arc<dyn creamery_device::BlockDevice>) -> creamery_base::Result<()> {
+/// use creamery_base::{Env, SystemEnv};
+/// let change = creamery_volume::FsidChange::new(device, None, SystemEnv.uuid())?;
+/// creamery_txn::change_fsid(change, SystemEnv.uuid(), &mut |_, _| Ok(()))?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// A block is damaged, before anything was written; device errors; what `progress` gives.
+pub fn change_fsid(change: FsidChange, random: Uuid, progress: FsidProgress<'_>) -> Result<()> {
+    let blocks = Blocks::open(&change, random)?;
+    let mut total = 0;
+    blocks.each(&mut |want| {
+        blocks.read(want)?;
+        total += 1;
+        progress(0, 0)
+    })?;
+    change.begin()?;
+    let mut done = 0;
+    blocks.each(&mut |want| {
+        blocks.change(want)?;
+        done += 1;
+        progress(done, total)
+    })?;
+    change.finish()
+}
+
+/// The tree blocks of a filesystem, each of which has one UUID or the other.
+struct Blocks {
+    volume: Volume,
+    old: Uuid,
+    new: Uuid,
+    /// The UUID of the chunk tree that blocks are to have.
+    chunk_tree: Uuid,
+    extent_root: RootPointer,
+}
+
+impl Blocks {
+    fn open(change: &FsidChange, random: Uuid) -> Result<Self> {
+        let volume = change.volume()?;
+        let superblock = volume.superblock();
+        let nowhere = RootPointer { logical: Logical::new(0), generation: Generation::new(0), level: 0 };
+        let (old, new) = (change.old(), change.new_uuid());
+        let mut blocks = Self { volume, old, new, chunk_tree: random, extent_root: nowhere };
+        let (logical, level, generation) = superblock.chunk_root();
+        let chunk_root = RootPointer { logical, generation, level };
+        // One that goes on gives the same to all, where it can know it.
+        let first = blocks.read(&blocks.expect_root(TreeId::CHUNK, chunk_root))?;
+        if change.is_begun() && BlockRef::new(&first).fsid() == new {
+            blocks.chunk_tree = BlockRef::new(&first).chunk_tree_uuid();
+        }
+        blocks.push_chunks(chunk_root)?;
+        let (logical, level) = superblock.root();
+        blocks.extent_root =
+            blocks.find_extent_root(RootPointer { logical, generation: superblock.generation(), level })?;
+        Ok(blocks)
+    }
+
+    fn expect_root(&self, tree: TreeId, root: RootPointer) -> Expected {
+        Expected {
+            level: Some(root.level),
+            generation: Some(root.generation),
+            owner: Some(tree),
+            ..Expected::anything(root.logical, &self.volume.superblock())
+        }
+    }
+
+    fn push_chunks(&self, root: RootPointer) -> Result<()> {
+        let mut chunks = Vec::new();
+        self.leaves(&self.expect_root(TreeId::CHUNK, root), &mut |leaf| {
+            for slot in 0..leaf.count() {
+                let key = leaf.key(slot);
+                if key.kind == KeyType::CHUNK_ITEM && self.volume.chunk_at(key.offset.into()).is_none() {
+                    chunks.push(Chunk::from_item(
+                        key.offset.into(),
+                        leaf.data(slot),
+                        self.volume.sector_size(),
+                    )?);
+                }
+            }
+            Ok(())
+        })?;
+        self.volume.push_chunks(chunks)
+    }
+
+    fn find_extent_root(&self, root: RootPointer) -> Result<RootPointer> {
+        let mut found = None;
+        self.leaves(&self.expect_root(TreeId::ROOT, root), &mut |leaf| {
+            for slot in 0..leaf.count() {
+                let key = leaf.key(slot);
+                if key.objectid == TreeId::EXTENT.objectid() && key.kind == KeyType::ROOT_ITEM {
+                    let item = RawRootItem::from_item(leaf.data(slot)).map_err(|kind| damaged(&key, kind))?;
+                    found = Some(crate::roots::root_pointer(&item));
+                }
+            }
+            Ok(())
+        })?;
+        found.ok_or_else(|| Error::new(ErrorKind::Corrupt, "the extent tree has no root item"))
+    }
+
+    /// Calls `block` for every tree block, until that fails.
+    fn each(&self, block: &mut dyn FnMut(&Expected) -> Result<()>) -> Result<()> {
+        let superblock = self.volume.superblock();
+        self.leaves(&self.expect_root(TreeId::EXTENT, self.extent_root), &mut |leaf| {
+            for slot in 0..leaf.count() {
+                let key = leaf.key(slot);
+                if key.kind != KeyType::METADATA_ITEM && key.kind != KeyType::EXTENT_ITEM {
+                    continue;
+                }
+                let item =
+                    ExtentItem::parse(key.kind, leaf.data(slot)).map_err(|kind| damaged(&key, kind))?;
+                if item.head.flags().contains(ExtentFlags::TREE_BLOCK) {
+                    let level = match item.tree_block {
+                        Some(info) => info.level,
+                        None => u8::try_from(key.offset).unwrap_or(u8::MAX),
+                    };
+                    let at = Logical::new(key.objectid.get());
+                    block(&Expected { level: Some(level), ..Expected::anything(at, &superblock) })?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Calls `leaf` for every leaf below a block. Each child begins with a greater key, at a lower level, so there is an end.
+    fn leaves(&self, want: &Expected, leaf: &mut dyn FnMut(BlockRef<'_>) -> Result<()>) -> Result<()> {
+        let bytes = self.read(want)?;
+        let block = BlockRef::new(&bytes);
+        if block.is_leaf() {
+            return leaf(block);
+        }
+        (0..block.count()).try_for_each(|slot| {
+            let (logical, generation) = block.child(slot);
+            let child = Expected {
+                logical,
+                level: Some(block.level() - 1),
+                generation: Some(generation),
+                first_key: Some(block.key(slot)),
+                ..*want
+            };
+            self.leaves(&child, leaf)
+        })
+    }
+
+    fn read(&self, want: &Expected) -> Result<AlignedBuffer> {
+        self.read_whole_or_torn(want).map(|(bytes, _)| bytes)
+    }
+
+    /// A block that has one UUID or the other, and whether it is whole. Where a copy has the old one, that is it.
+    fn read_whole_or_torn(&self, want: &Expected) -> Result<(AlignedBuffer, bool)> {
+        let read = |fsid| self.volume.read_tree_block(want.logical, &Expected { fsid, ..*want }, Wait::Yes);
+        let old = match read(self.old) {
+            Err(error) if self.old != self.new && error.kind() == ErrorKind::Unreadable => error,
+            read => return read.map(|bytes| (bytes, true)),
+        };
+        match read(self.new) {
+            Err(new) if new.kind() == ErrorKind::Unreadable => {
+                self.read_torn(want)?.map(|bytes| (bytes, false)).ok_or(old)
+            }
+            read => read.map(|bytes| (bytes, true)),
+        }
+    }
+
+    /// The leaf of the chunk tree whose first sector has another UUID than the device's item at its end, as what its first sector says.
+    fn read_torn(&self, want: &Expected) -> Result<Option<AlignedBuffer>> {
+        let mut bytes = AlignedBuffer::zeroed(self.node_size());
+        let fsid_len = self.new.as_bytes().len();
+        for mirror in self.volume.map(want.logical, bytes.len() as u64)?.mirrors() {
+            self.transfer(mirror, bytes.len(), |device, at, part| device.read_at(at, &mut bytes[part]))?;
+            let fsid = BlockRef::new(&bytes).fsid();
+            let end = bytes.len() - fsid_len;
+            bytes[end..].copy_from_slice(fsid.as_bytes());
+            let is_either = fsid == self.old || fsid == self.new;
+            if is_either && verify_block(&bytes, &Expected { fsid, ..*want }).is_ok() {
+                return Ok(Some(bytes));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes a block with the new UUID, unless it is so already.
+    fn change(&self, want: &Expected) -> Result<()> {
+        let (mut bytes, is_whole) = self.read_whole_or_torn(want)?;
+        let found = bytes.to_vec();
+        let mut block = BlockMut::new(&mut bytes);
+        block.set_fsid(self.new);
+        block.set_chunk_tree_uuid(self.chunk_tree);
+        let has_device = set_device_fsid(&mut block, self.new)?;
+        // btrfstune gives a block its UUID first, and the items of devices in it theirs at the end.
+        if is_whole && bytes[..] == found[..] {
+            return Ok(());
+        }
+        seal(&mut bytes, self.volume.checksum_type());
+        verify_block(&bytes, &Expected { fsid: self.new, ..*want })
+            .expect("a block that was good is good with another UUID");
+        let len = if has_device { bytes.len() } else { PAGE };
+        for mirror in self.volume.map(want.logical, bytes.len() as u64)?.mirrors() {
+            self.transfer(mirror, len, |device, at, part| {
+                device.write_at(at, &bytes[part])?;
+                if has_device { device.flush() } else { Ok(()) }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn node_size(&self) -> usize {
+        usize::try_from(self.volume.node_size()).expect("a node fits in memory")
+    }
+
+    /// Calls `each` for the parts of the first `len` bytes of a copy: device, offset there, range of the block.
+    fn transfer(
+        &self,
+        mirror: &Mirror,
+        len: usize,
+        mut each: impl FnMut(&dyn BlockDevice, u64, Range<usize>) -> Result<()>,
+    ) -> Result<()> {
+        let mut from = 0;
+        for piece in mirror {
+            let to = usize::try_from(piece.len).map_or(len, |piece| len.min(from + piece));
+            let device = self.volume.device(piece.at.dev);
+            let device = device.ok_or_else(|| Error::new(ErrorKind::DeviceMissing, piece.at.to_string()))?;
+            if from < to {
+                each(&*device, piece.at.offset, from..to)?;
+            }
+            from = to;
+        }
+        Ok(())
+    }
+}
+
+/// Has the items of devices in a leaf of the chunk tree say whose they are; whether there are any.
+fn set_device_fsid(block: &mut BlockMut<'_>, fsid: Uuid) -> Result<bool> {
+    let leaf = block.as_ref();
+    if !leaf.is_leaf() || leaf.owner() != TreeId::CHUNK {
+        return Ok(false);
+    }
+    let is_device = |key: &Key| key.objectid == ObjectId::DEV_ITEMS && key.kind == KeyType::DEV_ITEM;
+    let slots: Vec<usize> = (0..leaf.count()).filter(|slot| is_device(&leaf.key(*slot))).collect();
+    for &slot in &slots {
+        let (item, _) = RawDevItem::mut_from_prefix(block.data_mut(slot))
+            .map_err(|_| Error::new(ErrorKind::Corrupt, "a device item that is too short"))?;
+        item.fsid = fsid.into_bytes();
+    }
+    Ok(!slots.is_empty())
+}
+
+fn damaged(key: &Key, kind: creamery_format::CorruptKind) -> Error {
+    Error::with_source(ErrorKind::Corrupt, format!("item {key}"), kind)
+}

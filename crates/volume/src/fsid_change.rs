@@ -1,0 +1,140 @@
+//! What the superblock says while every tree block is given another filesystem UUID.
+//!
+//! Tree blocks are written where they lie then (who does that is above: this room reads no tree), so for a while some have the old UUID
+//! and some the new. The superblock says so, as btrfstune has it, and either program goes on where the other was ended:
+//!
+//! ```text
+//! before   fsid = old                  device's fsid = old
+//! during   fsid = new, CHANGING_FSID   device's fsid = old
+//! behind   fsid = new                  device's fsid = new
+//! ```
+//! Nobody opens the state in the middle, for reading either: neither UUID is that of all blocks. It is durable in every copy before the
+//! first block is touched, and all blocks are durable before a copy says less: a copy that says nothing of a change is of a filesystem
+//! whose blocks are all old, or all new.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Result, Uuid};
+use creamery_device::BlockDevice;
+use creamery_format::{Incompat, SuperFlags, Superblock};
+
+use crate::copies::{self, Found, Want};
+use crate::super_copies::{offsets, write};
+use crate::superblock_change::judge_change;
+use crate::{Mode, Rescue, Volume};
+
+/// A change of the UUID that all tree blocks have, begun already or about to be.
+///
+/// ```
+/// use creamery_base::Uuid;
+/// use creamery_device::MemoryDevice;
+/// use creamery_volume::FsidChange;
+/// use std::sync::Arc;
+/// let nothing = Arc::new(MemoryDevice::new(1 << 20));
+/// assert!(FsidChange::new(nothing, None, Uuid::from_u128(1)).is_err());
+/// ```
+pub struct FsidChange {
+    device: Arc<dyn BlockDevice>,
+    /// What the superblock says behind it.
+    behind: Superblock,
+    old: Uuid,
+    is_begun: bool,
+}
+
+impl FsidChange {
+    /// Looks at the superblock and writes nothing. The new UUID is `wanted`, or `random` where none is; one that was begun
+    /// goes on with its own.
+    ///
+    /// # Errors
+    /// It has that UUID already; one of zeros; another one was begun; a filesystem whose UUID was changed apart from that of its tree
+    /// blocks; the first superblock is damaged, or of a feature or a state that forbids writing, a log to replay among them.
+    pub fn new(device: Arc<dyn BlockDevice>, wanted: Option<Uuid>, random: Uuid) -> Result<Self> {
+        let last = copies::find(&*device, Want::Writing)?.superblock;
+        let name = device.describe();
+        let is_begun = last.flags().contains(SuperFlags::CHANGING_FSID);
+        let new = new_uuid(&last, wanted, random).map_err(|error| error.context(&name))?;
+        let old = Uuid::from_bytes(last.dev_item().fsid);
+        let mut behind = last;
+        let flags = behind.flags() - SuperFlags::CHANGING_FSID;
+        let raw = behind.raw_mut();
+        (raw.flags, raw.fsid, raw.dev_item.fsid) = (flags.bits().into(), new.into_bytes(), new.into_bytes());
+        judge_change(&behind).map_err(|error| error.context(&name))?;
+        Ok(Self { device, behind, old, is_begun })
+    }
+
+    /// The UUID that blocks have which were not written yet.
+    #[must_use]
+    pub const fn old(&self) -> Uuid {
+        self.old
+    }
+
+    /// The one that all are to have.
+    #[must_use]
+    pub fn new_uuid(&self) -> Uuid {
+        self.behind.fsid()
+    }
+
+    /// Whether it goes on, and did not begin now.
+    #[must_use]
+    pub const fn is_begun(&self) -> bool {
+        self.is_begun
+    }
+
+    /// The filesystem, for reading blocks that have either UUID, one after another.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn volume(&self) -> Result<Volume> {
+        let found = Found { superblock: self.behind.clone(), notes: Vec::new() };
+        Volume::open_found(vec![(Arc::clone(&self.device), found)], Mode::ReadOnly, Rescue::default())
+    }
+
+    /// Has every copy of the superblock say, durably, that blocks have one UUID or the other.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub fn begin(&self) -> Result<()> {
+        let mut during = self.behind.clone();
+        let flags = during.flags() | SuperFlags::CHANGING_FSID;
+        let raw = during.raw_mut();
+        (raw.flags, raw.dev_item.fsid) = (flags.bits().into(), self.old.into_bytes());
+        self.write(&during)
+    }
+
+    /// Makes all blocks durable, which have the new UUID now, and then has the superblock say that it is done.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub fn finish(self) -> Result<()> {
+        self.device.flush()?;
+        self.write(&self.behind)
+    }
+
+    fn write(&self, superblock: &Superblock) -> Result<()> {
+        let len = superblock.dev_item().total_bytes.get().min(self.device.len());
+        write(&*self.device, superblock, &offsets(len).collect::<Vec<_>>())
+    }
+}
+
+fn new_uuid(last: &Superblock, wanted: Option<Uuid>, random: Uuid) -> Result<Uuid> {
+    if last.incompat().contains(Incompat::METADATA_UUID) {
+        let what = "its UUID was changed apart from that of its tree blocks (METADATA_UUID): give it theirs again before";
+        return Err(Error::unsupported(format!("{what}, {}", last.metadata_uuid())));
+    }
+    if last.flags().contains(SuperFlags::CHANGING_FSID) {
+        let begun = last.fsid();
+        return match wanted.is_some_and(|wanted| wanted != begun) {
+            true => Err(Error::unsupported(format!(
+                "a change of the UUID to {begun} was begun, and goes on first"
+            ))),
+            false => Ok(begun),
+        };
+    }
+    match wanted.unwrap_or(random) {
+        wanted if wanted.is_nil() => Err(Error::invalid("a UUID of zeros is none")),
+        wanted if wanted == last.fsid() => {
+            Err(Error::new(ErrorKind::AlreadyExists, format!("it has the UUID {wanted} already")))
+        }
+        wanted => Ok(wanted),
+    }
+}
