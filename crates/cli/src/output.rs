@@ -6,6 +6,15 @@ use std::path::Path;
 
 use creamery::{Error, Escaped, FileType};
 
+/// Says a line about what is done already. A reader that went away undoes nothing, and neither does a full disk: that is said elsewhere.
+pub(crate) fn tell(line: std::fmt::Arguments<'_>) {
+    if let Err(error) = writeln!(io::stdout(), "{line}")
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        crate::failure::warn(&writing(error).to_string());
+    }
+}
+
 /// Standard output, buffered.
 pub(crate) struct Output {
     out: BufWriter<StdoutLock<'static>>,

@@ -21,7 +21,7 @@ use crate::image::{Image, refuse_mounted};
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
 /// use creamery::{Image, Uuid};
 /// let change = Image::change_uuid(&image, Some(Uuid::from_u128(1)))?;
-/// change.run(&mut |_done, _of| Ok(()))?;
+/// assert_eq!(change.run(&mut |_done, _of| Ok(()))?, 0);
 /// let fs = Image::open(&image)?;
 /// assert_eq!((fs.uuid(), fs.metadata_uuid()), (Uuid::from_u128(1), Uuid::from_u128(1)));
 /// # Ok::<(), creamery::Error>(())
@@ -40,7 +40,10 @@ impl Image {
     pub fn change_uuid(path: impl AsRef<Path>, uuid: Option<Uuid>) -> Result<UuidChange> {
         refuse_mounted(path.as_ref(), uuid)?;
         let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path.as_ref(), Access::ReadWrite)?);
-        Ok(UuidChange(FsidChange::new(device, uuid, SystemEnv.uuid())?))
+        let change = FsidChange::new(device, uuid, SystemEnv.uuid())?;
+        // Also of one that goes on, whose UUID nobody has named here.
+        refuse_mounted(path.as_ref(), Some(change.new_uuid()))?;
+        Ok(UuidChange(change))
     }
 }
 
@@ -57,12 +60,13 @@ impl UuidChange {
         self.0.new_uuid()
     }
 
-    /// Writes it; durable when it returns. `progress` is told how many tree blocks are done, and how many there are, or 0 while they are
+    /// Writes it; durable when it returns. Gives how many tree blocks could not be read and stay as they are: none, unless it goes on with
+    /// what was begun. `progress` is told how many tree blocks are done, and how many there are, or 0 while they are
     /// counted and looked at; an error of its ends all.
     ///
     /// # Errors
-    /// A tree block is damaged, which is found before anything was written; device errors; what `progress` gives.
-    pub fn run(self, progress: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
+    /// A copy of a tree block is damaged, which is found before anything was written; device errors; what `progress` gives.
+    pub fn run(self, progress: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<u64> {
         change_fsid(self.0, SystemEnv.uuid(), progress)
     }
 }

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use creamery_base::{ErrorKind, TreeId, Uuid};
+use creamery_base::{ErrorKind, Generation, TreeId, Uuid};
+use creamery_device::{AlignedBuffer, BlockDevice};
+use creamery_format::{BlockMut, BlockRef, seal};
 use creamery_mkfs::Profile;
 use creamery_sim::{Class, Fault, Image, Kind, MadeBy, PowerCut, SimDevice, image_with_files, judge};
 use creamery_txn::change_fsid;
@@ -21,9 +23,17 @@ fn images() -> [Image; 2] {
     })
 }
 
-fn change(device: &Arc<SimDevice>, wanted: Option<Uuid>, chunk_tree: Uuid) -> creamery_base::Result<()> {
+fn change(device: &Arc<SimDevice>, wanted: Option<Uuid>, chunk_tree: Uuid) -> creamery_base::Result<u64> {
     let device = Arc::<SimDevice>::clone(device);
     change_fsid(FsidChange::new(device, wanted, Uuid::from_u128(9))?, chunk_tree, &mut |_, _| Ok(()))
+}
+
+/// Where the copies of the root of the tree of files begin on the device.
+fn root_leaf(base: &Image) -> Vec<u64> {
+    let fs = creamery_sim::open(&Arc::new(SimDevice::new(base.clone()))).unwrap();
+    let root = fs.engine().tree(TreeId::FS).unwrap().root_pointer().unwrap().logical;
+    let mapping = fs.engine().volume().map(root, 16384).unwrap();
+    mapping.mirrors().iter().map(|mirror| mirror[0].at.offset).collect()
 }
 
 /// What is left is whole, or in between, and then whole when it was gone on with. Whether it was in between.
@@ -97,13 +107,51 @@ fn whatever_a_failing_request_leaves_of_a_change_of_the_uuid_is_whole_or_gone_on
 fn damage_is_found_before_anything_is_written() {
     let [base, _] = images();
     let device = Arc::new(SimDevice::new(base.clone()));
-    let fs = creamery_sim::open(&Arc::new(SimDevice::new(base))).unwrap();
     // Nothing is found by it: who does not look at all blocks does not know.
-    let root = fs.engine().tree(TreeId::FS).unwrap().root_pointer().unwrap().logical;
-    let at = fs.engine().volume().map(root, 16384).unwrap().mirrors()[0][0].at.offset;
+    let at = root_leaf(&base)[0];
     device.rot(at + 9000..at + 9001);
     let rotten = device.image();
     let error = change(&device, Some(NEW), CHUNK_TREE[0]).expect_err("a block is damaged");
     assert_eq!(error.kind(), ErrorKind::Unreadable, "{error}");
     assert_eq!(device.image().hash(), rotten.hash(), "something was written");
+}
+
+/// A copy that has missed a write is a good block of its address, and an older one.
+#[test]
+fn a_stale_copy_is_not_taken_for_the_block() {
+    let [_, base] = images();
+    let device = Arc::new(SimDevice::new(base.clone()));
+    let at = root_leaf(&base)[0];
+    let mut bytes = AlignedBuffer::zeroed(16384);
+    device.read_at(at, &mut bytes).unwrap();
+    let before = BlockRef::new(&bytes).generation().get() - 1;
+    BlockMut::new(&mut bytes).set_generation(Generation::new(before));
+    let volume = Volume::open(vec![device.clone()], Mode::ReadOnly).unwrap();
+    seal(&mut bytes, volume.checksum_type());
+    device.write_at(at, &bytes).unwrap();
+    let stale = device.image();
+    let error = change(&device, Some(NEW), CHUNK_TREE[0]).expect_err("a copy is stale");
+    assert_eq!(error.kind(), ErrorKind::Unreadable, "{error}");
+    assert_eq!(device.image().hash(), stale.hash(), "something was written");
+}
+
+/// What is lost when a change was begun is lost with either UUID, and holds up nothing else.
+#[test]
+fn a_block_that_was_lost_meanwhile_holds_up_no_change() {
+    let [base, _] = images();
+    let writes = {
+        let device = Arc::new(SimDevice::new(base.clone()));
+        let before = device.count(Kind::Write);
+        change(&device, Some(NEW), CHUNK_TREE[0]).unwrap();
+        device.count(Kind::Write) - before
+    };
+    let device = Arc::new(SimDevice::new(base.clone()));
+    device.fail(Fault { kind: Kind::Write, nth: writes / 2, lasting: true });
+    change(&device, Some(NEW), CHUNK_TREE[0]).expect_err("a write fails");
+    let device = Arc::new(SimDevice::new(device.image()));
+    let at = root_leaf(&base)[0];
+    device.rot(at + 9000..at + 9001);
+    assert_eq!(change(&device, None, CHUNK_TREE[1]).unwrap(), 1);
+    let volume = Volume::open(vec![device], Mode::ReadOnly).unwrap();
+    assert_eq!(volume.fsid(), NEW);
 }

@@ -5,13 +5,15 @@
 //! new halves lie; and room for all of them there may not be. What protects it is that nothing changes but three fields - checksum, UUID
 //! and the UUID of the chunk tree -, all at the start of a block, and that a block is good with either UUID:
 //!
-//! - Before the first block is touched all of them are read: what is damaged is told while nothing is changed.
+//! - Before the first block is touched every copy of all of them is read: what is damaged is told while nothing is changed, and no older
+//!   block of the same address, which a write has missed, is taken for the one that the extent tree knows.
 //! - They lie in the first sector, and a write is torn between sectors (`docs/media-assumptions.md`), so a block is old or new. No
 //!   more than its first page is written, of each copy.
 //! - The leaf of the chunk tree with the device's item has the UUID at its other end, too, and is written as a whole, a copy at a time. Where it is
 //!   torn between both its checksum fits what its first sector says: the item is given that UUID when it is read.
 //! - What was begun the superblock says (`creamery_volume::FsidChange`), nobody else opens it meanwhile, and whoever goes on writes the
-//!   blocks that are not new yet.
+//!   blocks that are not new yet. By then a block may have been lost: it stays as it is, and the others are not held up by it. One copy
+//!   that cannot be written is as good as lost, too, where another one was.
 //!
 //! Blocks are found in the extent tree, which has each once, in the order of their addresses. Its own are among them: what was read of it
 //! stays true, for keys and addresses do not change.
@@ -35,7 +37,8 @@ const PAGE: usize = 4096;
 pub type FsidProgress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 
 /// Gives every tree block the new UUID, and `random` as that of the chunk tree; durable when it returns. What ends it in the middle leaves a
-/// filesystem that nobody opens before it was called again.
+/// filesystem that nobody opens before it was called again. Gives how many tree blocks stay as they are since they cannot be read: none,
+/// unless it goes on with what was begun.
 ///
 /// ```no_run
 /// # fn example(device: std::sync::Arc<dyn creamery_device::BlockDevice>) -> creamery_base::Result<()> {
@@ -47,23 +50,29 @@ pub type FsidProgress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 /// ```
 ///
 /// # Errors
-/// A block is damaged, before anything was written; device errors; what `progress` gives.
-pub fn change_fsid(change: FsidChange, random: Uuid, progress: FsidProgress<'_>) -> Result<()> {
+/// A copy of a block is damaged, or on a device that is not here, before anything was written; device errors; what `progress` gives.
+pub fn change_fsid(change: FsidChange, random: Uuid, progress: FsidProgress<'_>) -> Result<u64> {
     let blocks = Blocks::open(&change, random)?;
     let mut total = 0;
     blocks.each(&mut |want| {
-        blocks.read(want)?;
+        if !change.is_begun() {
+            blocks.check_copies(want)?;
+        }
         total += 1;
         progress(0, 0)
     })?;
     change.begin()?;
-    let mut done = 0;
+    let (mut done, mut lost) = (0, 0);
     blocks.each(&mut |want| {
-        blocks.change(want)?;
+        match blocks.change(want) {
+            Err(error) if change.is_begun() && error.kind() == ErrorKind::Unreadable => lost += 1,
+            outcome => outcome?,
+        }
         done += 1;
         progress(done, total)
     })?;
-    change.finish()
+    change.finish()?;
+    Ok(lost)
 }
 
 /// The tree blocks of a filesystem, each of which has one UUID or the other.
@@ -111,6 +120,11 @@ impl Blocks {
         self.leaves(&self.expect_root(TreeId::CHUNK, root), &mut |leaf| {
             for slot in 0..leaf.count() {
                 let key = leaf.key(slot);
+                if key.kind == KeyType::DEV_ITEM
+                    && key.offset != self.volume.superblock().dev_item().devid.get()
+                {
+                    return Err(Error::unsupported("a filesystem on several devices"));
+                }
                 if key.kind == KeyType::CHUNK_ITEM && self.volume.chunk_at(key.offset.into()).is_none() {
                     chunks.push(Chunk::from_item(
                         key.offset.into(),
@@ -156,15 +170,34 @@ impl Blocks {
                         None => u8::try_from(key.offset).unwrap_or(u8::MAX),
                     };
                     let at = Logical::new(key.objectid.get());
-                    block(&Expected { level: Some(level), ..Expected::anything(at, &superblock) })?;
+                    let generation = Some(Generation::new(item.head.generation.get()));
+                    block(&Expected {
+                        level: Some(level),
+                        generation,
+                        ..Expected::anything(at, &superblock)
+                    })?;
                 }
             }
             Ok(())
         })
     }
 
-    /// Calls `leaf` for every leaf below a block. Each child begins with a greater key, at a lower level, so there is an end.
+    /// Calls `leaf` for every leaf below a block. Each begins behind the one before, so there is an end.
     fn leaves(&self, want: &Expected, leaf: &mut dyn FnMut(BlockRef<'_>) -> Result<()>) -> Result<()> {
+        let mut last: Option<Key> = None;
+        self.leaves_below(want, &mut |block| {
+            let Some(end) = block.count().checked_sub(1) else { return leaf(block) };
+            if last.is_some_and(|last| block.key(0) <= last) {
+                let what =
+                    format!("the tree block at logical {} is not behind the leaf before it", block.logical());
+                return Err(Error::new(ErrorKind::Corrupt, what));
+            }
+            last = Some(block.key(end));
+            leaf(block)
+        })
+    }
+
+    fn leaves_below(&self, want: &Expected, leaf: &mut dyn FnMut(BlockRef<'_>) -> Result<()>) -> Result<()> {
         let bytes = self.read(want)?;
         let block = BlockRef::new(&bytes);
         if block.is_leaf() {
@@ -179,8 +212,23 @@ impl Blocks {
                 first_key: Some(block.key(slot)),
                 ..*want
             };
-            self.leaves(&child, leaf)
+            self.leaves_below(&child, leaf)
         })
+    }
+
+    /// Insists that every copy is what is wanted, with the old UUID.
+    fn check_copies(&self, want: &Expected) -> Result<()> {
+        let want = Expected { fsid: self.old, ..*want };
+        let mut bytes = AlignedBuffer::zeroed(self.node_size());
+        for (copy, mirror) in self.volume.map(want.logical, bytes.len() as u64)?.mirrors().iter().enumerate()
+        {
+            self.transfer(mirror, bytes.len(), |device, at, part| device.read_at(at, &mut bytes[part]))?;
+            verify_block(&bytes, &want).map_err(|kind| {
+                let place = format!("copy {copy} of the tree block at logical {}", want.logical);
+                Error::with_source(ErrorKind::Unreadable, place, kind)
+            })?;
+        }
+        Ok(())
     }
 
     fn read(&self, want: &Expected) -> Result<AlignedBuffer> {
@@ -235,13 +283,18 @@ impl Blocks {
         verify_block(&bytes, &Expected { fsid: self.new, ..*want })
             .expect("a block that was good is good with another UUID");
         let len = if has_device { bytes.len() } else { PAGE };
+        let (mut is_written, mut failed) = (false, None);
         for mirror in self.volume.map(want.logical, bytes.len() as u64)?.mirrors() {
-            self.transfer(mirror, len, |device, at, part| {
+            let written = self.transfer(mirror, len, |device, at, part| {
                 device.write_at(at, &bytes[part])?;
                 if has_device { device.flush() } else { Ok(()) }
-            })?;
+            });
+            match written {
+                Ok(()) => is_written = true,
+                Err(error) => failed = Some(error),
+            }
         }
-        Ok(())
+        failed.filter(|_| !is_written).map_or(Ok(()), Err)
     }
 
     fn node_size(&self) -> usize {

@@ -109,7 +109,7 @@ struct RowFormatJson {
 
 pub(crate) fn run(command: &DeviceCommand) -> Result<(), Failure> {
     let DeviceCommand::Stats(args) = command;
-    let rows = rows(args)?;
+    let (rows, unread) = rows(args)?;
     let mut out = Output::new();
     let printed = match args {
         StatsArgs { format_json: true, .. } => as_btrfs_progs(&mut out, &rows),
@@ -118,15 +118,20 @@ pub(crate) fn run(command: &DeviceCommand) -> Result<(), Failure> {
         _ => as_text(&mut out, &rows),
     };
     printed.map_err(writing).and_then(|()| out.finish()).map_err(|error| Failure::new(COMMAND, error))?;
+    // What was reset is told nowhere else, so it is printed first.
+    if let Some(error) = unread {
+        return Err(error);
+    }
     if args.check && rows.iter().any(|row| row.errors.any()) {
         return Err(Failure::silent(COMMAND, ANY));
     }
     Ok(())
 }
 
-fn rows(args: &StatsArgs) -> Result<Vec<Row>, Failure> {
+/// What is known of the devices, and why it is not of all.
+fn rows(args: &StatsArgs) -> Result<(Vec<Row>, Option<Failure>), Failure> {
     if let Some(live) = live(&args.place)? {
-        return of_mount(&live, args.reset).map_err(|error| Failure::new(COMMAND, error));
+        return of_mount(&live, args.reset);
     }
     let view = args.rescue.view();
     let mut images = Images::new(COMMAND, &view);
@@ -142,7 +147,8 @@ fn rows(args: &StatsArgs) -> Result<Vec<Row>, Failure> {
         let path = device.path.unwrap_or_else(|| "missing".into());
         Ok(Row { id: device.id, path, errors: fs.device_errors(device.id)? })
     };
-    fs.devices().into_iter().map(row).collect::<Result<_, Error>>().map_err(failed)
+    let rows = fs.devices().into_iter().map(row).collect::<Result<_, Error>>().map_err(failed)?;
+    Ok((rows, None))
 }
 
 /// The mount that a directory is on, or a block device has.
@@ -154,12 +160,20 @@ fn live(place: &OsStr) -> Result<Option<LiveBtrfs>, Failure> {
     live_btrfs(COMMAND, place)
 }
 
-fn of_mount(live: &LiveBtrfs, reset: bool) -> Result<Vec<Row>, Error> {
-    live.check_directory()?;
-    let row = |device: creamery_mount::LiveDevice| {
-        Ok(Row { id: device.id, path: device.path, errors: live.device_errors(device.id, reset)? })
-    };
-    live.devices()?.into_iter().map(row).collect()
+fn of_mount(live: &LiveBtrfs, reset: bool) -> Result<(Vec<Row>, Option<Failure>), Failure> {
+    let failed = |error| Failure::new(COMMAND, error);
+    live.check_directory().map_err(failed)?;
+    let (mut rows, mut unread) = (Vec::new(), None);
+    for device in live.devices().map_err(failed)? {
+        match live.device_errors(device.id, reset) {
+            Ok(errors) => rows.push(Row { id: device.id, path: device.path, errors }),
+            Err(error) => {
+                unread.get_or_insert_with(|| failed(error.context(device.path.display())));
+            }
+        }
+    }
+    // Of none there is nothing to print.
+    if rows.is_empty() { unread.map_or(Ok((rows, None)), Err) } else { Ok((rows, unread)) }
 }
 
 fn as_text(out: &mut Output, rows: &[Row]) -> io::Result<()> {

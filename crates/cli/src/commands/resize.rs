@@ -100,7 +100,11 @@ fn advised(failure: Failure) -> Failure {
 fn tell(resized: &Resized, size: NewSize) {
     let Resized { device, path, from, to } = resized;
     let to = if size == NewSize::Max { "max".to_owned() } else { Human(*to).to_string() };
-    println!("Resize device id {device} ({}) from {} to {to}", Escaped(path.as_bytes()), Human(*from));
+    crate::output::tell(format_args!(
+        "Resize device id {device} ({}) from {} to {to}",
+        Escaped(path.as_bytes()),
+        Human(*from)
+    ));
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use creamery::{Env, Error, Image, SuperblockChange, SystemEnv, Uuid};
+use creamery::{Env, Error, ErrorKind, Image, SuperblockChange, SystemEnv, Uuid};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::{Failure, warn};
@@ -179,8 +179,13 @@ fn rewrite(args: &TuneArgs) -> Result<(), Failure> {
         interrupt::go_on()
     });
     shown.end();
-    changed.map_err(failed)?;
-    tell("Fsid change finished".to_owned()).map_err(|error| failed(error.into()))
+    let lost = changed.map_err(failed)?;
+    tell("Fsid change finished".to_owned()).map_err(|error| failed(error.into()))?;
+    if lost > 0 {
+        let what = format!("{lost} tree blocks cannot be read and stay as they are");
+        return Err(failed(Error::new(ErrorKind::Unreadable, what)).advise("`creamery check` says which"));
+    }
+    Ok(())
 }
 
 fn bar() -> ProgressBar {

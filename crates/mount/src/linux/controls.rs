@@ -164,7 +164,12 @@ impl Answering {
             )
         }?;
         // Its halves: bytes left, bytes missing, words there, words missing.
-        let words = u32::from_ne_bytes(*found[1].to_ne_bytes().first_chunk().expect("eight bytes"));
+        let halves = found[1].to_ne_bytes();
+        let words = u32::from_ne_bytes(*halves.first_chunk().expect("eight bytes"));
+        // Of more users than there is room for some would be passed over.
+        if u32::from_ne_bytes(*halves.last_chunk().expect("eight bytes")) > 0 {
+            return Err(Errno::OVERFLOW);
+        }
         let words = usize::try_from(words).unwrap_or(0).min(CONTAINER_MAX - CONTAINER_WORDS);
         let (found, _) = found[CONTAINER_WORDS..][..words].as_chunks::<3>();
         Ok(found.to_vec())

@@ -14,6 +14,7 @@ mod resolve;
 mod search;
 mod space;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
@@ -66,7 +67,14 @@ impl LiveBtrfs {
     /// The filesystem of the kernel's that is mounted from the block device `device`; none if that is not mounted.
     /// Errors: the mount table cannot be read; those of opening the root of the mount.
     pub fn of_device(device: &Path) -> Result<Option<Self>> {
-        point_of_device(device)?.map_or(Ok(None), |point| Self::at(&point))
+        let Some(live) = point_of_device(device)?.map_or(Ok(None), |point| Self::at(&point))? else {
+            return Ok(None);
+        };
+        // Another filesystem may have been mounted above it since.
+        let number = |path: &Path| std::fs::metadata(path).ok().map(|meta| meta.rdev());
+        let wanted = number(device);
+        let is_its = live.devices()?.iter().any(|one| wanted.is_some() && number(&one.path) == wanted);
+        Ok(is_its.then_some(live))
     }
 
     /// Whether the kernel serves it, and not a program of ours.

@@ -63,7 +63,16 @@ impl LiveBtrfs {
             let last =
                 page.last().map(|item| (item.objectid, item.kind, item.offset)).filter(|last| *last >= from);
             next = last.and_then(behind);
-            items.extend(page.into_iter().filter(|item| kinds.contains(&item.kind)));
+            for item in page.into_iter().filter(|item| kinds.contains(&item.kind)) {
+                // An item that fits into no answer is told as an empty one, which none of those that are asked for is.
+                if item.data.is_empty() {
+                    let Item { objectid, kind, offset, .. } = item;
+                    let text =
+                        format!("item ({objectid} {kind} {offset}) is larger than what a mount can tell");
+                    return Err(Error::unsupported(text));
+                }
+                items.push(item);
+            }
         }
         Ok(items)
     }

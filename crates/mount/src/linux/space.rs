@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::OpenOptions;
 use std::io::Seek;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use creamery_base::{DevId, Error, ErrorKind, Result, TreeId, Uuid};
 use creamery_fs::DeviceErrors;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::LiveBtrfs;
@@ -124,7 +127,9 @@ impl LiveBtrfs {
         self.answering.send::<FS_INFO, FS_INFO_WORDS>(&mut info).map_err(|errno| self.failed(errno))?;
         let (last, count) = (info[0], usize::try_from(info[1]).unwrap_or(usize::MAX));
         let mut devices = Vec::new();
-        for id in 0..=last {
+        // One alone has the highest number: of an image whatever its superblock says.
+        let first = if count == 1 { last } else { 0 };
+        for id in first..=last {
             if devices.len() >= count {
                 break;
             }
@@ -194,7 +199,7 @@ fn device(info: &[u64; PAGE_WORDS]) -> LiveDevice {
     let mut uuid = [0; 16];
     uuid.copy_from_slice(&bytes[8..24]);
     // A device of disks says how long it is where its end is.
-    let len = std::fs::File::open(&path).and_then(|mut file| file.seek(std::io::SeekFrom::End(0))).ok();
+    let len = len_of(&path);
     LiveDevice {
         id: DevId::new(info[0]),
         uuid: Uuid::from_bytes(uuid),
@@ -203,4 +208,16 @@ fn device(info: &[u64; PAGE_WORDS]) -> LiveDevice {
         path,
         len,
     }
+}
+
+/// How long a block device or a file is. Nothing else is opened, for opening it may do something, and the server of a mount may have told
+/// its name.
+fn len_of(path: &Path) -> Option<u64> {
+    let kind = std::fs::metadata(path).ok()?.file_type();
+    if !kind.is_block_device() && !kind.is_file() {
+        return None;
+    }
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).ok()?;
+    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    file.seek(std::io::SeekFrom::End(0)).ok()
 }

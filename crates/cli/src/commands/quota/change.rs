@@ -7,6 +7,7 @@ use creamery::{QgroupId, QuotaChange};
 
 use super::side::{PlaceArgs, Side};
 use crate::failure::Failure;
+use crate::output::tell;
 use crate::progress::ProgressArgs;
 use crate::size::Size;
 use crate::view::WriteArgs;
@@ -118,7 +119,7 @@ fn related(command: &'static str, args: &AssignArgs, change: QuotaChange) -> Res
             crate::failure::warn("quotas may be inconsistent, rescan needed");
             return Ok(());
         }
-        println!("Quota data changed, rescan scheduled");
+        tell(format_args!("Quota data changed, rescan scheduled"));
         // One that runs begins anew by itself.
         if report.rescan.is_none() {
             side.change(QuotaChange::Rescan)?;

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use creamery::QuotaChange;
 
 use crate::failure::Failure;
+use crate::output::tell;
 use crate::progress::ProgressArgs;
 use change::{AssignArgs, GroupArgs, LimitArgs};
 use show::ShowArgs;
@@ -143,8 +144,8 @@ pub(crate) fn run_qgroup(command: &QgroupCommand) -> Result<(), Failure> {
 
 fn rescan_status(side: &Side<'_>) -> Result<(), Failure> {
     match side.enabled()?.0.rescan {
-        Some(at) => println!("rescan operation running (current key {at})"),
-        None => println!("no rescan operation in progress"),
+        Some(at) => tell(format_args!("rescan operation running (current key {at})")),
+        None => tell(format_args!("no rescan operation in progress")),
     }
     Ok(())
 }
@@ -153,7 +154,7 @@ fn rescan(args: &RescanArgs, side: &mut Side<'_>) -> Result<(), Failure> {
     side.enabled()?;
     if !args.wait_norescan {
         side.change(QuotaChange::Rescan)?;
-        println!("quota rescan started");
+        tell(format_args!("quota rescan started"));
     }
     if args.wait || args.wait_norescan || side.is_image() {
         side.wait_for_rescan(args.progress)

@@ -9,6 +9,7 @@ use creamery::{Error, Filesystem, QgroupId};
 use super::target::{Target, failed_at, live};
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
+use crate::output::tell;
 use crate::place::{End, Place, parent_of};
 use crate::view::WriteArgs;
 
@@ -58,12 +59,12 @@ fn create_one(args: &CreateArgs, images: &mut Images<'_>, text: &OsStr) -> Resul
             let failed = images.failed(&place.image);
             let fs = images.open(&place.image, Purpose::Write)?;
             create(fs, &place, args).map_err(&failed)?;
-            println!("Create subvolume '{place}'");
+            tell(format_args!("Create subvolume '{place}'"));
         }
         Target::Live(entry) => {
             let made = entry.dir.create_subvolume(&entry.name, &args.quota_groups);
             made.map_err(failed_at(COMMAND, &entry.path))?;
-            println!("Create subvolume '{}'", entry.path.display());
+            tell(format_args!("Create subvolume '{}'", entry.path.display()));
         }
     }
     Ok(())

@@ -12,6 +12,7 @@ use super::sync::drop_all;
 use super::target::{Target, failed_at, live};
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
+use crate::output::tell;
 use crate::place::{End, Place, parent_of};
 use crate::progress::ProgressArgs;
 use crate::view::WriteArgs;
@@ -170,7 +171,7 @@ fn print_one(id: u64, durable: Durable, place: &str) {
         Durable::Yes => "commit",
         Durable::Later => "no-commit",
     };
-    println!("Delete subvolume {id} ({commit}): '{place}'");
+    tell(format_args!("Delete subvolume {id} ({commit}): '{place}'"));
 }
 
 fn print_listed(place: &Place, listed: &[ListedSubvolume], id: TreeId) {

@@ -10,6 +10,7 @@ use creamery_mount::Live;
 use super::target::{OnMount, Target, failed_at};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
+use crate::output::tell;
 use crate::place::{End, Place};
 use crate::view::WriteArgs;
 
@@ -66,7 +67,7 @@ fn snapshot(args: &SnapshotArgs, images: &mut Images<'_>) -> Result<(), Failure>
     let made = fs.create_snapshot_in_groups(&source.path, &path, args.read_only, &args.quota_groups);
     made.map_err(&failed)?;
     let kind = if args.read_only { "readonly snapshot" } else { "snapshot" };
-    println!("Create {kind} of '{source}' in '{}:{}'", source.image.display(), path.display());
+    tell(format_args!("Create {kind} of '{source}' in '{}:{}'", source.image.display(), path.display()));
     Ok(())
 }
 
@@ -88,7 +89,7 @@ fn snapshot_live(of: &Live, source: &Path, args: &SnapshotArgs) -> Result<(), Fa
     let made = entry.dir.create_snapshot(of, &entry.name, args.read_only, &args.quota_groups);
     made.map_err(failed_at(COMMAND, &path))?;
     let kind = if args.read_only { "readonly snapshot" } else { "snapshot" };
-    println!("Create {kind} of '{}' in '{}'", source.display(), path.display());
+    tell(format_args!("Create {kind} of '{}' in '{}'", source.display(), path.display()));
     Ok(())
 }
 
