@@ -88,7 +88,7 @@ pub(crate) fn end(command: &str) -> Option<(String, u8)> {
         ("subvolume delete" | "subvolume sync", _) => {
             "the rest is dropped by `creamery subvolume sync`, or by who writes to the image next".to_owned()
         }
-        ("tune", 0) => "nothing was changed".to_owned(),
+        ("tune", 0) => "no tree block was changed".to_owned(),
         ("tune", count) => format!(
             "{count} tree blocks have the new UUID, and nobody opens the filesystem before `creamery tune -u` was called for \
              it again"

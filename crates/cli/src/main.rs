@@ -46,11 +46,11 @@ fn main() -> ExitCode {
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     match links::follow(&args, &Cli::command()) {
         Some(Link::Done(status)) => status,
-        // Of mkfs(8): whatever goes wrong.
-        Some(Link::Words(words)) if answer(&words, Names::MayBeShort) != ExitCode::SUCCESS => {
-            ExitCode::FAILURE
-        }
-        Some(Link::Words(_)) => ExitCode::SUCCESS,
+        // Of btrfs-progs: whatever goes wrong, but for what is asked by it.
+        Some(Link::Words(words)) => match answer(&words, Names::MayBeShort) {
+            told if [ExitCode::SUCCESS, ExitCode::from(commands::device::ANY)].contains(&told) => told,
+            _ => ExitCode::FAILURE,
+        },
         None => answer(&args, Names::AreWhole),
     }
 }

@@ -1,5 +1,7 @@
 //! Copying out of an image: one driver that reads, and sinks that make files somewhere else.
 
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -44,6 +46,9 @@ pub(crate) trait Sink {
     /// A directory of the sink.
     type Dir;
 
+    /// Whether it is noticed that a name is there already.
+    const KNOWS_NAMES: bool = true;
+
     /// Whether something has the name of what is no directory, and stays, so that no copy is made.
     fn keeps(&self, parent: &Self::Dir, name: &[u8]) -> Result<bool> {
         let _ = (parent, name);
@@ -82,6 +87,9 @@ pub(crate) struct Driver<'a> {
 
 struct Level<D> {
     entries: ReadDir,
+    /// Of names that came, where the sink does not know them: a damaged directory has one twice, and whoever unpacks what is written may
+    /// follow the one on the way to the other.
+    names: HashSet<u64>,
     dir: D,
     source: Source,
     path: PathBuf,
@@ -139,7 +147,8 @@ impl Driver<'_> {
         salvage.enters(id)?;
         self.progress.entry(path.as_os_str().as_encoded_bytes(), 0);
         let entries = if self.ignore_errors { entries.past_damage() } else { entries };
-        let mut levels = vec![Level { entries, dir, source, path: path.to_owned() }];
+        let mut levels = vec![Level { entries, names: HashSet::new(), dir, source, path: path.to_owned() }];
+        let hashes = RandomState::new();
         while let Some(level) = levels.last_mut() {
             self.progress.go_on()?;
             let Some(entry) = level.entries.next() else {
@@ -153,7 +162,12 @@ impl Driver<'_> {
             };
             let Some(entry) = salvage.settle(&level.path, Lost::Entries, entry)? else { continue };
             let path = entry.path();
-            let outcome = self.entry(sink, &mut salvage, level, &entry, &path);
+            let is_new = S::KNOWS_NAMES || level.names.insert(hashes.hash_one(entry.file_name()));
+            let outcome = match is_new {
+                true => self.entry(sink, &mut salvage, level, &entry, &path),
+                false => Err(Error::new(ErrorKind::Corrupt, "the directory has this name twice")
+                    .context(path.display())),
+            };
             if let Some(Some(below)) = salvage.settle(&path, Lost::Everything, outcome)? {
                 levels.push(below);
             }
@@ -184,7 +198,7 @@ impl Driver<'_> {
         salvage.enters(entry.id())?;
         let dir = sink.enter(&level.dir, name, &source)?;
         self.progress.entry(path.as_os_str().as_encoded_bytes(), 0);
-        Ok(Some(Level { entries, dir, source, path: path.to_owned() }))
+        Ok(Some(Level { entries, names: HashSet::new(), dir, source, path: path.to_owned() }))
     }
 
     /// Tells which extended attributes of `path` do not come along.

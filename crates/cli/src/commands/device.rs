@@ -66,7 +66,7 @@ pub(crate) struct StatsArgs {
 
 const COMMAND: &str = "device stats";
 /// That there are errors, in the exit status of `--check`.
-const ANY: u8 = 64;
+pub(crate) const ANY: u8 = 64;
 
 /// A device, and its errors.
 struct Row {
@@ -164,7 +164,11 @@ fn of_mount(live: &LiveBtrfs, reset: bool) -> Result<(Vec<Row>, Option<Failure>)
     let failed = |error| Failure::new(COMMAND, error);
     live.check_directory().map_err(failed)?;
     let (mut rows, mut unread) = (Vec::new(), None);
-    for device in live.devices().map_err(failed)? {
+    for mut device in live.devices().map_err(failed)? {
+        // One that is missing has no path.
+        if device.path.as_os_str().is_empty() {
+            device.path = format!("devid:{}", device.id).into();
+        }
         match live.device_errors(device.id, reset) {
             Ok(errors) => rows.push(Row { id: device.id, path: device.path, errors }),
             Err(error) => {

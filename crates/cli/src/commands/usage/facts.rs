@@ -95,6 +95,11 @@ impl Facts {
         self.devices.iter().fold((0, 0), |(total, used), device| (total + device.total, used + device.used))
     }
 
+    /// Bytes of devices that are not here.
+    pub(super) fn missing(&self) -> u64 {
+        self.devices.iter().filter(|device| device.path.is_none()).map(|device| device.total).sum()
+    }
+
     /// Those of data first, those of the chunk tree last.
     pub(super) fn in_order(&self) -> Vec<&Groups> {
         let mut groups: Vec<_> = self.groups.iter().collect();

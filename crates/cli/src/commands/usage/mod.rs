@@ -255,7 +255,7 @@ fn overall(out: &mut Output, facts: &Facts, units: &UnitArgs) -> io::Result<()> 
     line(out, "Device size", size)?;
     line(out, "Device allocated", allocated)?;
     line(out, "Device unallocated", unallocated)?;
-    line(out, "Device missing", 0)?;
+    line(out, "Device missing", facts.missing())?;
     line(out, "Device slack", facts.devices.iter().map(|device| device.slack).sum())?;
     writeln!(out, "    Used:\t\t\t{:>width$}", units.show(sum(|group| group.used * group.copies, "")))?;
     let (estimated, least) = (units.show(behind(of_data)), units.show(behind(most)));
