@@ -85,6 +85,12 @@ impl ErrorKind {
         matches!(self, Self::NoSpace | Self::QuotaExceeded)
     }
 
+    /// Whether what was read is not as it was written, or cannot be read.
+    #[must_use]
+    pub const fn is_damage(self) -> bool {
+        matches!(self, Self::Corrupt | Self::Unreadable | Self::Io)
+    }
+
     const fn words(self) -> &'static str {
         match self {
             Self::NotFound => "not found",

@@ -15,7 +15,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use creamery_base::{ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
+use creamery_base::{InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_format::{BlockRef, InodeExtrefs, InodeRefs, Key, KeyType, RootRef};
 
 use crate::fs::{self, FileType};
@@ -76,7 +76,10 @@ impl Searches {
 fn entries(fs: &fs::Filesystem, dir: InodeId, lost: &[Range<u64>]) -> Vec<Found> {
     let mut found: Vec<(Vec<u8>, InodeId)> = Vec::new();
     let mut put = |parent: u64, index: u64, name: &[u8], id: InodeId| {
-        let is_wanted = parent == dir.ino.get() && id != dir && lost.iter().any(|lost| lost.contains(&index));
+        // They rise, as the listing did.
+        let at = lost.partition_point(|lost| lost.end <= index);
+        let is_lost = lost.get(at).is_some_and(|lost| lost.contains(&index));
+        let is_wanted = parent == dir.ino.get() && id != dir && is_lost;
         if is_wanted && found.len() < FOUND_MAX {
             found.push((name.to_vec(), id));
         }
@@ -111,18 +114,13 @@ fn orphans(fs: &fs::Filesystem, subvolume: TreeId, entered: &HashSet<InodeId>) -
         if last.replace(dir) == Some(dir) || entered.contains(&dir) || found.len() == FOUND_MAX {
             return;
         }
-        let is_lost = |error: creamery_base::Error| is_damage(error.kind());
+        let is_lost = |error: creamery_base::Error| error.kind().is_damage();
         if seen.insert(dir) && fs.stat(dir, Wait::Yes).is_err_and(is_lost) {
             let name = format!("{ORPHAN}{parent}").into_bytes();
             found.push(Found { name, id: dir, kind: FileType::Directory });
         }
     });
     found
-}
-
-/// Whether what was read is not as it was written, or cannot be read.
-pub(crate) const fn is_damage(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Corrupt | ErrorKind::Unreadable | ErrorKind::Io)
 }
 
 /// Shows every name that an inode of a subvolume says it has: the inode, its directory, and the number and the name there.

@@ -15,7 +15,7 @@ use std::path::Path;
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
 
 use crate::fs::{self, Attributes};
-use crate::lost_names::{Searches, is_damage};
+use crate::lost_names::Searches;
 use crate::path::at;
 use crate::read_dir::ReadDir;
 use crate::{File, FileType, Lost, Progress};
@@ -87,7 +87,7 @@ impl<'a> Salvage<'a> {
         path: &Path,
     ) -> Result<(Attributes, bool)> {
         let error = match fs.stat(id, Wait::Yes) {
-            Err(error) if self.ignore_errors && kind.is_dir() && is_damage(error.kind()) => error,
+            Err(error) if self.ignore_errors && kind.is_dir() && error.kind().is_damage() => error,
             found => return found.map(|attributes| (attributes, true)),
         };
         if fs.take_for_directory(id).is_err() {

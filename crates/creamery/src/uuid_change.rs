@@ -38,10 +38,9 @@ impl Image {
     /// begun; when the UUID was changed apart from that of the tree blocks ([`SuperblockChange`](crate::SuperblockChange)); when a log
     /// waits; when the first superblock is damaged, or of a feature or a state that forbids writing.
     pub fn change_uuid(path: impl AsRef<Path>, uuid: Option<Uuid>) -> Result<UuidChange> {
-        refuse_mounted(path.as_ref(), uuid)?;
         let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path.as_ref(), Access::ReadWrite)?);
         let change = FsidChange::new(device, uuid, SystemEnv.uuid())?;
-        // Also of one that goes on, whose UUID nobody has named here.
+        // The one that it is to have: of one that goes on nobody has named it here.
         refuse_mounted(path.as_ref(), Some(change.new_uuid()))?;
         Ok(UuidChange(change))
     }

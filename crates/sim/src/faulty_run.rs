@@ -210,11 +210,7 @@ impl Run {
             Ok(()) if self.failed.is_some() => Ok(FaultOutcome::WentOn),
             Ok(()) => Ok(FaultOutcome::Unnoticed),
             Err(error) => match error.downcast_ref::<creamery_base::Error>() {
-                Some(cause)
-                    if matches!(cause.kind(), ErrorKind::Io | ErrorKind::Corrupt | ErrorKind::Unreadable) =>
-                {
-                    Ok(FaultOutcome::WentOn)
-                }
+                Some(cause) if cause.kind().is_damage() => Ok(FaultOutcome::WentOn),
                 _ => bail!("after {:?}: {error:#}", self.failed),
             },
         }

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use creamery_base::{ErrorKind, Generation, TreeId, Uuid};
+use creamery_base::{ErrorKind, Generation, Logical, TreeId, Uuid};
 use creamery_device::{AlignedBuffer, BlockDevice};
-use creamery_format::{BlockMut, BlockRef, seal};
+use creamery_format::{BlockMut, BlockRef, Key, seal};
 use creamery_mkfs::Profile;
 use creamery_sim::{Class, Fault, Image, Kind, MadeBy, PowerCut, SimDevice, image_with_files, judge};
 use creamery_txn::change_fsid;
@@ -13,6 +13,7 @@ use creamery_volume::{FsidChange, Mode, Volume};
 
 const NEW: Uuid = Uuid::from_u128(0x5c0a_c001_1111_4222_8333_1234_5678_9abc);
 const CHUNK_TREE: [Uuid; 2] = [Uuid::from_u128(2), Uuid::from_u128(3)];
+const NODE: u32 = 4096;
 const STATES: usize = 150;
 
 /// One copy of everything, in which a block that is torn is lost, and two.
@@ -154,4 +155,57 @@ fn a_block_that_was_lost_meanwhile_holds_up_no_change() {
     assert_eq!(change(&device, None, CHUNK_TREE[1]).unwrap(), 1);
     let volume = Volume::open(vec![device], Mode::ReadOnly).unwrap();
     assert_eq!(volume.fsid(), NEW);
+}
+
+/// Leaves that overlap would let a hostile tree be gone through again and again.
+#[test]
+fn a_leaf_that_is_not_behind_the_one_before_ends_it_before_anything_is_written() {
+    let made_by = MadeBy { metadata: Profile::Single, node_size: NODE, ..MadeBy::default() };
+    let (base, _) = image_with_files(&made_by, 1500, |_| 100).unwrap();
+    let device = Arc::new(SimDevice::new(base.clone()));
+    let fs = creamery_sim::open(&Arc::new(SimDevice::new(base))).unwrap();
+    let volume = fs.engine().volume();
+    let read = |at: Logical| {
+        let place = volume.map(at, NODE.into()).unwrap().mirrors()[0][0].at.offset;
+        let mut bytes = AlignedBuffer::zeroed(NODE as usize);
+        device.read_at(place, &mut bytes).unwrap();
+        (place, bytes)
+    };
+    let root = fs.engine().tree(TreeId::EXTENT).unwrap().root_pointer().unwrap();
+    assert_eq!(root.level, 1, "two leaves are wanted");
+    let above = read(root.logical).1;
+    let [(place, mut bytes), (_, next)] = [0, 1].map(|slot| read(BlockRef::new(&above).child(slot).0));
+    // The last item of the first leaf becomes one of the second.
+    let (last, next) = (BlockRef::new(&bytes).count() - 1, BlockRef::new(&next));
+    BlockMut::new(&mut bytes).set_item_key(last, &next.key(3));
+    BlockMut::new(&mut bytes).data_mut(last).copy_from_slice(next.data(3));
+    seal(&mut bytes, volume.checksum_type());
+    device.write_at(place, &bytes).unwrap();
+    let hostile = device.image();
+    let error = change(&device, Some(NEW), CHUNK_TREE[0]).expect_err("leaves overlap");
+    assert_eq!(device.image().hash(), hostile.hash(), "something was written");
+    assert!(error.to_string().contains("not behind the leaf before"), "{error}");
+}
+
+/// However many devices the superblock counts, one in the chunk tree that is not here is refused before anything is written.
+#[test]
+fn another_device_in_the_chunk_tree_is_refused() {
+    let [base, _] = images();
+    let device = Arc::new(SimDevice::new(base.clone()));
+    let volume = Volume::open(vec![device.clone()], Mode::ReadOnly).unwrap();
+    let (logical, level, _) = volume.superblock().chunk_root();
+    assert_eq!(level, 0, "a leaf is wanted");
+    let mut bytes = AlignedBuffer::zeroed(16384);
+    let place = volume.map(logical, 16384).unwrap().mirrors()[0][0].at.offset;
+    device.read_at(place, &mut bytes).unwrap();
+    let key = BlockRef::new(&bytes).key(0);
+    let mut block = BlockMut::new(&mut bytes);
+    block.set_item_key(0, &Key { offset: 2, ..key });
+    block.data_mut(0)[..8].copy_from_slice(&2_u64.to_le_bytes());
+    seal(&mut bytes, volume.checksum_type());
+    device.write_at(place, &bytes).unwrap();
+    let two = device.image();
+    let error = change(&device, Some(NEW), CHUNK_TREE[0]).expect_err("there are two devices");
+    assert_eq!(device.image().hash(), two.hash(), "something was written");
+    assert!(error.to_string().contains("several devices"), "{error}");
 }

@@ -75,6 +75,14 @@ struct Row {
     errors: DeviceErrors,
 }
 
+impl Row {
+    /// One that is missing has no path, and is told by its number.
+    fn new(id: DevId, path: PathBuf, errors: DeviceErrors) -> Self {
+        let path = if path.as_os_str().is_empty() { format!("devid:{id}").into() } else { path };
+        Self { id, path, errors }
+    }
+}
+
 #[derive(Serialize)]
 struct RowJson {
     id: u64,
@@ -144,8 +152,7 @@ fn rows(args: &StatsArgs) -> Result<(Vec<Row>, Option<Failure>), Failure> {
     }
     let fs = images.open_at(&place, Purpose::Read)?;
     let row = |device: creamery::MemberDevice| {
-        let path = device.path.unwrap_or_else(|| "missing".into());
-        Ok(Row { id: device.id, path, errors: fs.device_errors(device.id)? })
+        Ok(Row::new(device.id, device.path.unwrap_or_default(), fs.device_errors(device.id)?))
     };
     let rows = fs.devices().into_iter().map(row).collect::<Result<_, Error>>().map_err(failed)?;
     Ok((rows, None))
@@ -164,13 +171,9 @@ fn of_mount(live: &LiveBtrfs, reset: bool) -> Result<(Vec<Row>, Option<Failure>)
     let failed = |error| Failure::new(COMMAND, error);
     live.check_directory().map_err(failed)?;
     let (mut rows, mut unread) = (Vec::new(), None);
-    for mut device in live.devices().map_err(failed)? {
-        // One that is missing has no path.
-        if device.path.as_os_str().is_empty() {
-            device.path = format!("devid:{}", device.id).into();
-        }
+    for device in live.devices().map_err(failed)? {
         match live.device_errors(device.id, reset) {
-            Ok(errors) => rows.push(Row { id: device.id, path: device.path, errors }),
+            Ok(errors) => rows.push(Row::new(device.id, device.path, errors)),
             Err(error) => {
                 unread.get_or_insert_with(|| failed(error.context(device.path.display())));
             }

@@ -116,8 +116,6 @@ impl Facts {
         Ok(DeviceNumber { major: major as u32, minor: minor as u32 })
     }
 
-    /// Owner and group. An archive has room for more than there are, and a negative number is a large one there; the largest stands for
-    /// nobody.
     /// Refuses what nothing can be made from.
     pub(super) fn check(&self) -> Result<()> {
         if let Some(refusal) = &self.refusal {
@@ -126,6 +124,8 @@ impl Facts {
         self.owner().map(drop)
     }
 
+    /// Owner and group. An archive has room for more than there are, and a negative number is a large one there; the largest stands for
+    /// nobody.
     pub(super) fn owner(&self) -> Result<(u32, u32)> {
         let id = |what: &str, id: u64| match u32::try_from(id) {
             Ok(id) if id != u32::MAX => Ok(id),

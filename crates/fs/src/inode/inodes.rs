@@ -126,7 +126,7 @@ fn read_item(subvolume: &Subvolume, ino: ObjectId, wait: Wait) -> Result<InodeIt
         return Err(ErrorKind::Stale.into());
     }
     let item = match subvolume.tree().get(&keys::inode_item(ino), wait, InodeItem::decode) {
-        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unreadable | ErrorKind::Io) => {
+        Err(error) if error.kind().is_damage() => {
             let lost = &subvolume.shared().lost_directories;
             return if lost.has(InodeId::new(subvolume.tree().id(), ino)) {
                 Ok(lost_item())

@@ -47,7 +47,6 @@ impl LiveBtrfs {
     pub fn at(path: &Path) -> Result<Option<Self>> {
         let Some(answering) = Answering::open(path)? else { return Ok(None) };
         if !answering.is_linux() {
-            use std::os::unix::fs::MetadataExt;
             let meta = answering.file().metadata()?;
             match is_ours(meta.dev())? {
                 Some(true) => {}

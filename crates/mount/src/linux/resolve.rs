@@ -15,7 +15,6 @@ use super::controls::{INO_LOOKUP, PAGE_WORDS, bytes_of};
 use super::search::Item;
 use crate::table::point_of;
 
-const ROOT_TREE: TreeId = TreeId::new(1);
 const INODE_REF: u32 = 12;
 const INODE_EXTREF: u32 = 13;
 const ROOT_BACKREF: u32 = 144;
@@ -91,7 +90,7 @@ impl LiveBtrfs {
     fn path_between(&self, top: TreeId, id: TreeId) -> Result<Option<PathBuf>> {
         let (mut path, mut at, mut seen) = (Vec::new(), id, BTreeSet::new());
         while at != top {
-            let parents = self.items(ROOT_TREE, at.get()..=at.get(), ROOT_BACKREF..=ROOT_BACKREF)?;
+            let parents = self.items(TreeId::ROOT, at.get()..=at.get(), ROOT_BACKREF..=ROOT_BACKREF)?;
             let Some(parent) = parents.first().filter(|_| seen.insert(at)) else { return Ok(None) };
             let (name, _) = parent.name_at(16)?;
             let (_, mut whole) = self.lookup(parent.offset, parent.u64_at(0)?)?;

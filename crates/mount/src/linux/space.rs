@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use creamery_base::{DevId, Error, ErrorKind, Result, TreeId, Uuid};
+use creamery_base::{DevId, Error, ErrorKind, ObjectId, Result, TreeId, Uuid};
 use creamery_fs::DeviceErrors;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -18,10 +18,6 @@ use super::controls::{
     DEV_INFO, DEV_STATS_WORDS, FS_INFO, FS_INFO_WORDS, GET_DEV_STATS, PAGE_WORDS, bytes_of,
 };
 
-const CHUNK_TREE: TreeId = TreeId::new(3);
-const DEV_TREE: TreeId = TreeId::new(4);
-/// The object that all chunks are of.
-const CHUNKS: u64 = 256;
 const CHUNK_ITEM: u32 = 228;
 const DEV_EXTENT: u32 = 204;
 /// The errors of a device, as an item.
@@ -161,7 +157,7 @@ impl LiveBtrfs {
             let text = format!("{}: errors are not counted by this mount, nor reset", self.path.display());
             return Err(Error::unsupported(text));
         }
-        let items = self.items(DEV_TREE, 0..=0, PERSISTENT_ITEM..=PERSISTENT_ITEM)?;
+        let items = self.items(TreeId::DEV, 0..=0, PERSISTENT_ITEM..=PERSISTENT_ITEM)?;
         let found = items.into_iter().find(|item| item.offset == id.get());
         Ok(found.map(|item| DeviceErrors::of_item(&item.data)).unwrap_or_default())
     }
@@ -170,7 +166,8 @@ impl LiveBtrfs {
     /// on ours).
     /// Errors: the mount does not answer.
     pub fn shares(&self) -> Result<Option<Vec<LiveShare>>> {
-        let chunks = match self.items(CHUNK_TREE, CHUNKS..=CHUNKS, CHUNK_ITEM..=CHUNK_ITEM) {
+        let all = ObjectId::FIRST_CHUNK_TREE.get();
+        let chunks = match self.items(TreeId::CHUNK, all..=all, CHUNK_ITEM..=CHUNK_ITEM) {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(None),
             chunks => chunks?,
         };
@@ -179,7 +176,7 @@ impl LiveBtrfs {
             kinds.insert(chunk.offset, chunk.u64_at(24)?);
         }
         let mut sums: BTreeMap<(u64, u64), u64> = BTreeMap::new();
-        for extent in self.items(DEV_TREE, 1..=u64::MAX, DEV_EXTENT..=DEV_EXTENT)? {
+        for extent in self.items(TreeId::DEV, 1..=u64::MAX, DEV_EXTENT..=DEV_EXTENT)? {
             let (chunk, len) = (extent.u64_at(16)?, extent.u64_at(24)?);
             if let Some(flags) = kinds.get(&chunk) {
                 let sum = sums.entry((extent.objectid, *flags)).or_default();

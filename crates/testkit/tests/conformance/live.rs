@@ -97,6 +97,13 @@ impl Both<'_> {
     }
 }
 
+/// Its lines in their order.
+fn sorted(text: &str) -> String {
+    let mut lines: Vec<_> = text.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
 /// `property get`, `set` and `list`, with every word that Linux takes for compression, and some that it does not.
 fn properties(bench: &Bench) -> Result<()> {
     const VALUES: [&str; 14] = [
@@ -208,11 +215,7 @@ fn resolve(bench: &Bench) -> Result<()> {
     let calls: Vec<Vec<&str>> = calls.iter().map(|words| [&["inspect-internal"], *words].concat()).collect();
     let calls: Vec<&[&str]> = calls.iter().map(|words| &words[..]).collect();
     // Who refers to data is told in no order.
-    both.expect_alike(&calls, |text| {
-        let mut lines: Vec<_> = text.lines().collect();
-        lines.sort_unstable();
-        lines.join("\n")
-    })?;
+    both.expect_alike(&calls, sorted)?;
     let linux = LoopMount::mount(&both.image, &bench.scratch.file("kernel"), "ro")?;
     let paths = |dir: &Path| -> Result<Vec<String>> {
         let words = ["inspect-internal", "logical-resolve", &first, "@"];
@@ -225,6 +228,7 @@ fn resolve(bench: &Bench) -> Result<()> {
     let wanted = ["@/a/clone", "@/big", "@/d/deep/clone"];
     ensure!(paths(linux.dir())? == wanted, "of the kernel's: {:?}", paths(linux.dir())?);
     linux.unmount()?;
+    too_many_names(bench, &both.image)?;
     let mount = FuseMount::mount(bench.creamery(), &both.image, &bench.scratch.file("ours"), "subvol=a")?;
     let found = paths(mount.dir())?;
     ensure!(
@@ -240,6 +244,20 @@ fn resolve(bench: &Bench) -> Result<()> {
     mount.unmount()?;
     let words = ["inspect-internal", "rootid", "/proc"];
     expect_refusal(bench.creamery().run(words), &["/proc", "on no mount of Btrfs"])
+}
+
+/// More names than an answer to a search holds are an error, and not fewer of them.
+fn too_many_names(bench: &Bench, image: &Path) -> Result<()> {
+    let linux = LoopMount::mount(image, &bench.scratch.file("kernel"), "")?;
+    let many = linux.dir().join("many");
+    std::fs::write(&many, "")?;
+    for number in 0..90 {
+        std::fs::hard_link(&many, linux.dir().join(format!("{number:060}")))?;
+    }
+    let ino = std::fs::metadata(&many)?.ino().to_string();
+    let words = ["inspect-internal", "inode-resolve", &ino];
+    expect_refusal(bench.creamery().run(words).arg(linux.dir()), &["larger than what a mount can tell"])?;
+    linux.unmount()
 }
 
 /// Options of `filesystem df` and `usage`.
@@ -372,11 +390,7 @@ fn disk_usage(bench: &Bench) -> Result<()> {
     let calls: Vec<Vec<&str>> = calls.iter().map(|words| [&["filesystem", "du"], *words].concat()).collect();
     let calls: Vec<&[&str]> = calls.iter().map(|words| &words[..]).collect();
     // Names are listed in another order; of what cannot be listed ours need not have begun a table.
-    both.expect_alike(&calls, |text| {
-        let mut lines: Vec<_> = text.lines().collect();
-        lines.sort_unstable();
-        lines.join("\n")
-    })?;
+    both.expect_alike(&calls, sorted)?;
     // What is mounted below is not counted.
     let linux = LoopMount::mount(&both.image, &bench.scratch.file("kernel"), "")?;
     Run::new("mount").args(["-t", "tmpfs", "none"]).arg(linux.dir().join("d/deep")).ok()?;

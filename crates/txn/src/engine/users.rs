@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use creamery_base::{Error, ErrorKind, InodeId, Logical, Result};
+use creamery_base::{Error, InodeId, Logical, Result};
 
 use super::Engine;
 use crate::backref_walk::{CommittedBlocks, ExtentUsers, Few, Trees, Walk};
@@ -56,8 +56,7 @@ impl Sharing<'_> {
 
     /// Whether a damaged extent tree is no reason to end.
     fn passes_over(&self, error: &Error) -> bool {
-        let is_damage = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unreadable | ErrorKind::Io);
-        is_damage && self.engine.volume().rescue().ignore_bad_roots
+        error.kind().is_damage() && self.engine.volume().rescue().ignore_bad_roots
     }
 
     fn look(&mut self, at: Logical) -> Result<Few> {
