@@ -15,18 +15,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{PidfdFlags, pidfd_open};
+pub use rustix::process::Signal;
+use rustix::process::{Pid, PidfdFlags, kill_process, pidfd_open};
 
 const LIMIT_DEFAULT: Duration = Duration::from_secs(180);
 const BUSY_LIMIT: Duration = Duration::from_secs(5);
 const SHOWN_BYTES_MAX: usize = 4_000;
 
-/// Sends the signal `name` ("KILL") to a process. By a shell, which has it where no package brings the program.
+/// Sends a signal to a process: from here, for a shell that sends it is late.
 ///
 /// # Errors
 /// There is no such process, or it is somebody else's.
-pub fn signal(name: &str, process: u32) -> Result<()> {
-    Run::new("sh").args(["-c", "kill -$0 $1", name, &process.to_string()]).ok().map(drop)
+pub fn signal(signal: Signal, process: u32) -> Result<()> {
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw).context("no number of a process")?;
+    kill_process(pid, signal).with_context(|| format!("{signal:?} to process {process}"))
 }
 
 /// A command to be run to its end.

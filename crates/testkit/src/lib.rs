@@ -33,7 +33,7 @@ mod tree_search;
 pub mod walk;
 
 pub use clone::{clone_range, sync_filesystem};
-pub use command::{Finished, Run, signal};
+pub use command::{Finished, Run, Signal, signal};
 pub use cpu::CpuMeter;
 pub use delalloc::is_delalloc;
 pub use fuse_mount::FuseMount;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, Judge, LoopMount, Run, btrfs_check, signal};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Run, Signal, btrfs_check, signal};
 use rustix::fs::{IFlags, OFlags};
 use rustix::io::ReadWriteFlags;
 
@@ -155,7 +155,7 @@ fn written_and_killed(bench: &Bench, image: &Path, program: &Path, name: &str, r
     }
     bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;
     row.way.write(program, &path)?;
-    signal("KILL", daemon(image)?)?;
+    signal(Signal::KILL, daemon(image)?)?;
     drop(mount);
     let kernel = LoopMount::mount(image, &bench.scratch.file("kernel"), "noatime")?;
     let said = std::fs::read_to_string(kernel.dir().join(name))?;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Judge, Random, btrfs_check, signal};
+use creamery_testkit::{Judge, Random, Signal, btrfs_check, signal};
 
 use crate::support::{inside, mkfs_empty};
 
@@ -53,8 +53,8 @@ fn start(bench: &Bench, words: &[&std::ffi::OsStr]) -> Result<Child> {
     Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
 }
 
-/// Sends a signal to who has said something and waits for somebody to read more; insists on its exit status and on what it says of that.
-fn interrupt(bench: &Bench, words: &[&std::ffi::OsStr], by: &str, status: i32) -> Result<()> {
+/// Sends a signal to who has said something and waits for somebody to read more; insists on its exit status and on what it says of it.
+fn interrupt(bench: &Bench, words: &[&std::ffi::OsStr], by: Signal) -> Result<()> {
     let mut child = start(bench, words)?;
     let mut pipe = child.stdout.take().context("a pipe")?;
     // Some names, of which the first may be the folder's.
@@ -65,8 +65,12 @@ fn interrupt(bench: &Bench, words: &[&std::ffi::OsStr], by: &str, status: i32) -
     let ended = child.wait()?;
     let said = String::from_utf8_lossy(&said).into_owned();
     let last = said.lines().last().unwrap_or_default();
-    ensure!(ended.signal().map(|number| 128 + number) == Some(status), "{words:?}: {ended}, {last}");
-    ensure!(last.contains(&format!("ended by SIG{by}: ")) && last.contains("are done"), "{words:?}: {last}");
+    ensure!(
+        ended.signal().map(|number| 128 + number) == Some(128 + by.as_raw()),
+        "{words:?}: {ended}, {last}"
+    );
+    let name = if by == Signal::INT { "SIGINT" } else { "SIGTERM" };
+    ensure!(last.contains(&format!("ended by {name}: ")) && last.contains("are done"), "{words:?}: {last}");
     Ok(())
 }
 
@@ -100,14 +104,14 @@ fn filled(bench: &Bench) -> Result<PathBuf> {
 
 fn cp_out(bench: &Bench) -> Result<()> {
     let image = filled(bench)?;
-    for (by, status) in [("INT", 130), ("TERM", 143)] {
-        let out = bench.scratch.file(by);
+    for by in [Signal::INT, Signal::TERM] {
+        let out = bench.scratch.file(&format!("{by:?}"));
         let places = [&*inside(&image, "/tree"), out.as_os_str()];
-        interrupt(bench, &words(&["cp", "-a", "-v"], &places), by, status)?;
+        interrupt(bench, &words(&["cp", "-a", "-v"], &places), by)?;
         expect_whole(&out)?;
-        let out = bench.scratch.dir(&format!("restored-{by}"))?;
+        let out = bench.scratch.dir(&format!("restored-{by:?}"))?;
         let places = [image.as_os_str(), out.as_os_str()];
-        interrupt(bench, &words(&["restore", "-v"], &places), by, status)?;
+        interrupt(bench, &words(&["restore", "-v"], &places), by)?;
         expect_whole(&out.join("tree"))?;
     }
     Ok(())
@@ -117,7 +121,7 @@ fn cp_in(bench: &Bench) -> Result<()> {
     let (tree, image) = (tree(bench)?, bench.scratch.file("disk.img"));
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
     let root = inside(&image, "/");
-    interrupt(bench, &words(&["cp", "-a", "-v"], &[tree.as_os_str(), &root]), "TERM", 143)?;
+    interrupt(bench, &words(&["cp", "-a", "-v"], &[tree.as_os_str(), &root]), Signal::TERM)?;
     expect_whole_in(bench, &image, "/tree")
 }
 
@@ -135,16 +139,16 @@ fn tar(bench: &Bench) -> Result<()> {
     let folder = bench.scratch.dir("archives")?;
     let (archive, place) = (folder.join("tree.tar"), inside(&image, "/tree"));
     let create = ["tar", "-c", "-v", "-f"];
-    interrupt(bench, &words(&create, &[archive.as_os_str(), &place]), "TERM", 143)?;
+    interrupt(bench, &words(&create, &[archive.as_os_str(), &place]), Signal::TERM)?;
     ensure!(fs::read_dir(&folder)?.next().is_none(), "half an archive is left");
     fs::write(&archive, "an older one")?;
-    interrupt(bench, &words(&create, &[archive.as_os_str(), &place]), "INT", 130)?;
+    interrupt(bench, &words(&create, &[archive.as_os_str(), &place]), Signal::INT)?;
     ensure!(fs::read(&archive)? == b"an older one", "the older archive is gone");
     bench.creamery().run(["tar", "-c", "-f"]).args([archive.as_os_str(), &place]).ok()?;
     let target = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &target)?;
     let extract = ["tar", "-x", "-v", "-f"];
-    interrupt(bench, &words(&extract, &[archive.as_os_str(), &inside(&target, "/")]), "TERM", 143)?;
+    interrupt(bench, &words(&extract, &[archive.as_os_str(), &inside(&target, "/")]), Signal::TERM)?;
     expect_whole_in(bench, &target, "/tree")
 }
 
@@ -172,7 +176,7 @@ fn mkfs(bench: &Bench) -> Result<()> {
     let options = ["mkfs", "--progress", "--compress", "zstd:15", "--rootdir"];
     let mut child = start(bench, &words(&options, &[source.as_os_str(), image.as_os_str()]))?;
     ensure!(takes(&mut child, 15)?, "it ends before it can be told to");
-    signal("TERM", child.id())?;
+    signal(Signal::TERM, child.id())?;
     let mut said = String::new();
     child.stdout.take().context("a pipe")?.read_to_string(&mut said)?;
     let ended = child.wait()?;
@@ -195,7 +199,7 @@ fn waiting(bench: &Bench) -> Result<()> {
         let silent = child.stdin.take().context("a pipe")?;
         std::thread::sleep(Duration::from_millis(300));
         ensure!(child.try_wait()?.is_none(), "{words:?}: it does not wait");
-        signal("TERM", child.id())?;
+        signal(Signal::TERM, child.id())?;
         let deadline = Instant::now() + Duration::from_secs(20);
         while child.try_wait()?.is_none() {
             ensure!(Instant::now() < deadline, "{words:?}: it goes on waiting");

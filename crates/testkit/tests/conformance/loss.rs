@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Finished, FuseMount, Judge, Run, btrfs_check, signal};
+use creamery_testkit::{Finished, FuseMount, Judge, Run, Signal, btrfs_check, signal};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
@@ -284,7 +284,7 @@ fn mounted(bench: &Bench) -> Result<(PathBuf, FuseMount)> {
 fn server_killed(bench: &Bench) -> Result<()> {
     let (image, mount) = mounted(bench)?;
     std::fs::create_dir(mount.dir().join("dir"))?;
-    signal("KILL", daemon(&image)?)?;
+    signal(Signal::KILL, daemon(&image)?)?;
     // The kernel sees it when the last of the server's threads is gone.
     while std::fs::metadata(mount.dir()).is_ok() {}
     let said = bench.creamery().run(["umount"]).arg(mount.dir()).again_while_busy().output()?;
@@ -347,7 +347,7 @@ fn terminated_with_writers(bench: &Bench) -> Result<()> {
             std::thread::yield_now();
         }
         let server = daemon(&image)?;
-        signal("TERM", server)?;
+        signal(Signal::TERM, server)?;
         let gone = Run::new("tail").arg(format!("--pid={server}")).args(["-f", "/dev/null"]);
         let ended = gone.limit(Duration::from_secs(30)).output();
         stop.store(true, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, btrfs_check, signal};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, Signal, btrfs_check, signal};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, OFlags, RenameFlags, XattrFlags, fallocate, linkat, lsetxattr,
     renameat_with,
@@ -348,7 +348,7 @@ fn killed_daemon(bench: &Bench) -> Result<()> {
     for index in 0..250 {
         std::fs::remove_file(mount.dir().join(format!("file-{index}")))?;
     }
-    signal("KILL", daemon(&image)?)?;
+    signal(Signal::KILL, daemon(&image)?)?;
     drop(synced);
     drop(mount);
     btrfs_check(&image)?;

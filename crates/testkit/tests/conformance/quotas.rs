@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Finished, FuseMount, Judge, LoopMount, Random, Run, btrfs_check, signal};
+use creamery_testkit::{Finished, FuseMount, Judge, LoopMount, Random, Run, Signal, btrfs_check, signal};
 use serde_json::Value;
 
 use crate::hostile::Victim;
@@ -352,7 +352,7 @@ fn killed(bench: &Bench) -> Result<()> {
         side.call(bench, "subvolume snapshot", &[&name, &format!("s{round}")])?;
         fill(&side.dir().join(&name).join("1"), 50_000, round)?;
         File::open(side.dir().join(&name).join("1"))?.sync_all()?;
-        signal("KILL", daemon(&image)?)?;
+        signal(Signal::KILL, daemon(&image)?)?;
         drop(side);
         // Whoever opens it next replays what was synced.
         let side = if round % 2 == 0 { Side::ours(bench, &image, "")? } else { Side::linux(bench, &image)? };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
-use creamery_testkit::{FuseMount, LoopMount, Random, Run, btrfs_check, signal};
+use creamery_testkit::{FuseMount, LoopMount, Random, Run, Signal, btrfs_check, signal};
 
 use crate::posix::daemon;
 use crate::subvolumes::{fill, is_half_dropped, orphans};
@@ -160,7 +160,7 @@ fn live(bench: &Bench) -> Result<()> {
             }
             let server = daemon(&image)?;
             work_until_it_drops(bench, mount.dir(), &mut random)?;
-            signal("KILL", server)?;
+            signal(Signal::KILL, server)?;
             drop(mount);
             btrfs_check(&image).with_context(|| format!("snapshot {number}, server killed, turn {turn}"))?;
             half += u32::from(is_half_dropped(&image)?);

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, bail, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
-use creamery_testkit::{Judge, LoopMount, Run, btrfs_check};
+use creamery_testkit::{Judge, LoopMount, Run, Signal, btrfs_check, signal};
 
 use crate::support::{JUDGED, expect_refusal, expect_untouched, inside, mkfs_empty, torture_source};
 
@@ -31,7 +31,7 @@ const UUIDS: [&str; 3] = [
     "5c0ac001-1111-4222-8333-000000000005",
 ];
 /// Tries to end a program in the middle.
-const TRIES: usize = 20;
+const TRIES: usize = 60;
 /// Files, for so many tree blocks that there is a middle.
 const FILES: usize = 20_000;
 
@@ -144,23 +144,26 @@ fn end_in_the_middle(
     image: &Path,
     program: &Path,
     words: &[&str],
-    signal: &str,
+    by: Signal,
 ) -> Result<String> {
     for _ in 0..TRIES {
         copy(whole, image)?;
         let file = File::open(image)?;
-        let mut command = Command::new(program);
-        command.args(words).arg(image).stdout(Stdio::null()).stderr(Stdio::piped());
+        // Whoever watches it is to see the middle, also where all processors are busy.
+        let mut command = Command::new("nice");
+        command
+            .args(["-n", "19"])
+            .arg(program)
+            .args(words)
+            .arg(image)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut child = command.spawn()?;
         while !is_changing(&file) && child.try_wait()?.is_none() {
             std::hint::spin_loop();
         }
         if child.try_wait()?.is_none() {
-            match signal {
-                // At once: a shell that sends it takes longer than btrfstune has to go.
-                "KILL" => child.kill()?,
-                _ => creamery_testkit::signal(signal, child.id())?,
-            }
+            signal(by, child.id())?;
         }
         let ended = child.wait_with_output()?;
         if is_changing(&file) {
@@ -184,13 +187,13 @@ fn ended_in_the_middle(bench: &Bench) -> Result<()> {
     // mounted a moment ago is in use.
     let theirs = PathBuf::from("prlimit");
     let by_theirs = &["--fsize=73400320", "btrfstune", "-f", "-U", UUIDS[2]][..];
-    for (program, words, signal, uuid) in [
-        (&ours, &["tune", "-f", "-U", UUIDS[0]][..], "KILL", UUIDS[0]),
-        (&ours, &["tune", "-f", "-U", UUIDS[1]], "INT", UUIDS[1]),
-        (&theirs, by_theirs, "KILL", UUIDS[2]),
+    for (program, words, by, uuid) in [
+        (&ours, &["tune", "-f", "-U", UUIDS[0]][..], Signal::KILL, UUIDS[0]),
+        (&ours, &["tune", "-f", "-U", UUIDS[1]], Signal::INT, UUIDS[1]),
+        (&theirs, by_theirs, Signal::KILL, UUIDS[2]),
     ] {
-        let said = end_in_the_middle(&whole, &image, program, words, signal)?;
-        ensure!(signal != "INT" || said.contains("creamery tune -u"), "{said}");
+        let said = end_in_the_middle(&whole, &image, program, words, by)?;
+        ensure!(by != Signal::INT || said.contains("creamery tune -u"), "{said}");
         expect_untouched(&image, || {
             for refused in [&["ls"][..], &["check"], &["restore", "-l"], &["tune", "-r"], &["tune", "-m"]] {
                 expect_refusal(bench.creamery().run(refused).arg(&image), &["CHANGING_FSID", "tune -u"])?;
