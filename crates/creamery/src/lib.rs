@@ -57,6 +57,7 @@
 
 mod attributes;
 pub mod check;
+mod convert;
 mod copy;
 mod copy_options;
 mod copy_out;
@@ -116,7 +117,7 @@ pub use creamery_mkfs::{
     Features, KnownFeature, Lost, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,
     RootdirSubvolume, Skipped, Source, SubvolumeKind, make_image,
 };
-pub use creamery_txn::DiscardPolicy;
+pub use creamery_txn::{Conversion, DiscardPolicy};
 pub use creamery_volume::{Rescue, SuperblockChange};
 pub use dedupe::DedupeReport;
 pub use disk_usage::DiskUsage;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::{ArcSwapOption, Guard};
 use creamery_base::{Error, ErrorKind, ObjectId, Result, Wait};
 use creamery_format::{Key, KeyType, RawBlockGroupItem};
 use creamery_tree::{CowHost, Tree};
@@ -11,7 +12,11 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::space_info::BlockGroup;
 
 /// The items of all block groups.
-pub(crate) struct BlockGroupItems(Arc<Tree>);
+pub(crate) struct BlockGroupItems {
+    extent_tree: Arc<Tree>,
+    /// The tree of their own, if they have one.
+    own: ArcSwapOption<Tree>,
+}
 
 fn key(group: &BlockGroup) -> Key {
     Key::new(ObjectId::new(group.start.get()), KeyType::BLOCK_GROUP_ITEM, group.len)
@@ -30,8 +35,39 @@ fn damaged(key: &Key) -> Error {
 }
 
 impl BlockGroupItems {
-    pub(crate) fn new(tree: Arc<Tree>) -> Self {
-        Self(tree)
+    pub(crate) fn new(extent_tree: Arc<Tree>, own: Option<Arc<Tree>>) -> Self {
+        Self { extent_tree, own: ArcSwapOption::new(own) }
+    }
+
+    /// The tree of their own, if they have one.
+    pub(crate) fn own_tree(&self) -> Guard<Option<Arc<Tree>>> {
+        self.own.load()
+    }
+
+    fn tree(&self) -> Arc<Tree> {
+        self.own.load_full().unwrap_or_else(|| Arc::clone(&self.extent_tree))
+    }
+
+    /// Takes the items of all `groups` to another tree: one of their own, or the extent tree.
+    ///
+    /// # Errors
+    /// Damage: there is no item; those of the tree.
+    pub(crate) fn take_to(
+        &self,
+        host: &dyn CowHost,
+        own: Option<Arc<Tree>>,
+        groups: impl Iterator<Item = Arc<BlockGroup>>,
+    ) -> Result<()> {
+        let (from, to) = (self.tree(), own.as_ref().unwrap_or(&self.extent_tree));
+        for group in groups {
+            let key = key(&group);
+            if !from.remove(host, &key)? {
+                return Err(damaged(&key));
+            }
+            to.insert(host, &key, item(&group, group.recorded_used()).as_bytes())?;
+        }
+        self.own.store(own);
+        Ok(())
     }
 
     /// How many bytes are used in the group of `chunk`.
@@ -40,7 +76,7 @@ impl BlockGroupItems {
     /// Damage: there is no item, or it does not fit the chunk; those of the tree.
     pub(crate) fn used(&self, chunk: &Chunk) -> Result<u64> {
         let key = Key::new(ObjectId::new(chunk.start.get()), KeyType::BLOCK_GROUP_ITEM, chunk.len);
-        let found = self.0.get(&key, Wait::Yes, |data| {
+        let found = self.tree().get(&key, Wait::Yes, |data| {
             RawBlockGroupItem::read_from_bytes(data).ok().map(|item| (item.used.get(), item.flags()))
         })?;
         let (used, flags) = found.flatten().ok_or_else(|| damaged(&key))?;
@@ -59,7 +95,7 @@ impl BlockGroupItems {
     /// # Errors
     /// Those of the tree.
     pub(crate) fn insert(&self, host: &dyn CowHost, group: &BlockGroup) -> Result<()> {
-        self.0.insert(host, &key(group), item(group, group.recorded_used()).as_bytes())
+        self.tree().insert(host, &key(group), item(group, group.recorded_used()).as_bytes())
     }
 
     /// Writes how many bytes are used.
@@ -68,7 +104,7 @@ impl BlockGroupItems {
     /// Damage; those of the tree.
     pub(crate) fn set_used(&self, host: &dyn CowHost, group: &BlockGroup, used: u64) -> Result<()> {
         let (key, item) = (key(group), item(group, used));
-        let updated = self.0.update(host, &key, |data| {
+        let updated = self.tree().update(host, &key, |data| {
             let fits = data.len() == item.as_bytes().len();
             if fits {
                 data.copy_from_slice(item.as_bytes());
@@ -83,6 +119,6 @@ impl BlockGroupItems {
     /// # Errors
     /// Those of the tree.
     pub(crate) fn remove(&self, host: &dyn CowHost, group: &BlockGroup) -> Result<()> {
-        self.0.remove(host, &key(group)).map(drop)
+        self.tree().remove(host, &key(group)).map(drop)
     }
 }

@@ -4,27 +4,30 @@ use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use creamery::{Env, Error, ErrorKind, Image, SuperblockChange, SystemEnv, Uuid};
+use creamery::{Conversion, Env, Error, ErrorKind, Filesystem, Image, SuperblockChange, SystemEnv, Uuid};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::{Failure, warn};
+use crate::images::{Images, Purpose};
 use crate::interrupt;
-use crate::output::Output;
+use crate::output::{Output, tell};
 use crate::progress::{ProgressArgs, Shown};
+use crate::view::WriteArgs;
 
 const COMMAND: &str = "tune";
 
 /// Change what a filesystem is: features, its UUID, whether it is a seed.
 ///
-/// The image may not be mounted. Only the superblock is written, but by -u and -U: a feature
-/// counts for what is made from then on, and the UUID of -m and -M stands beside the one that is
-/// in all tree blocks.
+/// The image may not be mounted. Only the superblock is written, but by -u and -U and
+/// --convert-...: a feature counts for what is made from then on, and the UUID of -m and -M stands
+/// beside the one that is in all tree blocks.
 ///
 /// Examples:
 ///   creamery tune -r -x -n disk.img
 ///   creamery tune -m disk.img
 ///   creamery tune -f -u disk.img
 ///   creamery tune -S 1 disk.img
+///   creamery tune --convert-to-block-group-tree disk.img
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[expect(clippy::struct_excessive_bools, reason = "one for each option")]
@@ -66,6 +69,9 @@ pub(crate) struct TuneArgs {
     rewrite_to: Option<Uuid>,
 
     #[command(flatten)]
+    convert: ConvertArgs,
+
+    #[command(flatten)]
     progress: ProgressArgs,
 
     #[command(flatten)]
@@ -74,6 +80,24 @@ pub(crate) struct TuneArgs {
     /// The image or device, or a partition of one (disk.raw@2).
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
+}
+
+/// Where it tells of its space.
+#[derive(Args, Debug)]
+#[group(multiple = false)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each option")]
+struct ConvertArgs {
+    /// Have its free space told in a tree.
+    #[arg(long, conflicts_with_all = NOTHING_ELSE)]
+    convert_to_free_space_tree: bool,
+
+    /// Have its block groups told in a tree of their own, with which a large filesystem is mounted faster.
+    #[arg(long, conflicts_with_all = NOTHING_ELSE)]
+    convert_to_block_group_tree: bool,
+
+    /// Have its block groups told in the extent tree, for a Linux before 6.1.
+    #[arg(long, conflicts_with_all = NOTHING_ELSE)]
+    convert_from_block_group_tree: bool,
 }
 
 /// What btrfstune has and this has not: said plainly, not as a slip of the pen.
@@ -86,13 +110,11 @@ struct NotHere {
     enable_simple_quota: bool,
     #[arg(long, hide = true)]
     remove_simple_quota: bool,
-    #[arg(long, hide = true)]
-    convert_to_block_group_tree: bool,
-    #[arg(long, hide = true)]
-    convert_from_block_group_tree: bool,
-    #[arg(long, hide = true)]
-    convert_to_free_space_tree: bool,
 }
+
+/// With what a conversion does not go.
+const NOTHING_ELSE: [&str; 8] =
+    ["extref", "skinny_metadata", "no_holes", "seeding", "random_uuid", "uuid", "rewrite", "rewrite_to"];
 
 /// As uuid_parse(3): with its dashes, and nothing around it.
 fn uuid(text: &str) -> Result<Uuid, &'static str> {
@@ -112,6 +134,9 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
     args.not_here.refuse()?;
     if args.rewrite || args.rewrite_to.is_some() {
         return rewrite(args);
+    }
+    if let Some(conversion) = args.convert.conversion() {
+        return convert(args, conversion);
     }
     let image = args.image.display();
     let mut change = SuperblockChange::default();
@@ -138,7 +163,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
     if change == SuperblockChange::default() {
         return Err(Failure::usage(
             COMMAND,
-            "nothing is to be changed: want -r, -x, -n, -S, -m, -M, -u or -U",
+            "nothing is to be changed: want -r, -x, -n, -S, -m, -M, -u, -U or --convert-...",
         ));
     }
     let is_changed = Image::change_superblock(&args.image, &change);
@@ -156,6 +181,45 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
     }
 }
 
+impl ConvertArgs {
+    fn conversion(&self) -> Option<Conversion> {
+        let wishes = [
+            (self.convert_to_free_space_tree, Conversion::ToFreeSpaceTree),
+            (self.convert_to_block_group_tree, Conversion::ToBlockGroupTree),
+            (self.convert_from_block_group_tree, Conversion::FromBlockGroupTree),
+        ];
+        wishes.into_iter().find_map(|(is_wanted, conversion)| is_wanted.then_some(conversion))
+    }
+}
+
+/// Other trees for what is free, and for block groups.
+fn convert(args: &TuneArgs, conversion: Conversion) -> Result<(), Failure> {
+    let write = WriteArgs::default();
+    let mut images = Images::to_write(COMMAND, &write);
+    let place = images.place(args.image.as_os_str())?;
+    let failed = images.failed(&place.image);
+    let (done, is_so) = match conversion {
+        Conversion::ToFreeSpaceTree => {
+            ("Converted to free space tree feature", "it has a free space tree already")
+        }
+        Conversion::ToBlockGroupTree => {
+            ("Converted the filesystem to block group tree feature", "it has a block group tree already")
+        }
+        _ => (
+            "Converted filesystem with block-group-tree to extent tree feature",
+            "it has no block group tree",
+        ),
+    };
+    let convert = |fs: &Filesystem| {
+        let is_converted = fs.convert(conversion)?;
+        if is_converted { Ok(()) } else { Err(Error::invalid(is_so)) }
+    };
+    let outcome = images.open_at(&place, Purpose::Write).and_then(|fs| convert(fs).map_err(failed));
+    images.finish(outcome)?;
+    tell(format_args!("{done}"));
+    Ok(())
+}
+
 /// Another UUID in all tree blocks.
 fn rewrite(args: &TuneArgs) -> Result<(), Failure> {
     let failed = |error: Error| Failure::new(COMMAND, error);
@@ -164,9 +228,9 @@ fn rewrite(args: &TuneArgs) -> Result<(), Failure> {
     if !args.force && !ask(&mut out).map_err(|error| failed(error.into()))? {
         return Err(failed(Error::invalid("the UUID stays as it is")).advise("-f does it without asking"));
     }
-    let mut tell = |words: String| writeln!(out, "{words}").and_then(|()| out.flush());
+    let mut say = |words: String| writeln!(out, "{words}").and_then(|()| out.flush());
     let (old, new) = (change.old(), change.new_uuid());
-    tell(format!("Current fsid: {old}\nNew fsid: {new}")).map_err(|error| failed(error.into()))?;
+    say(format!("Current fsid: {old}\nNew fsid: {new}")).map_err(|error| failed(error.into()))?;
     interrupt::watch();
     let shown = Shown::new(COMMAND, bar(), args.progress);
     let changed = change.run(&mut |done, of| {
@@ -180,7 +244,7 @@ fn rewrite(args: &TuneArgs) -> Result<(), Failure> {
     });
     shown.end();
     let lost = changed.map_err(failed)?;
-    tell("Fsid change finished".to_owned()).map_err(|error| failed(error.into()))?;
+    say("Fsid change finished".to_owned()).map_err(|error| failed(error.into()))?;
     if lost > 0 {
         let what = format!("{lost} tree blocks cannot be read and stay as they are");
         return Err(failed(Error::new(ErrorKind::Unreadable, what)).advise("`creamery check` says which"));
@@ -212,12 +276,6 @@ impl NotHere {
         let rows = [
             (self.csum.is_some(), "another checksum (--csum)", PROGS),
             (self.enable_simple_quota || self.remove_simple_quota, "quotas", quota),
-            (
-                self.convert_to_block_group_tree || self.convert_from_block_group_tree,
-                "a filesystem with another block group tree (--convert-...-block-group-tree)",
-                PROGS,
-            ),
-            (self.convert_to_free_space_tree, "a free space tree (--convert-to-free-space-tree)", PROGS),
         ];
         match rows.into_iter().find(|(is_wanted, ..)| *is_wanted) {
             Some((_, what, advice)) => {

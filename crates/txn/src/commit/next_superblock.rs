@@ -42,6 +42,16 @@ impl NextSuperblock {
         *flags = (flags.get() | features.bits()).into();
     }
 
+    /// Features that a writer has to know.
+    pub(crate) fn compat_ro(&self) -> CompatRo {
+        self.0.lock().compat_ro()
+    }
+
+    /// Changes which these are.
+    pub(crate) fn set_compat_ro(&self, features: CompatRo) {
+        self.0.lock().raw_mut().compat_ro_flags = features.bits().into();
+    }
+
     /// Has it say another label.
     pub(crate) fn set_label(&self, label: &[u8]) {
         self.0.lock().set_label(label);

@@ -28,6 +28,7 @@
 mod abort;
 mod background;
 mod commit;
+mod convert;
 mod data;
 mod delalloc;
 mod discard;
@@ -50,6 +51,7 @@ mod space_caches;
 mod statistics;
 mod users;
 
+pub use convert::Conversion;
 pub use data::DataCsums;
 pub use memory::EngineMemory;
 pub use quota::KeptGroups;
@@ -60,6 +62,7 @@ pub use users::Sharing;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Env, Error, ErrorKind, Generation, Result, SystemEnv, Timespec, TreeId, panics};
 use creamery_codec::ChecksumType;
 use creamery_format::{Incompat, RawRootItem};
@@ -154,7 +157,6 @@ pub struct Engine {
     extent_tree: ExtentTree,
     csum_tree: CsumTree,
     free_space_tree: FreeSpaceTree,
-    block_group_tree: Option<Arc<Tree>>,
     block_groups: BlockGroupItems,
     space: Space,
     reservations: Arc<Reservations>,
@@ -165,6 +167,8 @@ pub struct Engine {
     discards: Discards,
     counters: Counters,
     superblock: NextSuperblock,
+    /// What its space is to be told in when the transaction closes.
+    conversion: RankedMutex<Option<Conversion>, { rank::LEAF }>,
     transaction: Transaction,
     pipeline: CommitPipeline,
     logs: TreeLogs,
@@ -215,9 +219,8 @@ impl Engine {
         let block_group_tree = parts.block_group_tree.map(keep);
         let readers = parts.store.readers().clone();
         let logs = TreeLogs::new(superblock.generation().next(), options.gather_syncs);
-        let block_group_items = block_group_tree.as_ref().unwrap_or(&extent_tree);
         Self {
-            block_groups: BlockGroupItems::new(Arc::clone(block_group_items)),
+            block_groups: BlockGroupItems::new(Arc::clone(&extent_tree), block_group_tree),
             chunks: ChunkAllocator::new(
                 Arc::clone(&parts.volume),
                 Arc::clone(&chunk_tree),
@@ -238,7 +241,6 @@ impl Engine {
             ),
             csum_tree: CsumTree::new(csum_tree, superblock.checksum_type(), superblock.sector_size()),
             free_space_tree: FreeSpaceTree::new(free_space_tree, superblock.sector_size()),
-            block_group_tree,
             root_tree,
             space: Space::new(superblock.bytes_used()),
             reservations: Arc::default(),
@@ -253,6 +255,7 @@ impl Engine {
             qgroups: Arc::default(),
             log_waits: AtomicBool::new(superblock.log_root().is_some() && parts.read_only.is_none()),
             superblock: NextSuperblock::new(superblock),
+            conversion: RankedMutex::default(),
             read_only: parts.read_only,
             takes_unchecked_data: parts.takes_unchecked_data,
             closed: AtomicBool::new(false),
@@ -380,10 +383,12 @@ impl Engine {
         Ports { extent_tree, csum_tree, free_space_tree, space, qgroups, record_chunks }
     }
 
-    /// The trees that every commit may have to update.
-    fn commit_trees(&self) -> impl Iterator<Item = &Arc<Tree>> {
-        let optional = [self.free_space_tree.tree(), self.block_group_tree.as_ref()];
+    /// Of the trees that every commit may have to update, the sum of something.
+    fn sum_commit_trees(&self, of: impl Fn(&Tree) -> u64) -> u64 {
+        let (free_space, block_groups) = (self.free_space_tree.loaded(), self.block_groups.own_tree());
+        let optional = [free_space.as_ref(), block_groups.as_ref()];
         let always = [self.extent_tree.tree(), self.csum_tree.tree(), self.root_tree.tree(), &self.dev_tree];
-        always.into_iter().chain(optional.into_iter().flatten())
+        let trees = always.into_iter().chain(optional.into_iter().flatten());
+        trees.fold(0, |sum, tree| sum.saturating_add(of(tree)))
     }
 }

@@ -96,10 +96,8 @@ impl Engine {
 
     /// On a damaged filesystem a root may claim any number.
     fn commit_tree_blocks(&self) -> CommitTreeBlocks {
-        let sum = |blocks: fn(&Tree) -> u64| {
-            self.commit_trees()
-                .fold(0, |sum: u64, tree| sum.saturating_add(blocks(tree).saturating_add(GROWTH)))
-        };
+        let sum =
+            |blocks: fn(&Tree) -> u64| self.sum_commit_trees(|tree| blocks(tree).saturating_add(GROWTH));
         CommitTreeBlocks { all: sum(Tree::blocks), to_copy: sum(Tree::blocks_to_copy) }
     }
 

@@ -27,7 +27,8 @@ impl Engine {
         let need = self.need_of_this_commit();
         let handle = self.committing_handle();
         let settled = self
-            .switch_quotas(&handle)
+            .convert_what_waits(&handle)
+            .and_then(|()| self.switch_quotas(&handle))
             .and_then(|()| self.pipeline.participants.settle(&handle))
             .and_then(|()| self.settle(&handle, need));
         handle.end();
@@ -75,6 +76,7 @@ impl Engine {
             && !self.has_pending_chunks()
             && !self.pipeline.participants.have_work()
             && !self.qgroups.has_work()
+            && self.conversion.lock().is_none()
     }
 
     /// Does everything that is queued until nothing is (COMMIT-1).

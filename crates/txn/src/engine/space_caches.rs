@@ -28,7 +28,7 @@ impl Engine {
     /// runs. Nothing where there is a free space tree, or nothing is written.
     /// Errors: no space; device errors, damage.
     pub fn drop_space_caches(&self) -> Result<()> {
-        if self.read_only().is_some() || self.free_space_tree.tree().is_some() {
+        if self.read_only().is_some() || self.free_space_tree.loaded().is_some() {
             return Ok(());
         }
         let (headers, files) = self.space_caches()?;

@@ -8,7 +8,7 @@ use super::bits::{bit_at, set_bit};
 use super::group::{GroupFreeSpace, Info, damaged, extent_key};
 use super::plan::SpaceRun;
 
-impl GroupFreeSpace<'_> {
+impl GroupFreeSpace {
     /// Writes what is free as bitmaps.
     pub(super) fn convert_to_bitmaps(&self, host: &dyn CowHost, info: Info) -> Result<()> {
         let free = self.extents()?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
 use creamery_format::{FREE_SPACE_BITMAP_SIZE, ITEM_LEN, Key, KeyType, RawFreeSpaceInfo};
 use creamery_tree::{CowHost, Tree};
@@ -51,8 +52,8 @@ pub(super) fn extent_key(start: u64, len: u64) -> Key {
 }
 
 /// The free space of one group in the tree, with what changing it needs.
-pub(crate) struct GroupFreeSpace<'a> {
-    pub(super) tree: &'a Tree,
+pub(crate) struct GroupFreeSpace {
+    pub(super) tree: Arc<Tree>,
     pub(super) group: GroupRange,
     pub(super) sector: u64,
 }
@@ -70,31 +71,40 @@ impl GroupRange {
     }
 }
 
-/// The free space tree, if the filesystem has one.
+/// The free space tree, if the filesystem has one. It may get one later.
 pub(crate) struct FreeSpaceTree {
-    tree: Option<Arc<Tree>>,
+    tree: ArcSwapOption<Tree>,
     sector_size: u32,
 }
 
 impl FreeSpaceTree {
     pub(crate) fn new(tree: Option<Arc<Tree>>, sector_size: u32) -> Self {
-        Self { tree, sector_size }
+        Self { tree: ArcSwapOption::new(tree), sector_size }
     }
 
     /// The tree, for what all trees have.
-    pub(crate) fn tree(&self) -> Option<&Arc<Tree>> {
-        self.tree.as_ref()
+    pub(crate) fn tree(&self) -> Option<Arc<Tree>> {
+        self.tree.load_full()
+    }
+
+    /// The same for a look at it.
+    pub(crate) fn loaded(&self) -> arc_swap::Guard<Option<Arc<Tree>>> {
+        self.tree.load()
+    }
+
+    /// From now on this is it.
+    pub(crate) fn set(&self, tree: Arc<Tree>) {
+        self.tree.store(Some(tree));
     }
 
     /// What the tree says of `group`; none when the filesystem has no such tree.
-    pub(crate) fn of_group(&self, group: &BlockGroup) -> Option<GroupFreeSpace<'_>> {
-        let tree = self.tree.as_deref()?;
-        Some(GroupFreeSpace::new(tree, group.start, group.len, self.sector_size))
+    pub(crate) fn of_group(&self, group: &BlockGroup) -> Option<GroupFreeSpace> {
+        self.tree().map(|tree| GroupFreeSpace::new(tree, group.start, group.len, self.sector_size))
     }
 }
 
-impl<'a> GroupFreeSpace<'a> {
-    pub(crate) fn new(tree: &'a Tree, start: Logical, len: u64, sector_size: u32) -> Self {
+impl GroupFreeSpace {
+    pub(crate) fn new(tree: Arc<Tree>, start: Logical, len: u64, sector_size: u32) -> Self {
         Self { tree, group: GroupRange { start, len }, sector: u64::from(sector_size) }
     }
 
@@ -120,10 +130,22 @@ impl<'a> GroupFreeSpace<'a> {
         bitmaps * (ITEM_LEN as u64 + BITMAP_BYTES) / ITEM_LEN as u64
     }
 
+    /// Records a group in which so many extents are free, which follow each other and never touch.
+    pub(crate) fn fill(&self, host: &dyn CowHost, free: &[(u64, u64)]) -> Result<()> {
+        let extents = u32::try_from(free.len()).map_err(|_| damaged(self.group, "too many free extents"))?;
+        let info = Info { extents, flags: 0 };
+        self.set_info(host, info)?;
+        free.iter().try_for_each(|&(start, len)| self.tree.insert(host, &extent_key(start, len), &[]))?;
+        if u64::from(extents) > self.bitmap_threshold() {
+            self.convert_to_bitmaps(host, info)
+        } else {
+            Ok(())
+        }
+    }
+
     /// Records a new group, all of it free.
     pub(crate) fn create(&self, host: &dyn CowHost) -> Result<()> {
-        self.set_info(host, Info { extents: 1, flags: 0 })?;
-        self.tree.insert(host, &extent_key(self.group.start.get(), self.group.len), &[])
+        self.fill(host, &[(self.group.start.get(), self.group.len)])
     }
 
     /// Removes all items of a group.

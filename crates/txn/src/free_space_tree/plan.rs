@@ -60,7 +60,7 @@ impl SpacePlan {
     }
 }
 
-impl GroupFreeSpace<'_> {
+impl GroupFreeSpace {
     /// Brings the group up to date for `runs`, which all lie in it: what became free was not, and what became used was.
     ///
     /// # Errors

@@ -1,0 +1,162 @@
+//! Conversions of a filesystem: its free space comes to be told in a tree, its block groups in one of their own or in the extent tree
+//! again.
+//!
+//! All of it is done with the gate closed, in one transaction, when everything that was queued before is in the trees. What filling
+//! the new tree queues itself runs behind that, against trees that agree again (RUN-3). So a crash leaves the one filesystem or the other,
+//! never the half of it that `btrfs-progs` has a feature bit for.
+//!
+//! # Invariants
+//! - CONVERT-1: between the look at what is free in a block group and the last one's items no delayed ref runs. Held by the gate:
+//!   nobody else is there. Shown by `conversions_survive_every_power_cut`.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId};
+use creamery_format::{CompatRo, Incompat};
+use creamery_tree::{Dropped, TreeDrop};
+
+use super::Engine;
+use crate::free_space_tree::GroupFreeSpace;
+use crate::handle::Handle;
+use crate::space_info::BlockGroup;
+use crate::units::Units;
+
+/// Items that a conversion takes room for besides those that grow with the filesystem.
+const ITEMS: u64 = 8;
+/// So many of the extent tree's blocks, or of the items of block groups, are as many items of room: in blocks, one has eight. Each extent
+/// has one that is free behind it at most, whose item is less than half of its own; bitmaps are no more; leaves are half full.
+const PER_ITEM: u64 = 4;
+
+/// How else a filesystem is to tell of its space.
+///
+/// ```
+/// use creamery_txn::Conversion;
+/// assert_ne!(Conversion::ToBlockGroupTree, Conversion::FromBlockGroupTree);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Conversion {
+    /// Of what is free, in a tree (`btrfstune --convert-to-free-space-tree`, Linux' `space_cache=v2`).
+    ToFreeSpaceTree,
+    /// Of its block groups, in a tree of their own, which is mounted faster (`btrfstune --convert-to-block-group-tree`).
+    ToBlockGroupTree,
+    /// Of its block groups, in the extent tree (`btrfstune --convert-from-block-group-tree`).
+    FromBlockGroupTree,
+}
+
+impl Conversion {
+    /// Whether a filesystem with these features is as this makes it.
+    fn is_done(self, features: CompatRo) -> bool {
+        match self {
+            Self::ToFreeSpaceTree => features.contains(CompatRo::FREE_SPACE_TREE),
+            Self::ToBlockGroupTree => features.contains(CompatRo::BLOCK_GROUP_TREE),
+            Self::FromBlockGroupTree => !features.contains(CompatRo::BLOCK_GROUP_TREE),
+        }
+    }
+
+    fn change(self, features: CompatRo) -> CompatRo {
+        match self {
+            Self::ToFreeSpaceTree => features | CompatRo::FREE_SPACE_TREE | CompatRo::FREE_SPACE_TREE_VALID,
+            Self::ToBlockGroupTree => features | CompatRo::BLOCK_GROUP_TREE,
+            Self::FromBlockGroupTree => features - CompatRo::BLOCK_GROUP_TREE,
+        }
+    }
+}
+
+impl Engine {
+    /// Converts the filesystem; durable when it returns. False when there was nothing to convert. Never call it
+    /// with a handle.
+    /// Errors: invalid: a block group tree, where free space has no tree or holes are listed, which Linux refuses; in use: another
+    /// conversion; those of a commit.
+    pub fn convert(&self, conversion: Conversion) -> Result<bool> {
+        self.check_writable()?;
+        if conversion.is_done(self.superblock.compat_ro()) {
+            return Ok(false);
+        }
+        if conversion == Conversion::ToBlockGroupTree {
+            self.check_has_what_a_group_tree_needs()?;
+        }
+        let handle = self.start(Units::items(self.items_to_convert()))?;
+        let (running, room) = (handle.generation(), handle.keep_all());
+        let is_first = self.conversion.lock().replace(conversion).is_none();
+        handle.end();
+        if !is_first {
+            return Err(Error::new(ErrorKind::Busy, "a conversion, while another is about to begin"));
+        }
+        let committed = self.commit_through(running);
+        drop(room);
+        committed.map(|()| true)
+    }
+
+    fn check_has_what_a_group_tree_needs(&self) -> Result<()> {
+        let missing = if self.free_space_tree.loaded().is_none() {
+            "a free space tree"
+        } else if !self.incompat().contains(Incompat::NO_HOLES) {
+            "the feature no-holes"
+        } else {
+            return Ok(());
+        };
+        Err(Error::invalid(format!("a block group tree, without {missing}, which Linux does not mount")))
+    }
+
+    fn items_to_convert(&self) -> u32 {
+        let own = self.block_groups.own_tree().as_ref().map_or(0, |tree| tree.blocks());
+        let grows_with = self.extent_tree.tree().blocks().saturating_add(own);
+        let items = (grows_with / PER_ITEM).saturating_add(self.volume().chunks().len() as u64 / PER_ITEM);
+        u32::try_from(items.saturating_add(ITEMS)).unwrap_or(u32::MAX)
+    }
+
+    /// With the gate closed: the conversion that somebody waits for.
+    pub(super) fn convert_what_waits(&self, handle: &Handle<'_>) -> Result<()> {
+        let Some(conversion) = self.conversion.lock().take() else { return Ok(()) };
+        let features = self.superblock.compat_ro();
+        if conversion.is_done(features) {
+            return Ok(()); // somebody was faster
+        }
+        // So that the extent tree tells all there is, and the items of block groups do.
+        let record_chunks = || self.record_chunks(handle);
+        self.record_chunks(handle)?;
+        while self.runner.turn().round(self.ports(&record_chunks), handle)? {}
+        self.record_groups(handle)?;
+        match conversion {
+            Conversion::ToFreeSpaceTree => self.fill_free_space_tree(handle)?,
+            Conversion::ToBlockGroupTree => {
+                let own = handle.create_tree(TreeId::BLOCK_GROUP)?;
+                self.block_groups.take_to(handle, Some(own), self.groups())?;
+            }
+            Conversion::FromBlockGroupTree => {
+                self.block_groups.take_to(handle, None, self.groups())?;
+                let tree = self.tree(TreeId::BLOCK_GROUP)?;
+                let dropped = TreeDrop::new(tree, Generation::default(), None).step(handle, u32::MAX)?;
+                assert_eq!(dropped, Dropped::Wholly, "there is room for all references that there may be");
+                handle.remove_tree(TreeId::BLOCK_GROUP)?;
+            }
+        }
+        self.superblock.set_compat_ro(conversion.change(features));
+        Ok(())
+    }
+
+    fn fill_free_space_tree(&self, handle: &Handle<'_>) -> Result<()> {
+        let tree = handle.create_tree(TreeId::FREE_SPACE)?;
+        for group in self.groups() {
+            let mut free = Vec::new();
+            let (range, sector) = ((group.start, group.len), u64::from(self.sector_size()));
+            let visit = &mut |start, len| free.push((start, len));
+            self.extent_tree.each_gap(range, group.recorded_used(), sector, visit)?;
+            GroupFreeSpace::new(Arc::clone(&tree), group.start, group.len, self.sector_size())
+                .fill(handle, &free)?;
+        }
+        self.free_space_tree.set(tree);
+        Ok(())
+    }
+
+    /// All block groups, in the order of their addresses.
+    fn groups(&self) -> impl Iterator<Item = Arc<BlockGroup>> {
+        let mut from = Logical::new(0);
+        std::iter::from_fn(move || {
+            let group = self.space.next_group(from)?;
+            from = group.end();
+            Some(group)
+        })
+    }
+}
