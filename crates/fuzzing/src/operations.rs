@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use creamery::{ErrorKind, Profile, SuperblockChange, Uuid};
+use creamery::{Conversion, ErrorKind, Profile, SuperblockChange, Uuid};
 use creamery_fs::{Fallocate, FileType, RenameMode, XattrMode};
 use creamery_sim::{Driver, Image, MadeBy, Operation, SimDevice, fresh_image};
 
@@ -162,6 +162,11 @@ fn operation(what: u8, input: &mut Input<'_>, driver: &Driver, open: &mut Vec<u6
         18 => Operation::RemoveXattr { inode, name: attribute(input) },
         19 => Operation::Chown { inode, uid: input.word(), gid: input.word() },
         20 => opening(inode, input, driver, open),
+        _ if what < 22 => Operation::Convert(match input.byte() % 3 {
+            0 => Conversion::ToFreeSpaceTree,
+            1 => Conversion::ToBlockGroupTree,
+            _ => Conversion::FromBlockGroupTree,
+        }),
         _ if what < 64 => Operation::Grow { more: u64::from(input.half()) << 8 },
         _ => Operation::Sync,
     }

@@ -509,6 +509,11 @@ impl Driver {
             Operation::RemoveXattr { inode, name } => fs.remove_xattr(self.id(*inode), name),
             Operation::Fsync { inode } => self.handle(*inode)?.sync(false),
             Operation::Grow { more } => grow(fs, *more),
+            Operation::Convert(conversion) => match fs.engine().convert(*conversion) {
+                Ok(true) => Ok(()),
+                Err(error) if error.kind() != ErrorKind::InvalidInput => Err(error),
+                _ => fs.sync(),
+            },
             Operation::Sync => fs.sync(),
             other => unreachable!("{other:?} is done elsewhere"),
         }

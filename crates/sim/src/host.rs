@@ -122,7 +122,7 @@ impl Host {
             Operation::Open { inode } => node(inode).is_some_and(named),
             Operation::Close { .. } | Operation::Sync => true,
             // The device of a mount is as long as it is.
-            Operation::Grow { .. } => false,
+            Operation::Grow { .. } | Operation::Convert(_) => false,
             Operation::Write { inode, .. }
             | Operation::Read { inode, .. }
             | Operation::Truncate { inode, .. }
@@ -258,7 +258,7 @@ impl Host {
                 self.open.swap_remove(at.context("closing what was opened")?);
                 Ok(Outcome::Done)
             }
-            Operation::Grow { .. } | Operation::Sync => {
+            Operation::Grow { .. } | Operation::Convert(_) | Operation::Sync => {
                 let root = rustix::fs::open(&self.root, OFlags::RDONLY, Mode::empty())?;
                 rustix::fs::syncfs(root).map(|()| Outcome::Done)
             }

@@ -274,7 +274,7 @@ impl Model {
                 Ok(Outcome::Done)
             }
             Operation::Fsync { inode } => self.file_is_synced(*inode),
-            Operation::Grow { .. } | Operation::Sync => Ok(self.is_synced()),
+            Operation::Grow { .. } | Operation::Convert(_) | Operation::Sync => Ok(self.is_synced()),
         }
     }
 

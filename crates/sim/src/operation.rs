@@ -2,6 +2,7 @@
 
 use creamery_fs::{Fallocate, FileType, RenameMode, XattrMode};
 use creamery_testkit::Random;
+use creamery_txn::Conversion;
 
 use crate::model::{Content, Model, ROOT};
 
@@ -65,6 +66,8 @@ pub enum Operation {
     Fsync { inode: u64 },
     /// Has the filesystem take so many bytes more of its device, or all that there is, and commits.
     Grow { more: u64 },
+    /// Has the filesystem tell of its space in another tree, if it can be and is not so yet, and commits.
+    Convert(Conversion),
     /// Commits.
     Sync,
 }
@@ -72,7 +75,7 @@ pub enum Operation {
 impl Operation {
     /// Whether it commits.
     pub(crate) fn commits(&self) -> bool {
-        matches!(self, Self::Sync | Self::Grow { .. } | Self::Snapshot { .. })
+        matches!(self, Self::Sync | Self::Grow { .. } | Self::Convert(_) | Self::Snapshot { .. })
     }
 }
 

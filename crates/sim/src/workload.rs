@@ -10,8 +10,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use creamery_base::{TreeId, Uuid, Wait};
 use creamery_device::BlockDevice;
-use creamery_format::{Key, KeyType};
+use creamery_format::{CompatRo, Key, KeyType};
 use creamery_fs::FileType;
+use creamery_txn::{Conversion, Engine};
 use creamery_volume::SuperblockChange;
 
 use crate::device::{Canary, Event, SimDevice};
@@ -73,6 +74,8 @@ pub struct Features {
     pub grown: u64,
     /// Changes of what only the superblock says.
     pub superblock_changes: usize,
+    /// Which of the features that a writer has to know were switched on or off.
+    pub converted: CompatRo,
 }
 
 /// A recorded piece of work.
@@ -97,6 +100,12 @@ struct Recorder {
     generator: Generator,
     commits: Vec<Commit>,
     features: Features,
+    /// What a writer had to know at the start.
+    made_with: CompatRo,
+}
+
+fn known_to_writers(engine: &Engine) -> CompatRo {
+    engine.volume().superblock().compat_ro()
 }
 
 /// What the device has that the filesystem has not, at the start.
@@ -113,12 +122,14 @@ pub fn record(base: &Image, seed: u64, canary: Option<Canary>) -> Result<History
     quotas::enable(driver.filesystem(), seed)?;
     let first = Commit::first(driver.model());
     let taste = Taste { mistakes: 3, names: 60, write_max: 30_000, ..Taste::default() };
+    let made_with = known_to_writers(driver.filesystem().engine());
     let mut recorder = Recorder {
         device: Arc::clone(&device),
         driver,
         generator: Generator::new(seed, taste),
         commits: vec![first],
         features: Features::default(),
+        made_with,
     };
     recorder.note_features()?;
     recorder.features.chunks.0 = recorder.features.chunks.1;
@@ -213,6 +224,9 @@ impl Recorder {
                 }
                 Ok(())
             }
+            3 => self.apply(&Operation::Convert(Conversion::ToFreeSpaceTree)),
+            12 => self.apply(&Operation::Convert(Conversion::FromBlockGroupTree)),
+            24 => self.apply(&Operation::Convert(Conversion::ToBlockGroupTree)),
             9 | 31 => self.apply(&Operation::Grow { more: 5 << 20 }),
             20 => {
                 let inode = self.make(ROOT, b"large", FileType::File)?;
@@ -319,7 +333,7 @@ impl Recorder {
 
     /// Closed, changed and opened again: the change shows the same files as the commit before.
     fn changed(self, change: &SuperblockChange) -> Result<Self> {
-        let Self { device, driver, generator, mut commits, mut features } = self;
+        let Self { device, driver, generator, mut commits, mut features, made_with } = self;
         let before = device.log_len();
         let driver = driver.restart_after(&device, || change.apply(&*device).map(drop))?;
         let superblocks = device.superblocks_since(before);
@@ -330,7 +344,7 @@ impl Recorder {
             commits.push(Commit { model, snapshot: snapshot.clone(), superblock: Some(at), durable });
         }
         features.superblock_changes += 1;
-        Ok(Self { device, driver, generator, commits, features })
+        Ok(Self { device, driver, generator, commits, features, made_with })
     }
 
     fn note_features(&mut self) -> Result<()> {
@@ -339,6 +353,7 @@ impl Recorder {
         let features = &mut self.features;
         features.levels = features.levels.max(files.root_pointer()?.level + 1);
         let total = engine.devices().first().map_or(0, |device| device.total_bytes);
+        features.converted |= known_to_writers(engine) ^ self.made_with;
         features.grown = total.saturating_sub(self.device.len() - ROOM);
         features.chunks.1 = features.chunks.1.max(engine.volume().chunks().len());
         let count = |tree: TreeId, kind: KeyType| -> Result<usize> {
@@ -352,7 +367,10 @@ impl Recorder {
             Ok(found)
         };
         features.deleting += usize::from(self.driver.filesystem().has_cleaning());
-        features.bitmaps = features.bitmaps.max(count(TreeId::FREE_SPACE, KeyType::FREE_SPACE_BITMAP)?);
+        if known_to_writers(engine).contains(CompatRo::FREE_SPACE_TREE) {
+            let bitmaps = count(TreeId::FREE_SPACE, KeyType::FREE_SPACE_BITMAP)?;
+            features.bitmaps = features.bitmaps.max(bitmaps);
+        }
         features.orphans = features.orphans.max(count(TreeId::FS, KeyType::ORPHAN_ITEM)?);
         features.snapshots = features.snapshots.max(snapshots(engine)?);
         features.dropping += usize::from(is_half_dropped(engine)?);

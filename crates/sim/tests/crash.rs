@@ -1,5 +1,6 @@
 //! A few hundred power cuts in every kind of image; `cargo xtask crash` does thousands.
 
+use creamery_format::CompatRo;
 use creamery_sim::{Canary, MadeBy, crash, fresh_image, record, record_beside, record_due};
 
 fn survive(made_by: &MadeBy, seed: u64, states: usize) {
@@ -13,6 +14,7 @@ fn survive(made_by: &MadeBy, seed: u64, states: usize) {
     assert!(features.chunks.1 > features.chunks.0, "{features:?}");
     assert!(features.snapshots > 1 && features.dropping > 1, "{features:?}");
     assert!(features.grown == 10 << 20 && features.superblock_changes == 2, "{features:?}");
+    assert_eq!(features.converted, CompatRo::BLOCK_GROUP_TREE, "{features:?}");
     match crash(&history, seed, states, &mut |_| Ok(())) {
         Ok(report) => {
             println!("{features:?}\n{report}");

@@ -4,9 +4,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
+use creamery_format::CompatRo;
 use creamery_sim::{
-    MadeBy, Taste, check_image, check_survivor, crash, fresh_image, kernel_image, kernel_run, mount_survivor,
-    random_run, record, stored_seeds,
+    Image, MadeBy, Taste, check_image, check_survivor, crash, fresh_image, kernel_image, kernel_run,
+    mount_survivor, random_run, record, stored_seeds,
 };
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Judge, LoopMount, Run};
@@ -47,6 +48,24 @@ fn shared_blocks(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
+/// A filesystem of before both trees, which gets them while it is worked with.
+fn conversions_survive_every_power_cut(bench: &Bench) -> Result<()> {
+    let path = bench.scratch.file("old.img");
+    std::fs::File::create(&path)?.set_len(192 << 20)?;
+    let old = ["-q", "-n", "4096", "-O", "^free-space-tree,^block-group-tree"];
+    Run::new("mkfs.btrfs").args(old).arg(&path).ok()?;
+    let history = record(&Image::load(&path)?, 41, None)?;
+    let (free_space, both) =
+        (CompatRo::FREE_SPACE_TREE | CompatRo::FREE_SPACE_TREE_VALID, history.features.converted);
+    ensure!(both == free_space | CompatRo::BLOCK_GROUP_TREE, "{:?}", history.features);
+    let mut number = 0;
+    crash(&history, 41, STATES, &mut |survivor| {
+        number += 1;
+        if number % ONE_IN == 0 { check_survivor(survivor, &bench.scratch) } else { Ok(()) }
+    })?;
+    Ok(())
+}
+
 fn random_work(bench: &Bench) -> Result<()> {
     for seed in 100..106 {
         let node_size = if seed % 2 == 0 { 4096 } else { 16384 };
@@ -79,6 +98,7 @@ fn main() -> ExitCode {
         Case::new("power_cut/btrfs_check_deep", &progs, move |bench| sampled(bench, &deep, 12, false)),
         Case::new("power_cut/kernel", &kernel, |bench| sampled(bench, &MadeBy::default(), 13, true)),
         Case::new("power_cut/kernel_deep", &kernel, move |bench| sampled(bench, &deep, 14, true)),
+        Case::new("power_cut/conversions", &progs, conversions_survive_every_power_cut),
         Case::new("power_cut/shared_blocks", &kernel, shared_blocks),
         Case::new("random_work/btrfs_check", &progs, random_work),
         Case::new("random_work/kernel", &kernel, |bench| {

@@ -16,6 +16,7 @@
 //! | `run_refs` | putting them into the tree, in steps beside those who work |
 //! | `space_info` | block groups, their sums, their free space in memory |
 //! | `free_space_tree`, `block_group_items` | the same on disk |
+//! | `engine/convert` | having it told in other trees |
 //! | `chunk_allocator` | where block groups come from and go to |
 //! | `engine/data`, `data_extent`, `csum_tree` | data extents and their checksums |
 //! | `transaction` | the generation and the gate |

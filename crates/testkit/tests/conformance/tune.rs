@@ -17,6 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("tune/as-btrfstune", &judged, as_btrfstune),
         Case::new("tune/used-after-it", &judged, used_after_it),
+        Case::new("tune/converted", &judged, converted),
         Case::new("tune/refused", &judged, refused),
         Case::new("tune/cut-off", &judged, cut_off),
     ]
@@ -118,6 +119,66 @@ fn used_after_it(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
+/// A filesystem of before these trees gets them, as by btrfstune, and gives one of them up; Linux and we go on with it. What is free in
+/// one of its block groups is told in bitmaps, and Linux left space caches of the old kind.
+fn converted(bench: &Bench) -> Result<()> {
+    let (ours, theirs) = (bench.scratch.file("ours.img"), bench.scratch.file("theirs.img"));
+    sparse_file(&ours, 512 << 20)?;
+    let old = ["-q", "-d", "single", "-O", "^free-space-tree,^block-group-tree,^no-holes"];
+    Run::new("mkfs.btrfs").args(old).arg(&ours).ok()?;
+    let at = bench.scratch.file("kernel");
+    let mount = LoopMount::mount(&ours, &at, "space_cache=v1,max_inline=0")?;
+    for number in 0..6000 {
+        std::fs::write(mount.dir().join(format!("{number:04}")), vec![number as u8; 4096])?;
+    }
+    Run::new("sync").arg("-f").arg(mount.dir()).ok()?;
+    for number in (0..6000).step_by(2) {
+        std::fs::remove_file(mount.dir().join(format!("{number:04}")))?;
+    }
+    Run::new("sync").arg("-f").arg(mount.dir()).ok()?;
+    let want = Walk::take(mount.dir())?;
+    mount.unmount()?;
+    Run::new("cp").arg("--sparse=always").arg(&ours).arg(&theirs).ok()?;
+    let (to_free_space, to_groups, from_groups) =
+        ("--convert-to-free-space-tree", "--convert-to-block-group-tree", "--convert-from-block-group-tree");
+    let mut bitmaps = 0;
+    for words in [
+        &[from_groups][..],
+        &[to_groups],
+        &[to_free_space],
+        &[to_free_space],
+        &["-n"],
+        &[to_groups],
+        &[to_groups],
+        &[from_groups],
+        &[to_groups],
+    ] {
+        let by_ours = bench.creamery().run(["tune"]).args(words).arg(&ours).output()?;
+        let by_theirs = Run::new("btrfstune").args(words).arg(&theirs).output()?;
+        ensure!(by_ours.code == by_theirs.code, "{words:?}: {by_ours}\nbtrfs-progs: {by_theirs}");
+        ensure!(by_ours.stdout_text() == by_theirs.stdout_text(), "{words:?}: {by_ours}\n{by_theirs}");
+        let (found, wanted) = (told(&ours)?, told(&theirs)?);
+        ensure!(found == wanted, "{words:?}:\n{found}\nbtrfs-progs:\n{wanted}");
+        btrfs_check(&ours)?;
+        bench.creamery().run(["check", "--check-data-csum"]).arg(&ours).ok()?;
+        let dump = ["inspect-internal", "dump-tree", "-t", "free-space"];
+        let free = Run::new("btrfs").args(dump).arg(&ours).output()?.stdout_text();
+        bitmaps = bitmaps.max(free.matches("FREE_SPACE_BITMAP").count());
+        let mount = LoopMount::mount(&ours, &at, "ro")?;
+        expect_same("converted", &want, &Walk::take(mount.dir())?, &Compare::default())?;
+        mount.unmount()?;
+    }
+    ensure!(bitmaps > 0, "nothing was so scattered that bitmaps tell it");
+    let (source, torture) = torture_source(bench)?;
+    bench.creamery().run(["cp", "-a"]).arg(&source).arg(inside(&ours, "/ours")).ok()?;
+    btrfs_check(&ours)?;
+    let mount = LoopMount::mount(&ours, &at, "")?;
+    Run::new("cp").arg("-a").arg(&source).arg(mount.dir().join("theirs")).ok()?;
+    expect_same("ours", &torture, &Walk::take(&mount.dir().join("ours"))?, &Compare::default())?;
+    mount.unmount()?;
+    btrfs_check(&ours)
+}
+
 /// A seed is mounted by Linux, for reading, and nobody of ours writes it; what is not there is named, and changes nothing.
 fn refused(bench: &Bench) -> Result<()> {
     let image = old_image(bench, "disk.img")?;
@@ -133,8 +194,6 @@ fn refused(bench: &Bench) -> Result<()> {
             (&["-M", "00000000-0000-0000-0000-000000000000"], &["zeros"]),
             (&["--csum", "sha256"], &["--csum", "btrfs-progs"]),
             (&["--enable-simple-quota"], &["quota enable --simple"]),
-            (&["--convert-to-block-group-tree"], &["block-group-tree", "btrfs-progs"]),
-            (&["--convert-to-free-space-tree"], &["free-space-tree", "btrfs-progs"]),
         ] {
             expect_refusal(run(words), said)?;
         }

@@ -3,7 +3,7 @@
 //!
 //! All of it is done with the gate closed, in one transaction, when everything that was queued before is in the trees. What filling
 //! the new tree queues itself runs behind that, against trees that agree again (RUN-3). So a crash leaves the one filesystem or the other,
-//! never the half of it that `btrfs-progs` has a feature bit for.
+//! never half of either.
 //!
 //! # Invariants
 //! - CONVERT-1: between the look at what is free in a block group and the last one's items no delayed ref runs. Held by the gate:
@@ -64,7 +64,7 @@ impl Conversion {
 }
 
 impl Engine {
-    /// Converts the filesystem; durable when it returns. False when there was nothing to convert. Never call it
+    /// Converts the filesystem; durable when it returns, with every change so far. False when there was nothing to convert. Never call it
     /// with a handle.
     /// Errors: invalid: a block group tree, where free space has no tree or holes are listed, which Linux refuses; in use: another
     /// conversion; those of a commit.
@@ -76,6 +76,7 @@ impl Engine {
         if conversion == Conversion::ToBlockGroupTree {
             self.check_has_what_a_group_tree_needs()?;
         }
+        self.pipeline.participants.prepare();
         let handle = self.start(Units::items(self.items_to_convert()))?;
         let (running, room) = (handle.generation(), handle.keep_all());
         let is_first = self.conversion.lock().replace(conversion).is_none();
@@ -96,7 +97,7 @@ impl Engine {
         } else {
             return Ok(());
         };
-        Err(Error::invalid(format!("a block group tree, without {missing}, which Linux does not mount")))
+        Err(Error::invalid(format!("a block group tree needs {missing}, or Linux does not mount it")))
     }
 
     fn items_to_convert(&self) -> u32 {
