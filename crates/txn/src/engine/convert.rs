@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId};
-use creamery_format::{CompatRo, Incompat};
+use creamery_format::{CompatRo, ITEM_LEN, Incompat, RawBlockGroupItem, RawFreeSpaceInfo};
 use creamery_tree::{Dropped, TreeDrop};
 
 use super::Engine;
@@ -23,9 +23,9 @@ use crate::units::Units;
 
 /// Items that a conversion takes room for besides those that grow with the filesystem.
 const ITEMS: u64 = 8;
-/// So many of the extent tree's blocks, or of the items of block groups, are as many items of room: in blocks, one has eight. Each extent
-/// has one that is free behind it at most, whose item is less than half of its own; bitmaps are no more; leaves are half full.
-const PER_ITEM: u64 = 4;
+/// Bytes in a leaf that the item of a block group takes, and the one that says how its free space is told.
+const GROUP_BYTES: u64 =
+    (2 * ITEM_LEN + size_of::<RawBlockGroupItem>() + size_of::<RawFreeSpaceInfo>()) as u64;
 
 /// How else a filesystem is to tell of its space.
 ///
@@ -100,11 +100,15 @@ impl Engine {
         Err(Error::invalid(format!("a block group tree needs {missing}, or Linux does not mount it")))
     }
 
+    /// Room, in items: for the tree that is made, with leaves that are half full, and for dropping another.
     fn items_to_convert(&self) -> u32 {
-        let own = self.block_groups.own_tree().as_ref().map_or(0, |tree| tree.blocks());
-        let grows_with = self.extent_tree.tree().blocks().saturating_add(own);
-        let items = (grows_with / PER_ITEM).saturating_add(self.volume().chunks().len() as u64 / PER_ITEM);
-        u32::try_from(items.saturating_add(ITEMS)).unwrap_or(u32::MAX)
+        let sector = u64::from(self.sector_size());
+        let bytes = self.volume().chunks().iter().fold(0, |sum: u64, chunk| {
+            sum.saturating_add(GROUP_BYTES).saturating_add(GroupFreeSpace::bytes_at_most(chunk.len, sector))
+        });
+        let dropped = self.block_groups.own_tree().as_ref().map_or(0, |tree| tree.blocks());
+        let items = bytes.saturating_mul(2) / self.item_bytes();
+        u32::try_from(items.saturating_add(dropped).saturating_add(ITEMS)).unwrap_or(u32::MAX)
     }
 
     /// With the gate closed: the conversion that somebody waits for.

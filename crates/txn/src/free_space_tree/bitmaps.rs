@@ -13,6 +13,11 @@ impl GroupFreeSpace {
     pub(super) fn convert_to_bitmaps(&self, host: &dyn CowHost, info: Info) -> Result<()> {
         let free = self.extents()?;
         self.delete(host)?;
+        self.insert_bitmaps(host, info, &free)
+    }
+
+    /// Records a group of which nothing is recorded.
+    pub(super) fn insert_bitmaps(&self, host: &dyn CowHost, info: Info, free: &[(u64, u64)]) -> Result<()> {
         self.set_info(host, Info { flags: info.flags | FREE_SPACE_USING_BITMAPS, ..info })?;
         let mut extents = free.iter().peekable();
         let mut at = self.group.start.get();

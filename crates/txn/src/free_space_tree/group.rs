@@ -126,21 +126,24 @@ impl GroupFreeSpace {
 
     /// Number of extents above which bitmaps take less room.
     pub(super) fn bitmap_threshold(&self) -> u64 {
-        let bitmaps = self.group.len.div_ceil(self.bitmap_span());
-        bitmaps * (ITEM_LEN as u64 + BITMAP_BYTES) / ITEM_LEN as u64
+        Self::bytes_at_most(self.group.len, self.sector) / ITEM_LEN as u64
     }
 
-    /// Records a group in which so many extents are free, which follow each other and never touch.
+    /// Bytes in leaves that a group of so many bytes takes at most, its info item apart: those of its bitmaps.
+    pub(crate) fn bytes_at_most(len: u64, sector: u64) -> u64 {
+        let bitmaps = len.div_ceil(BITMAP_BYTES * 8 * sector);
+        bitmaps * (ITEM_LEN as u64 + BITMAP_BYTES)
+    }
+
+    /// Records a group in which these extents are free, which follow each other and never touch.
     pub(crate) fn fill(&self, host: &dyn CowHost, free: &[(u64, u64)]) -> Result<()> {
         let extents = u32::try_from(free.len()).map_err(|_| damaged(self.group, "too many free extents"))?;
         let info = Info { extents, flags: 0 };
-        self.set_info(host, info)?;
-        free.iter().try_for_each(|&(start, len)| self.tree.insert(host, &extent_key(start, len), &[]))?;
         if u64::from(extents) > self.bitmap_threshold() {
-            self.convert_to_bitmaps(host, info)
-        } else {
-            Ok(())
+            return self.insert_bitmaps(host, info, free);
         }
+        self.set_info(host, info)?;
+        free.iter().try_for_each(|&(start, len)| self.tree.insert(host, &extent_key(start, len), &[]))
     }
 
     /// Records a new group, all of it free.
