@@ -11,7 +11,7 @@ use creamery_txn::BackgroundThreads;
 
 use crate::fs::{self, NewInode, NewKind, RenameMode, SetAttributes, Time, XattrMode};
 use crate::path::{Last, at, means_directory, resolve, resolve_parent};
-use crate::{File, Metadata, OpenOptions, Permissions, ReadDir, Statistics, Walk, WalkEntry};
+use crate::{EarlierRoot, File, Metadata, OpenOptions, Permissions, ReadDir, Statistics, Walk, WalkEntry};
 
 /// Permission bits of new files and directories, before anybody says otherwise.
 const FILE_MODE: u32 = 0o666;
@@ -100,6 +100,13 @@ impl Filesystem {
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         self.fs.engine().volume().notes()
+    }
+
+    /// Which earlier commit is shown, where [`ImageOptions::use_backup_root`](crate::ImageOptions::use_backup_root) had to fall back to
+    /// one: the newest changes may be missing.
+    #[must_use]
+    pub fn earlier_root(&self) -> Option<EarlierRoot> {
+        self.fs.engine().volume().earlier_root()
     }
 
     /// The label.

@@ -16,9 +16,10 @@ use crate::place::Place;
 pub(crate) fn run(args: &CatArgs) -> Result<(), Failure> {
     let mut images = Images::new("cat", &args.view);
     let mut out = Output::new();
-    let losses = Losses::new("cat");
+    let mut losses = Losses::new("cat");
     let lost = args.ignore_errors.then_some(&losses);
     let outcome = with_all(&args.places, |text| cat(&mut images, &Place::parse(text), &mut out, lost));
+    images.note_in(&mut losses);
     out.finish().map_err(|error| Failure::new("cat", error)).and(outcome).and(losses.finish())
 }
 
