@@ -2,21 +2,30 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::Run;
 
+use crate::hostile::Victim;
 use crate::rescue_lost::{made, whole, write_files};
 use crate::support::{MOUNTED, expect_refusal, flip_byte, inside};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("restore/top-level-is-lost", &MOUNTED, top_level_is_lost),
+        Case::new("rescue/entry-of-the-top-level", &MOUNTED, entry_of_the_top_level),
     ]
 }
 
+const LIMIT: Duration = Duration::from_secs(60);
+const DIR_ITEM: u8 = 84;
+const DIR_INDEX: u8 = 96;
+const ROOT_ITEM: u8 = 132;
+/// Number of the subvolume that is made second.
+const SECOND: u64 = 257;
 const FILES: usize = 300;
 
 fn subvolume(dir: &Path) -> Result<()> {
@@ -52,5 +61,47 @@ fn top_level_is_lost(bench: &Bench) -> Result<()> {
     let copied = bench.creamery().run(["cp", "-a", "--subvolid", "256"]);
     copied.arg(inside(&image, "/deeper")).arg(&out).ok()?;
     ensure!(fs::read(out.join("file"))? == b"in both", "not what is below");
+    Ok(())
+}
+
+/// An entry that leads to the top level is in none of its directories, and nobody goes round by it.
+fn entry_of_the_top_level(bench: &Bench) -> Result<()> {
+    let image = made(bench, "disk.img", |dir| {
+        subvolume(&dir.join("sub"))?;
+        subvolume(&dir.join("sub/inner"))?;
+        fs::write(dir.join("sub/inner/file"), "inner")?;
+        fs::write(dir.join("top"), "at the top")?;
+        Ok(fs::write(dir.join("sub/after"), "behind it")?)
+    })?;
+    let mut victim = Victim::new(image.clone())?;
+    let mut leads_up = |_: &mut [u8], data: &mut [u8]| {
+        let is_it = data[8] == ROOT_ITEM && data[..8] == SECOND.to_le_bytes();
+        if is_it {
+            data[..8].copy_from_slice(&5_u64.to_le_bytes());
+        }
+        is_it
+    };
+    for kind in [DIR_ITEM, DIR_INDEX] {
+        ensure!(victim.edit(kind, &mut leads_up)? > 0, "no entry");
+    }
+    let out = |name: &str| bench.scratch.dir(name);
+    let run = |words: &[&str]| bench.creamery().run(words).limit(LIMIT);
+    let says = ["/sub/inner", "leads to the top level", "filesystem is damaged"];
+    expect_refusal(run(&["cp", "-a"]).arg(inside(&image, "/.")).arg(out("first")?), &says)?;
+    expect_refusal(run(&["ls"]).arg(inside(&image, "/sub/inner")), &says)?;
+    let named = run(&["cp", "-a", "--ignore-errors"]).arg(inside(&image, "/sub/inner"));
+    expect_refusal(named.arg(out("named")?), &says)?;
+    let (copied, restored) = (out("copied")?, out("restored")?);
+    for (dir, told) in [
+        (&copied, run(&["cp", "-a", "--ignore-errors"]).arg(inside(&image, "/.")).arg(&copied)),
+        (&restored, run(&["restore", "-i"]).args([&image, &restored])),
+    ] {
+        let told = told.output()?;
+        let said = told.stderr_text();
+        ensure!(told.code == Some(1) && said.contains("/sub/inner: left out: "), "{told}");
+        ensure!(said.contains("top level"), "{told}");
+        ensure!(fs::read(dir.join("sub/after"))? == b"behind it", "it did not go on");
+        ensure!(!dir.join("sub/inner").exists(), "it stands for something");
+    }
     Ok(())
 }
