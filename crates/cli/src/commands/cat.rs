@@ -32,10 +32,11 @@ pub(super) fn cat(
 ) -> Result<(), Failure> {
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
-    let file = fs.open(&place.path).map_err(&failed)?;
     if let Some(losses) = losses {
+        let file = fs.open_past_damage(&place.path).map_err(&failed)?;
         return past_damage(&file, place, out, losses).map_err(failed);
     }
+    let file = fs.open(&place.path).map_err(&failed)?;
     let mut buffer = vec![0; 1 << 20];
     let mut at = 0;
     loop {

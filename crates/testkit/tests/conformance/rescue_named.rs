@@ -10,13 +10,14 @@ use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::Run;
 
 use crate::hostile::Victim;
-use crate::rescue_lost::{made, whole, write_files};
+use crate::rescue_lost::{lose_first_leaf, made, whole, write_files};
 use crate::support::{MOUNTED, expect_refusal, flip_byte, inside};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("restore/top-level-is-lost", &MOUNTED, top_level_is_lost),
         Case::new("rescue/entry-of-the-top-level", &MOUNTED, entry_of_the_top_level),
+        Case::new("rescue/paths-of-lost-names", &MOUNTED, paths_of_lost_names),
     ]
 }
 
@@ -102,6 +103,50 @@ fn entry_of_the_top_level(bench: &Bench) -> Result<()> {
         ensure!(said.contains("top level"), "{told}");
         ensure!(fs::read(dir.join("sub/after"))? == b"behind it", "it did not go on");
         ensure!(!dir.join("sub/inner").exists(), "it stands for something");
+    }
+    Ok(())
+}
+
+/// What a copy of the root finds by its inode can be named, too.
+fn paths_of_lost_names(bench: &Bench) -> Result<()> {
+    let image = made(bench, "disk.img", |dir| {
+        for name in ["first", "second"] {
+            fs::create_dir(dir.join(name))?;
+            write_files(&dir.join(name), FILES)?;
+        }
+        fs::write(dir.join("top"), "at the top")?;
+        subvolume(&dir.join("below"))?;
+        Ok(fs::write(dir.join("below/file"), "in a subvolume")?)
+    })?;
+    lose_first_leaf(&image)?;
+    let run = |words: &[&str], path: &str| bench.creamery().run(words).arg(inside(&image, path));
+    let (out, found) = (bench.scratch.file("out"), bench.scratch.file("found"));
+    expect_refusal(run(&["cp", "-a"], "/second").arg(&out), &["/second", "content is damaged"])?;
+    expect_refusal(run(&["cat"], "/top"), &["/top", "content is damaged"])?;
+    run(&["cp", "-a", "--ignore-errors"], "/second").arg(&out).ok()?;
+    ensure!(whole(&out, FILES) == FILES, "not all of it");
+    let said = run(&["cp", "-a", "--ignore-errors"], "/lost+found-257").arg(&found).output()?;
+    let attributes = said.stderr_text().contains("/lost+found-257: its attributes are lost");
+    ensure!(said.code == Some(1) && attributes && whole(&found, FILES) == FILES, "{said}");
+    for (words, path, wanted) in [
+        (&["cat", "--ignore-errors"][..], "/second/7", "content 7"),
+        (&["cat", "--ignore-errors"], "/top", "at the top"),
+        (&["cat", "--rescue", "ibadroots"], "/below/file", "in a subvolume"),
+        (&["cat", "--rescue", "ibadroots"], "/lost+found-257/7", "content 7"),
+    ] {
+        let said = run(words, path).ok()?;
+        ensure!(said.stdout == wanted.as_bytes(), "{path}: {said}");
+    }
+    let listed = run(&["ls", "--rescue", "ibadroots"], "/second").ok()?.stdout_text();
+    ensure!(listed.lines().count() == FILES, "{listed}");
+    let archive = bench.scratch.file("archive.tar");
+    let tar = bench.creamery().run(["tar", "-c", "--ignore-errors", "-f"]).arg(&archive);
+    tar.arg(inside(&image, "/second")).ok()?;
+    let listed = Run::new("tar").arg("-tf").arg(&archive).ok()?.stdout_text();
+    ensure!(listed.lines().count() == FILES + 1, "{listed}");
+    for nowhere in ["/first", "/second/nothing", "/nothing", "/lost+found-256", "/lost+found-9999"] {
+        let said = run(&["cat", "--ignore-errors"], nowhere).output()?;
+        ensure!(said.code == Some(1) && said.stdout.is_empty(), "{nowhere}: {said}");
     }
     Ok(())
 }
