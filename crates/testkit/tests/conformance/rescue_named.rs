@@ -7,17 +7,19 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
-use creamery_testkit::Run;
+use creamery_testkit::{Judge, LoopMount, Run, btrfs_check};
 
 use crate::hostile::Victim;
 use crate::rescue_lost::{lose_first_leaf, made, whole, write_files};
-use crate::support::{MOUNTED, expect_refusal, flip_byte, inside};
+use crate::support::{MOUNTED, expect_refusal, flip_byte, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
+    let with_xattrs = [&MOUNTED[..], &[Judge::Tool("setfattr"), Judge::Tool("getfattr")]].concat();
     vec![
         Case::new("restore/top-level-is-lost", &MOUNTED, top_level_is_lost),
         Case::new("rescue/entry-of-the-top-level", &MOUNTED, entry_of_the_top_level),
         Case::new("rescue/paths-of-lost-names", &MOUNTED, paths_of_lost_names),
+        Case::new("rescue/attributes-too-large-for-an-image", &with_xattrs, too_large_for_an_image),
     ]
 }
 
@@ -149,4 +151,40 @@ fn paths_of_lost_names(bench: &Bench) -> Result<()> {
         ensure!(said.code == Some(1) && said.stdout.is_empty(), "{nowhere}: {said}");
     }
     Ok(())
+}
+
+/// One attribute is too large for smaller leaves, and the file is there without it.
+fn too_large_for_an_image(bench: &Bench) -> Result<()> {
+    let image = made(bench, "disk.img", |dir| {
+        fs::create_dir(dir.join("folder"))?;
+        fs::write(dir.join("folder/file"), "content")?;
+        let set = |name: &str, value: &str, path: &str| {
+            Run::new("setfattr").args(["-n", name, "-v", value]).arg(dir.join(path)).ok()
+        };
+        for path in ["folder", "folder/file"] {
+            set("user.large", &"x".repeat(10_000), path)?;
+            set("user.small", "1", path)?;
+        }
+        Ok(fs::hard_link(dir.join("folder/file"), dir.join("folder/link"))?)
+    })?;
+    let other = bench.scratch.file("other.img");
+    mkfs_empty(bench.creamery(), &["--nodesize", "4k"], "256M", &other)?;
+    let said = bench.creamery().run(["cp", "-a"]).arg(inside(&image, "/")).arg(inside(&other, "/"));
+    let said = said.output()?;
+    let text = said.stderr_text();
+    for path in ["/folder", "/folder/file"] {
+        let told = format!("disk.img:{path}: extended attribute user.large: it has 10000 bytes");
+        ensure!(text.matches(&told).count() == 1, "{said}");
+    }
+    ensure!(said.code == Some(1) && text.lines().count() == 3, "{said}");
+    ensure!(text.contains("2 extended attributes do not come along, each named above"), "{said}");
+    btrfs_check(&other)?;
+    let mount = LoopMount::mount(&other, &bench.scratch.file("kernel"), "ro")?;
+    ensure!(fs::read(mount.dir().join("folder/link"))? == b"content", "another file");
+    for path in ["folder", "folder/file"] {
+        let names = Run::new("getfattr").arg("--absolute-names").arg(mount.dir().join(path)).ok()?;
+        let names = names.stdout_text();
+        ensure!(names.contains("user.small") && !names.contains("user.large"), "{path}: {names}");
+    }
+    mount.unmount()
 }
