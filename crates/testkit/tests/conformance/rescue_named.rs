@@ -1,7 +1,7 @@
 //! What somebody names in a damaged image is had, whatever became of the rest: a subvolume, a path. And what is not there is said, by name.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -20,10 +20,12 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("rescue/entry-of-the-top-level", &MOUNTED, entry_of_the_top_level),
         Case::new("rescue/paths-of-lost-names", &MOUNTED, paths_of_lost_names),
         Case::new("rescue/attributes-too-large-for-an-image", &with_xattrs, too_large_for_an_image),
+        Case::new("hostile/search-of-names", &MOUNTED, search_of_names),
     ]
 }
 
 const LIMIT: Duration = Duration::from_secs(60);
+const INODE_REF: u8 = 12;
 const DIR_ITEM: u8 = 84;
 const DIR_INDEX: u8 = 96;
 const ROOT_ITEM: u8 = 132;
@@ -187,4 +189,91 @@ fn too_large_for_an_image(bench: &Bench) -> Result<()> {
         ensure!(names.contains("user.small") && !names.contains("user.large"), "{path}: {names}");
     }
     mount.unmount()
+}
+
+type Change = fn(&mut [u8], &mut [u8]) -> bool;
+
+fn set_parent(key: &mut [u8], parent: u64) -> bool {
+    key[9..17].copy_from_slice(&parent.to_le_bytes());
+    true
+}
+
+/// What inodes say of their names, once the names themselves are lost.
+const LIES: [(&str, Change); 9] = [
+    ("each is in itself", |key, _| {
+        let own: [u8; 8] = key[..8].try_into().expect("eight bytes");
+        set_parent(key, u64::from_le_bytes(own))
+    }),
+    ("each is in its neighbour", |key, _| {
+        let own: [u8; 8] = key[..8].try_into().expect("eight bytes");
+        set_parent(key, u64::from_le_bytes(own) ^ 1)
+    }),
+    ("each is in the next one", |key, _| {
+        let own: [u8; 8] = key[..8].try_into().expect("eight bytes");
+        set_parent(key, u64::from_le_bytes(own) + 1)
+    }),
+    ("each is in another that is not there", |key, _| {
+        let own: [u8; 8] = key[..8].try_into().expect("eight bytes");
+        set_parent(key, u64::from_le_bytes(own) << 20)
+    }),
+    ("all are in the root, with one number", |key, data| {
+        data[..8].copy_from_slice(&2_u64.to_le_bytes());
+        set_parent(key, 256)
+    }),
+    ("all have the last number", |_, data| {
+        data[..8].fill(0xff);
+        true
+    }),
+    ("names longer than their items", |_, data| {
+        data[8..10].fill(0xff);
+        true
+    }),
+    ("names of dots and slashes", |_, data| {
+        let filler = b"../".iter().cycle();
+        data[10..].iter_mut().zip(filler).for_each(|(byte, dot)| *byte = *dot);
+        true
+    }),
+    ("names of no bytes", |_, data| {
+        data[8..10].fill(0);
+        true
+    }),
+];
+
+/// It ends, tells of damage, and makes nothing elsewhere.
+fn search_of_names(bench: &Bench) -> Result<()> {
+    let image = made(bench, "disk.img", |dir| {
+        for number in 0..FILES {
+            fs::create_dir_all(dir.join(format!("folder {number}/deeper")))?;
+        }
+        write_files(dir, FILES)
+    })?;
+    lose_first_leaf(&image)?;
+    let mut victim = Victim::new(image.clone())?;
+    for (name, mut lie) in LIES {
+        let changed = victim.edit(INODE_REF, &mut lie)?;
+        ensure!(changed > FILES, "{name}: {changed} changes");
+        ends_well(bench, &image).context(name)?;
+        victim.restore()?;
+    }
+    Ok(())
+}
+
+fn ends_well(bench: &Bench, image: &Path) -> Result<()> {
+    let around = bench.scratch.dir("around")?;
+    let out = around.join("out");
+    fs::create_dir(&out)?;
+    let run = |words: &[&str]| bench.creamery().run(words).limit(LIMIT);
+    for told in [
+        run(&["cp", "-a", "--ignore-errors"]).arg(inside(image, "/.")).arg(&out),
+        run(&["restore", "-i", "-D"]).arg(image).arg(&out),
+        run(&["tar", "-c", "--ignore-errors", "-f", "/dev/null"]).arg(inside(image, "/")),
+        run(&["cat", "--ignore-errors"]).arg(inside(image, "/folder 7/deeper/nothing")),
+        run(&["cat", "--rescue", "all"]).arg(inside(image, "/lost+found-300/lost+found-301/../x")),
+    ] {
+        let told = told.output()?;
+        ensure!(told.code == Some(1) && !told.stderr_text().contains("panicked"), "{told}");
+    }
+    let names: Vec<PathBuf> = fs::read_dir(&around)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    ensure!(names == [out], "more than the copy was made: {names:?}");
+    Ok(fs::remove_dir_all(around)?)
 }
