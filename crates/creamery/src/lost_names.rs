@@ -14,6 +14,7 @@
 //! - LOST-1: a hostile tree costs no more than [`SEARCHES_MAX`] times going through one, and memory for [`FOUND_MAX`] names at once.
 //! - LOST-2: what is found leads into each directory once, as everything that is copied past damage (`salvage`).
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ use crate::read_dir::{DirEntry, Found, ReadDir};
 /// What a directory is called that nothing leads to, before its number.
 const ORPHAN: &str = "lost+found-";
 
-/// How often trees are gone through for one copy.
+/// How often trees are gone through for one copy, or one path.
 const SEARCHES_MAX: u32 = 128;
 
 /// Names that one search finds at most: many times what a leaf has.
@@ -81,7 +82,12 @@ impl Searches {
 impl Filesystem {
     /// The inode that `path` names, also where names on the way are lost, and what it is.
     pub(crate) fn resolve_past_damage(&self, path: &Path, last: Last) -> Result<(InodeId, fs::FileType)> {
-        let find_lost = |dir, name: &[u8]| find(&self.fs, dir, name);
+        // Links may lead to long paths, and each name on them may be lost (LOST-1).
+        let searches = RefCell::new(Searches::new());
+        let find_lost = |dir, name: &[u8]| {
+            let may_search = searches.borrow_mut().may_search();
+            may_search.then(|| find(&self.fs, dir, name)).flatten()
+        };
         resolve_past_damage(&self.fs, self.root, path, last, &find_lost)
     }
 }
@@ -208,6 +214,7 @@ mod tests {
         fs.hard_link("/file", "/again").unwrap();
         let file = |fs: &crate::Filesystem| fs.resolve("/file".as_ref(), crate::path::Last::Keep).unwrap();
         assert!(fs.fs.take_for_directory(file(&fs)).is_err());
+        assert!(find(&fs.fs, fs.root, b"file").is_none());
         fs.close().unwrap();
         let fs = Image::open(&image).unwrap();
         let id = file(&fs);
@@ -219,6 +226,10 @@ mod tests {
         };
         assert_eq!(names(&[0..2, 3..u64::MAX]), [b"again"]);
         assert_eq!(names(&[0..1, 2..3]), [b"file"]);
+        assert_eq!(find(&fs.fs, fs.root, b"file"), Some((id, FileType::File)));
+        for nothing in [&b"nothing"[..], b"lost+found-257", b"lost+found-256"] {
+            assert!(find(&fs.fs, fs.root, nothing).is_none());
+        }
         assert!(orphans(&fs.fs, TreeId::FS, &HashSet::new()).is_empty());
         let mut searches = Searches::new();
         let may = (0..=SEARCHES_MAX).filter(|_| searches.may_search()).count();
