@@ -7,6 +7,7 @@ use creamery::partitions::{self, ImageName};
 use creamery::{Error, ErrorKind, Filesystem, Image, Rescue, TreeId};
 
 use crate::failure::{Failure, warn, with_all};
+use crate::losses::Losses;
 use crate::place::{Place, is_no_image, mount_of};
 use crate::view::{ViewArgs, WriteArgs};
 
@@ -102,6 +103,11 @@ impl<'a> Images<'a> {
         let advice =
             "name an image that is not mounted, as IMAGE:/PATH; on a mount use the programs of the host";
         Failure::new(self.command, what).advise(advice)
+    }
+
+    /// Notes which commits were read of those that are open.
+    pub(crate) fn note_in(&self, losses: &mut Losses) {
+        self.open.iter().for_each(|(path, _, fs)| losses.read_from(path, fs));
     }
 
     /// One that is open.

@@ -1,12 +1,14 @@
 //! What a copy goes on without: a line for each thing that could not be read, with `--ignore-errors`, and for each extended attribute
-//! that is too large for the host; one in the end that sums up. Attributes that the host takes none of are summed up alone.
+//! that is too large for the host; one in the end that sums up. Attributes that the host takes none of are summed up alone. And who read
+//! an earlier commit than the last one is told so in the end: to a script, files that may be old are not all right.
 
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery::{Error, ErrorKind, Escaped, Lost, Progress};
+use creamery::{EarlierRoot, Error, ErrorKind, Escaped, Filesystem, Lost, Progress};
 
-use crate::failure::{Failure, complain, warn};
+use crate::failure::{Failure, complain, warn, with_all};
 use crate::names::Names;
 
 /// Counts what a command goes on without.
@@ -20,6 +22,8 @@ pub(crate) struct Losses {
     /// Those of kinds that the host does not take, and the first of them.
     untaken: AtomicU64,
     first_untaken: OnceLock<String>,
+    /// What was read of an earlier commit: a sentence for each image.
+    earlier: Vec<String>,
 }
 
 impl Losses {
@@ -33,6 +37,7 @@ impl Losses {
             large: none(0),
             untaken: none(0),
             first_untaken: OnceLock::new(),
+            earlier: Vec::new(),
         }
     }
 
@@ -75,7 +80,17 @@ impl Losses {
         }
     }
 
-    /// That something was lost, if so. What the host takes of nobody is worth a line, as it would come along elsewhere, and no failure.
+    /// Notes which commit was read of `fs`, the filesystem in `image`.
+    pub(crate) fn read_from(&mut self, image: &Path, fs: &Filesystem) {
+        if let Some(EarlierRoot { wanted, shown }) = fs.earlier_root() {
+            self.earlier.push(format!(
+                "{}: generation {shown} was read, since generation {wanted} cannot be: what was changed after it may be missing or old",
+                image.display()
+            ));
+        }
+    }
+
+    /// That something was lost, or may be old, if so. What the host takes of nobody is worth a line, as it would come along elsewhere, and no failure.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         if let Some(first) = self.first_untaken.get() {
             let count = self.untaken.into_inner();
@@ -86,6 +101,7 @@ impl Losses {
         }
         let (others, stretches, large) =
             (self.others.into_inner(), self.stretches.into_inner(), self.large.into_inner());
+        let mut failures = Vec::new();
         let mut parts = Vec::new();
         if (others, stretches) != (0, 0) {
             let bytes = self.bytes.into_inner();
@@ -96,11 +112,13 @@ impl Losses {
         if large > 0 {
             parts.push(format!("{large} extended attributes do not come along"));
         }
-        if parts.is_empty() {
-            return Ok(());
+        if !parts.is_empty() {
+            failures.push(format!("{}, each named above; all else is there", parts.join("; ")));
         }
-        let what = format!("{}, each named above; all else is there", parts.join("; "));
-        Err(Failure::new(self.command, Error::new(ErrorKind::Unreadable, what)).plain())
+        failures.extend(self.earlier);
+        with_all(failures, |what| {
+            Err(Failure::new(self.command, Error::new(ErrorKind::Unreadable, what)).plain())
+        })
     }
 }
 

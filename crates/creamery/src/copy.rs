@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_device::ImageName;
 use creamery_format::{SIGNATURES_END, find_signature};
 use creamery_mkfs::{CopyIn, Progress, copy_in};
@@ -14,6 +14,7 @@ use creamery_mkfs::{CopyIn, Progress, copy_in};
 use crate::copy_out::HostSink;
 use crate::fs::{self, NewInode};
 use crate::image_sink::ImageSink;
+use crate::metadata::file_type;
 use crate::path::{Last, at, means_directory, resolve_parent_of_target};
 use crate::salvage::for_each_piece;
 use crate::sink::{Driver, Keeps};
@@ -287,7 +288,14 @@ impl Filesystem {
             return Err(Error::new(ErrorKind::NotADirectory, from.display().to_string()));
         }
         let (mut sink, dir) = HostSink::open(parent, Keeps::all(options.keeps_all()))?;
-        self.driver(options, progress).copy(&mut sink, id, dir, name.map(OsStrExt::as_bytes), from)
+        self.driver(options, progress).copy(
+            &mut sink,
+            id,
+            file_type(kind),
+            dir,
+            name.map(OsStrExt::as_bytes),
+            from,
+        )
     }
 
     /// Copies a file or tree to another filesystem (or to another place in this one); into `to`, when that is a
@@ -339,7 +347,7 @@ impl Filesystem {
         let reflink = if shares { options.reflink } else { Reflink::Never };
         let (to, archive) = (&*other.fs, options.keeps_all());
         let mut sink = ImageSink::new(to, archive, reflink);
-        self.driver(options, progress).copy(&mut sink, id, dir, name.as_deref(), from)
+        self.driver(options, progress).copy(&mut sink, id, file_type(kind), dir, name.as_deref(), from)
     }
 
     /// A file that is copied onto itself, by whatever name, would be replaced by what it is.
@@ -380,10 +388,13 @@ impl Filesystem {
     fn copy_source(&self, from: &Path, options: CopyOptions) -> Result<(InodeId, fs::FileType)> {
         let recursive = options.recursive || options.archive;
         let last = if recursive { Last::Keep } else { Last::Follow };
-        let id = self.resolve(from, last)?;
+        let (id, led_to) = match options.ignore_errors {
+            true => self.resolve_past_damage(from, last).map(|(id, kind)| (id, Some(kind)))?,
+            false => (self.resolve(from, last)?, None),
+        };
         let kind = match self.fs.stat(id, Wait::Yes) {
-            // What is lost of a root with its inode are its attributes.
-            Err(_) if options.ignore_errors && id.ino == ObjectId::FIRST_FREE => fs::FileType::Directory,
+            // What is lost of a directory with its inode are its attributes.
+            Err(_) if led_to == Some(fs::FileType::Directory) => fs::FileType::Directory,
             found => found.map_err(at(from))?.kind,
         };
         if kind == fs::FileType::Directory && !recursive {

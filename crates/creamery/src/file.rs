@@ -36,6 +36,8 @@ pub struct OpenOptions {
     create_new: bool,
     /// As usual when none is said.
     mode: Option<u32>,
+    /// Whether its name may be lost.
+    past_damage: bool,
 }
 
 impl Default for OpenOptions {
@@ -67,6 +69,7 @@ impl OpenOptions {
             create: false,
             create_new: false,
             mode: None,
+            past_damage: false,
         }
     }
 
@@ -89,6 +92,11 @@ impl OpenOptions {
     #[must_use]
     pub const fn mode(mut self, mode: u32) -> Self {
         self.mode = Some(mode);
+        self
+    }
+
+    pub(crate) const fn past_damage(mut self) -> Self {
+        self.past_damage = true;
         self
     }
 
@@ -120,7 +128,10 @@ impl OpenOptions {
     }
 
     fn find(&self, fs: &Filesystem, path: &Path) -> Result<Arc<OpenFile>> {
-        let id = fs.resolve(path, Last::Follow)?;
+        let id = match self.past_damage {
+            true => fs.resolve_past_damage(path, Last::Follow)?.0,
+            false => fs.resolve(path, Last::Follow)?,
+        };
         let open = || -> Result<Arc<OpenFile>> {
             match fs.fs.stat(id, Wait::Yes)?.kind {
                 fs::FileType::Directory => return Err(ErrorKind::IsADirectory.into()),

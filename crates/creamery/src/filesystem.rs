@@ -8,10 +8,11 @@ use std::sync::{Arc, OnceLock};
 use creamery_base::{Error, ErrorKind, InodeId, Near, Result, Striped, Timespec, Wait};
 
 use creamery_txn::BackgroundThreads;
+use creamery_volume::Rescue;
 
 use crate::fs::{self, NewInode, NewKind, RenameMode, SetAttributes, Time, XattrMode};
 use crate::path::{Last, at, means_directory, resolve, resolve_parent};
-use crate::{File, Metadata, OpenOptions, Permissions, ReadDir, Statistics, Walk, WalkEntry};
+use crate::{EarlierRoot, File, Metadata, OpenOptions, Permissions, ReadDir, Statistics, Walk, WalkEntry};
 
 /// Permission bits of new files and directories, before anybody says otherwise.
 const FILE_MODE: u32 = 0o666;
@@ -102,6 +103,13 @@ impl Filesystem {
         self.fs.engine().volume().notes()
     }
 
+    /// Which earlier commit is shown, where [`ImageOptions::use_backup_root`](crate::ImageOptions::use_backup_root) had to fall back to
+    /// one: the newest changes may be missing.
+    #[must_use]
+    pub fn earlier_root(&self) -> Option<EarlierRoot> {
+        self.fs.engine().volume().earlier_root()
+    }
+
     /// The label.
     #[must_use]
     pub fn label(&self) -> Vec<u8> {
@@ -153,7 +161,10 @@ impl Filesystem {
     }
 
     pub(crate) fn resolve(&self, path: &Path, last: Last) -> Result<InodeId> {
-        resolve(&self.fs, self.root, path, last)
+        match self.fs.engine().volume().rescue() == Rescue::default() {
+            true => resolve(&self.fs, self.root, path, last),
+            false => self.resolve_past_damage(path, last).map(|(id, _)| id),
+        }
     }
 
     pub(crate) fn resolve_parent<'p>(&self, path: &'p Path) -> Result<(InodeId, &'p [u8])> {
@@ -188,6 +199,22 @@ impl Filesystem {
     /// When there is none, or it is no regular file.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         OpenOptions::new().read(true).open(self, path)
+    }
+
+    /// The same where its name is lost in a damaged directory: it is found by its inode, as when that directory is copied with
+    /// [`CopyOptions::ignore_errors`](crate::CopyOptions::ignore_errors). So it is with each path when the image was opened to
+    /// [rescue](crate::ImageOptions::rescue) something.
+    ///
+    /// ```no_run
+    /// let fs = creamery::Image::open("disk.img")?;
+    /// let file = fs.open_past_damage("/home/diary")?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there is none, nothing tells of it any more, or it is no regular file.
+    pub fn open_past_damage(&self, path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new().read(true).past_damage().open(self, path)
     }
 
     /// Opens a file for writing; one that exists loses its content.

@@ -179,7 +179,7 @@ impl ImageOptions {
     }
 
     /// Whether a filesystem whose root tree, or what it leads to, is damaged is shown as an earlier commit left it: the newest of those
-    /// that the superblock's backups tell of and that can be opened ([`Filesystem::notes`] says which). For reading only. Files whose
+    /// that the superblock's backups tell of and that can be opened ([`Filesystem::earlier_root`] says which). For reading only. Files whose
     /// blocks are in use again by now cannot be read.
     ///
     /// ```no_run

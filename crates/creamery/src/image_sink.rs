@@ -1,5 +1,6 @@
 //! Another filesystem as a sink, or another place in the same.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
@@ -16,11 +17,13 @@ pub(crate) struct ImageSink<'a> {
     reflink: Reflink,
     /// Copies whose other names are still to come, and how many.
     links: HashMap<InodeId, (InodeId, u32)>,
+    /// Extended attributes that what was made last did not get.
+    left_out: RefCell<Vec<(Vec<u8>, Error)>>,
 }
 
 impl<'a> ImageSink<'a> {
     pub(crate) fn new(to: &'a fs::Filesystem, archive: bool, reflink: Reflink) -> Self {
-        Self { to, archive, reflink, links: HashMap::new() }
+        Self { to, archive, reflink, links: HashMap::new(), left_out: RefCell::default() }
     }
 
     /// Makes a copy of `source` without its data, in place of what has the name.
@@ -31,10 +34,9 @@ impl<'a> ImageSink<'a> {
         source: &Source,
         kind: NewKind<'_>,
     ) -> Result<(InodeId, Replacing<'a>)> {
-        let Source { attributes, xattrs, .. } = source;
+        let attributes = &source.attributes;
         let now = self.to.engine().now();
-        let xattrs: Vec<(&[u8], &[u8])> =
-            xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+        let xattrs = self.xattrs_with_room(source)?;
         let new = NewInode {
             kind,
             // Who does not keep the owner gives nobody the rights of another one.
@@ -51,6 +53,24 @@ impl<'a> ImageSink<'a> {
         let (made, replacing) =
             self.to.make_or_replace(dir, name, bytes, |name| self.to.create(dir, name, &new))?;
         Ok((made.id, replacing))
+    }
+
+    /// The extended attributes that a copy can have. Each has to be in one leaf, and leaves may be smaller here than where it comes from: one
+    /// that is not leaves out no file.
+    fn xattrs_with_room<'s>(&self, source: &'s Source) -> Result<Vec<(&'s [u8], &'s [u8])>> {
+        let mut left_out = self.left_out.borrow_mut();
+        left_out.clear();
+        let mut taken = Vec::with_capacity(source.xattrs.len());
+        for (name, value) in &source.xattrs {
+            let most = self.to.xattr_value_max(name)?;
+            if value.len() <= most {
+                taken.push((&name[..], &value[..]));
+                continue;
+            }
+            let what = format!("it has {} bytes, and there is room for {most}", value.len());
+            left_out.push((name.clone(), Error::new(ErrorKind::NoSpace, what)));
+        }
+        Ok(taken)
     }
 
     /// Gives a copy its name. Others of its source may be given to it from now on: before that it was not whole.
@@ -133,7 +153,7 @@ impl Sink for ImageSink<'_> {
             return Ok(());
         }
         // A directory that was there gets everything; for a new one only the times have moved.
-        for (name, value) in &source.xattrs {
+        for (name, value) in self.xattrs_with_room(source)? {
             self.to.set_xattr(dir, name, value, XattrMode::Any)?;
         }
         let attributes = &source.attributes;
@@ -168,7 +188,12 @@ impl Sink for ImageSink<'_> {
         self.finish(id, replacing, source)
     }
 
+    fn take_left_out(&mut self) -> Vec<(Vec<u8>, Error)> {
+        self.left_out.take()
+    }
+
     fn link(&mut self, parent: &InodeId, name: &[u8], source: &Source) -> Result<bool> {
+        self.left_out.take();
         let key = source.attributes.id;
         let Some((id, left)) = self.links.get_mut(&key) else { return Ok(false) };
         let id = *id;

@@ -118,7 +118,7 @@ pub use creamery_mkfs::{
     RootdirSubvolume, Skipped, Source, SubvolumeKind, make_image,
 };
 pub use creamery_txn::{Conversion, DiscardPolicy};
-pub use creamery_volume::{Rescue, SuperblockChange};
+pub use creamery_volume::{EarlierRoot, Rescue, SuperblockChange};
 pub use dedupe::DedupeReport;
 pub use disk_usage::DiskUsage;
 pub use file::{File, OpenOptions};

@@ -8,24 +8,31 @@
 //! What of a directory is lost with the name that leads to it is found by those who say that they are in it. It is listed in the
 //! root of its subvolume, as [`ORPHAN`] with its number behind.
 //!
+//! A path that somebody names is found in the same way, one directory at a time ([`find`]).
+//!
 //! # Invariants
 //! - LOST-1: a hostile tree costs no more than [`SEARCHES_MAX`] times going through one, and memory for [`FOUND_MAX`] names at once.
 //! - LOST-2: what is found leads into each directory once, as everything that is copied past damage (`salvage`).
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use creamery_base::{InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_format::{BlockRef, InodeExtrefs, InodeRefs, Key, KeyType, RootRef};
 
+use crate::Filesystem;
 use crate::fs::{self, FileType};
 use crate::inspect::leaves;
-use crate::read_dir::{Found, ReadDir};
+use crate::path::{Last, resolve_past_damage};
+use crate::read_dir::{DirEntry, Found, ReadDir};
 
 /// What a directory is called that nothing leads to, before its number.
 const ORPHAN: &str = "lost+found-";
 
-/// How often trees are gone through for one copy.
+/// How often trees are gone through for one copy, or one path.
 const SEARCHES_MAX: u32 = 128;
 
 /// Names that one search finds at most: many times what a leaf has.
@@ -70,6 +77,43 @@ impl Searches {
         self.left = self.left.saturating_sub(1);
         may
     }
+}
+
+impl Filesystem {
+    /// The inode that `path` names, also where names on the way are lost, and what it is.
+    pub(crate) fn resolve_past_damage(&self, path: &Path, last: Last) -> Result<(InodeId, fs::FileType)> {
+        // Links may lead to long paths, and each name on them may be lost (LOST-1).
+        let searches = RefCell::new(Searches::new());
+        let find_lost = |dir, name: &[u8]| {
+            let may_search = searches.borrow_mut().may_search();
+            may_search.then(|| find(&self.fs, dir, name)).flatten()
+        };
+        resolve_past_damage(&self.fs, self.root, path, last, &find_lost)
+    }
+}
+
+/// What `name` leads to in the directory `dir`, where it cannot be looked up: one of the entries that can be listed, that were lost and are found
+/// elsewhere, or that nothing leads to. What stands for a subvolume that is not there is none of them.
+fn find(fs: &Arc<fs::Filesystem>, dir: InodeId, name: &[u8]) -> Option<(InodeId, fs::FileType)> {
+    fs.engine().read_only()?;
+    if fs.stat(dir, Wait::Yes).is_err_and(|error| error.kind().is_damage()) {
+        // Its name says so.
+        fs.take_for_directory(dir).ok()?;
+    }
+    let mut listed = ReadDir::new(Arc::clone(fs), dir, PathBuf::new()).ok()?.past_damage();
+    let is_it = |entry: &DirEntry| entry.file_name().as_encoded_bytes() == name;
+    if let Some(entry) = listed.by_ref().filter_map(Result::ok).find(is_it) {
+        let unread = if entry.file_type().is_dir() { FileType::Directory } else { FileType::File };
+        let kind = fs.stat(entry.id(), Wait::Yes).map_or(unread, |attributes| attributes.kind);
+        return (entry.id().ino != ObjectId::EMPTY_SUBVOLUME_DIR).then_some((entry.id(), kind));
+    }
+    let lost = listed.take_lost();
+    let found = match dir.ino == ObjectId::FIRST_FREE && name.starts_with(ORPHAN.as_bytes()) {
+        true => orphans(fs, dir.subvolume, &HashSet::new()),
+        false if lost.is_empty() => return None,
+        false => entries(fs, dir, &lost),
+    };
+    found.into_iter().find(|found| found.name == name).map(|found| (found.id, found.kind))
 }
 
 /// The entries of `dir` whose numbers are `lost`.
@@ -170,6 +214,7 @@ mod tests {
         fs.hard_link("/file", "/again").unwrap();
         let file = |fs: &crate::Filesystem| fs.resolve("/file".as_ref(), crate::path::Last::Keep).unwrap();
         assert!(fs.fs.take_for_directory(file(&fs)).is_err());
+        assert!(find(&fs.fs, fs.root, b"file").is_none());
         fs.close().unwrap();
         let fs = Image::open(&image).unwrap();
         let id = file(&fs);
@@ -181,6 +226,10 @@ mod tests {
         };
         assert_eq!(names(&[0..2, 3..u64::MAX]), [b"again"]);
         assert_eq!(names(&[0..1, 2..3]), [b"file"]);
+        assert_eq!(find(&fs.fs, fs.root, b"file"), Some((id, FileType::File)));
+        for nothing in [&b"nothing"[..], b"lost+found-257", b"lost+found-256"] {
+            assert!(find(&fs.fs, fs.root, nothing).is_none());
+        }
         assert!(orphans(&fs.fs, TreeId::FS, &HashSet::new()).is_empty());
         let mut searches = Searches::new();
         let may = (0..=SEARCHES_MAX).filter(|_| searches.may_search()).count();

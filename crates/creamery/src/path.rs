@@ -1,4 +1,6 @@
 //! From paths to inodes. Symbolic links are followed inside the image: an absolute target begins at its root.
+//!
+//! Who goes on past damage has another way to find a name that cannot be looked up (`lost_names`).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -61,24 +63,59 @@ pub(crate) fn resolve(fs: &fs::Filesystem, root: InodeId, path: &Path, last: Las
 }
 
 fn resolve_bytes(fs: &fs::Filesystem, root: InodeId, path: &[u8], last: Last) -> Result<InodeId> {
-    let mut walk = PathWalk { fs, trail: Trail::from(root), links: 0 };
+    let mut walk = PathWalk::from(fs, root);
     walk.go(path, last)?;
     Ok(walk.trail.here())
+}
+
+/// Finds by a directory and a name what these lead to, where that cannot be looked up.
+pub(crate) type FindLost<'f> = &'f dyn Fn(InodeId, &[u8]) -> Option<(InodeId, fs::FileType)>;
+
+/// The same past damage, and what the way there says that it is: the inode may be lost.
+pub(crate) fn resolve_past_damage(
+    fs: &fs::Filesystem,
+    root: InodeId,
+    path: &Path,
+    last: Last,
+    find_lost: FindLost<'_>,
+) -> Result<(InodeId, fs::FileType)> {
+    let mut walk = PathWalk { find_lost: Some(find_lost), ..PathWalk::from(fs, root) };
+    walk.go(path.as_os_str().as_bytes(), last).map_err(at(path))?;
+    Ok((walk.trail.here(), walk.kind))
 }
 
 /// A walk along a path, and along the targets of the links on it.
 struct PathWalk<'f> {
     fs: &'f fs::Filesystem,
     trail: Trail,
+    /// What it has come to.
+    kind: fs::FileType,
     links: u32,
+    /// Of who goes on past damage.
+    find_lost: Option<FindLost<'f>>,
 }
 
-impl PathWalk<'_> {
+impl<'f> PathWalk<'f> {
+    fn from(fs: &'f fs::Filesystem, root: InodeId) -> Self {
+        let kind = fs::FileType::Directory;
+        Self { fs, trail: Trail::from(root), kind, links: 0, find_lost: None }
+    }
+
+    fn look_up(&self, name: &[u8]) -> Result<(InodeId, fs::FileType)> {
+        let here = self.trail.here();
+        self.fs.lookup_kind(here, name, Wait::Yes).or_else(|error| {
+            let may_be_lost = error.kind().is_damage() || error.kind() == ErrorKind::NotFound;
+            let find_lost = self.find_lost.filter(|_| may_be_lost);
+            find_lost.and_then(|find_lost| find_lost(here, name)).ok_or(error)
+        })
+    }
+
     /// Goes from where it is along `path`. Each link on the way is one level of recursion, so there are at most
     /// [`SYMLINKS_MAX`].
     fn go(&mut self, path: &[u8], last: Last) -> Result<()> {
         if path.starts_with(b"/") {
             self.trail.0.truncate(1);
+            self.kind = fs::FileType::Directory;
         }
         // "x/" and "x/." mean what x leads to, and that has to be a directory.
         let slash = path.ends_with(b"/") || path.ends_with(b"/.");
@@ -86,17 +123,18 @@ impl PathWalk<'_> {
         while let Some(name) = names.next() {
             if name == b".." {
                 self.trail.up();
+                self.kind = fs::FileType::Directory;
                 continue;
             }
-            let (id, mut kind) = self.fs.lookup_kind(self.trail.here(), name, Wait::Yes)?;
+            let (id, kind) = self.look_up(name)?;
             let goes_on = slash || names.peek().is_some();
             if kind == fs::FileType::Symlink && (goes_on || last == Last::Follow) {
                 self.follow(id)?;
-                kind = self.fs.stat(self.trail.here(), Wait::Yes)?.kind;
             } else {
                 self.trail.0.push(id);
+                self.kind = kind;
             }
-            if goes_on && kind != fs::FileType::Directory {
+            if goes_on && self.kind != fs::FileType::Directory {
                 return Err(ErrorKind::NotADirectory.into());
             }
         }

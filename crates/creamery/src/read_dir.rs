@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
 
 use crate::fs;
 use crate::metadata::file_type;
@@ -136,8 +136,12 @@ impl DirEntry {
     }
 
     /// Lists it without looking it up: what leads from names to directories may be damaged, too. Who does that keeps out of circles
-    /// by himself.
+    /// by himself. What is shown as an empty directory in a subvolume's place is looked up all the same: nothing is lost with it, and
+    /// no directory has the top level in it.
     pub(crate) fn read_dir_past_damage(&self) -> Result<ReadDir> {
+        if self.id().ino == ObjectId::EMPTY_SUBVOLUME_DIR {
+            return self.read_dir();
+        }
         ReadDir::new(Arc::clone(&self.batch.dir.fs), self.id(), self.path()).map(ReadDir::past_damage)
     }
 

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_mkfs::Skipped;
 
 use crate::fs::Attributes;
@@ -121,18 +121,17 @@ impl Driver<'_> {
     }
 
     /// Copies the file or tree `id` to `name` in `parent`; without a name, the content of the directory `id` goes into
-    /// `parent` itself, which also gets its attributes.
+    /// `parent` itself, which also gets its attributes. `kind` is what the way to it says that it is.
     pub(crate) fn copy<S: Sink>(
         &self,
         sink: &mut S,
         id: InodeId,
+        kind: FileType,
         parent: S::Dir,
         name: Option<&[u8]>,
         path: &Path,
     ) -> Result<()> {
         let mut salvage = Salvage::new(self.ignore_errors, self.progress);
-        // Nothing says what a path has led to but the inode; that of a root is a directory.
-        let kind = if id.ino == ObjectId::FIRST_FREE { FileType::Directory } else { FileType::File };
         let source = self.source(&salvage, id, kind, path).map_err(at(path))?;
         let directory = source.attributes.kind == crate::fs::FileType::Directory;
         let dir = match name {

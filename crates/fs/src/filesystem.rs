@@ -80,8 +80,9 @@ impl Filesystem {
         access_time::register(&engine, &shared.access_times);
         if engine.read_only().is_none() {
             inodes.subvolumes().find_dead()?;
+            inodes.subvolumes().get(inodes.subvolumes().default(), Wait::Yes)?;
         }
-        inodes.subvolumes().get(inodes.subvolumes().default(), Wait::Yes)?;
+        // Who only reads asks for the subvolume that is wanted; what became of another one does not matter.
         let names = Names::new(Arc::clone(&inodes), Arc::clone(&cleaner));
         Ok(Arc::new(Self { engine, inodes, names, cleaner, told, replayed }))
     }

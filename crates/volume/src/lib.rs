@@ -79,4 +79,4 @@ pub use report::WriteReport;
 pub use rescue::Rescue;
 pub use super_copies::{SuperCopies, zero_log};
 pub use superblock_change::SuperblockChange;
-pub use volume::Volume;
+pub use volume::{EarlierRoot, Volume};

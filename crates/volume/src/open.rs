@@ -7,7 +7,7 @@ use creamery_device::BlockDevice;
 use creamery_format::{SuperFlags, Superblock};
 
 use crate::copies::{self, Found, Want};
-use crate::volume::{Member, Volume};
+use crate::volume::{EarlierRoot, Member, Volume};
 use crate::{Chunk, Rescue};
 
 /// What the volume is opened for.
@@ -90,8 +90,8 @@ impl Volume {
 
 impl Volume {
     /// Opens something on this volume, whose root tree may be damaged: if that fails by the superblock's own roots, by those of the
-    /// newest of its backups by which it does not. What is shown then is an earlier commit, which the volume notes. `open` is given
-    /// the volume anew each time, for reading only.
+    /// newest of its backups by which it does not. What is shown then is an earlier commit, which the volume notes, and has as
+    /// [`earlier_root`](Self::earlier_root). `open` is given the volume anew each time, for reading only.
     ///
     /// # Errors
     /// That of the superblock's own roots, when none leads anywhere.
@@ -111,7 +111,9 @@ impl Volume {
                 "the trees of generation {generation} cannot be used ({failure}); generation {of} is shown, which a backup of the \
                  superblock's leads to"
             );
-            if let Ok(opened) = self.going_by(earlier, Some(note)).and_then(&mut open) {
+            let is = EarlierRoot { wanted: generation, shown: of };
+            let going_by = self.going_by(earlier, Some(note)).map(|volume| volume.shown_for(is));
+            if let Ok(opened) = going_by.and_then(&mut open) {
                 return Ok(opened);
             }
         }

@@ -32,6 +32,7 @@ pub struct Volume {
     rescue: Rescue,
     members: Vec<Member>,
     notes: RankedMutex<Vec<String>, { rank::LEAF }>,
+    earlier_root: Option<EarlierRoot>,
     node_size: u32,
     sector_size: u32,
     checksum_type: ChecksumType,
@@ -47,6 +48,22 @@ pub struct Volume {
     pub(crate) repairs: OnceLock<bool>,
     /// Tree blocks with bad copies that were read before that.
     pub(crate) unrepaired: RankedMutex<Vec<Expected>, { rank::LEAF }>,
+}
+
+/// An earlier commit that is shown in place of the last one, whose trees cannot be used: what was changed between them may be missing.
+///
+/// ```
+/// use creamery_base::Generation;
+/// use creamery_volume::EarlierRoot;
+/// let earlier = EarlierRoot { wanted: Generation::new(9), shown: Generation::new(8) };
+/// assert!(earlier.shown < earlier.wanted);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EarlierRoot {
+    /// That of the last commit.
+    pub wanted: Generation,
+    /// That of the commit that is shown.
+    pub shown: Generation,
 }
 
 /// One device of the set.
@@ -71,6 +88,7 @@ impl Volume {
             rescue,
             members,
             notes: RankedMutex::new(notes),
+            earlier_root: None,
             node_size: superblock.node_size(),
             sector_size: superblock.sector_size(),
             checksum_type: superblock.checksum_type(),
@@ -132,6 +150,17 @@ impl Volume {
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         self.notes.lock().clone()
+    }
+
+    /// The same, which shows an earlier commit.
+    pub(crate) fn shown_for(self, is: EarlierRoot) -> Self {
+        Self { earlier_root: Some(is), ..self }
+    }
+
+    /// The earlier commit that is shown, if it is not the last one ([`by_newest_usable_root`](Self::by_newest_usable_root)).
+    #[must_use]
+    pub const fn earlier_root(&self) -> Option<EarlierRoot> {
+        self.earlier_root
     }
 
     /// Adds a note, for who opens something on the volume.

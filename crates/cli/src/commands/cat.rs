@@ -16,9 +16,10 @@ use crate::place::Place;
 pub(crate) fn run(args: &CatArgs) -> Result<(), Failure> {
     let mut images = Images::new("cat", &args.view);
     let mut out = Output::new();
-    let losses = Losses::new("cat");
+    let mut losses = Losses::new("cat");
     let lost = args.ignore_errors.then_some(&losses);
     let outcome = with_all(&args.places, |text| cat(&mut images, &Place::parse(text), &mut out, lost));
+    images.note_in(&mut losses);
     out.finish().map_err(|error| Failure::new("cat", error)).and(outcome).and(losses.finish())
 }
 
@@ -31,10 +32,11 @@ pub(super) fn cat(
 ) -> Result<(), Failure> {
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
-    let file = fs.open(&place.path).map_err(&failed)?;
     if let Some(losses) = losses {
+        let file = fs.open_past_damage(&place.path).map_err(&failed)?;
         return past_damage(&file, place, out, losses).map_err(failed);
     }
+    let file = fs.open(&place.path).map_err(&failed)?;
     let mut buffer = vec![0; 1 << 20];
     let mut at = 0;
     loop {

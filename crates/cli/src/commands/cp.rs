@@ -35,11 +35,12 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     if is_out_of_others(&from, &to) {
         images = images.sparing_written();
     }
-    let (names, losses) = (Names::new("cp", args.verbose, args.progress), Losses::new("cp"));
+    let (names, mut losses) = (Names::new("cp", args.verbose, args.progress), Losses::new("cp"));
     if !from.iter().any(|end| matches!(end, End::Host(path) if interrupt::may_wait(path))) {
         interrupt::watch();
     }
     let outcome = copy_all(&mut images, &from, &to, args, &names, &losses);
+    images.note_in(&mut losses);
     let outcome = images.finish(outcome);
     names.finish().and(outcome).and(losses.finish())
 }
@@ -54,9 +55,10 @@ fn is_out_of_others(from: &[End], to: &End) -> bool {
 fn to_stdout(place: &Place, args: &CpArgs) -> Result<(), Failure> {
     let mut images = Images::new("cp", &args.write.view);
     let mut out = Output::new();
-    let losses = Losses::new("cp");
+    let mut losses = Losses::new("cp");
     let lost = args.ignore_errors.then_some(&losses);
     let outcome = cat(&mut images, place, &mut out, lost);
+    images.note_in(&mut losses);
     out.finish().map_err(|error| Failure::new("cp", error)).and(outcome).and(losses.finish())
 }
 

@@ -205,7 +205,8 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
     interrupt::watch();
     descriptors::allow_all();
     let restored = fs.restore(dir, &options, &told).map_err(|error| failed(in_image(&image, error)));
-    let Told { losses, unprinted, counted, .. } = told;
+    let Told { mut losses, unprinted, counted, .. } = told;
+    losses.read_from(&args.image, &fs);
     let counted = counted.finish();
     let printed = match unprinted.into_inner() {
         // A reader that went away (`| head`) has seen what it wanted.

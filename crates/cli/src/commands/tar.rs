@@ -213,7 +213,7 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
             _ => {}
         }
     }
-    let (names, losses) = (args.names(), Losses::new("tar"));
+    let (names, mut losses) = (args.names(), Losses::new("tar"));
     let watched = Watched { image: image.display().to_string(), names: &names, losses: &losses };
     let progress = Told { verbose: args.verbose, rest: &watched };
     let options = TarOptions { ignore_errors: args.ignore_errors };
@@ -230,6 +230,7 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
         }
         fs.write_tar_file(&members, &args.file, options, &note, &progress).map_err(&failed)?;
     }
+    losses.read_from(&image, fs);
     names.finish().and(losses.finish())
 }
 

@@ -8,6 +8,8 @@ use creamery_base::Result;
 
 use super::dry_run::DryRun;
 use crate::copy_out::HostSink;
+use crate::fs::FileType;
+use crate::metadata::file_type;
 use crate::selection::{PathPattern, Selection};
 use crate::sink::{Driver, Keeps};
 use crate::{Filesystem, Progress};
@@ -78,12 +80,13 @@ impl Filesystem {
             selection: Some(&selection),
             progress,
         };
+        let kind = file_type(FileType::Directory);
         if options.dry_run {
             let mut sink = DryRun { replaces: options.overwrite };
-            return driver.copy(&mut sink, self.root, to.to_owned(), None, from);
+            return driver.copy(&mut sink, self.root, kind, to.to_owned(), None, from);
         }
         let (sink, dir) = HostSink::open(to, keeps)?;
         let mut sink = if options.overwrite { sink } else { sink.keeping_what_is_there() };
-        driver.copy(&mut sink, self.root, dir, None, from)
+        driver.copy(&mut sink, self.root, kind, dir, None, from)
     }
 }

@@ -31,7 +31,7 @@ use std::io::{BufWriter, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use creamery_base::{Error, ErrorKind, Result};
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_device::{NewFile, Taken, check_unused};
 
 pub use self::list::{TarEntry, list_tar};
@@ -41,9 +41,10 @@ pub use self::stored::TarArchive;
 use self::extract::{Extractor, Rules};
 use self::read::Archive;
 use self::write::TarSink;
+use crate::metadata::file_type;
 use crate::path::{Last, at};
 use crate::sink::{Driver, Keeps};
-use crate::{Filesystem, Progress};
+use crate::{FileType, Filesystem, Progress};
 
 /// Bytes that are written to an archive at once.
 const BUFFER: usize = 1 << 20;
@@ -117,13 +118,24 @@ impl Filesystem {
         let mut sink = TarSink::new(&mut out, note);
         let ignore_errors = options.ignore_errors;
         for TarMember { path, name } in members {
-            let id = self.resolve(path, Last::Keep)?;
+            let (id, kind) = self.member(path, options)?;
             let (parent, name) = split(name);
             let driver =
                 Driver { from: self, keeps: Keeps::all(true), ignore_errors, selection: None, progress };
-            driver.copy(&mut sink, id, parent, Some(name), path)?;
+            driver.copy(&mut sink, id, kind, parent, Some(name), path)?;
         }
         sink.finish()
+    }
+
+    /// The inode of a member, and what it is.
+    fn member(&self, path: &Path, options: TarOptions) -> Result<(InodeId, FileType)> {
+        let (id, kind) = if options.ignore_errors {
+            self.resolve_past_damage(path, Last::Keep)?
+        } else {
+            let id = self.resolve(path, Last::Keep)?;
+            (id, self.fs.stat(id, Wait::Yes).map_err(at(path))?.kind)
+        };
+        Ok((id, file_type(kind)))
     }
 
     /// The same into the file `to` of the host, which has its name when it is whole: a regular file that has it keeps it until then. A pipe or

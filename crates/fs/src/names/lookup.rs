@@ -70,6 +70,12 @@ impl Names {
         }
         let found =
             directory::find(inode.tree(), dir, Name::new(name)?, wait)?.found.ok_or(ErrorKind::NotFound)?;
+        if found.target == Target::Subvolume(TreeId::FS) {
+            let shown = String::from_utf8_lossy(name);
+            let message =
+                format!("directory {dir}: entry '{shown}' leads to the top level, which is in no directory");
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
         let child = self.resolve(dir, name, found.target, wait)?;
         let typed = Some(found.kind).filter(|kind| kind.mode_bits() != 0);
         let kind = typed.or(asked.filter(|(id, _)| *id == child).map(|(_, kind)| kind));

@@ -5,13 +5,15 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
-use creamery_testkit::{FuseMount, LoopMount, Run};
+use creamery_testkit::{Finished, FuseMount, LoopMount, Run};
 
 use crate::support::{MOUNTED, expect_refusal, expect_untouched, flip_byte, inside, mkfs_empty};
 use crate::tree_log::superblock_word;
 
 /// Where the superblock has the root tree's address.
 const ROOT_AT: u64 = 0x10000 + 80;
+/// And the generation of the last commit.
+const GENERATION_AT: u64 = 0x10000 + 72;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -54,6 +56,18 @@ fn damage_root(image: &Path) -> Result<()> {
     flip_byte(image, at + 200)
 }
 
+/// Does what gets data out of an earlier commit than generation `wanted`. In the end it says so, and a script sees that.
+fn old(run: Run, wanted: u64) -> Result<Finished> {
+    let said = run.output()?;
+    let stderr = said.stderr_text();
+    let last = stderr.lines().last().unwrap_or_default();
+    ensure!(said.code == Some(1), "what may be old ends as if it were not: {said}");
+    for word in ["disk.img: generation", &format!("since generation {wanted} cannot be"), "missing or old"] {
+        ensure!(last.contains(word), "not a word in the end of what is old: {said}");
+    }
+    Ok(said)
+}
+
 fn read_by_backup(bench: &Bench, image: &Path) -> Result<()> {
     damage_root(image)?;
     let run = |args: &[&str]| bench.creamery().run(args);
@@ -73,10 +87,20 @@ fn read_by_backup(bench: &Bench, image: &Path) -> Result<()> {
         for word in note {
             ensure!(listed.stderr_text().contains(word), "not a word of what is shown: {listed}");
         }
-        let said = run(&["cat", "--usebackuproot"]).arg(inside(image, "/small")).ok()?;
+        let generation = superblock_word(image, GENERATION_AT)?;
+        let said = old(run(&["cat", "--usebackuproot"]).arg(inside(image, "/small")), generation)?;
         ensure!(said.stdout == b"first", "{said}");
-        let copy = bench.scratch.file("copy");
-        run(&["cp", "-a", "--usebackuproot"]).arg(inside(image, "/folder")).arg(&copy).ok()?;
+        let said = old(run(&["cp", "--rescue", "all"]).arg(inside(image, "/small")).arg("-"), generation)?;
+        ensure!(said.stdout == b"first", "{said}");
+        let (copy, archive) = (bench.scratch.file("copy"), bench.scratch.file("archive.tar"));
+        old(run(&["cp", "-a", "--usebackuproot"]).arg(inside(image, "/folder")).arg(&copy), generation)?;
+        old(
+            run(&["tar", "-c", "--usebackuproot", "-f"]).arg(&archive).arg(inside(image, "/folder")),
+            generation,
+        )?;
+        let restored = bench.scratch.dir("restored")?;
+        old(run(&["restore", "--rescue", "usebackuproot"]).args([image, &restored]), generation)?;
+        ensure!(std::fs::read(restored.join("folder/first"))?.len() == 100_000, "not restored");
         ensure!(std::fs::read(copy.join("first"))? == vec![b'1'; 100_000], "another content");
         for options in ["ro,rescue=usebackuproot", "ro,usebackuproot", "ro,rescue=all"] {
             let mount = FuseMount::mount(bench.creamery(), image, &point, options)?;

@@ -53,6 +53,7 @@ mod reproducible;
 mod rescue;
 mod rescue_commands;
 mod rescue_lost;
+mod rescue_named;
 mod rescue_options;
 mod rescue_tools;
 mod resize;
@@ -159,6 +160,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     rescue::cases,
     rescue_commands::cases,
     rescue_lost::cases,
+    rescue_named::cases,
     rescue_options::cases,
     rescue_tools::cases,
     restore::cases,

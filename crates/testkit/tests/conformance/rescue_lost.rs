@@ -19,7 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 const FILES: usize = 300;
 
-fn made(bench: &Bench, name: &str, fill: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+pub(crate) fn made(bench: &Bench, name: &str, fill: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     let image = bench.scratch.file(name);
     mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
     let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "nodiscard,commit=300")?;
@@ -28,13 +28,13 @@ fn made(bench: &Bench, name: &str, fill: impl FnOnce(&Path) -> Result<()>) -> Re
     Ok(image)
 }
 
-fn write_files(dir: &Path, count: usize) -> Result<()> {
+pub(crate) fn write_files(dir: &Path, count: usize) -> Result<()> {
     (0..count)
         .try_for_each(|number| Ok(fs::write(dir.join(number.to_string()), format!("content {number}"))?))
 }
 
 /// How many of the first files in a directory are there, and whole.
-fn whole(dir: &Path, count: usize) -> usize {
+pub(crate) fn whole(dir: &Path, count: usize) -> usize {
     let is_whole = |number: &usize| {
         fs::read(dir.join(number.to_string()))
             .is_ok_and(|found| found == format!("content {number}").as_bytes())
@@ -43,7 +43,7 @@ fn whole(dir: &Path, count: usize) -> usize {
 }
 
 /// Damages the first leaf of the top level: metadata lies once, and where its addresses say.
-fn lose_first_leaf(image: &Path) -> Result<()> {
+pub(crate) fn lose_first_leaf(image: &Path) -> Result<()> {
     let tree = Run::new("btrfs").args(["inspect-internal", "dump-tree", "-t", "5"]).arg(image).ok()?;
     let tree = tree.stdout_text();
     let mut leaves =
