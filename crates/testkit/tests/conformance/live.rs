@@ -341,6 +341,7 @@ fn several(bench: &Bench) -> Result<()> {
             Run::new("mkfs.btrfs").args(["-q", "-f", "-d", data, "-m", metadata]).args(&devices).ok()?;
             Run::new("mount").args(["-t", "btrfs", &devices[0]]).arg(&dir).ok()?;
             populate(&dir)?;
+            stats_of_each(ours, &devices, &dir)?;
             for words in calls_of_space() {
                 let (found, theirs) = (said(ours, &words, &dir)?, said("btrfs".as_ref(), &words, &dir)?);
                 ensure!(
@@ -357,6 +358,18 @@ fn several(bench: &Bench) -> Result<()> {
         Run::new("losetup").arg("-d").args(&devices).ok()?;
         std::fs::remove_dir(&dir)?;
         worked?;
+    }
+    Ok(())
+}
+
+/// `device stats` of a device, whichever of them the mount table names: of it alone.
+fn stats_of_each(ours: &Path, devices: &[String], dir: &Path) -> Result<()> {
+    for options in [&[][..], &["-T"], &["-c"], &["-z"]] {
+        for device in devices {
+            let words = [&["device", "stats"], options, &[device]].concat();
+            let (found, theirs) = (said(ours, &words, dir)?, said("btrfs".as_ref(), &words, dir)?);
+            ensure!(found == theirs, "{words:?}: ours says {}, btrfs-progs {}", found.0, theirs.0);
+        }
     }
     Ok(())
 }
