@@ -140,11 +140,7 @@ fn properties(bench: &Bench) -> Result<()> {
     ] {
         calls.push([&["property", "set"], words].concat());
     }
-    for kind in ["inode", "subvol", "filesystem", "device", "d"] {
-        for place in ["@", "@/f", "@/d", "@/a"] {
-            calls.push(vec!["property", "list", "-t", kind, place]);
-        }
-    }
+    calls.extend(lists_by_kind());
     calls.extend([
         vec!["property", "set", "-f", "@/a", "ro", "false"],
         vec!["property", "set", "-f", "-t", "subvol", "@/a", "ro", "true"],
@@ -178,6 +174,13 @@ fn properties(bench: &Bench) -> Result<()> {
     ensure!(told("@/d/packed")?.0 == "compression=zstd\n", "{:?}", told("@/d/packed")?);
     ensure!(std::fs::metadata(linux.dir().join("d/packed"))?.len() == 1 << 20, "it is as long");
     linux.unmount()
+}
+
+/// What a kind has is listed of anything.
+fn lists_by_kind() -> Vec<Vec<&'static str>> {
+    let kinds = ["inode", "subvol", "filesystem", "device", "d"];
+    let of = |kind| ["@", "@/f", "@/d", "@/a"].map(|place| vec!["property", "list", "-t", kind, place]);
+    kinds.into_iter().flat_map(of).collect()
 }
 
 /// The label is a property of the device, too.
