@@ -186,7 +186,7 @@ pub(crate) struct StatArgs {
 #[command(verbatim_doc_comment, override_usage = "creamery cp [OPTIONS] <SOURCE>... <DEST>")]
 pub(crate) struct CpArgs {
     /// What to copy, then where to.
-    #[arg(value_names = ["SOURCE", "DEST"], required = true, num_args = 2..)]
+    #[arg(value_name = "SOURCE", required = true)]
     pub(crate) places: Vec<OsString>,
 
     /// Directories with all that is in them.

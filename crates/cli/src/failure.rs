@@ -32,8 +32,11 @@ impl Failure {
         {
             return Self::new(command, Error::invalid(what)).ended(status);
         }
-        let full = error.host() == Some(std::io::ErrorKind::StorageFull);
-        let advice = if full { Some(FULL_HOST) } else { usual_advice(command, error.kind()) };
+        let advice = match error.host() {
+            Some(std::io::ErrorKind::StorageFull) => Some(FULL_HOST),
+            Some(std::io::ErrorKind::FileTooLarge) => Some(LONG_FOR_HOST),
+            _ => usual_advice(command, error.kind()),
+        };
         let advice = advice.map(str::to_owned);
         Self { command, error, advice, status: 1, is_plain: false, is_told: false, is_ended: false }
     }
@@ -174,6 +177,9 @@ fn on_one_line(line: &str) -> String {
 
 /// Nothing that is done to the image helps there.
 const FULL_HOST: &str = "make room on the host, where this is written";
+
+/// What a filesystem of the host takes depends on which it is.
+const LONG_FOR_HOST: &str = "the host keeps no file of that length here; want less";
 
 fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
     Some(match (command, kind) {

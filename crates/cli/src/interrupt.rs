@@ -17,6 +17,8 @@ use signal_hook::{flag, low_level};
 
 /// The number of the signal that came.
 static CAME: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
+/// What is left of all, if the command said so.
+static LEFT: OnceLock<&str> = OnceLock::new();
 /// Files and directories that were done, or what else the command counts.
 static DONE: AtomicU64 = AtomicU64::new(0);
 
@@ -71,6 +73,11 @@ pub(crate) fn go_on() -> Result<(), Error> {
     came().map_or(Ok(()), |_| Err(ErrorKind::Interrupted.into()))
 }
 
+/// What a signal leaves, where the files and directories that were done say nothing about it.
+pub(crate) fn leaves(what: &'static str) {
+    let _ = LEFT.set(what);
+}
+
 /// One more is done.
 pub(crate) fn done() {
     DONE.fetch_add(1, Ordering::Relaxed);
@@ -88,6 +95,7 @@ pub(crate) fn end(command: &str) -> Option<(String, u8)> {
         ("subvolume delete" | "subvolume sync", _) => {
             "the rest is dropped by `creamery subvolume sync`, or by who writes to the image next".to_owned()
         }
+        _ if let Some(left) = LEFT.get() => (*left).to_owned(),
         ("tune", 0) => "no tree block was changed".to_owned(),
         ("tune", count) => format!(
             "{count} tree blocks have the new UUID, and nobody opens the filesystem before `creamery tune -u` was called for \

@@ -508,7 +508,7 @@ impl BlockDevice for FileDevice {
                 Kind::Block => (&*file).seek(SeekFrom::End(0))?,
             };
             if has < len && self.shared.kind == Kind::File {
-                file.set_len(len)?;
+                set_len(&file, len)?;
                 has = len;
             }
             self.shared.len.store(has, Ordering::Relaxed);
@@ -533,10 +533,17 @@ impl BlockDevice for FileDevice {
             return Err(Error::unsupported(format!("resizing the partition {}", self.describe())));
         }
         let file = self.shared.file()?;
-        gate::passing(Reason::Device, || file.set_len(len)).map_err(|error| {
+        gate::passing(Reason::Device, || set_len(&file, len)).map_err(|error| {
             Error::from(error).context(format!("resizing {} to {len} bytes", self.describe()))
         })?;
         self.shared.len.store(len, Ordering::Relaxed);
         Ok(())
+    }
+}
+/// As ftruncate(2), whose numbers end at 8 EiB: behind that a file is too large for every filesystem.
+fn set_len(file: &File, len: u64) -> std::io::Result<()> {
+    match i64::try_from(len) {
+        Ok(_) => file.set_len(len),
+        Err(_) => Err(std::io::ErrorKind::FileTooLarge.into()),
     }
 }

@@ -32,6 +32,7 @@ mod linux;
 mod live_file;
 mod lost_writes;
 mod mapped_pages;
+mod messages;
 mod nodes;
 mod open;
 mod options;

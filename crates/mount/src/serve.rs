@@ -127,7 +127,7 @@ impl Mounted {
         }
         self.lost_writes.tell_to(Arc::clone(&tell));
         self.subvolumes.tell_to(Arc::clone(&tell));
-        self.fs.engine().tell_abort(move |abort| tell(&abort.to_string()));
+        self.fs.engine().tell_abort(move |abort| tell(&format!("{abort} (at {})", abort.place)));
     }
 
     /// Calls `forget` when the mount ends well, before anybody who waits for that is told: to take away what is of no use then.

@@ -84,13 +84,16 @@ pub(crate) fn is_point(dir: &Path) -> Result<bool> {
     Ok(rows(&table()?).any(|row| row.point == point.as_os_str().as_bytes()))
 }
 
-/// Where Linux' own Btrfs is mounted from `device`.
-pub(crate) fn point_of_device(device: &Path) -> Result<Option<PathBuf>> {
+/// Where Linux' own Btrfs are mounted, the latest first. Of one with several devices the table names but one: those that are
+/// mounted from `device` by its name come before the others.
+pub(crate) fn points_of_linux(device: &Path) -> Result<Vec<PathBuf>> {
     let device = device.canonicalize().map_err(|error| Error::from(error).context(device.display()))?;
     let table = table()?;
-    let found =
-        rows(&table).filter(|row| row.kind == b"btrfs" && row.source == device.as_os_str().as_bytes()).last();
-    Ok(found.map(|row| PathBuf::from(OsStr::from_bytes(&row.point))))
+    let (named, others): (Vec<Row>, Vec<Row>) = rows(&table)
+        .filter(|row| row.kind == b"btrfs")
+        .partition(|row| row.source == device.as_os_str().as_bytes());
+    let rows = named.into_iter().rev().chain(others.into_iter().rev());
+    Ok(rows.map(|row| PathBuf::from(OsStr::from_bytes(&row.point))).collect())
 }
 
 /// Device and inode of what is mounted below the directory `dir`, not at it.

@@ -21,7 +21,7 @@ use crate::commit::CommitPhase;
 /// ```no_run
 /// # fn example(engine: &creamery_txn::Engine) {
 /// if let Some(abort) = engine.aborted() {
-///     println!("{abort}"); // transaction 9 aborted at FILE:LINE:COLUMN, phase write-out: writing 16384 bytes at ...
+///     println!("{abort}"); // transaction 9 aborted, phase write-out: writing 16384 bytes at ...
 /// }
 /// # }
 /// ```
@@ -39,8 +39,9 @@ pub struct Abort {
 
 impl fmt::Display for Abort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { transaction, phase, place, reason } = self;
-        write!(f, "transaction {transaction} aborted at {place}, phase {phase}: {reason}")
+        // The place in the source is for who looks into it, and no news to who wants a file written.
+        let Self { transaction, phase, reason, .. } = self;
+        write!(f, "transaction {transaction} aborted, phase {phase}: {reason}")
     }
 }
 
@@ -82,13 +83,13 @@ impl AbortCell {
         }
     }
 
-    /// Puts the transaction and the place of the abort in front of the error that a commit fails with.
+    /// Puts the transaction and the phase of the abort in front of the error that a commit fails with.
     pub(crate) fn named(&self, error: Error) -> Error {
         match self.get() {
             // It says so already.
             _ if error.kind() == ErrorKind::ReadOnly => error,
-            Some(Abort { transaction, phase, place, .. }) => {
-                error.context(format_args!("transaction {transaction} aborted at {place}, phase {phase}"))
+            Some(Abort { transaction, phase, .. }) => {
+                error.context(format_args!("transaction {transaction} aborted, phase {phase}"))
             }
             None => error,
         }

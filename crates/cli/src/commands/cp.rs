@@ -18,7 +18,9 @@ use crate::place::{End, JustMade, Place};
 
 pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     let told = |error| Failure::new("cp", error);
-    let (to, from) = args.places.split_last().expect("clap wants at least two");
+    let Some((to, from)) = args.places.split_last().filter(|(_, from)| !from.is_empty()) else {
+        return Err(Failure::usage("cp", "a destination is missing behind the source"));
+    };
     let to = End::parse(to);
     let from: Vec<End> = from.iter().map(|text| End::parse(text)).collect();
     if let (End::Host(target), [End::Image(place)]) = (&to, &from[..])

@@ -1,6 +1,6 @@
 //! `creamery device`.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use creamery::{DevId, DeviceErrors, Error};
-use creamery_mount::LiveBtrfs;
+use creamery_mount::{LiveBtrfs, LiveDevice};
 use serde::Serialize;
 
 use crate::columns::{self, Column};
@@ -36,8 +36,8 @@ pub(crate) enum DeviceCommand {
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct StatsArgs {
-    /// The image, or a directory of a live mount, which can be one of Linux' own Btrfs.
-    #[arg(value_name = "IMAGE|PATH")]
+    /// The image, or a directory of a live mount, which can be one of Linux' own Btrfs; or a device of that, alone.
+    #[arg(value_name = "IMAGE|DEVICE|PATH")]
     place: OsString,
 
     /// End with status 64 if any number is not 0.
@@ -138,8 +138,16 @@ pub(crate) fn run(command: &DeviceCommand) -> Result<(), Failure> {
 
 /// What is known of the devices, and why it is not of all.
 fn rows(args: &StatsArgs) -> Result<(Vec<Row>, Option<Failure>), Failure> {
-    if let Some(live) = live(&args.place)? {
-        return of_mount(&live, args.reset);
+    let path = Path::new(&args.place);
+    if std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device()) {
+        let found = LiveBtrfs::of_device(path).map_err(|error| Failure::new(COMMAND, error))?;
+        if let Some((live, device)) = found {
+            return of_devices(&live, vec![device], args.reset);
+        }
+    } else if let Some(live) = live_btrfs(COMMAND, &args.place)? {
+        live.check_directory().map_err(|error| Failure::new(COMMAND, error))?;
+        let devices = live.devices().map_err(|error| Failure::new(COMMAND, error))?;
+        return of_devices(&live, devices, args.reset);
     }
     let view = args.rescue.view();
     let mut images = Images::new(COMMAND, &view);
@@ -158,20 +166,14 @@ fn rows(args: &StatsArgs) -> Result<(Vec<Row>, Option<Failure>), Failure> {
     Ok((rows, None))
 }
 
-/// The mount that a directory is on, or a block device has.
-fn live(place: &OsStr) -> Result<Option<LiveBtrfs>, Failure> {
-    let path = Path::new(place);
-    if std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device()) {
-        return LiveBtrfs::of_device(path).map_err(|error| Failure::new(COMMAND, error));
-    }
-    live_btrfs(COMMAND, place)
-}
-
-fn of_mount(live: &LiveBtrfs, reset: bool) -> Result<(Vec<Row>, Option<Failure>), Failure> {
+fn of_devices(
+    live: &LiveBtrfs,
+    devices: Vec<LiveDevice>,
+    reset: bool,
+) -> Result<(Vec<Row>, Option<Failure>), Failure> {
     let failed = |error| Failure::new(COMMAND, error);
-    live.check_directory().map_err(failed)?;
     let (mut rows, mut unread) = (Vec::new(), None);
-    for device in live.devices().map_err(failed)? {
+    for device in devices {
         match live.device_errors(device.id, reset) {
             Ok(errors) => rows.push(Row::new(device.id, device.path, errors)),
             Err(error) => {

@@ -13,6 +13,9 @@ use crate::place::{End, JustMade, Place};
 use crate::progress::ProgressArgs;
 use crate::view::WriteArgs;
 
+/// The longest target of a symbolic link that Linux takes.
+const TARGET_MAX: usize = 4095;
+
 /// Where new names go.
 #[derive(Args, Debug)]
 struct Target {
@@ -204,7 +207,13 @@ fn link_all(args: &LnArgs, images: &mut Images<'_>, from: &[OsString], to: &Plac
     with_all(from, |text| {
         made.claim(Path::new(text), to).map_err(&failed)?;
         if args.symbolic {
-            return fs.symlink_to(text, &to.path, options).map_err(&failed);
+            return fs.symlink_to(text, &to.path, options).map_err(|error| match error.kind() {
+                // It can be the name, too.
+                ErrorKind::NameTooLong if text.len() > TARGET_MAX => {
+                    failed(error).plain().advise("it has at most 4095 bytes")
+                }
+                _ => failed(error),
+            });
         }
         let place = Place::parse(text);
         if place.image != to.image {

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -48,6 +49,8 @@ enum Kind {
     Subvol,
     #[value(alias = "f")]
     Filesystem,
+    #[value(alias = "d")]
+    Device,
 }
 
 #[derive(Args, Debug)]
@@ -118,6 +121,10 @@ pub(crate) struct SetArgs {
     #[command(flatten)]
     object: Object,
 
+    /// Asks for what is done without it, too; what was received stays read-only.
+    #[arg(short = 'f', hide = true)]
+    force: bool,
+
     /// The property.
     name: Property,
 
@@ -156,12 +163,12 @@ impl Property {
         }
     }
 
-    /// What has it.
-    const fn kind(self) -> Kind {
+    /// Whether things of this kind have it.
+    const fn is_of_kind(self, kind: Kind) -> bool {
         match self {
-            Self::Ro => Kind::Subvol,
-            Self::Label => Kind::Filesystem,
-            Self::Compression => Kind::Inode,
+            Self::Ro => matches!(kind, Kind::Subvol),
+            Self::Label => matches!(kind, Kind::Filesystem | Kind::Device),
+            Self::Compression => matches!(kind, Kind::Inode),
         }
     }
 
@@ -182,7 +189,7 @@ impl Property {
             Self::Label => is_subvolume() == Some(fs.root_subvolume()),
             Self::Compression => meta.is_file() || meta.is_dir(),
         };
-        Ok(fits && kind.is_none_or(|kind| kind == self.kind()))
+        Ok(fits && kind.is_none_or(|kind| self.is_of_kind(kind)))
     }
 
     /// Whether what is on a live mount has it; there are but files and directories.
@@ -190,12 +197,10 @@ impl Property {
         let fits = match self {
             Self::Ro => live.read_only()?.is_some(),
             // Who says that he means the filesystem may name any directory of it.
-            Self::Label => {
-                live.is_directory()? && (kind == Some(Kind::Filesystem) || live.is_mount_point()?)
-            }
+            Self::Label => live.is_directory()? && (kind.is_some() || live.is_mount_point()?),
             Self::Compression => true,
         };
-        Ok(fits && kind.is_none_or(|kind| kind == self.kind()))
+        Ok(fits && kind.is_none_or(|kind| self.is_of_kind(kind)))
     }
 
     /// Its value there; none when nothing was chosen.
@@ -267,11 +272,23 @@ fn check(has_it: bool, property: Property, path: &Path) -> Result<(), Error> {
     Err(Error::invalid(format!("{}: there is no property {} of it", path.display(), property.name())))
 }
 
+impl Object {
+    /// Where it is on a live mount, and what it is taken for there: a device is one whether that is said or not. None if it is an image.
+    fn live(&self, command: &'static str) -> Result<Option<(LiveBtrfs, Option<Kind>)>, Failure> {
+        let path = Path::new(&self.place);
+        if std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device()) {
+            let found = LiveBtrfs::of_device(path).map_err(|error| Failure::new(command, error))?;
+            return Ok(found.map(|(live, _)| (live, self.kind.or(Some(Kind::Device)))));
+        }
+        Ok(live_btrfs(command, &self.place)?.map(|live| (live, self.kind)))
+    }
+}
+
 fn get(args: &GetArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property get";
     let mut images = Images::new(COMMAND, &args.view);
-    let found = match live_btrfs(COMMAND, &args.object.place)? {
-        Some(live) => get_live(&live, args).map_err(|error| Failure::new(COMMAND, error))?,
+    let found = match args.object.live(COMMAND)? {
+        Some((live, kind)) => get_live(&live, args, kind).map_err(|error| Failure::new(COMMAND, error))?,
         None => get_in_image(&mut images, args)?,
     };
     print(COMMAND, |out| {
@@ -287,12 +304,12 @@ fn get(args: &GetArgs) -> Result<(), Failure> {
     })
 }
 
-fn get_live(live: &LiveBtrfs, args: &GetArgs) -> Result<Vec<(Property, Vec<u8>)>, Error> {
+fn get_live(live: &LiveBtrfs, args: &GetArgs, kind: Option<Kind>) -> Result<Vec<(Property, Vec<u8>)>, Error> {
     let mut found = Vec::new();
     for property in Property::ALL.into_iter().filter(|one| args.name.is_none_or(|name| name == *one)) {
-        let has_it = property.is_of_live(live, args.object.kind)?;
+        let has_it = property.is_of_live(live, kind)?;
         // Who says what a thing is asks for what that has.
-        if args.name.is_some() || args.object.kind == Some(property.kind()) {
+        if args.name.is_some() || kind.is_some_and(|kind| property.is_of_kind(kind)) {
             check(has_it, property, live.path())?;
         }
         if has_it {
@@ -325,9 +342,13 @@ fn get_in_image(images: &mut Images<'_>, args: &GetArgs) -> Result<Vec<(Property
 fn list(args: &ListArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property list";
     let mut images = Images::new(COMMAND, &args.view);
-    let found = match live_btrfs(COMMAND, &args.object.place)? {
-        Some(live) => {
-            let found = list_of(|property| property.is_of_live(&live, args.object.kind));
+    let found = match args.object.live(COMMAND)? {
+        Some((live, kind)) => {
+            // Of a kind it is listed what things of that kind have, whatever this one is.
+            let found = list_of(|property| match kind {
+                Some(kind) => Ok(property.is_of_kind(kind)),
+                None => property.is_of_live(&live, None),
+            });
             found.map_err(|error| Failure::new(COMMAND, error))?
         }
         None => list_in_image(&mut images, args)?,
@@ -361,8 +382,8 @@ fn list_of(is_of: impl Fn(Property) -> Result<bool, Error>) -> Result<Vec<Proper
 fn set(args: &SetArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property set";
     let value = args.value.as_bytes();
-    if let Some(live) = live_btrfs(COMMAND, &args.object.place)? {
-        let has_it = args.name.is_of_live(&live, args.object.kind);
+    if let Some((live, kind)) = args.object.live(COMMAND)? {
+        let has_it = args.name.is_of_live(&live, kind);
         let set = has_it.and_then(|has_it| check(has_it, args.name, live.path()));
         let set = set.and_then(|()| args.name.set_live(&live, value));
         return set.map_err(|error| Failure::new(COMMAND, error));

@@ -51,7 +51,8 @@ pub(crate) struct InodeResolveArgs {
 ///
 /// Of an image that is as the last commit left them. On a live mount, which can be one of
 /// Linux' own Btrfs, for root, a file is told with the path where it is to be seen on that
-/// mount; of one in a subvolume that lies elsewhere its inode is.
+/// mount, which begins with PATH if it is below that; of one in a subvolume that lies
+/// elsewhere its inode is.
 ///
 /// Examples:
 ///   creamery inspect-internal logical-resolve 13631488 disk.img
@@ -194,12 +195,17 @@ pub(crate) fn logical(args: &LogicalResolveArgs) -> Result<(), Failure> {
 
 /// Where files are to be seen on a mount.
 fn named(live: &LiveBtrfs, users: &[DataUser]) -> Result<Vec<Named>, Error> {
+    let asked =
+        live.path().canonicalize().map_err(|error| Error::from(error).context(live.path().display()))?;
+    // What lies below the directory that was named is told from there on, in the words that it was named by.
+    let shown =
+        |whole: PathBuf| whole.strip_prefix(&asked).map(|below| behind(live.path(), below)).unwrap_or(whole);
     let mut found = Vec::new();
     for user in users {
         match live.place_of_subvolume(user.subvolume)? {
             Some(top) => {
                 let below = live.inode_paths_in(user.subvolume, user.ino)?.into_iter();
-                found.extend(below.map(|below| Named::Path(top.join(below))));
+                found.extend(below.map(|below| Named::Path(shown(top.join(below)))));
             }
             None => found.push(Named::Elsewhere(*user, live.subvolume_path(user.subvolume)?)),
         }

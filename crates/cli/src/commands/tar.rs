@@ -221,6 +221,11 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
     if !interrupt::may_wait(&args.file) {
         interrupt::watch();
     }
+    let is_replaced = std::fs::metadata(&args.file).map_or(true, |meta| meta.is_file());
+    interrupt::leaves(match is_replaced && !is_stream(&args.file) {
+        true => "no archive was made, and what had its name stays",
+        false => "the archive ends in its midst",
+    });
     if is_stream(&args.file) {
         let out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
         fs.write_tar(&members, out, options, &note, &progress).map_err(&failed)?;

@@ -223,7 +223,14 @@ fn convert(args: &TuneArgs, conversion: Conversion) -> Result<(), Failure> {
 /// Another UUID in all tree blocks.
 fn rewrite(args: &TuneArgs) -> Result<(), Failure> {
     let failed = |error: Error| Failure::new(COMMAND, error);
-    let change = Image::change_uuid(&args.image, args.rewrite_to).map_err(failed)?;
+    let change = match Image::change_uuid(&args.image, args.rewrite_to) {
+        // As btrfstune, which writes all blocks anew as they are.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            warn(&format!("{}, and nothing is changed", error.without_kind()));
+            return Ok(());
+        }
+        change => change.map_err(failed)?,
+    };
     let mut out = Output::new();
     if !args.force && !ask(&mut out).map_err(|error| failed(error.into()))? {
         return Err(failed(Error::invalid("the UUID stays as it is")).advise("-f does it without asking"));

@@ -122,7 +122,7 @@ fn words(args: &mut std::slice::Iter<'_, OsString>, program: &Command) -> Result
     let mut path = vec![first];
     if !within.is_empty() {
         let Some(arg) = args.next() else {
-            return Err(format!("{first}: no command is named; there are {}", within.join(", ")));
+            return group_alone(first, within, program);
         };
         if arg == "--help" {
             return Ok(Link::Words(["creamery", first, "--help"].map(OsString::from).to_vec()));
@@ -137,6 +137,18 @@ fn words(args: &mut std::slice::Iter<'_, OsString>, program: &Command) -> Result
         rest.insert(0, "--format-json".into());
     }
     ours(&path, quiet, &rest, program)
+}
+
+/// A group without a command: what there is in it, and the exit status of btrfs-progs.
+fn group_alone(group: &'static str, within: &[&str], program: &Command) -> Result<Link, String> {
+    let mut program = program.clone();
+    program.build();
+    let Some(command) = program.find_subcommand_mut(group) else {
+        return Err(format!("{group}: no command is named; there are {}", within.join(", ")));
+    };
+    // Nobody is left to tell when this fails.
+    let _ = command.print_help();
+    Ok(Link::Done(ExitCode::FAILURE))
 }
 
 /// Whether JSON is asked for, in btrfs-progs' shape: what this program has as `--json` has shapes of its own.
@@ -231,6 +243,13 @@ mod tests {
     }
 
     #[test]
+    fn a_group_alone_tells_what_is_in_it_and_fails() {
+        let link = words(&mut [OsString::from("sub")].iter(), &Cli::command());
+        assert!(matches!(link, Ok(Link::Done(status)) if status == ExitCode::FAILURE));
+        assert!(follow("sub").expect("help is no complaint").is_empty());
+    }
+
+    #[test]
     fn what_is_unknown_unclear_or_missing_is_named() {
         for (line, wanted) in [
             ("", "no command is named"),
@@ -238,7 +257,7 @@ mod tests {
             ("fi d x", "df, du, defragment"),
             ("nonsense", "unknown command 'nonsense'"),
             ("sub nonsense", "subvolume: unknown command 'nonsense'"),
-            ("sub", "subvolume: no command is named"),
+            ("balance", "balance: no command is named; there are start, pause"),
             ("send x", "send is not there in creamery"),
             ("balance start x", "balance start is not there in creamery"),
             ("--dry-run sub list x", "--dry-run is not there"),

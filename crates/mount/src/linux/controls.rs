@@ -15,6 +15,8 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{Direction, Opcode, Updater, opcode};
 
+use crate::messages;
+
 /// The types that statfs(2) tells.
 const BTRFS_SUPER_MAGIC: u64 = 0x9123_683e;
 const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
@@ -22,12 +24,18 @@ const GROUP: u8 = 0x94;
 
 /// Words in `struct btrfs_ioctl_search_args`, `..._ino_lookup_args` and `..._dev_info_args`.
 pub(super) const PAGE_WORDS: usize = 512;
-pub(super) const TREE_SEARCH: Opcode = opcode::read_write::<[u64; PAGE_WORDS]>(GROUP, 17);
+/// Words of `struct btrfs_ioctl_search_key`.
+pub(super) const KEY_WORDS: usize = messages::SEARCH_KEY / 8;
+const TREE_SEARCH: Opcode = opcode::read_write::<[u64; PAGE_WORDS]>(GROUP, 17);
+/// `struct btrfs_ioctl_search_args_v2`: the key, and how many bytes of items there is room for. They are behind that.
+const TREE_SEARCH_V2: Opcode = opcode::read_write::<[u64; KEY_WORDS + 1]>(GROUP, 17);
+/// More than the largest item has, which lies in a tree block of 64 KiB at most, with its header.
+const ITEMS_WORDS: usize = (128 << 10) / 8;
 pub(super) const INO_LOOKUP: Opcode = opcode::read_write::<[u64; PAGE_WORDS]>(GROUP, 18);
 pub(super) const SUBVOL_GETFLAGS: Opcode = opcode::read::<[u64; 1]>(GROUP, 25);
 pub(super) const SUBVOL_SETFLAGS: Opcode = opcode::write::<[u64; 1]>(GROUP, 26);
 /// Words of `struct btrfs_ioctl_get_subvol_info_args`.
-pub(super) const SUBVOL_INFO_WORDS: usize = 63;
+pub(super) const SUBVOL_INFO_WORDS: usize = messages::SUBVOL_INFO / 8;
 pub(super) const GET_SUBVOL_INFO: Opcode = opcode::read::<[u64; SUBVOL_INFO_WORDS]>(GROUP, 60);
 /// Words of a label, `char[BTRFS_LABEL_SIZE]`.
 pub(super) const LABEL_WORDS: usize = 32;
@@ -36,7 +44,7 @@ pub(super) const SET_FSLABEL: Opcode = opcode::write::<[u64; LABEL_WORDS]>(GROUP
 
 pub(super) const DEV_INFO: Opcode = opcode::read_write::<[u64; PAGE_WORDS]>(GROUP, 30);
 /// Words of `struct btrfs_ioctl_fs_info_args`.
-pub(super) const FS_INFO_WORDS: usize = 128;
+pub(super) const FS_INFO_WORDS: usize = messages::FS_INFO / 8;
 pub(super) const FS_INFO: Opcode = opcode::read::<[u64; FS_INFO_WORDS]>(GROUP, 31);
 
 /// Words of `struct btrfs_ioctl_get_dev_stats`.
@@ -141,6 +149,30 @@ impl Answering {
         // tells, nor does FUSE for any; those are the bytes of `message`, which is borrowed across the call. That it is one of
         // them with this size has been looked at while compiling.
         unsafe { rustix::ioctl::ioctl(&self.file, Updater::<NUMBER, [u64; WORDS]>::new(message)) }
+    }
+}
+
+impl Answering {
+    /// The key with how many items there are from it on, as many as one answer holds, and behind it those. In an answer of Linux' there
+    /// is room for every item; a server of FUSE sees no more of the message than the first version has, which fits a page.
+    pub(super) fn search(&self, key: [u64; KEY_WORDS]) -> std::result::Result<Vec<u64>, Errno> {
+        const WORDS: usize = KEY_WORDS + 1 + ITEMS_WORDS;
+        if !self.is_linux {
+            let mut page = [0; PAGE_WORDS];
+            page[..KEY_WORDS].copy_from_slice(&key);
+            self.send::<TREE_SEARCH, PAGE_WORDS>(&mut page)?;
+            return Ok(page.to_vec());
+        }
+        let message = vec![0; WORDS].into_boxed_slice();
+        let mut message: Box<[u64; WORDS]> = message.try_into().expect("as many words");
+        message[..KEY_WORDS].copy_from_slice(&key);
+        message[KEY_WORDS] = ITEMS_WORDS as u64 * 8;
+        // SAFETY: the file is on Btrfs (`is_linux`), which reads and writes the key and the word behind it, and writes no more bytes
+        // behind those than that word says; the array has as many, and is borrowed across the call.
+        unsafe {
+            rustix::ioctl::ioctl(&self.file, Updater::<TREE_SEARCH_V2, [u64; WORDS]>::new(&mut message))
+        }?;
+        Ok([&message[..KEY_WORDS], &message[KEY_WORDS + 1..]].concat())
     }
 }
 

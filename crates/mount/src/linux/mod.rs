@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use self::controls::Answering;
 use crate::control::Channel;
 use crate::subvolumes::Live;
-use crate::table::{is_ours, point_of_device};
+use crate::table::{is_ours, points_of_linux};
 
 pub use space::{LiveDevice, LiveShare, LiveSpace};
 
@@ -63,17 +63,27 @@ impl LiveBtrfs {
         Ok(Some(Self { answering, path: path.to_owned() }))
     }
 
-    /// The filesystem of the kernel's that is mounted from the block device `device`; none if that is not mounted.
-    /// Errors: the mount table cannot be read; those of opening the root of the mount.
-    pub fn of_device(device: &Path) -> Result<Option<Self>> {
-        let Some(live) = point_of_device(device)?.map_or(Ok(None), |point| Self::at(&point))? else {
-            return Ok(None);
-        };
-        // Another filesystem may have been mounted above it since.
+    /// The filesystem of the kernel's that is mounted and has the block device `device`, and which of its devices that is; none if
+    /// there is no such mount.
+    /// Errors: the mount table cannot be read; of no mount it can be told, and those of opening the root of one.
+    pub fn of_device(device: &Path) -> Result<Option<(Self, LiveDevice)>> {
         let number = |path: &Path| std::fs::metadata(path).ok().map(|meta| meta.rdev());
-        let wanted = number(device);
-        let is_its = live.devices()?.iter().any(|one| wanted.is_some() && number(&one.path) == wanted);
-        Ok(is_its.then_some(live))
+        let Some(wanted) = number(device) else { return Ok(None) };
+        let mut failed = None;
+        for point in points_of_linux(device)? {
+            // Another filesystem may have been mounted above it since.
+            let found = Self::at(&point).and_then(|live| {
+                let Some(live) = live.filter(Self::is_linux) else { return Ok(None) };
+                let its = live.devices()?.into_iter().find(|one| number(&one.path) == Some(wanted));
+                Ok(its.map(|its| (live, its)))
+            });
+            match found {
+                Ok(None) => {}
+                Ok(found) => return Ok(found),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(None), Err)
     }
 
     /// Whether the kernel serves it, and not a program of ours.

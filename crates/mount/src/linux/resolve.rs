@@ -13,13 +13,12 @@ use rustix::io::Errno;
 use super::LiveBtrfs;
 use super::controls::{INO_LOOKUP, PAGE_WORDS, bytes_of};
 use super::search::Item;
+use crate::messages::LOOKUP_PATH;
 use crate::table::point_of;
 
 const INODE_REF: u32 = 12;
 const INODE_EXTREF: u32 = 13;
 const ROOT_BACKREF: u32 = 144;
-/// Where the path begins in `struct btrfs_ioctl_ino_lookup_args`.
-const PATH: usize = 16;
 
 impl LiveBtrfs {
     /// The subvolume that it is in.
@@ -109,7 +108,7 @@ impl LiveBtrfs {
         let mut page = [0; PAGE_WORDS];
         (page[0], page[1]) = (tree, ino);
         self.answering.send::<INO_LOOKUP, PAGE_WORDS>(&mut page).map_err(|errno| self.failed(errno))?;
-        let mut path = bytes_of(&page).split_off(PATH);
+        let mut path = bytes_of(&page).split_off(LOOKUP_PATH);
         path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(path.len()));
         Ok((TreeId::new(page[0]), path))
     }

@@ -1,18 +1,15 @@
-//! Searching a tree: `BTRFS_IOC_TREE_SEARCH`, in pages.
+//! Searching a tree: `BTRFS_IOC_TREE_SEARCH`, and of Linux' own `BTRFS_IOC_TREE_SEARCH_V2`, answer by answer.
 
 use std::ops::RangeInclusive;
 
 use creamery_base::{Error, ErrorKind, Result, TreeId};
 
 use super::LiveBtrfs;
-use super::controls::{PAGE_WORDS, TREE_SEARCH, bytes_of, halves};
+use super::controls::{KEY_WORDS, bytes_of, halves};
+use crate::messages::SEARCH_HEADER;
 
-/// Words of `struct btrfs_ioctl_search_key`, behind which the items begin.
-const KEY_WORDS: usize = 13;
 /// Where the number of items is in it, in words.
 const COUNT: usize = 8;
-/// Bytes of `struct btrfs_ioctl_search_header`.
-const HEADER: usize = 32;
 
 /// An item of a tree.
 pub(super) struct Item {
@@ -80,12 +77,11 @@ impl LiveBtrfs {
     /// As many as one answer holds, from a key on.
     fn page(&self, tree: TreeId, from: (u64, u32, u64), to: (u64, u32)) -> Result<Vec<Item>> {
         let most = u64::MAX;
-        let mut page = [0; PAGE_WORDS];
-        page[..7].copy_from_slice(&[tree.get(), from.0, to.0, from.2, most, 0, most]);
-        page[7] = u64::from_ne_bytes(halves(from.1, to.1));
-        page[COUNT] = u64::from_ne_bytes(halves(u32::MAX, 0));
-        self.answering.send::<TREE_SEARCH, PAGE_WORDS>(&mut page).map_err(|errno| self.failed(errno))?;
-        let bytes = bytes_of(&page);
+        let mut key = [0; KEY_WORDS];
+        key[..7].copy_from_slice(&[tree.get(), from.0, to.0, from.2, most, 0, most]);
+        key[7] = u64::from_ne_bytes(halves(from.1, to.1));
+        key[COUNT] = u64::from_ne_bytes(halves(u32::MAX, 0));
+        let bytes = bytes_of(&self.answering.search(key).map_err(|errno| self.failed(errno))?);
         let word = |at: usize| {
             bytes.get(at..).and_then(|rest| rest.first_chunk()).map(|word| u64::from_ne_bytes(*word))
         };
@@ -96,8 +92,8 @@ impl LiveBtrfs {
         for _ in 0..half(COUNT * 8).unwrap_or(0) {
             let read = || -> Option<(Item, usize)> {
                 let len = usize::try_from(half(at + 28)?).ok()?;
-                let end = (at + HEADER).checked_add(len)?;
-                let data = bytes.get(at + HEADER..end)?.to_vec();
+                let end = (at + SEARCH_HEADER).checked_add(len)?;
+                let data = bytes.get(at + SEARCH_HEADER..end)?.to_vec();
                 Some((
                     Item { objectid: word(at + 8)?, kind: half(at + 24)?, offset: word(at + 16)?, data },
                     end,

@@ -17,6 +17,7 @@ use super::LiveBtrfs;
 use super::controls::{
     DEV_INFO, DEV_STATS_WORDS, FS_INFO, FS_INFO_WORDS, GET_DEV_STATS, PAGE_WORDS, bytes_of,
 };
+use crate::messages::DEVICE_PATH;
 
 const CHUNK_ITEM: u32 = 228;
 const DEV_EXTENT: u32 = 204;
@@ -25,8 +26,6 @@ const PERSISTENT_ITEM: u32 = 249;
 /// How many kinds of errors there are, and `BTRFS_DEV_STATS_RESET`.
 const DEV_STATS_COUNT: u64 = 5;
 const DEV_STATS_RESET: u64 = 1;
-/// Where a device's path is in `struct btrfs_ioctl_dev_info_args`.
-const PATH: usize = 3072;
 /// `BTRFS_SPACE_INFO_GLOBAL_RSV`: no block groups, but what Linux keeps for commits.
 const GLOBAL_RESERVE: u64 = 1 << 49;
 
@@ -190,7 +189,7 @@ impl LiveBtrfs {
 
 fn device(info: &[u64; PAGE_WORDS]) -> LiveDevice {
     let bytes = bytes_of(info);
-    let mut path = bytes[PATH..].to_vec();
+    let mut path = bytes[DEVICE_PATH..].to_vec();
     path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(path.len()));
     let path = PathBuf::from(OsString::from_vec(path));
     let mut uuid = [0; 16];

@@ -16,6 +16,7 @@ use creamery_txn::DeviceReport;
 
 use super::server::{Result, Server};
 use crate::asker::Asker;
+use crate::messages::{self, DEVICE_PATH, LOOKUP_PATH, SEARCH_HEADER, SEARCH_KEY};
 
 /// Bytes of `struct btrfs_ioctl_vol_args` and those that are as long.
 const ARGS: usize = 4096;
@@ -52,15 +53,6 @@ const READ_ONLY: u64 = 1 << 1;
 /// `BTRFS_SUBVOL_QGROUP_INHERIT`: in quota groups, which are told behind a pointer; as many bytes can be there.
 const QGROUP_INHERIT: u64 = 1 << 2;
 const INHERIT_LENS: std::ops::RangeInclusive<u64> = 72..=4096;
-/// Bytes of `struct btrfs_ioctl_get_subvol_info_args` and of `struct btrfs_ioctl_fs_info_args`.
-const SUBVOL_INFO_LEN: usize = 504;
-const FS_INFO_LEN: usize = 1024;
-/// Where the path of a device begins in `struct btrfs_ioctl_dev_info_args`.
-const DEVICE_PATH: usize = 3072;
-/// Where the path begins in `struct btrfs_ioctl_ino_lookup_args`.
-const PATH: usize = 16;
-/// Bytes of `struct btrfs_ioctl_search_key`, behind which the items begin.
-const SEARCH_KEY: usize = 104;
 
 impl Server<'_> {
     /// Answers a control of Linux' that the thread `asker` sent to the inode `at`; none if it is none of these.
@@ -204,7 +196,7 @@ impl Server<'_> {
             path.push(b'/');
         }
         let mut answer = [tree.get().to_le_bytes(), ino.to_le_bytes()].concat();
-        if path.len() >= ARGS - PATH {
+        if path.len() >= ARGS - LOOKUP_PATH {
             return Err(Errno::ENAMETOOLONG.into());
         }
         answer.extend(path);
@@ -214,14 +206,14 @@ impl Server<'_> {
 
     fn filesystem_info(&self) -> Vec<u8> {
         let superblock = self.fs.engine().volume().superblock();
-        let mut answer = Vec::with_capacity(FS_INFO_LEN);
+        let mut answer = Vec::with_capacity(messages::FS_INFO);
         answer.extend(superblock.dev_item().devid.get().to_le_bytes());
         answer.extend(superblock.device_count().to_le_bytes());
         answer.extend(superblock.fsid().as_bytes());
         for size in [superblock.node_size(), superblock.sector_size(), superblock.sector_size()] {
             answer.extend(size.to_le_bytes());
         }
-        answer.resize(FS_INFO_LEN, 0);
+        answer.resize(messages::FS_INFO, 0);
         answer
     }
 
@@ -265,7 +257,7 @@ impl Server<'_> {
         let mut found = 0_u32;
         let mut put = |item: FoundItem<'_>| {
             let room = ARGS - answer.len();
-            let whole = SearchHeader::LEN + item.data.len();
+            let whole = SEARCH_HEADER + item.data.len();
             // As Linux does it: of an item that fits nowhere the first version tells no more than that there is one.
             let data = if whole <= room { item.data } else { &[] };
             if whole > room && found > 0 {
@@ -292,8 +284,6 @@ impl Server<'_> {
 struct SearchHeader;
 
 impl SearchHeader {
-    const LEN: usize = 32;
-
     fn of(item: &FoundItem<'_>, len: usize) -> Vec<u8> {
         let len = u32::try_from(len).expect("less than a page");
         let words = [item.transid, item.objectid, item.offset].map(u64::to_le_bytes).concat();
@@ -337,7 +327,7 @@ fn put(answer: &[u8], output: &mut [u8]) -> creamery_fuse::Result<IoctlReply> {
 
 /// `struct btrfs_ioctl_get_subvol_info_args`.
 fn subvolume_info(info: &SubvolumeInfo) -> Vec<u8> {
-    let mut answer = Vec::with_capacity(SUBVOL_INFO_LEN);
+    let mut answer = Vec::with_capacity(messages::SUBVOL_INFO);
     answer.extend(info.id.get().to_le_bytes());
     answer.extend(&info.name);
     answer.resize(264, 0);
@@ -357,6 +347,6 @@ fn subvolume_info(info: &SubvolumeInfo) -> Vec<u8> {
         answer.extend(sec.to_le_bytes());
         answer.extend(u64::from(nsec).to_le_bytes()); // with what pads it
     }
-    answer.resize(SUBVOL_INFO_LEN, 0);
+    answer.resize(messages::SUBVOL_INFO, 0);
     answer
 }

@@ -16,6 +16,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("commands/show-as-btrfs-progs", &JUDGED, show),
         Case::new("commands/usage-as-btrfs-progs", &JUDGED, usage),
         Case::new("commands/copy-in-and-out", &JUDGED, copy_in_and_out),
+        Case::new("commands/options-among-operands", &[Judge::Program], options_among_operands),
         Case::new("commands/list-and-show", &[Judge::Program], list_and_show),
         Case::new("commands/change", &JUDGED, change),
         Case::new("commands/those-behind-a-failure", &JUDGED, behind_a_failure),
@@ -39,6 +40,35 @@ fn copy_in_and_out(bench: &Bench) -> Result<()> {
     let out = bench.scratch.file("out");
     bench.creamery().run(["cp", "-a"]).arg(inside(&image, "/tree")).arg(&out).ok()?;
     expect_same("a tree copied out", &want, &Walk::take(&out)?, &Compare::default())
+}
+
+/// As getopt_long(3) has it: an option stands where it likes among the operands, and behind "--" there is none.
+fn options_among_operands(bench: &Bench) -> Result<()> {
+    let here = bench.scratch.dir("here")?;
+    mkfs_empty(bench.creamery(), &[], "200M", &here.join("x.img"))?;
+    for name in ["a", "b", "-p"] {
+        std::fs::write(here.join(name), name)?;
+    }
+    for call in [
+        "cp a -p b x.img:/",
+        "cp -a a -- x.img:/c",
+        "cp a --reflink=auto x.img:/d",
+        "cp -v -- -p x.img:/",
+        "cp x.img:/d --preserve out",
+        "mv x.img:/c -f x.img:/e",
+        "ln x.img:/d -s x.img:/f",
+        "rm x.img:/f -f x.img:/none",
+        "chmod 600 --usesupercopy x.img:/d",
+        "mkdir x.img:/g -p x.img:/h/i",
+        "subvolume set-default 5 --usesupercopy x.img",
+        "ls x.img:/g -l x.img:/h",
+    ] {
+        bench.creamery().run(call.split(' ')).within(&here).ok()?;
+    }
+    let found = bench.creamery().run(["ls", "x.img"]).within(&here).ok()?.stdout_text();
+    ensure!(found == "-p\na\nb\nd\ne\ng\nh\n", "{found}");
+    ensure!(std::fs::read(here.join("out"))? == b"a", "it is another one");
+    Ok(())
 }
 
 fn list_and_show(bench: &Bench) -> Result<()> {

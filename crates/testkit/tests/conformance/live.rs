@@ -140,7 +140,10 @@ fn properties(bench: &Bench) -> Result<()> {
     ] {
         calls.push([&["property", "set"], words].concat());
     }
+    calls.extend(lists_by_kind());
     calls.extend([
+        vec!["property", "set", "-f", "@/a", "ro", "false"],
+        vec!["property", "set", "-f", "-t", "subvol", "@/a", "ro", "true"],
         vec!["property", "get", "@"],
         vec!["property", "get", "@/a"],
         vec!["property", "get", "-tf", "@/d"],
@@ -164,12 +167,43 @@ fn properties(bench: &Bench) -> Result<()> {
     std::fs::write(mount.dir().join("d/packed"), vec![7; 1 << 20])?;
     mount.unmount()?;
     let linux = LoopMount::mount(&both.image, &bench.scratch.file("kernel"), "")?;
+    properties_of_device(bench, &linux)?;
     let told = |name: &str| said("btrfs".as_ref(), &["property", "get", name, "compression"], linux.dir());
     ensure!(told("@/d")?.0 == "compression=zstd:7\n", "{:?}", told("@/d")?);
     // A new file has the algorithm alone, as on Linux.
     ensure!(told("@/d/packed")?.0 == "compression=zstd\n", "{:?}", told("@/d/packed")?);
     ensure!(std::fs::metadata(linux.dir().join("d/packed"))?.len() == 1 << 20, "it is as long");
     linux.unmount()
+}
+
+/// What a kind has is listed of anything.
+fn lists_by_kind() -> Vec<Vec<&'static str>> {
+    let kinds = ["inode", "subvol", "filesystem", "device", "d"];
+    let of = |kind| ["@", "@/f", "@/d", "@/a"].map(|place| vec!["property", "list", "-t", kind, place]);
+    kinds.into_iter().flat_map(of).collect()
+}
+
+/// The label is a property of the device, too.
+fn properties_of_device(bench: &Bench, linux: &LoopMount) -> Result<()> {
+    let device =
+        Run::new("findmnt").args(["-no", "SOURCE"]).arg(linux.dir()).ok()?.stdout_text().trim().to_owned();
+    for words in [
+        &["list", &device][..],
+        &["list", "-t", "device", &device],
+        &["get", "-td", &device],
+        &["get", &device, "label"],
+    ] {
+        let words = [&["property"], words].concat();
+        let theirs = said("btrfs".as_ref(), &words, linux.dir())?;
+        let found = said(bench.creamery().path(), &words, linux.dir())?;
+        ensure!(found == theirs, "{words:?}: ours says {}, btrfs-progs {}", found.0, theirs.0);
+    }
+    // Theirs want the mount named for that.
+    let set = ["property", "set", "-t", "device", &device, "label", "of-a-device"];
+    bench.creamery().run(set).ok()?;
+    let told = said("btrfs".as_ref(), &["property", "get", "@", "label"], linux.dir())?;
+    ensure!(told.0 == "label=of-a-device\n", "{told:?}");
+    Ok(())
 }
 
 /// Where a file's data lies, by the filesystem's addresses.
@@ -227,8 +261,9 @@ fn resolve(bench: &Bench) -> Result<()> {
     };
     let wanted = ["@/a/clone", "@/big", "@/d/deep/clone"];
     ensure!(paths(linux.dir())? == wanted, "of the kernel's: {:?}", paths(linux.dir())?);
+    by_a_relative_name(bench, linux.dir(), &first)?;
     linux.unmount()?;
-    too_many_names(bench, &both.image)?;
+    many_names(bench, &both.image)?;
     let mount = FuseMount::mount(bench.creamery(), &both.image, &bench.scratch.file("ours"), "subvol=a")?;
     let found = paths(mount.dir())?;
     ensure!(
@@ -246,18 +281,49 @@ fn resolve(bench: &Bench) -> Result<()> {
     expect_refusal(bench.creamery().run(words), &["/proc", "on no mount of Btrfs"])
 }
 
-/// More names than an answer to a search holds are an error, and not fewer of them.
-fn too_many_names(bench: &Bench, image: &Path) -> Result<()> {
+/// Names that take more than a page are all told by Linux, whose answers hold an item of any length; of a mount of ours that is an error,
+/// and not fewer of them.
+fn many_names(bench: &Bench, image: &Path) -> Result<()> {
     let linux = LoopMount::mount(image, &bench.scratch.file("kernel"), "")?;
     let many = linux.dir().join("many");
     std::fs::write(&many, "")?;
-    for number in 0..90 {
+    for number in 0..400 {
         std::fs::hard_link(&many, linux.dir().join(format!("{number:060}")))?;
     }
     let ino = std::fs::metadata(&many)?.ino().to_string();
+    let words = ["inspect-internal", "inode-resolve", &ino, "@"];
+    let (found, is_done) = said(bench.creamery().path(), &words, linux.dir())?;
+    let (theirs, _) = said("btrfs".as_ref(), &words, linux.dir())?;
+    let paths: std::collections::HashSet<_> = found.lines().collect();
+    // Theirs leave out what does not fit 4096 bytes.
+    let has_theirs = theirs.lines().count() > 10 && theirs.lines().all(|line| paths.contains(line));
+    ensure!(is_done && paths.len() == 401 && has_theirs, "ours says {found}, btrfs-progs {theirs}");
+    linux.unmount()?;
+    let mount = FuseMount::mount(bench.creamery(), image, &bench.scratch.file("ours"), "")?;
     let words = ["inspect-internal", "inode-resolve", &ino];
-    expect_refusal(bench.creamery().run(words).arg(linux.dir()), &["larger than what a mount can tell"])?;
-    linux.unmount()
+    expect_refusal(bench.creamery().run(words).arg(mount.dir()), &["larger than what a mount can tell"])?;
+    mount.unmount()
+}
+
+/// Paths of data begin with the directory that is named, in the words that name it, as btrfs-progs have it.
+fn by_a_relative_name(bench: &Bench, dir: &Path, at: &str) -> Result<()> {
+    let above = dir.parent().context("a folder")?;
+    for (place, within) in [("kernel", above), ("./kernel/", above), (".", dir)] {
+        let lines = |program: &Path| -> Result<Vec<String>> {
+            let run =
+                Run::new(program).args(["inspect-internal", "logical-resolve", at, place]).within(within);
+            Ok(run.output()?.stdout_text().lines().map(str::to_owned).collect())
+        };
+        let (found, theirs) = (lines(bench.creamery().path())?, lines("btrfs".as_ref())?);
+        // Theirs do not know the way to a subvolume in the one that is mounted.
+        let theirs: Vec<_> = theirs.into_iter().filter(|line| !line.contains("not mounted")).collect();
+        let begins = found.iter().all(|line| line.starts_with(place));
+        ensure!(
+            begins && theirs.len() == 2 && theirs.iter().all(|line| found.contains(line)),
+            "{place}: ours says {found:?}, btrfs-progs {theirs:?}"
+        );
+    }
+    Ok(())
 }
 
 /// Options of `filesystem df` and `usage`.
@@ -341,6 +407,7 @@ fn several(bench: &Bench) -> Result<()> {
             Run::new("mkfs.btrfs").args(["-q", "-f", "-d", data, "-m", metadata]).args(&devices).ok()?;
             Run::new("mount").args(["-t", "btrfs", &devices[0]]).arg(&dir).ok()?;
             populate(&dir)?;
+            stats_of_each(ours, &devices, &dir)?;
             for words in calls_of_space() {
                 let (found, theirs) = (said(ours, &words, &dir)?, said("btrfs".as_ref(), &words, &dir)?);
                 ensure!(
@@ -357,6 +424,18 @@ fn several(bench: &Bench) -> Result<()> {
         Run::new("losetup").arg("-d").args(&devices).ok()?;
         std::fs::remove_dir(&dir)?;
         worked?;
+    }
+    Ok(())
+}
+
+/// `device stats` of a device, whichever of them the mount table names: of it alone.
+fn stats_of_each(ours: &Path, devices: &[String], dir: &Path) -> Result<()> {
+    for options in [&[][..], &["-T"], &["-c"], &["-z"]] {
+        for device in devices {
+            let words = [&["device", "stats"], options, &[device]].concat();
+            let (found, theirs) = (said(ours, &words, dir)?, said("btrfs".as_ref(), &words, dir)?);
+            ensure!(found == theirs, "{words:?}: ours says {}, btrfs-progs {}", found.0, theirs.0);
+        }
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Judge, Run};
 
-use crate::support::{mkfs_empty, sparse_file};
+use crate::support::{expect_refusal, mkfs_empty, sparse_file};
 
 const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
@@ -21,7 +21,7 @@ type Row = (&'static str, i32, &'static str);
 /// In a folder with a directory `d` and a file in it, an image that has both and a subvolume, one device of two, and a disk whose
 /// second partition has a Btrfs.
 #[rustfmt::skip]
-const ROWS: [Row; 150] = [
+const ROWS: [Row; 154] = [
     ("ls raw.img", 1, "ls: raw.img: no Btrfs filesystem: it holds a disk with a DOS partition table; name a partition, as in raw.img@2, which has a Btrfs"),
     ("ls raw.img@3", 1, "ls: raw.img@3: raw.img has no partition 3; there are: 1 (Linux, 100.00MiB); 2 (Linux, 200.00MiB), which has a Btrfs"),
     ("ls raw.img@1", 1, "ls: raw.img@1: no Btrfs filesystem: zeros where the superblock would be"),
@@ -161,8 +161,12 @@ const ROWS: [Row; 150] = [
     ("ls --subvol nope x.img", 1, "ls: x.img: subvolume 'nope': not found; check the path"),
     ("check", 16, "check: the following required arguments were not provided: <IMAGE>...; see `creamery check --help`"),
     ("check --threads 0 x.img", 16, "check: invalid value '0' for '--threads <N>': number would be zero for non-zero type; see `creamery check --help`"),
-    ("cp x.img", 2, "cp: 2 values required by '<SOURCE> <DEST>...'; only 1 was provided; see `creamery cp --help`"),
-    ("cp", 2, "cp: the following required arguments were not provided: <SOURCE> <DEST>...; see `creamery cp --help`"),
+    ("cp x.img", 2, "cp: a destination is missing behind the source; see `creamery cp --help`"),
+    ("filesystem resize 15E x.img", 1, "filesystem resize: making x.img 17293822569102704640 bytes long: file too large; the host keeps no file of that length here; want less"),
+    ("cp -p d/f -a", 2, "cp: a destination is missing behind the source; see `creamery cp --help`"),
+    ("cp", 2, "cp: the following required arguments were not provided: <SOURCE>...; see `creamery cp --help`"),
+    ("qgroup limit 1G 0/5 -e x.img y", 2, "qgroup limit: there is more than a group and a place; see `creamery qgroup limit --help`"),
+    ("subvolume set-default 5 --usesupercopy x.img y", 2, "subvolume set-default: there is more than a number and a place; see `creamery subvolume set-default --help`"),
     ("subvolume lsit x.img", 2, "subvolume: unrecognized subcommand 'lsit', did you mean 'list'?; see `creamery subvolume --help`"),
     ("mkfs --rootdri d y.img", 2, "mkfs: unexpected argument '--rootdri' found, did you mean '--rootdir'?; see `creamery mkfs --help`"),
     ("cp x.img:/d/f /dev/null", 1, "cp: /dev/null: is no regular file, and copying does not replace it by one"),
@@ -201,5 +205,6 @@ fn wrong_calls(bench: &Bench) -> Result<()> {
         }
     }
     ensure!(problems.is_empty(), "{}", problems.join("\n"));
-    Ok(())
+    let said = "the target of a symbolic link; it has at most 4095 bytes";
+    expect_refusal(creamery(&["ln", "-s", &"a".repeat(4096), "x.img:/long"]), &["x.img:/long", said])
 }

@@ -131,10 +131,15 @@ fn related(command: &'static str, args: &AssignArgs, change: QuotaChange) -> Res
 pub(super) fn limit(args: &LimitArgs) -> Result<(), Failure> {
     const COMMAND: &str = "qgroup limit";
     let (most, exclusive) = (args.most.0, args.exclusive);
-    let (place, group) = args.of.split_last().expect("one at least");
+    let (group, place) = match &args.of[..] {
+        [place] => (None, place),
+        [group, place] => (Some(group), place),
+        // Options between them hide from clap how many there are.
+        _ => return Err(Failure::usage(COMMAND, "there is more than a group and a place")),
+    };
     let parse =
         |group: &OsString| group.to_string_lossy().parse().map_err(|error| Failure::new(COMMAND, error));
-    let group = group.first().map(parse).transpose()?;
+    let group = group.map(parse).transpose()?;
     let place = PlaceArgs { place: place.clone(), write: args.write.clone() };
     Side::with(COMMAND, &place, |side| side.change(QuotaChange::Limit { group, most, exclusive }))
 }

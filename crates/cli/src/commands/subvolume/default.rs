@@ -92,7 +92,9 @@ pub(super) fn set(args: &SetDefaultArgs) -> Result<(), Failure> {
                 || Failure::usage(COMMAND, &format!("{} is no number of a subvolume", id.display()));
             (Some(TreeId::new(number.ok_or_else(not_a_number)?)), text)
         }
-        words => (None, &words[0]),
+        [text] => (None, text),
+        // Options between them hide from clap how many there are.
+        _ => return Err(Failure::usage(COMMAND, "there is more than a number and a place")),
     };
     let of_number = |failure: Failure| if id.is_some() { failure.of_number() } else { failure };
     if let Some(on_mount) = OnMount::of(COMMAND, text)? {

@@ -71,13 +71,15 @@ pub(super) fn run(args: &DeleteArgs) -> Result<(), Failure> {
 
 fn delete_all(args: &DeleteArgs, images: &mut Images<'_>) -> Result<(), Failure> {
     let (mut changed, mut mounts): (Vec<PathBuf>, Vec<Live>) = (Vec::new(), Vec::new());
+    let mut deleted: Vec<(PathBuf, Vec<String>)> = Vec::new();
     let outcome = with_all(&args.places, |text| match target(args, text)? {
         Target::Image(place) => {
-            let deleted = delete_in_image(args, images, &place);
-            if deleted.is_ok() && !changed.contains(&place.image) {
-                changed.push(place.image);
+            let lines = delete_in_image(args, images, &place)?;
+            if !changed.contains(&place.image) {
+                changed.push(place.image.clone());
             }
-            deleted
+            deleted.push((place.image, lines));
+            Ok(())
         }
         Target::Live(entry) => {
             let deleted = match args.id {
@@ -97,6 +99,10 @@ fn delete_all(args: &DeleteArgs, images: &mut Images<'_>) -> Result<(), Failure>
     });
     let synced = with_all(mounts, |mount| mount.sync().map_err(|error| Failure::new(COMMAND, error)));
     let dropped = with_all(changed, |image| {
+        // What is told of them is that they are committed.
+        images.get(&image).sync().map_err(images.failed(&image))?;
+        let of_image = deleted.iter().filter(|(of, _)| *of == image);
+        of_image.flat_map(|(_, lines)| lines).for_each(|line| tell(format_args!("{line}")));
         drop_all(COMMAND, images.get(&image), args.progress).map_err(images.failed(&image))
     });
     // What was told was told of one of several; this is of all.
@@ -119,10 +125,15 @@ fn target(args: &DeleteArgs, text: &OsString) -> Result<Target, Failure> {
     }
 }
 
-fn delete_in_image(args: &DeleteArgs, images: &mut Images<'_>, place: &Place) -> Result<(), Failure> {
+/// Gives what to say of it when it is committed.
+fn delete_in_image(
+    args: &DeleteArgs,
+    images: &mut Images<'_>,
+    place: &Place,
+) -> Result<Vec<String>, Failure> {
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Write)?;
-    let delete = || -> Result<(), Error> {
+    let delete = || -> Result<Vec<String>, Error> {
         let id = args.id.map_or_else(|| fs.subvolume_at(&place.path), |id| Ok(TreeId::new(id)));
         if args.recursive {
             return delete_with_nested(fs, place, id?);
@@ -130,32 +141,30 @@ fn delete_in_image(args: &DeleteArgs, images: &mut Images<'_>, place: &Place) ->
         if args.id.is_none() {
             // Who says what is wrong is the one that deletes.
             fs.delete_subvolume(&place.path)?;
-            print_one(id?.get(), Durable::Yes, &place.to_string());
-            return Ok(());
+            return Ok(vec![line_of(id?.get(), Durable::Yes, &place.to_string())]);
         }
         let id = id?;
         let listed = fs.subvolumes()?;
         fs.delete_subvolume_by_id(id)?;
-        print_listed(place, &listed, id);
-        Ok(())
+        Ok(vec![line_of_listed(place, &listed, id)])
     };
     delete().map_err(failed).map_err(|failed| advise(args, failed))
 }
 
-fn delete_with_nested(fs: &Filesystem, place: &Place, id: TreeId) -> Result<(), Error> {
+fn delete_with_nested(fs: &Filesystem, place: &Place, id: TreeId) -> Result<Vec<String>, Error> {
     let listed = fs.subvolumes()?;
     let mut ids = fs.nested_subvolumes(id)?;
     ids.push(id);
     // What stays is refused before others are gone.
     let stay = [TreeId::FS, fs.default_subvolume(), fs.root_subvolume()];
     if let Some(id) = ids.iter().rev().find(|id| stay.contains(id)) {
-        return fs.delete_subvolume_by_id(*id);
+        return fs.delete_subvolume_by_id(*id).map(|()| Vec::new());
     }
-    for id in ids {
+    let delete = |id| {
         fs.delete_subvolume_by_id(id)?;
-        print_listed(place, &listed, id);
-    }
-    Ok(())
+        Ok(line_of_listed(place, &listed, id))
+    };
+    ids.into_iter().map(delete).collect()
 }
 
 /// Whether what is done is durable when the command ends.
@@ -166,18 +175,18 @@ enum Durable {
 }
 
 /// In the words of btrfs-progs.
-fn print_one(id: u64, durable: Durable, place: &str) {
+fn line_of(id: u64, durable: Durable, place: &str) -> String {
     let commit = match durable {
         Durable::Yes => "commit",
         Durable::Later => "no-commit",
     };
-    tell(format_args!("Delete subvolume {id} ({commit}): '{place}'"));
+    format!("Delete subvolume {id} ({commit}): '{place}'")
 }
 
-fn print_listed(place: &Place, listed: &[ListedSubvolume], id: TreeId) {
+fn line_of_listed(place: &Place, listed: &[ListedSubvolume], id: TreeId) -> String {
     let path = listed.iter().find(|listed| listed.info.id == id).and_then(|listed| listed.path.clone());
     let path = creamery::Escaped(&path.unwrap_or_default()).to_string();
-    print_one(id.get(), Durable::Yes, &format!("{}:/{path}", place.image.display()));
+    line_of(id.get(), Durable::Yes, &format!("{}:/{path}", place.image.display()))
 }
 
 /// What is gone on a mount: by number behind the path that the user wrote; else the whole path of what he named, and what was in it
@@ -194,7 +203,8 @@ fn print_deleted(args: &DeleteArgs, path: &Path, gone: &[DeletedSubvolume]) {
             (None, b"") => whole.clone(),
             (None, below) => whole.join(os(below)),
         };
-        print_one(*id, durable, &creamery::Escaped(shown.as_os_str().as_bytes()).to_string());
+        let shown = creamery::Escaped(shown.as_os_str().as_bytes()).to_string();
+        tell(format_args!("{}", line_of(*id, durable, &shown)));
     }
 }
 

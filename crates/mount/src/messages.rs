@@ -1,0 +1,14 @@
+//! Where things are in the messages of `linux/btrfs.h`, bytes: for who asks (`linux`) and for who answers (`subvolumes/ioctl`).
+
+/// `struct btrfs_ioctl_get_subvol_info_args`.
+pub(crate) const SUBVOL_INFO: usize = 504;
+/// `struct btrfs_ioctl_fs_info_args`.
+pub(crate) const FS_INFO: usize = 1024;
+/// Where the path of a device begins in `struct btrfs_ioctl_dev_info_args`.
+pub(crate) const DEVICE_PATH: usize = 3072;
+/// Where the path begins in `struct btrfs_ioctl_ino_lookup_args`.
+pub(crate) const LOOKUP_PATH: usize = 16;
+/// `struct btrfs_ioctl_search_key`, behind which the items begin.
+pub(crate) const SEARCH_KEY: usize = 104;
+/// `struct btrfs_ioctl_search_header`, in front of each item.
+pub(crate) const SEARCH_HEADER: usize = 32;
