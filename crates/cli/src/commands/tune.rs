@@ -85,7 +85,6 @@ pub(crate) struct TuneArgs {
 /// Where it tells of its space.
 #[derive(Args, Debug)]
 #[group(multiple = false)]
-#[expect(clippy::struct_excessive_bools, reason = "one for each option")]
 struct ConvertArgs {
     /// Have its free space told in a tree.
     #[arg(long, conflicts_with_all = NOTHING_ELSE)]
@@ -102,7 +101,6 @@ struct ConvertArgs {
 
 /// What btrfstune has and this has not: said plainly, not as a slip of the pen.
 #[derive(Args, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "one for each option")]
 struct NotHere {
     #[arg(long, hide = true)]
     csum: Option<String>,
