@@ -90,8 +90,19 @@ impl Losses {
         }
     }
 
+    /// The outcome of all, with what was lost and may be old: that is told beside a failure, too.
+    pub(crate) fn end(self, outcome: Result<(), Failure>) -> Result<(), Failure> {
+        match (outcome, self.finish()) {
+            (Err(failure), Err(lost)) => {
+                let _told = lost.tell();
+                Err(failure)
+            }
+            (outcome, lost) => outcome.and(lost),
+        }
+    }
+
     /// That something was lost, or may be old, if so. What the host takes of nobody is worth a line, as it would come along elsewhere, and no failure.
-    pub(crate) fn finish(self) -> Result<(), Failure> {
+    fn finish(self) -> Result<(), Failure> {
         if let Some(first) = self.first_untaken.get() {
             let count = self.untaken.into_inner();
             warn(&format!(
@@ -113,7 +124,8 @@ impl Losses {
             parts.push(format!("{large} extended attributes do not come along"));
         }
         if !parts.is_empty() {
-            failures.push(format!("{}, each named above; all else is there", parts.join("; ")));
+            let rest = if self.earlier.is_empty() { "; all else is there" } else { "" };
+            failures.push(format!("{}, each named above{rest}", parts.join("; ")));
         }
         failures.extend(self.earlier);
         with_all(failures, |what| {

@@ -5,7 +5,7 @@ use creamery_base::Result;
 use crate::{Conversion, Filesystem};
 
 impl Filesystem {
-    /// Converts the filesystem, in one transaction: a crash leaves the one or the other. Durable when it returns. False when it is as
+    /// Converts the filesystem, in one transaction: a crash leaves the one or the other. Durable when it returns, with every change so far. False when it is as
     /// that would make it.
     ///
     /// # Errors
@@ -25,6 +25,7 @@ impl Filesystem {
     /// # Ok::<(), creamery::Error>(())
     /// ```
     pub fn convert(&self, conversion: Conversion) -> Result<bool> {
+        self.fs.sync()?;
         self.fs.engine().convert(conversion)
     }
 }

@@ -321,7 +321,7 @@ pub(crate) fn refuse_mounted(path: &Path, uuid: Option<Uuid>) -> Result<()> {
     match uuid.filter(|uuid| Path::new("/sys/fs/btrfs").join(uuid.to_string()).exists()) {
         Some(uuid) => {
             let what = format!("{}: a filesystem with the UUID {uuid} is mounted", path.display());
-            Err(Error::new(ErrorKind::AlreadyExists, what))
+            Err(Error::new(ErrorKind::Busy, what))
         }
         None => Ok(()),
     }

@@ -151,15 +151,18 @@ fn entries(fs: &fs::Filesystem, dir: InodeId, lost: &[Range<u64>]) -> Vec<Found>
 
 /// Directories of a subvolume that others are in, but whose own inode cannot be read, and that nobody came to.
 fn orphans(fs: &fs::Filesystem, subvolume: TreeId, entered: &HashSet<InodeId>) -> Vec<Found> {
-    let (mut last, mut seen, mut found) = (None, HashSet::new(), Vec::new());
+    let (mut last, mut seen, mut lost, mut found) = (None, HashSet::new(), HashSet::new(), Vec::new());
     for_each_name(fs, subvolume, |_, parent, _, _| {
         let dir = InodeId::new(subvolume, ObjectId::new(parent));
         // Neighbours are mostly in one directory.
         if last.replace(dir) == Some(dir) || entered.contains(&dir) || found.len() == FOUND_MAX {
             return;
         }
+        if seen.len() == FOUND_MAX {
+            seen.clear(); // what was seen is but looked at once more
+        }
         let is_lost = |error: creamery_base::Error| error.kind().is_damage();
-        if seen.insert(dir) && fs.stat(dir, Wait::Yes).is_err_and(is_lost) {
+        if seen.insert(dir) && fs.stat(dir, Wait::Yes).is_err_and(is_lost) && lost.insert(dir) {
             let name = format!("{ORPHAN}{parent}").into_bytes();
             found.push(Found { name, id: dir, kind: FileType::Directory });
         }

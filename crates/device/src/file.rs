@@ -540,6 +540,7 @@ impl BlockDevice for FileDevice {
         Ok(())
     }
 }
+
 /// As ftruncate(2), whose numbers end at 8 EiB: behind that a file is too large for every filesystem.
 fn set_len(file: &File, len: u64) -> std::io::Result<()> {
     match i64::try_from(len) {

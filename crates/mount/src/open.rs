@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use creamery_base::{Error, ErrorKind, Result};
+use creamery_base::{Error, ErrorKind, InodeId, Result, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_fs::{Filesystem, FsOptions};
 use creamery_txn::Engine;
@@ -79,11 +79,24 @@ fn open_parts(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
         )?;
         // Whether the mounted subvolume can be read is judged here, where another root may be tried.
         if options.rescue.use_backup_root {
-            fs.root(fs.default_subvolume())?;
+            subvolume_root(&fs, options)?;
         }
         Ok(fs)
     };
     if options.rescue.use_backup_root { volume.by_newest_usable_root(open) } else { open(volume) }
+}
+
+/// The root of the subvolume that is to be mounted.
+pub(crate) fn subvolume_root(fs: &Filesystem, options: &Options) -> Result<InodeId> {
+    let subvolume = match (&options.subvol, options.subvolid) {
+        (Some(path), _) => fs
+            .resolve_subvolume(path.as_bytes())
+            .map_err(|error| error.context(format_args!("subvolume {path}")))?,
+        (None, Some(0)) => TreeId::FS,
+        (None, Some(id)) => TreeId::new(id),
+        (None, None) => fs.default_subvolume(),
+    };
+    fs.root(subvolume)
 }
 
 fn engine_options(options: &Options, gather_syncs: bool) -> creamery_txn::Options {

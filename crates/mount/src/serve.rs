@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use creamery_base::{Error, ErrorKind, InodeId, Result, TreeId, panics};
+use creamery_base::{Error, ErrorKind, Result, panics};
 use creamery_fs::Filesystem;
 use creamery_fuse::{NotifyThread, Operations, Session, Unmount};
 use creamery_txn::BackgroundThreads;
@@ -18,6 +18,7 @@ use crate::access_times;
 use crate::adapter::Adapter;
 use crate::closing::{End, Watchers};
 use crate::lost_writes::{LostWrites, Tell};
+use crate::open::subvolume_root;
 use crate::options::Options;
 use crate::subvolumes::{Lingering, Subvolumes};
 use crate::telling;
@@ -95,18 +96,6 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
         tell: None,
         ends_well: None,
     })
-}
-
-fn subvolume_root(fs: &Filesystem, options: &Options) -> Result<InodeId> {
-    let subvolume = match (&options.subvol, options.subvolid) {
-        (Some(path), _) => fs
-            .resolve_subvolume(path.as_bytes())
-            .map_err(|error| error.context(format_args!("subvolume {path}")))?,
-        (None, Some(0)) => TreeId::FS,
-        (None, Some(id)) => TreeId::new(id),
-        (None, None) => fs.default_subvolume(),
-    };
-    fs.root(subvolume)
 }
 
 impl Mounted {

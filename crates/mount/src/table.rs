@@ -85,15 +85,16 @@ pub(crate) fn is_point(dir: &Path) -> Result<bool> {
 }
 
 /// Where Linux' own Btrfs are mounted, the latest first. Of one with several devices the table names but one: those that are
-/// mounted from `device` by its name come before the others.
-pub(crate) fn points_of_linux(device: &Path) -> Result<Vec<PathBuf>> {
+/// mounted from `device` by its name come before the others; whether it is one of them is told with each.
+pub(crate) fn points_of_linux(device: &Path) -> Result<Vec<(PathBuf, bool)>> {
     let device = device.canonicalize().map_err(|error| Error::from(error).context(device.display()))?;
     let table = table()?;
     let (named, others): (Vec<Row>, Vec<Row>) = rows(&table)
         .filter(|row| row.kind == b"btrfs")
         .partition(|row| row.source == device.as_os_str().as_bytes());
-    let rows = named.into_iter().rev().chain(others.into_iter().rev());
-    Ok(rows.map(|row| PathBuf::from(OsStr::from_bytes(&row.point))).collect())
+    let point = |row: Row| PathBuf::from(OsStr::from_bytes(&row.point));
+    let named = named.into_iter().rev().map(|row| (point(row), true));
+    Ok(named.chain(others.into_iter().rev().map(|row| (point(row), false))).collect())
 }
 
 /// Device and inode of what is mounted below the directory `dir`, not at it.

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use creamery_base::{DevId, Error, ErrorKind, FixedEnv, InodeId, ObjectId, Timespec, TreeId, Wait};
+use creamery_base::{Error, ErrorKind, FixedEnv, InodeId, ObjectId, Timespec, TreeId, Wait};
 use creamery_device::BlockDevice;
 use creamery_fs::{
-    Defragment, FileType, Filesystem, FsOptions, NewInode, NewKind, NewSize, OpenFile, SetAttributes, Time,
+    Defragment, FileType, Filesystem, FsOptions, NewInode, NewKind, OpenFile, SetAttributes, Time,
 };
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
@@ -17,6 +17,7 @@ use crate::device::SimDevice;
 use crate::model::{Content, Model, Node, ROOT};
 use crate::operation::{Operation, Outcome, content, time_set};
 use crate::power_cut::Class;
+use crate::shape::{convert, grow};
 use crate::snapshot::walk;
 
 /// An inode number that no test reaches.
@@ -509,11 +510,7 @@ impl Driver {
             Operation::RemoveXattr { inode, name } => fs.remove_xattr(self.id(*inode), name),
             Operation::Fsync { inode } => self.handle(*inode)?.sync(false),
             Operation::Grow { more } => grow(fs, *more),
-            Operation::Convert(conversion) => match fs.engine().convert(*conversion) {
-                Ok(true) => Ok(()),
-                Err(error) if error.kind() != ErrorKind::InvalidInput => Err(error),
-                _ => fs.sync(),
-            },
+            Operation::Convert(conversion) => convert(fs, *conversion),
             Operation::Sync => fs.sync(),
             other => unreachable!("{other:?} is done elsewhere"),
         }
@@ -565,18 +562,6 @@ impl Driver {
             driver.ids.entry(number).or_insert(InodeId::new(id.subvolume, NEVER));
         }
         Ok(driver)
-    }
-}
-
-fn grow(fs: &Filesystem, more: u64) -> creamery_base::Result<()> {
-    let device = DevId::new(1);
-    let of =
-        |devices: Vec<creamery_txn::DeviceReport>| devices.first().map_or(0, |device| device.total_bytes);
-    let (has, len) =
-        (of(fs.engine().devices()), fs.engine().volume().device(device).map_or(0, |on| on.len()));
-    match has.saturating_add(more).min(len) {
-        to if to > has => fs.resize(device, NewSize::Bytes(to)).map(drop),
-        _ => fs.sync(),
     }
 }
 

@@ -51,6 +51,7 @@ mod random_run;
 mod readers;
 mod replay_run;
 mod seeds;
+mod shape;
 mod snapshot;
 mod subvolumes;
 mod threads;

@@ -114,7 +114,9 @@ impl Handle<'_> {
     /// Takes the root item of a tree away of which nothing is left, and the note that it was to be dropped.
     pub(crate) fn remove_tree(&self, id: TreeId) -> Result<()> {
         // Before that: who finds no root item is to find that its quota group waits for what was freed.
-        self.qgroups().subvolume_gone(id);
+        if id.is_subvolume() {
+            self.qgroups().subvolume_gone(id);
+        }
         let roots = self.root_tree();
         let (key, _) = roots.item(id)?;
         roots.tree().remove(self, &key)?;

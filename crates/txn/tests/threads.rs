@@ -8,11 +8,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use creamery_base::{ObjectId, TreeId, Wait};
+use creamery_base::{ErrorKind, ObjectId, TreeId, Wait};
 use creamery_device::{Access, FileDevice};
 use creamery_format::{Key, KeyType};
 use creamery_testkit::{Judge, Judges, Scratch, btrfs_check};
-use creamery_txn::{Engine, Options, Units};
+use creamery_txn::{Conversion, Engine, Options, Units};
 use creamery_volume::{Mode, Volume};
 
 use crate::remove::remove_in_steps;
@@ -42,6 +42,20 @@ fn work(engine: &Engine, thread: u64) {
     }
 }
 
+/// Takes the block groups to the extent tree and back until the others are `done`; how often that was done.
+fn convert_until(engine: &Engine, done: &AtomicBool) -> u32 {
+    let mut converted = 0;
+    while !done.load(Ordering::Relaxed) {
+        for conversion in [Conversion::FromBlockGroupTree, Conversion::ToBlockGroupTree] {
+            match engine.convert(conversion) {
+                Ok(is_converted) => converted += u32::from(is_converted),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Busy, "{error}"),
+            }
+        }
+    }
+    converted
+}
+
 fn commits_were_timed(engine: &Engine) {
     let counters = engine.counters();
     let (whole, closed) = (counters.commit_micros, counters.gate_closed_micros);
@@ -58,8 +72,11 @@ fn threads_and_commits_do_not_disturb_each_other() {
     let scratch = Scratch::new("threads").expect("a scratch folder");
     let image = scratch.file("image");
     std::fs::File::create(&image).and_then(|file| file.set_len(256 << 20)).expect("an image");
-    let made =
-        Command::new("mkfs.btrfs").args(["-q", "-n", "4096"]).arg(&image).status().expect("mkfs.btrfs");
+    let made = Command::new("mkfs.btrfs")
+        .args(["-q", "-n", "4096", "-O", "block-group-tree"])
+        .arg(&image)
+        .status()
+        .expect("mkfs.btrfs");
     assert!(made.success());
     let device = FileDevice::open(&image, Access::ReadWrite).expect("the image opens");
     let volume = Volume::open(vec![Arc::new(device)], Mode::ReadWrite).expect("a filesystem");
@@ -75,6 +92,7 @@ fn threads_and_commits_do_not_disturb_each_other() {
             }
             commits
         });
+        let converters = [(); 2].map(|()| scope.spawn(|| convert_until(&engine, &done)));
         let workers: Vec<_> = (0..THREADS)
             .map(|thread| {
                 let engine = &engine;
@@ -84,6 +102,9 @@ fn threads_and_commits_do_not_disturb_each_other() {
         workers.into_iter().for_each(|worker| worker.join().expect("a worker ends well"));
         done.store(true, Ordering::Relaxed);
         committer.join().expect("the committer ends well");
+        let converted: u32 =
+            converters.into_iter().map(|each| each.join().expect("a converter ends well")).sum();
+        assert!(converted > 10, "{converted} conversions");
     });
     commits_were_timed(&engine);
     let tree = engine.tree(TreeId::FS).expect("the top level");

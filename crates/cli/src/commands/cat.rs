@@ -20,7 +20,7 @@ pub(crate) fn run(args: &CatArgs) -> Result<(), Failure> {
     let lost = args.ignore_errors.then_some(&losses);
     let outcome = with_all(&args.places, |text| cat(&mut images, &Place::parse(text), &mut out, lost));
     images.note_in(&mut losses);
-    out.finish().map_err(|error| Failure::new("cat", error)).and(outcome).and(losses.finish())
+    losses.end(out.finish().map_err(|error| Failure::new("cat", error)).and(outcome))
 }
 
 /// Writes one of them.

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     let outcome = copy_all(&mut images, &from, &to, args, &names, &losses);
     images.note_in(&mut losses);
     let outcome = images.finish(outcome);
-    names.finish().and(outcome).and(losses.finish())
+    losses.end(names.finish().and(outcome))
 }
 
 /// Whether all that is copied is in other images than the one that it goes to.
@@ -61,7 +61,7 @@ fn to_stdout(place: &Place, args: &CpArgs) -> Result<(), Failure> {
     let lost = args.ignore_errors.then_some(&losses);
     let outcome = cat(&mut images, place, &mut out, lost);
     images.note_in(&mut losses);
-    out.finish().map_err(|error| Failure::new("cp", error)).and(outcome).and(losses.finish())
+    losses.end(out.finish().map_err(|error| Failure::new("cp", error)).and(outcome))
 }
 
 fn copy_all(

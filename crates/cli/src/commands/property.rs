@@ -282,13 +282,26 @@ impl Object {
         }
         Ok(live_btrfs(command, &self.place)?.map(|live| (live, self.kind)))
     }
+
+    /// Refuses a device that is taken for something else: it has not what is mounted from it.
+    fn check_kind(&self, kind: Option<Kind>) -> Result<(), Error> {
+        let path = Path::new(&self.place);
+        let is_device = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
+        if is_device && kind != Some(Kind::Device) {
+            return Err(Error::invalid(format!("{}: it is a device, and nothing else", path.display())));
+        }
+        Ok(())
+    }
 }
 
 fn get(args: &GetArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property get";
     let mut images = Images::new(COMMAND, &args.view);
     let found = match args.object.live(COMMAND)? {
-        Some((live, kind)) => get_live(&live, args, kind).map_err(|error| Failure::new(COMMAND, error))?,
+        Some((live, kind)) => {
+            let found = args.object.check_kind(kind).and_then(|()| get_live(&live, args, kind));
+            found.map_err(|error| Failure::new(COMMAND, error))?
+        }
         None => get_in_image(&mut images, args)?,
     };
     print(COMMAND, |out| {
@@ -365,7 +378,11 @@ fn list_in_image(images: &mut Images<'_>, args: &ListArgs) -> Result<Vec<Propert
     let place = images.place(&args.object.place)?;
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
-    list_of(|property| property.is_of(fs, &place.path, args.object.kind)).map_err(failed)
+    list_of(|property| match args.object.kind {
+        Some(kind) => fs.symlink_metadata(&place.path).map(|_| property.is_of_kind(kind)),
+        None => property.is_of(fs, &place.path, None),
+    })
+    .map_err(failed)
 }
 
 /// Those that there are.
@@ -383,7 +400,7 @@ fn set(args: &SetArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property set";
     let value = args.value.as_bytes();
     if let Some((live, kind)) = args.object.live(COMMAND)? {
-        let has_it = args.name.is_of_live(&live, kind);
+        let has_it = args.object.check_kind(kind).and_then(|()| args.name.is_of_live(&live, kind));
         let set = has_it.and_then(|has_it| check(has_it, args.name, live.path()));
         let set = set.and_then(|()| args.name.set_live(&live, value));
         return set.map_err(|error| Failure::new(COMMAND, error));

@@ -213,7 +213,7 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(failed(writing(error))),
         _ => Ok(()),
     };
-    restored.and(printed).and(counted).and(losses.finish())
+    losses.end(restored.and(printed).and(counted))
 }
 
 /// What is restored as it goes, in the words of btrfs-progs: for people, so escaped in a pipe, too.

@@ -207,9 +207,12 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
     // Found before the archive is made.
     for TarMember { path, .. } in &members {
         match fs.symlink_metadata(path) {
-            Err(error) if !args.ignore_errors || error.kind() == ErrorKind::NotFound => {
-                return Err(failed(error));
-            }
+            Err(error) if !args.ignore_errors => return Err(failed(error)),
+            // A name that is lost may be found as the archive is made.
+            Err(error) if error.kind() == ErrorKind::NotFound => match fs.open_past_damage(path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Err(failed(error)),
+                _ => {}
+            },
             _ => {}
         }
     }
@@ -236,7 +239,7 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
         fs.write_tar_file(&members, &args.file, options, &note, &progress).map_err(&failed)?;
     }
     losses.read_from(&image, fs);
-    names.finish().and(losses.finish())
+    losses.end(names.finish())
 }
 
 /// Whether both names are of one file of the host.

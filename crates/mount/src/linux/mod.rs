@@ -70,7 +70,7 @@ impl LiveBtrfs {
         let number = |path: &Path| std::fs::metadata(path).ok().map(|meta| meta.rdev());
         let Some(wanted) = number(device) else { return Ok(None) };
         let mut failed = None;
-        for point in points_of_linux(device)? {
+        for (point, is_named) in points_of_linux(device)? {
             // Another filesystem may have been mounted above it since.
             let found = Self::at(&point).and_then(|live| {
                 let Some(live) = live.filter(Self::is_linux) else { return Ok(None) };
@@ -80,7 +80,9 @@ impl LiveBtrfs {
             match found {
                 Ok(None) => {}
                 Ok(found) => return Ok(found),
-                Err(error) => failed = failed.or(Some(error)),
+                Err(error) if is_named => failed = failed.or(Some(error)),
+                // One of another device is nobody's business here.
+                Err(_) => {}
             }
         }
         failed.map_or(Ok(None), Err)

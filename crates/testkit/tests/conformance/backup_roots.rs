@@ -35,7 +35,25 @@ pub(crate) fn cases() -> Vec<Case> {
             mount.unmount()?;
             read_by_backup(bench, &image)
         }),
+        Case::new("backup-roots/behind-a-conversion", &MOUNTED, behind_a_conversion),
     ]
+}
+
+/// The earlier root is of before the superblock said where block groups are told.
+fn behind_a_conversion(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    let run = |args: &[&str]| bench.creamery().run(args);
+    mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
+    run(&["cp", "-"]).input("first").arg(inside(&image, "/small")).ok()?;
+    for conversion in ["--convert-from-block-group-tree", "--convert-to-block-group-tree"] {
+        run(&["tune", conversion]).arg(&image).ok()?;
+        let damaged = bench.scratch.file("damaged.img");
+        std::fs::copy(&image, &damaged)?;
+        damage_root(&damaged)?;
+        let read = run(&["cat", "--usebackuproot"]).arg(inside(&damaged, "/small")).output()?;
+        ensure!(read.code == Some(1) && read.stdout == b"first", "{conversion}: {read}");
+    }
+    Ok(())
 }
 
 fn write_twice(top: &Path, commit: &dyn Fn() -> Result<()>) -> Result<()> {

@@ -219,7 +219,9 @@ fn cut_off(bench: &Bench) -> Result<()> {
     btrfs_check(&image)?;
     let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
     let uuid = Run::new("findmnt").args(["-no", "UUID"]).arg(mount.dir()).ok()?.stdout_text();
-    let again = bench.creamery().run(["tune", "-M", uuid.trim()]).arg(&before);
-    expect_refusal(again, &[uuid.trim(), "is mounted"])?;
+    for option in ["-M", "-U"] {
+        let again = bench.creamery().run(["tune", "-f", option, uuid.trim()]).arg(&before);
+        expect_refusal(again, &[uuid.trim(), "is mounted"])?;
+    }
     mount.unmount()
 }

@@ -18,6 +18,7 @@ use creamery_tree::{Dropped, TreeDrop};
 use super::Engine;
 use crate::free_space_tree::GroupFreeSpace;
 use crate::handle::Handle;
+use crate::roots::find_root_item;
 use crate::space_info::BlockGroup;
 use crate::units::Units;
 
@@ -54,6 +55,15 @@ impl Conversion {
         }
     }
 
+    /// The tree that this makes.
+    const fn makes(self) -> Option<TreeId> {
+        match self {
+            Self::ToFreeSpaceTree => Some(TreeId::FREE_SPACE),
+            Self::ToBlockGroupTree => Some(TreeId::BLOCK_GROUP),
+            Self::FromBlockGroupTree => None,
+        }
+    }
+
     fn change(self, features: CompatRo) -> CompatRo {
         match self {
             Self::ToFreeSpaceTree => features | CompatRo::FREE_SPACE_TREE | CompatRo::FREE_SPACE_TREE_VALID,
@@ -64,7 +74,7 @@ impl Conversion {
 }
 
 impl Engine {
-    /// Converts the filesystem; durable when it returns, with every change so far. False when there was nothing to convert. Never call it
+    /// Converts the filesystem; durable when it returns. False when there was nothing to convert. Never call it
     /// with a handle.
     /// Errors: invalid: a block group tree, where free space has no tree or holes are listed, which Linux refuses; in use: another
     /// conversion; those of a commit.
@@ -76,17 +86,39 @@ impl Engine {
         if conversion == Conversion::ToBlockGroupTree {
             self.check_has_what_a_group_tree_needs()?;
         }
-        self.pipeline.participants.prepare();
-        let handle = self.start(Units::items(self.items_to_convert()))?;
+        self.check_is_not_there(conversion)?;
+        let handle = self.start(Units::items(self.items_to_convert(conversion)))?;
         let (running, room) = (handle.generation(), handle.keep_all());
-        let is_first = self.conversion.lock().replace(conversion).is_none();
+        let waits = self.convert_at_close(conversion);
         handle.end();
-        if !is_first {
-            return Err(Error::new(ErrorKind::Busy, "a conversion, while another is about to begin"));
-        }
+        waits?;
         let committed = self.commit_through(running);
+        if committed.is_err() {
+            *self.conversion.lock() = None; // its room goes
+        }
         drop(room);
         committed.map(|()| true)
+    }
+
+    fn convert_at_close(&self, conversion: Conversion) -> Result<()> {
+        let mut waiting = self.conversion.lock();
+        if waiting.is_some() {
+            return Err(Error::new(ErrorKind::Busy, "a conversion, while another is about to begin"));
+        }
+        *waiting = Some(conversion);
+        Ok(())
+    }
+
+    /// A tree that the superblock knows nothing of may say anything.
+    fn check_is_not_there(&self, conversion: Conversion) -> Result<()> {
+        let Some(tree) = conversion.makes() else { return Ok(()) };
+        match find_root_item(self.root_tree.tree(), tree)? {
+            Some(_) => {
+                let what = format!("tree {tree} is there, and the superblock lacks its feature");
+                Err(Error::new(ErrorKind::Corrupt, what))
+            }
+            None => Ok(()),
+        }
     }
 
     fn check_has_what_a_group_tree_needs(&self) -> Result<()> {
@@ -100,14 +132,21 @@ impl Engine {
         Err(Error::invalid(format!("a block group tree needs {missing}, or Linux does not mount it")))
     }
 
-    /// Room, in items: for the tree that is made, with leaves that are half full, and for dropping another.
-    fn items_to_convert(&self) -> u32 {
-        let sector = u64::from(self.sector_size());
-        let bytes = self.volume().chunks().iter().fold(0, |sum: u64, chunk| {
-            sum.saturating_add(GROUP_BYTES).saturating_add(GroupFreeSpace::bytes_at_most(chunk.len, sector))
-        });
+    /// Room, in items: for what is made, with leaves that are half full, for leaves that change, and for dropping a tree.
+    fn items_to_convert(&self, conversion: Conversion) -> u32 {
+        let (sector, chunks) = (u64::from(self.sector_size()), self.volume().chunks());
+        let bytes = |of_group: fn(u64, u64) -> u64| {
+            chunks.iter().fold(0, |sum: u64, chunk| {
+                sum.saturating_add(GROUP_BYTES).saturating_add(of_group(chunk.len, sector))
+            })
+        };
+        let (made, touched) = match conversion {
+            Conversion::ToFreeSpaceTree => (bytes(GroupFreeSpace::bytes_at_most), 0),
+            // Each group's item may lie in another leaf of the extent tree.
+            _ => (bytes(|_, _| 0), self.extent_tree.tree().blocks().min(chunks.len() as u64)),
+        };
         let dropped = self.block_groups.own_tree().as_ref().map_or(0, |tree| tree.blocks());
-        let items = bytes.saturating_mul(2) / self.item_bytes();
+        let items = (made.saturating_mul(2) / self.item_bytes()).saturating_add(touched);
         u32::try_from(items.saturating_add(dropped).saturating_add(ITEMS)).unwrap_or(u32::MAX)
     }
 

@@ -72,6 +72,8 @@ impl Engine {
                 Some(required(TreeId::FREE_SPACE)?)
             },
             block_group_tree: match has_group_tree {
+                // A conversion may lie between that root and the superblock.
+                _ if volume.earlier_root().is_some() => by_id(TreeId::BLOCK_GROUP)?,
                 true => Some(left_out.unless(TreeId::BLOCK_GROUP, required(TreeId::BLOCK_GROUP))?.0),
                 false => None,
             },

@@ -74,12 +74,12 @@ fn delete_all(args: &DeleteArgs, images: &mut Images<'_>) -> Result<(), Failure>
     let mut deleted: Vec<(PathBuf, Vec<String>)> = Vec::new();
     let outcome = with_all(&args.places, |text| match target(args, text)? {
         Target::Image(place) => {
-            let lines = delete_in_image(args, images, &place)?;
-            if !changed.contains(&place.image) {
+            let (lines, outcome) = delete_in_image(args, images, &place)?;
+            if !lines.is_empty() && !changed.contains(&place.image) {
                 changed.push(place.image.clone());
             }
             deleted.push((place.image, lines));
-            Ok(())
+            outcome
         }
         Target::Live(entry) => {
             let deleted = match args.id {
@@ -125,46 +125,55 @@ fn target(args: &DeleteArgs, text: &OsString) -> Result<Target, Failure> {
     }
 }
 
-/// Gives what to say of it when it is committed.
+/// Gives what to say of those that are gone, when that is committed, and whether all are.
 fn delete_in_image(
     args: &DeleteArgs,
     images: &mut Images<'_>,
     place: &Place,
-) -> Result<Vec<String>, Failure> {
+) -> Result<(Vec<String>, Result<(), Failure>), Failure> {
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Write)?;
-    let delete = || -> Result<Vec<String>, Error> {
+    let mut lines = Vec::new();
+    let mut delete = || -> Result<(), Error> {
         let id = args.id.map_or_else(|| fs.subvolume_at(&place.path), |id| Ok(TreeId::new(id)));
         if args.recursive {
-            return delete_with_nested(fs, place, id?);
+            return delete_with_nested(fs, place, id?, &mut lines);
         }
         if args.id.is_none() {
             // Who says what is wrong is the one that deletes.
             fs.delete_subvolume(&place.path)?;
-            return Ok(vec![line_of(id?.get(), Durable::Yes, &place.to_string())]);
+            lines.push(line_of(id?.get(), Durable::Yes, &place.to_string()));
+            return Ok(());
         }
         let id = id?;
         let listed = fs.subvolumes()?;
         fs.delete_subvolume_by_id(id)?;
-        Ok(vec![line_of_listed(place, &listed, id)])
+        lines.push(line_of_listed(place, &listed, id));
+        Ok(())
     };
-    delete().map_err(failed).map_err(|failed| advise(args, failed))
+    let outcome = delete().map_err(failed).map_err(|failed| advise(args, failed));
+    Ok((lines, outcome))
 }
 
-fn delete_with_nested(fs: &Filesystem, place: &Place, id: TreeId) -> Result<Vec<String>, Error> {
+fn delete_with_nested(
+    fs: &Filesystem,
+    place: &Place,
+    id: TreeId,
+    lines: &mut Vec<String>,
+) -> Result<(), Error> {
     let listed = fs.subvolumes()?;
     let mut ids = fs.nested_subvolumes(id)?;
     ids.push(id);
     // What stays is refused before others are gone.
     let stay = [TreeId::FS, fs.default_subvolume(), fs.root_subvolume()];
     if let Some(id) = ids.iter().rev().find(|id| stay.contains(id)) {
-        return fs.delete_subvolume_by_id(*id).map(|()| Vec::new());
+        return fs.delete_subvolume_by_id(*id);
     }
-    let delete = |id| {
+    ids.into_iter().try_for_each(|id| {
         fs.delete_subvolume_by_id(id)?;
-        Ok(line_of_listed(place, &listed, id))
-    };
-    ids.into_iter().map(delete).collect()
+        lines.push(line_of_listed(place, &listed, id));
+        Ok(())
+    })
 }
 
 /// Whether what is done is durable when the command ends.
