@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{self, Bench, Case};
-use creamery_testkit::{Judge, Run, unmount_below};
+use creamery_testkit::{Judge, Run, Signal, unmount_below};
 
 /// Stands in for `check` of fstests: does what tests do and never ends. NAME becomes a word that nobody else uses.
 const CHECK: &str = r#"#!/bin/bash
@@ -31,11 +31,11 @@ fn main() -> ExitCode {
     let needs = [Judge::Program, Judge::Root, Judge::LoopDevices, Judge::Fuse];
     harness::main(vec![Case::new("fstests/a-signal-leaves-nothing-behind", &needs, |bench| {
         // One after the other: both take the same links.
-        ["INT", "TERM"].into_iter().try_for_each(|signal| leaves_nothing_behind(bench, signal))
+        [Signal::INT, Signal::TERM].into_iter().try_for_each(|signal| leaves_nothing_behind(bench, signal))
     })])
 }
 
-fn leaves_nothing_behind(bench: &Bench, signal: &str) -> Result<()> {
+fn leaves_nothing_behind(bench: &Bench, signal: Signal) -> Result<()> {
     let place = bench.scratch.path().canonicalize()?;
     let target = place.join("target");
     let links = LINKS.map(|link| std::fs::read_link(link).ok());
@@ -69,7 +69,7 @@ fn leaves_nothing_behind(bench: &Bench, signal: &str) -> Result<()> {
 }
 
 /// Sends `signal` to `runner` when the file `ready` tells that all is mounted, and waits for its end.
-fn end(runner: &mut Child, signal: &str, ready: &Path, place: &Path) -> Result<()> {
+fn end(runner: &mut Child, signal: Signal, ready: &Path, place: &Path) -> Result<()> {
     wait_until("the stage to be set", || Ok(ready.exists() || runner.try_wait()?.is_some()))?;
     let (devices, mounts) = (devices_of(place), mounts_below(place)?);
     ensure!(
