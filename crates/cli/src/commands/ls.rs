@@ -17,6 +17,9 @@ use crate::time::Utc;
 /// Of sizes, for people: more are not needed for 64 bits.
 const UNITS: [&str; 8] = ["", "K", "M", "G", "T", "P", "E", "Z"];
 
+/// Characters of a time.
+const TIME_LEN: usize = 19;
+
 /// One line of a listing.
 struct Row {
     /// As it is printed.
@@ -25,11 +28,37 @@ struct Row {
     kind: FileType,
     /// When the long form is wanted.
     details: Option<Details>,
+    /// It is, and they cannot be read.
+    is_lost: bool,
 }
 
 struct Details {
     meta: Metadata,
     target: Option<PathBuf>,
+}
+
+/// What cannot be read is told at once, and the others are listed all the same.
+struct Told<F> {
+    failed: F,
+    first: Option<Failure>,
+}
+
+impl<F: Fn(Error) -> Failure> Told<F> {
+    const fn new(failed: F) -> Self {
+        Self { failed, first: None }
+    }
+
+    fn ok<T>(&mut self, read: Result<T, Error>) -> Option<T> {
+        read.map_err(|error| {
+            let failure = (self.failed)(error).tell();
+            self.first.get_or_insert(failure);
+        })
+        .ok()
+    }
+
+    fn end(self) -> Result<(), Failure> {
+        self.first.map_or(Ok(()), Err)
+    }
 }
 
 pub(crate) fn run(args: &LsArgs) -> Result<(), Failure> {
@@ -51,26 +80,28 @@ fn as_text(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(
         let followed = fs.metadata(&place.path).is_ok_and(|meta| meta.is_dir());
         if args.directory || !followed {
             let name = place.path.as_os_str().as_bytes().to_vec();
-            let row = row(fs, name, place.path.clone(), meta.file_type(), args.long).map_err(&failed)?;
+            let mut told = Told::new(&failed);
+            let row = row(fs, name, place.path.clone(), meta.file_type(), args.long, &mut told);
             print(out, &[row], args.human_readable).map_err(writing).map_err(&failed)?;
             first = false;
-            return Ok(());
+            return told.end();
         }
+        let mut told = Told::new(&failed);
         let mut todo = vec![place.path.clone()];
         while let Some(dir) = todo.pop() {
-            let mut rows = rows(fs, &dir, args.long).map_err(&failed)?;
+            let mut rows = rows(fs, &dir, args.long, &mut told);
             if args.recursive {
                 let below = rows.iter().rev().filter(|row| row.kind.is_dir());
                 todo.extend(below.map(|row| row.path.clone()));
             }
             if args.all {
-                rows.splice(..0, dots(fs, &dir, args.long).map_err(&failed)?);
+                rows.splice(..0, dots(fs, &dir, args.long, &mut told));
             }
             heading(out, several.then_some(dir.as_path()), first).map_err(writing).map_err(&failed)?;
             print(out, &rows, args.human_readable).map_err(writing).map_err(&failed)?;
             first = false;
         }
-        Ok(())
+        told.end()
     })
 }
 
@@ -85,28 +116,45 @@ fn heading(out: &mut Output, path: Option<&Path>, first: bool) -> io::Result<()>
 }
 
 /// The directory and the one above it, which the root is itself.
-fn dots(fs: &Filesystem, dir: &Path, long: bool) -> Result<Vec<Row>, Error> {
-    let of = |name: &str| row(fs, name.into(), dir.join(name), FileType::Directory, long);
-    Ok(vec![of(".")?, of("..")?])
+fn dots<F>(fs: &Filesystem, dir: &Path, long: bool, told: &mut Told<F>) -> [Row; 2]
+where
+    F: Fn(Error) -> Failure,
+{
+    [".", ".."].map(|name| row(fs, name.into(), dir.join(name), FileType::Directory, long, told))
 }
 
-/// The entries of a directory by the bytes of their names.
-fn sorted(fs: &Filesystem, dir: &Path) -> Result<Vec<DirEntry>, Error> {
-    let mut entries = fs.read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
+/// The entries of a directory by the bytes of their names, as far as they can be read.
+fn sorted<F: Fn(Error) -> Failure>(fs: &Filesystem, dir: &Path, told: &mut Told<F>) -> Vec<DirEntry> {
+    let Some(read) = told.ok(fs.read_dir(dir)) else { return Vec::new() };
+    let mut entries: Vec<_> = read.map_while(|entry| told.ok(entry)).collect();
     entries.sort_by(|a, b| a.file_name().as_bytes().cmp(b.file_name().as_bytes()));
-    Ok(entries)
+    entries
 }
 
-fn rows(fs: &Filesystem, dir: &Path, long: bool) -> Result<Vec<Row>, Error> {
-    let of = |entry: DirEntry| {
-        row(fs, entry.file_name().as_bytes().to_vec(), entry.path(), entry.file_type(), long)
-    };
-    sorted(fs, dir)?.into_iter().map(of).collect()
+fn rows<F: Fn(Error) -> Failure>(fs: &Filesystem, dir: &Path, long: bool, told: &mut Told<F>) -> Vec<Row> {
+    let entries = sorted(fs, dir, told).into_iter();
+    entries
+        .map(|entry| {
+            let name = entry.file_name().as_bytes().to_vec();
+            row(fs, name, entry.path(), entry.file_type(), long, told)
+        })
+        .collect()
 }
 
-fn row(fs: &Filesystem, name: Vec<u8>, path: PathBuf, kind: FileType, long: bool) -> Result<Row, Error> {
-    let details = if long { Some(details(fs, &path)?) } else { None };
-    Ok(Row { name, path, kind, details })
+fn row<F>(
+    fs: &Filesystem,
+    name: Vec<u8>,
+    path: PathBuf,
+    kind: FileType,
+    long: bool,
+    told: &mut Told<F>,
+) -> Row
+where
+    F: Fn(Error) -> Failure,
+{
+    let details = if long { told.ok(details(fs, &path)) } else { None };
+    let is_lost = long && details.is_none();
+    Row { name, path, kind, details, is_lost }
 }
 
 fn details(fs: &Filesystem, path: &Path) -> Result<Details, Error> {
@@ -160,6 +208,13 @@ fn print(out: &mut Output, rows: &[Row], human: bool) -> io::Result<()> {
                 out,
                 "{kind}{permissions} {nlink:>links$} {uid:>uids$} {gid:>gids$} {size:>sizes$} {time} "
             )?;
+        } else if row.is_lost {
+            // As coreutils.
+            let (kind, unknown) = (row.kind.letter(), "?");
+            write!(
+                out,
+                "{kind}????????? {unknown:>links$} {unknown:>uids$} {unknown:>gids$} {unknown:>sizes$} {unknown:>TIME_LEN$} "
+            )?;
         }
         out.name(&row.name, row.kind)?;
         if let Some(target) = row.details.as_ref().and_then(|details| details.target.as_ref()) {
@@ -179,25 +234,26 @@ fn as_json(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Read)?;
         let is_dir = fs.metadata(&place.path).is_ok_and(|meta| meta.is_dir());
-        let mut push = |path: &Path| -> Result<(), Failure> {
-            let Details { meta, target } = details(fs, path).map_err(&failed)?;
+        let mut lost = Told::new(&failed);
+        let mut push = |path: &Path, lost: &mut Told<_>| -> Result<(), Failure> {
+            let Some(Details { meta, target }) = lost.ok(details(fs, path)) else { return Ok(()) };
             array.push(&FileJson::new(path, &meta, target.as_deref())).map_err(told)
         };
         if args.directory || !is_dir {
-            return push(&place.path);
+            return push(&place.path, &mut lost).and(lost.end());
         }
         let mut todo = vec![place.path.clone()];
         while let Some(dir) = todo.pop() {
-            let entries = sorted(fs, &dir).map_err(&failed)?;
+            let entries = sorted(fs, &dir, &mut lost);
             for entry in &entries {
-                push(&entry.path())?;
+                push(&entry.path(), &mut lost)?;
             }
             if args.recursive {
                 let below = entries.iter().rev().filter(|entry| entry.file_type().is_dir());
                 todo.extend(below.map(DirEntry::path));
             }
         }
-        Ok(())
+        lost.end()
     });
     array.end().map_err(told).and(outcome)
 }
