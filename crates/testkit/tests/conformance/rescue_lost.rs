@@ -14,6 +14,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("restore/first-leaf-is-lost", &MOUNTED, first_leaf_is_lost),
         Case::new("rescue/names-found-by-inodes", &tools, names_found_by_inodes),
+        Case::new("rescue/listed-past-damage", &MOUNTED, listed_past_damage),
     ]
 }
 
@@ -50,6 +51,33 @@ pub(crate) fn lose_first_leaf(image: &Path) -> Result<()> {
         tree.lines().filter_map(|line| line.strip_prefix("leaf ")?.split(' ').next()?.parse().ok());
     flip_byte(image, leaves.next().context("a leaf")?)?;
     ensure!(leaves.next().is_some(), "that was all");
+    Ok(())
+}
+
+/// A leaf has inodes of some files: they are listed as ls(1) lists them on the kernel's mount, and the others are told whole.
+fn listed_past_damage(bench: &Bench) -> Result<()> {
+    let image = made(bench, "disk.img", |dir| write_files(dir, FILES))?;
+    let tree = Run::new("btrfs").args(["inspect-internal", "dump-tree", "-t", "5"]).arg(&image).ok()?;
+    let tree = tree.stdout_text();
+    let mut leaves: Vec<u64> =
+        tree.lines().filter_map(|line| line.strip_prefix("leaf ")?.split(' ').next()?.parse().ok()).collect();
+    leaves.dedup();
+    // In the last one Linux looks for orphans when it mounts.
+    flip_byte(&image, leaves[leaves.len() - 2])?;
+    let unknown = |text: &str| text.lines().filter(|line| line.starts_with("-?????????")).count();
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
+    let theirs = Run::new("ls").args(["-l", "-U"]).arg(mount.dir()).output()?;
+    let lost = unknown(&theirs.stdout_text());
+    // It complains of the damage.
+    let _said = mount.unmount();
+    ensure!(lost > 0 && lost < FILES, "{lost} inodes are lost");
+    let ours = bench.creamery().run(["ls", "-l"]).arg(inside(&image, "/")).output()?;
+    let listed = ours.stdout_text();
+    ensure!(ours.code == Some(1) && ours.stderr_text().contains("content is damaged"), "{ours}");
+    ensure!(listed.lines().count() == FILES && unknown(&listed) == lost, "{lost} on Linux: {ours}");
+    let json = bench.creamery().run(["ls", "--json"]).arg(inside(&image, "/")).output()?;
+    let rows: Vec<serde_json::Value> = serde_json::from_slice(&json.stdout)?;
+    ensure!(json.code == Some(1) && rows.len() == FILES - lost, "{} rows", rows.len());
     Ok(())
 }
 
