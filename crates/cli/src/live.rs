@@ -10,6 +10,11 @@ use creamery_mount::LiveBtrfs;
 use crate::failure::Failure;
 use crate::place::{End, is_image, is_no_image, mount_of};
 
+/// Whether a block device of the host has this name.
+pub(crate) fn is_block_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device())
+}
+
 /// What `text` names on a live mount of Btrfs; none if that is, or can only be, an image.
 /// Errors: a directory that is on no such mount; a pipe, a socket or a device that is no disk.
 pub(crate) fn live_btrfs(command: &'static str, text: &OsStr) -> Result<Option<LiveBtrfs>, Failure> {

@@ -5,8 +5,8 @@ use creamery_base::Result;
 use crate::{Conversion, Filesystem};
 
 impl Filesystem {
-    /// Converts the filesystem, in one transaction: a crash leaves the one or the other. Durable when it returns, with every change so far. False when it is as
-    /// that would make it.
+    /// Converts the filesystem, in one transaction: a crash leaves the one or the other. Durable when it returns, with every change so
+    /// far. False when it is as that would make it.
     ///
     /// # Errors
     /// When it would have a block group tree without a free space tree or with holes listed, which Linux does not mount; when there is no

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use creamery_base::{ObjectId, Result, TreeId};
+use creamery_base::{ErrorKind, ObjectId, Result, TreeId};
 use creamery_codec::{ChecksumType, checksum};
 use creamery_device::{Access, FileDevice};
 use creamery_format::{Key, KeyType};
 use creamery_testkit::{Judge, Judges, Scratch};
-use creamery_txn::{Engine, Options};
+use creamery_txn::{Conversion, Engine, Options};
 use creamery_volume::{Mode, Volume};
 
 /// Where the first superblock is.
@@ -134,6 +134,24 @@ fn skinny_metadata_that_the_superblock_denies() {
     let Err(error) = open(&image, false) else { panic!("opened for writing") };
     assert!(error.to_string().contains("skinny"), "{error}");
     open(&image, true).expect("reading is possible");
+}
+
+/// A tree that the superblock does not know of any more is stale: no other is made in its place, and all is as it was.
+#[test]
+fn a_free_space_tree_that_the_superblock_denies_is_in_the_way_of_another() {
+    if !Judges::here().have(&[Judge::BtrfsProgs]) {
+        println!("skipped: btrfs-progs missing");
+        return;
+    }
+    let (_scratch, image) = made(&["-O", "^block-group-tree"]);
+    change_superblock(&image, |superblock| superblock[COMPAT_RO] &= !FREE_SPACE_TREE);
+    let engine = open(&image, false).expect("what is free stands in the extent tree");
+    for _ in 0..2 {
+        let error = engine.convert(Conversion::ToFreeSpaceTree).expect_err("there is one");
+        assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("tree 10"), "{error}");
+    }
+    assert!(engine.aborted().is_none());
+    engine.commit().expect("nothing is in its way");
 }
 
 /// An item of an extent of data with one reference.

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -15,7 +14,7 @@ use crate::columns::{self, Column};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::json::{Array, Header, text_of};
-use crate::live::live_btrfs;
+use crate::live::{is_block_device, live_btrfs};
 use crate::output::{Output, writing};
 use crate::view::RescueArgs;
 
@@ -139,7 +138,7 @@ pub(crate) fn run(command: &DeviceCommand) -> Result<(), Failure> {
 /// What is known of the devices, and why it is not of all.
 fn rows(args: &StatsArgs) -> Result<(Vec<Row>, Option<Failure>), Failure> {
     let path = Path::new(&args.place);
-    if std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device()) {
+    if is_block_device(path) {
         let found = LiveBtrfs::of_device(path).map_err(|error| Failure::new(COMMAND, error))?;
         if let Some((live, device)) = found {
             return of_devices(&live, vec![device], args.reset);

@@ -26,10 +26,14 @@ struct Row {
     name: Vec<u8>,
     path: PathBuf,
     kind: FileType,
-    /// When the long form is wanted.
-    details: Option<Details>,
-    /// It is, and they cannot be read.
-    is_lost: bool,
+    form: Form,
+}
+
+enum Form {
+    Short,
+    Long(Details),
+    /// What the long form tells cannot be read.
+    Lost,
 }
 
 struct Details {
@@ -38,13 +42,13 @@ struct Details {
 }
 
 /// What cannot be read is told at once, and the others are listed all the same.
-struct Told<F> {
-    failed: F,
+struct Told<'a> {
+    failed: &'a dyn Fn(Error) -> Failure,
     first: Option<Failure>,
 }
 
-impl<F: Fn(Error) -> Failure> Told<F> {
-    const fn new(failed: F) -> Self {
+impl<'a> Told<'a> {
+    const fn new(failed: &'a dyn Fn(Error) -> Failure) -> Self {
         Self { failed, first: None }
     }
 
@@ -116,22 +120,19 @@ fn heading(out: &mut Output, path: Option<&Path>, first: bool) -> io::Result<()>
 }
 
 /// The directory and the one above it, which the root is itself.
-fn dots<F>(fs: &Filesystem, dir: &Path, long: bool, told: &mut Told<F>) -> [Row; 2]
-where
-    F: Fn(Error) -> Failure,
-{
+fn dots(fs: &Filesystem, dir: &Path, long: bool, told: &mut Told<'_>) -> [Row; 2] {
     [".", ".."].map(|name| row(fs, name.into(), dir.join(name), FileType::Directory, long, told))
 }
 
 /// The entries of a directory by the bytes of their names, as far as they can be read.
-fn sorted<F: Fn(Error) -> Failure>(fs: &Filesystem, dir: &Path, told: &mut Told<F>) -> Vec<DirEntry> {
+fn sorted(fs: &Filesystem, dir: &Path, told: &mut Told<'_>) -> Vec<DirEntry> {
     let Some(read) = told.ok(fs.read_dir(dir)) else { return Vec::new() };
     let mut entries: Vec<_> = read.map_while(|entry| told.ok(entry)).collect();
     entries.sort_by(|a, b| a.file_name().as_bytes().cmp(b.file_name().as_bytes()));
     entries
 }
 
-fn rows<F: Fn(Error) -> Failure>(fs: &Filesystem, dir: &Path, long: bool, told: &mut Told<F>) -> Vec<Row> {
+fn rows(fs: &Filesystem, dir: &Path, long: bool, told: &mut Told<'_>) -> Vec<Row> {
     let entries = sorted(fs, dir, told).into_iter();
     entries
         .map(|entry| {
@@ -141,20 +142,25 @@ fn rows<F: Fn(Error) -> Failure>(fs: &Filesystem, dir: &Path, long: bool, told: 
         .collect()
 }
 
-fn row<F>(
+fn row(
     fs: &Filesystem,
     name: Vec<u8>,
     path: PathBuf,
     kind: FileType,
     long: bool,
-    told: &mut Told<F>,
-) -> Row
-where
-    F: Fn(Error) -> Failure,
-{
-    let details = if long { told.ok(details(fs, &path)) } else { None };
-    let is_lost = long && details.is_none();
-    Row { name, path, kind, details, is_lost }
+    told: &mut Told<'_>,
+) -> Row {
+    let form = match long.then(|| told.ok(details(fs, &path))) {
+        None => Form::Short,
+        Some(details) => details.map_or(Form::Lost, Form::Long),
+    };
+    Row { name, path, kind, form }
+}
+
+impl Row {
+    const fn details(&self) -> Option<&Details> {
+        if let Form::Long(details) = &self.form { Some(details) } else { None }
+    }
 }
 
 fn details(fs: &Filesystem, path: &Path) -> Result<Details, Error> {
@@ -193,14 +199,14 @@ fn human_size(bytes: u64) -> String {
 fn print(out: &mut Output, rows: &[Row], human: bool) -> io::Result<()> {
     let size = |meta: &Metadata| size(meta, human);
     let width = |text: &dyn Fn(&Metadata) -> String| {
-        let lengths = rows.iter().filter_map(|row| Some(text(&row.details.as_ref()?.meta).len()));
+        let lengths = rows.iter().filter_map(|row| Some(text(&row.details()?.meta).len()));
         lengths.max().unwrap_or(0)
     };
     let links = width(&|meta| meta.nlink().to_string());
     let (uids, gids) = (width(&|meta| meta.uid().to_string()), width(&|meta| meta.gid().to_string()));
     let sizes = width(&size);
     for row in rows {
-        if let Some(Details { meta, .. }) = &row.details {
+        if let Form::Long(Details { meta, .. }) = &row.form {
             let (kind, permissions) = (meta.file_type().letter(), meta.permissions());
             let (nlink, uid, gid, size) = (meta.nlink(), meta.uid(), meta.gid(), size(meta));
             let time = Utc(meta.mtime());
@@ -208,7 +214,7 @@ fn print(out: &mut Output, rows: &[Row], human: bool) -> io::Result<()> {
                 out,
                 "{kind}{permissions} {nlink:>links$} {uid:>uids$} {gid:>gids$} {size:>sizes$} {time} "
             )?;
-        } else if row.is_lost {
+        } else if let Form::Lost = row.form {
             // As coreutils.
             let (kind, unknown) = (row.kind.letter(), "?");
             write!(
@@ -217,7 +223,7 @@ fn print(out: &mut Output, rows: &[Row], human: bool) -> io::Result<()> {
             )?;
         }
         out.name(&row.name, row.kind)?;
-        if let Some(target) = row.details.as_ref().and_then(|details| details.target.as_ref()) {
+        if let Some(target) = row.details().and_then(|details| details.target.as_ref()) {
             out.write_all(b" -> ")?;
             out.path(target)?;
         }
@@ -235,7 +241,7 @@ fn as_json(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(
         let fs = images.open(&place.image, Purpose::Read)?;
         let is_dir = fs.metadata(&place.path).is_ok_and(|meta| meta.is_dir());
         let mut lost = Told::new(&failed);
-        let mut push = |path: &Path, lost: &mut Told<_>| -> Result<(), Failure> {
+        let mut push = |path: &Path, lost: &mut Told<'_>| -> Result<(), Failure> {
             let Some(Details { meta, target }) = lost.ok(details(fs, path)) else { return Ok(()) };
             array.push(&FileJson::new(path, &meta, target.as_deref())).map_err(told)
         };

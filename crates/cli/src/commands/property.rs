@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -14,7 +13,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
-use crate::live::live_btrfs;
+use crate::live::{is_block_device, live_btrfs};
 use crate::output::{Output, writing};
 use crate::view::{ViewArgs, WriteArgs};
 
@@ -276,7 +275,7 @@ impl Object {
     /// Where it is on a live mount, and what it is taken for there: a device is one whether that is said or not. None if it is an image.
     fn live(&self, command: &'static str) -> Result<Option<(LiveBtrfs, Option<Kind>)>, Failure> {
         let path = Path::new(&self.place);
-        if std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device()) {
+        if is_block_device(path) {
             let found = LiveBtrfs::of_device(path).map_err(|error| Failure::new(command, error))?;
             return Ok(found.map(|(live, _)| (live, self.kind.or(Some(Kind::Device)))));
         }
@@ -286,8 +285,7 @@ impl Object {
     /// Refuses a device that is taken for something else: it has not what is mounted from it.
     fn check_kind(&self, kind: Option<Kind>) -> Result<(), Error> {
         let path = Path::new(&self.place);
-        let is_device = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
-        if is_device && kind != Some(Kind::Device) {
+        if kind != Some(Kind::Device) && is_block_device(path) {
             return Err(Error::invalid(format!("{}: it is a device, and nothing else", path.display())));
         }
         Ok(())

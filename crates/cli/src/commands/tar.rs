@@ -229,17 +229,16 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
         true => "no archive was made, and what had its name stays",
         false => "the archive ends in its midst",
     });
-    if is_stream(&args.file) {
+    let written = if is_stream(&args.file) {
         let out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
-        fs.write_tar(&members, out, options, &note, &progress).map_err(&failed)?;
+        fs.write_tar(&members, out, options, &note, &progress)
+    } else if is_image(&args.file) && same_file(&args.file, &image) {
+        return Err(told(Error::invalid("the archive is the image itself")));
     } else {
-        if is_image(&args.file) && same_file(&args.file, &image) {
-            return Err(told(Error::invalid("the archive is the image itself")));
-        }
-        fs.write_tar_file(&members, &args.file, options, &note, &progress).map_err(&failed)?;
-    }
+        fs.write_tar_file(&members, &args.file, options, &note, &progress)
+    };
     losses.read_from(&image, fs);
-    losses.end(names.finish())
+    losses.end(written.map_err(&failed).and(names.finish()))
 }
 
 /// Whether both names are of one file of the host.

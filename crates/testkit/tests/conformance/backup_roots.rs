@@ -52,6 +52,10 @@ fn behind_a_conversion(bench: &Bench) -> Result<()> {
         damage_root(&damaged)?;
         let read = run(&["cat", "--usebackuproot"]).arg(inside(&damaged, "/small")).output()?;
         ensure!(read.code == Some(1) && read.stdout == b"first", "{conversion}: {read}");
+        // Where the tree of block groups cannot be read either, that is passed over with the rest.
+        damage_groups(&damaged)?;
+        let read = run(&["cat", "--rescue", "all"]).arg(inside(&damaged, "/small")).output()?;
+        ensure!(read.code == Some(1) && read.stdout == b"first", "{conversion}: {read}");
     }
     Ok(())
 }
@@ -63,6 +67,24 @@ fn write_twice(top: &Path, commit: &dyn Fn() -> Result<()>) -> Result<()> {
     commit()?;
     std::fs::write(top.join("second"), b"second")?;
     commit()
+}
+
+/// Damages every block that says to be of the block group tree, in whichever commit.
+fn damage_groups(image: &Path) -> Result<()> {
+    const NODE: u64 = 16 << 10;
+    const OWNER: usize = 88;
+    const BLOCK_GROUP_TREE: u64 = 11;
+    let bytes = std::fs::read(image)?;
+    let fsid = &bytes[0x10000 + 32..0x10000 + 48];
+    let mut damaged = 0;
+    for (node, at) in bytes.chunks(NODE as usize).zip((0..).step_by(NODE as usize)) {
+        if &node[32..48] == fsid && node[OWNER..OWNER + 8] == BLOCK_GROUP_TREE.to_le_bytes() {
+            flip_byte(image, at + 200)?;
+            damaged += 1;
+        }
+    }
+    ensure!(damaged > 0, "there is none");
+    Ok(())
 }
 
 /// Damages the block that the superblock's root is in. There is one copy of it.

@@ -10,6 +10,10 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Finished, FuseMount, LoopMount, Random, Run, sync_filesystem};
 
 use crate::hostile::Victim;
+use crate::item_types::{
+    DATA_REF, DIR_INDEX, DIR_ITEM, EXTENT_DATA, EXTENT_ITEM, METADATA_ITEM, ROOT_BACKREF, ROOT_ITEM,
+    ROOT_REF, SHARED_BLOCK_REF,
+};
 use crate::subvolumes::orphans;
 use crate::support::{MOUNTED, expect_refusal, expect_untouched, inside, mkfs_empty};
 
@@ -18,16 +22,6 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 const LIMIT: Duration = Duration::from_secs(20);
-const DIR_ITEM: u8 = 84;
-const DIR_INDEX: u8 = 96;
-const EXTENT_DATA: u8 = 108;
-const ROOT_ITEM: u8 = 132;
-const ROOT_BACKREF: u8 = 144;
-const ROOT_REF: u8 = 156;
-const EXTENT_ITEM: u8 = 168;
-const METADATA_ITEM: u8 = 169;
-const DATA_REF: u8 = 178;
-const SHARED_BLOCK_REF: u8 = 182;
 /// In a root item.
 const ROOT_DIR: usize = 168;
 const ROOT_AT: usize = 176;

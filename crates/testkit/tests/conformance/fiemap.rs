@@ -12,6 +12,7 @@ use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, clone_range, sy
 use serde_json::Value;
 
 use crate::hostile::Victim;
+use crate::item_types::EXTENT_DATA;
 use crate::mappings;
 use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, judge_mount, mkfs_empty};
 
@@ -20,7 +21,6 @@ const SECTOR: u64 = 4096;
 const EXTENTS: u64 = 10_000;
 /// Of a file of which one leaf is damaged.
 const SCATTERED: u64 = 2000;
-const EXTENT_DATA: u8 = 108;
 
 pub(crate) fn cases() -> Vec<Case> {
     let tools = [Judge::Tool("cc"), Judge::Tool("fallocate")];

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Finished, FuseMount, Random, Run, tree};
 
+use crate::item_types::DIR_ITEM;
 use crate::support::{MOUNTED, crc32c, expect_untouched, inside, mkfs_from};
 
 /// Damaged versions.
@@ -34,7 +35,6 @@ const ITEM_LEN: usize = 25;
 /// In an item's head: the last part of its key.
 const KEY_OFFSET: usize = 9;
 const KEY_LEN: usize = 17;
-const DIR_ITEM: u8 = 84;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new("hostile/readers-of-damaged-images", &MOUNTED, readers)]

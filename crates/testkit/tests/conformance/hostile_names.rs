@@ -9,14 +9,10 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{LoopMount, Run};
 
 use crate::hostile::Victim;
+use crate::item_types::{DIR_INDEX, DIR_ITEM, INODE_REF};
 use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, mkfs_from};
 
 const SECRET: &[u8] = b"nobody touches this";
-/// Types of items with names.
-const INODE_REF: u8 = 12;
-const DIR_ITEM: u8 = 84;
-const DIR_INDEX: u8 = 96;
-
 /// All that say what something is called: they agree.
 const ALL: [u8; 3] = [INODE_REF, DIR_ITEM, DIR_INDEX];
 

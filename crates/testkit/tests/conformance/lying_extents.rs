@@ -10,13 +10,13 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{FuseMount, LoopMount, Run, btrfs_check};
 
 use crate::hostile::Victim;
+use crate::item_types::EXTENT_DATA;
 use crate::support::{MOUNTED, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new("compression/items-that-lie", &MOUNTED, items)]
 }
 
-const EXTENT_DATA: u8 = 108;
 const CHUNK: u64 = 128 << 10;
 const INLINE_LEN: u64 = 2_000;
 const MANY_SECTORS: u64 = 1 << 20;

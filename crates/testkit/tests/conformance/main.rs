@@ -29,6 +29,7 @@ mod full;
 mod hostile;
 mod hostile_names;
 mod interrupted;
+mod item_types;
 mod json;
 mod links;
 mod listings;

@@ -9,7 +9,8 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, btrfs_check, tree_items};
 
-use crate::random_work::{EXTENT_DATA, TOP_LEVEL};
+use crate::item_types::EXTENT_DATA;
+use crate::random_work::TOP_LEVEL;
 use crate::support::{MOUNTED, expect_refusal, mkfs_empty};
 
 const SECTOR: u64 = 4096;

@@ -12,7 +12,8 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{FuseMount, LoopMount, Run, TreeItem, btrfs_check, tree_items};
 
-use crate::random_work::{By, EXTENT_DATA, State, TOP_LEVEL, Work, is_stub, subvolume_ids};
+use crate::item_types::{EXTENT_DATA, INODE_ITEM};
+use crate::random_work::{By, State, TOP_LEVEL, Work, is_stub, subvolume_ids};
 use crate::support::{MOUNTED, inside, mkfs_empty};
 
 /// Who made a filesystem, and with which options; of Linux' mounts and of ours.
@@ -71,7 +72,6 @@ const ROUNDS: u64 = 2;
 const OPERATIONS: u64 = 130;
 const INLINE: u8 = 0;
 const PREALLOC: u8 = 2;
-const INODE_ITEM: u8 = 1;
 /// Of an inode item, and the flag for files that space was set aside for.
 const FLAGS_AT: usize = 64;
 const PREALLOC_FLAG: u64 = 1 << 4;

@@ -13,6 +13,8 @@ use creamery_testkit::{
 use rustix::fs::{FallocateFlags, IFlags, XattrFlags, fallocate, ioctl_getflags, ioctl_setflags, setxattr};
 use rustix::io::Errno;
 
+use crate::item_types::{EXTENT_DATA, ROOT_REF};
+
 const SECTOR: u64 = 4096;
 /// More subvolumes than that there are not for long.
 const SUBVOLUMES_MAX: usize = 7;
@@ -21,8 +23,6 @@ const USED_MAX: u64 = 70 << 20;
 const EMPTY_SUBVOLUME_DIR: u64 = 2;
 pub(crate) const TOP_LEVEL: u64 = 5;
 const ROOT_TREE: u64 = 1;
-pub(crate) const EXTENT_DATA: u8 = 108;
-const ROOT_REF: u8 = 156;
 
 /// What goes on from one worker to the next.
 pub(crate) struct State {

@@ -10,6 +10,7 @@ use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{Judge, LoopMount, Run, btrfs_check};
 
 use crate::hostile::Victim;
+use crate::item_types::{DIR_INDEX, DIR_ITEM, INODE_REF, ROOT_ITEM};
 use crate::rescue_lost::{lose_first_leaf, made, whole, write_files};
 use crate::support::{MOUNTED, expect_refusal, flip_byte, inside, mkfs_empty};
 
@@ -25,10 +26,6 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 const LIMIT: Duration = Duration::from_secs(60);
-const INODE_REF: u8 = 12;
-const DIR_ITEM: u8 = 84;
-const DIR_INDEX: u8 = 96;
-const ROOT_ITEM: u8 = 132;
 /// Number of the subvolume that is made second.
 const SECOND: u64 = 257;
 const FILES: usize = 300;

@@ -15,7 +15,8 @@ use creamery_testkit::{
 };
 
 use crate::hostile::Victim;
-use crate::random_work::{By, EXTENT_DATA, State, TOP_LEVEL, Work, is_stub, subvolume_ids};
+use crate::item_types::{DIR_INDEX, EXTENT_DATA, INODE_ITEM, ROOT_ITEM, VERITY_DESC_ITEM, XATTR_ITEM};
+use crate::random_work::{By, State, TOP_LEVEL, Work, is_stub, subvolume_ids};
 use crate::support::{MOUNTED, expect_refusal, expect_untouched, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -51,7 +52,6 @@ const OPERATIONS: u64 = 100;
 /// Between two of them, and what is synced of it.
 const OPERATIONS_MAX: u64 = 40;
 const SYNCS_MAX: u64 = 6;
-const INODE_ITEM: u8 = 1;
 /// In an inode item: the transaction that wrote it last, and how often it was written.
 const TRANSID: Range<usize> = 8..16;
 const SEQUENCE: Range<usize> = 72..80;
@@ -274,10 +274,6 @@ fn a_log_with_compressed_data(bench: &Bench) -> Result<()> {
 }
 
 const TREE_LOG: u64 = 6_u64.wrapping_neg();
-const XATTR_ITEM: u8 = 24;
-const VERITY_DESC_ITEM: u8 = 36;
-const DIR_INDEX: u8 = 96;
-const ROOT_ITEM: u8 = 132;
 /// In a root item: the transaction that wrote the root, and where it is.
 const ROOT_GENERATION: usize = 160;
 const ROOT_AT: usize = 176;

@@ -74,10 +74,10 @@ impl Conversion {
 }
 
 impl Engine {
-    /// Converts the filesystem; durable when it returns. False when there was nothing to convert. Never call it
-    /// with a handle.
+    /// Converts the filesystem; durable when it returns, with what is in the trees already. False when there was nothing to convert. Never
+    /// call it with a handle.
     /// Errors: invalid: a block group tree, where free space has no tree or holes are listed, which Linux refuses; in use: another
-    /// conversion; those of a commit.
+    /// conversion; damage: the tree is there; no space; those of a commit.
     pub fn convert(&self, conversion: Conversion) -> Result<bool> {
         self.check_writable()?;
         if conversion.is_done(self.superblock.compat_ro()) {

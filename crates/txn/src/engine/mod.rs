@@ -383,12 +383,11 @@ impl Engine {
         Ports { extent_tree, csum_tree, free_space_tree, space, qgroups, record_chunks }
     }
 
-    /// Of the trees that every commit may have to update, the sum of something.
-    fn sum_commit_trees(&self, of: impl Fn(&Tree) -> u64) -> u64 {
+    /// Visits the trees that every commit may have to update.
+    fn each_commit_tree(&self, visit: impl FnMut(&Arc<Tree>)) {
         let (free_space, block_groups) = (self.free_space_tree.loaded(), self.block_groups.own_tree());
         let optional = [free_space.as_ref(), block_groups.as_ref()];
         let always = [self.extent_tree.tree(), self.csum_tree.tree(), self.root_tree.tree(), &self.dev_tree];
-        let trees = always.into_iter().chain(optional.into_iter().flatten());
-        trees.fold(0, |sum, tree| sum.saturating_add(of(tree)))
+        always.into_iter().chain(optional.into_iter().flatten()).for_each(visit);
     }
 }

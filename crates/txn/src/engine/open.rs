@@ -73,7 +73,8 @@ impl Engine {
             },
             block_group_tree: match has_group_tree {
                 // A conversion may lie between that root and the superblock.
-                _ if volume.earlier_root().is_some() => by_id(TreeId::BLOCK_GROUP)?,
+                _ if volume.earlier_root().is_some() => by_id(TreeId::BLOCK_GROUP)
+                    .or_else(|error| left_out.note(TreeId::BLOCK_GROUP, error).map(|()| None))?,
                 true => Some(left_out.unless(TreeId::BLOCK_GROUP, required(TreeId::BLOCK_GROUP))?.0),
                 false => None,
             },

@@ -29,7 +29,6 @@
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_format::Incompat;
-use creamery_tree::Tree;
 
 use super::Engine;
 use super::make_room::Tried;
@@ -96,9 +95,12 @@ impl Engine {
 
     /// On a damaged filesystem a root may claim any number.
     fn commit_tree_blocks(&self) -> CommitTreeBlocks {
-        let sum =
-            |blocks: fn(&Tree) -> u64| self.sum_commit_trees(|tree| blocks(tree).saturating_add(GROWTH));
-        CommitTreeBlocks { all: sum(Tree::blocks), to_copy: sum(Tree::blocks_to_copy) }
+        let mut sum = CommitTreeBlocks { all: 0, to_copy: 0 };
+        self.each_commit_tree(|tree| {
+            sum.all = sum.all.saturating_add(tree.blocks().saturating_add(GROWTH));
+            sum.to_copy = sum.to_copy.saturating_add(tree.blocks_to_copy().saturating_add(GROWTH));
+        });
+        sum
     }
 
     fn need(&self, more: u64, trees: CommitTreeBlocks) -> u64 {

@@ -1,0 +1,16 @@
+//! Types of items as the on-disk format numbers them: who damages images is no reader of ours.
+
+pub(crate) const INODE_ITEM: u8 = 1;
+pub(crate) const INODE_REF: u8 = 12;
+pub(crate) const XATTR_ITEM: u8 = 24;
+pub(crate) const VERITY_DESC_ITEM: u8 = 36;
+pub(crate) const DIR_ITEM: u8 = 84;
+pub(crate) const DIR_INDEX: u8 = 96;
+pub(crate) const EXTENT_DATA: u8 = 108;
+pub(crate) const ROOT_ITEM: u8 = 132;
+pub(crate) const ROOT_BACKREF: u8 = 144;
+pub(crate) const ROOT_REF: u8 = 156;
+pub(crate) const EXTENT_ITEM: u8 = 168;
+pub(crate) const METADATA_ITEM: u8 = 169;
+pub(crate) const DATA_REF: u8 = 178;
+pub(crate) const SHARED_BLOCK_REF: u8 = 182;
