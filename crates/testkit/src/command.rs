@@ -8,13 +8,14 @@ use std::fmt;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{Access, MemfdFlags, access, memfd_create};
 pub use rustix::process::Signal;
 use rustix::process::{Pid, PidfdFlags, kill_process, pidfd_open};
 
@@ -50,9 +51,12 @@ impl Run {
     /// A command that starts `program`, found through PATH (with the folders of the superuser added).
     #[must_use]
     pub fn new(program: impl AsRef<OsStr>) -> Self {
-        let mut command = Command::new(program.as_ref());
-        command.env("PATH", search_path()).env("LC_ALL", "C");
-        let shown = vec![program.as_ref().to_owned()];
+        let program = program.as_ref();
+        // The standard library starts a program without a copy of all page tables of this process (of gigabytes, where a test keeps
+        // images in memory) only if it does not have to look for it in a PATH that is being set.
+        let mut command = Command::new(found(program).as_deref().unwrap_or(Path::new(program)));
+        command.arg0(program).env("PATH", search_path()).env("LC_ALL", "C");
+        let shown = vec![program.to_owned()];
         Self { command, shown, input: None, limit: LIMIT_DEFAULT, again_while_busy: false }
     }
 
@@ -238,6 +242,14 @@ fn shortened(bytes: &[u8]) -> String {
     let half = SHOWN_BYTES_MAX / 2;
     let (head, tail) = (&bytes[..half], &bytes[bytes.len() - half..]);
     format!("{}\n  ... {} bytes left out ...\n{}", text(head), bytes.len() - 2 * half, text(tail))
+}
+
+/// The file that a name without a folder stands for.
+fn found(program: &OsStr) -> Option<PathBuf> {
+    let is_name = !program.as_encoded_bytes().contains(&b'/');
+    let is_program = |place: &PathBuf| place.is_file() && access(place, Access::EXEC_OK).is_ok();
+    let path = search_path();
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|place| is_name && is_program(place))
 }
 
 fn search_path() -> OsString {
