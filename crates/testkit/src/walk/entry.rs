@@ -15,6 +15,8 @@ use sha2::{Digest, Sha256};
 
 /// Above this size only the data ranges of a file are hashed: a hole of a tebibyte must not be read.
 const READ_WHOLE_MAX: u64 = 256 << 20;
+/// Bytes read at a time, at most: most files are small, and there are very many of them.
+const BUFFER_MAX: u64 = 1 << 20;
 const RANGES_MAX: usize = 1 << 22;
 
 /// Seconds and nanoseconds since 1970, earlier times being negative seconds.
@@ -178,7 +180,7 @@ fn data_ranges(file: &File, size: u64) -> Result<Vec<(u64, u64)>> {
 
 fn content(file: &mut File, size: u64, data: &[(u64, u64)]) -> Result<[u8; 32]> {
     let mut hash = Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
+    let mut buffer = vec![0; size.clamp(1, BUFFER_MAX) as usize];
     let whole = [(0, size)];
     let ranges = if size <= READ_WHOLE_MAX { &whole[..] } else { data };
     for &(start, end) in ranges {
