@@ -46,10 +46,12 @@ fn tree(bench: &Bench) -> Result<PathBuf> {
     Ok(tree)
 }
 
-/// Starts `creamery` with its output and its complaints in one pipe.
+/// Starts `creamery` with its output and its complaints in one pipe. Who runs tests in the background ignores SIGINT, and so would all
+/// that is started here.
 fn start(bench: &Bench, words: &[&std::ffi::OsStr]) -> Result<Child> {
-    let mut command = Command::new("sh");
-    command.args(["-c", "exec \"$0\" \"$@\" 2>&1"]).arg(bench.creamery().path()).args(words);
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", "sh", "-c", "exec \"$0\" \"$@\" 2>&1"]);
+    command.arg(bench.creamery().path()).args(words);
     Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
 }
 

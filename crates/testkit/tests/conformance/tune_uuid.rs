@@ -151,10 +151,11 @@ fn end_in_the_middle(
     for _ in 0..TRIES {
         copy(whole, image)?;
         let file = File::open(image)?;
-        // Whoever watches it is to see the middle, also where all processors are busy.
-        let mut command = Command::new("nice");
+        // Whoever watches it is to see the middle, also where all processors are busy; and SIGINT, which tests in the background
+        // ignore, is to end it.
+        let mut command = Command::new("env");
         command
-            .args(["-n", "19"])
+            .args(["--default-signal=INT", "nice", "-n", "19"])
             .arg(program)
             .args(words)
             .arg(image)
