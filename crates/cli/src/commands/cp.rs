@@ -37,7 +37,7 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
             return Err(nameless("a source"));
         }
         let both = told(Error::invalid("both ends are on the host"));
-        let meant = args.places.iter().find_map(|word| meant(word)).unwrap_or_else(|| "IMAGE:/PATH".into());
+        let meant = args.places.iter().find_map(meant).unwrap_or_else(|| "IMAGE:/PATH".into());
         return Err(both.advise(format!("name a file in an image as {meant}, or use cp(1)")));
     }
     descriptors::allow_all();
