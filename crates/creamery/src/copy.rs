@@ -214,7 +214,7 @@ impl Filesystem {
         let target = File::for_writing(self.near(), open);
         fill(file, &target, |error| Error::from(error).on_host(source), || progress.go_on())
             .map_err(at(to))?;
-        replacing.finish().map_err(at(to))
+        replacing.finish_as_the_old(made.id).map_err(at(to))
     }
 
     /// Makes what comes out of `source` the content of the file at `to`, which is made if there is none. It keeps its attributes

@@ -75,7 +75,10 @@ impl<'a> ImageSink<'a> {
 
     /// Gives a copy its name. Others of its source may be given to it from now on: before that it was not whole.
     fn finish(&mut self, id: InodeId, replacing: Replacing<'_>, source: &Source) -> Result<()> {
-        replacing.finish()?;
+        match source.attributes.kind {
+            fs::FileType::File if !self.archive => replacing.finish_as_the_old(id)?,
+            _ => replacing.finish()?,
+        }
         let attributes = &source.attributes;
         if self.archive && attributes.nlink > 1 {
             self.links.insert(attributes.id, (id, attributes.nlink - 1));

@@ -130,6 +130,15 @@ impl Filesystem {
         self.fs.set_subvolume_read_only(id, read_only)
     }
 
+    /// Makes of a received subvolume one that may be changed. It is none that was received from then on: nothing can be sent that relies on
+    /// it, and without being asked for by force that is refused by who offers it, as by btrfs-progs. It is durable when this returns.
+    ///
+    /// # Errors
+    /// When there is no such subvolume.
+    pub fn forget_received(&self, id: TreeId) -> Result<()> {
+        self.fs.forget_received(id)
+    }
+
     /// All that is known about all subvolumes at this moment, with the top level.
     ///
     /// # Errors

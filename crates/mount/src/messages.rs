@@ -2,6 +2,10 @@
 
 /// `struct btrfs_ioctl_get_subvol_info_args`.
 pub(crate) const SUBVOL_INFO: usize = 504;
+/// `struct btrfs_ioctl_received_subvol_args`, and where the transaction and the time of receiving are that are answered.
+pub(crate) const RECEIVED: usize = 200;
+pub(crate) const RECEIVED_TRANSID: usize = 24;
+pub(crate) const RECEIVED_TIME: usize = 48;
 /// `struct btrfs_ioctl_fs_info_args`.
 pub(crate) const FS_INFO: usize = 1024;
 /// Where the path of a device begins in `struct btrfs_ioctl_dev_info_args`.

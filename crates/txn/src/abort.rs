@@ -9,10 +9,11 @@
 //!   `who_asks_after_the_abort_is_told_at_once`.
 
 use std::fmt;
+use std::io;
 use std::sync::OnceLock;
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, Generation};
+use creamery_base::{Error, ErrorKind, Generation, Result};
 
 use crate::commit::CommitPhase;
 
@@ -48,23 +49,53 @@ impl fmt::Display for Abort {
 /// Somebody who wants to be told.
 type Tell = Box<dyn FnOnce(&Abort) + Send>;
 
+/// What whoever comes later fails with. The words of the kind would be one more reason: there is room in a filesystem that is read-only
+/// because its host has none. That says what to do, also where it is not the first who is told.
+#[derive(Debug)]
+struct Refusal(Abort, io::Error);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Refusal {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.1)
+    }
+}
+
 /// Whether all writing has ended, and who is to be told.
 #[derive(Default)]
 pub(crate) struct AbortCell {
-    abort: OnceLock<Abort>,
+    /// With what the host's system said.
+    abort: OnceLock<(Abort, Option<io::ErrorKind>)>,
     tell: RankedMutex<Option<Tell>, { rank::LEAF }>,
 }
 
 impl AbortCell {
     /// The abort, if there was one.
     pub(crate) fn get(&self) -> Option<&Abort> {
-        self.abort.get()
+        self.abort.get().map(|(abort, _)| abort)
     }
 
     /// Ends all writing for good, unless something has already (ABORT-1).
-    pub(crate) fn set(&self, abort: Abort) {
-        if self.abort.set(abort).is_ok() {
+    pub(crate) fn set(&self, abort: Abort, host: Option<io::ErrorKind>) {
+        if self.abort.set((abort, host)).is_ok() {
             self.tell();
+        }
+    }
+
+    /// Errors: read-only: all writing has ended.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.abort.get() {
+            None => Ok(()),
+            Some((abort, None)) => Err(Error::new(ErrorKind::ReadOnly, abort.to_string())),
+            Some((abort, Some(host))) => {
+                let refusal = Refusal(abort.clone(), (*host).into());
+                Err(Error::with_source(ErrorKind::ReadOnly, "", refusal))
+            }
         }
     }
 
@@ -121,9 +152,21 @@ mod tests {
     fn the_first_reason_is_kept() {
         let aborts = AbortCell::default();
         assert!(aborts.get().is_none());
-        aborts.set(because("no cable"));
-        aborts.set(because("no superblock, for want of a cable"));
+        aborts.set(because("no cable"), None);
+        aborts.set(because("no superblock, for want of a cable"), Some(io::ErrorKind::StorageFull));
         assert_eq!(aborts.get(), Some(&because("no cable")));
+        let refused = aborts.check().expect_err("it ended");
+        assert_eq!((refused.kind(), refused.host()), (ErrorKind::ReadOnly, None));
+    }
+
+    #[test]
+    fn of_a_full_host_its_words_are_the_last() {
+        let aborts = AbortCell::default();
+        assert!(aborts.check().is_ok());
+        aborts.set(because("no room"), Some(io::ErrorKind::StorageFull));
+        let refused = aborts.check().expect_err("it ended");
+        assert_eq!((refused.kind(), refused.host()), (ErrorKind::ReadOnly, Some(io::ErrorKind::StorageFull)));
+        assert!(refused.to_string().ends_with("phase flush: no room"), "{refused}");
     }
 
     #[test]
@@ -132,15 +175,15 @@ mod tests {
         aborts.tell_to(counts(&told, "never"));
         aborts.tell_to(counts(&told, "no cable"));
         assert_eq!(told.load(Ordering::Relaxed), 0);
-        aborts.set(because("no cable"));
-        aborts.set(because("no disk"));
+        aborts.set(because("no cable"), None);
+        aborts.set(because("no disk"), None);
         assert_eq!(told.load(Ordering::Relaxed), 1);
     }
 
     #[test]
     fn who_asks_after_the_abort_is_told_at_once() {
         let (aborts, told) = (AbortCell::default(), Arc::default());
-        aborts.set(because("no cable"));
+        aborts.set(because("no cable"), None);
         aborts.tell_to(counts(&told, "no cable"));
         assert_eq!(told.load(Ordering::Relaxed), 1);
     }
@@ -150,7 +193,7 @@ mod tests {
         let aborts = AbortCell::default();
         let error = || Error::new(ErrorKind::Io, "no cable");
         assert_eq!(aborts.named(error()).to_string(), error().to_string());
-        aborts.set(because("no cable"));
+        aborts.set(because("no cable"), None);
         assert!(aborts.named(error()).to_string().contains("phase flush"));
         let told = Error::new(ErrorKind::ReadOnly, "it says so");
         assert!(!aborts.named(told).to_string().contains("phase"));

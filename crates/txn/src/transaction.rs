@@ -119,17 +119,18 @@ impl Transaction {
     pub(crate) fn abort(&self, error: &Error, place: &Location<'_>) {
         match panics::dying_of() {
             Some(panic) => self.abort_after_panic(&panic),
-            None => self.abort_at(place.to_string(), error.to_string()),
+            None => self.abort_at(place.to_string(), error.to_string(), error.host()),
         }
     }
 
     /// The same, for an operation died in its middle: nobody vouches for what is in memory.
     pub(crate) fn abort_after_panic(&self, panic: &panics::Panic) {
-        self.abort_at(panic.place.clone(), format!("a thread panicked: {}", panic.message));
+        self.abort_at(panic.place.clone(), format!("a thread panicked: {}", panic.message), None);
     }
 
-    fn abort_at(&self, place: String, reason: String) {
-        self.aborts.set(Abort { transaction: self.generation(), phase: self.phase.get(), place, reason });
+    fn abort_at(&self, place: String, reason: String, host: Option<std::io::ErrorKind>) {
+        let abort = Abort { transaction: self.generation(), phase: self.phase.get(), place, reason };
+        self.aborts.set(abort, host);
     }
 
     /// Aborts when `done` is an error.
@@ -143,10 +144,7 @@ impl Transaction {
 
     /// Errors: read-only: it aborted.
     pub(crate) fn check_not_aborted(&self) -> Result<()> {
-        match self.aborts.get() {
-            None => Ok(()),
-            Some(abort) => Err(Error::new(ErrorKind::ReadOnly, abort.to_string())),
-        }
+        self.aborts.check()
     }
 }
 

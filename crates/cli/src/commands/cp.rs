@@ -1,8 +1,9 @@
 //! `creamery cp`.
 
+use std::ffi::OsString;
 use std::path::Path;
 
-use creamery::{CopyOptions, Error, ErrorKind};
+use creamery::{CopyOptions, Error, ErrorKind, Image};
 
 use super::cat::cat;
 use crate::archives::is_stream;
@@ -14,13 +15,16 @@ use crate::interrupt;
 use crate::losses::{Losses, Watched};
 use crate::names::Names;
 use crate::output::Output;
-use crate::place::{End, JustMade, Place};
+use crate::place::{End, JustMade, Place, is_image};
 
 pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     let told = |error| Failure::new("cp", error);
     let Some((to, from)) = args.places.split_last().filter(|(_, from)| !from.is_empty()) else {
         return Err(Failure::usage("cp", "a destination is missing behind the source"));
     };
+    if to.is_empty() {
+        return Err(nameless("the destination"));
+    }
     let to = End::parse(to);
     let from: Vec<End> = from.iter().map(|text| End::parse(text)).collect();
     if let (End::Host(target), [End::Image(place)]) = (&to, &from[..])
@@ -29,8 +33,12 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
         return to_stdout(place, args);
     }
     if matches!(to, End::Host(_)) && from.iter().any(|end| matches!(end, End::Host(_))) {
-        let both = Error::invalid("both ends are on the host");
-        return Err(told(both).advise("name a file in an image as IMAGE:/PATH, or use cp(1)"));
+        if from.iter().any(is_nameless) {
+            return Err(nameless("a source"));
+        }
+        let both = told(Error::invalid("both ends are on the host"));
+        let meant = args.places.iter().find_map(meant).unwrap_or_else(|| "IMAGE:/PATH".into());
+        return Err(both.advise(format!("name a file in an image as {meant}, or use cp(1)")));
     }
     descriptors::allow_all();
     let mut images = Images::to_write("cp", &args.write);
@@ -45,6 +53,24 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     images.note_in(&mut losses);
     let outcome = images.finish(outcome);
     losses.end(names.finish().and(outcome))
+}
+
+fn nameless(what: &str) -> Failure {
+    let error = Error::invalid(format!("{what} is an empty name"));
+    Failure::new("cp", error).advise("name a file in an image as IMAGE:/PATH, or one of the host")
+}
+
+fn is_nameless(end: &End) -> bool {
+    matches!(end, End::Host(path) if path.as_os_str().is_empty())
+}
+
+/// How a place in an image is named where one was meant: by the image alone, or without the slash behind the colon.
+fn meant(word: &OsString) -> Option<String> {
+    let text = word.to_string_lossy();
+    match text.split_once(':') {
+        Some((image, path)) if is_image(image.as_ref()) => Some(format!("{image}:/{path}")),
+        _ => Image::options().open(word).ok().map(|_image| format!("{text}:/PATH")),
+    }
 }
 
 /// Whether all that is copied is in other images than the one that it goes to.
@@ -91,6 +117,9 @@ fn copy_all(
     }
     let mut made = JustMade::default();
     with_all(from, |end| {
+        if is_nameless(end) {
+            return Err(nameless("a source"));
+        }
         // Directories of one name become one.
         let (source, is_directory) = match end {
             End::Host(path) => (path, path.is_dir()),

@@ -107,7 +107,7 @@ pub(crate) struct ListArgs {
 
 /// Set a property.
 ///
-/// A subvolume that was received is not made writable: what is sent later relies on it.
+/// A subvolume that was received is not made writable without --force: what is sent later relies on it.
 /// Take a snapshot of it instead. A path can be on a live mount of Linux' own Btrfs, too.
 ///
 /// Examples:
@@ -120,8 +120,8 @@ pub(crate) struct SetArgs {
     #[command(flatten)]
     object: Object,
 
-    /// Asks for what is done without it, too; what was received stays read-only.
-    #[arg(short = 'f', hide = true)]
+    /// Make also a received subvolume writable, which then counts as one that was not received.
+    #[arg(short = 'f', long)]
     force: bool,
 
     /// The property.
@@ -211,14 +211,6 @@ impl Property {
         }
     }
 
-    fn set_live(self, live: &LiveBtrfs, value: &[u8]) -> Result<(), Error> {
-        match self {
-            Self::Ro => live.set_read_only(read_only_of(value)?),
-            Self::Label => live.set_label(value),
-            Self::Compression => live.set_compression(value),
-        }
-    }
-
     /// Its value; none when nothing was chosen.
     fn get(self, fs: &Filesystem, path: &Path) -> Result<Option<Vec<u8>>, Error> {
         match self {
@@ -233,24 +225,43 @@ impl Property {
             },
         }
     }
+}
 
-    fn set(self, fs: &Filesystem, path: &Path, value: &[u8]) -> Result<(), Error> {
-        match self {
-            Self::Ro => {
+impl SetArgs {
+    fn set_live(&self, live: &LiveBtrfs) -> Result<(), Error> {
+        let value = self.value.as_bytes();
+        match self.name {
+            Property::Ro => match read_only_of(value)? {
+                false if self.force => live.set_writable_by_force(),
+                read_only => live.set_read_only(read_only),
+            },
+            Property::Label => live.set_label(value),
+            Property::Compression => live.set_compression(value),
+        }
+    }
+
+    fn set(&self, fs: &Filesystem, path: &Path) -> Result<(), Error> {
+        let value = self.value.as_bytes();
+        match self.name {
+            Property::Ro => {
                 let read_only = read_only_of(value)?;
                 let id = fs.subvolume_at(path)?;
-                if !read_only && fs.subvolume_info(id)?.received_uuid.is_some() {
-                    let text = format!("{}: it was received; take a snapshot of it", path.display());
-                    return Err(Error::new(ErrorKind::PermissionDenied, text));
+                let is = fs.subvolume_info(id)?;
+                if read_only || !is.is_read_only() || is.received_uuid.is_none() {
+                    return fs.set_subvolume_read_only(id, read_only);
                 }
-                fs.set_subvolume_read_only(id, read_only)
+                if self.force {
+                    return fs.forget_received(id);
+                }
+                let text = "it was received, and what is sent later relies on it: take a snapshot of it, or force it with -f";
+                Err(Error::new(ErrorKind::PermissionDenied, format!("{}: {text}", path.display())))
             }
-            Self::Label => fs.set_label(value),
-            Self::Compression if value.is_empty() => match fs.remove_xattr(path, COMPRESSION) {
+            Property::Label => fs.set_label(value),
+            Property::Compression if value.is_empty() => match fs.remove_xattr(path, COMPRESSION) {
                 Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(()),
                 other => other,
             },
-            Self::Compression => fs.set_xattr(path, COMPRESSION, value),
+            Property::Compression => fs.set_xattr(path, COMPRESSION, value),
         }
     }
 }
@@ -396,11 +407,10 @@ fn list_of(is_of: impl Fn(Property) -> Result<bool, Error>) -> Result<Vec<Proper
 
 fn set(args: &SetArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property set";
-    let value = args.value.as_bytes();
     if let Some((live, kind)) = args.object.live(COMMAND)? {
         let has_it = args.object.check_kind(kind).and_then(|()| args.name.is_of_live(&live, kind));
         let set = has_it.and_then(|has_it| check(has_it, args.name, live.path()));
-        let set = set.and_then(|()| args.name.set_live(&live, value));
+        let set = set.and_then(|()| args.set_live(&live));
         return set.map_err(|error| Failure::new(COMMAND, error));
     }
     let mut images = Images::to_write(COMMAND, &args.write);
@@ -410,7 +420,7 @@ fn set(args: &SetArgs) -> Result<(), Failure> {
         let path = &place.path;
         let checked = args.name.is_of(fs, path, args.object.kind);
         let checked = checked.and_then(|has_it| check(has_it, args.name, path));
-        checked.and_then(|()| args.name.set(fs, path, value)).map_err(failed)
+        checked.and_then(|()| args.set(fs, path)).map_err(failed)
     });
     images.finish(outcome)
 }

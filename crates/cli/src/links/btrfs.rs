@@ -88,7 +88,10 @@ pub(super) fn follow(args: &[OsString], program: &Command) -> Link {
 fn words(args: &mut std::slice::Iter<'_, OsString>, program: &Command) -> Result<Link, String> {
     let (mut quiet, mut is_json) = (false, false);
     let first = loop {
-        let Some(arg) = args.next() else { return Err("no command is named; see `btrfs help`".into()) };
+        let Some(arg) = args.next() else {
+            usage(program);
+            return Ok(Link::Done(ExitCode::FAILURE));
+        };
         match arg.to_str() {
             Some("-v" | "--verbose") => {}
             Some("-q" | "--quiet") => quiet = true,
@@ -110,7 +113,10 @@ fn words(args: &mut std::slice::Iter<'_, OsString>, program: &Command) -> Result
         }
     };
     match first {
-        "help" => return Ok(Link::Words(["creamery", "--help"].map(OsString::from).to_vec())),
+        "help" => {
+            usage(program);
+            return Ok(Link::Done(ExitCode::SUCCESS));
+        }
         "version" => {
             let _ = writeln!(anstream::stdout(), "btrfs, part of creamery {}", env!("CARGO_PKG_VERSION"));
             return Ok(Link::Done(ExitCode::SUCCESS));
@@ -137,6 +143,26 @@ fn words(args: &mut std::slice::Iter<'_, OsString>, program: &Command) -> Result
         rest.insert(0, "--format-json".into());
     }
     ours(&path, quiet, &rest, program)
+}
+
+/// The groups and commands that there are, on standard output like those of btrfs-progs.
+fn usage(program: &Command) {
+    let line = |(name, _): &(&'static str, &[&str])| {
+        let about = match *name {
+            "help" => "This".to_owned(),
+            "version" => "What this is".to_owned(),
+            _ => program.find_subcommand(name)?.get_about()?.to_string(),
+        };
+        Some(format!("  {name:<18}{about}\n"))
+    };
+    let lines: String = COMMANDS.iter().filter_map(line).collect();
+    // Nobody is left to tell when this fails.
+    let _ = write!(
+        anstream::stdout(),
+        "Usage: btrfs [-q] [--format text|json] GROUP COMMAND ...\n\n{lines}\n\
+         Names may be shortened as far as it stays clear which is meant. `btrfs GROUP` tells the commands of a group,\n\
+         `btrfs GROUP COMMAND --help` the words of one, and `creamery --help` what else there is.\n"
+    );
 }
 
 /// A group without a command: what there is in it, and the exit status of btrfs-progs.
@@ -235,7 +261,6 @@ mod tests {
             ("--format json fi df -b x", "creamery filesystem df --format-json -b x"),
             ("--format=json qg sh x", "creamery qgroup show --format-json x"),
             ("quota --help", "creamery quota --help"),
-            ("help", "creamery --help"),
         ] {
             let wanted: Vec<String> = wanted.split(' ').map(str::to_owned).collect();
             assert_eq!(follow(line), Ok(wanted), "{line}");
@@ -247,12 +272,13 @@ mod tests {
         let link = words(&mut [OsString::from("sub")].iter(), &Cli::command());
         assert!(matches!(link, Ok(Link::Done(status)) if status == ExitCode::FAILURE));
         assert!(follow("sub").expect("help is no complaint").is_empty());
+        let alone = words(&mut [].iter(), &Cli::command());
+        assert!(matches!(alone, Ok(Link::Done(status)) if status == ExitCode::FAILURE));
     }
 
     #[test]
     fn what_is_unknown_unclear_or_missing_is_named() {
         for (line, wanted) in [
-            ("", "no command is named"),
             ("s x", "scrub, send, subvolume"),
             ("fi d x", "df, du, defragment"),
             ("nonsense", "unknown command 'nonsense'"),

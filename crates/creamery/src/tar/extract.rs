@@ -18,7 +18,7 @@ use super::whiteouts::is_marked;
 use crate::fs::{self, Inherit, NewInode, NewKind, SetAttributes, Time, Times, XattrMode};
 use crate::path::{Last, resolve};
 use crate::salvage::ends_all;
-use crate::{FileType, Filesystem, Progress, ReadDir};
+use crate::{Escaped, FileType, Filesystem, Progress, ReadDir};
 
 /// Bytes that are written at once.
 const PIECE: usize = 1 << 20;
@@ -123,7 +123,8 @@ impl Extractor<'_> {
                 _ => Err(Error::invalid("its name means the directory that is unpacked to, and it is none")),
             };
         };
-        let dir = way(&self.to.fs, self.root, parents, Missing::Made)?;
+        let missing = if self.rules.is_layer { Missing::Replaced } else { Missing::Made };
+        let dir = way(&self.to.fs, self.root, parents, missing)?;
         if member.kind == EntryType::Link {
             return self.link(dir, &names, &facts.link);
         }
@@ -221,7 +222,19 @@ impl Extractor<'_> {
         let fs = &self.to.fs;
         let leads_out = |_| Error::new(ErrorKind::Corrupt, "it is a link to something outside");
         let targets = components(target).map_err(leads_out)?;
-        let target = resolve(fs, self.root, &path_of(&targets), Last::Keep)?;
+        let shown = Escaped(target);
+        let target = match resolve(fs, self.root, &path_of(&targets), Last::Keep) {
+            Err(error) if error.kind() == ErrorKind::NotFound && self.rules.is_layer => {
+                let what = format!(
+                    "it is a link to {shown}, which no lower layer has, or which this one takes away"
+                );
+                return Err(Error::invalid(what));
+            }
+            found => found?,
+        };
+        if fs.stat(target, Wait::Yes)?.kind == fs::FileType::Directory {
+            return Err(Error::invalid(format!("it is a link to {shown}, which is a directory")));
+        }
         let Some(name) = names.last() else { return Err(ErrorKind::IsADirectory.into()) };
         if targets.len() > names.len() && targets.starts_with(names) {
             return Err(Error::invalid("it is a link to something in what it would replace"));

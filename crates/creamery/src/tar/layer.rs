@@ -34,8 +34,8 @@ impl Extractor<'_> {
         self.run(&mut archive.members()?)
     }
 
-    /// Takes away what is no directory where the layer has one: else what comes before its directory would go astray, and whiteouts
-    /// in it would go behind a link that is no more.
+    /// Takes away links where the layer has a directory: else what comes before its directory would go astray, and whiteouts
+    /// in it would go behind a link that is no more. Other files stay until their turn comes, for a hard link may come before.
     fn make_way<R: Read>(&self, archive: &mut Archive<R>) -> Result<Whiteouts> {
         let mut found = Whiteouts::None;
         while let Some(member) = archive.next()? {
@@ -68,7 +68,7 @@ impl Extractor<'_> {
         Ok(())
     }
 
-    /// Takes away what is no directory, by these names, and has to be one. Links on the way stay: they are followed.
+    /// Takes away the link by these names, if it has to be a directory. Links on the way stay: they are followed.
     fn clear(&self, names: &[&[u8]], is_directory: bool) -> Result<()> {
         let mut dir = self.root;
         for (at, name) in names.iter().enumerate() {
@@ -76,9 +76,8 @@ impl Extractor<'_> {
             let is_last = at + 1 == names.len();
             match kind {
                 fs::FileType::Directory => dir = there,
-                fs::FileType::Symlink if !is_last => return Ok(()),
-                _ if is_last && !is_directory => return Ok(()),
-                _ => return self.to.fs.unlink(dir, name),
+                fs::FileType::Symlink if is_last && is_directory => return self.to.fs.unlink(dir, name),
+                _ => return Ok(()),
             }
         }
         Ok(())

@@ -19,6 +19,8 @@ const LINKS_MAX: usize = 40;
 pub(super) enum Missing {
     /// It is made.
     Made,
+    /// The same, also in place of what is no directory: that of a lower layer had the name until now.
+    Replaced,
     /// The way ends: it is not found.
     NotFound,
 }
@@ -36,8 +38,12 @@ pub(super) fn way(fs: &fs::Filesystem, root: InodeId, names: &[&[u8]], missing: 
                 }
                 behind_link(fs, root, &names[..=at])?
             }
+            Ok(_) if missing == Missing::Replaced => {
+                fs.unlink(dir, name)?;
+                fs.create(dir, name, &NewInode::directory(DIRECTORY_MODE))?.id
+            }
             Ok(_) => return Err(ErrorKind::NotADirectory.into()),
-            Err(error) if error.kind() == ErrorKind::NotFound && missing == Missing::Made => {
+            Err(error) if error.kind() == ErrorKind::NotFound && missing != Missing::NotFound => {
                 fs.create(dir, name, &NewInode::directory(DIRECTORY_MODE))?.id
             }
             Err(error) => return Err(error),

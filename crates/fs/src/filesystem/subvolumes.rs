@@ -164,6 +164,12 @@ impl Filesystem {
         self.inodes.subvolumes().set_read_only(inode.subvolume(), read_only)
     }
 
+    /// Makes of a received subvolume one that may be changed, and that was not received.
+    pub fn forget_received(&self, id: TreeId) -> Result<()> {
+        let subvolume = self.inodes.subvolumes().get(id, Wait::Yes)?;
+        self.inodes.subvolumes().forget_received(&subvolume)
+    }
+
     /// The root directory of a subvolume.
     pub fn root(&self, subvolume: TreeId) -> Result<InodeId> {
         self.inodes.subvolumes().get(subvolume, Wait::Yes)?;

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedGuard, RankedMutex, RankedRwLock, rank};
 use creamery_base::{
-    Error, ErrorKind, Generation, ObjectId, QgroupId, Result, Striped, TreeId, Uuid, Wait, memory,
+    Error, ErrorKind, Generation, ObjectId, QgroupId, Result, Striped, Timespec, TreeId, Uuid, Wait, memory,
 };
 use creamery_format::{Incompat, Key, KeyType, RootFlags};
 use creamery_tree::Tree;
@@ -281,6 +281,31 @@ impl Subvolumes {
             root.set_flags(flags);
         });
         finish(handle, done)
+    }
+
+    /// Makes of a received subvolume one of its own, which may be changed. That it was received, and what it is then to whoever sends,
+    /// is said in one transaction with it, as is when it ended.
+    pub(crate) fn forget_received(&self, subvolume: &Subvolume) -> Result<()> {
+        let id = subvolume.tree().id();
+        let _changing = self.changing();
+        let handle = self.shared.engine.start(Units::items(2).of(id))?;
+        let done = self.write_not_received(&handle, id);
+        finish(handle, done)?;
+        subvolume.read_only.store(false, Ordering::Release);
+        self.shared.engine.commit()
+    }
+
+    fn write_not_received(&self, handle: &Handle<'_>, id: TreeId) -> Result<()> {
+        let received = Uuid::from_bytes(self.shared.engine.root_item(id)?.received_uuid);
+        self.remove_uuid(handle, &keys::uuid_received(received), id)?;
+        handle.update_root_item(id, |root| {
+            root.set_flags(root.flags().difference(RootFlags::RDONLY));
+            root.received_uuid = Uuid::nil().into_bytes();
+            root.stransid = 0.into();
+            root.stime = Timespec::default().into();
+            root.rtransid = handle.generation().get().into();
+            root.rtime = handle.now().into();
+        })
     }
 
     /// The id for the next subvolume. It is the next one's until that is in the root tree. No subvolume gets that of one that was

@@ -15,7 +15,7 @@ use std::sync::mpsc::Receiver;
 use creamery_base::{Error, ErrorKind, InodeId, Result, Timespec, TreeId, Wait};
 use creamery_fs::{
     Attributes, DeviceNumber, FileContent, Filesystem, Inherit, NewInode, NewKind, OpenFile, PackedAhead,
-    SetAttributes, Time, Times, XattrMode,
+    Replacing, SetAttributes, Time, Times, XattrMode,
 };
 use rustix::fs::FileType;
 
@@ -406,7 +406,7 @@ impl<'a> Filler<'a> {
         self.shared.budget.give_back(bytes);
         let (made, replacing) = made.map_err(writing(path))?;
         if complete == Some(made.size) {
-            replacing.finish().map_err(writing(path))?;
+            self.finish(replacing, made.id).map_err(writing(path))?;
             return Ok((made.id, bytes));
         }
         let (more, size) = match complete {
@@ -415,8 +415,16 @@ impl<'a> Filler<'a> {
         };
         let set = SetAttributes { size: Some(size), ..self.restore(meta) };
         self.fs.set_attributes(made.id, &set).map_err(writing(path))?;
-        replacing.finish().map_err(writing(path))?;
+        self.finish(replacing, made.id).map_err(writing(path))?;
         Ok((made.id, bytes + more))
+    }
+
+    /// Gives a file its name, and what it does not have from its source.
+    fn finish(&self, replacing: Replacing<'_>, id: InodeId) -> Result<()> {
+        match self.rules.keep {
+            Keep::Everything => replacing.finish(),
+            Keep::Permissions => replacing.finish_as_the_old(id),
+        }
     }
 
     /// Takes pieces of data until there are enough for one go, or no more (then with the size of the file).

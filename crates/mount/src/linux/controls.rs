@@ -37,6 +37,9 @@ pub(super) const SUBVOL_SETFLAGS: Opcode = opcode::write::<[u64; 1]>(GROUP, 26);
 /// Words of `struct btrfs_ioctl_get_subvol_info_args`.
 pub(super) const SUBVOL_INFO_WORDS: usize = messages::SUBVOL_INFO / 8;
 pub(super) const GET_SUBVOL_INFO: Opcode = opcode::read::<[u64; SUBVOL_INFO_WORDS]>(GROUP, 60);
+/// Words of `struct btrfs_ioctl_received_subvol_args`.
+pub(super) const RECEIVED_WORDS: usize = messages::RECEIVED / 8;
+pub(super) const SET_RECEIVED_SUBVOL: Opcode = opcode::read_write::<[u64; RECEIVED_WORDS]>(GROUP, 37);
 /// Words of a label, `char[BTRFS_LABEL_SIZE]`.
 pub(super) const LABEL_WORDS: usize = 32;
 pub(super) const GET_FSLABEL: Opcode = opcode::read::<[u64; LABEL_WORDS]>(GROUP, 49);
@@ -72,12 +75,13 @@ const FIEMAP_WORDS: usize = 7;
 const EXTENTS_MAX: usize = 128;
 
 /// The controls whose message is all in the bytes that the number tells.
-const WHOLE: [Opcode; 10] = [
+const WHOLE: [Opcode; 11] = [
     TREE_SEARCH,
     INO_LOOKUP,
     SUBVOL_GETFLAGS,
     SUBVOL_SETFLAGS,
     GET_SUBVOL_INFO,
+    SET_RECEIVED_SUBVOL,
     GET_FSLABEL,
     SET_FSLABEL,
     DEV_INFO,

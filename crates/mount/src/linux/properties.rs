@@ -6,8 +6,8 @@ use rustix::io::Errno;
 
 use super::LiveBtrfs;
 use super::controls::{
-    GET_FSLABEL, GET_SUBVOL_INFO, LABEL_WORDS, SET_FSLABEL, SUBVOL_GETFLAGS, SUBVOL_INFO_WORDS,
-    SUBVOL_SETFLAGS, bytes_of,
+    GET_FSLABEL, GET_SUBVOL_INFO, LABEL_WORDS, RECEIVED_WORDS, SET_FSLABEL, SET_RECEIVED_SUBVOL,
+    SUBVOL_GETFLAGS, SUBVOL_INFO_WORDS, SUBVOL_SETFLAGS, bytes_of,
 };
 use crate::table::is_point;
 
@@ -37,10 +37,27 @@ impl LiveBtrfs {
     /// relies on it.
     /// Errors: permission denied, for who does not own it; it was received; no root of a subvolume.
     pub fn set_read_only(&self, read_only: bool) -> Result<()> {
-        if !read_only && self.was_received()? {
-            let text = format!("{}: it was received; take a snapshot of it", self.path.display());
-            return Err(Error::new(ErrorKind::PermissionDenied, text));
+        if !read_only && self.read_only()? == Some(true) && self.was_received()? {
+            let text = "it was received, and what is sent later relies on it: take a snapshot of it, or force it with -f";
+            return Err(Error::new(ErrorKind::PermissionDenied, format!("{}: {text}", self.path.display())));
         }
+        self.set_flag(read_only)
+    }
+
+    /// Allows changes in the subvolume whose root this is, and if it was received, makes it one that was not.
+    /// Errors: as of [`set_read_only`](Self::set_read_only), but for that.
+    pub fn set_writable_by_force(&self) -> Result<()> {
+        let is_changed = self.read_only()? == Some(true);
+        self.set_flag(false)?;
+        if is_changed && self.was_received()? {
+            let mut of_nothing = [0; RECEIVED_WORDS];
+            let forgotten = self.answering.send::<SET_RECEIVED_SUBVOL, RECEIVED_WORDS>(&mut of_nothing);
+            forgotten.map_err(|errno| self.failed(errno))?;
+        }
+        Ok(())
+    }
+
+    fn set_flag(&self, read_only: bool) -> Result<()> {
         let failed = |errno| self.failed(errno);
         let mut flags = [0];
         self.answering.send::<SUBVOL_GETFLAGS, 1>(&mut flags).map_err(failed)?;

@@ -16,7 +16,9 @@ use creamery_txn::DeviceReport;
 
 use super::server::{Result, Server};
 use crate::asker::Asker;
-use crate::messages::{self, DEVICE_PATH, LOOKUP_PATH, SEARCH_HEADER, SEARCH_KEY};
+use crate::messages::{
+    self, DEVICE_PATH, LOOKUP_PATH, RECEIVED, RECEIVED_TIME, RECEIVED_TRANSID, SEARCH_HEADER, SEARCH_KEY,
+};
 
 /// Bytes of `struct btrfs_ioctl_vol_args` and those that are as long.
 const ARGS: usize = 4096;
@@ -36,6 +38,7 @@ const INO_LOOKUP: u32 = 0xd000_9412;
 const DEFAULT_SUBVOL: u32 = 0x4008_9413;
 const SUBVOL_GETFLAGS: u32 = 0x8008_9419;
 const SUBVOL_SETFLAGS: u32 = 0x4008_941a;
+const SET_RECEIVED_SUBVOL: u32 = 0xc0c8_9425;
 const FS_INFO: u32 = 0x8400_941f;
 const DEV_INFO: u32 = 0xd000_941e;
 const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
@@ -75,6 +78,7 @@ impl Server<'_> {
             SUBVOL_GETFLAGS => self.flags(at),
             SUBVOL_SETFLAGS => self.set_flags(&asker(), at, input),
             GET_SUBVOL_INFO => self.subvolume_info(at),
+            SET_RECEIVED_SUBVOL => self.set_received(&asker(), at, input),
             INO_LOOKUP => self.path_of(&asker(), at, input),
             FS_INFO => Ok(self.filesystem_info()),
             DEV_INFO => self.device_info(input),
@@ -170,6 +174,24 @@ impl Server<'_> {
         }
         self.fs.set_read_only_around(at, flags & READ_ONLY != 0)?;
         Ok(Vec::new())
+    }
+
+    /// That it was not received is all that can be said so far.
+    fn set_received(&self, asker: &Asker, at: InodeId, input: &[u8]) -> Result<Vec<u8>> {
+        self.check_may_set_read_only(asker, at)?;
+        if self.fs.subvolume_info(at.subvolume)?.is_read_only() {
+            return Err(Errno::EROFS.into());
+        }
+        if input.get(..RECEIVED).is_none_or(|args| args.iter().any(|byte| *byte != 0)) {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        self.fs.forget_received(at.subvolume)?;
+        let info = self.fs.subvolume_info(at.subvolume)?;
+        let mut answer = vec![0; RECEIVED];
+        answer[RECEIVED_TRANSID..][..8].copy_from_slice(&info.rtransid.get().to_le_bytes());
+        answer[RECEIVED_TIME..][..8].copy_from_slice(&info.rtime.sec.to_le_bytes());
+        answer[RECEIVED_TIME + 8..][..4].copy_from_slice(&info.rtime.nsec.to_le_bytes());
+        Ok(answer)
     }
 
     fn subvolume_info(&self, at: InodeId) -> Result<Vec<u8>> {

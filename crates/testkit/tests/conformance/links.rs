@@ -119,7 +119,26 @@ fn btrfs(bench: &Bench) -> Result<()> {
     said(ours, "check", &image)?;
     let version = Run::new(ours).arg("version").ok()?.stdout_text();
     ensure!(version.starts_with("btrfs, part of creamery"), "{version}");
+    alone(ours)?;
     refusals(ours)
+}
+
+/// Without a word both tell what there is, on standard output, and end with 1: of the names of btrfs-progs ours tells those that it has.
+fn alone(ours: &str) -> Result<()> {
+    let told = |program: &str, words: &[&str], status| {
+        let told = Run::new(program).args(words).output()?;
+        ensure!(told.code == Some(status), "{words:?}: {told}");
+        let name = |line: &str| line.strip_prefix("  ")?.split_whitespace().next().map(str::to_owned);
+        Ok(told.stdout_text().lines().filter_map(name).filter(|name| !name.starts_with('-')).collect())
+    };
+    let (have, theirs): (Vec<String>, Vec<String>) = (told(ours, &[], 1)?, told("btrfs", &[], 1)?);
+    ensure!(told(ours, &["-v"], 1)? == have && told(ours, &["help"], 0)? == have, "{have:?}");
+    ensure!(have.iter().all(|name| theirs.contains(name)), "{have:?} and {theirs:?}");
+    for name in theirs.iter().filter(|name| !have.contains(name)) {
+        let missing = Run::new(ours).args([name, "start"]).output()?;
+        ensure!(missing.stderr_text().contains("is not there in creamery"), "{name}: {missing}");
+    }
+    Ok(())
 }
 
 /// Long options, written as far as it is clear which is meant; what is not clear is refused with the same status.
@@ -179,7 +198,6 @@ fn words_of_delete(bench: &Bench) -> Result<()> {
 /// What is refused is refused with the exit status of btrfs-progs.
 fn refusals(ours: &str) -> Result<()> {
     for (words, says) in [
-        ("", "no command"),
         ("nonsense", "unknown command 'nonsense'"),
         ("s", "scrub, send, subvolume"),
         ("send", "send is not there in creamery"),

@@ -23,6 +23,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("loss/last-commit", &MOUNTED, last_commit),
         Case::new("loss/room-on-the-host", &MOUNTED, room_on_the_host),
         Case::new("loss/behind-another-failure", &JUDGED, behind_another_failure),
+        Case::new("loss/while-dropping", &JUDGED, while_dropping),
         Case::new("loss/told-everywhere", &MOUNTED, told_everywhere),
         Case::new("loss/of-mappings", &with_cc, of_mappings),
         Case::new("loss/of-delayed-data", &MOUNTED, of_delayed_data),
@@ -138,6 +139,42 @@ fn behind_another_failure(bench: &Bench) -> Result<()> {
     ensure!(last.contains("No space left on device") && last.contains("make room on the host"), "{said}");
     std::fs::remove_file(host.join("fill"))?;
     btrfs_check(&image)?;
+    Run::new("umount").arg(&host).again_while_busy().ok().map(drop)
+}
+
+/// A deleted subvolume is dropped on a host that has no room, or little: whoever meets that tells why, and nothing that follows from it.
+fn while_dropping(bench: &Bench) -> Result<()> {
+    let (host, kept) = (bench.scratch.dir("host")?, bench.scratch.file("kept.img"));
+    Run::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "none"]).arg(&host).ok()?;
+    mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &kept)?;
+    let subvolume = |word: &str| bench.creamery().run(["subvolume", word]);
+    subvolume("create").arg(inside(&kept, "/work")).ok()?;
+    let source = bench.scratch.dir("source")?;
+    (0..4000).try_for_each(|number| std::fs::write(source.join(number.to_string()), "text"))?;
+    bench.creamery().run(["cp", "-r"]).arg(&source).arg(inside(&kept, "/work")).ok()?;
+    subvolume("snapshot").args([inside(&kept, "/work"), inside(&kept, "/copy")]).ok()?;
+    bench.creamery().run(["touch"]).arg(inside(&kept, "/copy/source/7")).ok()?;
+    let (image, fill) = (host.join("disk.img"), host.join("fill"));
+    let mut refused = 0;
+    for room in [0, 16, 48, 64, 96] {
+        Run::new("cp").arg("--sparse=always").args([&kept, &image]).ok()?;
+        std::fs::write(&fill, vec![0; 64 << 20]).expect_err("the host has less");
+        let filled = std::fs::metadata(&fill)?.len();
+        File::options().write(true).open(&fill)?.set_len(filled - (room << 10))?;
+        let deleted = subvolume("delete").args(["/work", "/copy"].map(|path| inside(&image, path)));
+        for run in [deleted, subvolume("sync").arg(&image)] {
+            let said = run.output()?;
+            if said.code != Some(0) {
+                refused += 1;
+                expect_loss(&said, &[&WHY[..], &["(os error 28); make room on the host"]].concat())?;
+            }
+        }
+        std::fs::remove_file(&fill)?;
+        subvolume("sync").arg(&image).ok()?;
+        btrfs_check(&image)?;
+        std::fs::remove_file(&image)?;
+    }
+    ensure!(refused > 0, "there was room for all");
     Run::new("umount").arg(&host).again_while_busy().ok().map(drop)
 }
 

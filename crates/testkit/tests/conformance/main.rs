@@ -72,6 +72,7 @@ mod subvolumes_controls;
 mod subvolumes_killed;
 mod subvolumes_live;
 mod subvolumes_moved;
+mod subvolumes_received;
 mod subvolumes_told;
 mod subvolumes_walked;
 mod subvolumes_words;
@@ -144,6 +145,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     subvolumes_live::cases,
     subvolumes_controls::cases,
     subvolumes_moved::cases,
+    subvolumes_received::cases,
     subvolumes_walked::cases,
     subvolumes_words::cases,
     subvolumes_told::cases,

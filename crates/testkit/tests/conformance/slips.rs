@@ -25,6 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("slips/two-of-one-name", &JUDGED, two_of_one_name),
         Case::new("slips/a-failed-copy-keeps-what-was-there", &JUDGED, failed_copy),
         Case::new("slips/rights-of-copies", &with("setpriv"), rights),
+        Case::new("slips/over-files-as-coreutils", &with("setfacl"), over_files),
         Case::new("slips/behind-what-cannot-be-changed", &JUDGED, goes_on),
         Case::new("slips/made-as-on-linux", &with("setfacl"), made_as_on_linux),
     ]
@@ -186,6 +187,60 @@ fn rights(bench: &Bench) -> Result<()> {
     ensure!(fs::read(&secret)? == b"x" && meta.mode() & 0o7777 == 0o600, "{:o}", meta.mode());
     ensure!((meta.uid(), meta.gid()) == (7, 8), "it belongs to whom it belonged to");
     Ok(())
+}
+
+/// A file that is copied over belongs to whom it did, for whom it did. What was not whole has nobody's name: another name of the old one
+/// keeps the old content, here and not with cp(1).
+fn over_files(bench: &Bench) -> Result<()> {
+    let (image, kernel) = (image(bench, "disk.img")?, bench.scratch.file("kernel"));
+    let source = bench.scratch.file("source");
+    fs::write(&source, "source")?;
+    fs::set_permissions(&source, fs::Permissions::from_mode(0o640))?;
+    chown(&source, Some(3), Some(4))?;
+    let mount = LoopMount::mount(&image, &kernel, "")?;
+    for side in ["ours", "theirs"] {
+        let dir = mount.dir().join(side);
+        let script = "for f in a b c d e f g; do echo old > $f; chown 7:8 $f; chmod 4751 $f; setfattr -n user.o -v old $f; done
+            setfacl -m u:55:rwx a b; setfattr -n security.capability -v 0x0100000200040000000000000000000000000000 a
+            ln -s c link; setfacl -d -m u:66:rwx .; touch of-all; cp -p SOURCE in-it"
+            .replace("SOURCE", &source.display().to_string());
+        fs::create_dir(&dir)?;
+        Run::new("sh").args(["-ec", &script]).within(&dir).ok()?;
+    }
+    let calls = [
+        "cp SOURCE @/a",
+        "cp @/in-it @/b",
+        "cp SOURCE @/link",
+        "cp -r SOURCE @/d",
+        "cp /proc/version @/e",
+        "cp -a SOURCE @/f",
+        "cp -a @/in-it @/g",
+        "cp SOURCE @/of-all",
+    ];
+    let words = |call: &str, at: &str| -> Vec<String> {
+        let word = |word: &str| {
+            word.replace("@/", &format!("{at}/")).replace("SOURCE", &source.display().to_string())
+        };
+        call.split(' ').map(word).collect()
+    };
+    for call in calls {
+        let theirs = words(call, &mount.dir().join("theirs").display().to_string());
+        Run::new(&theirs[0]).args(&theirs[1..]).ok()?;
+    }
+    // Who keeps attributes here keeps all, also extended ones.
+    for name in ["f", "g"] {
+        Run::new("setfattr").args(["-x", "user.o"]).arg(mount.dir().join("theirs").join(name)).ok()?;
+    }
+    mount.unmount()?;
+    for call in calls {
+        bench.creamery().run(words(call, &format!("{}:/ours", image.display()))).ok()?;
+    }
+    let mount = LoopMount::mount(&image, &kernel, "ro")?;
+    let take = |side: &str| Walk::take(&mount.dir().join(side));
+    let compare = Compare { mtime: false, ..Compare::default() };
+    expect_same("ours beside coreutils", &take("ours")?, &take("theirs")?, &compare)?;
+    mount.unmount()?;
+    btrfs_check(&image)
 }
 
 fn goes_on(bench: &Bench) -> Result<()> {

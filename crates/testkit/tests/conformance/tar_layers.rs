@@ -1,14 +1,15 @@
 //! Layers of container images: what their whiteouts take away, beside a model of a few lines that does the same to a folder.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk};
-use creamery_testkit::{Random, Run, btrfs_check};
+use creamery_testkit::{LoopMount, Random, Run, btrfs_check};
 
-use crate::support::{JUDGED, inside, judge, mkfs_empty};
+use crate::support::{JUDGED, expect_refusal, inside, judge, mkfs_empty};
 use crate::tar::{ALL, TAR, archive_of};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -18,6 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("tar/whiteouts-that-lead-out", &TAR, hostile),
         Case::new("tar/whiteouts-behind-links", &TAR, behind_links),
         Case::new("tar/whiteouts-are-files-without-the-word", &TAR, without_the_word),
+        Case::new("tar/links-to-what-a-layer-replaces", &JUDGED, links_to_what_goes),
     ]
 }
 
@@ -250,6 +252,48 @@ fn behind_links(bench: &Bench) -> Result<()> {
     let names: Vec<&str> = said.lines().filter_map(|line| line.rsplit('/').next()).collect();
     ensure!(names == ["kept"], "{said}");
     btrfs_check(&image)
+}
+
+/// A hard link of a layer is to what has the name when its turn comes: to the file of a lower layer, as long as that is not replaced.
+fn links_to_what_goes(bench: &Bench) -> Result<()> {
+    let (lower, upper) = (bench.scratch.file("lower.tar"), bench.scratch.file("upper.tar"));
+    fs::write(&lower, archive_of(&[("x", b'0', "", b"lower"), ("y", b'0', "", b"kept")]))?;
+    let (link, dir, inner) = (("link", b'1', "x", &b""[..]), ("x/", b'5', "", &b""[..]), "x/in");
+    let file = |name| (name, b'0', "", &b"upper"[..]);
+    let (whole, grown) = (bench.scratch.file("whole.img"), bench.scratch.file("grown.img"));
+    for (members, refused) in [
+        (&[link, dir, file(inner)][..], None),
+        (&[link, file(inner), dir], None),
+        (&[link, file(inner)], None),
+        (&[file(".wh.y"), link, dir, file(inner)], None),
+        (&[dir, file(inner), link], Some("link: it is a link to x, which is a directory")),
+        (&[file(".wh.x"), link], Some("link: it is a link to x, which no lower layer has")),
+    ] {
+        fs::write(&upper, archive_of(members))?;
+        let mkfs = bench.creamery().run(["mkfs", "-q", "-f", "--oci-whiteouts", "-b", "200M", "--from-tar"]);
+        let mkfs = mkfs.arg(&lower).arg("--from-tar").arg(&upper).arg(&whole);
+        mkfs_empty(bench.creamery(), &["-f"], "200M", &grown)?;
+        bench.creamery().run(["tar", "-x", "-f"]).arg(&lower).arg(inside(&grown, "/")).ok()?;
+        let grow = bench.creamery().run(["tar", "-x", "--oci-whiteouts", "-f"]).arg(&upper);
+        let grow = grow.arg(inside(&grown, "/"));
+        if let Some(said) = refused {
+            expect_refusal(mkfs, &["upper.tar", said])?;
+            let grown = grow.output()?;
+            ensure!(grown.code == Some(1) && grown.stderr_text().contains(said), "{grown}");
+            continue;
+        }
+        for (run, image) in [(mkfs, &whole), (grow, &grown)] {
+            run.ok()?;
+            btrfs_check(image)?;
+            let mount = LoopMount::mount(image, &bench.scratch.file("kernel"), "ro")?;
+            let read = |name: &str| fs::read_to_string(mount.dir().join(name));
+            ensure!(read("link")? == "lower" && read(inner)? == "upper", "{members:?}");
+            let names = fs::metadata(mount.dir().join("link"))?.nlink();
+            ensure!(names == 1, "{names} names, and the other one is gone: {members:?}");
+            mount.unmount()?;
+        }
+    }
+    Ok(())
 }
 
 /// Nothing goes because of its name alone.

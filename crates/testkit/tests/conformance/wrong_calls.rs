@@ -21,7 +21,7 @@ type Row = (&'static str, i32, &'static str);
 /// In a folder with a directory `d` and a file in it, an image that has both and a subvolume, one device of two, and a disk whose
 /// second partition has a Btrfs.
 #[rustfmt::skip]
-const ROWS: [Row; 154] = [
+const ROWS: [Row; 157] = [
     ("ls raw.img", 1, "ls: raw.img: no Btrfs filesystem: it holds a disk with a DOS partition table; name a partition, as in raw.img@2, which has a Btrfs"),
     ("ls raw.img@3", 1, "ls: raw.img@3: raw.img has no partition 3; there are: 1 (Linux, 100.00MiB); 2 (Linux, 200.00MiB), which has a Btrfs"),
     ("ls raw.img@1", 1, "ls: raw.img@1: no Btrfs filesystem: zeros where the superblock would be"),
@@ -76,6 +76,9 @@ const ROWS: [Row; 154] = [
     ("cat x.img:/d", 1, "cat: x.img:/d: is a directory; use ls"),
     ("cp x.img:/d/f nodir/y", 1, "cp: nodir: No such file or directory (os error 2); check the path"),
     ("cp d/f d/g", 1, "cp: both ends are on the host; name a file in an image as IMAGE:/PATH, or use cp(1)"),
+    ("cp x.img /etc/hosts", 1, "cp: both ends are on the host; name a file in an image as x.img:/PATH, or use cp(1)"),
+    ("cp d/f x.img", 1, "cp: both ends are on the host; name a file in an image as x.img:/PATH, or use cp(1)"),
+    ("cp d/f x.img:d", 1, "cp: both ends are on the host; name a file in an image as x.img:/d, or use cp(1)"),
     ("cp -r x.img:/d x.img:/d/e", 1, "cp: x.img:/d: a directory cannot be copied into itself"),
     ("cp d/f x.img:/nodir/x", 1, "cp: x.img:/nodir/x: not found; check the path"),
     ("cp d x.img:/", 1, "cp: d: copied only with all that is in it: is a directory; use -r or -a"),
@@ -205,6 +208,17 @@ fn wrong_calls(bench: &Bench) -> Result<()> {
         }
     }
     ensure!(problems.is_empty(), "{}", problems.join("\n"));
+    // As cp(1), which goes on behind a source that has no name.
+    fs::create_dir(at("to"))?;
+    let (source, target) = (["", "d/f", "x.img:/s"], ["", "d/f", "to"]);
+    for (ours, theirs) in [(&["d/f", ""][..], &["d/f", ""][..]), (&source, &target)] {
+        expect_refusal(creamery(&["cp"]).args(ours), &["is an empty name"])?;
+        ensure!(Run::new("cp").args(theirs).within(&here).output()?.code == Some(1), "{theirs:?}");
+    }
+    let copied = creamery(&["cat", "x.img:/s/f"]).ok()?.stdout;
+    ensure!(copied == b"a file" && fs::read(at("to/f"))? == copied, "it did not go on");
+    expect_refusal(creamery(&["cp", "x.img:/d/f", ""]), &["the destination is an empty name"])?;
+    expect_refusal(creamery(&["cp", "", "d/f"]), &["a source is an empty name"])?;
     let said = "the target of a symbolic link; it has at most 4095 bytes";
     expect_refusal(creamery(&["ln", "-s", &"a".repeat(4096), "x.img:/long"]), &["x.img:/long", said])
 }
