@@ -105,7 +105,8 @@ impl Filesystem {
             .map(drop)
     }
 
-    fn drop_capabilities(&self, id: InodeId) -> Result<()> {
+    /// What a program may goes with what it was.
+    pub(crate) fn drop_capabilities(&self, id: InodeId) -> Result<()> {
         match self.fs.remove_xattr(id, CAPABILITIES) {
             Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(()),
             outcome => outcome,

@@ -146,6 +146,7 @@ impl OpenOptions {
             let file = fs.fs.open_file_for(id, access)?;
             if self.truncate {
                 fs.fs.set_attributes(id, &SetAttributes::truncate(0))?;
+                fs.drop_capabilities(id)?;
             }
             Ok(file)
         };

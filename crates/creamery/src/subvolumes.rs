@@ -135,8 +135,8 @@ impl Filesystem {
     ///
     /// # Errors
     /// When there is no such subvolume.
-    pub fn forget_received(&self, id: TreeId) -> Result<()> {
-        self.fs.forget_received(id)
+    pub fn set_writable_by_force(&self, id: TreeId) -> Result<()> {
+        self.fs.set_writable_by_force(id)
     }
 
     /// All that is known about all subvolumes at this moment, with the top level.

@@ -46,6 +46,7 @@ pub use remap::{ficlonerange, fideduperange};
 pub use scratch::{Scratch, free_bytes, scratch_root, unmount_below};
 pub use seek::{seek_data, seek_hole};
 pub use subvolumes::{
-    commit_and_clean, create_snapshot, create_subvolume, delete_subvolume, has_subvolume, subvolume_id,
+    allow_changes, commit_and_clean, create_snapshot, create_subvolume, delete_subvolume, has_subvolume,
+    subvolume_id,
 };
 pub use tree_search::{TreeItem, tree_items};

@@ -15,6 +15,7 @@ const NAME_MAX: usize = 255;
 const SNAP_CREATE: Opcode = opcode::write::<[u8; ARGS]>(0x94, 1);
 const SUBVOL_CREATE: Opcode = opcode::write::<[u8; ARGS]>(0x94, 14);
 const SNAP_DESTROY: Opcode = opcode::write::<[u8; ARGS]>(0x94, 15);
+const SUBVOL_SETFLAGS: Opcode = opcode::write::<[u64; 1]>(0x94, 26);
 const SYNC: Opcode = opcode::none(0x94, 8);
 /// `struct btrfs_ioctl_search_args`: a key of 104 bytes, and what was found.
 const TREE_SEARCH: Opcode = opcode::read_write::<[u64; ARGS / 8]>(0x94, 17);
@@ -50,6 +51,20 @@ fn send<const NUMBER: Opcode>(dir: &File, name: &str, source: Option<&File>) -> 
 /// What the kernel answers.
 pub fn create_subvolume(dir: &File, name: &str) -> Result<()> {
     send::<SUBVOL_CREATE>(dir, name, None)
+}
+
+/// Has the kernel allow changes in the subvolume whose root this is, received or not.
+///
+/// ```no_run
+/// creamery_testkit::allow_changes(&std::fs::File::open("/mnt/received")?)?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+/// What the kernel answers.
+pub fn allow_changes(subvolume: &File) -> Result<()> {
+    // SAFETY: the kernel reads one word, which is there.
+    unsafe { rustix::ioctl::ioctl(subvolume, Setter::<SUBVOL_SETFLAGS, [u64; 1]>::new([0])) }
 }
 
 /// Has the kernel take a snapshot of `source`, the root of a subvolume, called `name` in `dir`. It is durable then.

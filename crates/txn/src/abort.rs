@@ -49,8 +49,8 @@ impl fmt::Display for Abort {
 /// Somebody who wants to be told.
 type Tell = Box<dyn FnOnce(&Abort) + Send>;
 
-/// What whoever comes later fails with. The words of the kind would be one more reason: there is room in a filesystem that is read-only
-/// because its host has none. That says what to do, also where it is not the first who is told.
+/// What whoever comes later fails with where the host has no room. The words of the kind would be one more reason: a filesystem that is
+/// read-only because its host is full has room itself. What the host lacks says what to do, also where it is not the first who is told.
 #[derive(Debug)]
 struct Refusal(Abort, io::Error);
 
@@ -69,7 +69,7 @@ impl std::error::Error for Refusal {
 /// Whether all writing has ended, and who is to be told.
 #[derive(Default)]
 pub(crate) struct AbortCell {
-    /// With what the host's system said.
+    /// With what the host said, if it is that it has no room.
     abort: OnceLock<(Abort, Option<io::ErrorKind>)>,
     tell: RankedMutex<Option<Tell>, { rank::LEAF }>,
 }
@@ -80,9 +80,11 @@ impl AbortCell {
         self.abort.get().map(|(abort, _)| abort)
     }
 
-    /// Ends all writing for good, unless something has already (ABORT-1).
+    /// Ends all writing for good, unless something has already (ABORT-1). `host` is what the host's system said.
     pub(crate) fn set(&self, abort: Abort, host: Option<io::ErrorKind>) {
-        if self.abort.set((abort, host)).is_ok() {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        let full = host.filter(|host| matches!(host, StorageFull | QuotaExceeded | FileTooLarge));
+        if self.abort.set((abort, full)).is_ok() {
             self.tell();
         }
     }

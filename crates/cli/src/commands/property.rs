@@ -247,14 +247,14 @@ impl SetArgs {
                 let read_only = read_only_of(value)?;
                 let id = fs.subvolume_at(path)?;
                 let is = fs.subvolume_info(id)?;
-                if read_only || !is.is_read_only() || is.received_uuid.is_none() {
-                    return fs.set_subvolume_read_only(id, read_only);
+                match read_only || is.received_uuid.is_none() {
+                    false if self.force => fs.set_writable_by_force(id),
+                    false if is.is_read_only() => {
+                        let text = "it was received, and what is sent later relies on it: take a snapshot of it, or force it with -f";
+                        Err(Error::invalid(format!("{}: {text}", path.display())))
+                    }
+                    _ => fs.set_subvolume_read_only(id, read_only),
                 }
-                if self.force {
-                    return fs.forget_received(id);
-                }
-                let text = "it was received, and what is sent later relies on it: take a snapshot of it, or force it with -f";
-                Err(Error::new(ErrorKind::PermissionDenied, format!("{}: {text}", path.display())))
             }
             Property::Label => fs.set_label(value),
             Property::Compression if value.is_empty() => match fs.remove_xattr(path, COMPRESSION) {

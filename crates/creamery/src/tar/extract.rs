@@ -1,6 +1,6 @@
 //! Making what an archive has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,6 +57,8 @@ pub(super) struct Extractor<'a> {
     /// Told of a member that cannot be made; what it answers with ends all.
     pub(super) failed: &'a dyn Fn(&[u8], Error) -> Result<()>,
     pub(super) rules: Rules,
+    /// Files of lower layers in whose place a layer has directories.
+    pub(super) gives_way: BTreeSet<InodeId>,
 }
 
 /// A directory gets its attributes when all is in it: those that were said last.
@@ -123,9 +125,13 @@ impl Extractor<'_> {
                 _ => Err(Error::invalid("its name means the directory that is unpacked to, and it is none")),
             };
         };
-        let missing = if self.rules.is_layer { Missing::Replaced } else { Missing::Made };
+        let is_link = member.kind == EntryType::Link;
+        if is_link && components(&facts.link).is_ok_and(|target| parents.starts_with(&target)) {
+            return Err(Error::invalid("it is a link to what it lies in"));
+        }
+        let missing = if self.rules.is_layer { Missing::Replaced(&self.gives_way) } else { Missing::Made };
         let dir = way(&self.to.fs, self.root, parents, missing)?;
-        if member.kind == EntryType::Link {
+        if is_link {
             return self.link(dir, &names, &facts.link);
         }
         let kind = match member.file_type() {
@@ -226,7 +232,7 @@ impl Extractor<'_> {
         let target = match resolve(fs, self.root, &path_of(&targets), Last::Keep) {
             Err(error) if error.kind() == ErrorKind::NotFound && self.rules.is_layer => {
                 let what = format!(
-                    "it is a link to {shown}, which no lower layer has, or which this one takes away"
+                    "it is a link to {shown}, which is not there: no lower layer has it, or this one takes it away or has it only later"
                 );
                 return Err(Error::invalid(what));
             }

@@ -27,7 +27,7 @@ enum Whiteouts {
 
 impl Extractor<'_> {
     /// Puts a layer above what is there, or unpacks what is none.
-    pub(super) fn add(&self, archive: &TarArchive) -> Result<()> {
+    pub(super) fn add(&mut self, archive: &TarArchive) -> Result<()> {
         if self.rules.is_layer && self.make_way(&mut archive.members()?)? == Whiteouts::Some {
             self.apply_whiteouts(&mut archive.members()?)?;
         }
@@ -36,7 +36,7 @@ impl Extractor<'_> {
 
     /// Takes away links where the layer has a directory: else what comes before its directory would go astray, and whiteouts
     /// in it would go behind a link that is no more. Other files stay until their turn comes, for a hard link may come before.
-    fn make_way<R: Read>(&self, archive: &mut Archive<R>) -> Result<Whiteouts> {
+    fn make_way<R: Read>(&mut self, archive: &mut Archive<R>) -> Result<Whiteouts> {
         let mut found = Whiteouts::None;
         while let Some(member) = archive.next()? {
             let name = &member.facts.name;
@@ -68,16 +68,22 @@ impl Extractor<'_> {
         Ok(())
     }
 
-    /// Takes away the link by these names, if it has to be a directory. Links on the way stay: they are followed.
-    fn clear(&self, names: &[&[u8]], is_directory: bool) -> Result<()> {
+    /// Takes away the link by these names, if it has to be a directory, and notes a file that has to. Links on the way stay: they are
+    /// followed.
+    fn clear(&mut self, names: &[&[u8]], is_directory: bool) -> Result<()> {
         let mut dir = self.root;
         for (at, name) in names.iter().enumerate() {
             let (there, kind) = self.to.fs.lookup_kind(dir, name, Wait::Yes)?;
             let is_last = at + 1 == names.len();
             match kind {
                 fs::FileType::Directory => dir = there,
-                fs::FileType::Symlink if is_last && is_directory => return self.to.fs.unlink(dir, name),
-                _ => return Ok(()),
+                _ if is_last && !is_directory => return Ok(()),
+                fs::FileType::Symlink if is_last => return self.to.fs.unlink(dir, name),
+                fs::FileType::Symlink => return Ok(()),
+                _ => {
+                    self.gives_way.insert(there);
+                    return Ok(());
+                }
             }
         }
         Ok(())

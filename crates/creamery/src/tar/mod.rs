@@ -26,6 +26,7 @@ mod way;
 mod whiteouts;
 mod write;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -242,7 +243,7 @@ impl Filesystem {
         if !self.metadata(to)?.is_dir() {
             return Err(at(to)(ErrorKind::NotADirectory.into()));
         }
-        Ok(Extractor { to: self, root, progress, failed, rules })
+        Ok(Extractor { to: self, root, progress, failed, rules, gives_way: BTreeSet::new() })
     }
 }
 

@@ -1,5 +1,6 @@
 //! New filesystems straight from archives.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -157,7 +158,8 @@ impl Source for TarRootfs {
         for archive in &self.archives {
             // An image that lacks something is none.
             let failed = |member: &[u8], error| Err(of_archive(archive, Some(member), error));
-            let extractor = Extractor { to: &to, root, progress, failed: &failed, rules };
+            let gives_way = BTreeSet::new();
+            let mut extractor = Extractor { to: &to, root, progress, failed: &failed, rules, gives_way };
             extractor.add(archive).map_err(|error| of_archive(archive, None, error))?;
         }
         for (tree, RootdirSubvolume { path, kind }) in subvolumes {

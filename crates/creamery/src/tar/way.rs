@@ -3,6 +3,8 @@
 //! Links on it are followed. They begin at the root of the extraction, and lead no further up. Each directory on the way is looked up
 //! once, however long a name is; behind a link the way begins anew, and there may be as many as Linux follows.
 
+use std::collections::BTreeSet;
+
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
 use super::names::path_of;
@@ -16,17 +18,22 @@ const LINKS_MAX: usize = 40;
 
 /// What becomes of a directory on the way that is not there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Missing {
+pub(super) enum Missing<'a> {
     /// It is made.
     Made,
-    /// The same, also in place of what is no directory: that of a lower layer had the name until now.
-    Replaced,
+    /// The same, also in place of one of these files: those of lower layers that have to be directories.
+    Replaced(&'a BTreeSet<InodeId>),
     /// The way ends: it is not found.
     NotFound,
 }
 
 /// The directory below `root` that `names` lead to.
-pub(super) fn way(fs: &fs::Filesystem, root: InodeId, names: &[&[u8]], missing: Missing) -> Result<InodeId> {
+pub(super) fn way(
+    fs: &fs::Filesystem,
+    root: InodeId,
+    names: &[&[u8]],
+    missing: Missing<'_>,
+) -> Result<InodeId> {
     let (mut dir, mut links) = (root, 0);
     for (at, name) in names.iter().enumerate() {
         dir = match fs.lookup_kind(dir, name, Wait::Yes) {
@@ -38,7 +45,7 @@ pub(super) fn way(fs: &fs::Filesystem, root: InodeId, names: &[&[u8]], missing: 
                 }
                 behind_link(fs, root, &names[..=at])?
             }
-            Ok(_) if missing == Missing::Replaced => {
+            Ok((there, _)) if matches!(missing, Missing::Replaced(files) if files.contains(&there)) => {
                 fs.unlink(dir, name)?;
                 fs.create(dir, name, &NewInode::directory(DIRECTORY_MODE))?.id
             }

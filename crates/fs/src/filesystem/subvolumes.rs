@@ -164,10 +164,17 @@ impl Filesystem {
         self.inodes.subvolumes().set_read_only(inode.subvolume(), read_only)
     }
 
-    /// Makes of a received subvolume one that may be changed, and that was not received.
+    /// Makes of a subvolume that was received and may be changed one that was not received.
+    /// Errors: [`ErrorKind::ReadOnly`](creamery_base::ErrorKind::ReadOnly), when it may not be changed.
     pub fn forget_received(&self, id: TreeId) -> Result<()> {
         let subvolume = self.inodes.subvolumes().get(id, Wait::Yes)?;
-        self.inodes.subvolumes().forget_received(&subvolume)
+        self.inodes.subvolumes().forget_received(&subvolume, false)
+    }
+
+    /// Allows changes in a received subvolume, which then counts as one that was not received.
+    pub fn set_writable_by_force(&self, id: TreeId) -> Result<()> {
+        let subvolume = self.inodes.subvolumes().get(id, Wait::Yes)?;
+        self.inodes.subvolumes().forget_received(&subvolume, true)
     }
 
     /// The root directory of a subvolume.

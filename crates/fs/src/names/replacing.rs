@@ -29,11 +29,11 @@ pub struct Replacing<'f> {
     /// What it is called meanwhile; none when it is finished.
     meanwhile: Option<Vec<u8>>,
     name: Vec<u8>,
-    /// The regular file that it is in place of.
-    old: Option<Old>,
+    /// The regular file that had to go before the new one was whole.
+    gone: Option<Old>,
 }
 
-/// Whose a file is that goes, and for whom: it can be gone before the new one is whole.
+/// Whose a file is that goes, and for whom.
 struct Old {
     attributes: SetAttributes,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -53,28 +53,30 @@ impl Filesystem {
         bytes: u64,
         make: impl Fn(&[u8]) -> Result<T>,
     ) -> Result<(T, Replacing<'_>)> {
-        let called = |made, meanwhile: &[u8], old| {
-            (made, Replacing { fs: self, dir, meanwhile: Some(meanwhile.to_vec()), name: name.to_vec(), old })
+        let called = |made, meanwhile: &[u8], gone| {
+            (
+                made,
+                Replacing { fs: self, dir, meanwhile: Some(meanwhile.to_vec()), name: name.to_vec(), gone },
+            )
         };
         let refused = match make(name) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => error,
             made => return made.map(|made| called(made, name, None)),
         };
-        let old = match self.lookup_kind(dir, name, Wait::Yes)? {
-            (_, FileType::Directory) => return Err(refused),
-            (id, FileType::File) => Some(Old::of(self, id)?),
-            _ => None,
-        };
+        if self.lookup_kind(dir, name, Wait::Yes)?.1 == FileType::Directory {
+            return Err(refused);
+        }
         let figures = self.statfs();
         if bytes > figures.blocks_available.saturating_mul(figures.block_size.into()) {
+            let gone = Old::called(self, dir, name)?;
             self.unlink(dir, name)?;
-            return make(name).map(|made| called(made, name, old));
+            return make(name).map(|made| called(made, name, gone));
         }
         for number in 0_u64.. {
             let meanwhile = format!(".creamery-{number}.part").into_bytes();
             match make(&meanwhile) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                made => return made.map(|made| called(made, &meanwhile, old)),
+                made => return made.map(|made| called(made, &meanwhile, None)),
             }
         }
         unreachable!("no directory has so many entries")
@@ -82,14 +84,25 @@ impl Filesystem {
 }
 
 impl Old {
+    /// That of the regular file that has the name; none if nothing has, or what is none.
+    fn called(fs: &Filesystem, dir: InodeId, name: &[u8]) -> Result<Option<Self>> {
+        match fs.lookup_kind(dir, name, Wait::Yes) {
+            Ok((id, FileType::File)) => Self::of(fs, id).map(Some),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(None),
+        }
+    }
+
     fn of(fs: &Filesystem, id: InodeId) -> Result<Self> {
         let is = fs.stat(id, Wait::Yes)?;
         let (uid, gid, mode) = (Some(is.uid), Some(is.gid), Some(is.mode & 0o7777));
         let mut xattrs = Vec::new();
         for name in fs.list_xattrs(id, Wait::Yes)? {
-            if name != CAPABILITY {
-                let value = fs.get_xattr(id, &name, Wait::Yes)?;
-                xattrs.push((name, value));
+            match fs.get_xattr(id, &name, Wait::Yes) {
+                _ if name == CAPABILITY => {}
+                // Of no space of names that anybody reads.
+                Err(error) if error.kind() == ErrorKind::Unsupported => {}
+                value => xattrs.push((name, value?)),
             }
         }
         Ok(Self { attributes: SetAttributes { uid, gid, mode, ..SetAttributes::default() }, xattrs })
@@ -101,7 +114,12 @@ impl Old {
             fs.remove_xattr(id, &name)?;
         }
         for (name, value) in &self.xattrs {
-            fs.set_xattr(id, name, value, XattrMode::Any)?;
+            match fs.set_xattr(id, name, value, XattrMode::Any) {
+                // What the old one had and nobody could give it today: compression where the directory forbids it, by now, or in a
+                // word of a later Linux. The content is worth more.
+                Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {}
+                done => done?,
+            }
         }
         // Behind the ACL, which may move the mode.
         fs.set_attributes(id, &self.attributes).map(drop)
@@ -109,13 +127,17 @@ impl Old {
 }
 
 impl Replacing<'_> {
-    /// The same for a regular file that brings no attributes of its own: `made` gets owner, mode and extended attributes of the file that it is
-    /// in place of, if it is, as a file keeps them into which cp(1) writes.
+    /// The same for a regular file that brings no attributes of its own: `made` gets owner, mode and extended attributes that the file has
+    /// now that it is in place of, if it is, as a file keeps them into which cp(1) writes.
     ///
     /// # Errors
-    /// As of [`finish`](Self::finish), and of setting attributes.
-    pub fn finish_as_the_old(self, made: InodeId) -> Result<()> {
-        if let Some(old) = &self.old {
+    /// As of [`finish`](Self::finish), and of reading and setting attributes.
+    pub fn finish_as_the_old(mut self, made: InodeId) -> Result<()> {
+        let old = match self.meanwhile.as_ref().filter(|meanwhile| **meanwhile != self.name) {
+            Some(_) => Old::called(self.fs, self.dir, &self.name)?,
+            None => self.gone.take(),
+        };
+        if let Some(old) = old {
             old.give(self.fs, made)?;
         }
         self.finish()

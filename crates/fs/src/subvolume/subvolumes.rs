@@ -28,7 +28,7 @@ use super::{Shared, Subvolume, SubvolumeRef};
 use crate::inode::{FileType, orphan_item};
 use crate::keys;
 use crate::names::dir_item;
-use crate::operation::finish;
+use crate::operation::{finish, or_end};
 
 /// The subvolumes in use.
 pub(crate) struct Subvolumes {
@@ -283,29 +283,29 @@ impl Subvolumes {
         finish(handle, done)
     }
 
-    /// Makes of a received subvolume one of its own, which may be changed. That it was received, and what it is then to whoever sends,
-    /// is said in one transaction with it, as is when it ended.
-    pub(crate) fn forget_received(&self, subvolume: &Subvolume) -> Result<()> {
+    /// Makes of a received subvolume one that was not, and that may be changed: one that is read-only is refused, or `by_force` read-only
+    /// no longer, in one transaction with it.
+    pub(crate) fn forget_received(&self, subvolume: &Subvolume, by_force: bool) -> Result<()> {
         let id = subvolume.tree().id();
         let _changing = self.changing();
+        let is = self.shared.engine.root_item(id)?;
+        if is.flags().contains(RootFlags::RDONLY) && !by_force {
+            return Err(ErrorKind::ReadOnly.into());
+        }
         let handle = self.shared.engine.start(Units::items(2).of(id))?;
-        let done = self.write_not_received(&handle, id);
-        finish(handle, done)?;
-        subvolume.read_only.store(false, Ordering::Release);
-        self.shared.engine.commit()
-    }
-
-    fn write_not_received(&self, handle: &Handle<'_>, id: TreeId) -> Result<()> {
-        let received = Uuid::from_bytes(self.shared.engine.root_item(id)?.received_uuid);
-        self.remove_uuid(handle, &keys::uuid_received(received), id)?;
-        handle.update_root_item(id, |root| {
+        let received = keys::uuid_received(Uuid::from_bytes(is.received_uuid));
+        let (handle, ()) = or_end(handle, |handle| self.remove_uuid(handle, &received, id))?;
+        let done = handle.update_root_item(id, |root| {
             root.set_flags(root.flags().difference(RootFlags::RDONLY));
             root.received_uuid = Uuid::nil().into_bytes();
             root.stransid = 0.into();
             root.stime = Timespec::default().into();
             root.rtransid = handle.generation().get().into();
             root.rtime = handle.now().into();
-        })
+        });
+        finish(handle, done)?;
+        subvolume.read_only.store(false, Ordering::Release);
+        self.shared.engine.commit()
     }
 
     /// The id for the next subvolume. It is the next one's until that is in the root tree. No subvolume gets that of one that was

@@ -1,6 +1,6 @@
 //! What btrfs-progs calls properties.
 
-use creamery_base::{Error, ErrorKind, Result};
+use creamery_base::{Error, Result};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
@@ -35,11 +35,11 @@ impl LiveBtrfs {
 
     /// Forbids or allows changes in the subvolume whose root this is. One that was received is not made writable: what is sent later
     /// relies on it.
-    /// Errors: permission denied, for who does not own it; it was received; no root of a subvolume.
+    /// Errors: permission denied, for who does not own it; invalid, for it was received; no root of a subvolume.
     pub fn set_read_only(&self, read_only: bool) -> Result<()> {
         if !read_only && self.read_only()? == Some(true) && self.was_received()? {
             let text = "it was received, and what is sent later relies on it: take a snapshot of it, or force it with -f";
-            return Err(Error::new(ErrorKind::PermissionDenied, format!("{}: {text}", self.path.display())));
+            return Err(Error::invalid(format!("{}: {text}", self.path.display())));
         }
         self.set_flag(read_only)
     }
@@ -47,9 +47,8 @@ impl LiveBtrfs {
     /// Allows changes in the subvolume whose root this is, and if it was received, makes it one that was not.
     /// Errors: as of [`set_read_only`](Self::set_read_only), but for that.
     pub fn set_writable_by_force(&self) -> Result<()> {
-        let is_changed = self.read_only()? == Some(true);
         self.set_flag(false)?;
-        if is_changed && self.was_received()? {
+        if self.was_received()? {
             let mut of_nothing = [0; RECEIVED_WORDS];
             let forgotten = self.answering.send::<SET_RECEIVED_SUBVOL, RECEIVED_WORDS>(&mut of_nothing);
             forgotten.map_err(|errno| self.failed(errno))?;

@@ -13,8 +13,7 @@ use creamery_fs::{ExtentPart, NewExtent, NewSize, QuotaChange, QuotaReport, Resi
 
 use super::orders::{DeletedSubvolume, Order, Outcome};
 use super::{
-    CREATE, DELETE, NEW_EXTENTS, QUOTAS, SET_DEFAULT, SET_READ_ONLY, SNAPSHOT, SOURCE, TABLE, TOLD, USERS,
-    WAITING, WHOLE,
+    CREATE, DELETE, NEW_EXTENTS, QUOTAS, SET_DEFAULT, SNAPSHOT, SOURCE, TABLE, TOLD, USERS, WAITING, WHOLE,
 };
 use crate::control::{Channel, KEY, O_DIRECTORY, new_key};
 use crate::table::is_ours;
@@ -116,12 +115,6 @@ impl Live {
     /// Errors: permission denied, for all but root and the mounter; not found.
     pub fn set_default_subvolume(&self, id: Option<u64>) -> Result<()> {
         self.order::<SET_DEFAULT>(new_key(), &Order { id, ..Order::default() }).map(drop)
-    }
-
-    /// Forbids or allows changes in the subvolume whose root this is. It is durable then.
-    /// Errors: permission denied, for who does not own it; it is no root of a subvolume.
-    pub fn set_subvolume_read_only(&self, read_only: bool) -> Result<()> {
-        self.order::<SET_READ_ONLY>(new_key(), &Order { read_only, ..Order::default() }).map(drop)
     }
 
     /// Waits until nothing is left of the subvolumes `ids`, or of all that are deleted by now, and their space is free. It looks

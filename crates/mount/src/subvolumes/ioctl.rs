@@ -179,9 +179,6 @@ impl Server<'_> {
     /// That it was not received is all that can be said so far.
     fn set_received(&self, asker: &Asker, at: InodeId, input: &[u8]) -> Result<Vec<u8>> {
         self.check_may_set_read_only(asker, at)?;
-        if self.fs.subvolume_info(at.subvolume)?.is_read_only() {
-            return Err(Errno::EROFS.into());
-        }
         if input.get(..RECEIVED).is_none_or(|args| args.iter().any(|byte| *byte != 0)) {
             return Err(Errno::EOPNOTSUPP.into());
         }

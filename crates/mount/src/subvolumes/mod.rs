@@ -51,7 +51,6 @@ pub(crate) const SOURCE: u32 = control_number::<PAGE>(GROUP, 6);
 pub(crate) const SNAPSHOT: u32 = control_number::<PAGE>(GROUP, 7);
 pub(crate) const DELETE: u32 = control_number::<PAGE>(GROUP, 8);
 pub(crate) const SET_DEFAULT: u32 = control_number::<PAGE>(GROUP, 9);
-pub(crate) const SET_READ_ONLY: u32 = control_number::<PAGE>(GROUP, 10);
 pub(crate) const WAITING: u32 = control_number::<PAGE>(GROUP, 11);
 pub(crate) const TOLD: u32 = control_number::<PAGE>(GROUP, 12);
 pub(crate) const TABLE: u32 = control_number::<PAGE>(GROUP, 13);
@@ -68,7 +67,6 @@ pub(crate) enum Control {
     Snapshot,
     Delete,
     SetDefault,
-    SetReadOnly,
     Waiting,
     Told,
     Table,
@@ -87,7 +85,6 @@ impl Control {
             SNAPSHOT => Self::Snapshot,
             DELETE => Self::Delete,
             SET_DEFAULT => Self::SetDefault,
-            SET_READ_ONLY => Self::SetReadOnly,
             WAITING => Self::Waiting,
             TOLD => Self::Told,
             TABLE => Self::Table,

@@ -116,9 +116,6 @@ impl Server<'_> {
             }
             Control::Delete => self.delete_asked(asker, at, order, &mut outcome.deleted),
             Control::SetDefault => self.set_default(asker, at, order.id),
-            Control::SetReadOnly => self
-                .check_not_received(at, order.read_only)
-                .and_then(|()| self.set_read_only(asker, at, order.read_only)),
             Control::Waiting => {
                 outcome.waiting = self.fs.dead_subvolumes().into_iter().map(TreeId::get).collect();
                 order.id.map_or(Ok(()), |id| self.check_deleted(TreeId::new(id), &outcome.waiting))
@@ -284,25 +281,11 @@ impl Server<'_> {
         Ok(self.fs.set_default_subvolume(id)?)
     }
 
-    fn set_read_only(&self, asker: &Asker, at: InodeId, read_only: bool) -> Result<()> {
-        self.check_may_set_read_only(asker, at)?;
-        Ok(self.fs.set_subvolume_read_only(at.subvolume, read_only)?)
-    }
-
     /// Whether `asker` may forbid or allow changes in the subvolume whose root is `at`.
     pub(super) fn check_may_set_read_only(&self, asker: &Asker, at: InodeId) -> Result<()> {
         Judged::of(self.fs, self.owner, at)?.check_owner(asker)?;
         self.check_writable()?;
         check_root(at)
-    }
-
-    /// Refuses what the command refuses and the control of Linux does not.
-    fn check_not_received(&self, at: InodeId, read_only: bool) -> Result<()> {
-        if !read_only && self.fs.subvolume_info(at.subvolume)?.received_uuid.is_some() {
-            let text = "it was received; take a snapshot of it";
-            return Err(Error::new(ErrorKind::PermissionDenied, text).into());
-        }
-        Ok(())
     }
 
     /// Refuses to wait for a subvolume that nobody has deleted.

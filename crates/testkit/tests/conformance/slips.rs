@@ -202,7 +202,8 @@ fn over_files(bench: &Bench) -> Result<()> {
         let dir = mount.dir().join(side);
         let script = "for f in a b c d e f g; do echo old > $f; chown 7:8 $f; chmod 4751 $f; setfattr -n user.o -v old $f; done
             setfacl -m u:55:rwx a b; setfattr -n security.capability -v 0x0100000200040000000000000000000000000000 a
-            ln -s c link; setfacl -d -m u:66:rwx .; touch of-all; cp -p SOURCE in-it"
+            ln -s c link; setfacl -d -m u:66:rwx .; touch of-all; cp -p SOURCE in-it
+            mkdir plain; echo old > plain/packed; btrfs property set plain/packed compression zstd; chattr +C plain"
             .replace("SOURCE", &source.display().to_string());
         fs::create_dir(&dir)?;
         Run::new("sh").args(["-ec", &script]).within(&dir).ok()?;
@@ -216,6 +217,7 @@ fn over_files(bench: &Bench) -> Result<()> {
         "cp -a SOURCE @/f",
         "cp -a @/in-it @/g",
         "cp SOURCE @/of-all",
+        "cp SOURCE @/plain/packed",
     ];
     let words = |call: &str, at: &str| -> Vec<String> {
         let word = |word: &str| {
@@ -231,11 +233,20 @@ fn over_files(bench: &Bench) -> Result<()> {
     for name in ["f", "g"] {
         Run::new("setfattr").args(["-x", "user.o"]).arg(mount.dir().join("theirs").join(name)).ok()?;
     }
+    fs::hard_link(mount.dir().join("ours/d"), mount.dir().join("other"))?;
+    fs::write(mount.dir().join("tool"), "old")?;
+    let may = ["-n", "security.capability", "-v", "0x0100000200040000000000000000000000000000"];
+    Run::new("setfattr").args(may).arg(mount.dir().join("tool")).ok()?;
     mount.unmount()?;
     for call in calls {
         bench.creamery().run(words(call, &format!("{}:/ours", image.display()))).ok()?;
     }
+    bench.creamery().run(["cp", "-"]).arg(inside(&image, "/tool")).input("another").ok()?;
     let mount = LoopMount::mount(&image, &kernel, "ro")?;
+    ensure!(fs::read(mount.dir().join("other"))? == b"old\n", "the other name has the new content");
+    ensure!(fs::read(mount.dir().join("tool"))? == b"another", "cp - copies");
+    let tool = Run::new("getfattr").args(["-d", "-m", "-"]).arg(mount.dir().join("tool")).ok()?;
+    ensure!(tool.stdout.is_empty(), "another program may what the old one could: {tool}");
     let take = |side: &str| Walk::take(&mount.dir().join(side));
     let compare = Compare { mtime: false, ..Compare::default() };
     expect_same("ours beside coreutils", &take("ours")?, &take("theirs")?, &compare)?;

@@ -1,11 +1,12 @@
 //! A received subvolume that is made writable by force: what it is then, beside btrfs-progs.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, LoopMount, Run, btrfs_check};
+use creamery_testkit::{FuseMount, LoopMount, Run, allow_changes, btrfs_check};
 
 use crate::support::{MOUNTED, expect_refusal, inside, mkfs_empty};
 
@@ -23,10 +24,13 @@ enum By {
 }
 
 /// Words of the property, and whether they are followed.
-const CALLS: [(&[&str], bool); 5] = [
+type Call = (&'static [&'static str], bool);
+
+const BY_FORCE: Call = (&["-f", "ro", "false"], true);
+const CALLS: [Call; 5] = [
     (&["ro", "false"], false),
     (&["-f", "ro", "true"], true),
-    (&["-f", "ro", "false"], true),
+    BY_FORCE,
     (&["ro", "true"], true),
     (&["ro", "false"], true),
 ];
@@ -39,11 +43,25 @@ fn received(bench: &Bench) -> Result<()> {
         btrfs -q send -f stream sent; btrfs -q receive -f stream in";
     Run::new("sh").args(["-ec", script]).within(linux.dir()).ok()?;
     linux.unmount()?;
+    // Writable it was made, and then somebody was killed: with -f it can be asked for again.
+    let halfway = bench.scratch.file("halfway.img");
+    Run::new("cp").arg(&image).arg(&halfway).ok()?;
+    let linux = LoopMount::mount(&halfway, &kernel, "")?;
+    allow_changes(&File::open(linux.dir().join("in/sent"))?)?;
+    linux.unmount()?;
     let mut want = None;
-    for by in [By::BtrfsProgs, By::InAnImage, By::OnLinux, By::OnOurs] {
-        let copy = bench.scratch.file(&format!("{by:?}.img"));
-        Run::new("cp").arg(&image).arg(&copy).ok()?;
-        change(bench, &copy, by)?;
+    for (image, by, calls) in [
+        (&image, By::BtrfsProgs, &CALLS[..]),
+        (&image, By::InAnImage, &CALLS),
+        (&image, By::OnLinux, &CALLS),
+        (&image, By::OnOurs, &CALLS),
+        (&halfway, By::InAnImage, &[BY_FORCE]),
+        (&halfway, By::OnLinux, &[BY_FORCE]),
+        (&halfway, By::OnOurs, &[BY_FORCE]),
+    ] {
+        let copy = bench.scratch.file("copy.img");
+        Run::new("cp").arg(image).arg(&copy).ok()?;
+        change(bench, &copy, by, calls)?;
         btrfs_check(&copy)?;
         let linux = LoopMount::mount(&copy, &kernel, "")?;
         let shown = Run::new("btrfs").args(["subvolume", "show"]).arg(linux.dir().join("in/sent")).ok()?;
@@ -63,10 +81,10 @@ fn received(bench: &Bench) -> Result<()> {
 }
 
 /// Does it by this way, which has to end as it does with btrfs-progs.
-fn change(bench: &Bench, image: &Path, by: By) -> Result<()> {
+fn change(bench: &Bench, image: &Path, by: By, calls: &[Call]) -> Result<()> {
     let mount = bench.scratch.file("mount");
     let set = |program: &Path, place: &OsStr| -> Result<()> {
-        for (words, is_done) in CALLS {
+        for (words, is_done) in calls {
             let (force, words) = words.split_at(words.len() - 2);
             let call = Run::new(program).args(["property", "set"]).args(force).arg(place).args(words);
             match is_done {

@@ -267,7 +267,9 @@ fn links_to_what_goes(bench: &Bench) -> Result<()> {
         (&[link, file(inner)], None),
         (&[file(".wh.y"), link, dir, file(inner)], None),
         (&[dir, file(inner), link], Some("link: it is a link to x, which is a directory")),
-        (&[file(".wh.x"), link], Some("link: it is a link to x, which no lower layer has")),
+        (&[file(".wh.x"), link], Some("link: it is a link to x, which is not there: no lower layer has it")),
+        (&[("x/in", b'1', "x", b"")], Some("x/in: it is a link to what it lies in")),
+        (&[file("x"), file(inner)], Some("x/in: ")),
     ] {
         fs::write(&upper, archive_of(members))?;
         let mkfs = bench.creamery().run(["mkfs", "-q", "-f", "--oci-whiteouts", "-b", "200M", "--from-tar"]);
