@@ -4,12 +4,12 @@ use std::path::Path;
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
-use crate::fs::{SetAttributes, Time};
+use crate::fs::{self, SetAttributes, Time};
 use crate::path::{Last, at};
 use crate::{Filesystem, Metadata, ModeChange};
 
 /// Where the kernel keeps a file's capabilities.
-const CAPABILITIES: &[u8] = b"security.capability";
+pub(crate) const CAPABILITIES: &[u8] = b"security.capability";
 
 /// Which attributes of a file become what; those that are not given stay.
 ///
@@ -92,7 +92,7 @@ impl Filesystem {
             let set = SetAttributes { uid, gid, kill_suid_sgid, ..SetAttributes::default() };
             self.fs.set_attributes(id, &set)?;
             if kill_suid_sgid {
-                self.drop_capabilities(id)?;
+                drop_capabilities(&self.fs, id)?;
             }
         }
         let mode = change.mode.as_ref().filter(|_| !meta.is_symlink());
@@ -104,12 +104,12 @@ impl Filesystem {
             .set_attributes(id, &SetAttributes { mode, atime, mtime, ..SetAttributes::default() })
             .map(drop)
     }
+}
 
-    /// What a program may goes with what it was.
-    pub(crate) fn drop_capabilities(&self, id: InodeId) -> Result<()> {
-        match self.fs.remove_xattr(id, CAPABILITIES) {
-            Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(()),
-            outcome => outcome,
-        }
+/// What a program may goes with what it was, or whose.
+pub(crate) fn drop_capabilities(fs: &fs::Filesystem, id: InodeId) -> Result<()> {
+    match fs.remove_xattr(id, CAPABILITIES) {
+        Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(()),
+        outcome => outcome,
     }
 }

@@ -210,6 +210,7 @@ impl Filesystem {
         let new = NewInode::file(meta.mode() & 0o777);
         let make = |name: &[u8]| self.fs.create(dir, name, &new);
         let (made, replacing) = self.fs.make_or_replace(dir, &name, 0, make).map_err(at(to))?;
+        replacing.begin_as_the_old(made.id).map_err(at(to))?;
         let open = self.fs.open_file(made.id).map_err(at(to))?;
         let target = File::for_writing(self.near(), open);
         fill(file, &target, |error| Error::from(error).on_host(source), || progress.go_on())

@@ -15,7 +15,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::Metadata;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -24,18 +24,24 @@ use std::path::{Path, PathBuf};
 use creamery_base::{Error, ErrorKind, InodeId, Result};
 use creamery_device::{NewFile, Taken, check_unused};
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fsetxattr,
-    fstat, ftruncate, futimens, linkat, mkdirat, mknodat, openat, setxattr, statat, symlinkat, unlinkat,
-    utimensat,
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fremovexattr,
+    fsetxattr, fstat, ftruncate, futimens, getxattr, linkat, listxattr, mkdirat, mknodat, openat, setxattr,
+    statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
+use crate::attributes::CAPABILITIES;
 use crate::fs::Attributes;
 use crate::salvage::Data;
 use crate::sink::{Keeps, Sink, Source};
 
 /// Less than this holds no superblock.
 const SMALLEST_IMAGE: i64 = 65536 + 4096;
+
+/// The extended attribute that is the ACL of a file of the host.
+const ACL: &CStr = c"system.posix_acl_access";
+/// Linux caps both a value and a list of extended attributes at this.
+const XATTRS_MAX: usize = 64 << 10;
 
 /// A directory of the host.
 pub(crate) struct HostDir {
@@ -259,11 +265,40 @@ impl HostSink {
     }
 }
 
-/// What is copied over a file is no more public than that was, and as much its owner's, as with cp(1).
-fn keep_rights(file: BorrowedFd<'_>, old: &Stat) -> Result<()> {
+/// What is copied over a file is no more public than that was, and as much its owner's, as with cp(1): for whom its ACL says, too.
+fn keep_rights(file: BorrowedFd<'_>, old: &Stat, dir: &HostDir, name: &CString) -> Result<()> {
     let (uid, gid) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
     owned(rustix::fs::fchown(file, Some(uid), Some(gid)))?;
-    fchmod(file, Mode::from_raw_mode(old.st_mode & 0o777)).map_err(error)
+    // One that its directory gave it; most have none.
+    let _ = fremovexattr(file, ACL);
+    fchmod(file, Mode::from_raw_mode(old.st_mode & 0o777)).map_err(error)?;
+    let Ok(there) = openat(&dir.fd, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+    else {
+        return Ok(());
+    };
+    let path = format!("/proc/self/fd/{}", there.as_raw_fd());
+    for (name, value) in host_xattrs(&path)? {
+        // Where that is not to be had, what the mode calls the group's is the most that the ACL allows anybody.
+        if fsetxattr(file, &name, &value, XattrFlags::empty()).is_err() && *name == *ACL {
+            fchmod(file, Mode::from_raw_mode(old.st_mode & 0o707)).map_err(error)?;
+        }
+    }
+    Ok(())
+}
+
+/// The extended attributes of a file of the host, as far as they can be read, but for what a program may: that goes with it.
+fn host_xattrs(path: &str) -> Result<Vec<(CString, Vec<u8>)>> {
+    let mut buffer = vec![0; XATTRS_MAX];
+    let len = listxattr(path, buffer.as_mut_slice()).unwrap_or(0);
+    let names = buffer[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let names: Vec<CString> = names.map(c_string).collect::<Result<_>>()?;
+    let mut found = Vec::new();
+    for name in names.into_iter().filter(|name| name.to_bytes() != CAPABILITIES) {
+        if let Ok(len) = getxattr(path, &name, buffer.as_mut_slice()) {
+            found.push((name, buffer[..len].to_vec()));
+        }
+    }
+    Ok(found)
 }
 
 /// Opens a node that was just made. Who else may write to the folder can have exchanged it, but not for another one of its kind
@@ -376,7 +411,7 @@ impl Sink for HostSink {
         ftruncate(file, source.attributes.size).map_err(error).map_err(failed)?;
         self.finish(file.as_fd(), source).map_err(failed)?;
         if let Some(old) = old.filter(|_| !self.keeps.metadata) {
-            keep_rights(file.as_fd(), &old).map_err(failed)?;
+            keep_rights(file.as_fd(), &old, parent, &name).map_err(failed)?;
         }
         let is = Identity::of(&file.metadata().map_err(host)?);
         new.publish(os(&name), self.taken).map_err(host)?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, InodeId, Near, Result, Wait};
 
+use crate::attributes::drop_capabilities;
 use crate::filesystem::new_file;
 use crate::fs::{
     self, Access, Deduped, Defragment, Fallocate, Fiemap, FiemapRequest, NewInode, OpenFile, SetAttributes,
@@ -146,7 +147,7 @@ impl OpenOptions {
             let file = fs.fs.open_file_for(id, access)?;
             if self.truncate {
                 fs.fs.set_attributes(id, &SetAttributes::truncate(0))?;
-                fs.drop_capabilities(id)?;
+                drop_capabilities(&fs.fs, id)?;
             }
             Ok(file)
         };
@@ -253,7 +254,8 @@ impl File {
         if !self.write {
             return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for writing"));
         }
-        self.fs.set_attributes(self.open.id(), &SetAttributes::truncate(len)).map(drop)
+        self.fs.set_attributes(self.open.id(), &SetAttributes::truncate(len))?;
+        drop_capabilities(&self.fs, self.open.id())
     }
 
     /// Sets space aside for the `len` bytes from `offset` on, makes them a hole, or zeros: what `mode` says, as fallocate(2).
@@ -276,7 +278,8 @@ impl File {
         if !self.write {
             return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for writing"));
         }
-        self.open.fallocate(mode, offset, len)
+        self.open.fallocate(mode, offset, len)?;
+        drop_capabilities(&self.fs, self.open.id())
     }
 
     /// Shares the `len` bytes that `source` has from `from` on: this file has them from `to` on then, without a copy, until

@@ -52,6 +52,9 @@ impl<'a> ImageSink<'a> {
         let bytes = if self.reflink == Reflink::Never { attributes.size } else { 0 };
         let (made, replacing) =
             self.to.make_or_replace(dir, name, bytes, |name| self.to.create(dir, name, &new))?;
+        if attributes.kind == fs::FileType::File && !self.archive {
+            replacing.begin_as_the_old(made.id)?;
+        }
         Ok((made.id, replacing))
     }
 

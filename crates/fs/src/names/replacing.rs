@@ -2,13 +2,21 @@
 //!
 //! The new one has a name beside it until then. Who is killed leaves that behind only where a commit came in between.
 
-use creamery_base::{ErrorKind, InodeId, Result, Wait};
+use std::borrow::Cow;
+
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
 use super::RenameMode;
-use crate::{FileType, Filesystem, SetAttributes, XattrMode};
+use crate::{FileType, Filesystem, InodeFlags, SetAttributes, XattrMode};
 
 /// What goes when a file gets another content, whoever writes it: it was given to a program that is no more.
 const CAPABILITY: &[u8] = b"security.capability";
+
+/// What data is compressed by.
+const COMPRESSION: &[u8] = b"btrfs.compression";
+
+/// Flags that forbid changes: nothing takes the place of what has them.
+const LASTING: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
 
 /// Something new, which may not be called yet what it is to be called. [`finish`](Self::finish) gives it its name; without that it is
 /// removed.
@@ -33,8 +41,10 @@ pub struct Replacing<'f> {
     gone: Option<Old>,
 }
 
-/// Whose a file is that goes, and for whom.
+/// Whose a file is that goes, and for whom, and how its data is to be written.
+#[derive(Clone)]
 struct Old {
+    flags: InodeFlags,
     attributes: SetAttributes,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -42,10 +52,10 @@ struct Old {
 impl Filesystem {
     /// Calls `make` with `name`, or where that is taken by what is no directory, with another one of the same directory: what is made
     /// is in place of the old when it is finished. `bytes` are still to be written to it; where there is no room for them beside the
-    /// old one, that goes first.
+    /// old one and there is without it, that goes first.
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`] when a directory has the name; those of `make`.
+    /// [`ErrorKind::AlreadyExists`] when a directory has the name; those of `make`, and of removing the old one, before anything is made.
     pub fn make_or_replace<T>(
         &self,
         dir: InodeId,
@@ -63,11 +73,19 @@ impl Filesystem {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => error,
             made => return made.map(|made| called(made, name, None)),
         };
-        if self.lookup_kind(dir, name, Wait::Yes)?.1 == FileType::Directory {
+        let (there, kind) = self.lookup_kind(dir, name, Wait::Yes)?;
+        if kind == FileType::Directory {
             return Err(refused);
         }
+        if self.stat(dir, Wait::Yes)?.flags.contains(InodeFlags::APPEND) {
+            let what = "nothing is replaced in a directory that is marked append-only";
+            return Err(Error::new(ErrorKind::PermissionDenied, what));
+        }
+        let is = self.stat(there, Wait::Yes)?;
+        let frees = if is.nlink == 1 { is.allocated } else { 0 };
         let figures = self.statfs();
-        if bytes > figures.blocks_available.saturating_mul(figures.block_size.into()) {
+        let room = figures.blocks_available.saturating_mul(figures.block_size.into());
+        if bytes > room && bytes <= room.saturating_add(frees) {
             let gone = Old::called(self, dir, name)?;
             self.unlink(dir, name)?;
             return make(name).map(|made| called(made, name, gone));
@@ -105,41 +123,72 @@ impl Old {
                 value => xattrs.push((name, value?)),
             }
         }
-        Ok(Self { attributes: SetAttributes { uid, gid, mode, ..SetAttributes::default() }, xattrs })
+        let attributes = SetAttributes { uid, gid, mode, ..SetAttributes::default() };
+        Ok(Self { flags: is.flags - LASTING, attributes, xattrs })
     }
 
-    /// Gives `id` all of it, in place of what it had from its directory.
+    /// Gives `id`, which is empty still, what data is written by, in place of what it had from its directory.
+    fn give_flags(&self, fs: &Filesystem, id: InodeId) -> Result<()> {
+        // From overwriting in place to compression there is no way but by neither.
+        for flags in [InodeFlags::empty(), self.flags] {
+            where_it_can(
+                fs.set_attributes(id, &SetAttributes { flags: Some(flags), ..SetAttributes::default() }),
+            )?;
+        }
+        let compression = self.xattrs.iter().find(|(name, _)| name == COMPRESSION);
+        compression
+            .map_or(Ok(()), |(name, value)| where_it_can(fs.set_xattr(id, name, value, XattrMode::Any)))
+    }
+
+    /// Gives `id` the rest of it, in place of what it had from its directory.
     fn give(&self, fs: &Filesystem, id: InodeId) -> Result<()> {
         for name in fs.list_xattrs(id, Wait::Yes)? {
-            fs.remove_xattr(id, &name)?;
+            if !self.xattrs.iter().any(|(kept, _)| *kept == name) {
+                fs.remove_xattr(id, &name)?;
+            }
         }
         for (name, value) in &self.xattrs {
-            match fs.set_xattr(id, name, value, XattrMode::Any) {
-                // What the old one had and nobody could give it today: compression where the directory forbids it, by now, or in a
-                // word of a later Linux. The content is worth more.
-                Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {}
-                done => done?,
-            }
+            where_it_can(fs.set_xattr(id, name, value, XattrMode::Any))?;
         }
         // Behind the ACL, which may move the mode.
         fs.set_attributes(id, &self.attributes).map(drop)
     }
 }
 
+/// What the old one had and nobody could give it today, such as compression in a word of a later Linux, is left out: the content is
+/// worth more.
+fn where_it_can<T>(given: Result<T>) -> Result<()> {
+    match given {
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
+        given => given.map(drop),
+    }
+}
+
 impl Replacing<'_> {
+    /// Gives `made`, a regular file without data so far, the flags of the file that it is in place of, if it is, and what that says of
+    /// compression: its data is then written as that one's would be. For who ends with [`finish_as_the_old`](Self::finish_as_the_old).
+    ///
+    /// # Errors
+    /// Of reading and setting attributes.
+    pub fn begin_as_the_old(&self, made: InodeId) -> Result<()> {
+        self.old()?.map_or(Ok(()), |old| old.give_flags(self.fs, made))
+    }
+
+    /// What the old one is now, or was when it had to go.
+    fn old(&self) -> Result<Option<Cow<'_, Old>>> {
+        match self.meanwhile.as_ref().filter(|meanwhile| **meanwhile != self.name) {
+            Some(_) => Ok(Old::called(self.fs, self.dir, &self.name)?.map(Cow::Owned)),
+            None => Ok(self.gone.as_ref().map(Cow::Borrowed)),
+        }
+    }
+
     /// The same for a regular file that brings no attributes of its own: `made` gets owner, mode and extended attributes that the file has
     /// now that it is in place of, if it is, as a file keeps them into which cp(1) writes.
     ///
     /// # Errors
     /// As of [`finish`](Self::finish), and of reading and setting attributes.
-    pub fn finish_as_the_old(mut self, made: InodeId) -> Result<()> {
-        let old = match self.meanwhile.as_ref().filter(|meanwhile| **meanwhile != self.name) {
-            Some(_) => Old::called(self.fs, self.dir, &self.name)?,
-            None => self.gone.take(),
-        };
-        if let Some(old) = old {
-            old.give(self.fs, made)?;
-        }
+    pub fn finish_as_the_old(self, made: InodeId) -> Result<()> {
+        self.old()?.map_or(Ok(()), |old| old.give(self.fs, made))?;
         self.finish()
     }
 

@@ -6,6 +6,7 @@
 //! because every name put into it changes them. A file is made, written, and given its times last. A file of several
 //! names is made at the first of them in the order of the walk; the others become links to it.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::os::unix::ffi::OsStrExt;
@@ -395,8 +396,19 @@ impl<'a> Filler<'a> {
         let packed = pieces.first().and_then(|piece| piece.packed.as_ref());
         let content = FileContent { size: complete.unwrap_or(end), stretches: &stretches, packed };
         let made = self.with_new(meta, NewKind::File, |new| {
-            let create = |name: &[u8]| self.fs.create_file_with(dir, name, new, &content);
+            // In place of another one it is written as that would be, which is asked for when it is there.
+            let is_first = Cell::new(true);
+            let create = |name: &[u8]| match is_first.take() || self.rules.keep == Keep::Everything {
+                true => self.fs.create_file_with(dir, name, new, &content),
+                false => self.fs.create(dir, name, new),
+            };
             self.fs.make_or_replace(dir, name, meta.size, create)
+        });
+        let made = made.and_then(|(made, replacing)| {
+            if self.rules.keep == Keep::Permissions {
+                replacing.begin_as_the_old(made.id)?;
+            }
+            Ok((made, replacing))
         });
         // Free space in very many pieces: the rest is written as to any file.
         let made = made.and_then(|(made, replacing)| match made.size < content.size {

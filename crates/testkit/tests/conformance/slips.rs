@@ -137,6 +137,21 @@ fn failed_copy(bench: &Bench) -> Result<()> {
     for _ in 0..2 {
         bench.creamery().run(["cp"]).arg(&large).arg(inside(&image, "/large")).ok()?;
     }
+    btrfs_check(&image)?;
+    // Where there is none without it either nothing goes.
+    let larger = bench.scratch.file("larger");
+    fs::write(&larger, vec![1; 160 << 20])?;
+    expect_refusal(bench.creamery().run(["cp"]).arg(&larger).arg(inside(&image, "/f")), &["no space left"])?;
+    let kept = bench.creamery().run(["cat"]).arg(inside(&image, "/f")).ok()?;
+    ensure!(kept.stdout == b"what was there", "{kept}");
+    // Nor where nothing may go.
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+    Run::new("sh").args(["-ec", "mkdir log; echo old > log/f; chattr +a log"]).within(mount.dir()).ok()?;
+    mount.unmount()?;
+    let refused = bench.creamery().run(["cp"]).arg("/proc/version").arg(inside(&image, "/log/f"));
+    expect_refusal(refused, &["a directory that is marked append-only"])?;
+    let list = bench.creamery().run(["ls", "-A"]).arg(inside(&image, "/log")).ok()?.stdout_text();
+    ensure!(list.trim() == "f", "{list}");
     btrfs_check(&image)
 }
 
@@ -186,6 +201,20 @@ fn rights(bench: &Bench) -> Result<()> {
     let meta = fs::metadata(&secret)?;
     ensure!(fs::read(&secret)? == b"x" && meta.mode() & 0o7777 == 0o600, "{:o}", meta.mode());
     ensure!((meta.uid(), meta.gid()) == (7, 8), "it belongs to whom it belonged to");
+    let script =
+        "echo old > a; chmod 750 a; setfacl -m u:9:rwx a; setfattr -n user.k -v v a; setfacl -d -m u:10:rwx .
+        echo old > b; setfacl -b b; chmod 640 b";
+    let shared = bench.scratch.dir("shared")?;
+    Run::new("sh").args(["-ec", script]).within(&shared).ok()?;
+    let is = || Run::new("getfacl").args(["-n", "a", "b"]).within(&shared).ok().map(|is| is.stdout);
+    let before = is()?;
+    for name in ["a", "b"] {
+        bench.creamery().run(["cp"]).arg(inside(&image, "/plain")).arg(shared.join(name)).ok()?;
+        ensure!(fs::read(shared.join(name))? == b"x", "{name} is copied");
+    }
+    ensure!(is()? == before, "{}", Run::new("getfacl").args(["-n", "a", "b"]).within(&shared).ok()?);
+    let kept = Run::new("getfattr").args(["--only-values", "-n", "user.k"]).arg(shared.join("a")).ok()?;
+    ensure!(kept.stdout == b"v", "{kept}");
     Ok(())
 }
 
@@ -197,14 +226,18 @@ fn over_files(bench: &Bench) -> Result<()> {
     fs::write(&source, "source")?;
     fs::set_permissions(&source, fs::Permissions::from_mode(0o640))?;
     chown(&source, Some(3), Some(4))?;
+    let large = bench.scratch.file("large");
+    fs::write(&large, "much the same ".repeat(100_000))?;
     let mount = LoopMount::mount(&image, &kernel, "")?;
     for side in ["ours", "theirs"] {
         let dir = mount.dir().join(side);
         let script = "for f in a b c d e f g; do echo old > $f; chown 7:8 $f; chmod 4751 $f; setfattr -n user.o -v old $f; done
             setfacl -m u:55:rwx a b; setfattr -n security.capability -v 0x0100000200040000000000000000000000000000 a
             ln -s c link; setfacl -d -m u:66:rwx .; touch of-all; cp -p SOURCE in-it
-            mkdir plain; echo old > plain/packed; btrfs property set plain/packed compression zstd; chattr +C plain"
-            .replace("SOURCE", &source.display().to_string());
+            mkdir plain; echo old > plain/packed; btrfs property set plain/packed compression zstd; chattr +C plain
+            touch nocow packed inside; chattr +CAS nocow; chattr +C inside; chattr +cd packed; cp LARGE large"
+            .replace("SOURCE", &source.display().to_string())
+            .replace("LARGE", &large.display().to_string());
         fs::create_dir(&dir)?;
         Run::new("sh").args(["-ec", &script]).within(&dir).ok()?;
     }
@@ -218,10 +251,14 @@ fn over_files(bench: &Bench) -> Result<()> {
         "cp -a @/in-it @/g",
         "cp SOURCE @/of-all",
         "cp SOURCE @/plain/packed",
+        "cp LARGE @/nocow",
+        "cp LARGE @/packed",
+        "cp @/large @/inside",
     ];
     let words = |call: &str, at: &str| -> Vec<String> {
         let word = |word: &str| {
-            word.replace("@/", &format!("{at}/")).replace("SOURCE", &source.display().to_string())
+            let word = word.replace("@/", &format!("{at}/")).replace("SOURCE", &source.display().to_string());
+            word.replace("LARGE", &large.display().to_string())
         };
         call.split(' ').map(word).collect()
     };
@@ -237,19 +274,36 @@ fn over_files(bench: &Bench) -> Result<()> {
     fs::write(mount.dir().join("tool"), "old")?;
     let may = ["-n", "security.capability", "-v", "0x0100000200040000000000000000000000000000"];
     Run::new("setfattr").args(may).arg(mount.dir().join("tool")).ok()?;
+    Run::new("cp").arg("-a").arg(mount.dir().join("tool")).arg(mount.dir().join("cut")).ok()?;
+    Run::new("cp").arg("-a").arg(mount.dir().join("tool")).arg(mount.dir().join("filled")).ok()?;
     mount.unmount()?;
     for call in calls {
         bench.creamery().run(words(call, &format!("{}:/ours", image.display()))).ok()?;
     }
     bench.creamery().run(["cp", "-"]).arg(inside(&image, "/tool")).input("another").ok()?;
+    bench.creamery().run(["truncate", "-s", "1"]).arg(inside(&image, "/cut")).ok()?;
+    bench.creamery().run(["fallocate", "-l", "8K"]).arg(inside(&image, "/filled")).ok()?;
     let mount = LoopMount::mount(&image, &kernel, "ro")?;
     ensure!(fs::read(mount.dir().join("other"))? == b"old\n", "the other name has the new content");
     ensure!(fs::read(mount.dir().join("tool"))? == b"another", "cp - copies");
-    let tool = Run::new("getfattr").args(["-d", "-m", "-"]).arg(mount.dir().join("tool")).ok()?;
-    ensure!(tool.stdout.is_empty(), "another program may what the old one could: {tool}");
+    for name in ["tool", "cut", "filled"] {
+        let may = Run::new("getfattr").args(["-d", "-m", "-"]).arg(mount.dir().join(name)).ok()?;
+        ensure!(may.stdout.is_empty(), "another program may what the old one could: {may}");
+    }
     let take = |side: &str| Walk::take(&mount.dir().join(side));
     let compare = Compare { mtime: false, ..Compare::default() };
     expect_same("ours beside coreutils", &take("ours")?, &take("theirs")?, &compare)?;
+    let flags = |side: &str| {
+        let list = Run::new("lsattr").arg("-R").within(mount.dir().join(side)).ok()?.stdout_text();
+        let mut lines: Vec<String> = list.lines().map(str::to_owned).collect();
+        lines.sort();
+        Ok::<_, anyhow::Error>(lines)
+    };
+    ensure!(flags("ours")? == flags("theirs")?, "{:?}\n{:?}", flags("ours")?, flags("theirs")?);
+    for (name, is_packed) in [("nocow", false), ("packed", true), ("inside", false)] {
+        let map = Run::new("filefrag").arg("-v").arg(mount.dir().join("ours").join(name)).ok()?.stdout_text();
+        ensure!(map.contains("encoded") == is_packed, "{name}: {map}");
+    }
     mount.unmount()?;
     btrfs_check(&image)
 }
