@@ -2,14 +2,12 @@
 
 use std::path::Path;
 
-use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_base::{Error, InodeId, Result, Wait};
 
-use crate::fs::{self, SetAttributes, Time};
+use crate::capabilities::drop_capabilities;
+use crate::fs::{SetAttributes, Time};
 use crate::path::{Last, at};
 use crate::{Filesystem, Metadata, ModeChange};
-
-/// Where the kernel keeps a file's capabilities.
-pub(crate) const CAPABILITIES: &[u8] = b"security.capability";
 
 /// Which attributes of a file become what; those that are not given stay.
 ///
@@ -103,13 +101,5 @@ impl Filesystem {
         self.fs
             .set_attributes(id, &SetAttributes { mode, atime, mtime, ..SetAttributes::default() })
             .map(drop)
-    }
-}
-
-/// What a program may goes with what it was, or whose.
-pub(crate) fn drop_capabilities(fs: &fs::Filesystem, id: InodeId) -> Result<()> {
-    match fs.remove_xattr(id, CAPABILITIES) {
-        Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(()),
-        outcome => outcome,
     }
 }

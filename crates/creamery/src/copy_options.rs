@@ -12,8 +12,7 @@ pub struct CopyOptions {
     /// Directories with all that is in them.
     pub recursive: bool,
     /// Recursive, with modes, owners, times, xattrs, ACLs and hard links. Without it only permission bits are kept; a file in place of
-    /// another one then has the owner, mode, ACL, extended attributes and flags of that,
-    /// as with cp(1).
+    /// another one then has the owner, mode, ACL, extended attributes and flags of that, as with cp(1).
     pub archive: bool,
     /// The same attributes, but not recursive by that: then a symbolic link stands for what it leads to.
     pub preserve: bool,

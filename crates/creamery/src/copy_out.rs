@@ -30,7 +30,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::attributes::CAPABILITIES;
+use crate::capabilities::CAPABILITIES;
 use crate::fs::Attributes;
 use crate::salvage::Data;
 use crate::sink::{Keeps, Sink, Source};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, InodeId, Near, Result, Wait};
 
-use crate::attributes::drop_capabilities;
+use crate::capabilities::drop_capabilities;
 use crate::filesystem::new_file;
 use crate::fs::{
     self, Access, Deduped, Defragment, Fallocate, Fiemap, FiemapRequest, NewInode, OpenFile, SetAttributes,

@@ -56,6 +56,7 @@
 //! ```
 
 mod attributes;
+mod capabilities;
 pub mod check;
 mod convert;
 mod copy;

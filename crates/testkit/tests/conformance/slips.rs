@@ -1,6 +1,7 @@
 //! What a slip must not cost: an image that is named without a place in it, two sources of one name, a copy that fails, and the
 //! rights of files that change their owner. Beside coreutils where they do the same.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("slips/a-failed-copy-keeps-what-was-there", &JUDGED, failed_copy),
         Case::new("slips/rights-of-copies", &with("setpriv"), rights),
         Case::new("slips/over-files-as-coreutils", &with("setfacl"), over_files),
+        Case::new("slips/capabilities-end", &JUDGED, capabilities),
         Case::new("slips/behind-what-cannot-be-changed", &JUDGED, goes_on),
         Case::new("slips/made-as-on-linux", &with("setfacl"), made_as_on_linux),
     ]
@@ -218,6 +220,22 @@ fn rights(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
+/// What is copied over files of a directory, which stands in place of `@`.
+const OVER_FILES: [&str; 12] = [
+    "cp SOURCE @/a",
+    "cp @/in-it @/b",
+    "cp SOURCE @/link",
+    "cp -r SOURCE @/d",
+    "cp /proc/version @/e",
+    "cp -a SOURCE @/f",
+    "cp -a @/in-it @/g",
+    "cp SOURCE @/of-all",
+    "cp SOURCE @/plain/packed",
+    "cp LARGE @/nocow",
+    "cp LARGE @/packed",
+    "cp @/large @/inside",
+];
+
 /// A file that is copied over belongs to whom it did, for whom it did. What was not whole has nobody's name: another name of the old one
 /// keeps the old content, here and not with cp(1).
 fn over_files(bench: &Bench) -> Result<()> {
@@ -241,20 +259,6 @@ fn over_files(bench: &Bench) -> Result<()> {
         fs::create_dir(&dir)?;
         Run::new("sh").args(["-ec", &script]).within(&dir).ok()?;
     }
-    let calls = [
-        "cp SOURCE @/a",
-        "cp @/in-it @/b",
-        "cp SOURCE @/link",
-        "cp -r SOURCE @/d",
-        "cp /proc/version @/e",
-        "cp -a SOURCE @/f",
-        "cp -a @/in-it @/g",
-        "cp SOURCE @/of-all",
-        "cp SOURCE @/plain/packed",
-        "cp LARGE @/nocow",
-        "cp LARGE @/packed",
-        "cp @/large @/inside",
-    ];
     let words = |call: &str, at: &str| -> Vec<String> {
         let word = |word: &str| {
             let word = word.replace("@/", &format!("{at}/")).replace("SOURCE", &source.display().to_string());
@@ -262,7 +266,7 @@ fn over_files(bench: &Bench) -> Result<()> {
         };
         call.split(' ').map(word).collect()
     };
-    for call in calls {
+    for call in OVER_FILES {
         let theirs = words(call, &mount.dir().join("theirs").display().to_string());
         Run::new(&theirs[0]).args(&theirs[1..]).ok()?;
     }
@@ -271,38 +275,55 @@ fn over_files(bench: &Bench) -> Result<()> {
         Run::new("setfattr").args(["-x", "user.o"]).arg(mount.dir().join("theirs").join(name)).ok()?;
     }
     fs::hard_link(mount.dir().join("ours/d"), mount.dir().join("other"))?;
-    fs::write(mount.dir().join("tool"), "old")?;
-    let may = ["-n", "security.capability", "-v", "0x0100000200040000000000000000000000000000"];
-    Run::new("setfattr").args(may).arg(mount.dir().join("tool")).ok()?;
-    Run::new("cp").arg("-a").arg(mount.dir().join("tool")).arg(mount.dir().join("cut")).ok()?;
-    Run::new("cp").arg("-a").arg(mount.dir().join("tool")).arg(mount.dir().join("filled")).ok()?;
     mount.unmount()?;
-    for call in calls {
+    for call in OVER_FILES {
         bench.creamery().run(words(call, &format!("{}:/ours", image.display()))).ok()?;
     }
-    bench.creamery().run(["cp", "-"]).arg(inside(&image, "/tool")).input("another").ok()?;
-    bench.creamery().run(["truncate", "-s", "1"]).arg(inside(&image, "/cut")).ok()?;
-    bench.creamery().run(["fallocate", "-l", "8K"]).arg(inside(&image, "/filled")).ok()?;
     let mount = LoopMount::mount(&image, &kernel, "ro")?;
     ensure!(fs::read(mount.dir().join("other"))? == b"old\n", "the other name has the new content");
-    ensure!(fs::read(mount.dir().join("tool"))? == b"another", "cp - copies");
-    for name in ["tool", "cut", "filled"] {
-        let may = Run::new("getfattr").args(["-d", "-m", "-"]).arg(mount.dir().join(name)).ok()?;
-        ensure!(may.stdout.is_empty(), "another program may what the old one could: {may}");
-    }
     let take = |side: &str| Walk::take(&mount.dir().join(side));
     let compare = Compare { mtime: false, ..Compare::default() };
     expect_same("ours beside coreutils", &take("ours")?, &take("theirs")?, &compare)?;
+    expect_same_flags(mount.dir())?;
+    mount.unmount()?;
+    btrfs_check(&image)
+}
+
+/// The flags are the same in `ours` and `theirs`, and data is written by them.
+fn expect_same_flags(top: &Path) -> Result<()> {
     let flags = |side: &str| {
-        let list = Run::new("lsattr").arg("-R").within(mount.dir().join(side)).ok()?.stdout_text();
-        let mut lines: Vec<String> = list.lines().map(str::to_owned).collect();
-        lines.sort();
+        let list = Run::new("lsattr").arg("-R").within(top.join(side)).ok()?.stdout_text();
+        let lines: BTreeSet<String> = list.lines().map(str::to_owned).collect();
         Ok::<_, anyhow::Error>(lines)
     };
-    ensure!(flags("ours")? == flags("theirs")?, "{:?}\n{:?}", flags("ours")?, flags("theirs")?);
+    let (ours, theirs) = (flags("ours")?, flags("theirs")?);
+    ensure!(ours == theirs, "{ours:?}\n{theirs:?}");
     for (name, is_packed) in [("nocow", false), ("packed", true), ("inside", false)] {
-        let map = Run::new("filefrag").arg("-v").arg(mount.dir().join("ours").join(name)).ok()?.stdout_text();
+        let map = Run::new("filefrag").arg("-v").arg(top.join("ours").join(name)).ok()?.stdout_text();
         ensure!(map.contains("encoded") == is_packed, "{name}: {map}");
+    }
+    Ok(())
+}
+
+/// What a program may goes with what it was, whoever changes it.
+fn capabilities(bench: &Bench) -> Result<()> {
+    let (image, kernel) = (image(bench, "disk.img")?, bench.scratch.file("kernel"));
+    let names = ["copied", "cut", "filled"];
+    let mount = LoopMount::mount(&image, &kernel, "")?;
+    for name in names {
+        fs::write(mount.dir().join(name), "old")?;
+        let may = ["-n", "security.capability", "-v", "0x0100000200040000000000000000000000000000"];
+        Run::new("setfattr").args(may).arg(mount.dir().join(name)).ok()?;
+    }
+    mount.unmount()?;
+    bench.creamery().run(["cp", "-"]).arg(inside(&image, "/copied")).input("another").ok()?;
+    bench.creamery().run(["truncate", "-s", "1"]).arg(inside(&image, "/cut")).ok()?;
+    bench.creamery().run(["fallocate", "-l", "8K"]).arg(inside(&image, "/filled")).ok()?;
+    let mount = LoopMount::mount(&image, &kernel, "ro")?;
+    ensure!(fs::read(mount.dir().join("copied"))? == b"another", "cp - copies");
+    for name in names {
+        let may = Run::new("getfattr").args(["-d", "-m", "-"]).arg(mount.dir().join(name)).ok()?;
+        ensure!(may.stdout.is_empty(), "another program may what the old one could: {may}");
     }
     mount.unmount()?;
     btrfs_check(&image)
@@ -398,6 +419,7 @@ fn made_as_on_linux(bench: &Bench) -> Result<()> {
     let take = |side: &str| Walk::take(&mount.dir().join(side));
     let compare = Compare { mtime: false, root: false, ..Compare::default() };
     expect_same("ours beside coreutils", &take("ours")?, &take("theirs")?, &compare)?;
+    expect_same_flags(mount.dir())?;
     mount.unmount()?;
     btrfs_check(&image)
 }
