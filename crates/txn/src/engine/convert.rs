@@ -86,12 +86,20 @@ impl Engine {
         if conversion == Conversion::ToBlockGroupTree {
             self.check_has_what_a_group_tree_needs()?;
         }
-        self.check_is_not_there(conversion)?;
         let handle = self.start(Units::items(self.items_to_convert(conversion)))?;
         let (running, room) = (handle.generation(), handle.keep_all());
-        let waits = self.convert_at_close(conversion);
+        // While there is a handle nobody else's conversion comes between the feature, the tree and this one.
+        let waits = match conversion.is_done(self.superblock.compat_ro()) {
+            true => Ok(false),
+            false => self
+                .check_is_not_there(conversion)
+                .and_then(|()| self.convert_at_close(conversion))
+                .map(|()| true),
+        };
         handle.end();
-        waits?;
+        if !waits? {
+            return Ok(false);
+        }
         let committed = self.commit_through(running);
         if committed.is_err() {
             *self.conversion.lock() = None; // its room goes
