@@ -4,12 +4,9 @@ use creamery_base::{ErrorKind, InodeId, Result};
 
 use crate::fs;
 
-/// The extended attribute that says it.
-pub(crate) const CAPABILITIES: &[u8] = b"security.capability";
-
 /// Takes it away from a file.
 pub(crate) fn drop_capabilities(fs: &fs::Filesystem, id: InodeId) -> Result<()> {
-    match fs.remove_xattr(id, CAPABILITIES) {
+    match fs.remove_xattr(id, fs::CAPABILITIES) {
         Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(()),
         outcome => outcome,
     }

@@ -30,8 +30,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::capabilities::CAPABILITIES;
-use crate::fs::Attributes;
+use crate::fs::{Attributes, CAPABILITIES};
 use crate::salvage::Data;
 use crate::sink::{Keeps, Sink, Source};
 

@@ -81,7 +81,7 @@ pub use filesystem::Filesystem;
 pub use inode::access_time::{Atime, AtimeOptions};
 pub use inode::attributes::{Attributes, DeviceNumber, SetAttributes, Time, Times, Writer};
 pub use inode::lock::{ExclusiveInode, SharedInode};
-pub use inode::xattr::XattrMode;
+pub use inode::xattr::{CAPABILITIES, XattrMode};
 pub use inode::{FileType, Inode, InodeFlags, InodeItem, RangeGuard, RangeLocks};
 pub use memory::MemoryReport;
 pub use names::{DirEntry, Inherit, NewInode, NewKind, RenameMode, Replacing};

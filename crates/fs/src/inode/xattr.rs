@@ -21,6 +21,12 @@ use crate::operation::{finish, or_end};
 
 /// Attribute name of the compression property.
 pub(crate) const COMPRESSION: &[u8] = b"btrfs.compression";
+/// The extended attribute that says what a program may beyond who runs it. It goes with every change of what the file is, or whose.
+///
+/// ```
+/// assert!(creamery_fs::CAPABILITIES.starts_with(b"security."));
+/// ```
+pub const CAPABILITIES: &[u8] = b"security.capability";
 
 /// Whether an attribute may, must not or must exist already.
 ///

@@ -2,18 +2,11 @@
 //!
 //! The new one has a name beside it until then. Who is killed leaves that behind only where a commit came in between.
 
-use std::borrow::Cow;
-
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
 use super::RenameMode;
+use crate::inode::xattr::{CAPABILITIES, COMPRESSION};
 use crate::{FileType, Filesystem, InodeFlags, SetAttributes, XattrMode};
-
-/// What goes when a file gets another content, whoever writes it: it was given to a program that is no more.
-const CAPABILITY: &[u8] = b"security.capability";
-
-/// What data is compressed by.
-const COMPRESSION: &[u8] = b"btrfs.compression";
 
 /// Flags that forbid changes: nothing takes the place of what has them.
 const LASTING: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
@@ -117,7 +110,8 @@ impl Old {
         let mut xattrs = Vec::new();
         for name in fs.list_xattrs(id, Wait::Yes)? {
             match fs.get_xattr(id, &name, Wait::Yes) {
-                _ if name == CAPABILITY => {}
+                // It was given to a program that is no more.
+                _ if name == CAPABILITIES => {}
                 // Of no space of names that anybody reads.
                 Err(error) if error.kind() == ErrorKind::Unsupported => {}
                 value => xattrs.push((name, value?)),
@@ -175,10 +169,10 @@ impl Replacing<'_> {
     }
 
     /// What the old one is now, or was when it had to go.
-    fn old(&self) -> Result<Option<Cow<'_, Old>>> {
+    fn old(&self) -> Result<Option<Old>> {
         match self.meanwhile.as_ref().filter(|meanwhile| **meanwhile != self.name) {
-            Some(_) => Ok(Old::called(self.fs, self.dir, &self.name)?.map(Cow::Owned)),
-            None => Ok(self.gone.as_ref().map(Cow::Borrowed)),
+            Some(_) => Old::called(self.fs, self.dir, &self.name),
+            None => Ok(self.gone.clone()),
         }
     }
 

@@ -408,12 +408,11 @@ impl<'a> Filler<'a> {
             if self.rules.keep == Keep::Permissions {
                 replacing.begin_as_the_old(made.id)?;
             }
+            // Free space in very many pieces, or nothing yet: the rest is written as to any file.
+            if made.size < content.size {
+                self.write_rest(&made, &pieces)?;
+            }
             Ok((made, replacing))
-        });
-        // Free space in very many pieces: the rest is written as to any file.
-        let made = made.and_then(|(made, replacing)| match made.size < content.size {
-            true => self.write_rest(&made, &pieces).map(|()| (made, replacing)),
-            false => Ok((made, replacing)),
         });
         self.shared.budget.give_back(bytes);
         let (made, replacing) = made.map_err(writing(path))?;
