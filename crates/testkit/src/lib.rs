@@ -27,6 +27,7 @@ mod random;
 mod remap;
 mod scratch;
 mod seek;
+mod share;
 mod subvolumes;
 pub mod tree;
 mod tree_search;
@@ -45,6 +46,7 @@ pub use random::Random;
 pub use remap::{ficlonerange, fideduperange};
 pub use scratch::{Scratch, free_bytes, scratch_root, unmount_below};
 pub use seek::{seek_data, seek_hole};
+pub use share::{asked_seed, one_in, rounds, schedules, schedules_seed, seed_of, share_or_whole};
 pub use subvolumes::{
     allow_changes, commit_and_clean, create_snapshot, create_subvolume, delete_subvolume, has_subvolume,
     subvolume_id,

@@ -10,7 +10,6 @@ mod moving_refs;
 #[path = "support/neighbours.rs"]
 mod neighbours;
 
-use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +19,7 @@ use creamery_base::sync::shuttle::scheduler::{PctScheduler, RandomScheduler, Sch
 use creamery_base::sync::shuttle::{Config, FailurePersistence, Runner, thread};
 use creamery_base::{Logical, TreeId};
 use creamery_device::MemoryDevice;
+use creamery_testkit::{schedules, schedules_seed};
 use creamery_txn::{Handle, KeptPromise, Units};
 
 use crate::neighbours::{World, empty_image};
@@ -93,10 +93,6 @@ fn config(persistence: FailurePersistence) -> Config {
     config
 }
 
-fn schedules(usual: usize) -> usize {
-    std::env::var("CREAMERY_SCHEDULES").map_or(usual, |set| set.parse().expect("a number"))
-}
-
 fn run(name: &str, seed: u64, scheduler: impl Scheduler + 'static) {
     let Some(image) = empty_image() else { return };
     let runner = Runner::new(scheduler, config(FailurePersistence::Print));
@@ -113,10 +109,8 @@ fn reads_beside_commits_in_schedules_from_a_fixed_seed() {
 }
 
 #[test]
-fn reads_beside_commits_in_schedules_from_a_fresh_seed() {
-    let fresh = || RandomState::new().hash_one(0);
-    let seed = std::env::var("CREAMERY_SCHEDULES_SEED")
-        .map_or_else(|_| fresh(), |set| set.parse().expect("a number"));
+fn reads_beside_commits_in_schedules_from_the_asked_seed() {
+    let seed = schedules_seed("txn");
     run("random schedules", seed, RandomScheduler::new_from_seed(seed, schedules(150)));
 }
 

@@ -1,106 +1,54 @@
-//! What `.ci/run` calls: every rule, every test with every judge, thousands of power cuts, other people's suites, and packages where nothing else is.
+//! `cargo xtask ci`, which `.ci/run` calls on every change: the first of two tiers.
+//!
+//! Every rule, every test with every judge, a share of each matrix from a fixed seed. It is to end within 25 minutes on two quiet
+//! cores, so nothing of the engine is built twice in one form. What takes longer runs before a release: `cargo xtask proof`.
 
-use std::process::Command;
-use std::time::Instant;
-
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result};
 
 use crate::crash::crash;
 use crate::install::install_missing;
-use crate::test::run_tests;
-use crate::workspace::{cargo, run};
-use crate::{fuzz, licences, release, sanitize, suites, tidy};
+use crate::steps::{Step, run_step, run_steps, sum_up};
+use crate::test::{run_tests, with_faults};
+use crate::workspace::{build_tested, cargo, run};
+use crate::{fuzz, sanitize, tidy};
 
-type Step = (&'static str, fn() -> Result<()>);
-
-const WITHOUT_THE_PROGRAM: [Step; 8] = [
+const WITHOUT_THE_PROGRAM: [Step; 6] = [
     ("formatting", || run(&mut cargo(&["fmt", "--all", "--check"]))),
     ("tidy", tidy::tidy),
-    ("licences", licences::check),
     ("clippy", clippy),
     ("documentation", documentation),
     ("fuzz's lock file", fuzz::check_lock),
-    ("publishing", release::try_publishing),
-    ("sanitizer", sanitize::sanitize),
+    ("sanitizer", || sanitize::sanitize(&sanitize::WITH_UNSAFE)),
 ];
 
-const WITH_THE_PROGRAM: [Step; 5] = [
+const WITH_THE_PROGRAM: [Step; 2] = [
     ("tests", || run_tests(&[], &[("CREAMERY_REQUIRE_JUDGES", "1")])),
-    ("crash", || crash(&[])),
-    ("pjdfstest", suites::pjdfstest),
-    ("fsx", || suites::fsx(&[])),
-    ("packages", release::release_in_ci),
+    ("crash", || crash(&["--states", "600", "--judged", "60"])),
 ];
 
-/// Runs all steps, also after one failed, and names those that did. The program that the tests look at is the one that is handed out;
-/// it is built beside what needs none.
+/// Runs all steps, also after one failed, and names those that did. The program that the tests look at is built beside the steps that
+/// need none.
 pub(crate) fn ci() -> Result<()> {
     // Of all that follows nothing is to be left out for want of a judge.
     install_missing().context("installing what the tests need")?;
-    let (program, before) = std::thread::scope(|scope| {
-        let building = scope.spawn(release::program);
-        let before = all(&WITHOUT_THE_PROGRAM);
-        (building.join(), before)
+    let mut done = std::thread::scope(|scope| {
+        let building = scope.spawn(|| run_step("the program", || build_tested().map(drop)));
+        let mut done = run_steps(&WITHOUT_THE_PROGRAM);
+        done.extend(building.join());
+        done
     });
-    let program = program.map_err(|_| anyhow!("building the program panicked")).flatten();
-    let mut judged = Command::new(std::env::current_exe().context("where xtask is")?);
-    judged.args(["ci", "judged"]);
-    if let Ok(program) = &program {
-        judged.env("CREAMERY_BIN", program);
-    }
-    let judged = run(&mut judged);
-    // Once more at the end: of a long log often only the end is kept.
-    let results =
-        [("the program", program.map(drop)), ("what needs no program", before), ("the rest", judged)];
-    let failed: Vec<String> = results
-        .into_iter()
-        .filter_map(|(name, result)| result.err().map(|error| format!("{name}: {error:#}")))
-        .collect();
-    if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("\n")) }
-}
-
-/// The steps that need the program: that of `CREAMERY_BIN`, or they build one.
-pub(crate) fn judged() -> Result<()> {
-    all(&WITH_THE_PROGRAM)
-}
-
-fn all(steps: &[Step]) -> Result<()> {
-    let mut failed = Vec::new();
-    let mut told = Vec::new();
-    for (name, step) in steps {
-        println!("\n=== {name}");
-        let start = Instant::now();
-        let result = step();
-        let seconds = start.elapsed().as_secs_f64();
-        told.push(format!("  {name}: {} ({seconds:.0} s)", if result.is_ok() { "ok" } else { "FAILED" }));
-        if let Err(error) = result {
-            println!("xtask: {name}: {error:#}");
-            failed.push(format!("{name}: {error:#}"));
-        }
-    }
-    println!("\n=== summary\n{}", told.join("\n"));
-    if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("\n")) }
+    done.extend(run_steps(&WITH_THE_PROGRAM));
+    sum_up(&done)
 }
 
 fn clippy() -> Result<()> {
-    run(&mut cargo(&[
-        "clippy",
-        "--workspace",
-        "--features",
-        "creamery-sim/faults",
-        "--all-targets",
-        "--locked",
-        "--",
-        "-D",
-        "warnings",
-    ]))?;
-    ["creamery-tree", "creamery-txn", "creamery-sim"].into_iter().try_for_each(|package| {
-        let scheduled =
-            ["clippy", "--package", package, "--features", "shuttle", "--all-targets", "--locked"];
-        run(cargo(&scheduled).args(["--", "-D", "warnings"]))
-    })
+    run(cargo(&with_faults(&["clippy", "--all-targets"])).args(["--", "-D", "warnings"]))?;
+    // The locks of a scheduler are in no other build.
+    let scheduled = ["clippy", "-p", "creamery-tree", "-p", "creamery-txn", "-p", "creamery-sim"];
+    run(cargo(&scheduled)
+        .args("--features shuttle --lib --test schedules --locked -- -D warnings".split(' ')))
 }
 
 fn documentation() -> Result<()> {
-    run(cargo(&["doc", "--workspace", "--no-deps", "--locked"]).env("RUSTDOCFLAGS", "-D warnings"))
+    run(cargo(&with_faults(&["doc", "--no-deps"])).env("RUSTDOCFLAGS", "-D warnings"))
 }

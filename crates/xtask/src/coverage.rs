@@ -159,7 +159,7 @@ fn renewed(page: &str, sheets: &[Sheet]) -> Result<(String, String)> {
 }
 
 /// A text with something else between two marks.
-fn between(text: &str, (begin, end): (&str, &str), what: &str) -> Result<String> {
+pub(crate) fn between(text: &str, (begin, end): (&str, &str), what: &str) -> Result<String> {
     let (head, rest) = text.split_once(begin).with_context(|| format!("no mark {begin}"))?;
     let (_, tail) = rest.split_once(end).with_context(|| format!("no mark {end}"))?;
     Ok(format!("{head}{begin}\n{what}\n{end}{tail}"))

@@ -1,30 +1,14 @@
-//! `cargo xtask crash`: thousands of power cuts, some of them before judges.
+//! `cargo xtask crash`: power cuts on a simulated device, by the program of that name in `sim`.
 
-use std::time::Instant;
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
-use creamery_sim::{Campaign, campaign};
+use anyhow::Result;
 
-const STATES: usize = 3000;
-const JUDGED: usize = 200;
+use crate::test::with_faults;
+use crate::workspace::{cargo, run, target};
 
-/// Runs what the options say and tells what was seen.
+/// Builds the program as the tests are built, so that nothing of the engine is built twice, and runs it.
 pub(crate) fn crash(options: &[&str]) -> Result<()> {
-    let mut wanted = Campaign { seed: 1, states: STATES, judged: JUDGED };
-    for pair in options.chunks(2) {
-        let &[name, value] = pair else { bail!("{} wants a number", pair.join(" ")) };
-        let number: u64 = value.parse().with_context(|| format!("{name} {value}"))?;
-        match name {
-            "--seed" => wanted.seed = number,
-            "--states" => wanted.states = usize::try_from(number)?,
-            "--judged" => wanted.judged = usize::try_from(number)?,
-            _ => bail!("unknown option {name}"),
-        }
-    }
-    let start = Instant::now();
-    for line in campaign(&wanted)? {
-        println!("{line}");
-    }
-    println!("seed {}, {:.0} s", wanted.seed, start.elapsed().as_secs_f64());
-    Ok(())
+    run(&mut cargo(&with_faults(&["build", "--bin", "crash"])))?;
+    run(Command::new(target().join("debug/crash")).args(options))
 }

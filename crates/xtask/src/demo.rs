@@ -6,15 +6,14 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{FuseMount, Judge, Judges, LoopMount, Program, Run, btrfs_check, is_root};
 
-use crate::workspace::{build_program, root, target};
+use crate::workspace::{build_tested, root, target};
 
 const LEFT_OUT: [&str; 3] = ["target", ".git", "fuzz"];
 
 /// `cargo xtask demo`.
 pub(crate) fn demo() -> Result<()> {
     println!("Building Creamery (the first time takes a minute or two) ...");
-    build_program()?;
-    let creamery = Program::find()?;
+    let creamery = Program::at(&build_tested()?);
     let place = fresh_place()?;
     let (tree, image) = (place.join("tree"), place.join("creamery.img"));
     let files = stage(&tree)?;
@@ -37,7 +36,7 @@ pub(crate) fn demo() -> Result<()> {
     );
 
     let wanted = work(&creamery, &place, &tree, &image, &before)?;
-    judge(&place, &image, &wanted)?;
+    judge(&creamery, &place, &image, &wanted)?;
     println!("\nThe image stays at {shown}. Look at it:\n  {} ls -l {shown}:/", creamery.path().display());
     println!("  {} mount {shown} SOME_EMPTY_FOLDER", creamery.path().display());
     Ok(())
@@ -109,7 +108,7 @@ fn work(creamery: &Program, place: &Path, tree: &Path, image: &Path, before: &Wa
     Ok(wanted)
 }
 
-fn judge(place: &Path, image: &Path, wanted: &Walk) -> Result<()> {
+fn judge(creamery: &Program, place: &Path, image: &Path, wanted: &Walk) -> Result<()> {
     let judges = Judges::here();
     println!("4. The judges of this host:");
     match judges.missing(Judge::BtrfsProgs) {
@@ -128,7 +127,7 @@ fn judge(place: &Path, image: &Path, wanted: &Walk) -> Result<()> {
     expect_same("the kernel's view", wanted, &Walk::take(mount.dir())?, &Compare::default())?;
     std::fs::write(mount.dir().join("written-by-linux"), b"written by Linux\n")?;
     mount.unmount()?;
-    let said = Program::find()?.run(["cat"]).arg(inside(image, "/written-by-linux")).ok()?.stdout_text();
+    let said = creamery.run(["cat"]).arg(inside(image, "/written-by-linux")).ok()?.stdout_text();
     ensure!(said == "written by Linux\n", "what Linux wrote reads back as {said:?}");
     println!(
         "   - the Linux kernel: mounted it, saw {} entries as they should be, logged no complaint, and wrote a file that Creamery reads",

@@ -14,11 +14,14 @@ mod demo;
 mod fuzz;
 mod install;
 mod licences;
+mod proof;
 mod release;
 mod sanitize;
+mod steps;
 mod suites;
 mod test;
 mod tidy;
+mod tools;
 mod watched;
 mod workspace;
 
@@ -30,7 +33,11 @@ const USAGE: &str = "usage: cargo xtask COMMAND
 
   demo             build Creamery, make an image of this source tree, work on it, let every judge of this host look at it
   test [FILTER..]  install what is missing for the tests (as root), build, run all tests
-  ci               formatting, lints, documentation, arrows, licences, all tests with every judge required, and packages (judged: what comes after the lints)
+                   (a filter with a slash, as image/default, builds the program and the conformance tests alone:
+                   cargo test -p creamery-testkit --test conformance -- FILTER)
+  ci               every change: formatting, tidy, lints, documentation, all tests with every judge required, a share of the power cuts
+  proof [STEP..]   before a release: what takes longer, each matrix as a whole; notes its result in docs/proof.md
+                   (--fstests DIR, --btrfs-progs DIR: checkouts for the suites that need one)
   bare-root        the README's two commands and .ci/run in a bare root folder of the distribution (as root; [demo|test|ci..])
   tidy             the rules that a compiler does not know; --ratchet accepts today's debts
   licences         what is linked and where it comes from, by cargo-deny (cargo installs it)
@@ -88,7 +95,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["demo"] => demo::demo(),
         ["test", filters @ ..] => test::test(filters),
         ["ci"] => ci::ci(),
-        ["ci", "judged"] => ci::judged(),
+        ["proof", words @ ..] => proof::proof(words),
         ["bare-root", steps @ ..] => bare_root::bare_root(steps),
         ["tidy"] => tidy::tidy(),
         ["licences"] => licences::check(),
@@ -97,7 +104,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["release", options @ ..] => release::release(options),
         ["publish"] => release::try_publishing(),
         ["crash", options @ ..] => crash::crash(options),
-        ["sanitize"] => sanitize::sanitize(),
+        ["sanitize"] => sanitize::sanitize(&sanitize::ALL),
         ["big-endian"] => big_endian::big_endian(),
         ["fuzz", words @ ..] => fuzz::fuzz(words),
         ["pjdfstest"] => suites::pjdfstest(),

@@ -8,34 +8,75 @@ use anyhow::{Context, Result, bail};
 
 use crate::install::install_missing;
 use crate::watched::{SILENCE, watched};
-use crate::workspace::{build_program, cargo};
+use crate::workspace::{build_tested, cargo};
 
-/// `cargo xtask test`.
+/// `cargo xtask test`. A filter with a slash names a case of the conformance tests: of Rust code, only these are built for it.
 pub(crate) fn test(filters: &[&str]) -> Result<()> {
+    if !filters.is_empty() && filters.iter().all(|filter| filter.contains('/')) && has_cases(filters)? {
+        install_missing().context("installing what the tests need")?;
+        return run_all(&[&[&CONFORMANCE[..], &["--"]].concat()], filters, &[]);
+    }
     run_tests(filters, &[])
 }
 
-/// All tests but those that exchange the locks for a scheduler's, and those. The program that tests run is built by itself, without
-/// faults that can be planted.
-const RUNS: [&str; 3] = [
-    "test --workspace --features creamery-sim/faults --locked --no-fail-fast -- --show-output",
-    "test --package creamery-tree --package creamery-txn --features creamery-tree/shuttle,creamery-txn/shuttle --test schedules \
-     --locked -- --show-output",
-    "test --package creamery-sim --features shuttle --test schedules --locked -- --show-output",
+/// The tests that drive the built program. They need nothing of the engine.
+const CONFORMANCE: [&str; 6] = ["test", "--locked", "--package", "creamery-testkit", "--test", "conformance"];
+
+/// Whether `filters` choose any of them.
+fn has_cases(filters: &[&str]) -> Result<bool> {
+    let listed =
+        cargo(&CONFORMANCE).args(["--", "--list"]).args(filters).output().context("starting cargo")?;
+    Ok(String::from_utf8_lossy(&listed.stdout).lines().any(|line| line.ends_with(": test")))
+}
+
+/// Words of cargo, with those that build the whole workspace as its tests are built: programs and documentation that are made so
+/// compile nothing of the engine again.
+pub(crate) fn with_faults<'w>(words: &[&'w str]) -> Vec<&'w str> {
+    [words, &["--workspace", "--features", "creamery-sim/faults", "--locked"]].concat()
+}
+
+/// The tests under a scheduler: its locks take the place of the real ones in the whole build.
+const SCHEDULES: [&str; 13] = [
+    "test",
+    "--locked",
+    "--no-fail-fast",
+    "--package",
+    "creamery-tree",
+    "--package",
+    "creamery-txn",
+    "--package",
+    "creamery-sim",
+    "--features",
+    "shuttle",
+    "--test",
+    "schedules",
 ];
 
 /// Lines of failed tests that are repeated at the end at most.
 const FAILURE_LINES: usize = 150;
 
-/// Installs, builds and runs with `variables` added to the environment.
+/// Installs what is missing and runs all tests, with `variables` added to the environment. The program that tests look at is built by
+/// itself, without faults that can be planted.
 pub(crate) fn run_tests(filters: &[&str], variables: &[(&str, &str)]) -> Result<()> {
     install_missing().context("installing what the tests need")?;
-    build_program()?;
+    let all = [&with_faults(&["test", "--no-fail-fast"])[..], &["--", "--show-output"]].concat();
+    let scheduled = [&SCHEDULES[..], &["--", "--show-output"]].concat();
+    run_all(&[&all, &scheduled], filters, variables)
+}
+
+/// The tests under a scheduler alone.
+pub(crate) fn run_schedules(variables: &[(&str, &str)]) -> Result<()> {
+    run_all(&[&[&SCHEDULES[..], &["--"]].concat()], &[], variables)
+}
+
+/// Runs cargo with the words of each of `runs`, and `filters`; the last line counts all of them together.
+fn run_all(runs: &[&[&str]], filters: &[&str], variables: &[(&str, &str)]) -> Result<()> {
+    let program = build_tested()?;
     let mut counts = Counts::default();
     let mut well = true;
-    for arguments in RUNS {
-        let mut command = cargo(&arguments.split(' ').collect::<Vec<_>>());
-        command.args(filters).envs(variables.iter().copied());
+    for words in runs {
+        let mut command = cargo(words);
+        command.args(filters).envs(variables.iter().copied()).env("CREAMERY_BIN", &program);
         well &= run_counted(&mut command, &mut counts)?;
     }
     println!("{}", counts.summary());

@@ -41,11 +41,26 @@ fn words(command: &Command) -> Vec<String> {
 
 /// Builds the program in release form, unless `CREAMERY_BIN` names another one to look at.
 pub(crate) fn build_program() -> Result<()> {
-    if let Some(other) = std::env::var_os("CREAMERY_BIN") {
-        println!("xtask: CREAMERY_BIN is set, looking at {}", other.to_string_lossy());
+    if other_program().is_some() {
         return Ok(());
     }
     run(&mut cargo(&["build", "--release", "--locked", "--bin", "creamery"]))
+}
+
+/// Builds the program that tests look at, in the profile `ci`: optimised, but not across crates. Says where it lies, or what
+/// `CREAMERY_BIN` names.
+pub(crate) fn build_tested() -> Result<PathBuf> {
+    if let Some(other) = other_program() {
+        return Ok(other);
+    }
+    run(&mut cargo(&["build", "--profile", "ci", "--locked", "--bin", "creamery"]))?;
+    Ok(target().join("ci/creamery"))
+}
+
+fn other_program() -> Option<PathBuf> {
+    let other = std::env::var_os("CREAMERY_BIN").map(PathBuf::from)?;
+    println!("xtask: CREAMERY_BIN is set, looking at {}", other.display());
+    Some(other)
 }
 
 /// `cargo metadata` of the whole workspace, dependencies included.

@@ -11,7 +11,6 @@ mod shared;
 #[path = "../support/untyped.rs"]
 mod untyped;
 
-use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,6 +24,7 @@ use creamery_device::BlockDevice;
 use creamery_format::{Key, KeyType};
 use creamery_fs::{Access, Fault, FileType, Filesystem, FsOptions, NewInode, SetAttributes};
 use creamery_sim::{Image, MadeBy, SimDevice, fresh_image};
+use creamery_testkit::{schedules, schedules_seed};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
@@ -336,10 +336,6 @@ fn config(persistence: FailurePersistence) -> Config {
     config
 }
 
-fn schedules(usual: usize) -> usize {
-    std::env::var("CREAMERY_SCHEDULES").map_or(usual, |set| set.parse().expect("a number"))
-}
-
 fn run(
     name: &str,
     seed: u64,
@@ -360,9 +356,7 @@ fn explore(name: &str, execute: impl Fn() + Copy + Send + Sync + 'static) {
 
 /// The same in so many schedules, where nobody says how many.
 fn explore_some(name: &str, usual: usize, execute: impl Fn() + Copy + Send + Sync + 'static) {
-    let fresh = || RandomState::new().hash_one(0);
-    let seed = std::env::var("CREAMERY_SCHEDULES_SEED")
-        .map_or_else(|_| fresh(), |set| set.parse().expect("a number"));
+    let seed = schedules_seed("sim");
     for seed in [SEED, seed] {
         run(name, seed, RandomScheduler::new_from_seed(seed, schedules(usual)), execute);
         run(name, seed, PctScheduler::new_from_seed(seed, 3, schedules(usual)), execute);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
-use creamery_testkit::{FuseMount, LoopMount, Random, Run, btrfs_check};
+use creamery_testkit::{FuseMount, LoopMount, Random, Run, btrfs_check, rounds};
 use serde_json::Value;
 
 use crate::support::{MOUNTED, mkfs_empty};
@@ -16,8 +16,8 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new("subvolumes/many-snapshots", &MOUNTED, many)]
 }
 
-/// Snapshots; `CREAMERY_SNAPSHOTS` says otherwise.
-const SNAPSHOTS: u64 = 60;
+/// Snapshots: of every change, and of a proof.
+const SNAPSHOTS: (u64, u64) = (60, 300);
 /// Files for each, and at least: so many that the root of their tree leads to few nodes. It is copied, and each of those then has
 /// one reference more.
 const FILES: u64 = 100;
@@ -98,8 +98,7 @@ fn change(work: &Path, files: u64, round: u64, random: &mut Random) -> Result<()
 }
 
 fn many(bench: &Bench) -> Result<()> {
-    let asked = std::env::var("CREAMERY_SNAPSHOTS").ok().and_then(|count| count.parse().ok());
-    let snapshots = asked.unwrap_or(SNAPSHOTS).max(3 * COMPARED as u64);
+    let snapshots = rounds(SNAPSHOTS.0, SNAPSHOTS.1).max(3 * COMPARED as u64);
     let files = (snapshots * FILES).max(FILES_MIN);
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &["-m", "single"], "4G", &image)?;

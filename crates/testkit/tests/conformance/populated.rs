@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
-use creamery_testkit::{FuseMount, LoopMount, Run, TreeItem, btrfs_check, tree_items};
+use creamery_testkit::{FuseMount, LoopMount, Run, TreeItem, asked_seed, btrfs_check, rounds, tree_items};
 
 use crate::item_types::{EXTENT_DATA, INODE_ITEM};
 use crate::random_work::{By, State, TOP_LEVEL, Work, is_stub, subvolume_ids};
@@ -66,8 +66,8 @@ pub(crate) fn cases() -> Vec<Case> {
     KINDS.into_iter().zip(21..).map(case).collect()
 }
 
-/// Rounds of [`in_turn`]; `CREAMERY_ROUNDS` says otherwise.
-const ROUNDS: u64 = 2;
+/// Rounds of [`in_turn`]: of every change, and of a proof.
+const ROUNDS: (u64, u64) = (2, 20);
 /// Operations of each in a round.
 const OPERATIONS: u64 = 130;
 const INLINE: u8 = 0;
@@ -238,16 +238,15 @@ fn in_turn(bench: &Bench, kind: Kind, seed: u64) -> Result<()> {
             }
         }
     }
-    let number = |name: &str| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
-    let seed = seed + number("CREAMERY_SEED").unwrap_or(0);
+    let seed = seed + asked_seed();
     let mut state = State::new(seed);
     // Linux takes an extent from a subvolume's group twice when its references change in one transaction of the drop and the
     // subvolume's own goes in another (docs/quotas.md).
     state.waits_for_drops = matches!(kind.made, Made::ByLinux(["-O", "quota"], _));
-    let rounds = number("CREAMERY_ROUNDS").unwrap_or(ROUNDS);
+    let rounds = rounds(ROUNDS.0, ROUNDS.1);
     for round in 0..rounds {
         let what = format!("seed {seed}, round {round}");
-        if rounds > ROUNDS {
+        if rounds > ROUNDS.0 {
             // Of what many rounds come upon the image before is wanted (`CREAMERY_TEST_KEEP`).
             let before = bench.scratch.file("before.img");
             Run::new("cp").args(["--sparse=always", "--reflink=auto"]).arg(&image).arg(before).ok()?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
-use creamery_testkit::{FuseMount, LoopMount, Random, Run, btrfs_check};
+use creamery_testkit::{FuseMount, LoopMount, Random, Run, btrfs_check, rounds};
 
 use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, mkfs_empty};
 
@@ -29,8 +29,8 @@ pub(crate) fn cases() -> Vec<Case> {
     rounds.into_iter().chain(others).collect()
 }
 
-/// Rounds of [`in_turn`]; `CREAMERY_ROUNDS` says otherwise.
-const ROUNDS: u64 = 6;
+/// Rounds of [`in_turn`]: of every change, and of a proof.
+const ROUNDS: (u64, u64) = (6, 60);
 const COMPARE: Compare = Compare {
     atime: false,
     ctime: false,
@@ -130,8 +130,7 @@ fn in_turn(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
     creamery(&["create"]).arg(inside(&image, "/first")).arg(inside(&image, "/second")).ok()?;
     let mut random = Random::new(seed);
     let mut made = 0;
-    let rounds = std::env::var("CREAMERY_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
-    for round in 0..rounds.unwrap_or(ROUNDS) {
+    for round in 0..rounds(ROUNDS.0, ROUNDS.1) {
         let what = || format!("seed {seed}, round {round}");
         let mount = LoopMount::mount(&image, &dir, "noatime,commit=1")?;
         Kernel { root: mount.dir(), random: &mut random, made: &mut made }.round().with_context(what)?;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{
-    FuseMount, Judge, LoopMount, Run, TreeItem, btrfs_check, sync_filesystem, tree_items,
+    FuseMount, Judge, LoopMount, Run, TreeItem, btrfs_check, rounds, sync_filesystem, tree_items,
 };
 
 use crate::hostile::Victim;
@@ -45,8 +45,8 @@ pub(crate) fn cases() -> Vec<Case> {
     runs.into_iter().map(case).chain(ours.into_iter().map(of_ours)).chain([lies, packed]).collect()
 }
 
-/// Power cuts of a run; `CREAMERY_ROUNDS` says otherwise.
-const CUTS: u64 = 6;
+/// Power cuts of a run: of every change, and of a proof.
+const CUTS: (u64, u64) = (6, 30);
 /// Operations before the first one.
 const OPERATIONS: u64 = 100;
 /// Between two of them, and what is synced of it.
@@ -134,7 +134,7 @@ fn has_log(image: &Path) -> Result<bool> {
 }
 
 fn cuts() -> u64 {
-    std::env::var("CREAMERY_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(CUTS)
+    rounds(CUTS.0, CUTS.1)
 }
 
 /// Two copies of a device as it is at this moment.

@@ -12,7 +12,6 @@ mod verify;
 mod world;
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -21,6 +20,7 @@ use creamery_base::sync::shuttle::scheduler::{PctScheduler, RandomScheduler, Sch
 use creamery_base::sync::shuttle::{Config, FailurePersistence, Runner, thread};
 use creamery_base::{ErrorKind, Wait};
 use creamery_format::Key;
+use creamery_testkit::{schedules, schedules_seed};
 use creamery_tree::{ReadAhead, Walk};
 
 use crate::world::{World, key};
@@ -158,10 +158,6 @@ fn config(persistence: FailurePersistence) -> Config {
     config
 }
 
-fn schedules(usual: usize) -> usize {
-    std::env::var("CREAMERY_SCHEDULES").map_or(usual, |set| set.parse().expect("a number"))
-}
-
 fn run(name: &str, seed: u64, scheduler: impl Scheduler + 'static, scenario: Scenario) {
     let runner = Runner::new(scheduler, config(FailurePersistence::Print));
     let result = catch_unwind(AssertUnwindSafe(|| runner.run(move || execute(scenario))));
@@ -181,10 +177,8 @@ fn random_schedules_from_a_fixed_seed() {
 }
 
 #[test]
-fn random_schedules_from_a_fresh_seed() {
-    let fresh = || RandomState::new().hash_one(0);
-    let seed = std::env::var("CREAMERY_SCHEDULES_SEED")
-        .map_or_else(|_| fresh(), |set| set.parse().expect("a number"));
+fn random_schedules_from_the_asked_seed() {
+    let seed = schedules_seed("tree");
     random("random schedules", seed, USUAL);
 }
 
@@ -277,7 +271,7 @@ fn execute_commits(Commits { objects: count, unmarked }: Commits) {
 
 #[test]
 fn random_schedules_of_readers_beside_commits() {
-    let seed = RandomState::new().hash_one(0);
+    let seed = schedules_seed("readers beside commits");
     for seed in [SEED, seed] {
         let scheduler = RandomScheduler::new_from_seed(seed, schedules(300));
         let runner = Runner::new(scheduler, config(FailurePersistence::Print));

@@ -2,7 +2,7 @@
 //!
 //! Everybody who keeps something that grows with the filesystem or with the work says what that takes: its capacity where a
 //! collection tells it, else an estimate (`base::memory`). What an operation needs while it runs is in none of the figures, nor
-//! is what the allocator adds to each piece. A test holds the sum against what a process really has (`sim/tests/memory.rs`).
+//! is what the allocator adds to each piece. A test holds the sum against what a process really has (`sim/tests/memory`).
 
 use creamery_device::AlignedBuffer;
 use creamery_tree::StoreMemory;

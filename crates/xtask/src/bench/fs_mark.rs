@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::{CpuMeter, Judge, Judges, LoopDevice, Program, Run, Scratch, btrfs_check};
 
-use super::library::empty_image;
+use super::library::{RELEASE, empty_image};
 use super::measure::median;
 use super::options::{Options, options};
 use super::report::publish;
@@ -95,7 +95,7 @@ pub(crate) fn fs_mark(words: &[&str]) -> Result<()> {
     let options = options(Options { files: 20_000, bytes: 0, runs: 3, dry: false }, words)?;
     insist_on_programs()?;
     build_program()?;
-    build_null(&["--release"])?;
+    build_null(&RELEASE)?;
     let place = Place::new(options.files)?;
     let mut all: Vec<Rates> =
         SIDES.map(|(side, name)| Rates { side, name, by_threads: Default::default() }).into();

@@ -14,12 +14,15 @@ use crate::workspace::{build_program, cargo, run, target};
 /// Builds `creamery` and `creamery-bench` as they are measured.
 pub(super) fn build() -> Result<()> {
     build_program()?;
-    build_bench(&["--release"])
+    build_bench(&RELEASE)
 }
 
-/// Builds `creamery-bench` in a profile.
-pub(super) fn build_bench(profile: &[&str]) -> Result<()> {
-    run(cargo(&["build", "--locked", "--bin", "creamery-bench"]).args(profile))
+/// Words of cargo that build what is measured.
+pub(super) const RELEASE: [&str; 3] = ["build", "--locked", "--release"];
+
+/// Builds `creamery-bench` with these words.
+pub(super) fn build_bench(words: &[&str]) -> Result<()> {
+    run(cargo(words).args(["--bin", "creamery-bench"]))
 }
 
 /// Directories of a thread, unless a bench says otherwise.

@@ -7,31 +7,33 @@ use std::process::Command;
 use anyhow::Result;
 use creamery_testkit::Program;
 
-use super::library::{Said, bench_of, build_bench};
+use super::library::{RELEASE, Said, bench_of, build_bench};
 use super::server::{Server, build_null, server_threads};
+use crate::test::with_faults;
 use crate::workspace::{build_program, target};
 
 /// `creamery`, `creamery-bench`, and the server that does nothing.
 pub(super) struct Programs {
     pub(super) creamery: Program,
-    profile: &'static [&'static str],
+    /// How the others are built.
+    words: Vec<&'static str>,
     /// The folder that has the others.
     folder: PathBuf,
 }
 
 impl Programs {
-    /// Builds the first two; in a quick run, which measures nothing, `creamery-bench` without optimising it.
+    /// Builds the first two; in a quick run, which measures nothing, `creamery-bench` as tests are built.
     pub(super) fn build(quick: bool) -> Result<Self> {
-        let (profile, folder): (&[&str], _) =
-            if quick { (&[], "debug") } else { (&["--release"], "release") };
+        let (words, folder) =
+            if quick { (with_faults(&["build"]), "debug") } else { (RELEASE.to_vec(), "release") };
         build_program()?;
-        build_bench(profile)?;
-        Ok(Self { creamery: Program::find()?, profile, folder: target().join(folder) })
+        build_bench(&words)?;
+        Ok(Self { creamery: Program::find()?, words, folder: target().join(folder) })
     }
 
     /// Builds the server that does nothing, too.
     pub(super) fn with_null(self) -> Result<Self> {
-        build_null(self.profile)?;
+        build_null(&self.words)?;
         Ok(self)
     }
 

@@ -57,9 +57,8 @@ impl Drop for Server {
 }
 
 /// Builds the server of ours that does nothing; it lies in `examples/null` of the profile's folder.
-pub(super) fn build_null(profile: &[&str]) -> Result<()> {
-    let package = ["build", "--locked", "--package", "creamery-fuse", "--example", "null"];
-    run(cargo(&package).args(profile))
+pub(super) fn build_null(words: &[&str]) -> Result<()> {
+    run(cargo(words).args(["--example", "null"]))
 }
 
 /// Threads of servers that do nothing: as many as the mount has.

@@ -51,8 +51,8 @@ pub(crate) fn release(words: &[&str]) -> Result<()> {
     if tried { trial::try_out(&parts, &out).map(drop) } else { Ok(()) }
 }
 
-/// The same with all trials, none left out.
-pub(crate) fn release_in_ci() -> Result<()> {
+/// Makes the packages and tries all of them, none left out.
+pub(crate) fn release_and_try() -> Result<()> {
     let parts = Parts::gather()?;
     make(&parts, &usual_place())?;
     let skipped = trial::try_out(&parts, &usual_place())?;

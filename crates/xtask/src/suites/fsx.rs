@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::{FuseMount, Program, Run, Scratch, btrfs_check};
 
-use super::{OPTIONS, Stage, install, stage};
+use super::{OPTIONS, Stage, stage};
+use crate::tools::installed;
 
 const SUITE: (&str, &str) = ("fsx", "0.3.2");
 /// Operations of all seeds together.
@@ -67,7 +68,7 @@ impl Fsx {
             None => {
                 let settings = scratch.file("fsx.toml");
                 std::fs::write(&settings, SETTINGS)?;
-                Ok(Self::Installed { program: install(SUITE)?, settings })
+                Ok(Self::Installed { program: installed(SUITE)?, settings })
             }
         }
     }

@@ -7,7 +7,8 @@ use creamery_testkit::{Run, btrfs_check};
 
 use super::expected::{Expected, Verdict};
 use super::mount_helpers::MountHelpers;
-use super::{Stage, install, stage};
+use super::{Stage, stage};
+use crate::tools::installed;
 
 const SUITE: (&str, &str) = ("pjdfstest", "0.2.2");
 /// Users that it acts as.
@@ -19,7 +20,7 @@ const READ_ONLY_CASES: &str = "erofs";
 
 /// Runs all cases, then those on a read-only mount in a process of their own.
 pub(crate) fn pjdfstest() -> Result<()> {
-    let program = install(SUITE)?;
+    let program = installed(SUITE)?;
     for user in USERS {
         if Run::new("id").arg(user).output()?.code != Some(0) {
             Run::new("useradd").args(["--create-home", user]).ok()?;

@@ -1,0 +1,12 @@
+//! The library as its users call it.
+
+mod archives;
+mod close;
+mod deleted_in_use;
+mod in_place_beside_snapshots;
+mod moved_subvolumes;
+mod paths;
+mod shared_leaves;
+mod sharing;
+mod snapshots;
+mod subvolume_ids;

@@ -1,0 +1,6 @@
+//! Files, block devices, and parts of both.
+
+mod file;
+mod in_use;
+mod part;
+mod support;

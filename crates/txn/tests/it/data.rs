@@ -1,0 +1,47 @@
+//! Data written in buffers that are handed over.
+
+use std::sync::Arc;
+
+use creamery_base::{InodeId, ObjectId, TreeId, Wait};
+use creamery_device::{AlignedBuffer, Parts};
+use creamery_txn::{DataCsums, Engine, Options, Units};
+use creamery_volume::{Mode, Volume};
+
+use crate::neighbours::empty_image;
+
+const MIB: usize = 1 << 20;
+
+fn open() -> Option<Arc<Engine>> {
+    let volume = Volume::open(vec![empty_image()?], Mode::ReadWrite).expect("a filesystem");
+    Some(Engine::open(volume, Options::default()).expect("writable"))
+}
+
+/// Buffers of 1 MiB, each with bytes of its own.
+fn buffers(from: u8, count: u8) -> Vec<Arc<AlignedBuffer>> {
+    (from..from + count).map(|byte| Arc::new(AlignedBuffer::from_slice(&vec![byte; MIB]))).collect()
+}
+
+#[test]
+fn buffers_that_are_handed_over_lie_one_after_another() {
+    let Some(engine) = open() else { return };
+    let extent = engine.allocate_data(TreeId::FS, 4 << 20, 4 << 20, None).expect("space");
+    let start = extent.start();
+    let mut written = engine.volume().nothing_written();
+    let parts = buffers(1, 4);
+    for (at, part) in [(2, &parts[2..]), (0, &parts[..2])] {
+        let parts = Parts::from_iter(part.iter().cloned());
+        written.add(engine.write_data_parts(start + (at << 20), parts).expect("memory takes it"));
+    }
+    assert!(
+        parts.into_iter().all(|buffer| Arc::into_inner(buffer).is_some()),
+        "whose they are has them back"
+    );
+    let handle = engine.start(Units::items(2)).expect("room");
+    let owner = InodeId { subvolume: TreeId::FS, ino: ObjectId::new(1000) };
+    handle.complete_data(extent, written, owner, 0, None).expect("room");
+    handle.end();
+    engine.commit().expect("a commit");
+    let mut out = vec![0; 4 * MIB];
+    engine.read_data(start, &mut out, DataCsums::Absent, Wait::Yes).expect("it is read");
+    assert!(out.chunks(MIB).zip(1..).all(|(bytes, number)| bytes.iter().all(|byte| *byte == number)));
+}

@@ -1,0 +1,85 @@
+//! Data is read while commits remove the checksums of its neighbours: what is good is read, what is rotten is not.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use creamery_base::{ErrorKind, Wait};
+use creamery_txn::{DataCsums, Options, Units};
+
+use crate::neighbours::{SECTOR, World, empty_image};
+
+const SECTORS: usize = 900;
+const ROUNDS: usize = 40;
+const READERS: usize = 2;
+
+#[test]
+fn extents_keep_their_checksums_while_their_neighbours_lose_theirs() {
+    let Some(image) = empty_image() else { return };
+    let world = World::new(&image);
+    let reads = AtomicU64::new(0);
+    for round in 0..ROUNDS {
+        let all = world.fill(SECTORS);
+        let kept = |at: usize| at % 2 == round % 2;
+        let rotten = (SECTORS / 2..).find(|at| kept(*at)).expect("every other one");
+        world.rot(all[rotten]);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for reader in 0..READERS {
+                let (world, all, done, reads) = (&world, &all, &done, &reads);
+                scope.spawn(move || {
+                    let mut number = reader;
+                    while !done.load(Ordering::Relaxed) {
+                        number = (number + 7) % SECTORS;
+                        match number {
+                            _ if !kept(number) => world.read_rotten(all[rotten]),
+                            _ if number == rotten => {}
+                            _ => world.read_good(all[number]),
+                        }
+                        reads.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            all.iter().enumerate().filter(|(at, _)| !kept(*at)).for_each(|(_, at)| world.free(*at));
+            world.engine.commit().expect("a commit");
+            done.store(true, Ordering::Relaxed);
+        });
+        all.iter().enumerate().filter(|(at, _)| kept(*at)).for_each(|(_, at)| world.free(*at));
+        world.engine.commit().expect("a commit");
+    }
+    println!("{} reads", reads.into_inner());
+}
+
+#[test]
+fn data_without_a_checksum_is_read_for_nodatasum_files_only() {
+    let Some(image) = empty_image() else { return };
+    let world = World::new(&image);
+    let at = world.without_csum();
+    let mut bytes = [0; SECTOR];
+    world.engine.read_data(at, &mut bytes, DataCsums::Absent, Wait::Yes).expect("nobody can tell");
+    let error =
+        world.engine.read_data(at, &mut bytes, DataCsums::Present, Wait::Yes).expect_err("nobody can tell");
+    assert_eq!(error.kind(), ErrorKind::Unreadable, "{error}");
+    assert!(error.to_string().contains(&at.to_string()), "{error}");
+}
+
+/// Who gives up references has not changed the leaf yet that has them, and somebody else runs heads meanwhile.
+#[test]
+fn an_extent_is_freed_when_who_gives_it_up_is_done() {
+    const EXTENTS: usize = 8;
+    let Some(image) = empty_image() else { return };
+    let world = World::with(&image, Options { delayed_refs_max: EXTENTS, ..Options::default() });
+    let all = world.fill(EXTENTS);
+    let handle = world.engine.start(Units::freeing(EXTENTS as u32)).expect("room");
+    all.iter().for_each(|at| world.give_up(&handle, *at));
+    // As long as a quarter of `delayed_refs_max` waits, each who begins runs some.
+    std::thread::scope(|scope| {
+        let others = scope
+            .spawn(|| (0..EXTENTS).for_each(|_| world.engine.start(Units::items(1)).expect("room").end()));
+        others.join().expect("it runs what there is");
+    });
+    all.iter().for_each(|at| world.read_good(*at));
+    handle.end();
+    world.engine.commit().expect("a commit");
+    let mut out = [0; SECTOR];
+    let read = world.engine.read_data(all[0], &mut out, DataCsums::Present, Wait::Yes);
+    assert_eq!(read.expect_err("its checksum went with it").kind(), ErrorKind::Unreadable);
+}
