@@ -114,7 +114,7 @@ impl Filesystem {
         self.fs.default_subvolume()
     }
 
-    /// Makes `id` the one that is mounted, or opened, when none is named.
+    /// Makes `id` the one that is mounted, or opened, when none is named. Number 0 stands for the top level, as on Linux.
     ///
     /// # Errors
     /// When there is no such subvolume.

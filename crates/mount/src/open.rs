@@ -88,15 +88,21 @@ fn open_parts(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
 
 /// The root of the subvolume that is to be mounted.
 pub(crate) fn subvolume_root(fs: &Filesystem, options: &Options) -> Result<InodeId> {
-    let subvolume = match (&options.subvol, options.subvolid) {
+    // Number 0 stands for the top level, as on Linux.
+    let by_number = options.subvolid.map(|id| if id == 0 { TreeId::FS } else { TreeId::new(id) });
+    let subvolume = match (&options.subvol, by_number) {
         (Some(path), _) => fs
             .resolve_subvolume(path.as_bytes())
             .map_err(|error| error.context(format_args!("subvolume {path}")))?,
-        (None, Some(0)) => TreeId::FS,
-        (None, Some(id)) => TreeId::new(id),
+        (None, Some(id)) => id,
         (None, None) => fs.default_subvolume(),
     };
-    fs.root(subvolume)
+    match (&options.subvol, by_number) {
+        (Some(path), Some(id)) if id != subvolume => Err(Error::invalid(format!(
+            "subvol={path} does not match subvolid={id}: the subvolume there has number {subvolume}; give one of the two options"
+        ))),
+        _ => fs.root(subvolume),
+    }
 }
 
 fn engine_options(options: &Options, gather_syncs: bool) -> creamery_txn::Options {

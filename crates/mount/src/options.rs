@@ -29,6 +29,18 @@ fn discard_policy(value: &str) -> Result<DiscardPolicy> {
     }
 }
 
+/// A number as the kernel's options have it: with 0x before it to the base of 16, with 0 to that of 8.
+fn number(text: &str) -> Option<u64> {
+    let (digits, base) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if text.starts_with('0') => (text, 8),
+        None => (text, 10),
+    };
+    // A sign is for the number behind it alone, of which there is one.
+    let is_plain = digits.bytes().all(|digit| digit.is_ascii_alphanumeric());
+    if is_plain { u64::from_str_radix(digits, base).ok() } else { None }
+}
+
 /// A number of bytes, which may have a K, M or G behind it.
 fn bytes(text: &str) -> Option<u64> {
     let shift = match text.bytes().last()?.to_ascii_lowercase() {
@@ -38,7 +50,7 @@ fn bytes(text: &str) -> Option<u64> {
         _ => 0,
     };
     let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+    number(digits)?.checked_mul(1 << shift)
 }
 
 /// As Linux has it: the word alone is zlib.
@@ -353,7 +365,7 @@ impl Options {
         }
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         let not_a_number = || Error::invalid(format!("mount option {word}: want a number"));
-        let number = || value.parse::<u64>().map_err(|_| not_a_number());
+        let number = || number(value).ok_or_else(not_a_number);
         // The last number stands for nobody, in Linux as in chown(2).
         let nobody = || Error::invalid(format!("mount option {word}: no owner has this number"));
         let id =

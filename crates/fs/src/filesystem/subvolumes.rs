@@ -44,8 +44,9 @@ impl Filesystem {
         self.inodes.subvolumes().set_label(label)
     }
 
-    /// Makes `subvolume` the one that is mounted when none is named.
+    /// Makes `subvolume` the one that is mounted when none is named. Number 0 stands for the top level, as on Linux.
     pub fn set_default_subvolume(&self, subvolume: TreeId) -> Result<()> {
+        let subvolume = if subvolume == TreeId::new(0) { TreeId::FS } else { subvolume };
         self.inodes.subvolumes().set_default(subvolume)
     }
 

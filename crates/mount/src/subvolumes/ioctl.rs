@@ -151,11 +151,7 @@ impl Server<'_> {
     }
 
     fn default_by_number(&self, asker: &Asker, at: InodeId, input: &[u8]) -> Result<Vec<u8>> {
-        let id = match number(input, 0)? {
-            0 => TreeId::FS.get(),
-            id => id,
-        };
-        self.set_default(asker, at, Some(id)).map(|()| Vec::new())
+        self.set_default(asker, at, Some(number(input, 0)?)).map(|()| Vec::new())
     }
 
     fn flags(&self, at: InodeId) -> Result<Vec<u8>> {

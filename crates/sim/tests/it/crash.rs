@@ -1,7 +1,8 @@
-//! A few hundred power cuts in every kind of image; `cargo xtask crash` does thousands.
+//! Power cuts in every kind of image: a few of each on every change, hundreds in a proof, and thousands by `cargo xtask crash`.
 
 use creamery_format::CompatRo;
 use creamery_sim::{Canary, MadeBy, crash, fresh_image, record, record_beside, record_due};
+use creamery_testkit::share_or_whole;
 
 fn survive(made_by: &MadeBy, seed: u64, states: usize) {
     let history = record(&fresh_image(made_by).expect("an image"), seed, None).expect("the workload runs");
@@ -27,12 +28,12 @@ fn survive(made_by: &MadeBy, seed: u64, states: usize) {
 
 #[test]
 fn what_was_committed_survives_every_power_cut() {
-    survive(&MadeBy::default(), 34, 400);
+    survive(&MadeBy::default(), 34, share_or_whole(150, 400));
 }
 
 #[test]
 fn what_was_committed_survives_every_power_cut_in_deep_trees() {
-    survive(&MadeBy { node_size: 4096, ..MadeBy::default() }, 5, 300);
+    survive(&MadeBy { node_size: 4096, ..MadeBy::default() }, 5, share_or_whole(100, 300));
 }
 
 #[test]
@@ -41,10 +42,11 @@ fn commits_that_fell_due_survive_every_power_cut() {
         record_due(&fresh_image(&MadeBy::default()).expect("an image"), 4).expect("the workload runs");
     let features = history.features;
     assert!(features.commits >= 30 && features.shared > 2 * features.commits, "{features:?}");
-    match crash(&history, 4, 300, &mut |_| Ok(())) {
+    let states = share_or_whole(100, 300);
+    match crash(&history, 4, states, &mut |_| Ok(())) {
         Ok(report) => {
             println!("{features:?}\n{report}");
-            assert!(report.states() == 300 && report.last > 0 && report.in_flight > 0, "{report}");
+            assert!(report.states() == states && report.last > 0 && report.in_flight > 0, "{report}");
         }
         Err(error) => panic!("{error:#}"),
     }
@@ -57,10 +59,11 @@ fn commits_in_the_midst_of_operations_survive_every_power_cut() {
     let features = history.features;
     assert!(features.commits >= 50 && features.steps.0 > 50 && features.steps.1 > 300, "{features:?}");
     assert!(features.fsyncs >= 5, "{features:?}");
-    match crash(&history, 5, 300, &mut |_| Ok(())) {
+    let states = share_or_whole(100, 300);
+    match crash(&history, 5, states, &mut |_| Ok(())) {
         Ok(report) => {
             println!("{features:?}\n{report}");
-            assert!(report.states() == 300 && report.last > 0 && report.in_flight > 0, "{report}");
+            assert!(report.states() == states && report.last > 0 && report.in_flight > 0, "{report}");
             assert!(report.classes.len() > 4, "{report}");
         }
         Err(error) => panic!("{error:#}"),

@@ -7,9 +7,10 @@ use creamery_sim::{
     Fault, FaultOutcome, Image, Kind, MadeBy, Model, Watch, faulty_run, faulty_run_beside, fresh_image,
     image_with_files, requests_of_a_run, requests_of_a_run_beside, stored_seeds, watched,
 };
+use creamery_testkit::share_or_whole;
 
-/// Runs per kind of failure.
-const RUNS_MAX: u64 = 60;
+/// Runs for each kind of failure: of every change, and of a proof.
+const RUNS_MAX: (u64, u64) = (30, 120);
 
 /// Some files, in trees of several levels, durable.
 fn prepared() -> (Image, Model) {
@@ -31,7 +32,8 @@ fn every_request(kind: Kind) -> BTreeMap<FaultOutcome, usize> {
     for seed in seeds() {
         let requests = requests_of_a_run(&image, &model, seed, kind).expect("it works without failures");
         assert!(requests > 4, "{requests} requests");
-        let step = usize::try_from(requests.div_ceil(RUNS_MAX)).expect("few requests");
+        let step =
+            usize::try_from(requests.div_ceil(share_or_whole(RUNS_MAX.0, RUNS_MAX.1))).expect("few requests");
         let nths = || (0..requests).step_by(step);
         for (lasting, nth) in nths().map(|nth| (false, nth)).chain(nths().map(|nth| (true, nth))) {
             let fault = Fault { kind, nth, lasting };
@@ -74,7 +76,8 @@ fn a_request_that_fails_in_the_midst_of_the_background_loses_nothing() {
     let (mut met, mut runs) = (0, 0);
     for seed in seeds() {
         let requests = requests_of_a_run_beside(&image, seed, Kind::Any).expect("it works without failures");
-        for (nth, lasting) in (0..requests).flat_map(|nth| [(nth, false), (nth, true)]) {
+        let nths = (0..requests).step_by(share_or_whole(4, 1));
+        for (nth, lasting) in nths.flat_map(|nth| [(nth, false), (nth, true)]) {
             let fault = Fault { kind: Kind::Any, nth, lasting };
             let image = image.clone();
             let run = move |watch: &Watch| {
@@ -90,7 +93,7 @@ fn a_request_that_fails_in_the_midst_of_the_background_loses_nothing() {
         println!("{requests} requests, {met} met");
     }
     // How many requests there are is the schedule's affair, which every lock on the way changes.
-    assert!(runs > 200 && met * 3 > runs * 2, "{met} of {runs}");
+    assert!(runs > share_or_whole(50, 200) && met * 3 > runs * 2, "{met} of {runs}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use creamery_mkfs::Profile;
 use creamery_sim::{
     Driver, Entry, Image, MadeBy, Model, SimDevice, Snapshot, image_with_files, open, walk_damaged,
 };
+use creamery_testkit::share_or_whole;
 
 const NODE: u64 = 4096;
 const FILES: u64 = 120;
@@ -86,7 +87,7 @@ fn rot_in_both_copies_is_told_and_everything_else_is_served() {
     let (image, model) = prepared();
     let wanted = model.snapshot();
     let mut outcomes: BTreeMap<&str, usize> = BTreeMap::new();
-    for (copies, is_data) in blocks(&image) {
+    for (copies, is_data) in blocks(&image).into_iter().step_by(share_or_whole(6, 1)) {
         let device = Arc::new(SimDevice::new(image.clone()));
         copies.iter().for_each(|at| device.rot(part(*at)));
         let fs = match open(&device) {

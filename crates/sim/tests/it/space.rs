@@ -7,6 +7,7 @@ use creamery_base::{ErrorKind, InodeId, ObjectId, TreeId};
 use creamery_device::BlockDevice;
 use creamery_fs::FileType;
 use creamery_sim::{Driver, MadeBy, Operation, ROOT, SimDevice, Taste, fresh_image, random_run_on};
+use creamery_testkit::share_or_whole;
 use creamery_txn::{Engine, Handle, Options, Units};
 use creamery_volume::{Mode, Volume};
 
@@ -223,7 +224,7 @@ fn random_work_on_a_full_device_agrees_with_the_model() {
             root_is_subvolume: true,
             directories: 0,
         };
-        match random_run_on(number as u64, 3000, &made_by, taste) {
+        match random_run_on(number as u64, share_or_whole(1500, 6000), &made_by, taste) {
             Ok((_, refused)) => assert!(refused > 50, "{made_by:?}: {refused} operations found no space"),
             Err(error) => panic!("{made_by:?}: {error:#}"),
         }

@@ -8,7 +8,7 @@ use creamery_fs::{FileType, Filesystem, NewInode, RenameMode};
 use creamery_sim::{
     Ask, Call, MadeBy, SimDevice, Told, fresh_image, linearizable, open, stored_seeds, threads_run,
 };
-use creamery_testkit::{Random, seed_of};
+use creamery_testkit::{Random, seed_of, share_or_whole};
 
 const THREADS: u64 = 4;
 const OPERATIONS: u64 = 700;
@@ -35,7 +35,8 @@ const SHARERS: usize = 3;
 const CALLS: usize = 6;
 /// How long a thread waits for the others to begin their calls.
 const YIELDS_MAX: usize = 10_000;
-const ROUNDS: u64 = 400;
+/// Of every change, and of a proof.
+const ROUNDS: (u64, u64) = (200, 2_000);
 const DIRS: u64 = 2;
 const NAMES: u64 = 3;
 
@@ -156,7 +157,7 @@ fn shared(seed: u64) {
     let device = Arc::new(SimDevice::new(fresh_image(&MadeBy::default()).expect("an image")));
     let fs = open(&device).expect("it opens");
     let mut overlapping = 0;
-    for number in 0..ROUNDS {
+    for number in 0..share_or_whole(ROUNDS.0, ROUNDS.1) {
         let threads = round(&fs, seed, number);
         overlapping += u64::from(overlap(&threads));
         if !linearizable(DIRS as usize, &threads) {

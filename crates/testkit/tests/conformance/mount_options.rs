@@ -2,19 +2,23 @@
 //! what differs is listed with its reason.
 
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use anyhow::{Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{LoopMount, Run, btrfs_check};
+use creamery_testkit::{FuseMount, LoopMount, Run, btrfs_check};
 
-use crate::support::{MOUNTED, mkfs_empty};
+use crate::support::{MOUNTED, inside, judge_mount, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case::new("mount/options-as-on-linux", &MOUNTED, as_on_linux)]
+    vec![
+        Case::new("mount/options-as-on-linux", &MOUNTED, as_on_linux),
+        Case::new("mount/subvol-beside-subvolid", &MOUNTED, subvol_beside_subvolid),
+    ]
 }
 
 /// Taken by both, each by itself.
-const TAKEN: [&str; 97] = [
+const TAKEN: [&str; 100] = [
     "acl",
     "noacl",
     "autodefrag",
@@ -24,6 +28,8 @@ const TAKEN: [&str; 97] = [
     "clear_cache",
     "commit=5",
     "commit=0",
+    "commit=0x1e",
+    "max_inline=0x800",
     "compress",
     "compress=zlib",
     "compress=zlib:9",
@@ -77,6 +83,7 @@ const TAKEN: [&str; 97] = [
     "subvol=/",
     "subvolid=5",
     "subvolid=0",
+    "subvolid=0x5",
     "thread_pool=4",
     "treelog",
     "notreelog",
@@ -115,9 +122,11 @@ const TAKEN: [&str; 97] = [
 ];
 
 /// Refused by both.
-const REFUSED: [&str; 34] = [
+const REFUSED: [&str; 36] = [
     "fatal_errors=x",
     "commit=-1",
+    "commit=08",
+    "subvolid=0y5",
     "thread_pool=0",
     "thread_pool=-1",
     "nologreplay",
@@ -204,6 +213,70 @@ fn as_on_linux(bench: &Bench) -> Result<()> {
         expect_reason(option, false, &said.stderr_text())?;
     }
     btrfs_check(&image)
+}
+
+/// Options that name one subvolume twice are taken, options that contradict each other refused; numbers have the bases that Linux takes.
+fn subvol_beside_subvolid(bench: &Bench) -> Result<()> {
+    const OPTIONS: [(&str, Option<&str>); 9] = [
+        ("subvol=a", Some("a")),
+        ("subvolid=0x100", Some("a")),
+        ("subvolid=0401", Some("b")),
+        ("subvol=a,subvolid=256", Some("a")),
+        ("subvolid=257,subvol=/b", Some("b")),
+        ("subvol=/,subvolid=0", Some("top")),
+        ("subvol=a,subvolid=257", None),
+        ("subvol=b,subvolid=5", None),
+        ("subvol=/,subvolid=256", None),
+    ];
+    let (image, point) = (bench.scratch.file("disk.img"), bench.scratch.file("point"));
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    for name in ["a", "b"] {
+        bench.creamery().run(["subvolume", "create"]).arg(inside(&image, &format!("/{name}"))).ok()?;
+    }
+    let kernel = LoopMount::mount(&image, &point, "")?;
+    std::fs::write(kernel.dir().join("mark"), "top")?;
+    ["a", "b"].into_iter().try_for_each(|name| std::fs::write(kernel.dir().join(name).join("mark"), name))?;
+    kernel.unmount()?;
+    for (options, wanted) in OPTIONS {
+        let mark = |dir: &Path| std::fs::read_to_string(dir.join("mark")).ok();
+        let linux = match LoopMount::mount(&image, &point, options) {
+            Ok(mut mount) => {
+                let mark = mark(mount.dir());
+                mount.unmount_and_tell()?;
+                mark
+            }
+            Err(_) => None,
+        };
+        let ours = match FuseMount::mount(bench.creamery(), &image, &point, options) {
+            Ok(mount) => {
+                let mark = mark(mount.dir());
+                mount.unmount()?;
+                mark
+            }
+            Err(error) => {
+                let said = format!("{error:#}");
+                ensure!(said.contains("does not match subvolid="), "{options}: {said}");
+                None
+            }
+        };
+        ensure!(linux.as_deref() == wanted, "{options}: Linux shows {linux:?}");
+        ensure!(ours == linux, "{options}: {ours:?}, on Linux {linux:?}");
+    }
+    // As in Linux' system call, number 0 is the top level.
+    bench.creamery().run(["subvolume", "set-default", "256"]).arg(&image).ok()?;
+    bench.creamery().run(["subvolume", "set-default", "0"]).arg(&image).ok()?;
+    let said = bench.creamery().run(["subvolume", "get-default"]).arg(&image).ok()?.stdout_text();
+    ensure!(said == "ID 5 (FS_TREE)\n", "{said}");
+    let mount = FuseMount::mount(bench.creamery(), &image, &point, "")?;
+    bench.creamery().run(["subvolume", "set-default", "257"]).arg(mount.dir()).ok()?;
+    bench.creamery().run(["subvolume", "set-default", "0"]).arg(mount.dir()).ok()?;
+    let said = bench.creamery().run(["subvolume", "get-default"]).arg(mount.dir()).ok()?.stdout_text();
+    ensure!(said == "ID 5 (FS_TREE)\n", "{said}");
+    let missing = mount.dir().join("nothing");
+    let said = bench.creamery().run(["subvolume", "show"]).arg(&missing).output()?;
+    let wanted = format!("{}: no such file or directory", missing.display());
+    ensure!(said.code == Some(1) && said.stderr_text().contains(&wanted), "{said}");
+    judge_mount(bench, &image, mount)
 }
 
 /// A refusal is one line that names the option.

@@ -83,8 +83,13 @@ impl OnMount {
             let dir = live(command, &path, &path)?;
             return Ok(Some(Self { path, dir, is_dir: true }));
         }
-        let is_there = std::fs::symlink_metadata(&path).is_ok();
-        let Some(dir) = mount_of(&path).filter(|_| is_there) else { return Ok(None) };
+        let Some(dir) = mount_of(&path) else { return Ok(None) };
+        if std::fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+            return Err(failed_at(command, &path)(Error::new(
+                ErrorKind::NotFound,
+                "no such file or directory",
+            )));
+        }
         match Image::open(&path) {
             Err(error) if is_no_image(&error) => Ok(Some(Self { path, dir, is_dir: false })),
             _ => Ok(None),
