@@ -30,21 +30,45 @@ pub(crate) enum Want {
 #[derive(Debug)]
 enum Refusal {
     Empty,
-    TooSmall { len: u64 },
-    Foreign { what: &'static Signature },
-    Partitioned { what: &'static Signature, advice: String },
+    TooSmall {
+        len: u64,
+    },
+    /// A Btrfs whose first superblock is not there as a whole.
+    CutShort {
+        len: u64,
+    },
+    Foreign {
+        what: &'static Signature,
+    },
+    Partitioned {
+        what: &'static Signature,
+        advice: String,
+    },
     Zeros,
     Random,
-    Overwritten { copy: u64, generation: u64 },
-    Damaged { copies: Vec<(u64, String)> },
-    FirstDamaged { first: u64, reason: String, copy: u64, generation: u64 },
-    Unreadable { offset: u64, error: Error },
+    Overwritten {
+        copy: u64,
+        generation: u64,
+    },
+    Damaged {
+        copies: Vec<(u64, String)>,
+    },
+    FirstDamaged {
+        first: u64,
+        reason: String,
+        copy: u64,
+        generation: u64,
+    },
+    Unreadable {
+        offset: u64,
+        error: Error,
+    },
 }
 
 impl Refusal {
     const fn kind(&self) -> ErrorKind {
         match self {
-            Self::Overwritten { .. } | Self::Damaged { .. } => ErrorKind::Corrupt,
+            Self::Overwritten { .. } | Self::Damaged { .. } | Self::CutShort { .. } => ErrorKind::Corrupt,
             Self::FirstDamaged { .. } => ErrorKind::Unsupported,
             Self::Unreadable { error, .. } => error.kind(),
             _ => ErrorKind::InvalidInput,
@@ -59,6 +83,14 @@ impl fmt::Display for Refusal {
             Self::TooSmall { len } => {
                 let end = SUPERBLOCK_OFFSETS[0] + SUPERBLOCK_LEN as u64;
                 write!(f, "no Btrfs filesystem: it has {len} bytes, and a superblock ends at byte {end}")
+            }
+            Self::CutShort { len } => {
+                let end = SUPERBLOCK_OFFSETS[0] + SUPERBLOCK_LEN as u64;
+                write!(
+                    f,
+                    "a Btrfs filesystem that is cut short: it has {len} bytes, and its first superblock ends at byte {end}; \
+                     nothing of it can be read: copy it again from where it came"
+                )
             }
             Self::Foreign { what: Signature { name, advice, .. } } => {
                 write!(f, "no Btrfs filesystem: it holds {name}")?;
@@ -141,6 +173,7 @@ fn decide(device: &dyn BlockDevice, want: Want) -> Result<Found, Refusal> {
     if copies.is_empty() {
         return Err(match (device.len(), recognise(device)) {
             (0, _) => Refusal::Empty,
+            (len, Some(what)) if what.is_btrfs() => Refusal::CutShort { len },
             (_, Some(what)) => foreign(device, what),
             (len, None) => Refusal::TooSmall { len },
         });

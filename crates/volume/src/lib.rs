@@ -37,7 +37,8 @@
 //! - VOL-1: the first superblock copy is written only when everything it points to is durable.
 //! - VOL-2: no other superblock copy is ever newer than the first one on the platter.
 //! - VOL-3: while the first superblock copy is being written, the others hold the last commit durably.
-//! - VOL-4: no two chunks of the map overlap, and every stripe lies inside its device.
+//! - VOL-4: no two chunks of the map overlap, and every stripe lies inside its device, or, where a device is cut short
+//!   and only read, inside what its superblock counts.
 //! - VOL-5: repair writes only over bytes that were just seen to be bad, and only bytes that were verified. The
 //!   caller of a read guarantees that the range is not freed and written anew meanwhile.
 //! - VOL-6: every tree block passes the same check before it is written as after it is read.

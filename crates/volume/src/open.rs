@@ -68,7 +68,23 @@ impl Volume {
         let mut notes = judge(&superblock, mode, rescue).map_err(|error| error.context(&name))?;
         let mut members: Vec<Member> = Vec::new();
         for (device, found) in found {
-            let member = member(device, &found.superblock)?;
+            let member = member(device, &found.superblock);
+            if let Some((found, want)) = cut_short(&member) {
+                let what = format!(
+                    "{}: the device ends before the filesystem: it has {found} bytes, the filesystem on it {want}",
+                    member.device.describe()
+                );
+                match mode {
+                    Mode::ReadOnly => notes.push(format!("{what}; the part behind its end cannot be read")),
+                    Mode::ReadWrite => {
+                        let advice = format!(
+                            "the filesystem can be read: copy files out with `creamery cp` or `creamery restore`, or mount it with -o ro; \
+                             to write to it have its device be {want} bytes long again"
+                        );
+                        return Err(Error::new(ErrorKind::Corrupt, format!("{what}; {advice}")));
+                    }
+                }
+            }
             compare(&name, &superblock, &member, &found.superblock)?;
             if let Some(same) = members.iter().find(|other| other.dev == member.dev) {
                 let (first, second) = (same.device.describe(), member.device.describe());
@@ -174,17 +190,15 @@ impl Volume {
     }
 }
 
-fn member(device: Arc<dyn BlockDevice>, superblock: &Superblock) -> Result<Member> {
+fn member(device: Arc<dyn BlockDevice>, superblock: &Superblock) -> Member {
     let item = superblock.dev_item();
-    let (found, want) = (device.len(), item.total_bytes.get());
-    if found < want {
-        let what = format!(
-            "{}: it is cut short: it has {found} bytes, the filesystem on it {want}",
-            device.describe()
-        );
-        return Err(Error::new(ErrorKind::Corrupt, what));
-    }
-    Ok(Member { dev: item.dev_id(), uuid: item.uuid(), device })
+    Member { dev: item.dev_id(), uuid: item.uuid(), device, counted: item.total_bytes.get() }
+}
+
+/// The bytes that a device has and those that its superblock counts, when it has fewer.
+fn cut_short(member: &Member) -> Option<(u64, u64)> {
+    let (found, want) = (member.device.len(), member.counted);
+    (found < want).then_some((found, want))
 }
 
 /// Whether a device belongs to the filesystem of the first one, and to the same point in its history.

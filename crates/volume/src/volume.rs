@@ -71,6 +71,16 @@ pub(crate) struct Member {
     pub(crate) dev: DevId,
     pub(crate) uuid: Uuid,
     pub(crate) device: Arc<dyn BlockDevice>,
+    /// The bytes that the filesystem counts on it, by the device's superblock.
+    pub(crate) counted: u64,
+}
+
+impl Member {
+    /// Where the device ends. One that is cut short, which is only read, ends where the filesystem counts on it to end: reads of
+    /// the part that is missing fail by themselves.
+    fn end(&self) -> u64 {
+        self.device.len().max(self.counted)
+    }
 }
 
 impl Volume {
@@ -205,6 +215,13 @@ impl Volume {
         self.member(dev).ok().map(|member| Arc::clone(&member.device))
     }
 
+    /// Where the device with this id ends, in bytes; none when it is missing. A device that is cut short ends where its superblock
+    /// says.
+    #[must_use]
+    pub fn device_end(&self, dev: DevId) -> Option<u64> {
+        self.member(dev).ok().map(Member::end)
+    }
+
     /// What all devices hold, bytes.
     #[must_use]
     pub fn devices_len(&self) -> u64 {
@@ -282,8 +299,8 @@ impl Volume {
                 return wrong(format!("wrong device uuid, found {}, want {}", stripe.dev_uuid, member.uuid));
             }
             let end = stripe.offset + chunk.stripe_bytes();
-            if end > member.device.len() {
-                let max = member.device.len();
+            let max = member.end();
+            if end > max {
                 return wrong(format!("ends beyond device {}, found end {end}, want [0, {max}]", stripe.dev));
             }
         }

@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicU64;
 use creamery_base::{Error, ErrorKind, Result};
 
 use super::FileDevice;
-use crate::BlockDevice;
 use crate::image_name::Part;
 use crate::partition::{PartitionTable, no_such};
+use crate::{Access, BlockDevice};
 
 impl FileDevice {
     /// Makes it a part of what it is. For opening it: nothing was read from it yet that anybody keeps.
@@ -49,18 +49,20 @@ impl FileDevice {
             let what = format!("partition {number} of {} only holds others; there are: ", self.describe());
             return Err(Error::invalid(what + &table.tell(self)?));
         }
-        if !partition.fits(self) {
-            let (end, len) = (partition.end(), self.len());
-            let what = format!(
-                "partition {number} of {} ends at byte {end}, behind the end, which is at {len}",
-                self.describe()
-            );
+        let end = self.len();
+        let what = format!(
+            "partition {number} of {} ends at byte {}, behind the end, which is at {end}",
+            self.describe(),
+            partition.end()
+        );
+        let is_cut_short = !partition.fits(self);
+        if is_cut_short && (self.shared.access == Access::ReadWrite || partition.start >= end) {
             return Err(Error::invalid(what));
         }
-        self.shared
-            .notes
-            .extend(table.notes.iter().map(|note| format!("{}: {note}", self.shared.path.display())));
-        Ok((partition.start, partition.len))
+        let path = self.shared.path.display().to_string();
+        let notes = table.notes.iter().map(|note| format!("{path}: {note}"));
+        self.shared.notes.extend(notes.chain(is_cut_short.then_some(what)));
+        Ok((partition.start, partition.len.min(end - partition.start)))
     }
 
     /// What begins at `offset` and ends with the partition that it is in, start and length. A table that cannot be read ends nothing:

@@ -160,6 +160,24 @@ fn a_part_that_was_closed_is_free_for_others_and_reached_no_more() {
 }
 
 #[test]
+fn a_partition_behind_the_end_of_its_disk_is_read_as_far_as_that_goes() {
+    let (_dir, path) = scratch();
+    let disk = path.display().to_string();
+    let what = format!("partition 4 of {disk} ends at byte 545259520, behind the end, which is at {LEN}");
+    let refused = open(&path, "@4", Access::ReadWrite).err().unwrap();
+    assert_eq!(
+        (refused.kind(), refused.to_string().contains(&what)),
+        (ErrorKind::InvalidInput, true),
+        "{refused}"
+    );
+    for access in [Access::ReadOnly, Access::ReadOnlyForced] {
+        let part = open(&path, "@4", access).unwrap();
+        assert_eq!(part.len(), LEN - 8 * MIB);
+        assert_eq!(part.notes(), [what.clone()]);
+    }
+}
+
+#[test]
 fn people_are_told_which_partitions_there_are_and_what_is_wrong_with_a_name() {
     let (_dir, path) = scratch();
     let there = "there are: 1 (Linux, 2.00MiB); 2 (Linux, 5.00MiB); 4 (Linux, 512.00MiB)";
@@ -167,7 +185,6 @@ fn people_are_told_which_partitions_there_are_and_what_is_wrong_with_a_name() {
     for (name, want) in [
         ("@3", format!("{disk} has no partition 3; {there}")),
         ("@0", format!("{disk} has no partition 0; {there}")),
-        ("@4", format!("partition 4 of {disk} ends at byte 545259520, behind the end, which is at {LEN}")),
         ("@18446744073709551615", format!("{disk} has no partition 18446744073709551615; {there}")),
         ("@1@1", format!("{disk}@1 has no partition table, so there is no partition 1")),
         ("@@513", format!("byte 513 of {disk} is not at the start of a sector of 512 bytes")),

@@ -13,6 +13,7 @@ mod clones;
 mod commands;
 mod compression;
 mod compression_words;
+mod cut_short;
 mod damaged_subvolumes;
 mod defragment;
 mod delayed;
@@ -160,6 +161,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     tree_log::cases,
     tree_log_full::cases,
     bad_input::cases,
+    cut_short::cases,
     rescue::cases,
     rescue_commands::cases,
     rescue_lost::cases,

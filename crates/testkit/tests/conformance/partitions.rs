@@ -381,7 +381,7 @@ fn damaged_tables(bench: &Bench) -> Result<()> {
     partition(&disk, &MBR)?;
     File::options().write(true).open(&disk)?.set_len(400 * MIB).context("cutting the disk")?;
     expect_refusal(
-        creamery.run(["ls"]).arg(part(&disk, 5)),
+        creamery.run(["mkfs"]).arg(part(&disk, 5)),
         &["partition 5 of", "ends at byte 490733568, behind the end"],
     )
 }

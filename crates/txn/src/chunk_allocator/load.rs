@@ -22,9 +22,9 @@ pub(crate) fn read_devices(volume: &Volume, chunk_tree: &Tree) -> Result<Vec<Dev
         let item = RawDevItem::read_from_bytes(data)
             .map_err(|_| Error::new(ErrorKind::Corrupt, format!("device item {key} has a wrong size")))?;
         let (dev, total) = (item.dev_id(), item.total_bytes.get());
-        let len = volume.device(dev).map(|device| device.len());
-        if len.is_some_and(|len| total > len) || devices.iter().any(|other: &DeviceSpace| other.dev == dev) {
-            let message = format!("device item {key}: {total} bytes, and the device has {len:?}");
+        let end = volume.device_end(dev);
+        if end.is_some_and(|end| total > end) || devices.iter().any(|other: &DeviceSpace| other.dev == dev) {
+            let message = format!("device item {key}: {total} bytes, and the device has {end:?}");
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
         devices.push(DeviceSpace::new(dev, Uuid::from_bytes(item.uuid), total));
