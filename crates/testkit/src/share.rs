@@ -33,12 +33,12 @@ pub fn one_in(share: usize) -> usize {
     )
 }
 
-/// Schedules of a test that runs under a scheduler: `CREAMERY_SCHEDULES`, else `share`, or forty times as many where the whole is
+/// Schedules of a test that runs under a scheduler: `CREAMERY_SCHEDULES`, else `share`, or ten times as many where the whole is
 /// asked for.
 #[must_use]
 pub fn schedules(share: usize) -> usize {
     number("CREAMERY_SCHEDULES").map_or_else(
-        || share_or_whole(share, 40 * share),
+        || share_or_whole(share, 10 * share),
         |asked| usize::try_from(asked).expect("as many schedules as can be counted"),
     )
 }
