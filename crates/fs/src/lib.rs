@@ -77,7 +77,7 @@ pub use fallocate::Fallocate;
 #[cfg(any(feature = "shuttle", feature = "faults"))]
 pub use fault::Fault;
 pub use fiemap::{Fiemap, FiemapBatch, FiemapExtent, FiemapFlags, FiemapRequest};
-pub use filesystem::Filesystem;
+pub use filesystem::{Filesystem, SyncCaller};
 pub use inode::access_time::{Atime, AtimeOptions};
 pub use inode::attributes::{Attributes, DeviceNumber, SetAttributes, Time, Times, Writer};
 pub use inode::lock::{ExclusiveInode, SharedInode};

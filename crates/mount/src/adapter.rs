@@ -498,8 +498,8 @@ impl Operations for Adapter {
         Ok(self.fs.open_file(self.nodes.inode(node))?.sync(data_only)?)
     }
 
-    fn syncfs(&self, _: &RequestContext<'_>, _: NodeId) -> Result<()> {
-        Ok(self.fs.sync()?)
+    fn syncfs(&self, ctx: &RequestContext<'_>, _: NodeId) -> Result<()> {
+        Ok(self.control.sync(&self.fs, ctx.pid)?)
     }
 
     fn create(

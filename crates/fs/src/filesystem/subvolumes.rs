@@ -136,7 +136,7 @@ impl Filesystem {
         each: &mut dyn FnMut(NewExtent) -> ControlFlow<()>,
     ) -> Result<Generation> {
         if self.engine.read_only().is_none() {
-            self.sync()?;
+            self.make_durable()?;
         }
         self.inodes.subvolumes().find_new(id, since, each)
     }

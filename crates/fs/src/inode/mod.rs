@@ -304,8 +304,12 @@ impl Inode {
         self.delayed.get().map_or(Ok(None), |delayed| delayed.last_index(wait))
     }
 
-    /// Whether something is still to be written.
-    pub(crate) fn is_unwritten(&self) -> bool {
+    /// Whether the object has to stay in memory: something is still to be written, or an error is still to be reported.
+    pub(crate) fn has_to_stay(&self) -> bool {
+        self.is_unwritten() || self.write_errors.any_unseen()
+    }
+
+    fn is_unwritten(&self) -> bool {
         self.has_access_time()
             || self.delayed.get().is_some_and(|delayed| delayed.any())
             || self.delalloc.any()
