@@ -22,6 +22,7 @@ use crate::power_cut::Class;
 use crate::seen_errors::{Around, SeenErrors};
 use crate::shape::{convert, grow};
 use crate::snapshot::walk;
+use crate::subvolumes;
 
 /// An inode number that no test reaches.
 const NEVER: ObjectId = ObjectId::new(1 << 40);
@@ -261,14 +262,11 @@ impl Driver {
     }
 
     fn try_once(&mut self, operation: &Operation) -> Result<Option<Error>> {
-        let before = self.failures();
         let found = match operation {
             Operation::Fsync { inode } if self.model.lossy => self.fsync_by_all(*inode)?,
+            Operation::Sync if self.model.lossy => self.sync_that_reports()?,
             _ => self.run(operation),
         };
-        if let Operation::Sync = operation {
-            self.errors.sync(Around { before, after: self.failures() }, found.as_ref().err())?;
-        }
         match found {
             Err(error) if error.kind() == ErrorKind::NoSpace => match self.fs.engine().read_only() {
                 Some(reason) => bail!("{operation:?}: no space, and it is read-only: {reason}"),
@@ -350,6 +348,9 @@ impl Driver {
             (Ok(Outcome::Made(number)), Ok((Outcome::Made(_), Some(id)))) => {
                 self.ids.insert(number, id);
                 if let Operation::Snapshot { .. } = operation {
+                    if !self.model.lossy {
+                        subvolumes::ensure_no_orphans(&self.fs, id.subvolume)?;
+                    }
                     for (of, copy) in &self.model.copies {
                         let ino = self.ids[of].ino;
                         self.ids.insert(*copy, InodeId::new(id.subvolume, ino));

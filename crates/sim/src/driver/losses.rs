@@ -54,6 +54,15 @@ impl Driver {
         self.fs.statistics().writeback.failures
     }
 
+    /// Asks for a sync of all, which has to report every failure once.
+    pub(super) fn sync_that_reports(&mut self) -> Result<creamery_base::Result<(Outcome, Option<InodeId>)>> {
+        let before = self.failures();
+        let done = self.fs.sync();
+        let around = Around { before, after: self.failures() };
+        self.errors.sync(around, done.as_ref().err())?;
+        Ok(done.map(|()| (Outcome::Done, None)))
+    }
+
     /// Lets every opener of a file ask for an fsync of it, and one that comes now. Gives the first failure.
     pub(super) fn fsync_by_all(
         &mut self,
