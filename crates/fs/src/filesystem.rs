@@ -20,7 +20,7 @@ use crate::inode::access_time::{self, Atime, AtimeOptions};
 use crate::inode::attributes::{Attributes, SetAttributes};
 use crate::inode::write_errors::ErrSeq;
 use crate::inode::xattr::{self, XattrMode, check_name};
-use crate::inode::{FileType, Inode, Inodes};
+use crate::inode::{FileType, Inode, InodeToChange, Inodes};
 use crate::keys;
 use crate::memory::MemoryReport;
 use crate::names::{DirEntry, Names, NewInode, RenameMode};
@@ -480,7 +480,7 @@ impl Filesystem {
     }
 
     /// The object of an inode that is about to be changed, in a subvolume that may be.
-    fn inode_to_change(&self, id: InodeId) -> Result<Arc<Inode>> {
+    fn inode_to_change(&self, id: InodeId) -> Result<InodeToChange> {
         if id.ino == keys::EMPTY_SUBVOLUME_DIR {
             return Err(ErrorKind::PermissionDenied.into());
         }

@@ -26,7 +26,7 @@
 //!   Shown by `what_was_committed_survives_every_power_cut`.
 //!
 //! # Locking
-//! Outer to inner: the subvolume's rename mutex, operations of inodes in ascending [`InodeId`], byte ranges, the cleaner's turn, the
+//! Outer to inner: a subvolume's gates (`subvolume`), its rename mutex, operations of inodes in ascending [`InodeId`], byte ranges, the cleaner's turn, the
 //! transaction handle, an inode's item, tree nodes. Locks of tables (inodes, subvolumes) are short and taken anywhere but under a
 //! node lock. A thread that holds a handle waits for no inode's operations; it may try.
 //!

@@ -138,11 +138,12 @@ impl OpenFile {
             return Ok((end, self.write_at(end, data)?));
         }
         let room = self.room_for(data)?;
+        let change = self.inode.begin_change()?;
         let mut locked = self.inode.lock_exclusive()?;
         let end = locked.size;
         check_appends(&locked, end)?;
         let written = self.write_alone(&mut locked, end, data, room)?;
-        drop(locked);
+        drop((locked, change));
         self.written()?;
         Ok((end, written))
     }
@@ -176,6 +177,7 @@ impl OpenFile {
         let inode = &self.inode;
         let end = offset.saturating_add(data.len() as u64);
         let mut room = self.room_for(data)?;
+        let _change = inode.begin_change()?;
         let is_delayed = room.is_some();
         let may_share = |size: u64| end <= size && (is_delayed || data::is_overwrite(inode, size, end));
         if may_share(inode.size()) && (is_delayed || !inode.shared().writeback.is_on()) {

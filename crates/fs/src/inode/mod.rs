@@ -50,7 +50,7 @@ use creamery_txn::{Engine, Handle};
 
 pub use creamery_format::{FileType, InodeFlags};
 pub(crate) use delayed::DelayedEntry;
-pub(crate) use inodes::{Inodes, LOOKUP_ROUNDS_MAX};
+pub(crate) use inodes::{InodeToChange, Inodes, LOOKUP_ROUNDS_MAX};
 pub(crate) use item::FILE_SIZE_MAX;
 pub use item::InodeItem;
 pub use range_lock::{RangeGuard, RangeLocks};
@@ -58,7 +58,7 @@ pub use range_lock::{RangeGuard, RangeLocks};
 use crate::delalloc::{Delalloc, Delayed};
 use crate::fault::Fault;
 use crate::fsync::ExtentChanges;
-use crate::subvolume::{InPlaceWriters, Shared, SubvolumeRef};
+use crate::subvolume::{Change, InPlaceWriters, Shared, SubvolumeRef};
 use acl::Acl;
 use delayed::DelayedNode;
 use write_errors::WriteErrors;
@@ -229,9 +229,14 @@ impl Inode {
         (start - start % sector, end.checked_next_multiple_of(sector).unwrap_or(u64::MAX))
     }
 
-    /// Refuses a change where the subvolume may not be changed.
+    /// Refuses early what would change a subvolume that may not be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.subvolume.check_writable()
+    }
+
+    /// Begins a change in the subvolume, which does not become read-only before the change ends. Errors: it is read-only.
+    pub(crate) fn begin_change(&self) -> Result<Change> {
+        Change::begin(&self.subvolume)
     }
 
     /// What it is.
