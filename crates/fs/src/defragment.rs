@@ -105,7 +105,7 @@ impl OpenFile {
         let (at, end) = (at - at % sector, wanted.offset.saturating_add(wanted.len));
         let mut locked = inode.lock_exclusive()?;
         // It may have become so since the step before.
-        inode.check_writable()?;
+        let _change = inode.begin_change()?;
         check_not_immutable(&locked)?;
         let _range = inode.lock_range(at, u64::MAX)?;
         inode.settle(&mut locked)?;

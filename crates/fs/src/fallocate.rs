@@ -41,7 +41,7 @@ impl OpenFile {
         let inode = self.inode();
         let mut locked = inode.lock_exclusive()?;
         inode.engine().check_open()?;
-        inode.check_writable()?;
+        let _change = inode.begin_change()?;
         check_regular(inode)?;
         check(&locked, mode)?;
         let end =

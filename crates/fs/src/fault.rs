@@ -26,6 +26,8 @@ pub enum Fault {
     SyncedWithoutData,
     /// It is not noted where extents change, for the log.
     ChangesUnnoted,
+    /// An opener starts behind all errors of writing back, those too that nobody has seen.
+    OpenedBehindErrors,
 }
 
 /// The fault that was planted, if there is one.

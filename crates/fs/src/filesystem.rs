@@ -18,9 +18,9 @@ use crate::delalloc::writeback::FlushOnCommit;
 use crate::fault::Fault;
 use crate::inode::access_time::{self, Atime, AtimeOptions};
 use crate::inode::attributes::{Attributes, SetAttributes};
-use crate::inode::write_errors::Told;
+use crate::inode::write_errors::ErrSeq;
 use crate::inode::xattr::{self, XattrMode, check_name};
-use crate::inode::{FileType, Inode, Inodes};
+use crate::inode::{FileType, Inode, InodeToChange, Inodes};
 use crate::keys;
 use crate::memory::MemoryReport;
 use crate::names::{DirEntry, Names, NewInode, RenameMode};
@@ -49,10 +49,23 @@ pub struct Filesystem {
     inodes: Arc<Inodes>,
     names: Names,
     cleaner: Arc<Cleaner>,
-    /// Up to which failure of writing back callers of [`Filesystem::sync`] were told.
-    told: Told,
+    /// The caller of [`Filesystem::sync`].
+    caller: SyncCaller,
     replayed: Option<Replayed>,
 }
+
+/// A caller of [`Filesystem::sync_as`]: it learns of each loss of written data once, whatever other callers have learned.
+///
+/// ```no_run
+/// # fn example(fs: &creamery_fs::Filesystem) -> creamery_base::Result<()> {
+/// use creamery_fs::SyncCaller;
+/// let (alice, root) = (SyncCaller::default(), SyncCaller::default());
+/// let _ = fs.sync_as(&alice);
+/// fs.sync_as(&root) // fails if Alice's failed because data was lost
+/// # }
+/// ```
+#[derive(Default)]
+pub struct SyncCaller(ErrSeq);
 
 /// Opening and closing.
 impl Filesystem {
@@ -75,7 +88,6 @@ impl Filesystem {
             engine.register(Arc::new(FlushOnCommit(Arc::clone(&shared.writeback))));
         }
         background::register(&engine, &cleaner, &shared.writeback);
-        let told = shared.write_errors.told_so_far();
         shared.access_times.set_options(options.atime);
         access_time::register(&engine, &shared.access_times);
         if engine.read_only().is_none() {
@@ -84,7 +96,7 @@ impl Filesystem {
         }
         // Who only reads asks for the subvolume that is wanted; what became of another one does not matter.
         let names = Names::new(Arc::clone(&inodes), Arc::clone(&cleaner));
-        Ok(Arc::new(Self { engine, inodes, names, cleaner, told, replayed }))
+        Ok(Arc::new(Self { engine, inodes, names, cleaner, caller: SyncCaller::default(), replayed }))
     }
 
     /// What was in logs when the filesystem was opened, if there were any: what had been synced behind the last commit, and is now
@@ -101,28 +113,39 @@ impl Filesystem {
     }
 
     /// Makes everything that ended before durable: a whole commit, until there is a log.
-    /// Errors: those of the commit; data that was written before could not be written back, told once.
+    /// Errors: those of the commit; data that was written before could not be written back, reported once. Where several
+    /// callers have to learn of that, each is one of [`Filesystem::sync_as`].
     pub fn sync(&self) -> Result<()> {
+        self.sync_as(&self.caller)
+    }
+
+    /// Does what [`Filesystem::sync`] does, for `caller`.
+    /// Errors: as there; `caller` learns of each loss once.
+    pub fn sync_as(&self, caller: &SyncCaller) -> Result<()> {
+        self.make_durable().and_then(|()| self.report_losses(caller))
+    }
+
+    /// Does what [`Filesystem::sync`] does on the way of an operation, which reports what became of itself: a loss of data that
+    /// others wrote stays for a caller of that.
+    /// Errors: those of the commit.
+    pub fn make_durable(&self) -> Result<()> {
         self.write_back();
         self.cleaner.help();
         self.write_access_times();
-        self.commit()
+        self.engine.commit()
     }
 
-    /// Writes back what is delayed now. What fails is told by who makes it durable.
+    /// Writes back what is delayed now. The openers and the callers of sync learn what fails.
     fn write_back(&self) {
         let _ = self.shared().writeback.flush_all();
     }
 
-    fn commit(&self) -> Result<()> {
-        let committed = self.engine.commit();
-        // A commit that failed has lost more than the data has.
-        let told = self.shared().write_errors.tell(&self.told);
-        committed.and(told)
+    fn report_losses(&self, caller: &SyncCaller) -> Result<()> {
+        self.shared().write_errors.report(&caller.0)
     }
 
-    /// Brings what was done into the trees of the last commit, for who walks references there: what is queued is in no tree
-    /// yet, and data that is delayed has no extent. Lost data is not his business: who syncs is told.
+    /// Brings what was done into the trees of the last commit, for a walk of references there: what is queued is in no tree
+    /// yet, and data that is delayed has no extent. A loss of data stays for the callers of sync.
     /// Errors: those of the commit.
     pub(crate) fn commit_before_walk(&self) -> Result<()> {
         if self.engine.read_only().is_some() {
@@ -146,13 +169,21 @@ impl Filesystem {
         let _ = self.inodes.shared().access_times.write_all(&self.engine);
     }
 
-    /// As [`Filesystem::sync`], with nothing left to do: inodes that have lost their last user are deleted, all of them.
-    /// Errors: as above. What cannot be deleted stays an orphan, to be deleted when the filesystem is opened again.
+    /// Does what [`Filesystem::sync`] does, with nothing left to do: inodes that have lost their last user are deleted, all of
+    /// them.
+    /// Errors: as there. What cannot be deleted stays an orphan, to be deleted when the filesystem is opened again.
     pub fn settle(&self) -> Result<()> {
+        self.settle_as(&self.caller)
+    }
+
+    /// Does what [`Filesystem::settle`] does, for `caller`.
+    /// Errors: as there; `caller` learns of each loss once.
+    pub fn settle_as(&self, caller: &SyncCaller) -> Result<()> {
         self.clean();
         self.write_back();
         self.write_access_times();
-        self.commit()
+        self.engine.commit()?;
+        self.report_losses(caller)
     }
 
     /// Discards free space in pieces of at least `min` bytes, between two logical addresses; what has no name any more is
@@ -164,16 +195,16 @@ impl Filesystem {
 
     /// Makes everything durable and gives the devices back, whoever still has a reference or an open file: all that these
     /// ask for is refused from then on.
-    /// Errors: those of the commit and of the devices; data was lost since the filesystem was opened, whoever was told that
+    /// Errors: those of the commit and of the devices; data was lost since the filesystem was opened, whoever learned of that
     /// before. It is closed all the same.
     pub fn shut_down(&self) -> Result<()> {
         self.clean();
         self.shared().writeback.close();
         self.write_back();
         self.write_access_times();
-        // Also what somebody was told before, for this says what is on the devices. Who writes from now on is told himself what
+        // Also what a caller has learned before, for this says what is on the devices. A write from now on reports itself what
         // becomes of it.
-        let written = self.shared().write_errors.tell(&Told::of_nothing());
+        let written = self.report_losses(&SyncCaller::default());
         self.engine.shut_down().and(written)
     }
 
@@ -449,7 +480,7 @@ impl Filesystem {
     }
 
     /// The object of an inode that is about to be changed, in a subvolume that may be.
-    fn inode_to_change(&self, id: InodeId) -> Result<Arc<Inode>> {
+    fn inode_to_change(&self, id: InodeId) -> Result<InodeToChange> {
         if id.ino == keys::EMPTY_SUBVOLUME_DIR {
             return Err(ErrorKind::PermissionDenied.into());
         }

@@ -26,7 +26,7 @@
 //!   Shown by `what_was_committed_survives_every_power_cut`.
 //!
 //! # Locking
-//! Outer to inner: the subvolume's rename mutex, operations of inodes in ascending [`InodeId`], byte ranges, the cleaner's turn, the
+//! Outer to inner: a subvolume's gates (`subvolume`), its rename mutex, operations of inodes in ascending [`InodeId`], byte ranges, the cleaner's turn, the
 //! transaction handle, an inode's item, tree nodes. Locks of tables (inodes, subvolumes) are short and taken anywhere but under a
 //! node lock. A thread that holds a handle waits for no inode's operations; it may try.
 //!
@@ -77,7 +77,7 @@ pub use fallocate::Fallocate;
 #[cfg(any(feature = "shuttle", feature = "faults"))]
 pub use fault::Fault;
 pub use fiemap::{Fiemap, FiemapBatch, FiemapExtent, FiemapFlags, FiemapRequest};
-pub use filesystem::Filesystem;
+pub use filesystem::{Filesystem, SyncCaller};
 pub use inode::access_time::{Atime, AtimeOptions};
 pub use inode::attributes::{Attributes, DeviceNumber, SetAttributes, Time, Times, Writer};
 pub use inode::lock::{ExclusiveInode, SharedInode};

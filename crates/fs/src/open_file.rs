@@ -13,7 +13,7 @@ use crate::inode::FILE_SIZE_MAX;
 use crate::inode::attributes::{Attributes, Writer};
 use crate::inode::lock::ExclusiveInode;
 use crate::inode::permission::{check_appends, check_overwrites};
-use crate::inode::write_errors::Told;
+use crate::inode::write_errors::ErrSeq;
 use crate::inode::{FileType, Inode, InodeItem, Inodes};
 use crate::seek::{self, SeekCursor, Want};
 
@@ -42,8 +42,8 @@ pub enum Access {
 pub struct OpenFile {
     inodes: Arc<Inodes>,
     inode: Arc<Inode>,
-    /// Up to which failure of writing back this one was told.
-    told: Told,
+    /// Which errors of writing back this opener has seen.
+    errors_seen: ErrSeq,
     /// Where the last search for data or a hole ended.
     seek_cursor: SeekCursor,
 }
@@ -59,8 +59,10 @@ pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
 impl OpenFile {
     /// Opens an inode that was just made: nobody can have deleted it.
     pub(crate) fn new(inodes: Arc<Inodes>, inode: Arc<Inode>) -> Self {
-        let told = inode.write_errors().told_so_far();
-        Self { inodes, inode, told, seek_cursor: SeekCursor::default() }
+        let errors = inode.write_errors();
+        let behind_all = inode.shared().planted.has(Fault::OpenedBehindErrors);
+        let errors_seen = if behind_all { errors.behind_all() } else { errors.opened() };
+        Self { inodes, inode, errors_seen, seek_cursor: SeekCursor::default() }
     }
 
     /// Opens an inode for what `access` says. Errors: it was deleted meanwhile; it is marked immutable, or append-only and is to
@@ -136,11 +138,12 @@ impl OpenFile {
             return Ok((end, self.write_at(end, data)?));
         }
         let room = self.room_for(data)?;
+        let change = self.inode.begin_change()?;
         let mut locked = self.inode.lock_exclusive()?;
         let end = locked.size;
         check_appends(&locked, end)?;
         let written = self.write_alone(&mut locked, end, data, room)?;
-        drop(locked);
+        drop((locked, change));
         self.written()?;
         Ok((end, written))
     }
@@ -150,7 +153,7 @@ impl OpenFile {
         if !self.inode.shared().writeback.is_closing() {
             return Ok(());
         }
-        self.inode.flush().and(self.inode.write_errors().tell(&self.told))
+        self.inode.flush().and(self.inode.write_errors().report(&self.errors_seen))
     }
 
     /// Writes what `check` lets pass: beside others where it does not grow the file.
@@ -174,6 +177,7 @@ impl OpenFile {
         let inode = &self.inode;
         let end = offset.saturating_add(data.len() as u64);
         let mut room = self.room_for(data)?;
+        let _change = inode.begin_change()?;
         let is_delayed = room.is_some();
         let may_share = |size: u64| end <= size && (is_delayed || data::is_overwrite(inode, size, end));
         if may_share(inode.size()) && (is_delayed || !inode.shared().writeback.is_on()) {
@@ -205,7 +209,8 @@ impl OpenFile {
             match writeback.make_room(data.len(), reserve) {
                 // What is kept for writes, and what overwritten data frees, is known when all that is written and committed.
                 Err(error) if error.kind() == ErrorKind::QuotaExceeded => {
-                    writeback.flush_subvolume(subvolume)?;
+                    // The openers of other files learn what is lost of those.
+                    let _ = writeback.flush_subvolume(subvolume);
                     inode.engine().count_what_is_freed()?;
                     match writeback.make_room(data.len(), reserve) {
                         // It may take no new space at all, or a part of it.
@@ -294,17 +299,18 @@ impl OpenFile {
 
     /// Makes what was done to the file before durable: in the log where that can say it, else by a commit (`fsync`).
     /// `data_only` leaves out what is not needed to read the data back; there is nothing that this would save.
-    /// Errors: those of the devices or of the commit; data that was written while this was open could not be written back, told once.
+    /// Errors: those of the devices or of the commit; data could not be written back: while this was open, or before and no
+    /// opener has seen that. Each opener gets such an error once.
     pub fn sync(&self, data_only: bool) -> Result<()> {
         let _ = data_only;
         let inode = &self.inode;
         inode.engine().check_open()?;
         if !inode.shared().planted.has(Fault::SyncedWithoutData) {
-            // What fails is told below.
+            // What fails is reported below.
             let _ = inode.flush();
         }
         let synced = fsync(&self.inodes, inode);
-        let written = inode.write_errors().tell(&self.told);
+        let written = inode.write_errors().report(&self.errors_seen);
         written.and(synced)
     }
 }

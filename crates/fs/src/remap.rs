@@ -132,7 +132,7 @@ impl OpenFile {
             return Err(Error::new(ErrorKind::CrossDevice, "sharing data with another filesystem"));
         }
         to.engine().check_open()?;
-        to.check_writable()?;
+        let _change = to.begin_change()?;
         check_regular(from)?;
         check_regular(to)?;
         let mut both = Both::lock(from, to)?;

@@ -87,7 +87,7 @@ impl Filesystem {
         if to > from {
             on.lengthen(to).map_err(|error| too_short(error, len, to))?;
             engine.grow_device(device, to)?;
-            self.sync()?;
+            self.make_durable()?;
         }
         Ok(Resized { device: device.get(), path: on.describe(), from, to })
     }

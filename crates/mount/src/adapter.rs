@@ -3,6 +3,7 @@
 mod answers;
 mod controls;
 mod listing;
+mod mapped;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -26,7 +27,7 @@ use creamery_fuse::{
 
 use crate::access_times::Watched;
 use crate::asker::Asker;
-use crate::attributes::{from_device, from_set_attr};
+use crate::attributes::from_device;
 use crate::control::Control;
 use crate::flags::{self, WritePath};
 use crate::handles::Handles;
@@ -237,8 +238,8 @@ impl Operations for Adapter {
         Ok(StatxReply::new(attr, Some(attributes.times.birth), VALID))
     }
 
-    fn setattr(&self, _: &RequestContext<'_>, node: NodeId, changes: &SetAttr) -> Result<AttrReply> {
-        let attributes = self.fs.set_attributes(self.nodes.inode(node), &from_set_attr(changes))?;
+    fn setattr(&self, ctx: &RequestContext<'_>, node: NodeId, changes: &SetAttr) -> Result<AttrReply> {
+        let attributes = self.set_attributes(ctx, node, changes)?;
         self.attr_reply(&attributes)
     }
 
@@ -498,8 +499,8 @@ impl Operations for Adapter {
         Ok(self.fs.open_file(self.nodes.inode(node))?.sync(data_only)?)
     }
 
-    fn syncfs(&self, _: &RequestContext<'_>, _: NodeId) -> Result<()> {
-        Ok(self.fs.sync()?)
+    fn syncfs(&self, ctx: &RequestContext<'_>, _: NodeId) -> Result<()> {
+        Ok(self.control.sync(&self.fs, ctx.pid)?)
     }
 
     fn create(
@@ -590,8 +591,7 @@ impl Operations for Adapter {
         to: SeekTo,
     ) -> Result<u64> {
         let file = self.handles.get(handle)?;
-        // Whose signals are handled goes on, as on Linux.
-        let is_interrupted = || ctx.is_interrupted() && Asker::of(ctx.pid).is_killed();
+        let is_interrupted = || mapped::gives_up(ctx);
         let hand_over = |range| self.mapped_pages.hand_over(node, range, &is_interrupted);
         let may_be_mapped = self.handles.may_be_mapped(file.id());
         let hand_over = may_be_mapped.then_some(&hand_over as &dyn Fn((u64, u64)) -> bool);

@@ -58,6 +58,7 @@ use crate::closing::Watchers;
 use crate::fitrim::{self, FITRIM};
 use crate::lost_writes::LostWrites;
 use crate::options::{Compression, Writing};
+use crate::sync_callers::SyncCallers;
 use crate::table::{MountedImage, mount_of, mounted_at};
 use crate::why::Why;
 
@@ -155,6 +156,7 @@ pub(crate) struct Control {
     writing: Writing,
     watchers: Arc<Watchers>,
     lost_writes: Arc<LostWrites>,
+    sync_callers: SyncCallers,
     /// Texts that are being read, the latest last, by the number of who asked.
     texts: RankedMutex<VecDeque<([u8; 8], Vec<u8>)>, { rank::LEAF }>,
 }
@@ -167,6 +169,7 @@ impl Control {
             writing,
             watchers: Arc::default(),
             lost_writes: Arc::default(),
+            sync_callers: SyncCallers::default(),
             texts: RankedMutex::default(),
         }
     }
@@ -181,6 +184,11 @@ impl Control {
         &self.watchers
     }
 
+    /// Makes everything durable for the user of the thread `pid`.
+    pub(crate) fn sync(&self, fs: &Filesystem, pid: u32) -> Result<()> {
+        fs.sync_as(&self.sync_callers.of(pid))
+    }
+
     /// Answers what was asked; none if it is no question of ours.
     pub(crate) fn answer(
         &self,
@@ -193,7 +201,9 @@ impl Control {
         Some(match ioctl.command {
             _ if !ioctl.flags.contains(IoctlFlags::DIR) => return None,
             STATISTICS => self.page(input, output, || text_of(&self.gather(fs, requests))),
-            SYNC => self.page(input, output, || text_of(&Synced::new(fs.settle()))),
+            SYNC => self.page(input, output, || {
+                text_of(&Synced::new(fs.settle_as(&self.sync_callers.of(asker.pid))))
+            }),
             WATCH => self.watchers.add(input).map(|()| IoctlReply::default()),
             FITRIM => fitrim::answer(fs, asker.pid, input, output),
             TRIM => fitrim::answer_in_person(fs, asker.pid, input).map(|()| IoctlReply::default()),

@@ -41,6 +41,7 @@ mod remount;
 mod rescue;
 mod serve;
 mod subvolumes;
+mod sync_callers;
 mod table;
 mod telling;
 mod unmount;

@@ -152,10 +152,6 @@ fn run(
         watcher.look().with_context(place)?;
         driver.take_losses().into_iter().for_each(|loss| watcher.running.lose(loss));
         if let (None, Operation::Fsync { .. }) = (&error, &operation) {
-            // Who opens a file later is not told what was lost of it before.
-            if driver.has_lost() {
-                continue;
-            }
             watcher.synced(&operation).with_context(place)?;
             fsyncs += 1;
         }
@@ -201,9 +197,22 @@ pub fn record_beside(base: &Image, seed: u64, prepare: impl FnOnce(&Filesystem))
 /// # Errors
 /// When an answer is wrong, or what is left is no legal commit.
 pub fn faulty_run_beside(base: &Image, seed: u64, fault: Fault) -> Result<bool> {
+    faulty_run_beside_with(base, seed, fault, |_| ())
+}
+
+/// As [`faulty_run_beside`]; `prepare` may plant a fault in the engine.
+///
+/// # Errors
+/// As there.
+pub fn faulty_run_beside_with(
+    base: &Image,
+    seed: u64,
+    fault: Fault,
+    prepare: impl FnOnce(&Filesystem),
+) -> Result<bool> {
     let device = Arc::new(SimDevice::recording(base.clone(), None));
     device.fail(fault);
-    let Ran { watcher, failed, .. } = match run(&device, seed, FEW_OPERATIONS, |_| ()) {
+    let Ran { watcher, failed, .. } = match run(&device, seed, FEW_OPERATIONS, prepare) {
         Ok(ran) => ran,
         // It could not be opened.
         Err(error) if device.has_failed() && is_of_the_device(&error) => return Ok(true),

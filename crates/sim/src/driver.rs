@@ -1,5 +1,7 @@
 //! Drives the engine and the model through the same operations and holds one against the other.
 
+mod losses;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -12,13 +14,15 @@ use creamery_fs::{
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
-use crate::delayed_data::{Loss, explains};
+use crate::delayed_data::Loss;
 use crate::device::SimDevice;
 use crate::model::{Content, Model, Node, ROOT};
-use crate::operation::{Operation, Outcome, content, time_set};
+use crate::operation::{Operation, Outcome, content};
 use crate::power_cut::Class;
+use crate::seen_errors::{Around, SeenErrors};
 use crate::shape::{convert, grow};
 use crate::snapshot::walk;
+use crate::subvolumes;
 
 /// An inode number that no test reaches.
 const NEVER: ObjectId = ObjectId::new(1 << 40);
@@ -41,11 +45,21 @@ pub struct Driver {
     fs: Arc<Filesystem>,
     model: Model,
     ids: HashMap<u64, InodeId>,
-    open: Vec<(u64, Arc<OpenFile>)>,
+    open: Vec<Opener>,
     /// Runs of delayed data that were lost so far.
     lost: u64,
     /// What these have left, until somebody asks.
     losses: Vec<Loss>,
+    /// Who has seen which of the errors.
+    errors: SeenErrors,
+}
+
+/// A file that is kept open.
+struct Opener {
+    inode: u64,
+    file: Arc<OpenFile>,
+    /// Around its last call of fsync, or around that of another opener before it came.
+    place: Around,
 }
 
 /// Opens the filesystem on `device` for writing, with a clock that stands still.
@@ -124,7 +138,15 @@ impl Driver {
         let ids = model.paths().into_iter().map(|(id, path)| (id, walked.ids[&path])).collect();
         let mut model = model;
         model.is_synced();
-        Ok(Self { fs, model, ids, open: Vec::new(), lost: 0, losses: Vec::new() })
+        Ok(Self {
+            fs,
+            model,
+            ids,
+            open: Vec::new(),
+            lost: 0,
+            losses: Vec::new(),
+            errors: SeenErrors::default(),
+        })
     }
 
     /// A filesystem somebody else has made: the model is what a walk finds.
@@ -186,6 +208,7 @@ impl Driver {
             open: Vec::new(),
             lost: 0,
             losses: Vec::new(),
+            errors: SeenErrors::default(),
         }
     }
 
@@ -239,7 +262,12 @@ impl Driver {
     }
 
     fn try_once(&mut self, operation: &Operation) -> Result<Option<Error>> {
-        match self.run(operation) {
+        let found = match operation {
+            Operation::Fsync { inode } if self.model.lossy => self.fsync_by_all(*inode)?,
+            Operation::Sync if self.model.lossy => self.sync_that_reports()?,
+            _ => self.run(operation),
+        };
+        match found {
             Err(error) if error.kind() == ErrorKind::NoSpace => match self.fs.engine().read_only() {
                 Some(reason) => bail!("{operation:?}: no space, and it is read-only: {reason}"),
                 None => self.accept_part(operation).map(|()| Some(error)),
@@ -262,49 +290,6 @@ impl Driver {
             }
             found => self.judge(operation, found).map(|()| None),
         }
-    }
-
-    /// From now on the device may fail.
-    pub(crate) fn expect_losses(&mut self) {
-        self.model.lossy = true;
-    }
-
-    /// What was lost since this was asked last, for who follows what commits have.
-    pub(crate) fn take_losses(&mut self) -> Vec<Loss> {
-        std::mem::take(&mut self.losses)
-    }
-
-    /// Whether delayed data was lost.
-    pub(crate) fn has_lost(&self) -> bool {
-        self.lost > 0
-    }
-
-    /// Delayed data that could not be written is lost: the file has what it had in some version before, sector by sector.
-    fn accept_losses(&mut self) -> Result<()> {
-        let failures = self.fs.statistics().writeback.failures;
-        if std::mem::replace(&mut self.lost, failures) == failures {
-            return Ok(());
-        }
-        for id in self.model.unsynced() {
-            let (Ok(stat), Ok(file)) = (self.fs.stat(self.id(id), Wait::Yes), self.handle(id)) else {
-                continue;
-            };
-            let mut found = vec![0; usize::try_from(stat.size)?];
-            // What cannot be read is compared when it can be.
-            if file.read_at(0, &mut found, Wait::Yes).is_err() {
-                continue;
-            }
-            let node = &self.model.nodes[&id];
-            let mtime = time_set(stat.times.modification.sec);
-            let (versions, now) = node.unsynced().context("it has some")?;
-            if found != **now || mtime != node.mtime {
-                ensure!(explains(&versions, &found, mtime), "file {id} has something else after a loss");
-                self.losses.push(Loss { file: id, content: found.clone(), mtime });
-                self.model.set_content(id, found);
-                self.model.nodes.get_mut(&id).context("a file")?.mtime = mtime;
-            }
-        }
-        Ok(())
     }
 
     /// Cutting a file off may stop on the way: at a size between the old and the new one.
@@ -363,13 +348,16 @@ impl Driver {
             (Ok(Outcome::Made(number)), Ok((Outcome::Made(_), Some(id)))) => {
                 self.ids.insert(number, id);
                 if let Operation::Snapshot { .. } = operation {
+                    if !self.model.lossy {
+                        subvolumes::ensure_no_orphans(&self.fs, id.subvolume)?;
+                    }
                     for (of, copy) in &self.model.copies {
                         let ino = self.ids[of].ino;
                         self.ids.insert(*copy, InodeId::new(id.subvolume, ino));
                     }
                 }
                 if let Operation::Tmpfile { .. } = operation {
-                    self.open.last_mut().context("a file that was just opened")?.0 = number;
+                    self.open.last_mut().context("a file that was just opened")?.inode = number;
                 }
             }
             (Ok(Outcome::Made(whiteout)), Ok((Outcome::Done, None))) => {
@@ -406,8 +394,8 @@ impl Driver {
     }
 
     fn handle(&self, inode: u64) -> creamery_base::Result<Arc<OpenFile>> {
-        match self.open.iter().find(|(number, _)| *number == inode) {
-            Some((_, file)) => Ok(Arc::clone(file)),
+        match self.open.iter().find(|opener| opener.inode == inode) {
+            Some(opener) => Ok(Arc::clone(&opener.file)),
             None => self.fs.open_file(self.id(inode)),
         }
     }
@@ -442,7 +430,7 @@ impl Driver {
             }
             Operation::Tmpfile { dir } => {
                 let (attributes, file) = fs.tmpfile(self.id(*dir), &NewInode::file(0o600))?;
-                self.open.push((u64::MAX, file));
+                self.open.push(Opener { inode: u64::MAX, file, place: Around::default() });
                 Ok(made(attributes.id))
             }
             Operation::Unlink { dir, name } => fs.unlink(self.id(*dir), name).map(done),
@@ -455,11 +443,11 @@ impl Driver {
             }
             Operation::Open { inode } => {
                 let file = fs.open_file(self.id(*inode))?;
-                self.open.push((*inode, file));
+                self.open.push(Opener { inode: *inode, file, place: self.errors.opened(*inode) });
                 Ok(done(()))
             }
             Operation::Close { inode } => {
-                let at = self.open.iter().position(|(number, _)| number == inode);
+                let at = self.open.iter().position(|opener| opener.inode == *inode);
                 // As the mount does: who deletes what has no name any more is not the one who closes it.
                 drop(self.open.swap_remove(at.expect("closing what was opened")));
                 Ok(done(()))
@@ -545,7 +533,7 @@ impl Driver {
         device: &Arc<SimDevice>,
         between: impl FnOnce() -> creamery_base::Result<()>,
     ) -> Result<Self> {
-        let Self { fs, mut model, open: files, ids, lost: _, losses: _ } = self;
+        let Self { fs, mut model, open: files, ids, .. } = self;
         drop(files);
         fs.sync()?;
         let engine = fs.engine();

@@ -51,6 +51,7 @@ mod random_run;
 mod readers;
 mod replay_run;
 mod seeds;
+mod seen_errors;
 mod shape;
 mod snapshot;
 mod subvolumes;
@@ -59,7 +60,9 @@ mod turns;
 mod watch;
 mod workload;
 
-pub use beside::{faulty_run_beside, random_run_beside, record_beside, requests_of_a_run_beside};
+pub use beside::{
+    faulty_run_beside, faulty_run_beside_with, random_run_beside, record_beside, requests_of_a_run_beside,
+};
 pub use campaign::{Campaign, campaign};
 pub use crash::{CrashReport, Survivor, crash, judge};
 pub use device::{Canary, Fault, Kind, SimDevice};

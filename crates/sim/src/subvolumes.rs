@@ -1,15 +1,32 @@
 //! Snapshots in the model: all that a subvolume has, once more, and its end.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use creamery_base::ErrorKind;
+use anyhow::ensure;
+use creamery_base::{ErrorKind, ObjectId, TreeId};
+use creamery_format::KeyType;
+use creamery_fs::{Filesystem, SearchKey};
 
 use crate::model::{Content, Model, Node, ROOT};
 use crate::operation::Outcome;
 
 /// Inodes that a model has at most when a snapshot makes more of them.
 const NODES_MAX: usize = 400;
+
+/// A subvolume has no inode without a name, as a new snapshot must not, whatever is open in its source.
+pub(crate) fn ensure_no_orphans(fs: &Filesystem, id: TreeId) -> anyhow::Result<()> {
+    let (orphan, kind) = (ObjectId::ORPHAN.get(), u32::from(KeyType::ORPHAN_ITEM.get()));
+    let wanted = SearchKey { objectids: (orphan, orphan), types: (kind, kind), ..SearchKey::all_of(id) };
+    let mut found = 0;
+    fs.tree_search(&wanted, &mut |_| {
+        found += 1;
+        ControlFlow::Continue(())
+    })?;
+    ensure!(found == 0, "the new snapshot {id} has {found} orphans");
+    Ok(())
+}
 
 impl Model {
     /// The roots of the subvolumes that operations may take snapshots of: what has subvolumes in it has stubs in a snapshot, which

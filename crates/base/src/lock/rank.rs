@@ -4,7 +4,7 @@
 pub const UNASKED: u8 = 2;
 /// The next job of several threads that import a folder; held while waiting for it.
 pub const JOBS: u8 = 4;
-/// Keeping those out of a subvolume who write in place, and waiting for them.
+/// Keeping out of a subvolume what writes in place, or what changes anything, and waiting for that.
 pub const IN_PLACE: u8 = 10;
 /// Opening a subvolume that nobody has open.
 pub const SUBVOLUME_LOAD: u8 = 12;

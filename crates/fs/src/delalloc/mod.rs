@@ -27,6 +27,8 @@
 //!   Shown by `what_was_committed_survives_every_power_cut`.
 //! - DELALLOC-5: an inode with delayed data stays in memory as long as it has a name or a user (TABLE-1).
 //!   Shown by `files_with_delayed_data_stay_in_memory`.
+//! - DELALLOC-6: nothing of a file is delayed when it was settled; the inode's lock keeps writes away.
+//!   Shown by `random_changes_in_memory_read_back_as_a_vector_of_bytes`.
 //! - DIRTY-1, DIRTY-2: pages do not overlap; they change only while nobody else has them.
 //!
 //! # Locking
@@ -38,8 +40,12 @@ mod pages;
 mod state;
 pub(crate) mod writeback;
 
+use std::sync::Arc;
+
 use creamery_base::{Error, Result, TreeId};
 use creamery_txn::DelallocReservation;
+
+use crate::inode::write_errors::WriteErrors;
 
 pub(crate) use pages::{Pages, Ranges};
 pub(crate) use state::{Delalloc, Run, State, without};
@@ -57,8 +63,11 @@ pub(crate) trait Delayed: Send + Sync {
     /// Errors: no space; device errors; damage; aborted.
     fn write_back(&self, run: &Run, room: &mut DelallocReservation) -> Result<()>;
 
-    /// What is lost of a run that failed is told to those who have the file open.
-    fn note_failure(&self, error: &Error);
+    /// The errors that its runs met.
+    fn write_errors(&self) -> &WriteErrors;
+
+    /// Adds the error of a run whose data is lost, which openers are to learn of.
+    fn note_failure(&self, error: Arc<Error>);
 
     /// A run that failed has landed: who keeps what was read of the file may have what is lost.
     fn tell_loss(&self);

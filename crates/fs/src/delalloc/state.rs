@@ -364,9 +364,9 @@ impl Delalloc {
         }
     }
 
-    /// Where the delayed data ends.
-    pub(super) fn end(&self) -> Option<u64> {
-        if self.any() { self.lock().as_ref().map(|state| state.size) } else { None }
+    /// Where the delayed data ends, and what `beside` gives in the same moment: no run lands between the two.
+    pub(super) fn end_and<R>(&self, beside: impl FnOnce() -> R) -> Option<(u64, R)> {
+        if self.any() { self.lock().as_ref().map(|state| (state.size, beside())) } else { None }
     }
 
     /// Whether it stands in line. Who asks has made it dirty: whoever takes it out of the line later than this sees that.
@@ -429,15 +429,15 @@ impl Delalloc {
         state.new -= new;
     }
 
-    /// The run is in flight no more: it is in the tree, or it failed and what is not there is lost. `count` is called in the moment
-    /// in which that shows.
-    pub(super) fn land_run(&self, count: impl FnOnce()) {
+    /// The run is in flight no more: it is in the tree, or it failed and what is not there is lost. `note` notes which, in the
+    /// moment in which that shows: a thread that finds the run gone finds the note.
+    pub(super) fn land_run(&self, note: impl FnOnce()) {
         let mut state = self.lock();
         let inner = state.as_mut().expect("a run is in flight");
         let flying = inner.in_flight.take().expect("DELALLOC-3: a run is in flight");
         inner.new -= flying.new;
+        note();
         self.forget_if_clean(&mut state);
-        count();
         drop(state);
         self.landed.notify_all();
     }

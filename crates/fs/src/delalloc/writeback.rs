@@ -15,6 +15,9 @@
 //!   Shown by `who_is_written_and_synced_again_and_again_keeps_nobody_from_being_due`.
 //! - WRITEBACK-4: once the filesystem is being closed nothing stays delayed: who finds out, after his write stands in line,
 //!   writes it back himself. Shown by `what_was_written_with_success_while_the_filesystem_is_closed_is_durable` of the library.
+//! - WRITEBACK-5: a thread that waits until the data of a file is written back learns of every run of it that failed since the wait
+//!   began, whichever thread had that run in flight.
+//!   Shown by `a_flush_that_waits_for_the_run_of_another_thread_learns_that_it_failed`.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -303,8 +306,7 @@ impl Writeback {
             };
             match file.delalloc().try_take_run() {
                 NextRun::Taken(run, room) => {
-                    // What becomes of it is told to those who have the file open.
-                    let _ = self.write_back(&*file, &run, room);
+                    self.write_back(&*file, &run, room);
                     if file.delalloc().begins_anew() {
                         self.stand_in_line(&file, VecDeque::push_back);
                     }
@@ -340,8 +342,8 @@ impl Writeback {
         }
     }
 
-    /// Writes back what is dirty now, of all files, and waits for what is in flight. Those who have the files open are told
-    /// what fails. Errors: the first failure.
+    /// Writes back what is dirty now, of all files, and waits for what is in flight. The openers of the files learn what
+    /// fails. Errors: that of the first file of which a run failed meanwhile.
     pub(crate) fn flush_all(&self) -> Result<()> {
         self.flush_those(|_| true)
     }
@@ -363,35 +365,30 @@ impl Writeback {
     }
 
     /// Writes back what is dirty of `file` when this begins, and waits for what is in flight.
-    /// Errors: the first failure; the rest is written back all the same.
+    /// Errors: a run failed meanwhile, this thread's or another's (WRITEBACK-5); the rest is written back all the same.
     pub(crate) fn flush(&self, file: &dyn Delayed) -> Result<()> {
-        let (delalloc, mut at, mut first) = (file.delalloc(), 0, Ok(()));
-        let Some(end) = delalloc.end() else { return Ok(()) };
+        let (delalloc, mut at) = (file.delalloc(), 0);
+        let Some((end, errors)) = delalloc.end_and(|| file.write_errors().so_far()) else { return Ok(()) };
         while at < end
             && let Some((run, room)) = delalloc.take_run(at)
         {
             at = run.end;
-            first = first.and(self.write_back(file, &run, room));
+            self.write_back(file, &run, room);
         }
         delalloc.wait_landed();
-        first
+        file.write_errors().since(errors)
     }
 
-    /// Writes a run back that is in flight. Errors: no space; device errors; damage; aborted. What is not in the tree by then is
-    /// lost.
-    fn write_back(&self, file: &dyn Delayed, run: &Run, mut room: DelallocReservation) -> Result<()> {
+    /// Writes a run back that is in flight. What is not in the tree by then is lost, which the file's errors say.
+    fn write_back(&self, file: &dyn Delayed, run: &Run, mut room: DelallocReservation) {
         let _step = Held::wait(Place::of(rank::WRITEBACK));
-        let landing = Landing { writeback: self, file, run, failed: true };
+        let landing = Landing::of(self, file, run);
         let done = file.write_back(run, &mut room);
         drop(room);
-        if let Err(error) = &done {
-            file.note_failure(error);
-        }
-        landing.lands(done.is_ok());
+        landing.lands(done);
         if self.bytes() == 0 {
             AlignedBuffer::trim_spare();
         }
-        done
     }
 
     fn run_landed(&self, bytes: u64) {
@@ -406,28 +403,34 @@ struct Landing<'a> {
     writeback: &'a Writeback,
     file: &'a dyn Delayed,
     run: &'a Run,
-    failed: bool,
+    failure: Option<Arc<Error>>,
 }
 
-impl Landing<'_> {
-    fn lands(mut self, well: bool) {
-        self.failed = !well;
+impl<'a> Landing<'a> {
+    fn of(writeback: &'a Writeback, file: &'a dyn Delayed, run: &'a Run) -> Self {
+        // What it is unless somebody says otherwise: the thread panics.
+        let failure = Error::new(ErrorKind::Aborted, "writing data back came to no end");
+        Self { writeback, file, run, failure: Some(Arc::new(failure)) }
+    }
+
+    fn lands(mut self, outcome: Result<()>) {
+        self.failure = outcome.err().map(Arc::new);
     }
 }
 
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.file.note_failure(&Error::new(ErrorKind::Aborted, "writing data back came to no end"));
-        }
         let Counters { runs, bytes, failures, .. } = &self.writeback.counters;
         self.file.delalloc().land_run(|| {
             runs.fetch_add(1, Ordering::Relaxed);
             bytes.fetch_add(self.run.len(), Ordering::Relaxed);
-            failures.fetch_add(u64::from(self.failed), Ordering::Relaxed);
+            if let Some(failure) = &self.failure {
+                failures.fetch_add(1, Ordering::Relaxed);
+                self.file.note_failure(Arc::clone(failure));
+            }
         });
         self.writeback.run_landed(self.run.len());
-        if self.failed {
+        if self.failure.is_some() {
             self.file.tell_loss();
         }
     }

@@ -1,6 +1,7 @@
 //! Tests of files with delayed data.
 
 mod line;
+mod losses;
 mod on_the_way;
 mod sharing;
 

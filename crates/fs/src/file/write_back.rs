@@ -1,11 +1,14 @@
 //! Writing back, as the line of files with delayed data wants it done.
 
+use std::sync::Arc;
+
 use creamery_base::{Error, Result, TreeId};
 use creamery_txn::DelallocReservation;
 
 use crate::data;
 use crate::delalloc::{Delalloc, Delayed, Run};
 use crate::inode::Inode;
+use crate::inode::write_errors::WriteErrors;
 
 impl Delayed for Inode {
     fn subvolume(&self) -> TreeId {
@@ -20,8 +23,12 @@ impl Delayed for Inode {
         data::write_back(self, run, room)
     }
 
-    fn note_failure(&self, error: &Error) {
-        self.write_errors().note(error);
+    fn write_errors(&self) -> &WriteErrors {
+        self.write_errors()
+    }
+
+    fn note_failure(&self, error: Arc<Error>) {
+        self.write_errors().note(Arc::clone(&error));
         self.shared().write_errors.note(error);
     }
 

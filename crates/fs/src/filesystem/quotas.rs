@@ -17,7 +17,7 @@ impl Filesystem {
         let engine = self.engine();
         if let QuotaChange::Limit { .. } | QuotaChange::Assign { .. } | QuotaChange::Remove { .. } = change {
             // What is delayed was kept in the name of the groups there were.
-            self.sync()?;
+            self.make_durable()?;
         }
         match *change {
             QuotaChange::Enable { simple } => {

@@ -7,7 +7,7 @@ use creamery_base::{Error, Generation, InodeId, ObjectId, QgroupId, Result, Tree
 use super::Filesystem;
 use crate::inode::Inode;
 use crate::names::{NewInode, inode_ref};
-use crate::subvolume::{ListedSubvolume, NewExtent, NewExtents, SubvolumeInfo, SubvolumeTable};
+use crate::subvolume::{ListedSubvolume, NewExtent, NewExtents, SubvolumeInfo, SubvolumeRef, SubvolumeTable};
 use crate::tree_search::{self, FoundItem, SearchKey};
 
 /// Subvolumes.
@@ -137,7 +137,7 @@ impl Filesystem {
         each: &mut dyn FnMut(NewExtent) -> ControlFlow<()>,
     ) -> Result<Generation> {
         if self.engine.read_only().is_none() {
-            self.sync()?;
+            self.make_durable()?;
         }
         self.inodes.subvolumes().find_new(id, since, each)
     }
@@ -153,16 +153,30 @@ impl Filesystem {
         self.inodes.subvolumes().new_extents(id, since, from)
     }
 
-    /// Forbids or allows changes in a subvolume.
+    /// Forbids or allows changes in a subvolume, durably. When it returns having forbidden them, nothing changes any more, in
+    /// memory or on a device, but that files that are open and have no name go when they are closed.
     pub fn set_subvolume_read_only(&self, id: TreeId, read_only: bool) -> Result<()> {
         let subvolume = self.inodes.subvolumes().get(id, Wait::Yes)?;
-        self.inodes.subvolumes().set_read_only(&subvolume, read_only)
+        self.set_read_only(&subvolume, read_only)
+    }
+
+    fn set_read_only(&self, subvolume: &SubvolumeRef, read_only: bool) -> Result<()> {
+        let closed = read_only.then(|| subvolume.change_gate().close());
+        if read_only {
+            // What was done before belongs to it. The openers learn what is lost of what they wrote.
+            self.cleaner.clean();
+            let _ = self.shared().writeback.flush_subvolume(subvolume.tree().id());
+            self.write_access_times();
+        }
+        let set = self.inodes.subvolumes().set_read_only(subvolume, read_only);
+        drop(closed);
+        set
     }
 
     /// The same of the subvolume that `inside` is in, also when that was deleted while somebody has it open.
     pub fn set_read_only_around(&self, inside: InodeId, read_only: bool) -> Result<()> {
         let inode = self.inode(inside, Wait::Yes)?;
-        self.inodes.subvolumes().set_read_only(inode.subvolume(), read_only)
+        self.set_read_only(inode.subvolume(), read_only)
     }
 
     /// Makes of a subvolume that was received and may be changed one that was not received.

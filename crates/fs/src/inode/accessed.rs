@@ -35,9 +35,10 @@ impl Inode {
         if !has_item || !options.moves(&seen, now) {
             return None;
         }
-        if engine.read_only().is_some() || self.check_writable().is_err() {
+        if engine.read_only().is_some() {
             return None;
         }
+        let _change = self.begin_change().ok()?;
         *self.access_time.lock() = now;
         self.state.fetch_or(state::ACCESSED, Ordering::AcqRel);
         if item.nlink == 0 {

@@ -361,7 +361,7 @@ impl Inode {
         if without_privileges(&item) == item.mode && !(kill_sgid && item.mode & S_ISGID != 0) {
             return Ok(false);
         }
-        self.check_writable()?;
+        let _change = self.begin_change()?;
         self.set_attributes(&SetAttributes { kill_suid_sgid: true, kill_sgid, ..SetAttributes::default() })?;
         Ok(true)
     }

@@ -1,5 +1,6 @@
 //! The inodes of a filesystem: those in memory, and those that have to be read.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use creamery_base::lock::{RankedMutex, rank};
@@ -10,13 +11,27 @@ use super::table::{InodeTable, Known};
 use super::{FileType, Inode, InodeItem};
 use crate::fault::Fault;
 use crate::keys;
-use crate::subvolume::{Shared, Subvolume, SubvolumeRef, Subvolumes};
+use crate::subvolume::{Change, Shared, Subvolume, SubvolumeRef, Subvolumes};
 
 /// How often an operation looks again for what keeps changing under it.
 pub(crate) const LOOKUP_ROUNDS_MAX: usize = 64;
 
 /// Inodes of which a thread remembers that it asked about them.
 const ASKED_MAX: usize = if cfg!(feature = "shuttle") { 4 } else { 512 };
+
+/// An inode that is being changed: its subvolume does not become read-only before this goes.
+pub(crate) struct InodeToChange {
+    inode: Arc<Inode>,
+    _change: Change,
+}
+
+impl Deref for InodeToChange {
+    type Target = Arc<Inode>;
+
+    fn deref(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+}
 
 /// The inodes of all subvolumes.
 pub(crate) struct Inodes {
@@ -110,11 +125,11 @@ impl Inodes {
         place.replace(id) == Some(id)
     }
 
-    /// The object of an inode that is about to be changed, in a subvolume that may be.
-    pub(crate) fn get_to_change(&self, id: InodeId) -> Result<Arc<Inode>> {
+    /// The object of an inode that is about to be changed. Errors: those of [`Inodes::get`]; its subvolume is read-only.
+    pub(crate) fn get_to_change(&self, id: InodeId) -> Result<InodeToChange> {
         let inode = self.get(id, Wait::Yes)?;
-        inode.check_writable()?;
-        Ok(inode)
+        let change = inode.begin_change()?;
+        Ok(InodeToChange { inode, _change: change })
     }
 }
 

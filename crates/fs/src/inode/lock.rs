@@ -51,6 +51,8 @@ pub struct SharedInode<'a> {
 #[must_use]
 pub struct ExclusiveInode<'a> {
     item: InodeItem,
+    /// Errors of writing back before the item was looked at.
+    errors_before: u64,
     _operations: RankedWrite<'a, (), { rank::INODE }>,
 }
 
@@ -164,13 +166,18 @@ impl Inode {
     /// Locks it alone. A change waits anyway, so there is no `Wait` to pass. [`ErrorKind::Stale`] as above.
     pub fn lock_exclusive(&self) -> Result<ExclusiveInode<'_>> {
         let operations = self.operations.write_for(Reason::InodeLock, self.place());
-        Ok(ExclusiveInode { item: self.item(Wait::Yes)?, _operations: operations })
+        self.locked_by(operations)
     }
 
     /// Locks it alone, if nobody has it.
     pub(crate) fn try_lock_exclusive(&self) -> Result<Option<ExclusiveInode<'_>>> {
         let Some(operations) = self.operations.try_write_within(self.place()) else { return Ok(None) };
-        Ok(Some(ExclusiveInode { item: self.item(Wait::Yes)?, _operations: operations }))
+        self.locked_by(operations).map(Some)
+    }
+
+    fn locked_by<'a>(&self, operations: RankedWrite<'a, (), { rank::INODE }>) -> Result<ExclusiveInode<'a>> {
+        let errors_before = self.write_errors().so_far();
+        Ok(ExclusiveInode { item: self.item(Wait::Yes)?, errors_before, _operations: operations })
     }
 
     /// The inode item as it is now: what was done last by those who have ended. [`ErrorKind::Stale`] when the inode was deleted.
@@ -234,25 +241,34 @@ impl Inode {
         self.shared().writeback.flush(self)
     }
 
-    /// Has all delayed data written back, for who has the inode alone and changes its extents himself: nobody makes any
-    /// meanwhile. Errors: the data could not be written back, and is lost.
+    /// Has all delayed data written back, for a caller that has the inode alone and changes its extents itself: nothing becomes
+    /// dirty meanwhile. The locked item tells of no delayed data from then on.
+    /// Errors: data that the caller found when it locked the inode could not be written back, and is lost (WRITEBACK-5).
     pub(crate) fn settle(&self, locked: &mut ExclusiveInode<'_>) -> Result<()> {
-        if self.delalloc().any() {
-            self.flush()?;
-            locked.item = self.tree_item();
-        }
-        Ok(())
+        // A run that landed since the inode was locked left nothing to flush.
+        let _ = self.flush();
+        locked.item = self.settled_item();
+        self.write_errors().since(locked.errors_before)
     }
 
-    /// The same for who makes `size` the size of the file: what is delayed behind that goes.
+    /// As [`Inode::settle`], for a caller that makes `size` the size of the file: what is delayed behind that goes.
     pub(crate) fn settle_cut(&self, locked: &mut ExclusiveInode<'_>, size: u64) {
         if self.delalloc().any() {
             let gone = self.delalloc().cut(size, u64::from(self.engine().sector_size()));
             self.shared().writeback.forget(gone);
-            // What is lost is told to those who have the file open; it can be cut all the same.
-            let _ = self.flush();
-            locked.item = self.tree_item();
         }
+        // The openers learn what is lost; the file can be cut all the same.
+        let _ = self.settle(locked);
+    }
+
+    /// The item of a file of which nothing is delayed, and which nobody else changes.
+    fn settled_item(&self) -> InodeItem {
+        // A deletion that was aborted keeps what it held from the tree for good.
+        let nothing = !self.delalloc().any() || self.engine().read_only().is_some();
+        assert!(nothing, "DELALLOC-6: nothing of a settled file is delayed");
+        let mut item = self.tree_item();
+        self.take_along(&mut item);
+        item
     }
 
     /// Runs `change` with the item locked; its errors abort (INODE-6).

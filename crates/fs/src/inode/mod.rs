@@ -50,7 +50,7 @@ use creamery_txn::{Engine, Handle};
 
 pub use creamery_format::{FileType, InodeFlags};
 pub(crate) use delayed::DelayedEntry;
-pub(crate) use inodes::{Inodes, LOOKUP_ROUNDS_MAX};
+pub(crate) use inodes::{InodeToChange, Inodes, LOOKUP_ROUNDS_MAX};
 pub(crate) use item::FILE_SIZE_MAX;
 pub use item::InodeItem;
 pub use range_lock::{RangeGuard, RangeLocks};
@@ -58,7 +58,7 @@ pub use range_lock::{RangeGuard, RangeLocks};
 use crate::delalloc::{Delalloc, Delayed};
 use crate::fault::Fault;
 use crate::fsync::ExtentChanges;
-use crate::subvolume::{InPlaceWriters, Shared, SubvolumeRef};
+use crate::subvolume::{Change, InPlaceWriters, Shared, SubvolumeRef};
 use acl::Acl;
 use delayed::DelayedNode;
 use write_errors::WriteErrors;
@@ -229,9 +229,14 @@ impl Inode {
         (start - start % sector, end.checked_next_multiple_of(sector).unwrap_or(u64::MAX))
     }
 
-    /// Refuses a change where the subvolume may not be changed.
+    /// Refuses early what would change a subvolume that may not be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.subvolume.check_writable()
+    }
+
+    /// Begins a change in the subvolume, which does not become read-only before the change ends. Errors: it is read-only.
+    pub(crate) fn begin_change(&self) -> Result<Change> {
+        Change::begin(&self.subvolume)
     }
 
     /// What it is.
@@ -304,8 +309,12 @@ impl Inode {
         self.delayed.get().map_or(Ok(None), |delayed| delayed.last_index(wait))
     }
 
-    /// Whether something is still to be written.
-    pub(crate) fn is_unwritten(&self) -> bool {
+    /// Whether the object has to stay in memory: something is still to be written, or an error is still to be reported.
+    pub(crate) fn has_to_stay(&self) -> bool {
+        self.is_unwritten() || self.write_errors.any_unseen()
+    }
+
+    fn is_unwritten(&self) -> bool {
         self.has_access_time()
             || self.delayed.get().is_some_and(|delayed| delayed.any())
             || self.delalloc.any()

@@ -23,6 +23,11 @@ pub(crate) fn remove(handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<
     tree.remove(handle, &keys::orphan(ino))
 }
 
+/// Whether a subvolume has an orphan item.
+pub(crate) fn any(tree: &Tree) -> Result<bool> {
+    Ok(!orphans_from(tree, 0)?.is_empty())
+}
+
 /// The inodes without a name in subvolume `id`, with the bytes of their data. To be asked while nobody can have one of them
 /// open. Other orphan items are removed: they mark a truncation that an old kernel did not finish, of which nothing is left to
 /// do, a file that was being sealed with fs-verity, which is not sealed then, or an inode that is gone.

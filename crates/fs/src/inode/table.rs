@@ -14,7 +14,7 @@
 //!
 //! # Invariants
 //! - TABLE-1 (INODE-1): an object leaves the table only when nobody else has it and nothing of it is still to be written
-//!   (DELAYED-4, DELALLOC-5, ATIME-2), and under the shard's lock.
+//!   (DELAYED-4, DELALLOC-5, ATIME-2) or reported (ERRSEQ-1), and under the shard's lock.
 //!   Shown by `attributes_of_directories_stay_with_more_of_them_delayed_than_there_is_room_for`.
 //! - TABLE-2: an item read from the tree becomes an object, or is told instead of one, only if, since before the read, no object of the shard left and none
 //!   lost its last name (it is held weakly then, and leaves unseen). Otherwise the item may be older than what that object wrote
@@ -83,10 +83,10 @@ impl Held {
         }
     }
 
-    /// Whether nobody outside the table has the object, and nothing of it is still to be written.
+    /// Whether nobody outside the table has the object, and nothing of it is still to be written or reported.
     fn is_idle(&self) -> bool {
         match self {
-            Self::Strong(inode) => Arc::strong_count(inode) == 1 && !inode.is_unwritten(),
+            Self::Strong(inode) => Arc::strong_count(inode) == 1 && !inode.has_to_stay(),
             Self::Weak(inode) => inode.strong_count() == 0,
         }
     }
@@ -319,8 +319,8 @@ impl Shard {
                 self.departures += 1;
                 if let Some(Slot { object: Held::Strong(inode), .. }) = slot {
                     assert!(
-                        !inode.is_unwritten(),
-                        "DELAYED-4, DELALLOC-5, ATIME-2, TABLE-1: {id} is forgotten too early"
+                        !inode.has_to_stay(),
+                        "DELAYED-4, DELALLOC-5, ATIME-2, ERRSEQ-1, TABLE-1: {id} is forgotten too early"
                     );
                     if self.spare.len() < SWEEP_STEPS {
                         self.spare.push(inode);

@@ -6,8 +6,11 @@
 //!   nobody writes in place in it any more                    so what is in the snapshot stays (`subvolume/in_place`)
 //!   the directory is locked, room is promised                so it cannot fail for want of a name or of space
 //!   the transaction closes: the tree, then the entry         nobody works beside that (`subvolume/at_close`)
+//!   what has no name in the snapshot is deleted              so it keeps no space, and a visit changes nothing in it
 //! ```
-//! The entry comes after the tree: a snapshot that lies in its own source does not have itself.
+//! The entry comes after the tree: a snapshot that lies in its own source does not have itself. What has no name is open in the source,
+//! or waits for the cleaner there; nobody can have it open in the snapshot. There may be much of it, so it is deleted in steps of
+//! transactions of their own. A crash between leaves orphans, which go at the first visit (SUBVOL-1), as those of the source do.
 
 use std::sync::Arc;
 
@@ -19,7 +22,7 @@ use super::create_subvolume::items_of_groups;
 use super::dir_item::{self, Head};
 use super::directory::{self, Target};
 use super::{Name, Names};
-use crate::inode::{FileType, Inode, Inodes};
+use crate::inode::{FileType, Inode, Inodes, orphan_item};
 use crate::keys;
 use crate::subvolume::SubvolumeEntry;
 
@@ -75,6 +78,20 @@ impl Names {
         read_only: bool,
         groups: &[QgroupId],
     ) -> Result<InodeId> {
+        let id = self.take_snapshot(source, dir, name, read_only, groups)?;
+        // The snapshot is made. An orphan that cannot be deleted now goes at the first visit after the next opening.
+        let _ = self.delete_orphans(id);
+        Ok(InodeId::new(id, ObjectId::FIRST_FREE))
+    }
+
+    fn take_snapshot(
+        &self,
+        source: TreeId,
+        dir: InodeId,
+        name: &[u8],
+        read_only: bool,
+        groups: &[QgroupId],
+    ) -> Result<TreeId> {
         let name = Name::to_make(name)?;
         if dir.ino == keys::EMPTY_SUBVOLUME_DIR {
             return Err(Error::new(ErrorKind::PermissionDenied, "a snapshot in the stub of a subvolume"));
@@ -119,6 +136,18 @@ impl Names {
         handle.end();
         engine.commit_through(running).inspect_err(|_| shared.at_close.forget())?;
         dir.set_next_index(index + 1);
-        Ok(InodeId::new(id, ObjectId::FIRST_FREE))
+        Ok(id)
+    }
+
+    /// Deletes what has no name in a new snapshot. The caller has no inode locked. It is durable then.
+    /// Errors: device errors; damage; those of a commit.
+    fn delete_orphans(&self, snapshot: TreeId) -> Result<()> {
+        if !orphan_item::any(&*self.engine().tree(snapshot)?)? {
+            return Ok(());
+        }
+        // Whoever opens it first hands its orphans to the cleaner.
+        self.subvolumes().get(snapshot, Wait::Yes)?;
+        self.cleaner.clean();
+        self.engine().commit()
     }
 }

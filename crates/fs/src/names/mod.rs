@@ -39,7 +39,7 @@ pub use replacing::Replacing;
 
 use crate::cleaner::Cleaner;
 use crate::inode::table::InodeTable;
-use crate::inode::{Inode, Inodes};
+use crate::inode::{InodeToChange, Inodes};
 use crate::subvolume::Subvolumes;
 use inode_ref::Extrefs;
 use known_directories::KnownDirectories;
@@ -77,7 +77,7 @@ impl Names {
     }
 
     /// The object of a directory that is about to be changed, in a subvolume that may be.
-    fn dir_to_change(&self, id: InodeId) -> Result<Arc<Inode>> {
+    fn dir_to_change(&self, id: InodeId) -> Result<InodeToChange> {
         self.cleaner.help();
         let dir = self.inodes.get_to_change(id)?;
         if id.ino == ObjectId::FIRST_FREE {

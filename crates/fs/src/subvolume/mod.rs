@@ -1,18 +1,21 @@
 //! A subvolume in use: its tree, its inode numbers, and whether it may be changed.
 //!
 //! `subvolumes` has all that are in use; `root_ref` is how they hang in one another; `info` tells of them; `ino_allocator` gives out
-//! numbers.
+//! numbers; `change_gate` keeps changes out of one that is read-only, `in_place` writes in place out of one that is snapshotted.
 //!
 //! # Locking
 //! `rename` is held while a directory moves to another one, so that the chain of its parents stands still; it is taken before
 //! inode locks.
 
 mod at_close;
+mod change_gate;
 pub(crate) mod dead;
 mod find_new;
 mod in_place;
 mod info;
 mod ino_allocator;
+#[cfg(test)]
+mod read_only_tests;
 mod root_ref;
 mod subvolumes;
 mod table;
@@ -26,6 +29,8 @@ use creamery_base::{Error, ErrorKind, Generation, InodeId, Near, ObjectId, Resul
 use creamery_tree::Tree;
 use creamery_txn::Engine;
 
+pub(crate) use change_gate::Change;
+use change_gate::ChangeGate;
 pub use find_new::{NewExtent, NewExtents};
 pub(crate) use in_place::{InPlaceWriter, InPlaceWriters};
 pub use info::{ListedSubvolume, SubvolumeInfo};
@@ -128,7 +133,7 @@ pub(crate) struct Subvolume {
     tree: Arc<Tree>,
     shared: Arc<Shared>,
     numbers: InoAllocator,
-    read_only: AtomicBool,
+    change_gate: ChangeGate,
     dead: AtomicBool,
     /// Copied by whoever is to write into the tree later and has no inode of it then.
     later: Later,
@@ -153,7 +158,7 @@ impl Subvolume {
             tree,
             shared,
             numbers: InoAllocator::behind(last_ino),
-            read_only: AtomicBool::new(read_only),
+            change_gate: ChangeGate::new(read_only),
             dead: AtomicBool::new(false),
             later: Later::default(),
             rename: RankedMutex::new(()),
@@ -196,12 +201,16 @@ impl Subvolume {
         Ok(())
     }
 
-    /// Refuses a change of a subvolume that is marked read-only.
+    /// Refuses early what would change a subvolume that is read-only, or about to be; a change is a [`Change`] besides.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        if self.read_only.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::ReadOnly, format!("subvolume {}", self.tree.id())));
-        }
-        Ok(())
+        self.change_gate
+            .check_open()
+            .map_err(|error| error.context(format_args!("subvolume {}", self.tree.id())))
+    }
+
+    /// What keeps changes out of it while it is read-only.
+    pub(crate) const fn change_gate(&self) -> &ChangeGate {
+        &self.change_gate
     }
 
     /// Holds the chain of every directory's parents still: no directory moves to another one meanwhile.

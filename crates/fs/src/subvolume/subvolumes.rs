@@ -255,20 +255,11 @@ impl Subvolumes {
         Ok(())
     }
 
-    /// Forbids or allows changes in a subvolume.
+    /// Forbids or allows changes in a subvolume. To forbid them the caller has closed its gate.
     pub(crate) fn set_read_only(&self, subvolume: &Subvolume, read_only: bool) -> Result<()> {
-        let id = subvolume.tree().id();
-        let before = subvolume.read_only.load(Ordering::Acquire);
-        if read_only {
-            // From now on nobody writes; what was written before belongs to it. What is lost of that is told as usual.
-            subvolume.read_only.store(true, Ordering::Release);
-            let _ = self.shared.writeback.flush_all();
-        }
-        let _changing = self.changing();
-        let written = self.write_read_only(id, read_only);
-        let now = if written.is_ok() { read_only } else { before };
-        subvolume.read_only.store(now, Ordering::Release);
-        written?;
+        let changing = self.changing();
+        self.write_read_only(subvolume.tree().id(), read_only)?;
+        subvolume.change_gate().set_read_only(read_only, &changing);
         // No inode says when this changed, so no fsync asks for it. Linux commits, too.
         self.shared.engine.commit()
     }
@@ -287,7 +278,7 @@ impl Subvolumes {
     /// no longer, in one transaction with it.
     pub(crate) fn forget_received(&self, subvolume: &Subvolume, by_force: bool) -> Result<()> {
         let id = subvolume.tree().id();
-        let _changing = self.changing();
+        let changing = self.changing();
         let is = self.shared.engine.root_item(id)?;
         if is.flags().contains(RootFlags::RDONLY) && !by_force {
             return Err(ErrorKind::ReadOnly.into());
@@ -304,7 +295,7 @@ impl Subvolumes {
             root.rtime = handle.now().into();
         });
         finish(handle, done)?;
-        subvolume.read_only.store(false, Ordering::Release);
+        subvolume.change_gate().set_read_only(false, &changing);
         self.shared.engine.commit()
     }
 

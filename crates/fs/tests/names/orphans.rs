@@ -24,6 +24,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("orphans/what_is_freed_shows_before_the_commit", &[BtrfsProgs], shown_at_once),
         Case::new("orphans/a_removed_directory_takes_no_names", &[BtrfsProgs], removed_directory),
         Case::new("orphans/what_is_replaced_while_open_lives_on", &[BtrfsProgs], replaced),
+        Case::new("orphans/a_snapshot_has_none", &[BtrfsProgs], snapshots),
     ]
 }
 
@@ -31,7 +32,11 @@ pub(crate) fn cases() -> Vec<Case> {
 const ITEMS_OF_A_STEP: usize = 16;
 
 fn orphans(fs: &Fixture) -> Result<usize> {
-    let tree = fs.engine().tree(TreeId::FS)?;
+    orphans_of(fs, TreeId::FS)
+}
+
+fn orphans_of(fs: &Fixture, subvolume: TreeId) -> Result<usize> {
+    let tree = fs.engine().tree(subvolume)?;
     let mut cursor = tree.cursor(&Key::new(ObjectId::ORPHAN, KeyType::ORPHAN_ITEM, 0), Wait::Yes)?;
     let mut count = 0;
     while cursor.item().is_some_and(|(key, _)| key.kind == KeyType::ORPHAN_ITEM) {
@@ -50,6 +55,40 @@ fn items_of(fs: &Fixture, id: InodeId) -> Result<usize> {
         cursor.advance()?;
     }
     Ok(count)
+}
+
+/// A file and a directory are open, and have no name, when snapshots of their subvolume are taken.
+fn snapshots(bench: &Bench) -> Result<()> {
+    let mut fs = Fixture::new(bench, &[])?;
+    let top = fs.top();
+    let source = fs.create_subvolume(top, b"source", &NewInode::directory(0o755))?;
+    let file = fs.file(source, "file")?;
+    let open = fs.open_file(file)?;
+    open.write_at(0, &vec![7; 5_000_000])?;
+    let dir = fs.create(source, b"dir", &NewInode::directory(0o755))?.id;
+    let open_dir = fs.inode(dir, Wait::Yes)?;
+    fs.unlink(source, b"file")?;
+    fs.rmdir(source, b"dir")?;
+    let mut made = Vec::new();
+    for (name, read_only) in [("writable", false), ("read-only", true)] {
+        let snapshot = fs.create_snapshot(source.subvolume, top, name.as_bytes(), read_only)?.subvolume;
+        ensure!(orphans_of(&fs, snapshot)? == 0, "{name} has orphans");
+        made.push((snapshot, fs.subvolume_info(snapshot)?.generation));
+    }
+    ensure!(orphans_of(&fs, source.subvolume)? == 2 && open.stat(Wait::Yes)?.size == 5_000_000);
+    drop(open);
+    drop(open_dir);
+    fs.settle()?;
+    ensure!(fs.engine().space().data_used < 1_000_000, "the snapshots keep what has no name");
+    // What was made is durable: the first visit after a crash changes nothing.
+    fs.crash_and_check()?;
+    for (snapshot, generation) in made {
+        fs.root(snapshot)?;
+        fs.clean();
+        fs.sync()?;
+        ensure!(fs.subvolume_info(snapshot)?.generation == generation, "a visit changed {snapshot}");
+    }
+    fs.judge()
 }
 
 fn outlives(bench: &Bench) -> Result<()> {

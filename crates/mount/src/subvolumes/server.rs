@@ -350,7 +350,7 @@ impl Server<'_> {
         if let Some(label) = &order.label {
             self.check_writable()?;
             self.fs.set_label(label)?;
-            self.fs.sync()?;
+            self.fs.make_durable()?;
         }
         outcome.label = self.fs.engine().volume().superblock().label().to_vec();
         let sums = self.fs.engine().group_sums().into_iter();

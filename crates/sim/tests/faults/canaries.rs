@@ -4,7 +4,8 @@ use creamery_base::panics;
 use creamery_fs::Fault;
 use creamery_mkfs::Profile;
 use creamery_sim::{
-    MadeBy, Taste, crash, fresh_image, log_run_with, random_run_with, readers_run_with, record_beside,
+    Kind, MadeBy, Taste, crash, faulty_run_beside_with, fresh_image, log_run_with, random_run_with,
+    readers_run_with, record_beside,
 };
 use creamery_txn::Engine;
 
@@ -52,6 +53,19 @@ fn a_power_cut_notices_data_that_was_not_synced() {
     let Some(noticed) = (0..RUNS).find_map(run) else { panic!("{RUNS} runs went well") };
     let told = format!("{noticed:#}");
     assert!(told.contains("no legal commit") || told.contains("no such file"), "{told}");
+}
+
+/// The background loses data, and the next opener of the file asks for an fsync.
+#[test]
+fn failing_writes_notice_openers_that_start_behind_errors_nobody_has_seen() {
+    let base = fresh_image(&MadeBy::default()).expect("an image");
+    let run = |nth| {
+        let failing = creamery_sim::Fault { kind: Kind::Write, nth, lasting: false };
+        faulty_run_beside_with(&base, 7, failing, |fs| fs.plant(Fault::OpenedBehindErrors)).err()
+    };
+    let Some(noticed) = (0..10 * RUNS).find_map(run) else { panic!("{RUNS} runs went well") };
+    let told = format!("{noticed:#}");
+    assert!(told.contains("learns nothing of a loss"), "{told}");
 }
 
 #[test]

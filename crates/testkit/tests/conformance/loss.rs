@@ -19,6 +19,7 @@ use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
     let with_cc = [&MOUNTED[..], &[Judge::Tool("cc")]].concat();
+    let with_users = [&MOUNTED[..], &[Judge::Tool("setpriv")]].concat();
     vec![
         Case::new("loss/last-commit", &MOUNTED, last_commit),
         Case::new("loss/room-on-the-host", &MOUNTED, room_on_the_host),
@@ -27,6 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("loss/told-everywhere", &MOUNTED, told_everywhere),
         Case::new("loss/of-mappings", &with_cc, of_mappings),
         Case::new("loss/of-delayed-data", &MOUNTED, of_delayed_data),
+        Case::new("loss/openers-and-users", &with_users, openers_and_users),
         Case::new(
             "loss/limit-of-length",
             &[&MOUNTED[..], &[Judge::Tool("prlimit")]].concat(),
@@ -56,7 +58,7 @@ impl<'a> FullHost<'a> {
         let image = host.join("disk.img");
         mkfs_empty(bench.creamery(), &["-m", "single"], "1G", &image)?;
         // What is read must not be a reason for a commit, for which there will be no room.
-        let options = "commit=3600,noatime";
+        let options = "commit=3600,noatime,allow_other";
         let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), options)?;
         Ok(Self { bench, host, image, mount })
     }
@@ -290,6 +292,37 @@ fn of_delayed_data(bench: &Bench) -> Result<()> {
     btrfs_check(&host.image)?;
     let read = bench.creamery().run(["cat"]).arg(inside(&host.image, "/file")).ok()?.stdout;
     ensure!(old(&read), "the image has something else");
+    Run::new("umount").arg(&host.host).again_while_busy().ok().map(drop)
+}
+
+/// The writer has closed the file before its data is lost: the next opener learns of that, and of those who sync each user.
+fn openers_and_users(bench: &Bench) -> Result<()> {
+    let host = FullHost::new(bench)?;
+    let dir = host.mount.dir();
+    let path = dir.join("file");
+    std::fs::write(&path, vec![b'o'; 5_000_000])?;
+    let root = || bench.creamery().run(["sync"]).arg(dir);
+    root().ok()?;
+    host.fill()?;
+    File::options().write(true).open(&path)?.write_all_at(&vec![b'n'; 2_000_000], 0)?;
+    std::fs::set_permissions(bench.scratch.path(), std::fs::Permissions::from_mode(0o755))?;
+    let copy = bench.scratch.file("creamery");
+    std::fs::copy(bench.creamery().path(), &copy)?;
+    let nobody = || {
+        let as_nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+        Run::new("setpriv").args(as_nobody).arg(&copy).arg("sync").arg(dir)
+    };
+    let words = ["written data was lost", "no space left"];
+    expect_loss(&nobody().output()?, &words)?;
+    let fsync = || Ok(File::open(&path)?.sync_all().err().and_then(|error| error.raw_os_error()));
+    let codes: Result<Vec<_>> = [(); 2].map(|()| fsync()).into_iter().collect();
+    ensure!(codes? == [Some(28), None], "the next opener, and the one after that");
+    nobody().ok()?;
+    expect_loss(&root().output()?, &words)?;
+    root().ok()?;
+    expect_loss(&host.umount()?, &[&["unmounted"], &words[..]].concat())?;
+    std::fs::remove_file(host.host.join("fill"))?;
+    btrfs_check(&host.image)?;
     Run::new("umount").arg(&host.host).again_while_busy().ok().map(drop)
 }
 

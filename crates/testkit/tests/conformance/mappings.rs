@@ -6,16 +6,16 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk};
-use creamery_testkit::{FuseMount, Judge, Run};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Run};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-use crate::support::{MOUNTED, judge, mkfs_empty};
+use crate::support::{JUDGED, MOUNTED, judge, mkfs_empty};
 
 const DIRTY_C: &str = include_str!("dirty.c");
 pub(crate) const LEN: u64 = 16 << 20;
@@ -24,7 +24,11 @@ const CHANGED: [u64; 3] = [5, (7 << 20) - 3, LEN - 6];
 
 pub(crate) fn cases() -> Vec<Case> {
     let judges = [&MOUNTED[..], &[Judge::Tool("cc"), Judge::Tool("tar")]].concat();
-    vec![Case::new("mappings/dirty-pages-over-holes-are-copied", &judges, dirty_pages_are_copied)]
+    let with_kernel = [&JUDGED[..], &[Judge::Tool("cc")]].concat();
+    vec![
+        Case::new("mappings/dirty-pages-over-holes-are-copied", &judges, dirty_pages_are_copied),
+        Case::new("mappings/a-time-that-is-set-stays", &with_kernel, set_times_stay),
+    ]
 }
 
 /// A folder with the program of [`Writer`].
@@ -82,6 +86,44 @@ fn dirty_pages_are_copied(bench: &Bench) -> Result<()> {
     let ours = Walk::take(mount.dir())?;
     mount.unmount()?;
     judge(bench, &image, &ours, &Compare { ctime: true, btime: true, ..Compare::default() })
+}
+
+/// A modification time that is set over dirty pages of a live mapping is not overtaken when these are written back; a store after
+/// that is a modification. On the kernel's own mount the same holds.
+fn set_times_stay(bench: &Bench) -> Result<()> {
+    let program = program(bench)?;
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "512M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
+    times_over_a_mapping(&program, mount.dir()).context("our mount")?;
+    let ours = Walk::take(mount.dir())?;
+    mount.unmount()?;
+    judge(bench, &image, &ours, &Compare { ctime: true, btime: true, ..Compare::default() })?;
+    let theirs = LoopMount::mount(&image, &bench.scratch.file("kernel"), "rw")?;
+    let within = theirs.dir().join("kernel");
+    std::fs::create_dir(&within)?;
+    times_over_a_mapping(&program, &within).context("the kernel's mount")?;
+    theirs.unmount()
+}
+
+fn times_over_a_mapping(program: &Path, dir: &Path) -> Result<()> {
+    let path = dir.join("times");
+    File::create_new(&path)?.set_len(LEN)?;
+    let mut writer = Writer::start(program, &path)?;
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    File::open(&path)?.set_modified(then)?;
+    let modified = || Ok::<_, anyhow::Error>(path.metadata()?.modified()?);
+    ensure!(modified()? == then, "it is {:?} at once", modified()?);
+    writer.end()?;
+    File::open(&path)?.sync_all()?;
+    ensure!(modified()? == then, "it is {:?} after the pages were written back", modified()?);
+    ensure!(std::fs::read(&path)?[5..].starts_with(b"mapped"), "what was stored is lost");
+    let mut writer = Writer::start(program, &path)?;
+    writer.end()?;
+    File::open(&path)?.sync_all()?;
+    ensure!(modified()? > then, "a store through a mapping is no modification");
+    File::open(&path)?.set_modified(then)?;
+    Ok(())
 }
 
 /// The file as tools that leave out holes copy it.

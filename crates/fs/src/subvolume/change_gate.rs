@@ -1,0 +1,162 @@
+//! Keeping changes out of a subvolume that becomes read-only.
+//!
+//! An operation that changes something in a subvolume enters its gate first, and stays within until the change is made: in memory,
+//! or in the running transaction. Making the subvolume read-only closes the gate, which waits until no operation is within; one
+//! that comes later is refused. So the closer finds all changes that there will be, and writes them out with the flag.
+//!
+//! An operation that may wait long before it changes anything, as a write waits for memory, enters after that. What looks at the flag
+//! without entering ([`ChangeGate::check_open`]) only refuses early.
+//!
+//! Entering and leaving never wait: each adds to a counter that a thread shares with few others.
+//!
+//! # Invariants
+//! - RDONLY-1: when closing the gate has returned, no operation is within, and none enters before it opens.
+//!   Shown by `the_closer_waits_for_those_within_and_keeps_others_out`, `a_change_ends_before_its_subvolume_is_read_only_or_is_refused`.
+//! - RDONLY-2: an operation leaves as often as it entered, and on the thread that entered.
+//!
+//! # Locking
+//! The closer waits for operations, which wait for anything: it holds no lock that these may want (rank IN_PLACE).
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use creamery_base::Striped;
+use creamery_base::gate::{self, Reason};
+use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
+use creamery_base::{Error, ErrorKind, Result};
+
+use super::{Changing, SubvolumeRef};
+
+/// The operations that change one subvolume, and what keeps them out.
+#[derive(Default)]
+pub(crate) struct ChangeGate {
+    /// Why it is closed: once for each closer, and once for a subvolume that is read-only.
+    closed: AtomicU32,
+    read_only: AtomicBool,
+    within: Striped<AtomicU64>,
+    /// For those who wait until nobody is within.
+    leaving: RankedMutex<(), { rank::LEAF }>,
+    somebody_left: RankedCondvar,
+}
+
+/// An operation within the gate of a subvolume: it may change something there.
+#[must_use]
+pub(crate) struct Change {
+    subvolume: SubvolumeRef,
+    on_this_thread: PhantomData<*const ()>,
+}
+
+/// Nobody changes the subvolume.
+#[must_use]
+pub(crate) struct Closed<'g>(&'g ChangeGate);
+
+impl Change {
+    /// Enters the gate of a subvolume. Errors: read-only.
+    pub(crate) fn begin(subvolume: &SubvolumeRef) -> Result<Self> {
+        let named = |error: Error| error.context(format_args!("subvolume {}", subvolume.tree().id()));
+        subvolume.change_gate().enter().map_err(named)?;
+        Ok(Self { subvolume: subvolume.clone(), on_this_thread: PhantomData })
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        self.subvolume.change_gate().leave();
+    }
+}
+
+impl ChangeGate {
+    /// That of a subvolume that is read-only, or not.
+    pub(super) fn new(read_only: bool) -> Self {
+        Self {
+            closed: AtomicU32::new(u32::from(read_only)),
+            read_only: AtomicBool::new(read_only),
+            ..Self::default()
+        }
+    }
+
+    /// Refuses an operation while the gate is closed. It may be so the next moment.
+    pub(super) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::SeqCst) > 0 { Err(ErrorKind::ReadOnly.into()) } else { Ok(()) }
+    }
+
+    fn enter(&self) -> Result<()> {
+        // Before the look: a closer that this does not see sees this.
+        self.within.mine().fetch_add(1, Ordering::SeqCst);
+        self.check_open().inspect_err(|_| self.leave())
+    }
+
+    fn leave(&self) {
+        let before = self.within.mine().fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "RDONLY-2: an operation leaves that did not enter here");
+        if self.closed.load(Ordering::SeqCst) > 0 {
+            drop(self.leaving.lock());
+            self.somebody_left.notify_all();
+        }
+    }
+
+    /// Lets nobody enter, and waits until nobody is within. The caller has no inode, and is not within.
+    pub(crate) fn close(&self) -> Closed<'_> {
+        let _held = Held::wait(Place::of(rank::IN_PLACE));
+        self.closed.fetch_add(1, Ordering::SeqCst);
+        let closed = Closed(self);
+        let is_anybody_within = |(): &mut ()| self.within.all().any(|count| count.load(Ordering::SeqCst) > 0);
+        let leaving = self.leaving.lock();
+        drop(gate::passing(Reason::InodeLock, || self.somebody_left.wait_while(leaving, is_anybody_within)));
+        closed
+    }
+
+    /// Notes whether the subvolume is read-only, as its root item says from now on.
+    pub(super) fn set_read_only(&self, read_only: bool, _: &Changing<'_>) {
+        if self.read_only.swap(read_only, Ordering::SeqCst) != read_only {
+            match read_only {
+                true => self.closed.fetch_add(1, Ordering::SeqCst),
+                false => self.closed.fetch_sub(1, Ordering::SeqCst),
+            };
+        }
+    }
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.closed.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn the_closer_waits_for_those_within_and_keeps_others_out() {
+        let (gate, is_over) = (ChangeGate::default(), AtomicBool::new(false));
+        gate.enter().expect("it is open");
+        std::thread::scope(|scope| {
+            let closer = scope.spawn(|| {
+                let closed = gate.close();
+                assert!(is_over.load(Ordering::SeqCst), "RDONLY-1: somebody is within");
+                assert!(gate.enter().is_err(), "RDONLY-1");
+                drop(closed);
+            });
+            while gate.check_open().is_ok() {
+                std::thread::yield_now();
+            }
+            assert!(gate.enter().is_err(), "it is about to be closed");
+            is_over.store(true, Ordering::SeqCst);
+            gate.leave();
+            closer.join().expect("it ends well");
+        });
+        assert!(gate.enter().is_ok());
+    }
+
+    #[test]
+    #[should_panic(expected = "RDONLY-2")]
+    fn an_operation_that_leaves_twice_is_a_bug() {
+        let gate = ChangeGate::default();
+        gate.enter().expect("it is open");
+        gate.leave();
+        gate.leave();
+    }
+}
