@@ -73,6 +73,12 @@ fn processes(servers: &[u32]) -> Result<Duration> {
     servers.iter().try_fold(own()? + children, |sum, server| Ok(sum + Stat::of(&server.to_string())?.taken))
 }
 
+/// What a process took so far, with the children that it has waited for.
+pub(crate) fn taken_by(process: u32) -> Result<Duration> {
+    let stat = Stat::of(&process.to_string())?;
+    Ok(stat.taken + stat.waited_for)
+}
+
 /// What each of the kernel's threads that serve files took so far.
 fn kernel_threads() -> Result<BTreeMap<u32, Duration>> {
     let mut taken = BTreeMap::new();
@@ -160,9 +166,7 @@ mod tests {
         let mut server = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let meter = CpuMeter::start(&[server.id()]);
         if let Ok(meter) = meter {
-            while meter.elapsed().unwrap() < Duration::from_millis(50) {
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            crate::wait_until("the server's work", || meter.elapsed().unwrap() >= Duration::from_millis(50));
         } else {
             println!("skipped: kernel threads missing");
         }
