@@ -19,7 +19,7 @@ use rustix::fs::{Access, MemfdFlags, access, memfd_create};
 pub use rustix::process::Signal;
 use rustix::process::{Pid, PidfdFlags, kill_process, pidfd_open};
 
-use crate::cpu::taken_by;
+use crate::cpu::cpu_of;
 use crate::{HANG, until};
 
 const SHOWN_BYTES_MAX: usize = 4_000;
@@ -152,7 +152,7 @@ impl Run {
         let mut child = self.command.spawn().with_context(|| format!("starting {line}"))?;
         let in_time = wait_until(&mut child, self.limit)?;
         // Until somebody has waited for it, what it took can be asked for.
-        let cpu = taken_by(child.id())?;
+        let cpu = cpu_of(child.id())?;
         let status = child.wait().with_context(|| format!("waiting for {line}"))?;
         let finished = Finished {
             line,

@@ -73,8 +73,15 @@ fn processes(servers: &[u32]) -> Result<Duration> {
     servers.iter().try_fold(own()? + children, |sum, server| Ok(sum + Stat::of(&server.to_string())?.taken))
 }
 
-/// What a process took so far, with the children that it has waited for.
-pub(crate) fn taken_by(process: u32) -> Result<Duration> {
+/// CPU time that a process took so far, with the children that it has waited for, in hundredths of a second.
+///
+/// ```
+/// creamery_testkit::cpu_of(std::process::id()).unwrap();
+/// ```
+///
+/// # Errors
+/// When there is no such process.
+pub fn cpu_of(process: u32) -> Result<Duration> {
     let stat = Stat::of(&process.to_string())?;
     Ok(stat.taken + stat.waited_for)
 }
