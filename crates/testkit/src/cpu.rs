@@ -86,6 +86,18 @@ pub fn cpu_of(process: u32) -> Result<Duration> {
     Ok(stat.taken + stat.waited_for)
 }
 
+/// CPU time that the calling thread took so far.
+///
+/// ```
+/// assert!(creamery_testkit::cpu_of_this_thread() > std::time::Duration::ZERO);
+/// ```
+#[must_use]
+pub fn cpu_of_this_thread() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let part = |part: i64| part.try_into().expect("a time that was taken");
+    Duration::new(time.tv_sec.try_into().expect("a time that was taken"), part(time.tv_nsec))
+}
+
 /// What each of the kernel's threads that serve files took so far.
 fn kernel_threads() -> Result<BTreeMap<u32, Duration>> {
     let mut taken = BTreeMap::new();

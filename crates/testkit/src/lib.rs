@@ -38,7 +38,7 @@ pub mod walk;
 pub use blocked::{ThreadWatch, is_napping, is_reading};
 pub use clone::{clone_range, sync_filesystem};
 pub use command::{Finished, Run, Signal, signal};
-pub use cpu::{CpuMeter, cpu_of};
+pub use cpu::{CpuMeter, cpu_of, cpu_of_this_thread};
 pub use delalloc::is_delalloc;
 pub use fuse_mount::FuseMount;
 pub use judges::{Judge, Judges, btrfs_check, btrfs_progs_version, is_root};
