@@ -17,7 +17,7 @@ use crate::subvolumes::orphans;
 use crate::support::{MOUNTED, expect_refusal, expect_untouched, inside, mkfs_empty, stats};
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case::new("hostile/damaged-subvolumes", &MOUNTED, damaged)]
+    vec![Case::new("hostile/damaged-subvolumes", &MOUNTED, damaged).long()]
 }
 
 /// In a root item.

@@ -15,7 +15,8 @@ const MIB: u64 = 1 << 20;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        Case::new("delayed/long-extents", &[&MOUNTED[..], &[Judge::Tool("filefrag")]].concat(), long_extents),
+        Case::new("delayed/long-extents", &[&MOUNTED[..], &[Judge::Tool("filefrag")]].concat(), long_extents)
+            .long(),
         Case::new("delayed/switched-off", &MOUNTED, switched_off),
         Case::new("delayed/new-versions-are-written-soon", &MOUNTED, new_versions),
         Case::new("delayed/as-if-it-was-on-disk", &MOUNTED, as_if_on_disk),

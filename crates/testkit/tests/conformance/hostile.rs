@@ -39,7 +39,7 @@ const KEY_OFFSET: usize = 9;
 const KEY_LEN: usize = 17;
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case::new("hostile/readers-of-damaged-images", &MOUNTED, readers)]
+    vec![Case::new("hostile/readers-of-damaged-images", &MOUNTED, readers).long()]
 }
 
 /// An image whose damage is taken back before the next one comes.

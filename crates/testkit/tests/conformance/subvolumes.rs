@@ -21,7 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         .map(|(name, options, seed)| Case::new(name, &JUDGED, move |bench| in_turn(bench, options, seed)));
     let others = [
         Case::new("subvolumes/half-dropped-by-linux", &JUDGED, half_dropped_by_linux),
-        Case::new("subvolumes/half-dropped-by-us", &JUDGED, half_dropped_by_us),
+        Case::new("subvolumes/half-dropped-by-us", &JUDGED, half_dropped_by_us).long(),
         Case::new("subvolumes/moved-by-linux", &JUDGED, moved),
         Case::new("subvolumes/refused", &JUDGED, refused),
         Case::new("subvolumes/rmdir-on-a-mount", &MOUNTED, rmdir),

@@ -16,9 +16,9 @@ use crate::support::{JUDGED, MOUNTED, inside, killed_after, mkfs_empty, sparse_f
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        Case::new("subvolumes/killed-while-dropping-in-an-image", &JUDGED, in_an_image),
-        Case::new("subvolumes/killed-server-while-dropping", &MOUNTED, live),
-        Case::new("subvolumes/linux-cut-off-while-dropping", &JUDGED, linux_cut_off),
+        Case::new("subvolumes/killed-while-dropping-in-an-image", &JUDGED, in_an_image).long(),
+        Case::new("subvolumes/killed-server-while-dropping", &MOUNTED, live).long(),
+        Case::new("subvolumes/linux-cut-off-while-dropping", &JUDGED, linux_cut_off).long(),
     ]
 }
 
