@@ -1,6 +1,7 @@
 //! Subvolumes whose dropping is cut off: who does it is killed at random moments, and whoever comes next goes on with what the last
 //! commit says, Linux or we. What shares with the dropped ones keeps all it has.
 
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +9,9 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
-use creamery_testkit::{FuseMount, LoopMount, Random, Run, Signal, btrfs_check, signal, until};
+use creamery_testkit::{
+    FuseMount, LoopMount, Random, Run, Signal, btrfs_check, ficlonerange, signal, sync_filesystem, until,
+};
 
 use crate::posix::daemon;
 use crate::subvolumes::{fill, is_half_dropped, orphans};
@@ -127,7 +130,7 @@ fn go_on(bench: &Bench, image: &Path, turn: usize) -> Result<()> {
 
 /// Commits one time after the other until space comes back, until nothing is left to drop, or so many times as the seed says.
 fn work_until_it_drops(bench: &Bench, dir: &Path, random: &mut Random) -> Result<()> {
-    let file = std::fs::File::create(dir.join("file"))?;
+    let file = File::create(dir.join("file"))?;
     let free = || Ok::<_, anyhow::Error>(rustix::fs::statvfs(dir)?.f_bfree);
     let before = free()?;
     let mut commits = if random.below(4) == 0 { random.below(20) } else { u64::MAX };
@@ -234,16 +237,17 @@ fn copies_while_dropping(bench: &Bench, image: &Path) -> Result<Vec<PathBuf>> {
         let gone = mount.dir().join(format!("snapshot-{number}"));
         btrfs(&["-q", "subvolume", "delete"]).arg(gone).ok()?;
     }
-    let mut random = Random::new(43);
+    let (mut random, source) = (Random::new(43), File::open(image)?);
     let mut copies: Vec<PathBuf> = Vec::new();
     for number in 0..MOMENTS {
         match number {
-            0 => rustix::fs::syncfs(std::fs::File::open(mount.dir())?)?,
-            _ => (0..=random.below(3))
-                .try_for_each(|_| btrfs(&["filesystem", "sync"]).arg(mount.dir()).ok().map(drop))?,
+            0 => sync_filesystem(mount.dir())?,
+            // This wakes the cleaner.
+            1 => btrfs(&["filesystem", "sync"]).arg(mount.dir()).ok().map(drop)?,
+            _ => (0..=random.below(3)).try_for_each(|_| sync_filesystem(mount.dir()))?,
         }
         let copy = image.with_file_name(format!("copy-{number}.img"));
-        Run::new("cp").arg("--reflink=always").args([image, &copy]).ok()?;
+        ficlonerange(&File::create_new(&copy)?, 0, &source, 0, 0)?;
         copies.push(copy);
     }
     mount.unmount()?;
