@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
 
 use creamery::{Filesystem, FixedEnv, Image as Facade, QgroupId, QuotaChange};
 use creamery_base::panics::catch;
@@ -18,7 +16,7 @@ use creamery_format::{
 };
 use creamery_fs::NewInode;
 use creamery_sim::SimDevice;
-use creamery_testkit::one_in;
+use creamery_testkit::{HANG, ends_within, one_in};
 
 use crate::base::{Base, base};
 use crate::image_fields::Damage;
@@ -26,8 +24,6 @@ use crate::readers::{checked, read_everything, write_something};
 
 /// One case in so many, where nobody asks for another share.
 const SHARE: usize = 61;
-/// However busy the machine is, a case that takes longer hangs.
-const LIMIT: Duration = Duration::from_secs(60);
 const WORKERS: usize = 2;
 
 fn cases(base: &Base) -> Vec<Edge> {
@@ -47,20 +43,17 @@ fn spoiled(base: &'static Base, case: &Edge) -> Arc<SimDevice> {
 /// Reads and writes the image; the panic, if there was one, or the hang.
 fn complaint(base: &'static Base, case: &Edge) -> Option<String> {
     let device = spoiled(base, case);
-    let (done, finished) = channel();
-    std::thread::spawn(move || {
-        let outcome = catch(|| {
+    let work = move || {
+        catch(|| {
             read_everything(&device);
             write_something(&device);
             read_everything(&device);
-        });
-        // Nobody listens any more only when the time is over.
-        let _ = done.send(outcome.err().map(|panic| panic.to_string()));
-    });
-    let what = match finished.recv_timeout(LIMIT) {
-        Ok(outcome) => outcome?,
-        Err(RecvTimeoutError::Timeout) => format!("takes longer than {LIMIT:?}"),
-        Err(RecvTimeoutError::Disconnected) => "its thread is gone".to_owned(),
+        })
+    };
+    let what = match ends_within(HANG, work) {
+        Some(Ok(outcome)) => outcome.err()?.to_string(),
+        Some(Err(_)) => "its thread is gone".to_owned(),
+        None => "it hangs".to_owned(),
     };
     Some(format!("{case}: {what}"))
 }

@@ -1,10 +1,10 @@
-//! A limit of time for work that may hang, and what it was doing then.
+//! Work that may hang, and what it was doing then.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use creamery_testkit::{HANG, ends_within};
 use parking_lot::Mutex;
 
 /// Is told what is being done.
@@ -25,35 +25,32 @@ impl Watch {
     }
 }
 
-/// Does `work` on a thread of its own; panics with what it was doing when it takes longer than `limit`. A thread that hangs
+/// Does `work` on a thread of its own; panics with what it was doing when it hangs, see [`HANG`]. A thread that hangs
 /// stays behind: it ends with the process.
 ///
 /// ```
-/// use std::time::Duration;
-/// assert_eq!(creamery_sim::watched(Duration::from_secs(60), |_| 7), 7);
+/// assert_eq!(creamery_sim::watched(|_| 7), 7);
 /// ```
 ///
 /// # Panics
-/// When it takes too long, or where `work` does.
-pub fn watched<T: Send + 'static>(limit: Duration, work: impl FnOnce(&Watch) -> T + Send + 'static) -> T {
+/// When it hangs, or where `work` does.
+pub fn watched<T: Send + 'static>(work: impl FnOnce(&Watch) -> T + Send + 'static) -> T {
+    watched_for(HANG, work)
+}
+
+fn watched_for<T: Send + 'static>(limit: Duration, work: impl FnOnce(&Watch) -> T + Send + 'static) -> T {
     let watch = Arc::new(Watch::default());
-    let (done, outcome) = channel();
     let theirs = Arc::clone(&watch);
-    std::thread::spawn(move || {
-        let _ = done.send(catch_unwind(AssertUnwindSafe(|| work(&theirs))));
-    });
-    match outcome.recv_timeout(limit) {
-        Ok(Ok(value)) => value,
-        Ok(Err(panic)) => resume_unwind(panic),
-        Err(RecvTimeoutError::Timeout) => {
-            panic!("it hangs: after {} s it is still doing {}", limit.as_secs(), watch.doing.lock())
-        }
-        Err(RecvTimeoutError::Disconnected) => panic!("it vanished while doing {}", watch.doing.lock()),
+    match ends_within(limit, move || work(&theirs)) {
+        Some(Ok(value)) => value,
+        Some(Err(panic)) => resume_unwind(panic),
+        None => panic!("it hangs: after {} s it is still doing {}", limit.as_secs(), watch.doing.lock()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Barrier;
 
     use super::*;
@@ -63,7 +60,7 @@ mod tests {
         let never = Arc::new(Barrier::new(2));
         let hangs = Arc::clone(&never);
         let panic = catch_unwind(AssertUnwindSafe(|| {
-            watched(Duration::from_millis(50), move |watch| {
+            watched_for(Duration::ZERO, move |watch| {
                 watch.doing(&"a write");
                 hangs.wait();
             });

@@ -73,6 +73,31 @@ fn processes(servers: &[u32]) -> Result<Duration> {
     servers.iter().try_fold(own()? + children, |sum, server| Ok(sum + Stat::of(&server.to_string())?.taken))
 }
 
+/// CPU time that a process took so far, with the children that it has waited for, in hundredths of a second.
+///
+/// ```
+/// creamery_testkit::cpu_of(std::process::id()).unwrap();
+/// ```
+///
+/// # Errors
+/// When there is no such process.
+pub fn cpu_of(process: u32) -> Result<Duration> {
+    let stat = Stat::of(&process.to_string())?;
+    Ok(stat.taken + stat.waited_for)
+}
+
+/// CPU time that the calling thread took so far.
+///
+/// ```
+/// assert!(creamery_testkit::cpu_of_this_thread() > std::time::Duration::ZERO);
+/// ```
+#[must_use]
+pub fn cpu_of_this_thread() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let part = |part: i64| part.try_into().expect("a time that was taken");
+    Duration::new(time.tv_sec.try_into().expect("a time that was taken"), part(time.tv_nsec))
+}
+
 /// What each of the kernel's threads that serve files took so far.
 fn kernel_threads() -> Result<BTreeMap<u32, Duration>> {
     let mut taken = BTreeMap::new();
@@ -160,9 +185,7 @@ mod tests {
         let mut server = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let meter = CpuMeter::start(&[server.id()]);
         if let Ok(meter) = meter {
-            while meter.elapsed().unwrap() < Duration::from_millis(50) {
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            crate::wait_until("the server's work", || meter.elapsed().unwrap() >= Duration::from_millis(50));
         } else {
             println!("skipped: kernel threads missing");
         }

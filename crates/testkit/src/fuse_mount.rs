@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -33,7 +32,7 @@ impl FuseMount {
             args.extend([OsStr::new("-o"), OsStr::new(options)]);
         }
         args.extend([image.as_os_str(), dir.as_os_str()]);
-        program.run(args).limit(Duration::from_secs(60)).ok()?;
+        program.run(args).ok()?;
         Self::adopt(program, dir)
     }
 
@@ -74,11 +73,10 @@ impl Drop for FuseMount {
         if !self.mounted {
             return;
         }
-        let limit = Duration::from_secs(20);
-        let quiet = self.program.run([OsStr::new("umount"), self.dir.as_os_str()]).limit(limit).ok();
+        let quiet = self.program.run([OsStr::new("umount"), self.dir.as_os_str()]).ok();
         if quiet.is_err() {
-            let _ = Run::new("umount").arg("-f").arg(&self.dir).limit(limit).output();
-            let _ = Run::new("umount").arg("-l").arg(&self.dir).limit(limit).output();
+            let _ = Run::new("umount").arg("-f").arg(&self.dir).output();
+            let _ = Run::new("umount").arg("-l").arg(&self.dir).output();
         }
     }
 }

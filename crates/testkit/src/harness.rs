@@ -2,8 +2,10 @@
 //!
 //! The standard test runner knows "passed" and "failed"; a case whose judge is missing would have to count as
 //! passed. This one decides before the start, reports `skipped: <judge> missing`, and counts it as ignored in the
-//! standard summary line. It also watches the clock: a case that hangs (in a system call on a broken mount) gets its
+//! standard summary line. It also watches for hangs: a case that hangs (in a system call on a broken mount) gets its
 //! mounts cut off by force, which makes the call fail and the case end.
+//!
+//! Cases that say that they are long start first, so that none of them is left for the end with nothing beside it.
 //!
 //! It understands the standard runner's arguments that matter: filters, `--exact`, `--skip`, `--list`, `--test-threads`.
 
@@ -18,14 +20,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
-use crate::{Judge, Judges, Program, Scratch};
+use crate::{HANG, Judge, Judges, Program, Scratch};
 
-/// How long a case may take; `CREAMERY_CASE_SECONDS` says otherwise, for cases that were asked for more than usual.
-const CASE_LIMIT: Duration = Duration::from_secs(420);
-
+/// When a case hangs; `CREAMERY_CASE_SECONDS` says otherwise, for cases that were asked for more than usual.
 fn case_limit() -> Duration {
     let asked = std::env::var("CREAMERY_CASE_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    asked.map_or(CASE_LIMIT, Duration::from_secs)
+    asked.map_or(HANG, Duration::from_secs)
 }
 
 type Body = dyn Fn(&Bench) -> Result<()> + Send + Sync;
@@ -35,6 +35,7 @@ pub struct Case {
     name: String,
     needs: Vec<Judge>,
     body: Box<Body>,
+    is_long: bool,
 }
 
 impl Case {
@@ -44,7 +45,14 @@ impl Case {
         needs: &[Judge],
         body: impl Fn(&Bench) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
-        Self { name: name.into(), needs: needs.to_vec(), body: Box::new(body) }
+        Self { name: name.into(), needs: needs.to_vec(), body: Box::new(body), is_long: false }
+    }
+
+    /// This case is one of those that take longest: it starts before all others.
+    #[must_use]
+    pub fn long(mut self) -> Self {
+        self.is_long = true;
+        self
     }
 }
 
@@ -106,7 +114,7 @@ pub fn main(cases: Vec<Case>) -> ExitCode {
             }
         }
     }
-    let passed = run_all(ready, arguments.threads, &mut failed);
+    let passed = run_all(longest_first(ready), arguments.threads, &mut failed);
     if !failed.is_empty() {
         println!("\nfailures:");
     }
@@ -127,6 +135,12 @@ fn missing(case: &Case) -> Option<String> {
         let reason = Judges::here().missing(*judge)?;
         Some(format!("{judge} missing ({reason})"))
     })
+}
+
+/// The long ones, then the others, each in their order.
+fn longest_first(mut cases: Vec<Case>) -> Vec<Case> {
+    cases.sort_by_key(|case| !case.is_long);
+    cases
 }
 
 /// Runs what can run on `threads` threads; returns how many passed.
@@ -185,6 +199,9 @@ fn run_watched(case: &Case) -> Outcome {
                 Ok(Err(error)) if late => return Outcome::Failed(format!("hung, mounts cut off: {error:#}")),
                 Ok(Err(error)) => return Outcome::Failed(format!("{error:#}")),
                 Err(RecvTimeoutError::Timeout) => {
+                    if !late {
+                        println!("test {} ... hangs: still running after {} s", case.name, limit.as_secs());
+                    }
                     late = true;
                     bench.scratch.unmount_all();
                 }
@@ -247,10 +264,18 @@ fn arguments(words: impl Iterator<Item = String>) -> Arguments {
 
 #[cfg(test)]
 mod tests {
-    use super::arguments;
+    use super::{Case, arguments, longest_first};
 
     fn choose(words: &[&str], name: &str) -> bool {
         arguments(words.iter().map(|word| (*word).to_owned())).choose(name)
+    }
+
+    #[test]
+    fn long_cases_start_first_and_the_others_keep_their_order() {
+        let case = |name: &str| Case::new(name, &[], |_| Ok(()));
+        let cases = vec![case("a"), case("b").long(), case("c"), case("d").long()];
+        let names: Vec<String> = longest_first(cases).into_iter().map(|case| case.name).collect();
+        assert_eq!(names, ["b", "d", "a", "c"]);
     }
 
     #[test]

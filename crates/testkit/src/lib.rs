@@ -10,9 +10,10 @@
 //!
 //! Invariants:
 //! 1. Everything taken from the host (loop devices, mounts, scratch folders) is given back when its owner is dropped.
-//! 2. A child process that hangs is killed after a time limit: a broken mount fails a test, it does not stop the run.
+//! 2. A child process that hangs is killed ([`HANG`]): a broken mount fails a test, it does not stop the run. Nothing else decides by the clock.
 //! 3. Same seed, same tree.
 
+mod blocked;
 mod clone;
 mod command;
 mod cpu;
@@ -31,11 +32,13 @@ mod share;
 mod subvolumes;
 pub mod tree;
 mod tree_search;
+mod until;
 pub mod walk;
 
+pub use blocked::{ThreadWatch, is_napping, is_reading};
 pub use clone::{clone_range, sync_filesystem};
 pub use command::{Finished, Run, Signal, signal};
-pub use cpu::CpuMeter;
+pub use cpu::{CpuMeter, cpu_of, cpu_of_this_thread};
 pub use delalloc::is_delalloc;
 pub use fuse_mount::FuseMount;
 pub use judges::{Judge, Judges, btrfs_check, btrfs_progs_version, is_root};
@@ -52,3 +55,4 @@ pub use subvolumes::{
     subvolume_id,
 };
 pub use tree_search::{TreeItem, tree_items};
+pub use until::{HANG, ends_within, until, wait_until};

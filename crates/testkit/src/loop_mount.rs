@@ -1,13 +1,10 @@
 //! An image in the kernel's hands: a loop device, and a btrfs mount on it.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{KernelLog, Run};
-
-const DETACH_LIMIT: Duration = Duration::from_secs(30);
+use crate::{KernelLog, Run, until};
 
 /// A loop device over an image; detached when dropped.
 ///
@@ -51,16 +48,10 @@ impl LoopDevice {
     /// The device of a partition, when the kernel has made it.
     ///
     /// # Errors
-    /// When it has not after some seconds.
+    /// When the kernel never makes it.
     pub fn partition(&self, number: u32) -> Result<PathBuf> {
         let path = PathBuf::from(format!("{}p{number}", self.path.display()));
-        let deadline = Instant::now() + DETACH_LIMIT;
-        while !path.exists() {
-            if Instant::now() > deadline {
-                bail!("the kernel makes no {}", path.display());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until(&format!("the kernel to make {}", path.display()), || Ok(path.exists()))?;
         Ok(path)
     }
 
@@ -114,15 +105,9 @@ impl LoopDevice {
         }
         let ours = self.backing_file();
         Run::new("losetup").arg("--detach").arg(&self.path).ok()?;
-        let deadline = Instant::now() + DETACH_LIMIT;
         // Another test may take the device at once, for its own image.
-        while ours.is_some() && self.backing_file() == ours {
-            if Instant::now() > deadline {
-                bail!("{} is still attached after {} s", self.path.display(), DETACH_LIMIT.as_secs());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(())
+        let is_gone = || Ok(ours.is_none() || self.backing_file() != ours);
+        until(&format!("the kernel to let go of {}", self.path.display()), is_gone)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -15,6 +15,19 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(20 * 60);
 pub(crate) fn watched(
     command: &mut Command,
     silence: Duration,
+    take: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<ExitStatus> {
+    watched_by(command, silence, |_, lines| lines.recv_timeout(silence), take)
+}
+
+/// A line that a command printed.
+type Line = std::io::Result<Vec<u8>>;
+
+/// The same, where `next` waits for the next line of the child, and says that it was silent for too long.
+fn watched_by(
+    command: &mut Command,
+    silence: Duration,
+    mut next: impl FnMut(&Child, &Receiver<Line>) -> Result<Line, RecvTimeoutError>,
     mut take: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<ExitStatus> {
     let mut child = command.stdout(Stdio::piped()).spawn().context("starting a command")?;
@@ -28,7 +41,7 @@ pub(crate) fn watched(
         }
     });
     loop {
-        match lines.recv_timeout(silence) {
+        match next(&child, &lines) {
             Ok(line) => take(&line?)?,
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
@@ -41,17 +54,25 @@ pub(crate) fn watched(
     child.wait().context("waiting for a command")
 }
 
+/// The numbers of the processes that `child` started and that still run.
+fn children_of(child: &Child) -> String {
+    let id = child.id();
+    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+    children.unwrap_or_default().trim().to_owned()
+}
+
 /// Kills what `child` started, or itself where it started nothing.
 fn kill_children(child: &Child) -> Result<()> {
-    let id = child.id();
-    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
-    let whom = if children.trim().is_empty() { id.to_string() } else { children };
+    let children = children_of(child);
+    let whom = if children.is_empty() { child.id().to_string() } else { children };
     let status = Command::new("sh").args(["-c", &format!("kill -KILL {whom}")]).status();
     status.context("killing what hangs").map(|_| ())
 }
 
 #[cfg(test)]
 mod tests {
+    use creamery_testkit::wait_until;
+
     use super::*;
 
     #[test]
@@ -63,7 +84,16 @@ mod tests {
         };
         let mut command = Command::new("sh");
         command.args(["-c", "echo before; sleep 1000; echo after; exit 3"]);
-        let status = watched(&mut command, Duration::from_secs(1), take).expect("it runs");
+        let mut asked = 0;
+        let next = |child: &Child, lines: &Receiver<Line>| {
+            asked += 1;
+            if asked == 2 {
+                wait_until("a child that hangs", || !children_of(child).is_empty());
+                return Err(RecvTimeoutError::Timeout);
+            }
+            lines.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        };
+        let status = watched_by(&mut command, Duration::from_secs(1), next, take).expect("it runs");
         assert_eq!(status.code(), Some(3));
         assert_eq!(said, ["before", "xtask: nothing was said for 1 s: killed", "after"]);
     }

@@ -9,6 +9,7 @@ use creamery::{Image, Result, TreeId};
 use creamery_base::{Env, InodeId, SystemEnv, Timespec, Uuid};
 use creamery_device::{Access, FileDevice};
 use creamery_fs::{Cleaning, Filesystem, FsOptions, NewInode};
+use creamery_testkit::{ThreadWatch, wait_until};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
@@ -120,9 +121,9 @@ fn a_file_that_is_being_made_when_its_subvolume_goes() -> Result<()> {
     fs.shut_down()
 }
 
-/// Takes its time while a subvolume is made, which keeps others from changing one.
+/// Stops a thread while it makes a subvolume, which keeps others from changing one.
 #[derive(Default)]
-struct Slow(AtomicBool);
+struct Slow(Stopped);
 
 impl Env for Slow {
     fn now(&self) -> Timespec {
@@ -134,8 +135,9 @@ impl Env for Slow {
     }
 
     fn uuid(&self) -> Uuid {
-        if self.0.swap(false, Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(150));
+        if self.0.armed.swap(false, Ordering::SeqCst) {
+            self.0.set(|at| at.0 = true);
+            self.0.wait(|at| at.1);
         }
         SystemEnv.uuid()
     }
@@ -152,17 +154,28 @@ fn the_default_is_never_one_that_is_deleted() -> Result<()> {
     let (one, other) = (one?, other?);
     for round in 0..5 {
         let work = fs.create_subvolume(one, b"work", &NewInode::directory(DIRECTORY))?;
-        env.0.store(true, Ordering::SeqCst);
+        env.0.set(|at| *at = (false, false));
+        env.0.armed.store(true, Ordering::SeqCst);
+        let (deletes, sets) = (ThreadWatch::default(), ThreadWatch::default());
         std::thread::scope(|scope| {
             let name = format!("made-{round}").into_bytes();
-            let (fs, pause) = (&fs, || std::thread::sleep(Duration::from_millis(30)));
+            let fs = &fs;
             scope.spawn(move || {
                 fs.create_subvolume(other, &name, &NewInode::directory(DIRECTORY)).expect("made")
             });
-            pause();
-            scope.spawn(|| fs.delete_subvolume(one, b"work").map(drop));
-            pause();
-            scope.spawn(|| fs.set_default_subvolume(work.subvolume));
+            env.0.wait(|at| at.0);
+            // Each waits for the one that is being made, or does not have to.
+            let delete = scope.spawn(|| {
+                deletes.this_thread();
+                fs.delete_subvolume(one, b"work").map(drop)
+            });
+            wait_until("the deletion", || deletes.waits() || delete.is_finished());
+            let set = scope.spawn(|| {
+                sets.this_thread();
+                fs.set_default_subvolume(work.subvolume)
+            });
+            wait_until("the new default", || sets.waits() || set.is_finished());
+            env.0.set(|at| at.1 = true);
         });
         let default = fs.default_subvolume();
         assert!(!fs.dead_subvolumes().contains(&default), "the default, {default}, is deleted");

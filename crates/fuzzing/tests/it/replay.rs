@@ -1,12 +1,13 @@
-//! Every file of the corpora, and everything that ever crashed, once more: in a plain build, each against the clock.
+//! Every file of the corpora, and everything that ever crashed, once more: in a plain build, each with a limit of CPU time.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use creamery_fuzzing::{TARGETS, Target};
+use creamery_testkit::{HANG, cpu_of_this_thread, ends_within};
 
-const LIMIT: Duration = Duration::from_secs(10);
+/// Of the thread that has the bytes, many times what it takes.
+const CPU_MAX: Duration = Duration::from_secs(20);
 
 fn files(folder: &str, target: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz").join(folder).join(target);
@@ -17,21 +18,19 @@ fn files(folder: &str, target: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Runs a target on a thread of its own; a panic there is passed on, and a hang is one.
+/// Runs a target on a thread of its own, where a panic and a hang are seen.
 fn replay((name, body): Target, path: &Path) {
     let bytes = std::fs::read(path).expect("a file that can be read");
-    let (done, finished) = channel();
-    let runner = std::thread::spawn(move || {
+    let shown = path.display();
+    let run = move || {
         body(&bytes);
-        // Nobody listens any more only when the time is over.
-        let _ = done.send(());
-    });
-    match finished.recv_timeout(LIMIT) {
-        Ok(()) => {}
-        Err(RecvTimeoutError::Timeout) => panic!("{name}: {} takes longer than {LIMIT:?}", path.display()),
-        Err(RecvTimeoutError::Disconnected) => {}
+        cpu_of_this_thread()
+    };
+    match ends_within(HANG, run) {
+        Some(Ok(taken)) => assert!(taken < CPU_MAX, "{name}: {shown} takes {taken:?} of CPU time"),
+        Some(Err(_)) => panic!("{name}: {shown} panics"),
+        None => panic!("{name}: {shown} hangs"),
     }
-    assert!(runner.join().is_ok(), "{name}: {} panics", path.display());
 }
 
 fn replay_all(name: &str) {

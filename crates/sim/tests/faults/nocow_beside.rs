@@ -2,19 +2,16 @@
 //! With the leaf kept, as it once was, who wants it waits.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use creamery_base::{InodeId, TreeId, Wait};
 use creamery_device::BlockDevice;
 use creamery_format::{Key, KeyType};
 use creamery_fs::{Filesystem, FsOptions, InodeFlags, NewInode, SetAttributes, XattrMode};
 use creamery_sim::{MadeBy, SimDevice, fresh_image};
+use creamery_testkit::{ThreadWatch, wait_until};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
-
-/// So long nothing happens where somebody waits for a lock.
-const A_WHILE: Duration = Duration::from_millis(300);
 
 /// A file that is overwritten in place, and another one in the same leaf.
 fn world(nocow_keeps_leaf: bool) -> (Arc<Filesystem>, InodeId, InodeId) {
@@ -54,28 +51,23 @@ fn hold_back(fs: &Filesystem) -> (Receiver<()>, Sender<()>) {
 /// Whether a neighbour in the leaf changes while somebody looks for the checksums of what he wants to overwrite.
 fn changes_beside(nocow_keeps_leaf: bool) -> bool {
     let (fs, file, neighbour) = world(nocow_keeps_leaf);
-    let (looks, go_on) = hold_back(&fs);
+    let ((looks, go_on), watch) = (hold_back(&fs), ThreadWatch::default());
     std::thread::scope(|scope| {
         let fs = &fs;
         let writer = scope.spawn(move || write(fs, file));
         looks.recv().expect("he looks for checksums");
-        let (done, is_done) = channel();
-        scope.spawn(move || {
+        let watch = &watch;
+        let neighbours = scope.spawn(move || {
+            watch.this_thread();
             fs.set_xattr(neighbour, b"user.name", b"value", XattrMode::Any).expect("room");
             fs.create(fs.root(TreeId::FS).expect("the top level"), b"new", &NewInode::file(0o600))
                 .expect("made");
-            done.send(()).expect("somebody waits for that");
         });
-        let beside = match is_done.recv_timeout(if nocow_keeps_leaf { A_WHILE } else { 100 * A_WHILE }) {
-            Ok(()) => true,
-            Err(RecvTimeoutError::Timeout) => false,
-            Err(error) => panic!("{error}"),
-        };
+        wait_until("the neighbour", || neighbours.is_finished() || nocow_keeps_leaf && watch.waits());
+        let beside = neighbours.is_finished();
         go_on.send(()).expect("he waits for that");
         writer.join().expect("it ends well");
-        if !beside {
-            is_done.recv().expect("it ends when the leaf is let go of");
-        }
+        neighbours.join().expect("it ends when the leaf is let go of");
         let counters = fs.statistics().nocow;
         assert_eq!((counters.written, counters.looks_with_leaf), (1, u64::from(nocow_keeps_leaf)));
         beside
@@ -113,15 +105,17 @@ fn who_waits_for_references_keeps_nobody_from_any_leaf() {
         fs.close(target);
     };
     clone(b"clone");
+    let watch = ThreadWatch::default();
     std::thread::scope(|scope| {
-        let (fs, mut writer) = (&fs, None);
+        let (fs, watch, mut writer) = (&fs, &watch, None);
         let held = fs.engine().while_ref_head_runs(at, || {
-            writer = Some(scope.spawn(move || write(fs, file)));
-            std::thread::sleep(A_WHILE);
-            assert!(
-                !writer.as_ref().is_some_and(|writer| writer.is_finished()),
-                "nobody knows yet who has it"
-            );
+            let writes = scope.spawn(move || {
+                watch.this_thread();
+                write(fs, file);
+            });
+            wait_until("the writer", || writes.is_finished() || watch.waits());
+            assert!(!writes.is_finished(), "nobody knows yet who has it");
+            writer = Some(writes);
             let others = scope.spawn(move || {
                 fs.set_xattr(neighbour, b"user.name", b"value", XattrMode::Any).expect("room");
                 let extents = fs.engine().tree(TreeId::EXTENT).expect("the extent tree");

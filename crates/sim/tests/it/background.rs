@@ -2,19 +2,16 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::BlockDevice;
 use creamery_fs::{Access, Filesystem, FsOptions, NewInode};
 use creamery_sim::{MadeBy, SimDevice, fresh_image, watched};
+use creamery_testkit::wait_until;
 use creamery_txn::{BackgroundThreads, BackgroundWork, Due, Engine, Options};
 use creamery_volume::{Mode, Volume};
-
-/// Nothing here takes so long, unless it hangs.
-const LIMIT: Duration = Duration::from_secs(60);
-const A_MOMENT: Duration = Duration::from_millis(1);
 
 fn engine(options: Options) -> Arc<Engine> {
     let image = fresh_image(&MadeBy::default()).expect("an image");
@@ -23,16 +20,9 @@ fn engine(options: Options) -> Arc<Engine> {
         .expect("writable")
 }
 
-fn until(what: &str, mut is: impl FnMut() -> bool) {
-    println!("until {what}");
-    while !is() {
-        std::thread::sleep(A_MOMENT);
-    }
-}
-
-/// Runs `test`, which hangs when something is wrong, with a limit.
+/// Runs `test`, which hangs when something is wrong.
 fn bounded(test: fn()) {
-    watched(LIMIT, move |_| test());
+    watched(move |_| test());
 }
 
 /// A work whose steps are counted, and do `what` when so many are asked for.
@@ -112,13 +102,13 @@ fn a_step_that_fails_is_told_and_keeps_nobody() {
         let other = Work::register(&engine, "other", 1, || Ok(()));
         let threads = engine.start_background(1);
         failing.ask(&engine, 2);
-        until("it has failed", || report(&engine, "failing").failures == 1);
+        wait_until("it has failed", || report(&engine, "failing").failures == 1);
         other.ask(&engine, 10);
-        until("the other one is done", || other.is_done());
+        wait_until("the other one is done", || other.is_done());
         let told = report(&engine, "failing");
         assert_eq!((told.steps, told.failures, failing.is_done()), (1, 1, false), "it rests");
         assert!(told.last_failure.is_some_and(|failure| failure.contains("for now")));
-        until("it is tried again", || report(&engine, "failing").failures == 2);
+        wait_until("it is tried again", || report(&engine, "failing").failures == 2);
         assert_eq!(engine.aborted(), None);
         threads.stop().expect("they end");
     });
@@ -132,12 +122,12 @@ fn a_step_that_panics_aborts_with_its_words_and_its_place() {
         let other = Work::register(&engine, "other", 1, || Ok(()));
         let threads = engine.start_background(1);
         panicking.ask(&engine, 1);
-        until("it has aborted", || engine.aborted().is_some());
+        wait_until("it has aborted", || engine.aborted().is_some());
         let abort = engine.aborted().expect("just seen");
         assert_eq!(abort.reason, "a thread panicked: a step dies");
         assert!(abort.place.contains("tests/it/background.rs"), "{abort}");
         other.ask(&engine, 1);
-        until("the thread lives", || other.is_done());
+        wait_until("the thread lives", || other.is_done());
         threads.stop().expect("they end");
     });
 }
@@ -166,10 +156,10 @@ fn a_work_that_panics_when_it_is_asked_whether_it_is_due_aborts_and_keeps_nobody
         let other = Work::register(&engine, "other", 1, || Ok(()));
         engine.register_background(Arc::new(Unanswering));
         let threads = engine.start_background(1);
-        until("it has aborted", || engine.aborted().is_some());
+        wait_until("it has aborted", || engine.aborted().is_some());
         assert_eq!(engine.aborted().expect("just seen").reason, "a thread panicked: a question kills it");
         other.ask(&engine, 1);
-        until("the thread lives", || other.is_done());
+        wait_until("the thread lives", || other.is_done());
         let told = report(&engine, "unanswering");
         assert_eq!((told.steps, told.failures), (0, 1), "{told}");
         threads.stop().expect("they end");
@@ -189,11 +179,11 @@ fn a_step_that_never_ends_keeps_nobody_and_is_named_when_its_thread_is_left_behi
         let other = Work::register(&engine, "other", 1, || Ok(()));
         let threads = engine.start_background(2);
         endless.ask(&engine, 2);
-        until("it has begun", || report(&engine, "endless").running.is_some());
+        wait_until("it has begun", || report(&engine, "endless").running.is_some());
         other.ask(&engine, 10);
-        until("the other one is done", || other.is_done());
+        wait_until("the other one is done", || other.is_done());
         engine.commit().expect("a commit needs it not");
-        let error = threads.stop_within(A_MOMENT).expect_err("it does not end");
+        let error = threads.stop_within(Duration::ZERO).expect_err("it does not end");
         assert!(error.to_string().contains("endless: 1 steps, one for"), "{error}");
         engine.shut_down().expect("closing needs it not");
         drop(release);
@@ -206,16 +196,19 @@ fn no_more_threads_than_a_work_says_take_its_steps() {
         let engine = engine(Options::default());
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (counted, seen) = (Arc::clone(&now), Arc::clone(&most));
+        // Each step ends with another one, so a second thread has to come; a third one would be met in between.
+        let two = Barrier::new(2);
         let pair = Work::register(&engine, "pair", 2, move || {
             let together = counted.fetch_add(1, Ordering::SeqCst) + 1;
             seen.fetch_max(together, Ordering::SeqCst);
-            std::thread::sleep(A_MOMENT);
+            two.wait();
+            std::thread::yield_now();
             counted.fetch_sub(1, Ordering::SeqCst);
             Ok(())
         });
         let threads = engine.start_background(4);
         pair.ask(&engine, 200);
-        until("all steps are done", || pair.is_done() && now.load(Ordering::SeqCst) == 0);
+        wait_until("all steps are done", || pair.is_done() && now.load(Ordering::SeqCst) == 0);
         threads.stop().expect("they end");
         assert_eq!(most.load(Ordering::SeqCst), 2);
     });
@@ -236,7 +229,7 @@ fn what_nobody_asks_for_is_committed_in_time() {
         fs.create(root, b"made", &NewInode::file(0o644)).expect("made");
         let before = engine.counters().commits;
         engine.commit_every(Some(Duration::from_millis(20)));
-        until("it is durable", || engine.counters().commits > before);
+        wait_until("it is durable", || engine.counters().commits > before);
         engine.commit_every(None);
         threads.stop().expect("they end");
     });
@@ -255,7 +248,7 @@ fn a_commit_that_falls_due_is_written_though_nobody_comes_by() {
         }
         let before = engine.counters().commits;
         let threads = engine.start_background(2);
-        until("it is durable", || engine.counters().commits > before);
+        wait_until("it is durable", || engine.counters().commits > before);
         threads.stop().expect("they end");
     });
 }
@@ -277,7 +270,7 @@ fn what_is_unlinked_and_closed_gives_its_space_back_though_nothing_else_happens(
         assert!(used() >= 200 * 4096);
         fs.unlink(root, b"large").expect("unlinked");
         drop(file);
-        until("its space is free", || used() == 0 && !fs.has_cleaning());
+        wait_until("its space is free", || used() == 0 && !fs.has_cleaning());
         threads.stop().expect("they end");
         assert!(report(&engine, "cleaner").steps > 0 && report(&engine, "commit-at-rest").steps > 0);
     });

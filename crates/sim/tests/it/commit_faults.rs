@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
 
 use creamery_base::{Error, ErrorKind, FixedEnv, InodeId, ObjectId, Result, Timespec, TreeId, Wait};
 use creamery_check::{CheckOptions, NoProgress, check};
@@ -37,8 +36,6 @@ const MANY: u64 = 800;
 /// So small that a commit has to read.
 const CACHE_BYTES: u64 = 64 << 10;
 const THREADS: usize = 64;
-/// How long all may take that a test does with one image.
-const LIMIT: Duration = Duration::from_secs(120);
 const CABLE: &str = "the cable was pulled";
 
 /// What becomes of the request that fails.
@@ -302,7 +299,7 @@ fn table(struck: &str, fate: Fate) -> (&'static [CommitPhase], bool) {
 
 #[test]
 fn a_device_that_fails_in_a_phase_is_told_by_its_name() {
-    let met = watched(LIMIT, |watch| {
+    let met = watched(|watch| {
         let base = prepared();
         let scratch = Scratch::new("commit-faults").expect("a scratch folder");
         let has_judge = Judges::here().have(&[Judge::BtrfsProgs]);
@@ -362,7 +359,7 @@ fn shows_what_was_synced(image: &Image) -> bool {
 
 #[test]
 fn a_device_that_fails_while_a_log_is_written_is_told() {
-    let met = watched(LIMIT, |watch| {
+    let met = watched(|watch| {
         let base = prepared();
         let mut met = BTreeSet::new();
         for fate in [Fate::Lost, Fate::Arrives, Fate::Gone] {
@@ -400,7 +397,7 @@ fn a_device_that_fails_while_a_log_is_written_is_told() {
 
 #[test]
 fn a_device_that_fails_before_the_gate_closes_is_told() {
-    watched(LIMIT, |watch| {
+    watched(|watch| {
         let base = prepared();
         let mut met = 0;
         for request in 0.. {
@@ -510,7 +507,7 @@ fn all_who_ask_while_it_aborts_are_told() {
     for (what, phase) in phases {
         let at = requests.iter().position(|request| request == what).expect("every commit does that");
         let base = base.clone();
-        let (aborted, told) = watched(LIMIT, move |watch| {
+        let (aborted, told) = watched(move |watch| {
             watch.doing(&phase);
             all_ask(&base, at)
         });
@@ -550,7 +547,7 @@ impl CommitParticipant for Participant {
 fn all_who_ask_while_a_participant_fails_are_told() {
     for dies in [false, true] {
         let base = prepared();
-        let (image, abort, told) = watched(LIMIT, move |watch| {
+        let (image, abort, told) = watched(move |watch| {
             watch.doing(&dies);
             let device = Failing::new(base);
             let fs = open(Arc::<Failing>::clone(&device));

@@ -1,7 +1,6 @@
 //! Every request of a workload fails once, and every one is the last that works.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use creamery_sim::{
     Fault, FaultOutcome, Image, Kind, MadeBy, Model, Watch, faulty_run, faulty_run_beside, fresh_image,
@@ -17,9 +16,6 @@ fn prepared() -> (Image, Model) {
     let made_by = MadeBy { node_size: 4096, ..MadeBy::default() };
     image_with_files(&made_by, 60, |number| 3000 * (number as usize % 7)).expect("an image")
 }
-
-/// How long a run may take; a whole one takes a tenth of a second.
-const LIMIT: Duration = Duration::from_secs(120);
 
 fn seeds() -> Vec<u64> {
     let chosen = std::env::var("CREAMERY_FAULT_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -38,7 +34,7 @@ fn every_request(kind: Kind) -> BTreeMap<FaultOutcome, usize> {
         for (lasting, nth) in nths().map(|nth| (false, nth)).chain(nths().map(|nth| (true, nth))) {
             let fault = Fault { kind, nth, lasting };
             let (image, model) = (image.clone(), model.clone());
-            let outcome = watched(LIMIT, move |watch| {
+            let outcome = watched(move |watch| {
                 watch.doing(&format!("seed {seed}, {fault:?}"));
                 faulty_run(&image, &model, seed, fault, watch)
             });
@@ -85,7 +81,7 @@ fn a_request_that_fails_in_the_midst_of_the_background_loses_nothing() {
                 faulty_run_beside(&image, seed, fault)
             };
             runs += 1;
-            match watched(LIMIT, run) {
+            match watched(run) {
                 Ok(failed) => met += usize::from(failed),
                 Err(error) => panic!("seed {seed}, {fault:?}: {error:#}"),
             }

@@ -7,12 +7,11 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use creamery_base::{InodeId, TreeId, Wait};
 use creamery_fs::{FileType, Filesystem, FsOptions, NewInode, RenameMode};
-use creamery_sim::{MadeBy, SimDevice, fresh_image, judge};
-use creamery_testkit::{Random, asked_seed, rounds};
+use creamery_sim::{Kind, MadeBy, SimDevice, fresh_image, judge};
+use creamery_testkit::{Random, asked_seed, rounds, wait_until};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
@@ -21,6 +20,8 @@ const ROUNDS: (u64, u64) = (4, 60);
 const THREADS: u64 = 3;
 /// Moments of a run at which power fails.
 const CUTS: u64 = 25;
+/// Writes of the device from one moment to the next, at most.
+const WRITES_BETWEEN: u64 = 40;
 /// One of so many operations is followed by a commit.
 const COMMITS_ONE_IN: u64 = 150;
 /// Names that a thread uses in each directory.
@@ -234,8 +235,11 @@ fn run(seed: u64) -> u64 {
         let _stops_others = StopsOthers(&stop);
         let mut random = Random::new(seed);
         for _ in 0..CUTS {
-            std::thread::sleep(Duration::from_micros(500 + random.below(4000)));
-            assert!(!stop.load(Ordering::Relaxed), "a thread died");
+            let moment = device.count(Kind::Write) + random.below(WRITES_BETWEEN);
+            wait_until("the others to write", || {
+                assert!(!stop.load(Ordering::Relaxed), "a thread died");
+                device.count(Kind::Write) >= moment
+            });
             let before = known();
             let image = device.image();
             replayed += u64::from(cut(image, &before, &known()));

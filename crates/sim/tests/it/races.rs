@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use creamery_base::{ErrorKind, InodeId, Timespec, TreeId, Wait};
 use creamery_device::BlockDevice;
@@ -12,8 +11,6 @@ use creamery_testkit::{Random, seed_of};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
-/// A run that hangs is told by then.
-const LIMIT: Duration = Duration::from_secs(120);
 /// More directories than may have delayed items.
 const DIRECTORIES: u64 = 80;
 
@@ -99,7 +96,7 @@ fn attributes_of_directories(seed: u64) {
 
 #[test]
 fn attributes_of_directories_stay_with_more_of_them_delayed_than_there_is_room_for() {
-    watched(LIMIT, |_| attributes_of_directories(1));
+    watched(|_| attributes_of_directories(1));
 }
 
 /// Directories that lose their last name while they have delayed items.
@@ -136,7 +133,7 @@ fn removed_directories() {
 
 #[test]
 fn directories_with_delayed_items_are_removed_whole() {
-    watched(LIMIT, |_| removed_directories());
+    watched(|_| removed_directories());
 }
 
 /// Opens it with room for few inodes, so that most are read from the tree.
@@ -189,7 +186,7 @@ fn removed_files() {
 
 #[test]
 fn an_inode_that_is_removed_while_it_is_looked_at_stays_removed() {
-    watched(LIMIT, |_| removed_files());
+    watched(|_| removed_files());
 }
 
 /// Looks up, links and unlinks in a directory whose entries have no types, and which is younger than what it has.
@@ -224,11 +221,11 @@ fn entries_without_types() {
 
 #[test]
 fn looking_up_an_entry_without_a_type_stands_in_nobodys_way() {
-    watched(LIMIT, |_| entries_without_types());
+    watched(|_| entries_without_types());
 }
 
 #[test]
 fn attributes_of_directories_stay_with_the_asked_seed() {
     let seed = seed_of("attributes");
-    watched(LIMIT, move |_| attributes_of_directories(seed));
+    watched(move |_| attributes_of_directories(seed));
 }

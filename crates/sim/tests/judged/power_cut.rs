@@ -89,17 +89,19 @@ pub(crate) fn cases() -> Vec<Case> {
     let kernel = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
     let deep = MadeBy { node_size: 4096, ..MadeBy::default() };
     vec![
-        Case::new("power_cut/btrfs_check", &progs, |bench| sampled(bench, &MadeBy::default(), 11, false)),
-        Case::new("power_cut/btrfs_check_deep", &progs, move |bench| sampled(bench, &deep, 12, false)),
-        Case::new("power_cut/kernel", &kernel, |bench| sampled(bench, &MadeBy::default(), 13, true)),
-        Case::new("power_cut/kernel_deep", &kernel, move |bench| sampled(bench, &deep, 14, true)),
-        Case::new("power_cut/conversions", &progs, conversions_survive_every_power_cut),
-        Case::new("power_cut/shared_blocks", &kernel, shared_blocks),
+        Case::new("power_cut/btrfs_check", &progs, |bench| sampled(bench, &MadeBy::default(), 11, false))
+            .long(),
+        Case::new("power_cut/btrfs_check_deep", &progs, move |bench| sampled(bench, &deep, 12, false)).long(),
+        Case::new("power_cut/kernel", &kernel, |bench| sampled(bench, &MadeBy::default(), 13, true)).long(),
+        Case::new("power_cut/kernel_deep", &kernel, move |bench| sampled(bench, &deep, 14, true)).long(),
+        Case::new("power_cut/conversions", &progs, conversions_survive_every_power_cut).long(),
+        Case::new("power_cut/shared_blocks", &kernel, shared_blocks).long(),
         Case::new("random_work/btrfs_check", &progs, random_work),
         Case::new("random_work/kernel", &kernel, |bench| {
             let mut seeds = (201..203).chain(stored_seeds("kernel"));
             seeds.try_for_each(|seed| against_the_kernel(bench, seed, OPERATIONS))
-        }),
+        })
+        .long(),
         Case::new("random_work/kernel_asked_seed", &kernel, |bench| {
             against_the_kernel(bench, seed_of("kernel"), OPERATIONS)
         }),

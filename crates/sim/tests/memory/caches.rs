@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use creamery_base::{FixedEnv, InodeId, Timespec, Wait};
 use creamery_device::{Access, BlockDevice, FileDevice};
@@ -92,7 +91,7 @@ impl Watched {
                 let mut most = 0;
                 while !over.load(Ordering::Relaxed) {
                     most = most.max(self.fs.memory().total_bytes);
-                    std::thread::sleep(Duration::from_millis(1));
+                    std::thread::yield_now();
                 }
                 most
             });

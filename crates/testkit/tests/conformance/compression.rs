@@ -26,7 +26,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("compression/flags-and-properties", &with_chattr, flags_and_properties),
         Case::new("compression/one-word-after-the-other", &with_chattr, words),
         Case::new("compression/in-turn-with-linux", &MOUNTED, in_turn),
-        Case::new("compression/when-all-is-full", &MOUNTED, when_full),
+        Case::new("compression/when-all-is-full", &MOUNTED, when_full).long(),
         Case::new("compression/mkfs", &MOUNTED, mkfs),
     ]
 }

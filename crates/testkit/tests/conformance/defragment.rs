@@ -3,13 +3,12 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, btrfs_check};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, btrfs_check, until};
 
-use crate::support::{MOUNTED, expect_refusal, judge_mount, mkfs_empty};
+use crate::support::{MOUNTED, expect_refusal, judge_mount, mkfs_empty, stats};
 
 const SECTOR: usize = 4096;
 const SECTORS: usize = 300;
@@ -163,7 +162,10 @@ fn until_it_is_read_only(bench: &Bench) -> Result<()> {
             let run =
                 bench.creamery().run(["filesystem", "defragment", "-r", "-c", "zstd:9", "--json"]).arg(&top);
             let defragment = scope.spawn(|| run.output());
-            std::thread::sleep(Duration::from_millis(100));
+            until("some chunks to be packed", || {
+                let chunks = &stats(bench, mount.dir())?["filesystem"]["compression"]["chunks"];
+                Ok(defragment.is_finished() || chunks.as_u64().context("a number of chunks")? > 0)
+            })?;
             let stop = match by_remount {
                 true => bench.creamery().run(["mount", "-o", "remount,ro"]).arg(&image).arg(mount.dir()),
                 false => bench.creamery().run(["property", "set"]).arg(&top).args(["ro", "true"]),

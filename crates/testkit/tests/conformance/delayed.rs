@@ -4,21 +4,19 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, btrfs_check};
-use serde_json::Value;
+use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, btrfs_check, until};
 
-use crate::support::{JUDGED, MOUNTED, judge_mount, mkfs_empty};
+use crate::support::{JUDGED, MOUNTED, judge_mount, mkfs_empty, stats};
 
 const MIB: u64 = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        Case::new("delayed/long-extents", &[&MOUNTED[..], &[Judge::Tool("filefrag")]].concat(), long_extents),
+        Case::new("delayed/long-extents", &[&MOUNTED[..], &[Judge::Tool("filefrag")]].concat(), long_extents)
+            .long(),
         Case::new("delayed/switched-off", &MOUNTED, switched_off),
         Case::new("delayed/new-versions-are-written-soon", &MOUNTED, new_versions),
         Case::new("delayed/as-if-it-was-on-disk", &MOUNTED, as_if_on_disk),
@@ -35,19 +33,13 @@ fn mounted(bench: &Bench, size: &str, options: &str) -> Result<FuseMount> {
 
 /// A figure of the writing back.
 fn told(bench: &Bench, dir: &Path, name: &str) -> Result<u64> {
-    let said = bench.creamery().run(["stats", "--json"]).arg(dir).ok()?.stdout;
-    let said: Value = serde_json::from_slice(&said)?;
+    let said = stats(bench, dir)?;
     said["filesystem"]["writeback"][name].as_u64().with_context(|| format!("no {name} in {said:#}"))
 }
 
-/// Waits until nothing is delayed any more, without asking for it.
-fn wait_until_written(bench: &Bench, dir: &Path) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    while told(bench, dir, "delayed_bytes")? > 0 {
-        ensure!(Instant::now() < deadline, "still in memory after {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
+/// Waits until no more than so much is delayed, without asking for it.
+fn wait_until_delayed(bench: &Bench, dir: &Path, bytes: u64) -> Result<()> {
+    until("the rest to be written", || Ok(told(bench, dir, "delayed_bytes")? <= bytes))
 }
 
 /// A gigabyte in pieces of 4 KiB, and a sync: forty extents at most, as the kernel counts them.
@@ -94,12 +86,18 @@ fn new_versions(bench: &Bench) -> Result<()> {
     std::fs::write(&new, Random::new(1).bytes(100_000))?;
     ensure!(told(bench, mount.dir(), "delayed_bytes")? > 0, "it is written at once");
     std::fs::rename(&new, &old)?;
-    wait_until_written(bench, mount.dir()).context("after a rename")?;
+    wait_until_delayed(bench, mount.dir(), 0).context("after a rename")?;
     std::fs::write(&old, Random::new(2).bytes(100_000))?;
-    wait_until_written(bench, mount.dir()).context("after it was cut to nothing")?;
+    wait_until_delayed(bench, mount.dir(), 0).context("after it was cut to nothing")?;
+    // What is written back goes in the order in which it came, and a new file has time.
     std::fs::write(&new, Random::new(3).bytes(100_000))?;
-    std::thread::sleep(Duration::from_millis(300));
-    ensure!(told(bench, mount.dir(), "delayed_bytes")? > 0, "a new file has time");
+    let of_the_new_one = told(bench, mount.dir(), "delayed_bytes")?;
+    std::fs::write(&old, Random::new(4).bytes(100_000))?;
+    wait_until_delayed(bench, mount.dir(), of_the_new_one).context("beside a new file")?;
+    ensure!(
+        of_the_new_one > 0 && told(bench, mount.dir(), "delayed_bytes")? == of_the_new_one,
+        "a new file is written at once"
+    );
     judge_mount(bench, &bench.scratch.file("disk.img"), mount)
 }
 

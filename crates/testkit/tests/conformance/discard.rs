@@ -4,12 +4,11 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk};
-use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, until};
 
 use crate::support::{JUDGED, MOUNTED, expect_refusal, judge, judge_mount, mkfs_empty};
 
@@ -119,8 +118,6 @@ fn trim_of_ours(bench: &Bench) -> Result<()> {
 }
 
 fn by_option(bench: &Bench) -> Result<()> {
-    // Far longer than it takes.
-    const PATIENCE: Duration = Duration::from_secs(60);
     for option in ["discard=async", "discard=sync", "discard"] {
         let image = bench.scratch.file(&format!("{option}.img"));
         mkfs_empty(bench.creamery(), &[], "512M", &image)?;
@@ -130,11 +127,9 @@ fn by_option(bench: &Bench) -> Result<()> {
         let full = taken(&image)?;
         remove_some(mount.dir())?;
         bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;
-        let begun = Instant::now();
-        while taken(&image)? + 2 * LARGE > full + MIB {
-            ensure!(begun.elapsed() < PATIENCE, "{option}: {full} bytes before, {} after", taken(&image)?);
-            thread::sleep(Duration::from_millis(50));
-        }
+        until(&format!("{option} to give back {} of {full} bytes", 2 * LARGE), || {
+            Ok(taken(&image)? + 2 * LARGE <= full + MIB)
+        })?;
         // What the last commit frees goes before the server does.
         std::fs::remove_file(mount.dir().join("large-1"))?;
         judge_mount(bench, &image, mount)?;

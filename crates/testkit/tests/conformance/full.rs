@@ -4,11 +4,10 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, btrfs_check};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, btrfs_check, until};
 use rustix::fs::{FallocateFlags, copy_file_range, fallocate};
 
 use crate::mappings;
@@ -72,11 +71,7 @@ fn lost_by_a_mapping(bench: &Bench) -> Result<()> {
     // It ends at once: its input is empty.
     Run::new(program.join("dirty")).arg(&path).args(places).input("").ok()?;
     ensure!(file.sync_all().is_err(), "there was room");
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while std::fs::read(&path)? != OLD {
-        ensure!(Instant::now() < deadline, "what was lost is still shown");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until("what was lost to be shown no more", || Ok(std::fs::read(&path)? == OLD))?;
     drop(file);
     let said = bench.creamery().run(["umount"]).arg(mount.dir()).output()?;
     ensure!(said.code != Some(0), "nobody says that something was lost");

@@ -6,11 +6,10 @@ use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Judge, Random, Signal, btrfs_check, signal};
+use creamery_testkit::{Judge, Random, Signal, btrfs_check, is_reading, signal, until};
 
 use crate::support::{inside, mkfs_empty};
 
@@ -158,15 +157,14 @@ fn tar(bench: &Bench) -> Result<()> {
 
 /// Waits until a process takes the signal with this number for itself. Says whether it did.
 fn takes(child: &mut Child, number: u32) -> Result<bool> {
-    while child.try_wait()?.is_none() {
+    let mut does = false;
+    until("it to take the signal", || {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim();
-        if u64::from_str_radix(mask, 16)? & (1 << (number - 1)) != 0 {
-            return Ok(true);
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    Ok(false)
+        does = u64::from_str_radix(mask, 16)? & (1 << (number - 1)) != 0;
+        Ok(does || child.try_wait()?.is_some())
+    })?;
+    Ok(does)
 }
 
 fn mkfs(bench: &Bench) -> Result<()> {
@@ -201,14 +199,12 @@ fn waiting(bench: &Bench) -> Result<()> {
         command.args(words).arg(if words[0] == "cp" { inside(&image, "/copy") } else { place.clone() });
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let silent = child.stdin.take().context("a pipe")?;
-        std::thread::sleep(Duration::from_millis(300));
-        ensure!(child.try_wait()?.is_none(), "{words:?}: it does not wait");
+        until("it to wait for its input", || {
+            ensure!(child.try_wait()?.is_none(), "{words:?}: it does not wait");
+            is_reading(child.id(), 0)
+        })?;
         signal(Signal::TERM, child.id())?;
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while child.try_wait()?.is_none() {
-            ensure!(Instant::now() < deadline, "{words:?}: it goes on waiting");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until("it to end", || Ok(child.try_wait()?.is_some())).with_context(|| format!("{words:?}"))?;
         ensure!(child.wait()?.signal() == Some(15), "{words:?}: it ended otherwise");
         drop(silent);
     }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::Run;
@@ -259,14 +259,13 @@ fn removed_while_listed(dir: &Path) -> Result<()> {
 
 /// Two processes list what they have just changed, while others change and list the same directory: each finds its own change.
 fn beside_others(dir: &Path) -> Result<()> {
-    const FOR: Duration = Duration::from_secs(4);
+    const ROUNDS: u32 = 4_000;
     let listed = dir.join("shared");
     std::fs::create_dir(&listed)?;
-    let begun = Instant::now();
-    let goes_on = || begun.elapsed() < FOR;
+    let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let churn = scope.spawn(|| -> Result<()> {
-            while goes_on() {
+            while !is_over.load(Ordering::Relaxed) {
                 File::create(listed.join("churn"))?;
                 std::fs::remove_file(listed.join("churn"))?;
             }
@@ -276,7 +275,7 @@ fn beside_others(dir: &Path) -> Result<()> {
             let listed = &listed;
             move || -> Result<()> {
                 let open = File::open(listed)?;
-                while goes_on() {
+                for _ in 0..ROUNDS {
                     for there in [true, false] {
                         let path = listed.join(own);
                         if there {
@@ -301,7 +300,9 @@ fn beside_others(dir: &Path) -> Result<()> {
             }
         };
         let listers = ["one", "two"].map(|own| scope.spawn(list(own)));
-        listers.into_iter().try_for_each(|lister| lister.join().expect("it does not panic"))?;
+        let outcomes = listers.map(|lister| lister.join());
+        is_over.store(true, Ordering::Relaxed);
+        outcomes.into_iter().try_for_each(|outcome| outcome.expect("it does not panic"))?;
         churn.join().expect("it does not panic")
     })
 }

@@ -5,11 +5,10 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Finished, FuseMount, Judge, Run, Signal, btrfs_check, signal};
+use creamery_testkit::{Finished, FuseMount, Judge, Run, Signal, btrfs_check, signal, until};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
@@ -275,11 +274,7 @@ fn of_delayed_data(bench: &Bench) -> Result<()> {
     expect_fsync(&writer, None)?;
     expect_fsync(&other, Some(28))?;
     let old = |read: &[u8]| read.len() == OLD && read.iter().all(|byte| *byte == b'o');
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !old(&std::fs::read(&path)?) {
-        ensure!(Instant::now() < deadline, "what was lost can still be read");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until("what was lost to be read no more", || Ok(old(&std::fs::read(&path)?)))?;
     drop((writer, other));
     let words = ["written data was lost", "no space left"];
     let (sync, umount) = (bench.creamery().run(["sync"]).arg(host.mount.dir()).output()?, host.umount()?);
@@ -420,10 +415,9 @@ fn terminated_with_writers(bench: &Bench) -> Result<()> {
         }
         let server = daemon(&image)?;
         signal(Signal::TERM, server)?;
-        let gone = Run::new("tail").arg(format!("--pid={server}")).args(["-f", "/dev/null"]);
-        let ended = gone.limit(Duration::from_secs(30)).output();
+        let ended = until("the server to end", || Ok(!Path::new("/proc").join(server.to_string()).exists()));
         stop.store(true, Ordering::Relaxed);
-        ended.map(drop).context("the server goes on as long as there are writers")
+        ended.context("the server goes on as long as there are writers")
     })?;
     drop(mount);
     btrfs_check(&image)?;
@@ -486,13 +480,7 @@ fn stranger_with_the_lock(bench: &Bench) -> Result<()> {
         locked
     });
     wait_for_lock(&image)?;
-    let said = bench
-        .creamery()
-        .run(["umount"])
-        .arg(mount.dir())
-        .limit(Duration::from_secs(30))
-        .again_while_busy()
-        .output();
+    let said = bench.creamery().run(["umount"]).arg(mount.dir()).again_while_busy().output();
     drop(end);
     stranger.join().expect("it does not panic").context("locking")?;
     let said = said.context("the unmount waits for a stranger")?;
@@ -503,11 +491,8 @@ fn stranger_with_the_lock(bench: &Bench) -> Result<()> {
 /// Until somebody waits for the lock that the server has.
 fn wait_for_lock(image: &Path) -> Result<()> {
     let inode = format!(":{} ", image.metadata()?.ino());
-    for _ in 0..1_000_000 {
+    until(&format!("somebody to wait for the lock of {}", image.display()), || {
         let locks = std::fs::read_to_string("/proc/locks")?;
-        if locks.lines().any(|line| line.contains("->") && line.contains(&inode)) {
-            return Ok(());
-        }
-    }
-    bail!("nobody waits for the lock of {}", image.display())
+        Ok(locks.lines().any(|line| line.contains("->") && line.contains(&inode)))
+    })
 }

@@ -94,7 +94,7 @@ use std::process::ExitCode;
 
 use creamery_testkit::harness::Case;
 
-/// Each file's cases, in the order in which they run.
+/// Each file's cases, in the order in which they run but for those that say that they are long.
 const GROUPS: &[fn() -> Vec<Case>] = &[
     matrix::cases,
     work::cases,

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::support::{MOUNTED, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case::new("subvolumes/many-snapshots", &MOUNTED, many)]
+    vec![Case::new("subvolumes/many-snapshots", &MOUNTED, many).long()]
 }
 
 /// Snapshots: of every change, and of a proof.

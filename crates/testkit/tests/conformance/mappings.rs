@@ -6,12 +6,12 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk};
-use creamery_testkit::{FuseMount, Judge, LoopMount, Run};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Run, until};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
@@ -71,18 +71,21 @@ fn dirty_pages_are_copied(bench: &Bench) -> Result<()> {
         }
         ensure!(std::fs::read(&path)? == wanted, "{name} reads differently afterwards");
         // With its writers gone it is sparse again, as soon as the mount has heard of that.
-        in_time(|| Ok(map(&path)?.iter().map(|(start, end)| end - start).sum::<u64>() <= 5 * 4096))
-            .with_context(|| format!("the holes of {name}"))?;
+        until(
+            "its holes",
+            || Ok(map(&path)?.iter().map(|(start, end)| end - start).sum::<u64>() <= 5 * 4096),
+        )
+        .with_context(|| format!("the holes of {name}"))?;
     }
     // Without a change the kernel's memory of the blocks is right before, meanwhile and afterwards.
     let path = mount.dir().join("untouched");
     File::create_new(&path)?.set_len(LEN)?;
     let blocks = || Ok::<_, anyhow::Error>(path.metadata()?.blocks());
-    in_time(|| Ok(blocks()? == 0)).context("a file that is all hole has blocks")?;
+    until("no blocks", || Ok(blocks()? == 0)).context("a file that is all hole has blocks")?;
     let open = File::options().read(true).write(true).open(&path)?;
     ensure!(blocks()? > 0, "a file that may be mapped has no blocks: tar would not read it");
     drop(open);
-    in_time(|| Ok(blocks()? == 0)).context("it keeps blocks after the last close")?;
+    until("no blocks", || Ok(blocks()? == 0)).context("it keeps blocks after the last close")?;
     let ours = Walk::take(mount.dir())?;
     mount.unmount()?;
     judge(bench, &image, &ours, &Compare { ctime: true, btime: true, ..Compare::default() })
@@ -148,16 +151,6 @@ fn map(path: &Path) -> Result<Vec<(u64, u64)>> {
         at = seek(&file, SeekFrom::Hole(start))?;
         found.push((start, at));
     }
-}
-
-/// Closing is told to the mount behind the closer's back: what follows from it is seen soon.
-fn in_time(seen: impl Fn() -> Result<bool>) -> Result<()> {
-    let start = Instant::now();
-    while !seen()? {
-        ensure!(start.elapsed() < Duration::from_secs(20), "not seen in 20 s");
-        std::thread::yield_now();
-    }
-    Ok(())
 }
 
 /// A process with a mapping.

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk};
-use creamery_testkit::{FuseMount, Judge, LoopMount, Run, btrfs_check};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Run, btrfs_check, until};
 
 use crate::support::{
     JUDGED, MOUNTED, expect_refusal, judge, mkfs_empty, mkfs_from, sparse_file, torture_source,
@@ -378,20 +378,24 @@ fn allow_other(bench: &Bench) -> Result<()> {
 
 /// With `commit=1`, what was written is in the image soon, without fsync and without unmounting.
 fn commit_interval(bench: &Bench) -> Result<()> {
-    use std::time::{Duration, Instant};
-    let (image, copy) = (bench.scratch.file("disk.img"), bench.scratch.file("copy.img"));
-    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
-    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "commit=1")?;
-    std::fs::write(mount.dir().join("file"), b"content")?;
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        Run::new("cp").arg("--sparse=always").arg(&image).arg(&copy).ok()?;
+    let copy = bench.scratch.file("copy.img");
+    let image = |name: &str| bench.scratch.file(&format!("{name}.img"));
+    let written = |name: &str, options: &str| -> Result<FuseMount> {
+        mkfs_empty(bench.creamery(), &[], "256M", &image(name))?;
+        let mount = FuseMount::mount(bench.creamery(), &image(name), &bench.scratch.file(name), options)?;
+        std::fs::write(mount.dir().join("file"), b"content")?;
+        Ok(mount)
+    };
+    let is_in_the_image = |name: &str| -> Result<bool> {
+        Run::new("cp").arg("--sparse=always").args([&image(name), &copy]).ok()?;
         let said = bench.creamery().run(["cat"]).arg(crate::support::inside(&copy, "/file")).output()?;
-        if said.stdout == b"content" {
-            return mount.unmount();
-        }
-        ensure!(Instant::now() < deadline, "not in the image after 20 s: {said}");
-    }
+        Ok(said.stdout == b"content")
+    };
+    // Were there one interval for both, the first one would be the first in its image.
+    let mounts = [written("late", "commit=3600")?, written("soon", "commit=1")?];
+    until("the file to be in the image", || is_in_the_image("soon"))?;
+    ensure!(!is_in_the_image("late")?, "commit=3600: the file is in the image as soon as with commit=1");
+    mounts.into_iter().try_for_each(FuseMount::unmount)
 }
 
 /// How a mount writes stays; a remount that says something else is refused, and one that repeats it is none of that.

@@ -62,6 +62,7 @@ const KINDS: [Kind; 13] = [
 pub(crate) fn cases() -> Vec<Case> {
     let case = |(kind, seed): (Kind, u64)| {
         Case::new(format!("populated/{}", kind.name), &MOUNTED, move |bench| in_turn(bench, kind, seed))
+            .long()
     };
     KINDS.into_iter().zip(21..).map(case).collect()
 }

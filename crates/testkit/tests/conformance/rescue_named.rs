@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{Judge, LoopMount, Run, btrfs_check};
 
-use crate::hostile::Victim;
+use crate::hostile::{CPU_MAX, Victim};
 use crate::item_types::{DIR_INDEX, DIR_ITEM, INODE_REF, ROOT_ITEM};
 use crate::rescue_lost::{lose_first_leaf, made, whole, write_files};
 use crate::support::{MOUNTED, expect_refusal, flip_byte, inside, mkfs_empty};
@@ -25,7 +24,6 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-const LIMIT: Duration = Duration::from_secs(60);
 /// Number of the subvolume that is made second.
 const SECOND: u64 = 257;
 const FILES: usize = 300;
@@ -87,7 +85,7 @@ fn entry_of_the_top_level(bench: &Bench) -> Result<()> {
         ensure!(victim.edit(kind, &mut leads_up)? > 0, "no entry");
     }
     let out = |name: &str| bench.scratch.dir(name);
-    let run = |words: &[&str]| bench.creamery().run(words).limit(LIMIT);
+    let run = |words: &[&str]| bench.creamery().run(words);
     let says = ["/sub/inner", "leads to the top level", "filesystem is damaged"];
     expect_refusal(run(&["cp", "-a"]).arg(inside(&image, "/.")).arg(out("first")?), &says)?;
     expect_refusal(run(&["ls"]).arg(inside(&image, "/sub/inner")), &says)?;
@@ -259,7 +257,7 @@ fn ends_well(bench: &Bench, image: &Path) -> Result<()> {
     let around = bench.scratch.dir("around")?;
     let out = around.join("out");
     fs::create_dir(&out)?;
-    let run = |words: &[&str]| bench.creamery().run(words).limit(LIMIT);
+    let run = |words: &[&str]| bench.creamery().run(words);
     for told in [
         run(&["cp", "-a", "--ignore-errors"]).arg(inside(image, "/.")).arg(&out),
         run(&["restore", "-i", "-D"]).arg(image).arg(&out),
@@ -269,6 +267,7 @@ fn ends_well(bench: &Bench, image: &Path) -> Result<()> {
     ] {
         let told = told.output()?;
         ensure!(told.code == Some(1) && !told.stderr_text().contains("panicked"), "{told}");
+        ensure!(told.cpu < CPU_MAX, "{:?} of CPU time for {told}", told.cpu);
     }
     let names: Vec<PathBuf> = fs::read_dir(&around)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     ensure!(names == [out], "more than the copy was made: {names:?}");

@@ -11,7 +11,7 @@ use creamery_testkit::{FuseMount, LoopMount, Random, Run};
 use crate::support::{MOUNTED, crc32c, expect_refusal, expect_untouched, flip_byte, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case::new("rescue/passed-over-as-on-linux", &MOUNTED, as_on_linux)]
+    vec![Case::new("rescue/passed-over-as-on-linux", &MOUNTED, as_on_linux).long()]
 }
 
 const SUPERBLOCK: usize = 0x10000;

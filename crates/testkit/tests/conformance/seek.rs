@@ -6,16 +6,15 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, until};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 
 use crate::mappings::{LEN, Writer, program};
-use crate::support::{MOUNTED, judge_mount, mkfs_empty};
+use crate::support::{MOUNTED, judge_mount, mkfs_empty, stats};
 
 const SECTOR: u64 = 4096;
 const MIB: u64 = 1 << 20;
@@ -295,10 +294,14 @@ fn killed(bench: &Bench) -> Result<()> {
     }
     file.write_all_at(b"data", end)?;
     let asks = r#"while :; do xfs_io -r -c "seek -d 0" -c "seek -h 0" "$0" >/dev/null; done"#;
+    let answers = || -> Result<u64> {
+        Ok(stats(bench, mount.dir())?["requests"]["lseek"]["count"].as_u64().unwrap_or(0))
+    };
     for round in 0..8 {
+        let before = answers()?;
         let start = || Command::new("sh").args(["-c", asks]).arg(&path).process_group(0).spawn();
         let mut asking: Vec<_> = (0..3).map(|_| start()).collect::<Result<_, _>>()?;
-        std::thread::sleep(Duration::from_millis(100 + 30 * round));
+        until("some answers", || Ok(answers()? > before + 10 * round))?;
         for child in &mut asking {
             let group = rustix::process::Pid::from_child(child);
             rustix::process::kill_process_group(group, rustix::process::Signal::KILL)?;

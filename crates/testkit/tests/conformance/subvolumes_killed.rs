@@ -1,25 +1,27 @@
 //! Subvolumes whose dropping is cut off: who does it is killed at random moments, and whoever comes next goes on with what the last
 //! commit says, Linux or we. What shares with the dropped ones keeps all it has.
 
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
-use creamery_testkit::{FuseMount, LoopMount, Random, Run, Signal, btrfs_check, signal};
+use creamery_testkit::{
+    FuseMount, LoopMount, Random, Run, Signal, btrfs_check, ficlonerange, signal, sync_filesystem, until,
+};
 
 use crate::posix::daemon;
 use crate::subvolumes::{fill, is_half_dropped, orphans};
-use crate::support::{JUDGED, MOUNTED, inside, mkfs_empty, sparse_file};
+use crate::support::{JUDGED, MOUNTED, inside, killed_after, mkfs_empty, sparse_file};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        Case::new("subvolumes/killed-while-dropping-in-an-image", &JUDGED, in_an_image),
-        Case::new("subvolumes/killed-server-while-dropping", &MOUNTED, live),
-        Case::new("subvolumes/linux-cut-off-while-dropping", &JUDGED, linux_cut_off),
+        Case::new("subvolumes/killed-while-dropping-in-an-image", &JUDGED, in_an_image).long(),
+        Case::new("subvolumes/killed-server-while-dropping", &MOUNTED, live).long(),
+        Case::new("subvolumes/linux-cut-off-while-dropping", &JUDGED, linux_cut_off).long(),
     ]
 }
 
@@ -37,14 +39,17 @@ fn populated(bench: &Bench, image: &Path) -> Result<Walk> {
     let work = mount.dir().join("work");
     btrfs(&["-q", "subvolume", "create"]).arg(&work).ok()?;
     fill(&work, FILES)?;
-    for number in 0..SNAPSHOTS {
-        let target = mount.dir().join(format!("snapshot-{number}"));
-        btrfs(&["-q", "subvolume", "snapshot"]).args([&work, &target]).ok()?;
-        fill(&target, FILES / 2)?;
-    }
+    (0..SNAPSHOTS).try_for_each(|number| snapshot(mount.dir(), number))?;
     let want = Walk::take(&work)?;
     mount.unmount()?;
     Ok(want)
+}
+
+/// A snapshot of `work` that has much of its own.
+fn snapshot(root: &Path, number: usize) -> Result<()> {
+    let target = root.join(format!("snapshot-{number}"));
+    btrfs(&["-q", "subvolume", "snapshot"]).args([&root.join("work"), &target]).ok()?;
+    fill(&target, FILES / 2)
 }
 
 /// What shared with the dropped ones is there, and nothing of those is.
@@ -63,37 +68,35 @@ fn expect_all_dropped(bench: &Bench, image: &Path, want: &Walk) -> Result<()> {
     Ok(())
 }
 
-/// Runs until it ends or the moment comes; whether it was killed.
-fn killed_after(run: &mut Command, moment: Duration) -> Result<bool> {
-    let mut child: Child = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    std::thread::sleep(moment);
-    child.kill()?;
-    Ok(!child.wait()?.success())
-}
-
 /// Killed again and again, while deleting and while going on, each time at another moment.
 fn in_an_image(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     let want = populated(bench, &image)?;
     let mut random = Random::new(41);
-    let begun = Instant::now();
-    bench.creamery().run(["subvolume", "delete"]).arg(inside(&image, "/snapshot-0")).ok()?;
-    let whole = begun.elapsed();
     let command = |words: &[&str]| {
         let mut command = Command::new(bench.creamery().path());
         command.args(words);
         command
     };
-    let mut cut = 0;
-    for number in 1..SNAPSHOTS {
-        let mut moment = || Duration::from_micros(random.below(whole.as_micros() as u64 + 1_000));
-        let path = inside(&image, &format!("/snapshot-{number}"));
-        let mut is_cut = killed_after(command(&["subvolume", "delete"]).arg(&path), moment())?;
+    let path = |number: usize| inside(&image, &format!("/snapshot-{number}"));
+    let (_, whole) = killed_after(command(&["subvolume", "delete"]).arg(path(0)), u64::MAX)?;
+    let (mut cut, mut number) = (0, 0);
+    while number + 1 < SNAPSHOTS || cut < 3 {
+        number += 1;
+        if number >= SNAPSHOTS {
+            // It ended too often before it was killed.
+            let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "noatime")?;
+            snapshot(mount.dir(), number)?;
+            mount.unmount()?;
+        }
+        let mut moment = || random.below(whole);
+        let path = path(number);
+        let mut is_cut = killed_after(command(&["subvolume", "delete"]).arg(&path), moment())?.0;
         btrfs_check(&image).with_context(|| format!("snapshot {number}, killed while deleting it"))?;
         let mut rounds = 0;
         while is_cut && rounds < 4 {
             (cut, rounds) = (cut + 1, rounds + 1);
-            is_cut = killed_after(command(&["subvolume", "sync"]).arg(&image), moment())?;
+            is_cut = killed_after(command(&["subvolume", "sync"]).arg(&image), moment())?.0;
             btrfs_check(&image).with_context(|| format!("snapshot {number}, killed while going on"))?;
         }
         go_on(bench, &image, number)?;
@@ -103,7 +106,6 @@ fn in_an_image(bench: &Bench) -> Result<()> {
             bench.creamery().run(["subvolume", "delete"]).arg(&path).ok()?;
         }
     }
-    ensure!(cut > 2, "{cut} times it was killed in time");
     expect_all_dropped(bench, &image, &want)
 }
 
@@ -126,21 +128,26 @@ fn go_on(bench: &Bench, image: &Path, turn: usize) -> Result<()> {
     btrfs_check(image).with_context(|| format!("turn {turn}"))
 }
 
-/// Commits one time after the other until space comes back, or until a random moment some of the times.
+/// Commits one time after the other until space comes back, until nothing is left to drop, or so many times as the seed says.
 fn work_until_it_drops(bench: &Bench, dir: &Path, random: &mut Random) -> Result<()> {
-    let file = std::fs::File::create(dir.join("file"))?;
+    let file = File::create(dir.join("file"))?;
     let free = || Ok::<_, anyhow::Error>(rustix::fs::statvfs(dir)?.f_bfree);
     let before = free()?;
-    let late = Duration::from_millis(if random.below(4) == 0 { random.below(1_500) } else { 5_000 });
-    let latest = Instant::now() + late;
+    let mut commits = if random.below(4) == 0 { random.below(20) } else { u64::MAX };
     let mut more = random.below(4);
-    while Instant::now() < latest && more > 0 {
+    until("space to come back", || {
+        if commits == 0 || more == 0 {
+            return Ok(true);
+        }
+        commits -= 1;
         file.write_all_at(b"changed", 0)?;
         bench.creamery().run(["sync"]).arg(dir).ok()?;
         more -= u64::from(free()? > before + 100);
-    }
-    std::thread::sleep(Duration::from_micros(random.below(5_000)));
-    Ok(())
+        let left = bench.creamery().run(["subvolume", "list", "-d"]).arg(dir).ok()?;
+        Ok(left.stdout.is_empty())
+    })?;
+    // Requests that are answered meanwhile.
+    (0..random.below(60)).try_for_each(|_| free().map(drop))
 }
 
 /// The server of a mount is killed while it drops, with commits meanwhile.
@@ -149,7 +156,16 @@ fn live(bench: &Bench) -> Result<()> {
     let want = populated(bench, &image)?;
     let mut random = Random::new(42);
     let (mut waiting, mut half) = (0, 0);
-    for number in 0..SNAPSHOTS {
+    for number in 0.. {
+        if number >= SNAPSHOTS {
+            if waiting > 0 {
+                break;
+            }
+            // All was dropped before its server was killed.
+            let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "noatime")?;
+            snapshot(mount.dir(), number)?;
+            mount.unmount()?;
+        }
         let mut turn = 0;
         loop {
             // The first one makes it deleted, the next ones go on until they are killed.
@@ -184,36 +200,21 @@ fn live(bench: &Bench) -> Result<()> {
     println!(
         "killed {waiting} times while something waited for being dropped, {half} times in the midst of dropping"
     );
-    ensure!(waiting > 0, "nobody was killed in time");
     expect_all_dropped(bench, &image, &want)
 }
 
 /// Linux' image as it is at a moment, while Linux drops: a clone of the file that its loop device lies in, made by another Btrfs.
 fn linux_cut_off(bench: &Bench) -> Result<()> {
-    const MOMENTS: usize = 8;
     let outer = bench.scratch.file("outer.img");
     sparse_file(&outer, 3 << 30)?;
     Run::new("mkfs.btrfs").args(["-q", "-m", "single"]).arg(&outer).ok()?;
     let outer = LoopMount::mount(&outer, &bench.scratch.file("outer"), "noatime,nodatasum")?;
     let image = outer.dir().join("disk.img");
     let want = populated(bench, &image)?;
-    let mount = LoopMount::mount(&image, &bench.scratch.file("dropping"), "noatime,commit=1")?;
-    for number in 0..SNAPSHOTS {
-        let gone = mount.dir().join(format!("snapshot-{number}"));
-        btrfs(&["-q", "subvolume", "delete"]).arg(gone).ok()?;
-    }
-    let mut random = Random::new(43);
-    let mut copies: Vec<PathBuf> = Vec::new();
-    for number in 0..MOMENTS {
-        std::thread::sleep(Duration::from_micros(random.below(20_000)));
-        btrfs(&["filesystem", "sync"]).arg(mount.dir()).ok()?;
-        let copy = outer.dir().join(format!("copy-{number}.img"));
-        Run::new("cp").arg("--reflink=always").args([&image, &copy]).ok()?;
-        copies.push(copy);
-    }
-    mount.unmount()?;
+    let copies = copies_while_dropping(bench, &image)?;
     let mut left = 0;
-    for copy in &copies {
+    // The latest ones first, of which more is dropped.
+    for copy in copies.iter().rev() {
         if orphans(copy)? > 0 && left < 3 {
             left += 1;
             // In the image, then on a mount.
@@ -222,7 +223,33 @@ fn linux_cut_off(bench: &Bench) -> Result<()> {
         }
         std::fs::remove_file(copy)?;
     }
-    ensure!(left > 0, "Linux was too fast");
+    ensure!(left > 0, "Linux drops what no commit has");
     std::fs::remove_file(&image)?;
     outer.unmount()
+}
+
+/// Clones of an image whose snapshots Linux drops, each some commits later. In the first one all of them wait for that: what deletes
+/// them is committed, and no timer of that mount's and no program has woken Linux' cleaner yet.
+fn copies_while_dropping(bench: &Bench, image: &Path) -> Result<Vec<PathBuf>> {
+    const MOMENTS: usize = 8;
+    let mount = LoopMount::mount(image, &bench.scratch.file("dropping"), "noatime,commit=300")?;
+    for number in 0..SNAPSHOTS {
+        let gone = mount.dir().join(format!("snapshot-{number}"));
+        btrfs(&["-q", "subvolume", "delete"]).arg(gone).ok()?;
+    }
+    let (mut random, source) = (Random::new(43), File::open(image)?);
+    let mut copies: Vec<PathBuf> = Vec::new();
+    for number in 0..MOMENTS {
+        match number {
+            0 => sync_filesystem(mount.dir())?,
+            // This wakes the cleaner.
+            1 => btrfs(&["filesystem", "sync"]).arg(mount.dir()).ok().map(drop)?,
+            _ => (0..=random.below(3)).try_for_each(|_| sync_filesystem(mount.dir()))?,
+        }
+        let copy = image.with_file_name(format!("copy-{number}.img"));
+        ficlonerange(&File::create_new(&copy)?, 0, &source, 0, 0)?;
+        copies.push(copy);
+    }
+    mount.unmount()?;
+    Ok(copies)
 }

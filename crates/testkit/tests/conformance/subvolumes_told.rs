@@ -13,8 +13,8 @@ use crate::support::{MOUNTED, expect_refusal, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        Case::new("subvolumes/told-as-linux-of-its-own", &MOUNTED, made_by_linux),
-        Case::new("subvolumes/told-as-linux-of-ours", &MOUNTED, made_by_us),
+        Case::new("subvolumes/told-as-linux-of-its-own", &MOUNTED, made_by_linux).long(),
+        Case::new("subvolumes/told-as-linux-of-ours", &MOUNTED, made_by_us).long(),
         Case::new("subvolumes/told-refused", &MOUNTED, refused),
     ]
 }

@@ -3,11 +3,10 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use creamery_testkit::FuseMount;
+use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{FuseMount, until};
 
 use crate::support::{MOUNTED, judge_mount, mkfs_empty};
 
@@ -17,8 +16,8 @@ pub(crate) fn cases() -> Vec<Case> {
 
 const SUBVOLUMES: usize = 25;
 const FILES: usize = 300;
-/// Far more than dropping takes when nobody uses them.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Waits of a walker for the mount, from which on its subvolume is deleted: so many more for each one.
+const STEP: u64 = 3;
 
 fn walked(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("ours.img");
@@ -40,15 +39,25 @@ fn walked(bench: &Bench) -> Result<()> {
         // What it finds is its own affair: the names go away beneath it.
         let nothing = std::process::Stdio::null;
         let mut walker = walker.stdout(nothing()).stderr(nothing()).spawn()?;
-        std::thread::sleep(Duration::from_millis(number as u64));
+        let moment = STEP * number as u64;
+        until("the walker to be on its way", || {
+            Ok(walker.try_wait()?.is_some() || waits_of(walker.id())? >= moment)
+        })?;
         bench.creamery().run(["subvolume", "delete"]).arg(&path).ok()?;
         walker.wait()?;
     }
     ensure!(std::fs::read_dir(mount.dir())?.next().is_none(), "all were deleted");
-    bench.creamery().run(["subvolume", "sync"]).arg(mount.dir()).limit(LIMIT).ok()?;
+    bench.creamery().run(["subvolume", "sync"]).arg(mount.dir()).ok()?;
     let left = bench.creamery().run(["subvolume", "list", "-d"]).arg(mount.dir()).ok()?.stdout_text();
     ensure!(left.is_empty(), "{left}");
     judge_mount(bench, &image, mount)
+}
+
+/// How often a process has waited for somebody. One that has ended is not forgotten before it is asked for.
+fn waits_of(process: u32) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    Ok(count.context("it is not counted")?.trim().parse()?)
 }
 
 fn command(words: &str, paths: impl IntoIterator<Item = PathBuf>) -> Command {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::harness::Bench;
@@ -55,6 +56,32 @@ pub(crate) fn judge(bench: &Bench, image: &Path, want: &Walk, compare: &Compare)
     let mount = LoopMount::mount(image, &bench.scratch.file("judge"), "ro,noatime")?;
     expect_same("the kernel's view of the image", want, &Walk::take(mount.dir())?, compare)?;
     mount.unmount()
+}
+
+/// What `creamery stats --json` says of a mount.
+pub(crate) fn stats(bench: &Bench, dir: &Path) -> Result<serde_json::Value> {
+    let said = bench.creamery().run(["stats", "--json"]).arg(dir).ok()?.stdout;
+    Ok(serde_json::from_slice(&said)?)
+}
+
+/// Bytes that a process has read and written by its system calls: how far its work is, whatever else the machine does.
+pub(crate) fn moved_bytes(process: u32) -> Result<u64> {
+    let file = format!("/proc/{process}/io");
+    let text = std::fs::read_to_string(&file).with_context(|| format!("reading {file}"))?;
+    let numbers =
+        text.lines().filter_map(|line| line.strip_prefix("rchar: ").or(line.strip_prefix("wchar: ")));
+    Ok(numbers.map(str::parse::<u64>).sum::<Result<u64, _>>()?)
+}
+
+/// Runs `command` until it ends, or kills it when it has read and written `bytes`. Whether it was killed, and the bytes.
+pub(crate) fn killed_after(command: &mut Command, bytes: u64) -> Result<(bool, u64)> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let mut moved = 0;
+    while moved < bytes && child.try_wait()?.is_none() {
+        moved = moved_bytes(child.id())?;
+    }
+    child.kill()?;
+    Ok((!child.wait()?.success(), moved))
 }
 
 /// `IMAGE:/path`.

@@ -37,7 +37,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ];
     let of_ours = |(name, options, seed)| {
         let run = move |bench: &Bench| logs_of_ours_are_replayed_by_linux_as_by_us(bench, options, seed);
-        Case::new(name, &MOUNTED, run)
+        Case::new(name, &MOUNTED, run).long()
     };
     let with_xattrs = [&MOUNTED[..], &[Judge::Tool("setfattr")]].concat();
     let lies = Case::new("log/that-lies-is-refused", &with_xattrs, logs_that_lie_are_refused_by_name);

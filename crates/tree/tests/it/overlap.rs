@@ -1,37 +1,35 @@
 //! Two threads insert into different leaves of one parent. With parents let go early both can be inside their leaf
 //! searches at once; without, the parent's lock keeps the second one out.
 
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
 use creamery_base::{ErrorKind, Wait};
 use creamery_format::Key;
+use creamery_testkit::{ThreadWatch, wait_until};
 use creamery_tree::ExtentBuffer;
 
 use crate::world::{World, key};
-
-/// A writer that is let in waits this long for the other. Who is never met was kept out.
-const WATCHDOG: Duration = Duration::from_secs(120);
-/// Where they are known to be kept apart, there is no use in waiting long.
-const GLANCE: Duration = Duration::from_millis(100);
 
 /// Where the two meet.
 #[derive(Default)]
 struct Meeting {
     inside: Mutex<Inside>,
-    changed: Condvar,
+    writers: [ThreadWatch; 2],
 }
 
 #[derive(Default)]
 struct Inside {
     now: usize,
     most: usize,
+    /// Those that have gone.
+    were: usize,
     parent_seen_locked: usize,
 }
 
 impl Meeting {
-    /// Called inside a leaf search: stays until the other is there too, or until `patience` ends.
-    fn enter(&self, parent: &Arc<ExtentBuffer>, patience: Duration) {
+    /// Called inside a leaf search: stays until the other is there too or, where they may be kept apart, until the other waits for a
+    /// lock or has been here.
+    fn enter(&self, parent: &Arc<ExtentBuffer>, kept_apart: bool) {
         let parent_locked = match Arc::clone(parent).read(Wait::No) {
             Ok(_) => false,
             Err(error) => error.kind() == ErrorKind::WouldBlock,
@@ -40,10 +38,16 @@ impl Meeting {
         inside.parent_seen_locked += usize::from(parent_locked);
         inside.now += 1;
         inside.most = inside.most.max(inside.now);
-        self.changed.notify_all();
-        let (mut inside, _) =
-            self.changed.wait_timeout_while(inside, patience, |inside| inside.most < 2).unwrap();
+        drop(inside);
+        let other_is_kept_out =
+            |inside: &Inside| inside.were > 0 || self.writers.iter().any(ThreadWatch::waits);
+        wait_until("the other writer", || {
+            let inside = self.inside.lock().unwrap();
+            inside.most == 2 || kept_apart && other_is_kept_out(&inside)
+        });
+        let mut inside = self.inside.lock().unwrap();
         inside.now -= 1;
+        inside.were += 1;
     }
 }
 
@@ -71,17 +75,20 @@ fn leaves_with_room() -> (World, Vec<Key>) {
     (world, firsts.iter().map(|first| key(1000, first.offset + 51)).collect())
 }
 
-fn two_writers(early_unlock: bool, patience: Duration) -> Inside {
+fn two_writers(early_unlock: bool) -> Inside {
     let (world, keys) = leaves_with_room();
     world.tree.set_early_unlock(early_unlock);
     let before = world.tree.counters();
     let (meeting, parent) = (Arc::new(Meeting::default()), world.tree.root_buffer());
     let observer = Arc::clone(&meeting);
-    world.tree.observe_leaf_searches(move |_, _| observer.enter(&parent, patience));
+    world.tree.observe_leaf_searches(move |_, _| observer.enter(&parent, !early_unlock));
     std::thread::scope(|scope| {
-        for key in &keys[..2] {
+        for (key, writer) in keys[..2].iter().zip(&meeting.writers) {
             let world = &world;
-            scope.spawn(move || world.tree.insert(&world.host, key, &[2; 20]).expect("room"));
+            scope.spawn(move || {
+                writer.this_thread();
+                world.tree.insert(&world.host, key, &[2; 20]).expect("room");
+            });
         }
     });
     for key in &keys[..2] {
@@ -95,14 +102,14 @@ fn two_writers(early_unlock: bool, patience: Duration) -> Inside {
 
 #[test]
 fn writers_of_two_leaves_meet_inside_their_leaf_searches() {
-    let seen = two_writers(true, WATCHDOG);
-    assert_eq!(seen.most, 2, "watchdog: insertions into two leaves of one parent are serialised");
+    let seen = two_writers(true);
+    assert_eq!(seen.most, 2, "insertions into two leaves of one parent are serialised");
     assert_eq!(seen.parent_seen_locked, 0, "the parent is free while leaves are searched");
 }
 
 #[test]
 fn writers_of_two_leaves_are_kept_apart_when_parents_are_kept() {
-    let seen = two_writers(false, GLANCE);
+    let seen = two_writers(false);
     assert_eq!(seen.parent_seen_locked, 2, "each holds the parent's write lock while it searches");
     assert_eq!(seen.most, 1, "two writers held the write lock of one parent");
 }

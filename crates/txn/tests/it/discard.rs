@@ -7,6 +7,7 @@ use creamery_base::sync::{Condvar, Mutex};
 use creamery_base::{ErrorKind, ObjectId, Result, TreeId};
 use creamery_device::{BlockDevice, Hook, Hooked, Request};
 use creamery_format::{Key, KeyType};
+use creamery_testkit::{ThreadWatch, wait_until};
 use creamery_txn::{DataExtent, DiscardPolicy, Engine, Options, Units};
 use creamery_volume::{Mode, Volume};
 
@@ -116,15 +117,17 @@ fn who_finds_no_room_waits_for_what_is_being_discarded() {
     let Some((engine, device)) = open() else { return };
     let (all, places) = all_of_it(&engine);
     device.closed.lock().extend(places);
+    let watch = ThreadWatch::default();
     std::thread::scope(|scope| {
         let trim = scope.spawn(|| engine.trim((0, u64::MAX), 0));
         device.wait_for_somebody();
-        let everything = scope.spawn(|| sum(&take_all(&engine)));
-        while !everything.is_finished() && device.waiting.load(Ordering::SeqCst) > 0 {
-            // It takes what there is, and then stands where it has to wait for ever, or ends too early.
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            device.open();
-        }
+        let everything = scope.spawn(|| {
+            watch.this_thread();
+            sum(&take_all(&engine))
+        });
+        // It takes what there is, and then stands where it has to wait for ever, or ends too early.
+        wait_until("it to wait for what is discarded", || everything.is_finished() || watch.waits());
+        device.open();
         assert_eq!(everything.join().expect("no panic"), all, "some of it was told to be no space");
         trim.join().expect("no panic").expect("a trim");
     });

@@ -2,14 +2,13 @@
 //! its own address.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use creamery_base::{Generation, Logical, TreeId};
 use creamery_device::{BlockDevice, MemoryDevice};
 use creamery_format::{BlockRef, Expected, KeyType, RawRootItem};
+use creamery_testkit::LoopDevice;
 use creamery_volume::{Mode, Volume};
 use zerocopy::FromBytes;
 
@@ -20,19 +19,20 @@ use crate::images::*;
 fn made(profile: &str, devices: usize) -> Option<Vec<Arc<MemoryDevice>>> {
     let dir = tempfile::tempdir().unwrap();
     let files = new_files(dir.path(), &vec![256 << 20; devices]);
-    let loops: Vec<Loop> = files.iter().map_while(|file| Loop::attach(file)).collect();
+    let loops: Vec<LoopDevice> =
+        files.iter().map_while(|file| LoopDevice::attach(file, false).ok()).collect();
     if loops.len() < devices {
         skipped("root with free loop devices");
         return None;
     }
-    let nodes = loops.iter().map(|it| it.0.as_str());
+    let nodes = loops.iter().map(LoopDevice::path);
     run(Command::new("mkfs.btrfs")
         .args(["-q", "-n", "4096", "-m", profile, "-d", "single"])
         .args(nodes.clone()));
     run(Command::new("btrfs").args(["device", "scan"]).args(nodes.clone()));
     let at = dir.path().join("mounted");
     std::fs::create_dir(&at).unwrap();
-    run(Command::new("mount").arg(&loops[0].0).arg(&at));
+    run(Command::new("mount").arg(loops[0].path()).arg(&at));
     for number in 0..1500 {
         std::fs::write(at.join(format!("{number}-{}", "x".repeat(200))), b"").unwrap();
     }
@@ -40,28 +40,6 @@ fn made(profile: &str, devices: usize) -> Option<Vec<Arc<MemoryDevice>>> {
     run(Command::new("btrfs").args(["device", "scan", "--forget"]).args(nodes));
     drop(loops);
     Some(files.iter().map(|file| load(file)).collect())
-}
-
-struct Loop(String);
-
-impl Loop {
-    fn attach(file: &Path) -> Option<Self> {
-        let output = Command::new("losetup").args(["-f", "--show"]).arg(file).output().ok()?;
-        output.status.success().then(|| Self(String::from_utf8(output.stdout).unwrap().trim().to_owned()))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
-        // It stays attached until the last one who looks at it, udev for one, has closed it.
-        let name = self.0.trim_start_matches("/dev/");
-        let attached = Path::new("/sys/block").join(name).join("loop/backing_file");
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while attached.exists() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
 }
 
 fn run(command: &mut Command) {

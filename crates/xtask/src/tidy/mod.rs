@@ -1,7 +1,8 @@
-//! Rules that a compiler does not know: arrows between crates, circles of files, sizes, words, ranks of locks, invariants, links, tables that must be true, and say all that there is.
+//! Rules that a compiler does not know: arrows between crates, circles of files, sizes, words, the clock in tests, ranks of locks, invariants, links, tables that must be true, and say all that there is.
 
 mod arrows;
 mod circles;
+mod clock;
 mod documents;
 mod invariants;
 mod locks;
@@ -20,6 +21,7 @@ pub(crate) fn tidy() -> Result<()> {
     circles::check(&mut complaints)?;
     sizes::check(&mut complaints)?;
     words::check(&mut complaints)?;
+    clock::check(&mut complaints)?;
     locks::check(&mut complaints)?;
     documents::check(&mut complaints)?;
     manifests::check(&mut complaints)?;

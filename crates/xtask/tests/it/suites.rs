@@ -5,11 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Judge, Run, Signal, unmount_below};
+use creamery_testkit::{Judge, Run, Signal, unmount_below, until};
 
 /// Stands in for `check` of fstests: does what tests do and never ends. NAME becomes a word that nobody else uses.
 const CHECK: &str = r#"#!/bin/bash
@@ -25,7 +24,6 @@ touch $RESULT_BASE/ready
 wait
 "#;
 const LINKS: [&str; 2] = ["/sbin/mount.fuse.creamery", "/sbin/umount.fuse.creamery"];
-const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) fn cases() -> Vec<Case> {
     let needs = [Judge::Program, Judge::Root, Judge::LoopDevices, Judge::Fuse];
@@ -70,7 +68,7 @@ fn leaves_nothing_behind(bench: &Bench, signal: Signal) -> Result<()> {
 
 /// Sends `signal` to `runner` when the file `ready` tells that all is mounted, and waits for its end.
 fn end(runner: &mut Child, signal: Signal, ready: &Path, place: &Path) -> Result<()> {
-    wait_until("the stage to be set", || Ok(ready.exists() || runner.try_wait()?.is_some()))?;
+    until("the stage to be set", || Ok(ready.exists() || runner.try_wait()?.is_some()))?;
     let (devices, mounts) = (devices_of(place), mounts_below(place)?);
     ensure!(
         devices.len() == 3 && mounts.len() == 2,
@@ -79,7 +77,7 @@ fn end(runner: &mut Child, signal: Signal, ready: &Path, place: &Path) -> Result
     // As a process does that no signal ends.
     let held = File::open(place.join("target/fstests/test"))?;
     creamery_testkit::signal(signal, runner.id())?;
-    wait_until("the runner to end", || Ok(runner.try_wait()?.is_some()))?;
+    until("the runner to end", || Ok(runner.try_wait()?.is_some()))?;
     ensure!(!runner.wait()?.success(), "a run that a signal ended counts as a success");
     left_behind(place)?;
     drop(held);
@@ -91,7 +89,7 @@ fn left_behind(place: &Path) -> Result<()> {
     let (mounts, devices) = (mounts_below(place)?, devices_of(place));
     ensure!(mounts.is_empty() && devices.is_empty(), "left behind: {mounts:?} {devices:?}");
     // A server that was cut off has yet to notice.
-    wait_until("all processes to end", || Ok(processes_below(place)?.is_empty()))
+    until("all processes to end", || Ok(processes_below(place)?.is_empty()))
 }
 
 /// Loop devices whose image names `place`. An image on a mount that is gone has no more than its own name.
@@ -122,15 +120,6 @@ fn processes_below(place: &Path) -> Result<Vec<PathBuf>> {
         works || String::from_utf8_lossy(&told).contains(&name)
     };
     Ok(std::fs::read_dir("/proc")?.flatten().map(|entry| entry.path()).filter(of_place).collect())
-}
-
-fn wait_until(what: &str, mut is: impl FnMut() -> Result<bool>) -> Result<()> {
-    let start = Instant::now();
-    while !is()? {
-        ensure!(start.elapsed() < LIMIT, "waited {} s for {what}", LIMIT.as_secs());
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
 }
 
 /// A folder that looks like fstests to the runner.

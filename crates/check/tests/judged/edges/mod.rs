@@ -9,8 +9,6 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use creamery_base::panics::catch;
@@ -20,7 +18,7 @@ use creamery_codec::ChecksumType;
 use creamery_device::{Access, BlockDevice, FileDevice, MemoryDevice};
 use creamery_format::{Edge, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, edges_of, seal};
 use creamery_testkit::harness::Case;
-use creamery_testkit::{btrfs_check, one_in};
+use creamery_testkit::{HANG, btrfs_check, ends_within, one_in};
 use creamery_volume::{Mode, Volume};
 
 use self::free::is_free;
@@ -29,8 +27,6 @@ use crate::shapes::{self, Shape};
 
 /// One case in so many, where nobody asks for another share.
 const SHARE: usize = 61;
-/// However busy the machine is, a case that takes longer hangs.
-const LIMIT: Duration = Duration::from_secs(60);
 const WORKERS: usize = 2;
 /// Images that others look at, of those with which we are content.
 const JUDGED: usize = 8;
@@ -173,16 +169,13 @@ fn sample<'m>(seen: &[&'m Edge], share: usize) -> Vec<&'m Edge> {
 /// Whether anything is wrong; that the image cannot be opened counts.
 fn finds(device: &Arc<MemoryDevice>) -> Result<bool> {
     let device: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
-    let (done, finished) = channel();
-    std::thread::spawn(move || {
-        let outcome = catch(|| {
+    let work = || {
+        catch(|| {
             let Ok(volume) = Volume::open(vec![device], Mode::ReadOnly) else { return true };
             let options = CheckOptions { check_data_csum: true, threads: 1, ..CheckOptions::default() };
             check(&volume, &options, &NoProgress).map_or(true, |report| !report.findings.is_empty())
-        });
-        // Nobody listens any more only when the time is over.
-        let _ = done.send(outcome);
-    });
-    let outcome = finished.recv_timeout(LIMIT).with_context(|| format!("takes longer than {LIMIT:?}"))?;
-    outcome.map_err(|panic| anyhow::anyhow!("{panic}"))
+        })
+    };
+    let outcome = ends_within(HANG, work).context("it hangs")?;
+    outcome.expect("panics are caught").map_err(|panic| anyhow::anyhow!("{panic}"))
 }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
-use std::time::Duration;
 
 use creamery_base::sync::{Condvar, Mutex};
 use creamery_base::{Result, Wait};
 use creamery_device::{Hook, Request};
+use creamery_testkit::until;
 
 use super::support::*;
 use crate::fallocate::Fallocate;
@@ -43,19 +42,16 @@ impl Hook for Gate {
     }
 }
 
-/// Does `work` on a thread of its own, which has to come to an end soon.
+/// Does `work` on a thread of its own, which does not wait for what the device holds back.
 fn soon<T: Send>(what: &str, work: impl FnOnce() -> T + Send) -> T {
-    let (send, receive) = channel();
     std::thread::scope(|scope| {
-        scope.spawn(move || send.send(work()));
-        match receive.recv_timeout(Duration::from_secs(60)) {
-            Ok(done) => done,
+        let works = scope.spawn(work);
+        if let Err(error) = until(what, || Ok(works.is_finished())) {
             // The scope waits for what does not end.
-            Err(_) => {
-                eprintln!("{what} waits for the device");
-                std::process::abort()
-            }
+            eprintln!("{error}: it waits for the device");
+            std::process::abort();
         }
+        works.join().expect("no panic")
     })
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use creamery_base::panics;
 use creamery_base::sync::Mutex;
-use creamery_base::{InodeId, ObjectId, Result, TreeId, Wait};
+use creamery_base::{Env, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_device::{Access, BlockDevice, FileDevice, Hook, Hooked, MemoryDevice};
 use creamery_format::{Compression, Incompat, Key, KeyType};
 use creamery_tree::Tree;
@@ -148,6 +148,13 @@ impl Fixture {
         drop(self.engine);
         let device = Arc::new(Hooked::new(self.device, hook));
         (open_device(Arc::clone(&device) as _), device)
+    }
+
+    /// The filesystem as it was committed, opened with the clock of `env`.
+    pub(crate) fn with_env(self, env: Arc<dyn Env>) -> Arc<Engine> {
+        drop(self.engine);
+        let volume = Volume::open(vec![self.device as _], Mode::ReadWrite).expect("a filesystem");
+        Engine::open(volume, Options { env, ..Options::default() }).expect("writable")
     }
 
     /// The same after a commit.

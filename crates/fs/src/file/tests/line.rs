@@ -1,13 +1,13 @@
 //! Who is written back when, and who waits for that.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use creamery_base::Result;
 use creamery_base::sync::{Condvar, Mutex};
+use creamery_base::{Env, Result, SystemEnv, Timespec, Uuid};
 use creamery_device::{Hook, Request};
+use creamery_testkit::{ThreadWatch, wait_until};
 
 use super::{MARK, MIB, delayed, is_marked, open};
 use crate::data::tests::support::*;
@@ -15,25 +15,47 @@ use crate::inode::InodeFlags;
 use crate::names::NewInode;
 use crate::options::FsOptions;
 
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A clock that stands, with the seconds that a test says.
+#[derive(Default)]
+struct Clock(AtomicU64);
+
+impl Env for Clock {
+    fn now(&self) -> Timespec {
+        SystemEnv.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_secs(self.0.load(Ordering::SeqCst))
+    }
+
+    fn uuid(&self) -> Uuid {
+        SystemEnv.uuid()
+    }
+}
+
 /// A file that is synced and written again begins anew behind those that wait for longer.
 #[test]
 fn who_is_written_and_synced_again_and_again_keeps_nobody_from_being_due() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let fs = open(&fixture, FsOptions::default());
+    let clock = Arc::new(Clock::default());
+    let engine = fixture.with_env(Arc::clone(&clock) as _);
+    let fs = open(&engine, FsOptions::default());
     let root = fs.root(fs.default_subvolume()).expect("a root");
     let make = |name: &[u8]| fs.create_open(root, name, &NewInode::file(0o644)).expect("room").1;
     let (log, other) = (make(b"log"), make(b"other"));
-    let age = Duration::from_millis(200);
-    fixture.commit_every(Some(age));
+    engine.commit_every(Some(10 * SECOND));
     let writeback = &other.inode().shared().writeback;
     log.write_at(0, b"data").expect("room");
     other.write_at(0, b"data").expect("room");
-    let begun = fixture.env().monotonic(); // both are dirty for at least as long
-    while fixture.env().monotonic() - begun <= age {
+    for second in 0..10 {
+        assert_ne!(writeback.due(&engine), creamery_txn::Due::Now, "after {second} seconds");
+        clock.0.fetch_add(1, Ordering::SeqCst);
         log.sync(false).expect("room");
         log.write_at(0, b"data").expect("room");
     }
-    assert_eq!(writeback.due(&fixture), creamery_txn::Due::Now);
+    assert_eq!(writeback.due(&engine), creamery_txn::Due::Now);
     assert!(writeback.step());
     assert!(!other.inode().delalloc().any() && log.inode().delalloc().any());
     fs.shut_down().expect("it closes");
@@ -92,20 +114,21 @@ fn who_writes_too_much_waits_for_a_slow_device() {
     let inode = Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), MIB));
     let file = opened(Arc::clone(&inode));
     file.write_at(0, &vec![MARK; MIB as usize]).expect("room");
-    let (send, receive) = channel();
+    let watch = ThreadWatch::default();
     std::thread::scope(|scope| {
         scope.spawn(|| inode.shared().writeback.step());
-        while !device.waits.load(Ordering::Acquire) {
-            std::thread::yield_now();
-        }
-        scope.spawn(|| {
+        wait_until("the device to have a write", || device.waits.load(Ordering::Acquire));
+        let writer = scope.spawn(|| {
+            watch.this_thread();
             file.write_at(0, &[7; 64 << 10]).expect("room");
-            send.send(delayed(&inode)).expect("somebody looks");
+            delayed(&inode)
         });
-        let early = receive.recv_timeout(Duration::from_secs(1));
+        wait_until("the writer to wait", || watch.waits() || writer.is_finished());
+        let is_early = writer.is_finished();
         *device.released.lock() = true;
         device.changed.notify_all();
-        assert!(early.is_err(), "{early:?} bytes are delayed");
-        assert_eq!(receive.recv().expect("it ends"), 64 << 10);
+        let bytes = writer.join().expect("it ends");
+        assert!(!is_early, "{bytes} bytes are delayed");
+        assert_eq!(bytes, 64 << 10);
     });
 }

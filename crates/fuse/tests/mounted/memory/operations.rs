@@ -1,7 +1,6 @@
 //! The operations of the filesystem in memory.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use creamery_fuse::protocol::{
     ByteSink, DirectoryEntry, DirectoryPlusSink, DirectorySink, InitFlags, OpenReplyFlags, Pushed,
@@ -12,6 +11,8 @@ use creamery_fuse::{
     OpenRequest, Opened, Operations, ReadRequest, ReleaseRequest, RequestContext, Result, SeekTo, SetAttr,
     SetXattrRequest, Statfs, StatxReply, WriteRequest,
 };
+
+use creamery_testkit::until;
 
 use super::{Content, Memory, S_IFLNK, S_IFMT, State, VALID, now};
 
@@ -41,17 +42,14 @@ fn entries(state: &mut State, node: NodeId, offset: u64) -> Result<Vec<(u64, u64
 
 impl Memory {
     fn wait_for_signal(&self, ctx: Context<'_>) -> Result<Entry> {
-        const PATIENCE: Duration = Duration::from_secs(20);
         Self::count(&self.counters.stuck);
-        let start = Instant::now();
-        while start.elapsed() < PATIENCE {
-            if ctx.is_interrupted() {
+        match until("a signal", || Ok(ctx.is_interrupted())) {
+            Ok(()) => {
                 Self::count(&self.counters.interrupted);
-                return Err(Errno::EINTR);
+                Err(Errno::EINTR)
             }
-            std::thread::yield_now();
+            Err(_) => Err(Errno::EIO),
         }
-        Err(Errno::EIO)
     }
 }
 

@@ -131,6 +131,6 @@ pub(crate) fn harness_cases() -> Vec<harness::Case> {
         harness::Case::new("fstests_log/extents", &[], |_| survive(&extents::cases())),
         harness::Case::new("fstests_log/attributes", &[], |_| survive(&attributes::cases())),
         harness::Case::new("fstests_log/canaries", &[], |_| a_device_that_ignores_flushes_is_noticed()),
-        harness::Case::new("fstests_log/kernel", &kernel, survive_in_the_kernel),
+        harness::Case::new("fstests_log/kernel", &kernel, survive_in_the_kernel).long(),
     ]
 }
