@@ -114,8 +114,8 @@ impl Adapter {
 
     /// Who answers what concerns subvolumes.
     pub(crate) fn server(&self) -> Server<'_> {
-        let Self { fs, nodes, handles, owner, row, subvolumes, .. } = self;
-        Server { fs, nodes, handles, owner: *owner, row, state: subvolumes }
+        let Self { fs, nodes, handles, owner, row, subvolumes, mapped_pages, .. } = self;
+        Server { fs, nodes, handles, owner: *owner, row, state: subvolumes, mapped_pages }
     }
 
     /// What it tells those who ask.

@@ -19,7 +19,7 @@ impl Adapter {
     ) -> Result<Attributes> {
         let id = self.nodes.inode(node);
         if changes.mtime.is_some() && changes.size.is_none() && self.handles.may_be_mapped(id) {
-            self.mapped_pages.hand_over(node, (0, i64::MAX.unsigned_abs()), &|| gives_up(ctx));
+            self.mapped_pages.hand_over_all(node, &|| gives_up(ctx));
         }
         Ok(self.fs.set_attributes(id, &from_set_attr(changes))?)
     }
