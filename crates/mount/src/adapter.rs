@@ -26,7 +26,7 @@ use creamery_fuse::{
 };
 
 use crate::access_times::Watched;
-use crate::asker::Asker;
+use crate::asker::{self, Asker};
 use crate::attributes::from_device;
 use crate::control::Control;
 use crate::flags::{self, WritePath};
@@ -114,8 +114,8 @@ impl Adapter {
 
     /// Who answers what concerns subvolumes.
     pub(crate) fn server(&self) -> Server<'_> {
-        let Self { fs, nodes, handles, owner, row, subvolumes, .. } = self;
-        Server { fs, nodes, handles, owner: *owner, row, state: subvolumes }
+        let Self { fs, nodes, handles, owner, row, subvolumes, mapped_pages, .. } = self;
+        Server { fs, nodes, handles, owner: *owner, row, state: subvolumes, mapped_pages }
     }
 
     /// What it tells those who ask.
@@ -591,7 +591,7 @@ impl Operations for Adapter {
         to: SeekTo,
     ) -> Result<u64> {
         let file = self.handles.get(handle)?;
-        let is_interrupted = || mapped::gives_up(ctx);
+        let is_interrupted = || asker::gives_up(ctx);
         let hand_over = |range| self.mapped_pages.hand_over(node, range, &is_interrupted);
         let may_be_mapped = self.handles.may_be_mapped(file.id());
         let hand_over = may_be_mapped.then_some(&hand_over as &dyn Fn((u64, u64)) -> bool);

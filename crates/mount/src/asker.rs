@@ -2,11 +2,17 @@
 //! else's, so what proc(5) says of it is so.
 
 use creamery_fs::Writer;
+use creamery_fuse::RequestContext;
 
 /// `CAP_FSETID`: who has it leaves set-user-id and set-group-id of what it writes.
 const CAP_FSETID: u32 = 4;
 /// What every signal that ends a process becomes in each of its threads (signal(7)).
 const SIGKILL: u32 = 9;
+
+/// Whether the caller of a request waits for nothing but to be let go. As on Linux, a caller that handles its signals waits on.
+pub(crate) fn gives_up(ctx: &RequestContext<'_>) -> bool {
+    ctx.is_interrupted() && Asker::of(ctx.pid).is_killed()
+}
 
 /// A thread that waits.
 pub(crate) struct Asker {

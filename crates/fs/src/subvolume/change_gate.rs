@@ -17,15 +17,12 @@
 //! # Locking
 //! The closer waits for operations, which wait for anything: it holds no lock that these may want (rank IN_PLACE).
 
-use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use creamery_base::Striped;
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, Result};
-
-use super::{Changing, SubvolumeRef};
+use creamery_base::{ErrorKind, Result};
 
 /// The operations that change one subvolume, and what keeps them out.
 #[derive(Default)]
@@ -39,31 +36,9 @@ pub(crate) struct ChangeGate {
     somebody_left: RankedCondvar,
 }
 
-/// An operation within the gate of a subvolume: it may change something there.
-#[must_use]
-pub(crate) struct Change {
-    subvolume: SubvolumeRef,
-    on_this_thread: PhantomData<*const ()>,
-}
-
 /// Nobody changes the subvolume.
 #[must_use]
 pub(crate) struct Closed<'g>(&'g ChangeGate);
-
-impl Change {
-    /// Enters the gate of a subvolume. Errors: read-only.
-    pub(crate) fn begin(subvolume: &SubvolumeRef) -> Result<Self> {
-        let named = |error: Error| error.context(format_args!("subvolume {}", subvolume.tree().id()));
-        subvolume.change_gate().enter().map_err(named)?;
-        Ok(Self { subvolume: subvolume.clone(), on_this_thread: PhantomData })
-    }
-}
-
-impl Drop for Change {
-    fn drop(&mut self) {
-        self.subvolume.change_gate().leave();
-    }
-}
 
 impl ChangeGate {
     /// That of a subvolume that is read-only, or not.
@@ -80,13 +55,15 @@ impl ChangeGate {
         if self.closed.load(Ordering::SeqCst) > 0 { Err(ErrorKind::ReadOnly.into()) } else { Ok(()) }
     }
 
-    fn enter(&self) -> Result<()> {
+    /// Enters. Errors: it is closed.
+    pub(super) fn enter(&self) -> Result<()> {
         // Before the look: a closer that this does not see sees this.
         self.within.mine().fetch_add(1, Ordering::SeqCst);
         self.check_open().inspect_err(|_| self.leave())
     }
 
-    fn leave(&self) {
+    /// Leaves, on the thread that entered.
+    pub(super) fn leave(&self) {
         let before = self.within.mine().fetch_sub(1, Ordering::SeqCst);
         assert!(before > 0, "RDONLY-2: an operation leaves that did not enter here");
         if self.closed.load(Ordering::SeqCst) > 0 {
@@ -106,8 +83,8 @@ impl ChangeGate {
         closed
     }
 
-    /// Notes whether the subvolume is read-only, as its root item says from now on.
-    pub(super) fn set_read_only(&self, read_only: bool, _: &Changing<'_>) {
+    /// Notes whether the subvolume is read-only, as its root item says from now on; nobody else changes that meanwhile.
+    pub(super) fn set_read_only(&self, read_only: bool) {
         if self.read_only.swap(read_only, Ordering::SeqCst) != read_only {
             match read_only {
                 true => self.closed.fetch_add(1, Ordering::SeqCst),

@@ -20,6 +20,7 @@ mod root_ref;
 mod subvolumes;
 mod table;
 
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -29,8 +30,6 @@ use creamery_base::{Error, ErrorKind, Generation, InodeId, Near, ObjectId, Resul
 use creamery_tree::Tree;
 use creamery_txn::Engine;
 
-pub(crate) use change_gate::Change;
-use change_gate::ChangeGate;
 pub use find_new::{NewExtent, NewExtents};
 pub(crate) use in_place::{InPlaceWriter, InPlaceWriters};
 pub use info::{ListedSubvolume, SubvolumeInfo};
@@ -52,6 +51,7 @@ use crate::options::FsOptions;
 use crate::seek::counters::Seeks;
 use crate::verity::KeptVerity;
 use at_close::AtClose;
+use change_gate::ChangeGate;
 use ino_allocator::InoAllocator;
 
 /// Is told of a file.
@@ -147,6 +147,28 @@ pub(crate) type SubvolumeRef = Near<Subvolume>;
 /// The witness that no directory of a subvolume moves to another one.
 pub(crate) type Still<'a> = RankedGuard<'a, (), { rank::DIRECTORY_RENAME }>;
 
+/// An operation that changes something in a subvolume, which is not made read-only before this goes (RDONLY-1).
+#[must_use]
+pub(crate) struct Change {
+    subvolume: SubvolumeRef,
+    /// It ends on the thread that began it (RDONLY-2).
+    on_this_thread: PhantomData<*const ()>,
+}
+
+impl Change {
+    /// Begins a change. Errors: the subvolume is read-only, or about to be.
+    pub(crate) fn begin(subvolume: &SubvolumeRef) -> Result<Self> {
+        subvolume.change_gate.enter().map_err(|error| subvolume.named(error))?;
+        Ok(Self { subvolume: subvolume.clone(), on_this_thread: PhantomData })
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        self.subvolume.change_gate.leave();
+    }
+}
+
 impl Subvolume {
     /// A subvolume whose highest inode number in use is `last_ino`.
     pub(crate) fn new(tree: Arc<Tree>, shared: Arc<Shared>, last_ino: ObjectId, read_only: bool) -> Self {
@@ -203,9 +225,11 @@ impl Subvolume {
 
     /// Refuses early what would change a subvolume that is read-only, or about to be; a change is a [`Change`] besides.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        self.change_gate
-            .check_open()
-            .map_err(|error| error.context(format_args!("subvolume {}", self.tree.id())))
+        self.change_gate.check_open().map_err(|error| self.named(error))
+    }
+
+    fn named(&self, error: Error) -> Error {
+        error.context(format_args!("subvolume {}", self.tree.id()))
     }
 
     /// What keeps changes out of it while it is read-only.

@@ -257,9 +257,9 @@ impl Subvolumes {
 
     /// Forbids or allows changes in a subvolume. To forbid them the caller has closed its gate.
     pub(crate) fn set_read_only(&self, subvolume: &Subvolume, read_only: bool) -> Result<()> {
-        let changing = self.changing();
+        let _changing = self.changing();
         self.write_read_only(subvolume.tree().id(), read_only)?;
-        subvolume.change_gate().set_read_only(read_only, &changing);
+        subvolume.change_gate().set_read_only(read_only);
         // No inode says when this changed, so no fsync asks for it. Linux commits, too.
         self.shared.engine.commit()
     }
@@ -278,7 +278,7 @@ impl Subvolumes {
     /// no longer, in one transaction with it.
     pub(crate) fn forget_received(&self, subvolume: &Subvolume, by_force: bool) -> Result<()> {
         let id = subvolume.tree().id();
-        let changing = self.changing();
+        let _changing = self.changing();
         let is = self.shared.engine.root_item(id)?;
         if is.flags().contains(RootFlags::RDONLY) && !by_force {
             return Err(ErrorKind::ReadOnly.into());
@@ -295,7 +295,7 @@ impl Subvolumes {
             root.rtime = handle.now().into();
         });
         finish(handle, done)?;
-        subvolume.change_gate().set_read_only(false, &changing);
+        subvolume.change_gate().set_read_only(false);
         self.shared.engine.commit()
     }
 

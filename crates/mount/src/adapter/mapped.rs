@@ -4,13 +4,8 @@ use creamery_fs::Attributes;
 use creamery_fuse::{NodeId, RequestContext, Result, SetAttr};
 
 use super::Adapter;
-use crate::asker::Asker;
+use crate::asker::gives_up;
 use crate::attributes::from_set_attr;
-
-/// Whether a caller waits for nothing but to be let go. As on Linux, a caller that handles its signals waits on.
-pub(super) fn gives_up(ctx: &RequestContext<'_>) -> bool {
-    ctx.is_interrupted() && Asker::of(ctx.pid).is_killed()
-}
 
 impl Adapter {
     /// Changes attributes. Before a modification time is set the kernel writes back what mappings changed of the file: written
@@ -24,7 +19,7 @@ impl Adapter {
     ) -> Result<Attributes> {
         let id = self.nodes.inode(node);
         if changes.mtime.is_some() && changes.size.is_none() && self.handles.may_be_mapped(id) {
-            self.mapped_pages.hand_over(node, (0, i64::MAX.unsigned_abs()), &|| gives_up(ctx));
+            self.mapped_pages.hand_over_all(node, &|| gives_up(ctx));
         }
         Ok(self.fs.set_attributes(id, &from_set_attr(changes))?)
     }

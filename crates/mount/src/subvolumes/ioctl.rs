@@ -168,7 +168,7 @@ impl Server<'_> {
         if flags & !READ_ONLY != 0 {
             return Err(Errno::EOPNOTSUPP.into());
         }
-        self.fs.set_read_only_around(at, flags & READ_ONLY != 0)?;
+        self.set_read_only(at, flags & READ_ONLY != 0)?;
         Ok(Vec::new())
     }
 

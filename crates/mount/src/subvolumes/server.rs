@@ -21,6 +21,7 @@ use crate::asker::Asker;
 use crate::control::KEY;
 use crate::handles::Handles;
 use crate::lost_writes::Tell;
+use crate::mapped_pages::MappedPages;
 use crate::nodes::Nodes;
 use crate::options::Owner;
 
@@ -93,6 +94,7 @@ pub(crate) struct Server<'a> {
     pub(crate) owner: Owner,
     pub(crate) row: &'a Watched,
     pub(crate) state: &'a Subvolumes,
+    pub(crate) mapped_pages: &'a MappedPages,
 }
 
 /// A result of this room.
@@ -286,6 +288,18 @@ impl Server<'_> {
         Judged::of(self.fs, self.owner, at)?.check_owner(asker)?;
         self.check_writable()?;
         check_root(at)
+    }
+
+    /// Forbids or allows changes in a subvolume. What mappings changed before that is written back first, for later it is refused.
+    pub(super) fn set_read_only(&self, at: InodeId, read_only: bool) -> Result<()> {
+        let mut mapped = if read_only { self.handles.open_in(at.subvolume) } else { Vec::new() };
+        mapped.retain(|id| self.handles.may_be_mapped(*id));
+        mapped.sort_unstable();
+        mapped.dedup();
+        for node in mapped.into_iter().filter_map(|id| self.nodes.node(id).ok()) {
+            self.mapped_pages.hand_over_all(node, &|| false);
+        }
+        Ok(self.fs.set_read_only_around(at, read_only)?)
     }
 
     /// Refuses to wait for a subvolume that nobody has deleted.

@@ -28,6 +28,11 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("mappings/dirty-pages-over-holes-are-copied", &judges, dirty_pages_are_copied),
         Case::new("mappings/a-time-that-is-set-stays", &with_kernel, set_times_stay),
+        Case::new(
+            "mappings/a-store-before-a-subvolume-is-read-only-stays",
+            &with_kernel,
+            store_before_read_only,
+        ),
     ]
 }
 
@@ -127,6 +132,25 @@ fn times_over_a_mapping(program: &Path, dir: &Path) -> Result<()> {
     ensure!(modified()? > then, "a store through a mapping is no modification");
     File::open(&path)?.set_modified(then)?;
     Ok(())
+}
+
+/// What a mapping stored before its subvolume is made read-only belongs to it.
+fn store_before_read_only(bench: &Bench) -> Result<()> {
+    let program = program(bench)?;
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "512M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
+    let subvolume = mount.dir().join("subvolume");
+    bench.creamery().run(["subvolume", "create"]).arg(&subvolume).ok()?;
+    let path = subvolume.join("file");
+    File::create_new(&path)?.set_len(LEN)?;
+    let mut writer = Writer::start(&program, &path)?;
+    bench.creamery().run(["property", "set"]).arg(&subvolume).args(["ro", "true"]).ok()?;
+    writer.end()?;
+    ensure!(std::fs::read(&path)?[5..].starts_with(b"mapped"), "the store is lost");
+    let ours = Walk::take(mount.dir())?;
+    mount.unmount()?;
+    judge(bench, &image, &ours, &Compare { ctime: true, btime: true, ..Compare::default() })
 }
 
 /// The file as tools that leave out holes copy it.
