@@ -368,6 +368,9 @@ pub(crate) fn daemon(image: &Path) -> Result<u32> {
         let Some(id) = process.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()) else {
             continue;
         };
+        if id == std::process::id() {
+            continue; // a case may have it open, too
+        }
         let Ok(descriptors) = std::fs::read_dir(process.join("fd")) else { continue };
         let holds =
             descriptors.flatten().any(|fd| std::fs::read_link(fd.path()).is_ok_and(|path| path == image));
