@@ -17,6 +17,7 @@ use crate::device::SimDevice;
 use crate::model::{Content, Model, Node, ROOT};
 use crate::operation::{Operation, Outcome, content, time_set};
 use crate::power_cut::Class;
+use crate::room_watch::RoomWatch;
 use crate::shape::{convert, grow};
 use crate::snapshot::walk;
 
@@ -46,6 +47,7 @@ pub struct Driver {
     lost: u64,
     /// What these have left, until somebody asks.
     losses: Vec<Loss>,
+    room: RoomWatch,
 }
 
 /// Opens the filesystem on `device` for writing, with a clock that stands still.
@@ -124,7 +126,8 @@ impl Driver {
         let ids = model.paths().into_iter().map(|(id, path)| (id, walked.ids[&path])).collect();
         let mut model = model;
         model.is_synced();
-        Ok(Self { fs, model, ids, open: Vec::new(), lost: 0, losses: Vec::new() })
+        let room = RoomWatch(Arc::clone(&fs));
+        Ok(Self { fs, model, ids, open: Vec::new(), lost: 0, losses: Vec::new(), room })
     }
 
     /// A filesystem somebody else has made: the model is what a walk finds.
@@ -179,8 +182,10 @@ impl Driver {
     /// A directory without anything in it, as the root of a model of its own.
     #[must_use]
     pub fn within(fs: Arc<Filesystem>, dir: InodeId) -> Self {
+        let room = RoomWatch(Arc::clone(&fs));
         Self {
             fs,
+            room,
             model: Model::new(),
             ids: HashMap::from([(ROOT, dir)]),
             open: Vec::new(),
@@ -545,9 +550,10 @@ impl Driver {
         device: &Arc<SimDevice>,
         between: impl FnOnce() -> creamery_base::Result<()>,
     ) -> Result<Self> {
-        let Self { fs, mut model, open: files, ids, lost: _, losses: _ } = self;
+        let Self { fs, mut model, open: files, ids, room, lost: _, losses: _ } = self;
         drop(files);
         fs.sync()?;
+        drop(room);
         let engine = fs.engine();
         let kept = (engine.delalloc_bytes(), engine.delalloc_metadata_bytes());
         let delayed = fs.statistics().writeback.delayed_bytes;

@@ -19,6 +19,7 @@ use crate::device::{Canary, SimDevice};
 use crate::driver;
 use crate::image::Image;
 use crate::power_cut::{Class, PowerCut};
+use crate::room_watch::ensure_room_was_kept;
 
 const FILES: usize = 3;
 const SECTORS: usize = 24;
@@ -316,6 +317,7 @@ impl Recorder {
         open.write_at(0, &content(0, 0, 0))?;
         fs.close(open);
         fs.sync()?;
+        ensure_room_was_kept(&fs)?;
         drop(fs);
         judge(&device.image()).context("verifying what work that went on left")
     }

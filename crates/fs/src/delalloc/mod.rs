@@ -27,6 +27,8 @@
 //!   Shown by `what_was_committed_survives_every_power_cut`.
 //! - DELALLOC-5: an inode with delayed data stays in memory as long as it has a name or a user (TABLE-1).
 //!   Shown by `files_with_delayed_data_stay_in_memory`.
+//! - DELALLOC-6: a run whose room was kept finds space, of data and of metadata: `writeback.no_space` of the statistics stays 0. Shown by
+//!   `whatever_a_full_filesystem_accepted_is_there`, and looked at by each run of `sim` and at each unmount of the conformance tests.
 //! - DIRTY-1, DIRTY-2: pages do not overlap; they change only while nobody else has them.
 //!
 //! # Locking

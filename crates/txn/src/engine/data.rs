@@ -117,7 +117,8 @@ impl Engine {
         let _alone = self.reservations.hold();
         let kept = self.delalloc.data().saturating_sub(own);
         let sector = u64::from(self.sector_size());
-        let room = if shares_groups { self.data_headroom() } else { self.space.available(SpaceKind::Data) };
+        // All others leave what is kept where it is.
+        let room = if own > 0 { self.space.available(SpaceKind::Data) } else { self.data_room() };
         let most = room.saturating_sub(kept) / sector * sector;
         if most < min { None } else { self.space.allocate_data(len.min(most), min, near) }
     }
