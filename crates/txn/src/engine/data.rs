@@ -84,10 +84,9 @@ impl Engine {
             let chunks = self.chunks.made();
             let own = room.as_ref().map_or(0, |room| room.data_bytes());
             if let Some((group, start, len)) = self.take_data(len, min.max(sector), near, own) {
-                if let Some(room) = &mut room {
-                    room.has_space(len);
-                }
-                return Ok(DataExtent::new(group, start, len));
+                let mut extent = DataExtent::new(group, start, len);
+                extent.charge_for(room.as_mut().and_then(|room| room.has_space(len)));
+                return Ok(extent);
             }
             if self.allocate_chunk(SpaceKind::Data, chunks)? {
                 continue;

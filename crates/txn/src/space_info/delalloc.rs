@@ -109,11 +109,10 @@ impl DelallocReservation {
         }
     }
 
-    /// `data` bytes of it have space now.
-    pub(crate) fn has_space(&mut self, data: u64) {
-        if let Some(charge) = self.take(data, 0).charge.take() {
-            charge.written();
-        }
+    /// `data` bytes of it have space now. What is reserved for them of the limits of quota groups stays so, with the space, until a
+    /// transaction has the data (QGROUP-4).
+    pub(crate) fn has_space(&mut self, data: u64) -> Option<Charge> {
+        self.take(data, 0).charge.take()
     }
 
     /// A handle was promised `metadata` bytes of it.
@@ -143,7 +142,7 @@ mod tests {
         assert_eq!((first.data_bytes(), first.metadata_bytes()), (70, 0));
         assert_eq!((second.data_bytes(), second.metadata_bytes()), (30, 10));
         assert_eq!((account.data(), account.metadata()), (100, 10));
-        first.has_space(50);
+        assert!(first.has_space(50).is_none(), "there are no limits");
         assert_eq!((account.data(), account.metadata()), (50, 10));
         first.add(second);
         first.has_promise(8);
