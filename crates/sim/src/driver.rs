@@ -68,7 +68,7 @@ pub(crate) fn open_after(class: Class, device: &Arc<SimDevice>) -> creamery_base
 }
 
 /// As [`open`], with budgets of its own.
-fn open_with(
+pub(crate) fn open_with(
     device: &Arc<SimDevice>,
     options: Options,
     fs_options: FsOptions,

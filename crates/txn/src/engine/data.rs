@@ -140,7 +140,7 @@ impl Engine {
 
     /// Whether only file extent items of `owner` with this `offset` (as of [`Handle::complete_data`](crate::Handle::complete_data))
     /// refer to the extent of `len` bytes at `start`, which was made after `since`, the generation up to which blocks of
-    /// the owner's tree may be shared. "No" may be wrong. True until the owner or who knows it makes another reference.
+    /// the owner's tree may be shared; no others did in the last durable commit, or in a log behind it. "No" may be wrong. True until the owner or who knows it makes another reference.
     /// Errors: would block; device errors; damage.
     pub fn is_data_exclusive(
         &self,
