@@ -42,7 +42,7 @@ impl FsStatistics {
         let metadata_used = space.metadata_used.saturating_mul(space.metadata_copies.max(1)) / copies;
         let total = space.total / copies;
         let free = total.saturating_sub(data_used + metadata_used);
-        let available = space.data_total.saturating_sub(data_used) + space.unallocated / copies;
+        let available = space.data_total.saturating_sub(data_used) + space.data_allocatable;
         Self {
             block_size,
             blocks: blocks(total),

@@ -204,6 +204,8 @@ counts! {
         bytes,
         /// Runs that failed: what they had is lost, which fsync tells.
         failures,
+        /// Those that found no space although room was kept for them: a bug, so 0 (DELALLOC-8).
+        no_space,
         /// Writes that found too much delayed, and wrote some of it back first.
         throttled,
         /// Writes for which there was no room to be delayed, so that they went to the devices at once.

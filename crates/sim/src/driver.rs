@@ -19,6 +19,7 @@ use crate::device::SimDevice;
 use crate::model::{Content, Model, Node, ROOT};
 use crate::operation::{Operation, Outcome, content};
 use crate::power_cut::Class;
+use crate::room_watch::RoomWatch;
 use crate::seen_errors::{Around, SeenErrors};
 use crate::shape::{convert, grow};
 use crate::snapshot::walk;
@@ -52,6 +53,7 @@ pub struct Driver {
     losses: Vec<Loss>,
     /// Who has seen which of the errors.
     errors: SeenErrors,
+    room: RoomWatch,
 }
 
 /// A file that is kept open.
@@ -80,7 +82,7 @@ pub(crate) fn open_after(class: Class, device: &Arc<SimDevice>) -> creamery_base
 }
 
 /// As [`open`], with budgets of its own.
-fn open_with(
+pub(crate) fn open_with(
     device: &Arc<SimDevice>,
     options: Options,
     fs_options: FsOptions,
@@ -138,6 +140,7 @@ impl Driver {
         let ids = model.paths().into_iter().map(|(id, path)| (id, walked.ids[&path])).collect();
         let mut model = model;
         model.is_synced();
+        let room = RoomWatch(Arc::clone(&fs));
         Ok(Self {
             fs,
             model,
@@ -146,6 +149,7 @@ impl Driver {
             lost: 0,
             losses: Vec::new(),
             errors: SeenErrors::default(),
+            room,
         })
     }
 
@@ -201,8 +205,10 @@ impl Driver {
     /// A directory without anything in it, as the root of a model of its own.
     #[must_use]
     pub fn within(fs: Arc<Filesystem>, dir: InodeId) -> Self {
+        let room = RoomWatch(Arc::clone(&fs));
         Self {
             fs,
+            room,
             model: Model::new(),
             ids: HashMap::from([(ROOT, dir)]),
             open: Vec::new(),
@@ -533,9 +539,10 @@ impl Driver {
         device: &Arc<SimDevice>,
         between: impl FnOnce() -> creamery_base::Result<()>,
     ) -> Result<Self> {
-        let Self { fs, mut model, open: files, ids, .. } = self;
+        let Self { fs, mut model, open: files, ids, room, .. } = self;
         drop(files);
         fs.sync()?;
+        drop(room);
         let engine = fs.engine();
         let kept = (engine.delalloc_bytes(), engine.delalloc_metadata_bytes());
         let delayed = fs.statistics().writeback.delayed_bytes;

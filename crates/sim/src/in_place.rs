@@ -11,14 +11,16 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use creamery_base::{InodeId, TreeId, Wait};
-use creamery_fs::{Filesystem, InodeFlags, NewInode, SetAttributes};
+use creamery_fs::{Filesystem, FsOptions, InodeFlags, NewInode, SetAttributes};
 use creamery_testkit::Random;
+use creamery_txn::Options;
 
 use crate::crash::judge;
 use crate::device::{Canary, SimDevice};
 use crate::driver;
 use crate::image::Image;
 use crate::power_cut::{Class, PowerCut};
+use crate::room_watch::ensure_room_was_kept;
 
 const FILES: usize = 3;
 const SECTORS: usize = 24;
@@ -27,6 +29,8 @@ const SECTOR: usize = 4096;
 const PIECE: usize = 512;
 const OPERATIONS: usize = 300;
 const SNAPSHOTS_MAX: usize = 6;
+/// References that wait when a commit falls due; operations run them from a fourth of that on.
+const REFS_MAX: usize = 40;
 
 /// What a run of this sort has seen.
 ///
@@ -132,7 +136,9 @@ impl Recorder {
         fs.sync()?;
         drop(fs);
         let device = Arc::new(SimDevice::recording(first.image(), canary));
-        let fs = driver::open(&device)?;
+        // References are run by operations, long before commits.
+        let options = Options { delayed_refs_max: REFS_MAX, ..Options::default() };
+        let fs = driver::open_with(&device, options, FsOptions::default())?;
         let top = fs.root(TreeId::FS)?;
         let files: Result<Vec<InodeId>, _> =
             (0..FILES).map(|file| fs.lookup(top, name(file).as_bytes(), Wait::Yes)).collect();
@@ -163,7 +169,10 @@ impl Recorder {
             }
             17 => self.clone_file(file),
             18 => self.snapshot(),
-            _ => self.delete(),
+            _ => {
+                let snapshot = self.random.below(2) == 0;
+                self.delete(snapshot)
+            }
         }
     }
 
@@ -212,10 +221,15 @@ impl Recorder {
         self.fs.set_attributes(id, &SetAttributes { flags, ..SetAttributes::default() })?;
         let (source, target) = (self.fs.open_file(self.files[file])?, self.fs.open_file(id)?);
         target.clone_range(&source, 0, 0, 0)?;
+        let content = BTreeMap::from([(file, self.now(file))]);
+        let is_synced = self.random.below(2) == 0;
+        if is_synced {
+            target.sync(false)?;
+        }
+        let durable = is_synced.then(|| self.device.log_len());
         self.fs.close(source);
         self.fs.close(target);
-        let content = BTreeMap::from([(file, self.now(file))]);
-        self.frozen.push(Frozen { name, content, is_snapshot: false, durable: None, gone: None });
+        self.frozen.push(Frozen { name, content, is_snapshot: false, durable, gone: None });
         Ok(())
     }
 
@@ -232,14 +246,18 @@ impl Recorder {
         Ok(())
     }
 
-    /// Deletes the oldest snapshot, and whatever the cleaner does.
-    fn delete(&mut self) -> Result<()> {
+    /// Deletes the oldest snapshot or the oldest clone, and whatever the cleaner does.
+    fn delete(&mut self, snapshot: bool) -> Result<()> {
         let position = self.device.log_len();
-        let there = |frozen: &&mut Frozen| frozen.is_snapshot && frozen.gone.is_none();
+        let there = |frozen: &&mut Frozen| frozen.is_snapshot == snapshot && frozen.gone.is_none();
         if let Some(frozen) = self.frozen.iter_mut().find(there) {
             frozen.gone = Some(position);
-            let top = self.fs.root(TreeId::FS)?;
-            self.fs.delete_subvolume(top, frozen.name.as_bytes())?;
+            let (top, name) = (self.fs.root(TreeId::FS)?, frozen.name.as_bytes());
+            if snapshot {
+                self.fs.delete_subvolume(top, name)?;
+            } else {
+                self.fs.unlink(top, name)?;
+            }
         }
         self.fs.clean_step().map(drop)?;
         Ok(())
@@ -316,6 +334,7 @@ impl Recorder {
         open.write_at(0, &content(0, 0, 0))?;
         fs.close(open);
         fs.sync()?;
+        ensure_room_was_kept(&fs)?;
         drop(fs);
         judge(&device.image()).context("verifying what work that went on left")
     }

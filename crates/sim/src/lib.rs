@@ -14,6 +14,7 @@
 //! | [`linearizable`] | what threads see of the same directories has an order that explains it |
 //! | [`record`] and [`crash`] | whatever a [`PowerCut`] leaves is the last durable commit or the one in flight, and can be worked on |
 //! | [`faulty_run`] | after any failing request there is a right answer, or it is read-only with the reason, and nothing durable is lost |
+//! | [`FullRun`] | filesystems of random sizes and sorts that several writers fill have all that was accepted |
 //! | [`walk_damaged`] | what is damaged is told, the rest is served |
 //! | [`check_survivor`], [`mount_survivor`] | `btrfs check` and the kernel think so, too |
 //! | [`campaign`] | the crash test at length |
@@ -34,6 +35,7 @@ mod due;
 mod faulty_run;
 mod file_data;
 mod fresh;
+mod full_run;
 mod host;
 mod image;
 mod in_place;
@@ -50,6 +52,7 @@ mod quotas;
 mod random_run;
 mod readers;
 mod replay_run;
+mod room_watch;
 mod seeds;
 mod seen_errors;
 mod shape;
@@ -70,6 +73,7 @@ pub use driver::{Driver, open};
 pub use due::record_due;
 pub use faulty_run::{FaultOutcome, faulty_run, requests_of_a_run};
 pub use fresh::{MadeBy, fresh_image, image_with_files};
+pub use full_run::FullRun;
 pub use image::{Image, PAGE};
 pub use in_place::{InPlaceReport, in_place_run};
 pub use judge::{check_image, check_survivor, host_snapshot, kernel_image, mount_survivor};
@@ -84,6 +88,7 @@ pub use quotas::{ensure_counted, meddle_with_groups};
 pub use random_run::{random_run, random_run_on, random_run_with};
 pub use readers::{ReadersReport, readers_run, readers_run_with};
 pub use replay_run::replay_run;
+pub use room_watch::ensure_room_was_kept;
 pub use seeds::stored_seeds;
 pub use snapshot::{Entry, Snapshot, hash_of, snapshot, walk_damaged};
 pub use threads::threads_run;

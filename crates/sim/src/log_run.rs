@@ -21,6 +21,7 @@ use crate::model::{Content, ROOT};
 use crate::operation::{Generator, Operation, Taste};
 use crate::power_cut::{CutState, PowerCut};
 use crate::quotas;
+use crate::room_watch::ensure_room_was_kept;
 use crate::snapshot::walk;
 use crate::workload::{Commit, Features, History};
 
@@ -189,6 +190,7 @@ fn verify(
     let replayed = fs.replayed().is_some();
     let walked = walk(&fs, true).context("walking what the power cut left")?;
     fs.shut_down()?;
+    ensure_room_was_kept(&fs)?;
     judge(&device.image()).context("verifying what was replayed")?;
     let found = Found::new(&walked, numbers)?;
     let legal = history.legal(state.position);

@@ -26,6 +26,7 @@ use crate::device::SimDevice;
 use crate::driver::open;
 use crate::fresh::{MadeBy, fresh_image};
 use crate::image::Image;
+use crate::room_watch::ensure_room_was_kept;
 
 const SECTOR: usize = 4096;
 const WRITERS: usize = 2;
@@ -413,6 +414,7 @@ pub fn readers_run_with(
     device.rot(places[0]..places[0] + 100);
     work(&run, count).with_context(|| format!("seed {seed}"))?;
     run.fs.sync()?;
+    ensure_room_was_kept(&run.fs)?;
     let report = ReadersReport {
         changing: run.changing.load(Ordering::Relaxed),
         overlapping: run.overlapping.load(Ordering::Relaxed),

@@ -13,6 +13,7 @@ use crate::driver::{Driver, open};
 use crate::fresh::{MadeBy, fresh_image};
 use crate::image::Image;
 use crate::operation::{Generator, Operation, Taste};
+use crate::room_watch::ensure_room_was_kept;
 
 /// Operations between two commits that a thread asks for, about.
 const PER_COMMIT: u64 = 80;
@@ -56,6 +57,7 @@ pub fn threads_run(seed: u64, threads: u64, count: u64, made_by: &MadeBy) -> Res
     });
     let models = results.into_iter().map(|driver| Ok(driver?.into_model())).collect::<Result<Vec<_>>>()?;
     fs.sync()?;
+    ensure_room_was_kept(&fs)?;
     fs.engine().volume().close()?;
     drop(fs);
     let fs = open(&device)?;

@@ -57,14 +57,32 @@ impl FuseMount {
     /// `creamery umount DIR`; the image is closed and durable when this returns.
     ///
     /// # Errors
-    /// When the program fails, or the mount is still there.
+    /// When the program fails, or the mount is still there; when data that it accepted found no space.
     pub fn unmount(mut self) -> Result<()> {
+        self.ensure_room_was_kept()?;
         self.program.run([OsStr::new("umount"), self.dir.as_os_str()]).again_while_busy().ok()?;
         if is_mounted(&self.dir)? {
             bail!("creamery umount returned, and {} is still mounted", self.dir.display());
         }
         self.mounted = false;
         Ok(())
+    }
+}
+
+impl FuseMount {
+    /// Data that waits in memory has room kept for it, so it finds space (DELALLOC-8). A mount that does not tell its statistics any
+    /// more is not asked.
+    fn ensure_room_was_kept(&self) -> Result<()> {
+        let asked = self.program.run([OsStr::new("stats"), OsStr::new("--json"), self.dir.as_os_str()]);
+        let told = asked.output()?.stdout_text();
+        let Some((_, figure)) = told.split_once("\"no_space\":") else { return Ok(()) };
+        let figure: String = figure.trim_start().chars().take_while(char::is_ascii_digit).collect();
+        match figure.as_str() {
+            "0" => Ok(()),
+            failed => {
+                bail!("DELALLOC-8: {failed} runs of delayed data found no space, and room was kept for them")
+            }
+        }
     }
 }
 

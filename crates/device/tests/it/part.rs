@@ -173,7 +173,7 @@ fn a_partition_behind_the_end_of_its_disk_is_read_as_far_as_that_goes() {
     for access in [Access::ReadOnly, Access::ReadOnlyForced] {
         let part = open(&path, "@4", access).unwrap();
         assert_eq!(part.len(), LEN - 8 * MIB);
-        assert_eq!(part.notes(), [what.clone()]);
+        assert_eq!(part.notes(), std::slice::from_ref(&what));
     }
 }
 

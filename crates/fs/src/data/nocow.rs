@@ -16,6 +16,7 @@
 //! | it goes to new space when | because |
 //! |---|---|
 //! | somebody else refers to the extent, in the tree or in what is queued for it | a clone has it, or a snapshot |
+//! | another file dropped its reference, and the commit that says so is not durable | it has the extent again after a power cut |
 //! | a sector has a checksum | it would be wrong |
 //! | the block group is read-only, or there is none | it is being moved, or read through |
 //!

@@ -29,6 +29,8 @@
 //!   Shown by `files_with_delayed_data_stay_in_memory`.
 //! - DELALLOC-6: nothing of a file is delayed when it was settled; the inode's lock keeps writes away.
 //!   Shown by `random_changes_in_memory_read_back_as_a_vector_of_bytes`.
+//! - DELALLOC-8: a run whose room was kept finds space, of data and of metadata: `writeback.no_space` of the statistics stays 0. Each run of the
+//!   simulator and each unmount of a conformance test looks at it. Shown by `whatever_a_full_filesystem_accepted_is_there`.
 //! - DIRTY-1, DIRTY-2: pages do not overlap; they change only while nobody else has them.
 //!
 //! # Locking

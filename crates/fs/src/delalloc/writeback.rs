@@ -87,6 +87,7 @@ struct Counters {
     runs: AtomicU64,
     bytes: AtomicU64,
     failures: AtomicU64,
+    no_space: AtomicU64,
     throttled: AtomicU64,
     at_once: AtomicU64,
 }
@@ -98,6 +99,7 @@ pub(crate) struct WritebackCounters {
     pub(crate) runs: u64,
     pub(crate) bytes: u64,
     pub(crate) failures: u64,
+    pub(crate) no_space: u64,
     pub(crate) throttled: u64,
     pub(crate) at_once: u64,
 }
@@ -130,6 +132,7 @@ impl Writeback {
             runs: of(&self.counters.runs),
             bytes: of(&self.counters.bytes),
             failures: of(&self.counters.failures),
+            no_space: of(&self.counters.no_space),
             throttled: of(&self.counters.throttled),
             at_once: of(&self.counters.at_once),
         }
@@ -385,9 +388,19 @@ impl Writeback {
         let landing = Landing::of(self, file, run);
         let done = file.write_back(run, &mut room);
         drop(room);
+        if let Err(error) = &done {
+            self.check_kept(error);
+        }
         landing.lands(done);
         if self.bytes() == 0 {
             AlignedBuffer::trim_spare();
+        }
+    }
+
+    /// A run fails for want of the host's space, never of the filesystem's: room was kept for it (DELALLOC-8).
+    fn check_kept(&self, error: &Error) {
+        if error.kind() == ErrorKind::NoSpace && error.host().is_none() {
+            self.counters.no_space.fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -8,6 +8,7 @@ mod commit_faults;
 mod crash;
 mod faults;
 mod fsid_change;
+mod full;
 mod in_place;
 mod log;
 mod log_puts;

@@ -1,8 +1,9 @@
 //! Quota groups: what is counted on the way is what a count of everything finds.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use creamery_base::{ErrorKind, ObjectId, QgroupId, TreeId};
+use creamery_base::{ErrorKind, InodeId, ObjectId, QgroupId, TreeId};
 use creamery_format::{Key, KeyType};
 use creamery_fs::{Cleaning, Filesystem, NewInode, QuotaChange};
 use creamery_sim::{
@@ -316,7 +317,9 @@ fn ensure_right(fs: &Filesystem) {
 #[test]
 fn a_group_that_is_destroyed_with_its_subvolume_leaves_nothing_above() {
     for (mode, by_name) in [(QuotaMode::Full, true), (QuotaMode::Full, false), (QuotaMode::Simple, true)] {
-        let fs = open();
+        let made_by = MadeBy { node_size: 4096, len: 512 << 20, ..MadeBy::default() };
+        let device = Arc::new(SimDevice::new(fresh_image(&made_by).expect("an image")));
+        let fs = creamery_sim::open(&device).expect("a filesystem");
         let engine = fs.engine();
         engine.enable_quotas(mode).expect("room");
         rescan_to_its_end(&fs);
@@ -379,4 +382,88 @@ fn who_comes_into_a_group_by_two_ways_counts_once() {
             ensure_right(&fs);
         }
     }
+}
+
+/// Data has its space in one transaction and its file in the next: the limit has it all the time.
+#[test]
+fn data_in_flight_counts_against_a_limit_when_a_transaction_closes() {
+    const HALF: u64 = 6 << 20;
+    let fs = open();
+    let (engine, top) = (fs.engine(), fs.root(TreeId::FS).expect("the root"));
+    engine.enable_quotas(QuotaMode::Full).expect("room");
+    engine.limit_qgroup(QgroupId::of(TreeId::FS), Some(HALF + HALF / 2), false).expect("room");
+    let mut room =
+        engine.reserve_delalloc(TreeId::FS, HALF, 5).expect("the limit is far away").expect("room");
+    let in_flight = engine.allocate_reserved(HALF, HALF, None, &mut room).expect("room is kept");
+    drop(room);
+    fs.create(top, b"something to commit", &NewInode::file(0o644)).expect("room");
+    fs.sync().expect("room");
+    let more = engine.reserve_delalloc(TreeId::FS, HALF, 5).map(|room| room.is_some());
+    assert_eq!(more.map_err(|error| error.kind()), Err(ErrorKind::QuotaExceeded));
+    drop(in_flight);
+    assert!(engine.reserve_delalloc(TreeId::FS, HALF, 5).expect("it came to nothing").is_some());
+}
+
+/// Writers and commits beside each other: a group is over its limit by no more than a tree block.
+#[test]
+fn what_is_referenced_never_exceeds_a_limit_by_more_than_a_node() {
+    const LIMIT: u64 = 24 << 20;
+    for mode in [QuotaMode::Full, QuotaMode::Simple] {
+        let fs = open();
+        let engine = fs.engine();
+        engine.enable_quotas(mode).expect("room");
+        rescan_to_its_end(&fs);
+        let top = fs.root(TreeId::FS).expect("the root");
+        engine.limit_qgroup(QgroupId::of(TreeId::FS), Some(LIMIT), false).expect("room");
+        engine.commit().expect("room");
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..3)
+                .map(|writer| {
+                    let fs = &fs;
+                    scope.spawn(move || write_until_exceeded(fs, top, writer))
+                })
+                .collect();
+            scope.spawn(|| {
+                while !done.load(Ordering::Acquire) {
+                    engine.commit().expect("room");
+                }
+            });
+            let ended: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+            done.store(true, Ordering::Release);
+            ended.into_iter().for_each(|writer| writer.expect("it ends well"));
+        });
+        fs.sync().expect("room");
+        let used = usage(&fs, QgroupId::of(TreeId::FS)).expect("a group").referenced;
+        let most = LIMIT + u64::from(engine.node_size());
+        assert!(used <= most, "{mode:?}: {used} bytes are referenced, and {LIMIT} is the limit");
+        assert!(used > LIMIT * 3 / 4, "{mode:?}: only {used} bytes were accepted");
+    }
+}
+
+/// Writes files and their data back, until several writes exceed the limit.
+fn write_until_exceeded(fs: &Filesystem, top: InodeId, writer: u64) {
+    let mut random = Random::new(writer);
+    let mut exceeded = 0;
+    for number in 0..500 {
+        let name = format!("{writer}-{number}").into_bytes();
+        let written = fs.create(top, &name, &NewInode::file(0o644)).and_then(|made| {
+            let file = fs.open_file(made.id)?;
+            let len = 1 + random.below(400_000) as usize;
+            let written = file.write_at(0, &random.bytes(len));
+            if number % 2 == 0 {
+                file.sync(true)?;
+            }
+            fs.close(file);
+            written
+        });
+        if let Err(error) = written {
+            assert_eq!(error.kind(), ErrorKind::QuotaExceeded, "{error}");
+            exceeded += 1;
+        }
+        if exceeded == 6 {
+            return;
+        }
+    }
+    panic!("the limit is never reached");
 }

@@ -27,6 +27,7 @@ mod file_tools;
 mod fragmented;
 mod freed;
 mod full;
+mod full_sizes;
 mod hostile;
 mod hostile_names;
 mod interrupted;
@@ -103,6 +104,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     fiemap::cases,
     freed::cases,
     full::cases,
+    full_sizes::cases,
     fragmented::cases,
     posix::cases,
     json::cases,

@@ -2,13 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use creamery_base::lock::{RankedRead, rank};
+use creamery_base::lock::{RankedGuard, RankedRead, rank};
 use creamery_base::{Generation, Logical, Result};
 use creamery_format::BlockGroupFlags;
 use creamery_volume::{Chunk, Stripe};
 
+use super::device_space::{STRIPE, shortest_extent};
 use super::excluded::excluded_ranges;
-use super::{ChunkAllocator, STRIPE, State};
+use super::{ChunkAllocator, State};
 use crate::space_info::{BlockGroup, Space, SpaceKind};
 
 const MIB: u64 = 1 << 20;
@@ -28,13 +29,23 @@ pub(crate) struct NewChunk {
     pub(crate) generation: Generation,
 }
 
+/// What metadata counts on of the space that no chunk has. Nothing more is promised of it while this is there.
+pub(crate) struct Claim<'e> {
+    pub(crate) _alone: RankedGuard<'e, (), { rank::RESERVATION }>,
+    /// Bytes for which chunks of metadata have to be possible.
+    pub(crate) metadata: u64,
+    /// Copies of a chunk of metadata.
+    pub(crate) copies: u64,
+}
+
 impl ChunkAllocator {
-    /// Makes a chunk and its block group; false when no device has room for a useful one. True also when somebody else made one
-    /// meanwhile: there may be room in that. The transaction's gate is held (CHUNK-1).
-    pub(crate) fn allocate(
+    /// Makes a chunk and its block group; false when no device has room for a useful one besides what is claimed. True also when
+    /// another thread made one meanwhile: there may be room in that. The transaction's gate is held (CHUNK-1).
+    pub(crate) fn allocate<'e>(
         &self,
         space: &Space,
         wish: NewChunk,
+        claim: &dyn Fn() -> Claim<'e>,
         _running: &RankedRead<'_, (), { rank::TRANSACTION }>,
     ) -> Result<bool> {
         let mut state = self.state.lock();
@@ -42,13 +53,13 @@ impl ChunkAllocator {
             return Ok(true);
         }
         while wish.kind != SpaceKind::System && !self.has_system_room(space, &state) {
-            if !self.make(&mut state, space, NewChunk { kind: SpaceKind::System, ..wish })? {
+            if !self.make(&mut state, space, NewChunk { kind: SpaceKind::System, ..wish }, claim)? {
                 return Ok(false);
             }
         }
         let is_ready = wish.kind == SpaceKind::System || self.has_system_room(space, &state);
         assert!(is_ready, "CHUNK-2: no room for the items of a chunk that is made");
-        self.make(&mut state, space, wish)
+        self.make(&mut state, space, wish, claim)
     }
 
     /// Whether the chunk tree has room for the items of the chunks that wait for them, of one more, and for other changes.
@@ -59,11 +70,26 @@ impl ChunkAllocator {
         space.available(SpaceKind::System) >= (SYSTEM_BLOCKS_MIN + items / (node / 2)) * node
     }
 
-    fn make(&self, state: &mut State, space: &Space, wish: NewChunk) -> Result<bool> {
-        let NewChunk { kind, generation, .. } = wish;
-        // Type and profile are those of the chunks that are there.
-        let flags = space.last_flags(kind).unwrap_or(kind.flag());
-        let copies = if flags.contains(BlockGroupFlags::DUP) { 2 } else { 1 };
+    /// Bytes for which chunks of data with so many `copies` can be made besides what is claimed.
+    pub(crate) fn allocatable_data(&self, copies: u64, claim: &Claim<'_>) -> u64 {
+        let all = self.allocatable(SpaceKind::Data, copies);
+        if claim.metadata == 0 {
+            return all;
+        }
+        let spare = self.allocatable(SpaceKind::Metadata, claim.copies).saturating_sub(claim.metadata);
+        all.min(spare.saturating_mul(claim.copies) / copies)
+    }
+
+    /// Takes places on the device for a chunk of this kind, as long as possible; none where there is no room for a useful one. Data
+    /// leaves what is claimed.
+    fn take_places<'e>(
+        &self,
+        state: &mut State,
+        kind: SpaceKind,
+        copies: usize,
+        claim: &dyn Fn() -> Claim<'e>,
+    ) -> Option<(u64, Vec<u64>)> {
+        let claim = claim();
         let device = &mut state.devices[0];
         let most = match kind {
             SpaceKind::Data => GIB,
@@ -73,27 +99,58 @@ impl ChunkAllocator {
         };
         // A tenth of the device at most, so that small devices keep both kinds of chunk possible.
         let len = most.min((device.total / 10).max(8 * MIB));
-        let Some((len, places)) = device.find(copies, len, MIB, STRIPE) else { return Ok(false) };
-        let start = self.volume.last_chunk().map_or(Logical::new(0), |chunk| chunk.end());
-        if start.checked_add(len).is_none() {
-            return Ok(false); // the last address is in use: a chunk that somebody made up
-        }
-        let (dev, dev_uuid) = (device.dev, device.uuid);
-        let stripes = places.iter().map(|&offset| Stripe { dev, offset, dev_uuid }).collect();
-        let sector = self.volume.sector_size();
-        let chunk = Chunk::new(start, len, flags, sector, stripes);
-        self.volume.push_chunk(chunk.clone())?;
+        let len = match kind {
+            SpaceKind::Data => len.min(self.allocatable_data(copies as u64, &claim)),
+            SpaceKind::Metadata | SpaceKind::System => len,
+        };
+        let (len, places) = device.find(copies, len, shortest_extent(kind), STRIPE)?;
         for &offset in &places {
             let taken = device.take(offset, len);
             assert!(taken, "a hole on the device was not a hole");
         }
-        self.recount_unallocated(state);
+        // What metadata counts on is there in the one way or the other all the time.
+        if kind != SpaceKind::Metadata {
+            self.recount_unallocated(state);
+        }
+        Some((len, places))
+    }
+
+    fn make<'e>(
+        &self,
+        state: &mut State,
+        space: &Space,
+        wish: NewChunk,
+        claim: &dyn Fn() -> Claim<'e>,
+    ) -> Result<bool> {
+        let NewChunk { kind, generation, .. } = wish;
+        // Type and profile are those of the chunks that are there.
+        let flags = space.last_flags(kind).unwrap_or(kind.flag());
+        let copies = if flags.contains(BlockGroupFlags::DUP) { 2 } else { 1 };
+        let found = self.take_places(state, kind, copies, claim);
+        let Some((len, places)) = found else { return Ok(false) };
+        let start = self.volume.last_chunk().map_or(Logical::new(0), |chunk| chunk.end());
+        let device = &mut state.devices[0];
+        let (dev, dev_uuid) = (device.dev, device.uuid);
+        let stripes = places.iter().map(|&offset| Stripe { dev, offset, dev_uuid }).collect();
+        let sector = self.volume.sector_size();
+        // The last address may be in use: by a chunk that somebody made up.
+        let chunk = start.checked_add(len).map(|_| Chunk::new(start, len, flags, sector, stripes));
+        let pushed = chunk.as_ref().map_or(Ok(()), |chunk| self.volume.push_chunk(chunk.clone()));
+        let (Some(chunk), Ok(())) = (chunk, &pushed) else {
+            places.into_iter().for_each(|offset| device.give_back(offset));
+            self.recount_unallocated(state);
+            return pushed.map(|()| false);
+        };
         let group = BlockGroup::new(start, len, flags, sector, 0, excluded_ranges(&chunk));
         let free = group.give_back(start, len);
         assert!(free, "nothing of a new group is free yet");
         // Who was handed some of it finds it here.
         self.newest.store(generation.get(), Ordering::SeqCst);
-        space.add_group(group);
+        {
+            let _claim = claim();
+            self.recount_unallocated(state);
+            space.add_group(group);
+        }
         state.pending.push(generation, chunk);
         self.pending.store(state.pending.len() as u64, Ordering::Release);
         self.made.fetch_add(1, Ordering::AcqRel);

@@ -3,7 +3,12 @@
 use std::collections::BTreeMap;
 
 use creamery_base::{DevId, Uuid, memory};
+use creamery_format::SUPERBLOCK_OFFSETS;
 
+use crate::space_info::SpaceKind;
+
+/// Chunks are made of whole stripes.
+pub(super) const STRIPE: u64 = 65536;
 /// Linux keeps the first MiB of every device free of chunks.
 const RESERVED_FRONT: u64 = 1 << 20;
 
@@ -37,9 +42,59 @@ pub(crate) struct DeviceSpace {
     pub(super) total: u64,
     used: BTreeMap<u64, u64>,
     used_bytes: u64,
-    /// What lies behind the front and in no extent.
-    holes: BTreeMap<u64, u64>,
-    unused_bytes: u64,
+    holes: Holes,
+}
+
+/// What lies behind the front and in no extent, and what chunks can be made of it.
+#[derive(Default, Debug)]
+struct Holes {
+    by_start: BTreeMap<u64, u64>,
+    bytes: u64,
+    for_data: u64,
+    for_metadata: u64,
+    /// Copies of the superblock that lie in them, each of which takes a stripe from the chunk around it.
+    superblocks: u64,
+}
+
+/// The shortest extent that a chunk of this kind is made of. The last bytes of a device hold data as well as others do; a chunk of
+/// metadata takes metadata itself, and is to give more.
+pub(super) const fn shortest_extent(kind: SpaceKind) -> u64 {
+    match kind {
+        SpaceKind::Data => STRIPE,
+        SpaceKind::Metadata | SpaceKind::System => 1 << 20,
+    }
+}
+
+/// Bytes that chunks whose extents have at least `shortest` bytes find in a hole, in whatever steps they are made: less than that
+/// is left of it.
+fn offered(start: u64, len: u64, shortest: u64) -> u64 {
+    let first = start.next_multiple_of(STRIPE);
+    let whole = ((start + len) / STRIPE * STRIPE).saturating_sub(first);
+    if whole < shortest { 0 } else { whole - (shortest - STRIPE) }
+}
+
+fn superblocks(start: u64, len: u64) -> u64 {
+    SUPERBLOCK_OFFSETS.into_iter().map(|at| u64::from((start..start + len).contains(&at))).sum()
+}
+
+impl Holes {
+    fn insert(&mut self, start: u64, len: u64) {
+        let known = self.by_start.insert(start, len);
+        assert!(known.is_none(), "two holes begin at {start}");
+        self.bytes += len;
+        self.for_data += offered(start, len, shortest_extent(SpaceKind::Data));
+        self.for_metadata += offered(start, len, shortest_extent(SpaceKind::Metadata));
+        self.superblocks += superblocks(start, len);
+    }
+
+    fn remove(&mut self, start: u64) -> Option<u64> {
+        let len = self.by_start.remove(&start)?;
+        self.bytes -= len;
+        self.for_data -= offered(start, len, shortest_extent(SpaceKind::Data));
+        self.for_metadata -= offered(start, len, shortest_extent(SpaceKind::Metadata));
+        self.superblocks -= superblocks(start, len);
+        Some(len)
+    }
 }
 
 impl DeviceSpace {
@@ -49,12 +104,12 @@ impl DeviceSpace {
     }
 
     pub(super) fn new(dev: DevId, uuid: Uuid, total: u64) -> Self {
-        let (used, mut holes) = (BTreeMap::new(), BTreeMap::new());
-        let unused_bytes = total.saturating_sub(RESERVED_FRONT);
-        if unused_bytes > 0 {
-            holes.insert(RESERVED_FRONT, unused_bytes);
+        let mut holes = Holes::default();
+        let unused = total.saturating_sub(RESERVED_FRONT);
+        if unused > 0 {
+            holes.insert(RESERVED_FRONT, unused);
         }
-        Self { dev, uuid, total, used, used_bytes: 0, holes, unused_bytes }
+        Self { dev, uuid, total, used: BTreeMap::new(), used_bytes: 0, holes }
     }
 
     /// Records an extent of the device. False when it overlaps another one.
@@ -76,23 +131,24 @@ impl DeviceSpace {
         if start >= end {
             return; // all of it lies in the front
         }
-        let (&hole, &len) = self.holes.range(..=start).next_back().expect("what no extent has is a hole");
+        let before = self.holes.by_start.range(..=start).next_back();
+        let (&hole, &len) = before.expect("what no extent has is a hole");
         let hole_end = hole + len;
         assert!(end <= hole_end, "the extents and the holes of device {} overlap at {end}", self.dev);
-        self.holes.remove(&hole);
+        self.holes.remove(hole);
         if hole < start {
             self.holes.insert(hole, start - hole);
         }
         if end < hole_end {
             self.holes.insert(end, hole_end - end);
         }
-        self.unused_bytes -= end - start;
     }
 
     /// The first place at or behind `from` that no extent has: where it begins, and its length.
     pub(super) fn first_hole(&self, from: u64) -> Option<(u64, u64)> {
-        let before = self.holes.range(..from).next_back().filter(|(start, len)| *start + *len > from);
-        let (&start, &len) = before.or_else(|| self.holes.range(from..).next())?;
+        let holes = &self.holes.by_start;
+        let before = holes.range(..from).next_back().filter(|(start, len)| *start + *len > from);
+        let (&start, &len) = before.or_else(|| holes.range(from..).next())?;
         let first = start.max(from);
         Some((first, start + len - first))
     }
@@ -111,13 +167,13 @@ impl DeviceSpace {
         if from >= to {
             return;
         }
-        self.unused_bytes += to - from;
-        if let Some((&before, &size)) = self.holes.range(..from).next_back()
+        if let Some((&before, &size)) = self.holes.by_start.range(..from).next_back()
             && before + size == from
         {
+            self.holes.remove(before);
             from = before;
         }
-        if let Some(size) = self.holes.remove(&to) {
+        if let Some(size) = self.holes.remove(to) {
             to += size;
         }
         self.holes.insert(from, to - from);
@@ -131,17 +187,17 @@ impl DeviceSpace {
         if from >= to {
             return more;
         }
-        self.unused_bytes += to - from;
         // What ends where the device did goes on.
-        let last = self.holes.last_key_value().filter(|(start, len)| *start + *len == from);
+        let last = self.holes.by_start.last_key_value().filter(|(start, len)| *start + *len == from);
         let start = last.map_or(from, |(&start, _)| start);
+        self.holes.remove(start);
         self.holes.insert(start, to - start);
         more
     }
 
     /// What it takes in memory, bytes.
     pub(super) fn memory(&self) -> u64 {
-        memory::btree::<u64, u64>(self.used.len()) + memory::btree::<u64, u64>(self.holes.len())
+        memory::btree::<u64, u64>(self.used.len()) + memory::btree::<u64, u64>(self.holes.by_start.len())
     }
 
     /// Bytes in extents.
@@ -149,15 +205,27 @@ impl DeviceSpace {
         self.used_bytes
     }
 
-    /// Bytes outside extents that could become one.
+    /// Bytes in no extent, the front left out.
     pub(super) fn unused_bytes(&self) -> u64 {
-        self.unused_bytes
+        self.holes.bytes
+    }
+
+    /// Bytes of chunks of this kind with so many `copies` that can be made of them, in whatever steps, without what superblock copies
+    /// take. At last there may be a [shortest](shortest_extent) extent for each copy but one.
+    pub(super) fn allocatable(&self, kind: SpaceKind, copies: u64) -> u64 {
+        let offered = match kind {
+            SpaceKind::Data => self.holes.for_data,
+            SpaceKind::Metadata | SpaceKind::System => self.holes.for_metadata,
+        };
+        let uneven = (copies - 1) * shortest_extent(kind);
+        let chunks = offered.saturating_sub(uneven) / copies / STRIPE * STRIPE;
+        chunks.saturating_sub(self.holes.superblocks * STRIPE)
     }
 
     /// The first places for up to `copies` extents of `size` bytes each, at multiples of `unit`.
     fn places(&self, copies: usize, size: u64, unit: u64) -> Vec<u64> {
         let mut places = Vec::with_capacity(copies);
-        for (&start, &len) in &self.holes {
+        for (&start, &len) in &self.holes.by_start {
             let mut at = start.next_multiple_of(unit);
             while places.len() < copies && at + size <= start + len {
                 places.push(at);
@@ -192,6 +260,8 @@ impl DeviceSpace {
 
 #[cfg(test)]
 mod tests {
+    use creamery_testkit::Random;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -219,10 +289,10 @@ mod tests {
     fn what_a_longer_device_has_more_is_a_hole() {
         let mut space = DeviceSpace::new(DevId::new(1), Uuid::nil(), 10 * MIB);
         assert_eq!((space.grow(20 * MIB), space.grow(15 * MIB)), (10 * MIB, 0));
-        assert_eq!(space.holes, BTreeMap::from([(MIB, 19 * MIB)]));
+        assert_eq!(space.holes.by_start, BTreeMap::from([(MIB, 19 * MIB)]));
         assert!(space.take(12 * MIB, 8 * MIB));
         assert_eq!(space.grow(30 * MIB), 10 * MIB);
-        assert_eq!(space.holes, BTreeMap::from([(MIB, 11 * MIB), (20 * MIB, 10 * MIB)]));
+        assert_eq!(space.holes.by_start, BTreeMap::from([(MIB, 11 * MIB), (20 * MIB, 10 * MIB)]));
         assert_eq!((space.unused_bytes(), space.report().total_bytes), (21 * MIB, 30 * MIB));
         let mut tiny = DeviceSpace::new(DevId::new(1), Uuid::nil(), MIB / 2);
         assert_eq!((tiny.grow(2 * MIB), tiny.unused_bytes()), (MIB + MIB / 2, MIB));
@@ -251,14 +321,14 @@ mod tests {
                 }
                 at = start + len;
             }
-            assert_eq!(space.holes, holes);
-            assert_eq!(space.unused_bytes, holes.values().sum());
+            assert_eq!(space.holes.by_start, holes);
+            assert_eq!(space.unused_bytes(), holes.values().sum());
             assert_eq!(space.used_bytes, space.used.values().sum());
         }
         taken.into_iter().for_each(|start| space.give_back(start));
         space.give_back(0);
         assert_eq!((space.unused_bytes(), space.used_bytes()), (63 * MIB, 0));
-        assert_eq!(space.holes, BTreeMap::from([(MIB, 63 * MIB)]));
+        assert_eq!(space.holes.by_start, BTreeMap::from([(MIB, 63 * MIB)]));
     }
 
     #[test]
@@ -270,5 +340,31 @@ mod tests {
         assert_eq!(space.find(3, 40 * MIB, MIB, MIB), Some((5 * MIB, vec![MIB, 9 * MIB, 54 * MIB])));
         assert_eq!(space.find(1, 3 * MIB, MIB, MIB), Some((3 * MIB, vec![MIB])));
         assert_eq!(space.find(1, 40 * MIB, 11 * MIB, MIB), None);
+    }
+
+    /// Whatever chunks are made, in whatever steps, they find as many bytes as are offered.
+    #[test]
+    fn chunks_find_what_the_holes_offer() {
+        let mut random = Random::new(3);
+        for round in 0..400 {
+            let kind = if round % 2 == 0 { SpaceKind::Data } else { SpaceKind::Metadata };
+            let (shortest, copies) = (shortest_extent(kind), 1 + round as u64 / 2 % 2);
+            let total = 20 * MIB + random.below(20 * MIB / 4096) * 4096;
+            let mut space = DeviceSpace::new(DevId::new(1), Uuid::nil(), total);
+            for _ in 0..random.below(12) {
+                let start = random.below(total / 4096 - 700) * 4096;
+                space.take(start, (1 + random.below(600)) * 4096);
+            }
+            let offered = space.allocatable(kind, copies);
+            let mut found = 0;
+            while let Some((len, places)) =
+                space.find(copies as usize, (1 + random.below(100)) * STRIPE + shortest, shortest, STRIPE)
+            {
+                places.into_iter().for_each(|start| assert!(space.take(start, len)));
+                found += len;
+            }
+            assert!(found >= offered, "round {round}: {found} bytes of {offered}");
+            assert!(found <= offered + 14 * shortest, "round {round}: {found} bytes of {offered}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS};
 use creamery_volume::Chunk;
 
-use super::STRIPE;
+use super::device_space::STRIPE;
 
 /// What boots from a device lies before its first superblock, and nothing lies at addresses before that.
 const BOOT_AREA: u64 = SUPERBLOCK_OFFSETS[0];

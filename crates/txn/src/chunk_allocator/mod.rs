@@ -10,6 +10,8 @@
 //!   pending list and the end of its critical section.
 //! - CHUNK-2: before any other chunk, there is room for the chunk tree's own edits in the system groups. Shown by
 //!   `many_groups_cost_no_more_than_few`.
+//! - CHUNK-4: what is said to be allocatable can be had by making chunks, in whatever steps, as long as nothing else makes some. Shown by
+//!   `chunks_find_what_the_holes_offer`.
 //! - CHUNK-3: the device extents of a removed chunk are used again only after the commit that removed it.
 
 mod allocate;
@@ -30,15 +32,17 @@ use creamery_base::lock::{RankedMutex, rank};
 use creamery_tree::Tree;
 use creamery_volume::Volume;
 
-pub(crate) use allocate::NewChunk;
+use crate::space_info::SpaceKind;
+
+pub(crate) use allocate::{Claim, NewChunk};
 pub use device_space::DeviceReport;
 pub(crate) use device_space::DeviceSpace;
 pub(crate) use excluded::excluded_ranges;
 pub(crate) use load::{claim_chunks, read_device_extents, read_devices};
 use queues::{Leaving, Pending};
 
-/// Chunks are made of whole stripes.
-const STRIPE: u64 = 65536;
+/// Copies of a chunk on one device, at most.
+const COPIES_MAX: usize = 2;
 
 /// The chunks of a filesystem, on its devices and in its chunk and device trees.
 pub(crate) struct ChunkAllocator {
@@ -46,8 +50,11 @@ pub(crate) struct ChunkAllocator {
     chunk_tree: Arc<Tree>,
     dev_tree: Arc<Tree>,
     state: RankedMutex<State, { rank::CHUNK_ALLOCATION }>,
-    /// Bytes on the devices that no chunk has, for those who may not wait.
+    /// Bytes on the devices that no chunk has, and those of chunks that can be made of them with one copy and with two; for threads
+    /// that may not wait.
     unallocated: AtomicU64,
+    for_data: [AtomicU64; COPIES_MAX],
+    for_metadata: [AtomicU64; COPIES_MAX],
     pending: AtomicU64,
     made: AtomicU64,
     newest: AtomicU64,
@@ -69,6 +76,11 @@ impl State {
     fn unallocated(&self) -> u64 {
         self.devices.iter().map(DeviceSpace::unused_bytes).sum()
     }
+
+    /// Bytes of chunks that can be made, which is on the first device.
+    fn allocatable(&self, kind: SpaceKind, copies: usize) -> u64 {
+        self.devices.first().map_or(0, |device| device.allocatable(kind, copies as u64))
+    }
 }
 
 impl ChunkAllocator {
@@ -88,6 +100,8 @@ impl ChunkAllocator {
         let zero = || AtomicU64::new(0);
         Self {
             unallocated: AtomicU64::new(state.unallocated()),
+            for_data: [1, 2].map(|copies| AtomicU64::new(state.allocatable(SpaceKind::Data, copies))),
+            for_metadata: [1, 2].map(|copies| AtomicU64::new(state.allocatable(SpaceKind::Metadata, copies))),
             volume,
             chunk_tree,
             dev_tree,
@@ -126,9 +140,26 @@ impl ChunkAllocator {
         self.unallocated.load(Ordering::Acquire)
     }
 
+    /// Bytes of chunks of this kind with so many `copies` that can be made, in whatever steps (CHUNK-4).
+    pub(crate) fn allocatable(&self, kind: SpaceKind, copies: u64) -> u64 {
+        let by_copies = match kind {
+            SpaceKind::Data => &self.for_data,
+            SpaceKind::Metadata | SpaceKind::System => &self.for_metadata,
+        };
+        let copies = usize::try_from(copies).expect("one or two");
+        by_copies[copies - 1].load(Ordering::Acquire)
+    }
+
     /// Tells it anew after a change.
     fn recount_unallocated(&self, state: &State) {
         self.unallocated.store(state.unallocated(), Ordering::Release);
+        for (kind, by_copies) in
+            [(SpaceKind::Data, &self.for_data), (SpaceKind::Metadata, &self.for_metadata)]
+        {
+            for (copies, bytes) in (1..).zip(by_copies) {
+                bytes.store(state.allocatable(kind, copies), Ordering::Release);
+            }
+        }
     }
 
     /// What the maps of the devices take in memory, bytes.

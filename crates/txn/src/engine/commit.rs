@@ -221,6 +221,7 @@ impl Engine {
 
     /// A transaction is durable: what it freed can be handed out, and who waits for it goes home.
     fn committed(&self, closed: Closed, proof: &Committed) -> Result<()> {
+        self.extent_tree.refs().forget_lost(closed.generation);
         let roots = &self.pipeline.roots;
         roots.publish(closed.generation, closed.pinned, proof);
         // What no durable superblock and no reader of an old root needs. Nobody has to come and read what is only queued.

@@ -84,10 +84,9 @@ impl Engine {
             let chunks = self.chunks.made();
             let own = room.as_ref().map_or(0, |room| room.data_bytes());
             if let Some((group, start, len)) = self.take_data(len, min.max(sector), near, own) {
-                if let Some(room) = &mut room {
-                    room.has_space(len);
-                }
-                return Ok(DataExtent::new(group, start, len));
+                let mut extent = DataExtent::new(group, start, len);
+                extent.charge_for(room.as_mut().and_then(|room| room.has_space(len)));
+                return Ok(extent);
             }
             if self.allocate_chunk(SpaceKind::Data, chunks)? {
                 continue;
@@ -117,7 +116,8 @@ impl Engine {
         let _alone = self.reservations.hold();
         let kept = self.delalloc.data().saturating_sub(own);
         let sector = u64::from(self.sector_size());
-        let room = if shares_groups { self.data_headroom() } else { self.space.available(SpaceKind::Data) };
+        // All others leave what is kept where it is.
+        let room = if own > 0 { self.space.available(SpaceKind::Data) } else { self.data_room() };
         let most = room.saturating_sub(kept) / sector * sector;
         if most < min { None } else { self.space.allocate_data(len.min(most), min, near) }
     }
@@ -140,7 +140,7 @@ impl Engine {
 
     /// Whether only file extent items of `owner` with this `offset` (as of [`Handle::complete_data`](crate::Handle::complete_data))
     /// refer to the extent of `len` bytes at `start`, which was made after `since`, the generation up to which blocks of
-    /// the owner's tree may be shared. "No" may be wrong. True until the owner or who knows it makes another reference.
+    /// the owner's tree may be shared; no others did in the last durable commit, or in a log behind it. "No" may be wrong. True until the owner or who knows it makes another reference.
     /// Errors: would block; device errors; damage.
     pub fn is_data_exclusive(
         &self,

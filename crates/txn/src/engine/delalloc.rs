@@ -3,46 +3,95 @@
 use creamery_base::{Result, TreeId};
 
 use super::Engine;
+use crate::chunk_allocator::Claim;
 use crate::flush_policy::FlushPolicy;
 use crate::handle::Handle;
+use crate::held;
 use crate::space_info::{DelallocReservation, SpaceKind};
 use crate::units::Units;
 
-/// Of what no chunk has yet this share may be counted on, for data and metadata together: a chunk comes in large pieces, each
-/// of one kind, and metadata keeps two copies.
-const UNALLOCATED_SHARE: u64 = 2;
+/// Items that an operation changes in one handle, about.
+const OPERATION_UNITS: u64 = 16;
 
 impl Engine {
     /// Keeps room for `bytes` bytes of data to be written later, and for changing `items` items when that is done. None when
     /// there is not enough for all of it: then others may free some ([`Reclaimer`](crate::Reclaimer)), or the data is written
-    /// at once: its policy is [`FlushPolicy::NoFlush`]. It waits for nothing and allocates nothing.
-    /// Errors: a limit of the subvolume's quota groups is in the way. What is written back and committed may make room.
+    /// at once: its policy is [`FlushPolicy::NoFlush`]. It allocates a chunk of data where one has room, and waits for a commit's
+    /// critical section at most.
+    /// Errors: a limit of the subvolume's quota groups is in the way, which what is written back and committed may move.
     pub fn reserve_delalloc(
         &self,
         subvolume: TreeId,
         bytes: u64,
         items: u32,
     ) -> Result<Option<DelallocReservation>> {
-        let charge = self.qgroups.charge(subvolume, bytes)?;
+        held::assert_none("RESERVE-2: who holds a handle allocates no chunk");
+        let mut charge = self.qgroups.charge(subvolume, bytes)?;
         let metadata = u64::from(items) * self.item_bytes();
-        // Asking and adding is one step, for those who are promised metadata and those who take data, too.
-        let _alone = self.reservations.hold();
-        let fits = self.fits_later(self.reservations.may_use(), bytes, metadata);
-        Ok(fits.then(|| self.delalloc.keep(bytes, metadata, charge)))
+        loop {
+            let chunks = self.chunks.made();
+            // Asking and adding is one step, for those who are promised metadata and those who take data, too.
+            let alone = self.reservations.hold();
+            if !self.metadata_fits_later(metadata) {
+                return Ok(None);
+            }
+            if self.data_fits_later(bytes, metadata) {
+                return Ok(Some(self.delalloc.keep(bytes, metadata, charge.take())));
+            }
+            drop(alone);
+            if !self.allocate_chunk(SpaceKind::Data, chunks)? {
+                return Ok(None);
+            }
+        }
     }
 
-    /// Whether so much more can be kept when `promised` bytes of metadata are promised.
-    pub(super) fn fits_later(&self, promised: u64, bytes: u64, metadata: u64) -> bool {
-        let data = self.delalloc.data() + bytes;
+    /// Whether the block groups there are have so much more data to be kept, and where they are shared so much metadata. What is kept
+    /// already has its place there (DELALLOC-7).
+    fn data_fits_later(&self, bytes: u64, metadata: u64) -> bool {
+        let shared = if self.shares_groups() { metadata } else { 0 };
+        self.data_room() >= self.delalloc.data() + bytes + shared
+    }
+
+    /// Bytes that data may take of the block groups there are, all that is kept for it included.
+    pub(super) fn data_room(&self) -> u64 {
+        if self.shares_groups() { self.data_headroom() } else { self.space.available(SpaceKind::Data) }
+    }
+
+    /// Whether so much more metadata can be kept: in the block groups there are, or in such that can be made (DELALLOC-7).
+    fn metadata_fits_later(&self, metadata: u64) -> bool {
         if self.shares_groups() {
-            return self.data_headroom() >= data + metadata;
+            return true; // it is looked at with the data
         }
-        let unallocated = self.unallocated() / UNALLOCATED_SHARE;
-        let beyond = |wanted: u64, kind: SpaceKind| {
-            wanted.saturating_sub(self.space.available(kind)).saturating_mul(self.space.copies(kind))
-        };
-        let metadata = self.wanted_later(promised + self.delalloc.metadata() + metadata);
-        beyond(data, SpaceKind::Data).saturating_add(beyond(metadata, SpaceKind::Metadata)) <= unallocated
+        let copies = self.space.copies(SpaceKind::Metadata);
+        let promised = self.reservations.may_use() + metadata;
+        self.metadata_beyond(promised, FlushPolicy::NoFlush)
+            <= self.chunks.allocatable(SpaceKind::Metadata, copies)
+    }
+
+    /// Whether what is kept has its place when a handle of this policy makes it `promised` bytes of metadata (DELALLOC-7).
+    pub(super) fn fits_later(&self, promised: u64, policy: FlushPolicy) -> bool {
+        let copies = self.space.copies(SpaceKind::Metadata);
+        let more =
+            if self.shares_groups() { 0 } else { self.chunks.allocatable(SpaceKind::Metadata, copies) };
+        self.metadata_beyond(promised, policy) <= more
+    }
+
+    /// Bytes of the metadata that is kept that have no block group yet, when `promised` bytes are promised besides, and what `policy`
+    /// leaves of the reserve is left.
+    fn metadata_beyond(&self, promised: u64, policy: FlushPolicy) -> u64 {
+        let wanted = self.wanted_later(promised + self.delalloc.metadata(), policy);
+        wanted.saturating_sub(self.available_blocks())
+    }
+
+    /// What delayed data counts on of what no chunk has; without any, what the next operation may need, so that there are some when
+    /// data has taken all the rest.
+    pub(super) fn claim(&self) -> Claim<'_> {
+        let _alone = self.reservations.hold();
+        let copies = self.space.copies(SpaceKind::Metadata);
+        let promised = self.reservations.may_use() + OPERATION_UNITS * self.item_bytes();
+        let beyond = self.metadata_beyond(promised, FlushPolicy::NoFlush);
+        let metadata = if self.shares_groups() { 0 } else { beyond };
+        Claim { _alone, metadata, copies }
     }
 
     /// Bytes that are kept for data to be written later.

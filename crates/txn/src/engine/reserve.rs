@@ -174,7 +174,11 @@ impl Engine {
             if let Some(ticket) = self.promise_at_once(units) {
                 return Ok(ticket);
             }
-            if self.reservations.call_in() || self.allocate_chunk(SpaceKind::Metadata, chunks)? {
+            if self.reservations.call_in() {
+                continue;
+            }
+            // A chunk is no help where all that is missing is what delayed data counts on.
+            if self.lacks_blocks_for(units) && self.allocate_chunk(SpaceKind::Metadata, chunks)? {
                 continue;
             }
             if let Some(ticket) = self.promise_in_turn(units) {
@@ -224,22 +228,41 @@ impl Engine {
     fn fits(&self, sum: u64, policy: FlushPolicy, times: u64) -> bool {
         let now = self.wanted(sum, policy).saturating_mul(times);
         let leaves_room = self.delalloc.metadata() == 0 || policy == FlushPolicy::FlushLimit;
-        self.space.available(SpaceKind::Metadata) >= now && (leaves_room || self.fits_later(sum, 0, 0))
+        self.available_blocks() >= now && (leaves_room || self.fits_later(sum, policy))
+    }
+
+    /// Bytes that tree blocks may take of the block groups there are: without the delayed data that has its place there.
+    pub(super) fn available_blocks(&self) -> u64 {
+        let data = if self.shares_groups() { self.delalloc.data() } else { 0 };
+        self.space.available(SpaceKind::Metadata).saturating_sub(data)
+    }
+
+    /// Whether the block groups there are have too little for `units`, what is kept for delayed data left out.
+    fn lacks_blocks_for(&self, units: Units) -> bool {
+        let sum = self.reservations.may_use() + u64::from(units.items) * self.item_bytes();
+        self.available_blocks() < self.wanted(sum, units.policy)
     }
 
     /// Bytes that have to be there when `sum` is promised: for handles, for who frees space, for the commit.
     pub(super) fn wanted(&self, sum: u64, policy: FlushPolicy) -> u64 {
+        let (reserve, copies) = self.left_by(policy);
+        self.needed(sum + reserve, copies, Self::commit_need)
+    }
+
+    /// The same before a transaction that has copied nothing yet.
+    pub(super) fn wanted_later(&self, sum: u64, policy: FlushPolicy) -> u64 {
+        let (reserve, copies) = self.left_by(policy);
+        self.needed(sum + reserve, copies, Self::whole_commit_need)
+    }
+
+    /// Bytes of the reserve that this policy leaves, and for how many copies of shared blocks.
+    fn left_by(&self, policy: FlushPolicy) -> (u64, u64) {
         let (units, copies) = match policy {
             _ if policy.takes_all_of_the_reserve() => (0, 0),
             _ if policy.takes_reserve() => (DROPPING_UNITS, u64::from(self.root_tree.has_copied_shared())),
             _ => (FREEING_UNITS, 2),
         };
-        self.needed(sum + units * self.item_bytes(), copies, Self::commit_need)
-    }
-
-    /// The same for what is promised to nobody before a transaction that has copied nothing yet.
-    pub(super) fn wanted_later(&self, sum: u64) -> u64 {
-        self.needed(sum + FREEING_UNITS * self.item_bytes(), 2, Self::whole_commit_need)
+        (units * self.item_bytes(), copies)
     }
 
     /// Bytes for `handles`, for their commit, and for what so many `copies` of shared blocks take for good.

@@ -54,6 +54,7 @@ impl Engine {
         let written = gate.take_written().unwrap_or_else(|| self.volume().nothing_written());
         assert!(self.extent_tree.refs().len() == 0, "COMMIT-1: no delayed ref is left");
         assert!(!self.has_pending_chunks(), "COMMIT-1: no chunk is left");
+        self.extent_tree.refs().close_lost(generation);
         self.qgroups.begin_next();
         gate.begin_next();
         self.counters.gate_closed(self.env().monotonic().saturating_sub(begun));

@@ -8,6 +8,7 @@ use creamery_volume::Chunk;
 
 use super::Engine;
 use crate::chunk_allocator::{NewChunk, excluded_ranges};
+use crate::flush_policy::FlushPolicy;
 use crate::free_space_tree::GroupFreeSpace;
 use crate::handle::Handle;
 use crate::space_info::{BlockGroup, SpaceInfo, SpaceKind};
@@ -56,7 +57,7 @@ impl Engine {
     pub(super) fn allocate_chunk(&self, kind: SpaceKind, seen: u64) -> Result<bool> {
         let running = self.join();
         let wish = NewChunk { kind, seen, generation: self.generation() };
-        self.chunks.allocate(&self.space, wish, &running)
+        self.chunks.allocate(&self.space, wish, &|| self.claim(), &running)
     }
 
     /// Whether chunks wait for their items, or somebody waits for groups to be removed.
@@ -67,6 +68,11 @@ impl Engine {
     /// Bytes on the devices that no chunk has.
     pub(super) fn unallocated(&self) -> u64 {
         self.chunks.unallocated()
+    }
+
+    /// Bytes of data for which chunks can still be made.
+    pub(super) fn allocatable_data(&self) -> u64 {
+        self.chunks.allocatable_data(self.space.copies(SpaceKind::Data), &self.claim())
     }
 
     /// How many devices the chunk tree lists.
@@ -119,7 +125,8 @@ impl Engine {
             for start in self.removable_groups(info, left) {
                 // The others' removal may have taken the room for this one's, or count on it.
                 let may_go = |group: &_| self.is_removal_affordable() && self.may_go(group);
-                if let Some(group) = self.space.group_at(start).filter(|group| may_go(group)) {
+                let group = self.space.group_at(start).filter(|group| may_go(group));
+                if let Some(group) = group.filter(|group| self.retire(group)) {
                     self.remove_group(handle, &group)?;
                     left -= 1;
                 }
@@ -164,18 +171,34 @@ impl Engine {
         self.space.available(SpaceKind::Metadata) >= self.need_of_this_commit() + self.removal_bytes()
     }
 
-    /// Whether this commit and the next operations may need what an idle group offers. Handles began because of it
-    /// (RESERVE-1), and the next one would allocate it again at once.
-    fn counts_on(&self, group: &BlockGroup) -> bool {
-        if !group.flags.contains(SpaceKind::Metadata.flag()) {
-            return false;
+    /// Nothing is handed out of a group any more, unless delayed data counts on it by now: asking and leaving is one step.
+    fn retire(&self, group: &BlockGroup) -> bool {
+        let _alone = self.reservations.hold();
+        let may_leave = !self.counts_on(group);
+        if may_leave {
+            group.leave();
         }
-        let others = self.space.available(SpaceKind::Metadata).saturating_sub(group.available());
-        others < 2 * self.whole_commit_need(0)
+        may_leave
     }
 
+    /// Whether delayed data, this commit and the next operations may need what an idle group offers. Room was kept and handles began
+    /// because of it (DELALLOC-7, RESERVE-1), and the next one would allocate it again at once.
+    fn counts_on(&self, group: &BlockGroup) -> bool {
+        let is_for = |kind: SpaceKind| group.flags.contains(kind.flag());
+        if is_for(SpaceKind::Data)
+            && self.data_room().saturating_sub(group.available()) < self.delalloc.data()
+        {
+            return true;
+        }
+        let others = self.space.available(SpaceKind::Metadata).saturating_sub(group.available());
+        let delayed = self.delalloc.metadata();
+        let promised = self.reservations.may_use() + delayed;
+        let wanted = if delayed > 0 { self.wanted_later(promised, FlushPolicy::NoFlush) } else { 0 };
+        is_for(SpaceKind::Metadata) && others < wanted.max(2 * self.whole_commit_need(0))
+    }
+
+    /// Removes a group that has left.
     fn remove_group(&self, handle: &Handle<'_>, group: &BlockGroup) -> Result<()> {
-        group.leave();
         self.block_groups.remove(handle, group)?;
         if let Some(free) = self.free_space_tree.of_group(group) {
             free.delete(handle)?;

@@ -53,6 +53,8 @@ pub struct SpaceReport {
     pub used: u64,
     /// On the devices and in no chunk.
     pub unallocated: u64,
+    /// Bytes of data for which chunks can be made of that.
+    pub data_allocatable: u64,
     /// In data block groups.
     pub data_total: u64,
     /// In data extents.
@@ -155,6 +157,7 @@ impl Engine {
             total: self.volume().superblock().total_bytes(),
             used: self.space.bytes_used(),
             unallocated: self.unallocated(),
+            data_allocatable: self.allocatable_data(),
             data_total: data.total,
             data_used: data.used,
             data_pending,

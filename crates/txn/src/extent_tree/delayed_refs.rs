@@ -32,9 +32,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
-use creamery_base::{CachePadded, Logical, Result, TreeId, memory};
+use creamery_base::{CachePadded, Generation, Logical, Result, TreeId, memory};
 
 use super::backref::{Backref, ExtentKind};
+use super::lost_references::LostReferences;
 use super::ref_head::{RefHead, was_free};
 
 const SHARDS: usize = 32;
@@ -47,8 +48,15 @@ struct Entry {
 
 #[derive(Default)]
 struct Shard {
-    entries: RankedMutex<BTreeMap<Logical, Entry>, { rank::DELAYED_REFS }>,
+    entries: RankedMutex<Entries, { rank::DELAYED_REFS }>,
     unlocked: RankedCondvar,
+}
+
+/// Heads by the address of their extent, and references that were dropped.
+#[derive(Default)]
+struct Entries {
+    heads: BTreeMap<Logical, Entry>,
+    lost: LostReferences,
 }
 
 /// All heads of the running transaction.
@@ -80,7 +88,8 @@ pub(crate) struct LockedHead<'r> {
     refs: &'r DelayedRefs,
     at: Logical,
     head: RefHead,
-    ran: bool,
+    /// Whether it has, and whether anybody has the extent then.
+    ran: Option<bool>,
     _held: Held,
 }
 
@@ -89,9 +98,9 @@ impl LockedHead<'_> {
         &self.head
     }
 
-    /// Unlocks it: all that it stood for is in the tree.
-    pub(crate) fn ran(mut self) {
-        self.ran = true;
+    /// Unlocks it: all that it stood for is in the tree, where the extent `is_left` or not.
+    pub(crate) fn ran(mut self, is_left: bool) {
+        self.ran = Some(is_left);
     }
 }
 
@@ -99,13 +108,20 @@ impl Drop for LockedHead<'_> {
     fn drop(&mut self) {
         let shard = self.refs.shard(self.at);
         let mut entries = shard.entries.lock();
-        let entry = entries.get_mut(&self.at).expect("REF-3: a locked head stays until it is given back");
+        let Entries { heads, lost } = &mut *entries;
+        let entry = heads.get_mut(&self.at).expect("REF-3: a locked head stays until it is given back");
         assert!(entry.locked, "a head that runs is locked (REF-2)");
         entry.locked = false;
-        if self.ran {
+        if let Some(is_left) = self.ran {
+            if !is_left {
+                lost.forget(self.at);
+            } else if self.head.kind == ExtentKind::Data {
+                let dropped = self.head.changes.iter().filter(|(_, change)| *change < 0);
+                dropped.for_each(|(backref, _)| lost.note(self.at, *backref)); // LOST-1
+            }
             self.refs.count_data(-self.head.data_bytes());
             if entry.head.is_void() {
-                entries.remove(&self.at);
+                heads.remove(&self.at);
                 self.refs.heads.fetch_sub(1, Ordering::Relaxed);
             }
         } else {
@@ -149,10 +165,19 @@ impl DelayedRefs {
         &self.shards[usize::try_from(mixed).expect("five bits")]
     }
 
-    /// Lets `edit` change the head of an extent, which there may have been none of.
-    fn edit<R>(&self, at: Logical, len: u64, kind: ExtentKind, edit: impl FnOnce(&mut RefHead) -> R) -> R {
+    /// Lets `edit` change the head of an extent, which there may have been none of. Where a `dropped` reference leaves nothing in the head
+    /// it is noted (LOST-1).
+    fn edit<R>(
+        &self,
+        at: Logical,
+        len: u64,
+        kind: ExtentKind,
+        dropped: Option<Backref>,
+        edit: impl FnOnce(&mut RefHead) -> R,
+    ) -> R {
         let mut entries = self.shard(at).entries.lock();
-        let entry = entries.entry(at).or_insert_with(|| {
+        let Entries { heads, lost } = &mut *entries;
+        let entry = heads.entry(at).or_insert_with(|| {
             self.heads.fetch_add(1, Ordering::Relaxed);
             Entry { head: RefHead::new(kind, len), locked: false }
         });
@@ -161,6 +186,9 @@ impl DelayedRefs {
         let edited = edit(&mut entry.head);
         if entry.head.changes.len() < queued && self.keeps_cancelled.load(Ordering::Relaxed) {
             entry.head.cancelled = true;
+        }
+        if let Some(dropped) = dropped.filter(|_| entry.head.changes.len() < queued) {
+            lost.note(at, dropped);
         }
         self.count_data(entry.head.data_bytes().wrapping_sub(before));
         edited
@@ -179,12 +207,12 @@ impl DelayedRefs {
     pub(crate) fn insert(&self, at: Logical, len: u64, kind: ExtentKind, backref: Backref) -> Result<()> {
         let head = RefHead::first(kind, len, backref);
         let mut entries = self.shard(at).entries.lock();
-        if entries.contains_key(&at) {
+        if entries.heads.contains_key(&at) {
             return Err(was_free(at, "has references that changed"));
         }
         self.count_data(head.data_bytes());
         self.heads.fetch_add(1, Ordering::Relaxed);
-        entries.insert(at, Entry { head, locked: false });
+        entries.heads.insert(at, Entry { head, locked: false });
         Ok(())
     }
 
@@ -200,12 +228,13 @@ impl DelayedRefs {
         backref: Backref,
         by: i64,
     ) -> Result<()> {
-        self.edit(at, len, kind, |head| head.change(at, backref, by))
+        let dropped = (by < 0 && kind == ExtentKind::Data).then_some(backref);
+        self.edit(at, len, kind, dropped, |head| head.change(at, backref, by))
     }
 
     /// Queues setting FULL_BACKREF.
     pub(crate) fn set_full_backref(&self, at: Logical, len: u64, level: u8) {
-        self.edit(at, len, ExtentKind::TreeBlock { level }, |head| head.full_backref = true);
+        self.edit(at, len, ExtentKind::TreeBlock { level }, None, |head| head.full_backref = true);
     }
 
     /// Queues giving up a reference of a tree block. Whoever gives up the last one says whose block it was.
@@ -220,7 +249,7 @@ impl DelayedRefs {
         backref: Backref,
         owner: Option<TreeId>,
     ) -> Result<()> {
-        self.edit(at, len, ExtentKind::TreeBlock { level }, |head| {
+        self.edit(at, len, ExtentKind::TreeBlock { level }, None, |head| {
             head.owner = owner.or(head.owner);
             head.change(at, backref, -1)
         })
@@ -230,8 +259,9 @@ impl DelayedRefs {
     /// nothing done, when the head is not of that sort, or runs.
     pub(crate) fn cancel(&self, at: Logical, backref: Backref) -> bool {
         let mut entries = self.shard(at).entries.lock();
-        let cancels = entries.get(&at).is_some_and(|entry| !entry.locked && entry.head.is_sole(backref));
-        if cancels && let Some(entry) = entries.remove(&at) {
+        let cancels =
+            entries.heads.get(&at).is_some_and(|entry| !entry.locked && entry.head.is_sole(backref));
+        if cancels && let Some(entry) = entries.heads.remove(&at) {
             self.count_data(-entry.head.data_bytes());
             self.heads.fetch_sub(1, Ordering::Relaxed);
         }
@@ -245,7 +275,7 @@ impl DelayedRefs {
 
     /// The same, of which only a part is wanted.
     pub(crate) fn queued_of<Of>(&self, at: Logical, part: impl FnOnce(&RefHead) -> Of) -> Queued<Of> {
-        match self.shard(at).entries.lock().get(&at) {
+        match self.shard(at).entries.lock().heads.get(&at) {
             None => Queued::Nothing,
             #[cfg(feature = "faults")]
             Some(entry) if self.unlocked.load(Ordering::Relaxed) => Queued::Changes(part(&entry.head)),
@@ -258,8 +288,7 @@ impl DelayedRefs {
     pub(crate) fn wait(&self, at: Logical) {
         let _held = Held::wait(Place::of(rank::REF_HEAD));
         let shard = self.shard(at);
-        let locked =
-            |entries: &mut BTreeMap<Logical, Entry>| entries.get(&at).is_some_and(|entry| entry.locked);
+        let locked = |entries: &mut Entries| entries.heads.get(&at).is_some_and(|entry| entry.locked);
         let mut entries = shard.entries.lock();
         if locked(&mut entries) {
             let _entries = gate::passing(Reason::Commit, || shard.unlocked.wait_while(entries, locked));
@@ -269,10 +298,10 @@ impl DelayedRefs {
     /// Locks a head and takes what is queued; none when there is no head any more. What nothing came of is forgotten.
     pub(crate) fn lock(&self, at: Logical) -> Option<LockedHead<'_>> {
         let mut entries = self.shard(at).entries.lock();
-        let entry = entries.get_mut(&at)?;
+        let entry = entries.heads.get_mut(&at)?;
         assert!(!entry.locked, "one thread at a time runs a head (REF-2)");
         if entry.head.is_void() {
-            entries.remove(&at);
+            entries.heads.remove(&at);
             self.heads.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
@@ -280,7 +309,23 @@ impl DelayedRefs {
         let later = RefHead::new(entry.head.kind, entry.head.len);
         let head = std::mem::replace(&mut entry.head, later);
         let held = Held::tried(Place::of(rank::REF_HEAD));
-        Some(LockedHead { refs: self, at, head, ran: false, _held: held })
+        Some(LockedHead { refs: self, at, head, ran: None, _held: held })
+    }
+
+    /// Whether anybody but `user` has dropped a reference of the extent and may have it again after a power cut (LOST-1). Asked after
+    /// the extent tree and what is queued.
+    pub(crate) fn has_lost_others(&self, at: Logical, user: Backref) -> bool {
+        self.shard(at).entries.lock().lost.has_others(at, user)
+    }
+
+    /// Transaction `generation` closes: no head is left.
+    pub(crate) fn close_lost(&self, generation: Generation) {
+        self.shards.iter().for_each(|shard| shard.entries.lock().lost.close(generation));
+    }
+
+    /// References that were dropped up to transaction `durable` are so after a power cut, too.
+    pub(crate) fn forget_lost(&self, durable: Generation) {
+        self.shards.iter().for_each(|shard| shard.entries.lock().lost.forget_durable(durable));
     }
 
     /// How many heads there are.
@@ -292,8 +337,8 @@ impl DelayedRefs {
     pub(crate) fn memory(&self) -> u64 {
         let of = |shard: &CachePadded<Shard>| {
             let entries = shard.entries.lock();
-            let outside: u64 = entries.values().map(|entry| entry.head.memory()).sum();
-            memory::btree::<Logical, Entry>(entries.len()) + outside
+            let outside: u64 = entries.heads.values().map(|entry| entry.head.memory()).sum();
+            memory::btree::<Logical, Entry>(entries.heads.len()) + outside + entries.lost.memory()
         };
         self.shards.iter().map(of).sum()
     }
@@ -308,7 +353,7 @@ impl DelayedRefs {
     pub(crate) fn extents(&self) -> Vec<Logical> {
         let mut all: Vec<Logical> = Vec::with_capacity(self.len());
         for shard in &self.shards {
-            all.extend(shard.entries.lock().keys().copied());
+            all.extend(shard.entries.lock().heads.keys().copied());
         }
         all.sort_unstable_by(|a, b| b.cmp(a));
         all
@@ -369,7 +414,7 @@ mod tests {
             let Some(locked) = refs.lock(at) else { continue }; // what came and went
             let before = refs.data_bytes();
             let stood_for = locked.head().data_bytes();
-            locked.ran();
+            locked.ran(true);
             assert_eq!(refs.data_bytes(), before - stood_for, "it counts until it has run");
         }
         assert_eq!((refs.data_bytes(), refs.len()), (0, 0));
@@ -397,7 +442,7 @@ mod tests {
         refs.change(AT, 16384, BLOCK, ours, -1).expect("it is in the tree by then");
         refs.change(AT, 16384, BLOCK, other, 1).expect("no damage");
         assert_eq!(locked.head().sum(), 1);
-        locked.ran();
+        locked.ran(true);
         let Queued::Changes(later) = refs.queued(AT) else { panic!("a head is left") };
         assert!(!later.must_insert && later.changes.len() == 2);
         assert_eq!(refs.len(), 1);
@@ -419,8 +464,8 @@ mod tests {
         let refs = DelayedRefs::new();
         refs.insert(AT, 16384, BLOCK, Backref::TreeBlock { root: TreeId::FS }).expect("no damage");
         let locked = refs.lock(AT).expect("a head");
-        refs.shard(AT).entries.lock().clear();
-        locked.ran();
+        refs.shard(AT).entries.lock().heads.clear();
+        locked.ran(true);
     }
 
     #[test]
@@ -443,7 +488,7 @@ mod tests {
                 refs.queued(AT)
             });
             std::thread::yield_now();
-            locked.ran();
+            locked.ran(true);
             assert_eq!(waits.join().expect("it goes on"), Queued::Nothing);
         });
         refs.wait(AT);
@@ -460,5 +505,34 @@ mod tests {
         let refs = DelayedRefs::new();
         refs.change(AT, 16384, BLOCK, theirs, -1).expect("it may be in the tree");
         assert!(refs.insert(AT, 16384, BLOCK, ours).is_err(), "it cannot be new");
+    }
+
+    #[test]
+    fn a_reference_that_was_dropped_counts_until_that_is_durable() {
+        const LEN: u64 = 1 << 20;
+        let file = |ino| Backref::ExtentData { root: TreeId::FS, ino: ObjectId::new(ino), offset: 0 };
+        let (ours, other) = (file(300), file(301));
+        let of = Generation::new;
+        let refs = DelayedRefs::new();
+        // It came and went in one transaction, and may be in a log.
+        refs.change(AT, LEN, ExtentKind::Data, other, 1).expect("no damage");
+        refs.change(AT, LEN, ExtentKind::Data, other, -1).expect("no damage");
+        assert!(refs.has_lost_others(AT, ours) && !refs.has_lost_others(AT, other));
+        refs.close_lost(of(7));
+        refs.forget_lost(of(6));
+        assert!(refs.has_lost_others(AT, ours), "transaction 7 is being written out");
+        // The next one drops one, too.
+        refs.change(AT, LEN, ExtentKind::Data, other, -1).expect("no damage");
+        assert!(refs.memory() > 0);
+        refs.lock(AT).expect("a head").ran(true);
+        refs.forget_lost(of(7));
+        assert!(refs.has_lost_others(AT, ours), "transaction 8 runs");
+        refs.close_lost(of(8));
+        refs.forget_lost(of(8));
+        assert!(!refs.has_lost_others(AT, ours));
+        // An extent that is gone has no users.
+        refs.change(AT, LEN, ExtentKind::Data, other, -1).expect("no damage");
+        refs.lock(AT).expect("a head").ran(false);
+        assert!(!refs.has_lost_others(AT, ours));
     }
 }

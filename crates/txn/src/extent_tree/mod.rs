@@ -16,6 +16,7 @@ mod backref;
 mod delayed_refs;
 mod gaps;
 mod item;
+mod lost_references;
 mod outcome;
 mod owners;
 mod ref_head;

@@ -4,7 +4,7 @@ use creamery_base::{Logical, Result};
 use creamery_tree::CowHost;
 
 use super::backref::ExtentKind;
-use super::outcome::Applied;
+use super::outcome::{Applied, Outcome};
 use super::ref_head::RefHead;
 use super::tree::ExtentTree;
 
@@ -25,7 +25,7 @@ impl ExtentTree {
         let Some(locked) = self.refs.lock(at) else { return Ok(None) };
         let RefHead { kind, len, .. } = *locked.head();
         let applied = self.apply(host, at, locked.head())?;
-        locked.ran();
+        locked.ran(!matches!(applied.outcome, Outcome::Freed | Outcome::NeverThere));
         Ok(Some(Ran { kind, len, applied }))
     }
 }

@@ -12,7 +12,8 @@ use super::tree::ExtentTree;
 
 impl ExtentTree {
     /// Whether `user` is all that refers to a data extent, which was made after `since`, when everything queued has run. "No" may
-    /// be wrong: a reference that is queued to go still counts, and so does one that stands in an item of its own. It may wait
+    /// be wrong: a reference that is queued to go still counts, so does one that was dropped until that is durable (LOST-1), and so does
+    /// one that stands in an item of its own. It may wait
     /// for a head that runs, so without a block of this tree.
     ///
     /// # Errors
@@ -37,11 +38,16 @@ impl ExtentTree {
                 // Who runs it may wait for a device.
                 (_, Queued::Locked) if wait == Wait::No => return Err(ErrorKind::WouldBlock.into()),
                 (_, Queued::Locked) => self.refs.wait(at),
-                (Some(item), Queued::Nothing) => return Ok(is_sole(&item, user, since)),
-                (Some(item), Queued::Changes(head)) => {
-                    return Ok(is_sole(&item, user, since) && is_all_queued(&head, user));
+                (Some(item), Queued::Nothing) => {
+                    return Ok(is_sole(&item, user, since) && !self.refs.has_lost_others(at, user));
                 }
-                (None, Queued::Changes(head)) if head.must_insert => return Ok(is_all_queued(&head, user)),
+                (Some(item), Queued::Changes(head)) => {
+                    let is_sole = is_sole(&item, user, since) && is_all_queued(&head, user);
+                    return Ok(is_sole && !self.refs.has_lost_others(at, user));
+                }
+                (None, Queued::Changes(head)) if head.must_insert => {
+                    return Ok(is_all_queued(&head, user) && !self.refs.has_lost_others(at, user));
+                }
                 // It was put into the tree between the two looks.
                 (None, _) => {}
             }

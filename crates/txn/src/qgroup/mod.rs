@@ -43,6 +43,8 @@
 //! - QGROUP-2: while a rescan runs, what is below its mark is counted, and nothing above it.
 //!   Shown by `a_rescan_beside_those_who_write_counts_right`.
 //! - QGROUP-3: a reservation is given back once. Held by `Charge`.
+//! - QGROUP-4: what was taken from a limit is reserved until the transaction has it that counts it, and pending until that closes: data in
+//!   flight while one closes is reserved for the next. Shown by `data_in_flight_counts_against_a_limit_when_a_transaction_closes`.
 
 mod changed;
 mod charge;

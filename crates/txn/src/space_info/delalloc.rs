@@ -4,9 +4,14 @@
 //! A write that is put off (delayed allocation) takes its room at once, so that "no space" is told to who writes and not to
 //! nobody. The room is kept as two sums that everybody else leaves alone: bytes of data, which
 //! [`Engine::allocate_data`](crate::Engine::allocate_data) does not hand out to others, and bytes of metadata, which no
-//! promise takes. Both may lie where no chunk is yet: chunks come when the data is written, not for the worst case of it.
+//! promise takes. The data lies in block groups that there are: a reservation makes a chunk where they have too little. The metadata
+//! may lie where no chunk is yet, for it is the worst case of what writing back takes: chunks of data leave that much, and chunks
+//! of metadata come when it is needed.
 //!
 //! # Invariants
+//! - DELALLOC-7: what is kept can be allocated. The data fits into what data block groups can hand out; the metadata, with all
+//!   that is promised and the commit's need, into metadata block groups and the chunks that can still be made (CHUNK-4). Whatever takes from one
+//!   of these looks at the sums first, with the reservations held. Shown by `whatever_a_full_filesystem_accepted_is_there`.
 //! - DELALLOC-1: the sums are those of all reservations that exist: each is given back once, by whoever has it last.
 
 use std::sync::Arc;
@@ -104,11 +109,10 @@ impl DelallocReservation {
         }
     }
 
-    /// `data` bytes of it have space now.
-    pub(crate) fn has_space(&mut self, data: u64) {
-        if let Some(charge) = self.take(data, 0).charge.take() {
-            charge.written();
-        }
+    /// `data` bytes of it have space now. What is reserved for them of the limits of quota groups stays so, with the space, until a
+    /// transaction has the data (QGROUP-4).
+    pub(crate) fn has_space(&mut self, data: u64) -> Option<Charge> {
+        self.take(data, 0).charge.take()
     }
 
     /// A handle was promised `metadata` bytes of it.
@@ -138,7 +142,7 @@ mod tests {
         assert_eq!((first.data_bytes(), first.metadata_bytes()), (70, 0));
         assert_eq!((second.data_bytes(), second.metadata_bytes()), (30, 10));
         assert_eq!((account.data(), account.metadata()), (100, 10));
-        first.has_space(50);
+        assert!(first.has_space(50).is_none(), "there are no limits");
         assert_eq!((account.data(), account.metadata()), (50, 10));
         first.add(second);
         first.has_promise(8);
