@@ -145,7 +145,7 @@ impl Names {
         if !orphan_item::any(&*self.engine().tree(snapshot)?)? {
             return Ok(());
         }
-        // Whoever opens it first hands its orphans to the cleaner.
+        // Opening it hands its orphans to the cleaner.
         self.subvolumes().get(snapshot, Wait::Yes)?;
         self.cleaner.clean();
         self.engine().commit()

@@ -4,7 +4,7 @@
 //! or in the running transaction. Making the subvolume read-only closes the gate, which waits until no operation is within; one
 //! that comes later is refused. So the closer finds all changes that there will be, and writes them out with the flag.
 //!
-//! An operation that may wait long before it changes anything, as a write waits for memory, enters after that. What looks at the flag
+//! An operation that may wait long before it changes anything, as a write waits for memory, enters after that. A check
 //! without entering ([`ChangeGate::check_open`]) only refuses early.
 //!
 //! Entering and leaving never wait: each adds to a counter that a thread shares with few others.
