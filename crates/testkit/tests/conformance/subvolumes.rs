@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
-use creamery_testkit::{FuseMount, LoopMount, Random, Run, btrfs_check, rounds, until};
+use creamery_testkit::{FuseMount, LoopMount, Random, Run, btrfs_check, commit_and_clean, rounds, until};
 
 use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, killed_after, mkfs_empty};
 
@@ -208,7 +208,7 @@ fn half_dropped_by_linux(bench: &Bench) -> Result<()> {
     let dir = bench.scratch.file("kernel");
     for attempt in 1.. {
         mkfs_empty(bench.creamery(), &["-f", "-n", "4096"], "1G", &image)?;
-        let mount = LoopMount::mount(&image, &dir, "noatime,commit=1")?;
+        let mount = LoopMount::mount(&image, &dir, "noatime,commit=300")?;
         let (work, kept) = (mount.dir().join("work"), mount.dir().join("kept"));
         btrfs(&["-q", "subvolume", "create"]).arg(&work).ok()?;
         // Where Linux dropped all of it at once, it has more to drop.
@@ -218,19 +218,17 @@ fn half_dropped_by_linux(bench: &Bench) -> Result<()> {
         let want = Walk::take(&kept)?;
         btrfs(&["-q", "subvolume", "delete"]).arg(&work).ok()?;
         mount.unmount()?;
-        // A commit begins it.
         for number in 0..20_u8 {
             if is_half_dropped(&image)? || orphans(&image)? == 0 {
                 break;
             }
-            let mount = LoopMount::mount(&image, &dir, "noatime,commit=1")?;
+            let mount = LoopMount::mount(&image, &dir, "noatime,commit=300")?;
             std::fs::write(mount.dir().join("file"), [number])?;
-            // By no program, which would give Linux time to drop all of it; and each time for some commits more, to come to it at all.
-            let opened = std::fs::File::open(mount.dir().join("file"))?;
-            for _ in 0..=number {
-                opened.set_modified(std::time::SystemTime::now())?;
-                rustix::fs::syncfs(&opened)?;
-            }
+            // It wakes Linux' cleaner. Then some commits, each time one more, to come to it at all; and no program, which would give it
+            // time to drop all of it.
+            let opened = std::fs::File::open(mount.dir())?;
+            commit_and_clean(&opened)?;
+            (0..number).try_for_each(|_| rustix::fs::syncfs(&opened))?;
             drop(opened);
             mount.unmount()?;
         }

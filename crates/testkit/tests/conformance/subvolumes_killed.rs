@@ -10,7 +10,8 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{
-    FuseMount, LoopMount, Random, Run, Signal, btrfs_check, ficlonerange, signal, sync_filesystem, until,
+    FuseMount, LoopMount, Random, Run, Signal, btrfs_check, commit_and_clean, ficlonerange, signal,
+    sync_filesystem, until,
 };
 
 use crate::posix::daemon;
@@ -243,7 +244,7 @@ fn copies_while_dropping(bench: &Bench, image: &Path) -> Result<Vec<PathBuf>> {
         match number {
             0 => sync_filesystem(mount.dir())?,
             // This wakes the cleaner.
-            1 => btrfs(&["filesystem", "sync"]).arg(mount.dir()).ok().map(drop)?,
+            1 => commit_and_clean(&File::open(mount.dir())?)?,
             _ => (0..=random.below(3)).try_for_each(|_| sync_filesystem(mount.dir()))?,
         }
         let copy = image.with_file_name(format!("copy-{number}.img"));
