@@ -12,11 +12,30 @@
 use std::collections::BTreeMap;
 
 use creamery_base::{Generation, Logical, memory};
-use smallvec::SmallVec;
 
 use super::backref::Backref;
 
-type ByExtent = BTreeMap<Logical, SmallVec<[Backref; 1]>>;
+/// One or two of the references that an extent lost. Two differ, so one of them is another file's, whichever file asks; more are not
+/// kept, however many an extent loses.
+#[derive(Clone, Copy)]
+struct Dropped {
+    first: Backref,
+    another: Option<Backref>,
+}
+
+impl Dropped {
+    fn add(&mut self, backref: Backref) {
+        if backref != self.first && self.another.is_none() {
+            self.another = Some(backref);
+        }
+    }
+
+    fn has_others(&self, user: Backref) -> bool {
+        self.first != user || self.another.is_some_and(|another| another != user)
+    }
+}
+
+type ByExtent = BTreeMap<Logical, Dropped>;
 
 /// The dropped references of some extents.
 #[derive(Default)]
@@ -28,13 +47,15 @@ pub(super) struct LostReferences {
     closed_at: Generation,
 }
 
+fn note(map: &mut ByExtent, at: Logical, backref: Backref) {
+    let first = Dropped { first: backref, another: None };
+    map.entry(at).and_modify(|dropped| dropped.add(backref)).or_insert(first);
+}
+
 impl LostReferences {
     /// The extent at `at` loses this reference in the running transaction.
     pub(super) fn note(&mut self, at: Logical, backref: Backref) {
-        let known = self.running.entry(at).or_default();
-        if !known.contains(&backref) {
-            known.push(backref);
-        }
+        note(&mut self.running, at, backref);
     }
 
     /// Nobody has the extent any more.
@@ -45,17 +66,17 @@ impl LostReferences {
 
     /// Whether anybody but `user` may have the extent again after a power cut.
     pub(super) fn has_others(&self, at: Logical, user: Backref) -> bool {
-        [&self.running, &self.closed]
-            .into_iter()
-            .filter_map(|of| of.get(&at))
-            .flatten()
-            .any(|backref| *backref != user)
+        let of = |map: &ByExtent| map.get(&at).is_some_and(|dropped| dropped.has_others(user));
+        of(&self.running) || of(&self.closed)
     }
 
     /// The running transaction closes.
     pub(super) fn close(&mut self, generation: Generation) {
-        for (at, backrefs) in std::mem::take(&mut self.running) {
-            self.closed.entry(at).or_default().extend(backrefs);
+        for (at, Dropped { first, another }) in std::mem::take(&mut self.running) {
+            [Some(first), another]
+                .into_iter()
+                .flatten()
+                .for_each(|backref| note(&mut self.closed, at, backref));
         }
         self.closed_at = generation;
     }
@@ -69,11 +90,26 @@ impl LostReferences {
 
     /// What they take in memory, bytes.
     pub(super) fn memory(&self) -> u64 {
-        let of = |map: &ByExtent| {
-            let spilled = map.values().filter(|backrefs| backrefs.spilled());
-            let outside: u64 = spilled.map(|backrefs| memory::vec::<Backref>(backrefs.capacity())).sum();
-            memory::btree::<Logical, SmallVec<[Backref; 1]>>(map.len()) + outside
-        };
-        of(&self.running) + of(&self.closed)
+        memory::btree::<Logical, Dropped>(self.running.len() + self.closed.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_base::{ObjectId, TreeId};
+
+    use super::*;
+
+    #[test]
+    fn an_extent_that_loses_many_references_has_others_for_each_of_its_users() {
+        let file = |ino| Backref::ExtentData { root: TreeId::FS, ino: ObjectId::new(ino), offset: 0 };
+        let (mut lost, at) = (LostReferences::default(), Logical::new(1 << 20));
+        lost.note(at, file(300));
+        assert!(!lost.has_others(at, file(300)) && lost.has_others(at, file(301)));
+        let before = lost.memory();
+        (0..1_000).for_each(|number| lost.note(at, file(300 + number)));
+        lost.close(Generation::new(7));
+        assert!((0..1_001).all(|number| lost.has_others(at, file(300 + number))));
+        assert_eq!(lost.memory(), before);
     }
 }
