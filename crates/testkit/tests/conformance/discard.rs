@@ -92,9 +92,10 @@ fn trim_of_ours(bench: &Bench) -> Result<()> {
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
     let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "commit=3600")?;
     fill(mount.dir())?;
+    bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;
     let full = taken(&image)?;
     remove_some(mount.dir())?;
-    sync(mount.dir())?;
+    bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;
     ensure!(taken(&image)? + MIB > full, "nobody asked for anything");
     // While others write.
     let dir = mount.dir().to_owned();
@@ -124,6 +125,7 @@ fn by_option(bench: &Bench) -> Result<()> {
         let options = format!("commit=3600,{option}");
         let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), &options)?;
         fill(mount.dir())?;
+        bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;
         let full = taken(&image)?;
         remove_some(mount.dir())?;
         bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;

@@ -94,6 +94,17 @@ impl Engine {
         Claim { _alone, metadata, copies }
     }
 
+    /// Bytes of data for which chunks can still be made when what is delayed now is written: that takes far less metadata than is kept
+    /// for it.
+    pub(super) fn allocatable_data(&self) -> u64 {
+        let mut claim = self.claim();
+        if claim.metadata > 0 {
+            let next = self.wanted_later(OPERATION_UNITS * self.item_bytes(), FlushPolicy::NoFlush);
+            claim.metadata = next.saturating_sub(self.available_blocks());
+        }
+        self.chunks.allocatable_data(self.space.copies(SpaceKind::Data), &claim)
+    }
+
     /// Bytes that are kept for data to be written later.
     #[must_use]
     pub fn delalloc_bytes(&self) -> u64 {

@@ -70,11 +70,6 @@ impl Engine {
         self.chunks.unallocated()
     }
 
-    /// Bytes of data for which chunks can still be made.
-    pub(super) fn allocatable_data(&self) -> u64 {
-        self.chunks.allocatable_data(self.space.copies(SpaceKind::Data), &self.claim())
-    }
-
     /// How many devices the chunk tree lists.
     pub(super) fn device_count(&self) -> u64 {
         self.chunks.device_count()
