@@ -53,6 +53,6 @@ fn stored_seeds_agree_with_the_model_in_deep_trees() {
 fn seeds_that_are_asked_for_agree_with_the_model() {
     for number in 0..rounds(1, 60) {
         let seed = seed_of("model") ^ number;
-        run(seed, 4000, if seed % 2 == 0 { 4096 } else { 16384 });
+        run(seed, 4000, if seed.is_multiple_of(2) { 4096 } else { 16384 });
     }
 }
