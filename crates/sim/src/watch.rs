@@ -2,7 +2,6 @@
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::time::Duration;
 
 use creamery_testkit::{HANG, ends_within};
 use parking_lot::Mutex;
@@ -35,37 +34,30 @@ impl Watch {
 /// # Panics
 /// When it hangs, or where `work` does.
 pub fn watched<T: Send + 'static>(work: impl FnOnce(&Watch) -> T + Send + 'static) -> T {
-    watched_for(HANG, work)
-}
-
-fn watched_for<T: Send + 'static>(limit: Duration, work: impl FnOnce(&Watch) -> T + Send + 'static) -> T {
     let watch = Arc::new(Watch::default());
     let theirs = Arc::clone(&watch);
-    match ends_within(limit, move || work(&theirs)) {
+    outcome(ends_within(HANG, move || work(&theirs)), &watch)
+}
+
+fn outcome<T>(ended: Option<std::thread::Result<T>>, watch: &Watch) -> T {
+    match ended {
         Some(Ok(value)) => value,
         Some(Err(panic)) => resume_unwind(panic),
-        None => panic!("it hangs: after {} s it is still doing {}", limit.as_secs(), watch.doing.lock()),
+        None => panic!("it hangs: after {} s it is still doing {}", HANG.as_secs(), watch.doing.lock()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::Barrier;
 
     use super::*;
 
     #[test]
     fn work_that_hangs_is_told_with_what_it_was_doing() {
-        let never = Arc::new(Barrier::new(2));
-        let hangs = Arc::clone(&never);
-        let panic = catch_unwind(AssertUnwindSafe(|| {
-            watched_for(Duration::ZERO, move |watch| {
-                watch.doing(&"a write");
-                hangs.wait();
-            });
-        }));
-        never.wait();
+        let watch = Watch::default();
+        watch.doing(&"a write");
+        let panic = catch_unwind(AssertUnwindSafe(|| outcome::<()>(None, &watch)));
         let told = panic.expect_err("it hung");
         let text = told.downcast_ref::<String>().expect("words");
         assert!(text.contains("it hangs") && text.contains("a write"), "{text}");

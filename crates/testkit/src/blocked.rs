@@ -53,14 +53,14 @@ pub fn is_napping(process: u32) -> Result<bool> {
 /// A thread of this process that says which one it is.
 ///
 /// ```
-/// let (watch, (end, ended)) = (creamery_testkit::ThreadWatch::default(), std::sync::mpsc::channel());
+/// let (watch, both) = (creamery_testkit::ThreadWatch::default(), std::sync::Barrier::new(2));
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| {
 ///         watch.this_thread();
-///         ended.recv().unwrap();
+///         both.wait();
 ///     });
 ///     creamery_testkit::wait_until("it waits", || watch.waits());
-///     end.send(()).unwrap();
+///     both.wait();
 /// });
 /// ```
 #[derive(Debug, Default)]

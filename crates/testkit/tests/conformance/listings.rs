@@ -259,7 +259,7 @@ fn removed_while_listed(dir: &Path) -> Result<()> {
 
 /// Two processes list what they have just changed, while others change and list the same directory: each finds its own change.
 fn beside_others(dir: &Path) -> Result<()> {
-    const ROUNDS: u32 = 4_000;
+    const ROUNDS: u32 = 1_500;
     let listed = dir.join("shared");
     std::fs::create_dir(&listed)?;
     let is_over = AtomicBool::new(false);
