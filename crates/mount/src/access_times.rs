@@ -11,11 +11,12 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use creamery_base::lock::{RankedMutex, RankedRwLock, rank};
+use creamery_base::lock::{RankedMutex, RankedRead, RankedRwLock, rank};
 use creamery_fs::{Atime, AtimeOptions, Filesystem};
 use creamery_fuse::{Errno, MountOptions};
 
-use crate::table::flags_at;
+use crate::table::{device_at, flags_at};
+use crate::way;
 
 /// What a new mount does.
 pub(crate) fn of_options(options: &MountOptions) -> AtimeOptions {
@@ -39,12 +40,17 @@ fn of_row(flags: &[String]) -> AtimeOptions {
     of_flags(|flag| if flag == "strictatime" { !has("noatime") && !has("relatime") } else { has(flag) })
 }
 
+/// The right to write what the kernel did not ask for.
+pub(crate) struct WriteRight<'a>(#[expect(dead_code, reason = "held")] RankedRead<'a, (), { rank::UNASKED }>);
+
 /// The row of a mount in the mount table.
 #[derive(Default)]
 pub(crate) struct Watched {
     point: OnceLock<PathBuf>,
+    /// The device number that all mounts of the filesystem have; none where the server does not see its own.
+    device: OnceLock<Option<String>>,
     flags: RankedMutex<Option<Vec<String>>, { rank::LEAF }>,
-    /// Those who write what the kernel did not ask for.
+    /// Controls that write what the kernel did not ask for.
     unasked: RankedRwLock<(), { rank::UNASKED }>,
 }
 
@@ -52,6 +58,7 @@ impl Watched {
     /// The mount is at `point` from now on.
     pub(crate) fn begin(&self, point: PathBuf) {
         *self.flags.lock() = flags_at(&point);
+        let _ = self.device.set(device_at(&point));
         assert!(self.point.set(point).is_ok(), "one mount has one place");
     }
 
@@ -61,11 +68,15 @@ impl Watched {
         flags.is_some_and(|flags| flags.iter().any(|word| word == "ro"))
     }
 
-    /// The right to write what the kernel did not ask for: until it is given back a mount that becomes read-only waits.
-    /// Errors: the mount is read-only.
-    pub(crate) fn write_unasked(&self) -> creamery_fuse::Result<impl Sized> {
-        let right = self.unasked.read();
-        if self.is_read_only() { Err(Errno::EROFS) } else { Ok(right) }
+    /// The right to write what the kernel did not ask for, for a thread that has the inode `number` open: until it is given back a mount
+    /// that becomes read-only waits.
+    /// Errors: the mount is read-only, or the one by which the thread has opened the inode.
+    pub(crate) fn write_unasked(&self, thread: u32, number: u64) -> creamery_fuse::Result<WriteRight<'_>> {
+        let right = WriteRight(self.unasked.read());
+        let device = self.device.get().and_then(Option::as_deref);
+        let is_read_only =
+            self.is_read_only() || device.is_some_and(|device| !way::is_writable(thread, device, number));
+        if is_read_only { Err(Errno::EROFS) } else { Ok(right) }
     }
 
     /// Follows a change of the row.

@@ -4,6 +4,7 @@ mod answers;
 mod controls;
 mod listing;
 mod mapped;
+mod privileges;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -12,11 +13,11 @@ use std::time::Duration;
 use creamery_base::panics::Panic;
 use creamery_base::{ErrorKind, InodeId, Wait};
 use creamery_fs::{
-    Access, Filesystem, Inherit, InodeFlags, NewInode, NewKind, OpenFile, RenameMode, SetAttributes, Writer,
+    Access, Filesystem, Inherit, InodeFlags, NewInode, NewKind, OpenFile, RenameMode, SetAttributes,
     XattrMode,
 };
 use creamery_fuse::protocol::{
-    ByteSink, DirectoryPlusSink, DirectorySink, InitFlags, OpenReplyFlags, RenameFlags, StatxMask, WriteFlags,
+    ByteSink, DirectoryPlusSink, DirectorySink, InitFlags, OpenReplyFlags, RenameFlags, StatxMask,
 };
 use creamery_fuse::{
     AttrReply, CopySide, Entry, Errno, FileHandle, IoctlReply, IoctlRequest, Negotiation,
@@ -26,7 +27,7 @@ use creamery_fuse::{
 };
 
 use crate::access_times::Watched;
-use crate::asker::{self, Asker};
+use crate::asker;
 use crate::attributes::from_device;
 use crate::control::Control;
 use crate::flags::{self, WritePath};
@@ -92,24 +93,6 @@ impl Adapter {
     /// Tells those who ask how the server writes, and that what happens is written to a log.
     pub(crate) fn with_options(self, options: &Options) -> Self {
         Self { control: Control::new(options.log.clone(), options.writing()), ..self }
-    }
-
-    /// Writes to an open file.
-    fn write_to(&self, node: NodeId, write: &WriteRequest, data: &[u8]) -> Result<usize> {
-        let (file, path) = self.handles.get_to_write(write.handle)?;
-        if write.write_flags.contains(WriteFlags::KILL_SUIDGID)
-            && file.kill_privileges(|_| Writer::OfTheGroup)?
-        {
-            self.attributes_moved(node);
-        }
-        let written = match flags::appends(write) {
-            true => file.append_at(write.offset, data)?,
-            false => file.write_at(write.offset, data)?,
-        };
-        if flags::is_durable(write, path, file.inode().item(Wait::Yes)?.flags) {
-            file.sync(true)?;
-        }
-        Ok(written)
     }
 
     /// Who answers what concerns subvolumes.
@@ -332,13 +315,14 @@ impl Operations for Adapter {
         self.entry(&linked?)
     }
 
-    fn open(&self, _: &RequestContext<'_>, node: NodeId, open: &OpenRequest) -> Result<Opened> {
+    fn open(&self, ctx: &RequestContext<'_>, node: NodeId, open: &OpenRequest) -> Result<Opened> {
         let id = self.nodes.inode(node);
         let access = flags::access(open.flags);
         let file = self.fs.open_file_for(id, access)?;
         if open.flags & flags::O_TRUNC != 0 {
-            let kill_suid_sgid = open.kill_suidgid;
-            let set = SetAttributes { kill_suid_sgid, ..SetAttributes::truncate(0) };
+            let (kill_suid_sgid, kill_sgid) =
+                (open.kill_suidgid, self.kills_sgid(ctx, id, open.kill_suidgid)?);
+            let set = SetAttributes { kill_suid_sgid, kill_sgid, ..SetAttributes::truncate(0) };
             self.fs.set_attributes(id, &set)?;
         }
         if access == Access::Append && file.stat(Wait::Yes)?.flags.contains(InodeFlags::APPEND) {
@@ -371,12 +355,12 @@ impl Operations for Adapter {
 
     fn write(
         &self,
-        _: &RequestContext<'_>,
+        ctx: &RequestContext<'_>,
         node: NodeId,
         write: &WriteRequest,
         data: &[u8],
     ) -> Result<usize> {
-        let outcome = self.write_to(node, write, data);
+        let outcome = self.write_to(ctx, node, write, data);
         if self.control.lost_writes().look(self.nodes.inode(node), write, data.len(), &outcome) {
             self.mapped_pages.drop_lost(node, (write.offset, data.len() as u64));
         }
@@ -554,7 +538,7 @@ impl Operations for Adapter {
     ) -> Result<()> {
         let (file, mode) = (self.handles.get(handle)?, ranges::fallocate(mode)?);
         // Here the kernel says only who calls.
-        if file.kill_privileges(|group| Asker::of(context.pid).as_writer(group))? {
+        if file.kill_privileges(|group| self.writer(context, group))? {
             self.attributes_moved(node);
         }
         let done = file.fallocate(mode, offset, len);
@@ -576,7 +560,7 @@ impl Operations for Adapter {
         let source = self.handles.get(from.handle)?;
         let (target, is_durable) = self.handles.get_to_copy(to.handle)?;
         // Here the kernel says only who calls.
-        if target.kill_privileges(|group| Asker::of(context.pid).as_writer(group))? {
+        if target.kill_privileges(|group| self.writer(context, group))? {
             self.attributes_moved(to.node);
         }
         ranges::copy((&source, from.offset), (&target, to.offset), len, flags, is_durable)

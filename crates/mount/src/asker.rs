@@ -1,9 +1,16 @@
 //! Who asks, where a request names no more than the thread that waits for its answer. As long as it waits its number is nobody
-//! else's, so what proc(5) says of it is so.
+//! else's, so what proc(5) says of it is so: once a server has read a request, the kernel lets its thread end only when the answer is
+//! there. A thread that the mounter's pid namespace does not show has number 0, and no rights.
+//!
+//! # Invariants
+//! - ASKER-1: the number of a user gives no rights to administrate but to a mounter who is not root. Root has them by `CAP_SYS_ADMIN`, and
+//!   both have them in the user namespace of the server alone, which is the mount's: root of a container is not root here.
 
 use creamery_fs::Writer;
 use creamery_fuse::RequestContext;
 
+/// `CAP_SYS_ADMIN`: its holder may administrate filesystems.
+const CAP_SYS_ADMIN: u32 = 21;
 /// `CAP_FSETID`: who has it leaves set-user-id and set-group-id of what it writes.
 const CAP_FSETID: u32 = 4;
 /// What every signal that ends a process becomes in each of its threads (signal(7)).
@@ -16,6 +23,8 @@ pub(crate) fn gives_up(ctx: &RequestContext<'_>) -> bool {
 
 /// A thread that waits.
 pub(crate) struct Asker {
+    /// Its number.
+    thread: u32,
     /// What proc(5) says of it; nothing of a thread that is not seen from here.
     status: String,
     /// Whether its capabilities count here.
@@ -24,12 +33,15 @@ pub(crate) struct Asker {
 
 impl Asker {
     pub(crate) fn of(thread: u32) -> Self {
-        let namespace = |whose: &str| std::fs::read_link(format!("/proc/{whose}/ns/user")).ok();
-        let there = namespace(&thread.to_string());
-        Self {
-            status: std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default(),
-            is_at_home: there.is_some() && there == namespace("self"),
-        }
+        let status =
+            |whose: &str| std::fs::read_to_string(format!("/proc/{whose}/status")).unwrap_or_default();
+        let whose = thread.to_string();
+        Self { thread, status: status(&whose), is_at_home: is_at_home(&whose) }
+    }
+
+    /// The number of the thread.
+    pub(crate) const fn thread(&self) -> u32 {
+        self.thread
     }
 
     /// The words behind `name`.
@@ -61,9 +73,15 @@ impl Asker {
         pending.is_some_and(|bits| bits & 1 << (SIGKILL - 1) != 0)
     }
 
-    /// Whether it is root or the mounter, who may do here what elsewhere root may.
+    /// Whether it may do here what elsewhere an administrator may (ASKER-1).
     pub(crate) fn administrates(&self) -> bool {
-        self.user().is_some_and(|uid| uid == 0 || uid == rustix::process::geteuid().as_raw())
+        self.administrates_for(rustix::process::geteuid().as_raw())
+    }
+
+    /// As [`administrates`](Self::administrates), on a mount that the user `mounter` has made.
+    pub(crate) fn administrates_for(&self, mounter: u32) -> bool {
+        let is_mounter = mounter != 0 && self.user() == Some(mounter);
+        self.has(CAP_SYS_ADMIN) || self.is_at_home && is_mounter
     }
 
     pub(crate) fn is_in_group(&self, group: u32) -> bool {
@@ -91,6 +109,23 @@ impl Asker {
     }
 }
 
+/// Whether a thread is in the user namespace of this process.
+fn is_at_home(whose: &str) -> bool {
+    let namespace = |whose: &str| std::fs::read_link(format!("/proc/{whose}/ns/user")).ok();
+    if let Some(there) = namespace(whose) {
+        return Some(there) == namespace("self");
+    }
+    // An unprivileged server may not look at the namespaces of other users. In another user namespace numbers mean other users, and a
+    // container, where they may mean the same, has a pid namespace of its own.
+    let read = |whose: &str, name: &str| std::fs::read_to_string(format!("/proc/{whose}/{name}")).ok();
+    let users = |whose: &str| read(whose, "uid_map").filter(|map| !map.is_empty());
+    let depth = |whose: &str| {
+        let status = read(whose, "status")?;
+        Some(status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().count())
+    };
+    users(whose).is_some() && users(whose) == users("self") && depth(whose) == depth("self")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,7 +142,7 @@ mod tests {
 
     #[test]
     fn who_is_killed_is_known_by_what_is_pending() {
-        let of = |status: &str| Asker { status: status.to_owned(), is_at_home: true };
+        let of = |status: &str| Asker { thread: 1, status: status.to_owned(), is_at_home: true };
         assert!(of("SigQ:\t0/7\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n").is_killed());
         for other in ["SigPnd:\t0000000000002000\nShdPnd:\t0000000000000100\n", ""] {
             assert!(!of(other).is_killed());
@@ -117,11 +152,41 @@ mod tests {
 
     #[test]
     fn capabilities_count_at_home_only() {
-        let of = |status: &str, is_at_home| Asker { status: status.to_owned(), is_at_home };
+        let of = |status: &str, is_at_home| Asker { thread: 1, status: status.to_owned(), is_at_home };
         let root = "Uid:\t0\t0\t0\t0\nGid:\t7\t8\t7\t7\nGroups:\t9 10 \nCapEff:\t000001ffffffffff\n";
         assert!(of(root, true).leaves_privileges() && !of(root, false).leaves_privileges());
         assert!(!of("CapEff:\t00000000a80425eb\n", true).leaves_privileges());
         let groups = [7, 8, 9, 10].map(|group| of(root, true).is_in_group(group));
         assert_eq!(groups, [false, true, true, true]);
+    }
+
+    #[test]
+    fn a_number_of_a_user_is_no_right_of_root() {
+        let of = |uid: u32, capabilities: &str, is_at_home| {
+            let status = format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\nCapEff:\t{capabilities}\n");
+            Asker { thread: 1, status, is_at_home }
+        };
+        let (all, docker, none) = ("000001ffffffffff", "00000000a80425fb", "0000000000000000");
+        let rows = [
+            ((0, all, true), [true, true]),
+            ((0, all, false), [false, false]),
+            ((0, docker, true), [false, false]),
+            ((0, none, true), [false, false]),
+            ((7, none, true), [false, true]),
+            ((7, none, false), [false, false]),
+            ((8, none, true), [false, false]),
+            ((8, all, true), [true, true]),
+        ];
+        for ((uid, capabilities, is_at_home), want) in rows {
+            let asker = of(uid, capabilities, is_at_home);
+            let found = [0, 7].map(|mounter| asker.administrates_for(mounter));
+            assert_eq!(found, want, "ASKER-1: {uid} {capabilities} {is_at_home}");
+        }
+    }
+
+    #[test]
+    fn a_thread_of_another_user_namespace_is_not_at_home() {
+        assert!(is_at_home("self") && is_at_home(&std::process::id().to_string()));
+        assert!(!is_at_home("0") && !is_at_home(&u32::MAX.to_string()));
     }
 }

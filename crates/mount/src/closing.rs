@@ -12,13 +12,14 @@
 
 use std::io::{ErrorKind as IoKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, Result};
 use creamery_fuse::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::asker::Asker;
 use crate::control::{Channel, WATCH};
 use crate::in_person;
 use crate::why::Why;
@@ -47,9 +48,9 @@ pub(crate) struct End {
 pub(crate) struct Watchers(RankedMutex<Vec<UnixStream>, { rank::LEAF }>);
 
 impl Watchers {
-    /// Connects to the socket whose name `message` holds.
-    pub(crate) fn add(&self, message: &[u8]) -> creamery_fuse::Result<()> {
-        let socket = in_person::connect(message)?;
+    /// Connects to the socket whose name `message` of `asker` holds.
+    pub(crate) fn add(&self, asker: &Asker, message: &[u8]) -> creamery_fuse::Result<()> {
+        let socket = in_person::connect(asker, message)?;
         let mut watchers = self.0.lock();
         watchers.retain_mut(is_there);
         if watchers.len() >= WATCHERS_MAX {
@@ -84,27 +85,24 @@ impl Watch {
         in_person::ask(mounter, |name| channel.tell::<WATCH>(name)).map(Self)
     }
 
-    /// Waits for the end. `goes_on` is asked at first and every `look` whether there is anything to wait for; none if not.
+    /// Waits for the end. `goes_on` is asked at first and every `look` whether there is anything to wait for; none if there is not and the
+    /// server has said nothing.
     /// Errors: the server ended without a word.
     pub(crate) fn end(mut self, look: Duration, goes_on: impl Fn() -> Result<bool>) -> Result<Option<End>> {
         let mut words = Vec::new();
-        // What it has said already counts before anything that its mount point seems to be now.
-        self.0.set_read_timeout(Some(Duration::from_millis(1)))?;
-        let mut looked = None::<Instant>;
         loop {
+            // Looked at before it is read: what the server has said counts before anything that its mount seems to be.
+            let is_waited_for = goes_on()?;
+            let wait = if is_waited_for { look } else { Duration::from_millis(1) };
+            self.0.set_read_timeout(Some(wait))?;
             match Read::by_ref(&mut self.0).take(WORDS_MAX).read_to_end(&mut words) {
                 Ok(_) => break,
-                Err(error) if matches!(error.kind(), IoKind::WouldBlock | IoKind::TimedOut) => {}
+                Err(error) if matches!(error.kind(), IoKind::WouldBlock | IoKind::TimedOut) => {
+                    if !is_waited_for {
+                        return Ok(None);
+                    }
+                }
                 Err(error) => return Err(error.into()),
-            }
-            if looked.is_none_or(|looked| looked.elapsed() >= look) {
-                if !goes_on()? {
-                    return Ok(None);
-                }
-                if looked.is_none() {
-                    self.0.set_read_timeout(Some(look))?;
-                }
-                looked = Some(Instant::now());
             }
         }
         serde_json::from_slice(&words)

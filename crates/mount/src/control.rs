@@ -204,7 +204,7 @@ impl Control {
             SYNC => self.page(input, output, || {
                 text_of(&Synced::new(fs.settle_as(&self.sync_callers.of(asker.pid))))
             }),
-            WATCH => self.watchers.add(input).map(|()| IoctlReply::default()),
+            WATCH => self.watchers.add(&Asker::of(asker.pid), input).map(|()| IoctlReply::default()),
             FITRIM => fitrim::answer(fs, asker.pid, input, output),
             TRIM => fitrim::answer_in_person(fs, asker.pid, input).map(|()| IoctlReply::default()),
             COMPRESS => set_compression(fs, asker.pid, input).map(|()| IoctlReply::default()),

@@ -71,6 +71,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) thread: u32,
     pub(crate) owner: Owner,
     pub(crate) row: &'a Watched,
+    /// The number of the file's inode.
+    pub(crate) number: u64,
     pub(crate) is_interrupted: &'a dyn Fn() -> bool,
 }
 
@@ -90,7 +92,7 @@ impl Asked<'_> {
     fn run(&self, wanted: &Defragment) -> Result<u64> {
         let (mut at, mut done) = (wanted.offset, 0);
         loop {
-            let _right = self.row.write_unasked().map_err(|_| ErrorKind::ReadOnly)?;
+            let _right = self.row.write_unasked(self.thread, self.number).map_err(|_| ErrorKind::ReadOnly)?;
             match self.file.defragment_step(wanted, at, self.is_interrupted)? {
                 Some((reached, bytes)) => (at, done) = (reached, done + bytes),
                 None => return Ok(done),

@@ -6,7 +6,9 @@
 //! The socket has an abstract name that the kernel chooses, so there is no file that stays or that somebody could forbid.
 //!
 //! # Invariants
-//! - IN-PERSON-1: only root and the user whose server it is are told anything, and only the server and root are believed.
+//! - IN-PERSON-1: the server connects for a thread that may administrate, and for no other: anybody could name a socket of a third program,
+//!   which would take the server for a user of its own. At the other end only root and the user whose server it is are told anything, and
+//!   only they are believed, as `asker` knows them: root of a container has the same number.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -16,13 +18,19 @@ use creamery_fuse::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::asker::Asker;
+
 /// Names of sockets are shorter than this.
 const NAME_MAX: usize = 107;
 /// Bytes of a message that hold the name: its length in one byte, then the name.
 pub(crate) const NAME_FIELD: usize = 1 + NAME_MAX;
 
-/// The server's end: connects to the socket whose name `message` begins with. It does not wait for what it writes there.
-pub(crate) fn connect(message: &[u8]) -> creamery_fuse::Result<UnixStream> {
+/// The server's end: connects for `asker` to the socket whose name `message` begins with. It does not wait for what it writes there.
+/// Errors: `EPERM` for those that may not administrate (IN-PERSON-1).
+pub(crate) fn connect(asker: &Asker, message: &[u8]) -> creamery_fuse::Result<UnixStream> {
+    if !asker.administrates() {
+        return Err(Errno::EPERM);
+    }
     let name = message.split_first().and_then(|(len, rest)| rest.get(..usize::from(*len)));
     let name = name.filter(|name| !name.is_empty() && name.len() <= NAME_MAX).ok_or(Errno::EINVAL)?;
     let address = SocketAddrUnix::new_abstract_name(name)?;
@@ -54,8 +62,8 @@ pub(crate) fn ask(mounter: u32, tell: impl FnOnce(&[u8]) -> Result<()>) -> Resul
     listener.set_nonblocking(true)?; // it is there by now
     loop {
         let (stream, _) = listener.accept()?;
-        let peer = socket_peercred(&stream).map_err(failed)?.uid.as_raw();
-        if peer == 0 || peer == mounter {
+        let peer = socket_peercred(&stream).map_err(failed)?.pid.as_raw_nonzero().get();
+        if Asker::of(peer.cast_unsigned()).administrates_for(mounter) {
             stream.set_nonblocking(false)?;
             return Ok(stream);
         }

@@ -46,6 +46,7 @@ mod table;
 mod telling;
 mod unmount;
 mod verity;
+mod way;
 mod why;
 
 pub use adapter::Adapter;

@@ -24,18 +24,53 @@ pub(crate) struct MountedImage {
     pub(crate) image: PathBuf,
     /// Number of the user who mounted it.
     pub(crate) mounter: u32,
-    /// The device number of the filesystem, "major:minor"; all its mounts have it.
+    /// The type that the table shows.
+    kind: Vec<u8>,
+    /// The device number of the filesystem, "major:minor"; all its mounts have it. The next filesystem has it when the last of them
+    /// is gone.
     device: String,
+    /// The inode of the directory by which the kernel shows the connection to its server, which no other connection has; none where
+    /// these directories are not to be seen.
+    connection: Option<u64>,
 }
 
 impl MountedImage {
     /// Whether it is still mounted somewhere: at another place (a bind mount), or for another namespace, which we see
     /// by its connection only.
     pub(crate) fn lives_on(&self) -> Result<bool> {
-        let here = rows(&table()?).any(|row| row.device == self.device);
-        let minor = self.device.split_once(':').map_or("", |(_, minor)| minor);
-        Ok(here || Path::new(CONNECTIONS).join(minor).is_dir())
+        if self.connection.is_some() {
+            return Ok(connection_of(&self.device) == self.connection);
+        }
+        Ok(self.is_in(&table()?))
     }
+
+    /// Whether a table has it, as far as rows tell: a new filesystem may have its device number, but no other one has its image before
+    /// its server has ended.
+    fn is_in(&self, table: &[u8]) -> bool {
+        let source = self.image.as_os_str().as_bytes();
+        rows(table).any(|row| row.device == self.device && row.kind == self.kind && row.source == source)
+    }
+}
+
+/// The inode of the directory of a connection, which goes with the last mount of its filesystem.
+fn connection_of(device: &str) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let (_, minor) = device.split_once(':')?;
+    std::fs::metadata(Path::new(CONNECTIONS).join(minor)).ok().map(|meta| meta.ino())
+}
+
+/// The mounts of the filesystem `device` that a thread sees: their numbers, and whether they are read-only. None where its table is not
+/// to be read.
+pub(crate) fn mounts_seen_by(whose: &str, device: &str) -> Vec<(u64, bool)> {
+    let table = std::fs::read(format!("/proc/{whose}/mountinfo")).unwrap_or_default();
+    let ours = rows(&table).filter(|row| row.device == device);
+    ours.map(|row| (row.id, row.flags.iter().any(|flag| flag == "ro"))).collect()
+}
+
+/// The device number of what is mounted at `point`; none if it is not to be seen.
+pub(crate) fn device_at(point: &Path) -> Option<String> {
+    let table = table().ok()?;
+    rows(&table).filter(|row| row.point == point.as_os_str().as_bytes()).last().map(|row| row.device)
 }
 
 /// Whether a mount of `image` is to be seen: then its server lives.
@@ -157,6 +192,8 @@ fn resolve_folder(path: &Path) -> PathBuf {
 /// What a row says that we need.
 #[derive(Debug)]
 struct Row {
+    /// The number of the mount.
+    id: u64,
     device: String,
     /// The directory of the filesystem that is mounted.
     root: Vec<u8>,
@@ -171,7 +208,14 @@ struct Row {
 impl From<Row> for MountedImage {
     fn from(row: Row) -> Self {
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
-        Self { point: path(&row.point), image: path(&row.source), mounter: row.mounter, device: row.device }
+        Self {
+            point: path(&row.point),
+            image: path(&row.source),
+            mounter: row.mounter,
+            connection: connection_of(&row.device),
+            kind: row.kind,
+            device: row.device,
+        }
     }
 }
 
@@ -179,7 +223,9 @@ impl From<Row> for MountedImage {
 /// a point is what is on top there.
 fn rows(table: &[u8]) -> impl Iterator<Item = Row> {
     table.split(|&byte| byte == b'\n').filter_map(|row| {
-        let mut fields = row.split(|&byte| byte == b' ').skip(2);
+        let mut fields = row.split(|&byte| byte == b' ');
+        let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+        let mut fields = fields.skip(1);
         let device = String::from_utf8_lossy(fields.next()?).into_owned();
         let (root, point) = (unescape(fields.next()?), unescape(fields.next()?));
         let of_mount = fields.next()?;
@@ -189,7 +235,7 @@ fn rows(table: &[u8]) -> impl Iterator<Item = Row> {
         let mounter = user_id(of_filesystem).unwrap_or(0);
         let words = [of_mount, of_filesystem].into_iter().flat_map(|list| list.split(|&byte| byte == b','));
         let flags = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-        Some(Row { device, root, point, kind, source, mounter, flags })
+        Some(Row { id, device, root, point, kind, source, mounter, flags })
     })
 }
 
@@ -252,5 +298,19 @@ mod tests {
         assert_eq!(row(b"/").expect("is there").kind, b"ext4");
         assert!(row(b"/mnt").is_none());
         assert_eq!(rows(b"\n \n- -").count(), 0);
+    }
+
+    #[test]
+    fn a_mount_with_the_device_number_of_another_is_another() {
+        let row = |text: &str| rows(text.as_bytes()).next().expect("a row");
+        let mine = "30 22 0:40 / /mnt rw - fuse.creamery /tmp/disk.img rw,user_id=0\n";
+        let mounted = MountedImage { connection: None, ..MountedImage::from(row(mine)) };
+        let bound = "31 22 0:40 /dir /srv ro - fuse.creamery /tmp/disk.img rw,user_id=0\n";
+        assert!(mounted.is_in(mine.as_bytes()) && mounted.is_in(bound.as_bytes()));
+        for next in
+            ["30 22 0:40 / /mnt rw - tmpfs none rw", "30 22 0:40 / /mnt rw - fuse.creamery /tmp/other.img rw"]
+        {
+            assert!(!mounted.is_in(next.as_bytes()), "{next}");
+        }
     }
 }

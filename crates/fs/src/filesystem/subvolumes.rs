@@ -2,10 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use creamery_base::{Error, Generation, InodeId, ObjectId, QgroupId, Result, TreeId, Uuid, Wait};
+use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, QgroupId, Result, TreeId, Uuid, Wait};
 
 use super::Filesystem;
 use crate::inode::Inode;
+use crate::inode::permission::check_not_append_only;
 use crate::names::{NewInode, inode_ref};
 use crate::subvolume::{ListedSubvolume, NewExtent, NewExtents, SubvolumeInfo, SubvolumeRef, SubvolumeTable};
 use crate::tree_search::{self, FoundItem, SearchKey};
@@ -18,8 +19,8 @@ impl Filesystem {
         self.inodes.subvolumes().default()
     }
 
-    /// Refuses, in words, what nobody may delete: the top level, and the default.
-    /// Errors: invalid.
+    /// Refuses, in words, what nobody may delete: the top level, the default, and what is marked so (`chattr +i`, `+a`).
+    /// Errors: invalid; permission denied; damage.
     pub fn check_may_go(&self, id: TreeId) -> Result<()> {
         if id == TreeId::FS {
             return Err(Error::invalid(format!("subvolume {id} is the top level, which cannot be deleted")));
@@ -28,7 +29,13 @@ impl Filesystem {
             let text = format!("subvolume {id} is the default, which is mounted when none is named");
             return Err(Error::invalid(format!("{text}; make another one the default first")));
         }
-        Ok(())
+        let root = match self.inode(InodeId::new(id, ObjectId::FIRST_FREE), Wait::Yes) {
+            // Told in its own words by what deletes it.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale) => return Ok(()),
+            root => root?,
+        };
+        let marked = check_not_append_only(&root.item(Wait::Yes)?);
+        marked.map_err(|error| error.context(format_args!("deleting subvolume {id}")))
     }
 
     /// Gives the filesystem another label with the next commit.

@@ -44,8 +44,7 @@ impl Names {
         let changing = self.subvolumes().changing();
         dir.subvolume().check_not_dead()?;
         let now = self.engine().now();
-        let mut draft = Draft::new(&dir, &dir_item, new, now)?;
-        draft.keep_group(new);
+        let mut draft = Draft::root_of_subvolume(&dir, &dir_item, new, now)?;
         let index = directory::next_index(&dir)?;
         let id = self.subvolumes().next_id(&changing)?;
         let uuid = self.engine().env().uuid();

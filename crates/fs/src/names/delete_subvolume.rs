@@ -7,7 +7,7 @@ use super::directory::{self, Found, Target};
 use super::{Name, Names};
 use crate::inode::Inode;
 use crate::inode::guards::Guards;
-use crate::inode::permission::check_may_remove;
+use crate::inode::permission::{check_may_remove, check_not_append_only};
 use crate::keys;
 use crate::operation::finish;
 use crate::subvolume::SubvolumeEntry;
@@ -41,6 +41,7 @@ impl Names {
         let root = self.inodes.get(InodeId::new(id, ObjectId::FIRST_FREE), Wait::Yes)?;
         let guards = Guards::lock(&[&dir, &root])?;
         check_may_remove(guards.item(dir.id))?;
+        check_not_append_only(guards.item(root.id))?;
         let (found_id, found) = find_subvolume(&dir, name)?;
         if found_id != id {
             return Err(Error::new(ErrorKind::Busy, "deleting a subvolume whose name changes"));

@@ -7,7 +7,7 @@
 //! - MOVE-1: a subvolume never hangs in itself. The chain of those in which the new place is, is looked at while nobody else
 //!   moves or makes one. Shown by `a_subvolume_moves_into_another_but_never_into_itself`.
 
-use creamery_base::{Error, ErrorKind, InodeId, Result, TreeId, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_format::{FileType, RootFlags};
 use creamery_txn::Units;
 
@@ -17,7 +17,7 @@ use super::directory::{self, Found, Target};
 use super::rename::RenameMode;
 use super::{Name, Names};
 use crate::inode::guards::Guards;
-use crate::inode::permission::check_may_remove;
+use crate::inode::permission::{check_may_remove, check_not_append_only};
 use crate::keys;
 use crate::operation::finish;
 use crate::subvolume::{Changing, SubvolumeEntry};
@@ -38,16 +38,22 @@ impl Names {
     ) -> Result<()> {
         let elsewhere = || Error::new(ErrorKind::CrossDevice, "moving something out of its subvolume");
         let is_plain = matches!(mode, RenameMode::Replace | RenameMode::NoReplace);
-        if !is_plain || to.ino == keys::EMPTY_SUBVOLUME_DIR || self.subvolume_called(from, name).is_none() {
+        if !is_plain || to.ino == keys::EMPTY_SUBVOLUME_DIR {
             return Err(elsewhere());
         }
+        let called = self.subvolume_called(from, name).ok_or_else(elsewhere)?;
         let (from, to) = (self.dir_to_change(from)?, self.dir_to_change(to)?);
-        let guards = Guards::lock(&[&from, &to])?;
+        let root = self.inodes.get(InodeId::new(called, ObjectId::FIRST_FREE), Wait::Yes)?;
+        let guards = Guards::lock(&[&from, &to, &root])?;
         check_may_remove(guards.item(from.id))?;
         check_may_add(guards.item(to.id))?;
         let found = directory::find(from.tree(), from.id, name, Wait::Yes)?.found;
         let found = found.ok_or(ErrorKind::NotFound)?;
         let Target::Subvolume(id) = found.target else { return Err(elsewhere()) };
+        if id != called {
+            return Err(Error::new(ErrorKind::Busy, "moving a subvolume whose name changes"));
+        }
+        check_not_append_only(guards.item(root.id))?;
         self.check_may_move(id)?;
         let slot = directory::find(to.tree(), to.id, new_name, Wait::Yes)?;
         if slot.found.is_some() && mode == RenameMode::NoReplace {
@@ -98,11 +104,11 @@ impl Names {
         Ok(())
     }
 
-    /// The subvolume that has an entry, if it is one's.
+    /// The subvolume that has an entry; none if the entry is another's, or one that a snapshot copied.
     fn subvolume_called(&self, dir: InodeId, name: Name<'_>) -> Option<TreeId> {
         let dir = self.inodes.get(dir, Wait::Yes).ok()?;
         match directory::find(dir.tree(), dir.id, name, Wait::Yes).ok()?.found?.target {
-            Target::Subvolume(id) => Some(id),
+            Target::Subvolume(id) => Some(id).filter(|id| !self.is_stub(&dir, name, *id).unwrap_or(true)),
             Target::Inode(_) => None,
         }
     }

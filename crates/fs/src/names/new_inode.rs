@@ -151,6 +151,37 @@ struct Attribute {
 impl<'a> Draft<'a> {
     /// Works out what the inode will be in `dir`. The caller has locked `dir`, whose item is `dir_item`.
     pub(crate) fn new(dir: &Inode, dir_item: &InodeItem, new: &NewInode<'a>, now: Timespec) -> Result<Self> {
+        let mut draft = Self::as_given(dir, dir_item, new, now)?;
+        if new.inherit == Inherit::FromDirectory {
+            draft.inherit_group(dir_item);
+            draft.inherit_permissions(dir, new.umask)?;
+            draft.inherit_compression(dir, dir_item)?;
+        } else {
+            draft.apply_umask(new.umask);
+        }
+        draft.check_collisions(dir.tree())?;
+        Ok(draft)
+    }
+
+    /// Works out what the root directory of a new subvolume in `dir` will be. Linux hands a group, its bit and a default ACL down to
+    /// directories, but not to subvolumes.
+    pub(crate) fn root_of_subvolume(
+        dir: &Inode,
+        dir_item: &InodeItem,
+        new: &NewInode<'a>,
+        now: Timespec,
+    ) -> Result<Self> {
+        let mut draft = Self::as_given(dir, dir_item, new, now)?;
+        draft.apply_umask(new.umask);
+        if new.inherit == Inherit::FromDirectory {
+            draft.inherit_compression(dir, dir_item)?;
+        }
+        draft.check_collisions(dir.tree())?;
+        Ok(draft)
+    }
+
+    /// The inode with what `new` says, and with the flags of the directory.
+    fn as_given(dir: &Inode, dir_item: &InodeItem, new: &NewInode<'a>, now: Timespec) -> Result<Self> {
         let kind = new.kind.file_type();
         let times = new.times.unwrap_or(Times::all(now));
         let mut draft = Self {
@@ -185,19 +216,14 @@ impl<'a> Draft<'a> {
         for (name, value) in new.xattrs {
             draft.add_given(dir.tree(), name, value)?;
         }
-        if new.inherit == Inherit::FromDirectory {
-            draft.inherit(dir, dir_item, new.umask)?;
-        } else if kind != FileType::Symlink {
-            draft.item.mode &= !(new.umask & 0o777);
-        }
-        draft.check_collisions(dir.tree())?;
         Ok(draft)
     }
 
-    /// Takes the group and its bit as given: Linux hands them down to directories, but not to subvolumes.
-    pub(crate) fn keep_group(&mut self, new: &NewInode<'_>) {
-        self.item.gid = new.gid;
-        self.item.mode = self.item.mode & !S_ISGID | new.mode & S_ISGID;
+    /// Takes the bits of a umask from the permissions; a symbolic link has all of them.
+    fn apply_umask(&mut self, umask: u32) {
+        if self.item.kind() != FileType::Symlink {
+            self.item.mode &= !(umask & 0o777);
+        }
     }
 
     /// Refuses attributes that share an item, their names having the same hash, and find no room in it.
@@ -247,18 +273,22 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    fn inherit(&mut self, dir: &Inode, dir_item: &InodeItem, umask: u32) -> Result<()> {
+    fn inherit_group(&mut self, dir_item: &InodeItem) {
         if dir_item.mode & S_ISGID != 0 {
             self.item.gid = dir_item.gid;
             if self.item.is_dir() {
                 self.item.mode |= S_ISGID;
             }
         }
+    }
+
+    /// The permissions that the default ACL of the directory gives; without one those of the umask.
+    fn inherit_permissions(&mut self, dir: &Inode, umask: u32) -> Result<()> {
         if self.item.kind() == FileType::Symlink {
             return Ok(());
         }
         match xattr::default_acl(dir)? {
-            None => self.item.mode &= !(umask & 0o777),
+            None => self.apply_umask(umask),
             Some(default) => {
                 let inherited = default.for_new_inode(self.item.mode);
                 self.item.mode = self.item.mode & !0o777 | inherited.permissions;
@@ -271,6 +301,10 @@ impl<'a> Draft<'a> {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn inherit_compression(&mut self, dir: &Inode, dir_item: &InodeItem) -> Result<()> {
         let compression = InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS;
         if dir_item.flags.intersects(compression)
             && !self.item.flags.intersects(InodeFlags::NODATACOW | InodeFlags::NODATASUM)

@@ -23,7 +23,7 @@ use super::Name;
 use super::Names;
 use super::create::check_may_add;
 use super::dir_item::Head;
-use super::directory::{self, Found, Target};
+use super::directory::{self, Found, Slot, Target};
 use super::inode_ref::{self, Link, Spelling};
 use super::losing_name::LosingName;
 use super::new_inode::{Draft, NewInode, NewKind};
@@ -103,6 +103,25 @@ impl Moved<'_> {
     }
 }
 
+/// Whether both names are of one inode. Errors: what has the new name does not give it up, or there is no room for it.
+fn check_new_name(
+    ends: &Ends<'_>,
+    mode: RenameMode,
+    guards: &Guards<'_>,
+    found: &Found,
+    slot: &Slot,
+) -> Result<bool> {
+    match (slot.found, mode) {
+        (Some(_), RenameMode::NoReplace) => return Err(ErrorKind::AlreadyExists.into()),
+        (None, RenameMode::Exchange) => return Err(ErrorKind::NotFound.into()),
+        (Some(other), _) if other.target == found.target => return Ok(true),
+        // The name is taken from what it means now.
+        (Some(_), _) => check_may_remove(guards.item(ends.to.id))?,
+        (None, _) => slot.check_room(ends.from.tree(), ends.new_name)?,
+    }
+    Ok(false)
+}
+
 enum Round {
     Done,
     /// The inodes that could not be locked out of order.
@@ -167,16 +186,20 @@ impl Names {
         let found =
             directory::find(tree, ends.from.id, ends.name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
         let slot = directory::find(tree, ends.to.id, ends.new_name, Wait::Yes)?;
-        match (slot.found, mode) {
-            (Some(_), RenameMode::NoReplace) => return Err(ErrorKind::AlreadyExists.into()),
-            (None, RenameMode::Exchange) => return Err(ErrorKind::NotFound.into()),
-            // Two names of one inode: POSIX says to do nothing.
-            (Some(other), _) if other.target == found.target => return Ok(Round::Done),
-            // The name is taken from what it means now.
-            (Some(_), _) => check_may_remove(guards.item(ends.to.id))?,
-            (None, _) => slot.check_room(tree, ends.new_name)?,
+        // Two names of one inode: POSIX says to do nothing.
+        if check_new_name(ends, mode, &guards, &found, &slot)? {
+            return Ok(Round::Done);
         }
-        self.check_subvolume_may_move(ends, found.target)?;
+        let root = self.subvolume_root(ends, found.target)?;
+        if let Some(root) = root {
+            if !guards.holds(root) {
+                // No lock of an inode is held while a subvolume is opened.
+                drop(guards);
+                drop(still);
+                return Ok(Round::Again(SmallVec::from_iter([self.inodes.get(root, Wait::Yes)?])));
+            }
+            self.check_subvolume_may_move(ends, &guards, root)?;
+        }
         source = self.renamed_inode(ends.from.id, found.target)?;
         target = match slot.found {
             Some(other) => Some(self.replaced_inode(ends.to.id, other.target, mode, source.as_ref())?),
@@ -188,7 +211,8 @@ impl Names {
         }
         if !all {
             drop(guards);
-            return Ok(Round::Again([source, target].into_iter().flatten().collect()));
+            let root = known.iter().find(|inode| Some(inode.id) == root).cloned();
+            return Ok(Round::Again([root, source, target].into_iter().flatten().collect()));
         }
         self.check_rename(ends, mode, &guards, still.as_ref(), (source.as_ref(), target.as_ref()))?;
         let done = self.carry_out(subvolume, ends, mode, &guards, &found, (source.as_ref(), target.as_ref()));
@@ -241,13 +265,19 @@ impl Names {
         }
     }
 
-    /// What a subvolume needs to go to another directory.
-    fn check_subvolume_may_move(&self, ends: &Ends<'_>, target: Target) -> Result<()> {
+    /// What a subvolume needs to get another name, and to go to another directory.
+    fn check_subvolume_may_move(&self, ends: &Ends<'_>, guards: &Guards<'_>, root: InodeId) -> Result<()> {
+        check_not_append_only(guards.item(root))?;
+        if ends.same_dir() { Ok(()) } else { self.check_may_move(root.subvolume) }
+    }
+
+    /// The root directory of the subvolume that is renamed; none for anything else.
+    fn subvolume_root(&self, ends: &Ends<'_>, target: Target) -> Result<Option<InodeId>> {
         match target {
-            Target::Subvolume(id) if !ends.same_dir() && !self.is_stub(ends.from, ends.name, id)? => {
-                self.check_may_move(id)
+            Target::Subvolume(id) if !self.is_stub(ends.from, ends.name, id)? => {
+                Ok(Some(InodeId::new(id, ObjectId::FIRST_FREE)))
             }
-            _ => Ok(()),
+            _ => Ok(None),
         }
     }
 

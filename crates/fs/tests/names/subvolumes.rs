@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use anyhow::{Result, ensure};
 use creamery_base::{ErrorKind, ObjectId, TreeId, Wait};
-use creamery_fs::{NewInode, RenameMode, SetAttributes};
+use creamery_fs::{InodeFlags, NewInode, RenameMode, SetAttributes};
 use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
 use creamery_testkit::Run;
 use creamery_testkit::harness::{Bench, Case};
@@ -17,6 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("subvolumes/ours_are_the_kernels", kernel, ours),
         Case::new("subvolumes/the_kernels_are_ours", kernel, kernels),
         Case::new("subvolumes/a_read_only_one_refuses_changes", kernel, read_only),
+        Case::new("subvolumes/a_marked_one_keeps_its_name", kernel, marked),
     ]
 }
 
@@ -128,5 +129,36 @@ fn read_only(bench: &Bench) -> Result<()> {
     fs.set_subvolume_read_only(root.subvolume, false)?;
     fs.file(root, "thawed")?;
     ensure!(fs.root(TreeId::FS)? == top);
+    fs.judge()
+}
+
+/// A subvolume whose root is immutable or append-only is not deleted, renamed nor moved.
+fn marked(bench: &Bench) -> Result<()> {
+    let fs = Fixture::new(bench, &[])?;
+    let top = fs.top();
+    let (dir, new) = (fs.dir(top, "dir")?, NewInode::directory(0o755));
+    let other = fs.create_subvolume(top, b"other", &new)?;
+    let root = fs.create_subvolume(top, b"marked", &new)?;
+    let mark = |flags| {
+        let set = SetAttributes { flags: Some(flags), ..SetAttributes::default() };
+        fs.set_attributes(root, &set).map(drop)
+    };
+    for flags in [InodeFlags::IMMUTABLE, InodeFlags::APPEND] {
+        mark(flags)?;
+        let denied = Some(ErrorKind::PermissionDenied);
+        ensure!(kind(fs.check_may_go(root.subvolume)) == denied, "{flags:?}: asked before");
+        ensure!(kind(fs.delete_subvolume(top, b"marked")) == denied, "{flags:?}: deleted");
+        ensure!(kind(fs.rmdir(top, b"marked")) == denied, "{flags:?}: removed");
+        for (to, name) in [(top, &b"renamed"[..]), (dir, b"marked"), (other, b"marked")] {
+            ensure!(
+                kind(fs.rename(top, b"marked", to, name, RenameMode::Replace)) == denied,
+                "{flags:?}: {to:?}"
+            );
+        }
+    }
+    mark(InodeFlags::empty())?;
+    fs.rename(top, b"marked", dir, b"moved", RenameMode::Replace)?;
+    fs.rename(dir, b"moved", other, b"moved", RenameMode::Replace)?;
+    fs.delete_subvolume(other, b"moved")?;
     fs.judge()
 }

@@ -56,6 +56,7 @@ impl Adapter {
                 thread: context.pid,
                 owner: self.owner,
                 row: &self.row,
+                number: self.nodes.number(id)?,
                 is_interrupted: &is_interrupted,
             };
             return match ioctl.command {

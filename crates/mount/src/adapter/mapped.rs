@@ -1,6 +1,6 @@
 //! What comes before an answer that depends on pages which mappings changed.
 
-use creamery_fs::Attributes;
+use creamery_fs::{Attributes, SetAttributes};
 use creamery_fuse::{NodeId, RequestContext, Result, SetAttr};
 
 use super::Adapter;
@@ -21,6 +21,7 @@ impl Adapter {
         if changes.mtime.is_some() && changes.size.is_none() && self.handles.may_be_mapped(id) {
             self.mapped_pages.hand_over_all(node, &|| gives_up(ctx));
         }
-        Ok(self.fs.set_attributes(id, &from_set_attr(changes))?)
+        let kill_sgid = self.kills_sgid(ctx, id, changes.kill_suidgid)?;
+        Ok(self.fs.set_attributes(id, &SetAttributes { kill_sgid, ..from_set_attr(changes) })?)
     }
 }

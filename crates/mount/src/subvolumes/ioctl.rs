@@ -112,15 +112,19 @@ impl Server<'_> {
     }
 
     fn destroy(&self, asker: &Asker, dir: InodeId, input: &[u8]) -> Result<Vec<u8>> {
-        self.delete(asker, dir, name_to_delete(input, NAME)?)?;
+        let name = name_to_delete(input, NAME)?;
+        self.delete(&self.may_write(asker, dir)?, asker, dir, name)?;
         self.state.told.wait();
         Ok(Vec::new())
     }
 
     fn destroy_v2(&self, asker: &Asker, dir: InodeId, input: &[u8]) -> Result<Vec<u8>> {
         match number(input, FLAGS_V2)? {
-            0 => self.delete(asker, dir, name_to_delete(input, NAME_V2)?)?,
-            BY_ID => self.delete_by_id(asker, TreeId::new(number(input, NAME_V2)?))?,
+            0 => {
+                let name = name_to_delete(input, NAME_V2)?;
+                self.delete(&self.may_write(asker, dir)?, asker, dir, name)?
+            }
+            BY_ID => self.delete_by_id(asker, dir, TreeId::new(number(input, NAME_V2)?))?,
             _ => return Err(Errno::EOPNOTSUPP.into()),
         };
         self.state.told.wait();
@@ -128,16 +132,16 @@ impl Server<'_> {
     }
 
     /// Deletes a subvolume by its number, which is for the administrator; what is wrong is told in the order in which Linux looks.
-    fn delete_by_id(&self, asker: &Asker, id: TreeId) -> Result<TreeId> {
+    fn delete_by_id(&self, asker: &Asker, at: InodeId, id: TreeId) -> Result<TreeId> {
         if id.objectid() < ObjectId::FIRST_FREE {
             return Err(Errno::EINVAL.into());
         }
-        self.check_writable()?;
+        let right = self.may_write(asker, at)?;
         let (dir, name) = self.fs.subvolume_entry(id)?;
         if !asker.administrates() {
             return Err(Errno::EPERM.into());
         }
-        self.delete(asker, dir, &name)
+        self.delete(&right, asker, dir, &name)
     }
 
     fn refuse_snapshot(&self) -> Result<Vec<u8>> {
@@ -164,7 +168,7 @@ impl Server<'_> {
 
     fn set_flags(&self, asker: &Asker, at: InodeId, input: &[u8]) -> Result<Vec<u8>> {
         let flags = number(input, 0)?;
-        self.check_may_set_read_only(asker, at)?;
+        let _right = self.may_set_read_only(asker, at)?;
         if flags & !READ_ONLY != 0 {
             return Err(Errno::EOPNOTSUPP.into());
         }
@@ -174,7 +178,7 @@ impl Server<'_> {
 
     /// That it was not received is all that can be said so far.
     fn set_received(&self, asker: &Asker, at: InodeId, input: &[u8]) -> Result<Vec<u8>> {
-        self.check_may_set_read_only(asker, at)?;
+        let _right = self.may_set_read_only(asker, at)?;
         if input.get(..RECEIVED).is_none_or(|args| args.iter().any(|byte| *byte != 0)) {
             return Err(Errno::EOPNOTSUPP.into());
         }

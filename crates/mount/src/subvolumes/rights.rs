@@ -5,7 +5,7 @@
 //! there ids count as they are in the filesystem.
 
 use creamery_base::{Error, ErrorKind, InodeId, Wait};
-use creamery_fs::{Attributes, Filesystem};
+use creamery_fs::{Attributes, Filesystem, InodeFlags};
 use creamery_fuse::Errno;
 
 use crate::asker::Asker;
@@ -108,8 +108,11 @@ impl Judged {
         &self.attributes
     }
 
-    /// Whether `asker` may do what is `wanted` with a directory. Errors: `EACCES`.
+    /// Whether `asker` may do what is `wanted` with a directory. Errors: `EACCES`; `EPERM` where nobody may write to it.
     pub(super) fn check_access(&self, asker: &Asker, wanted: u32) -> Result<(), Errno> {
+        if wanted & WRITE != 0 && self.attributes.flags.contains(InodeFlags::IMMUTABLE) {
+            return Err(Errno::EPERM); // before anything else
+        }
         let uid = asker.fs_ids().map(|(uid, _)| uid);
         let who = Who { uid, is_in: &|gid| asker.is_in_group(gid) };
         if permissions(self.attributes.mode, (self.uid, self.gid), self.acl.as_deref(), &who) & wanted

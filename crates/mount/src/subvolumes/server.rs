@@ -16,7 +16,7 @@ use super::lingering::{Deleted, Lingering};
 use super::orders::{DeletedSubvolume, Order, Outcome};
 use super::rights::{Judged, Refused, SEARCH, WRITE};
 use super::told::Told;
-use crate::access_times::Watched;
+use crate::access_times::{Watched, WriteRight};
 use crate::asker::Asker;
 use crate::control::KEY;
 use crate::handles::Handles;
@@ -126,7 +126,7 @@ impl Server<'_> {
             Control::Table => self.tell_all(asker, at, &mut outcome),
             Control::NewExtents => self.tell_new(asker, at, order, &mut outcome),
             Control::Quotas => self.quotas(asker, at, order, &mut outcome),
-            Control::Whole => self.change_whole(asker, order, &mut outcome),
+            Control::Whole => self.change_whole(asker, at, order, &mut outcome),
             Control::Users => self.tell_users(asker, order, &mut outcome),
         };
         let deleted = std::mem::take(&mut outcome.deleted);
@@ -142,7 +142,8 @@ impl Server<'_> {
         name: &[u8],
         groups: &[QgroupId],
     ) -> Result<InodeId> {
-        self.check_may_add(asker, dir, name)?;
+        let right = self.may_write(asker, dir)?;
+        self.check_may_add(&right, asker, dir, name)?;
         let (uid, gid) = asker.fs_ids().ok_or(Errno::EPERM)?;
         let (uid, gid) = self.owner.of_new(uid, gid);
         let new = NewInode { umask: asker.umask(), uid, gid, ..NewInode::directory(0o777) };
@@ -152,9 +153,9 @@ impl Server<'_> {
     }
 
     fn snapshot(&self, asker: &Asker, source: InodeId, dir: InodeId, order: &Order) -> Result<InodeId> {
-        self.check_writable()?;
+        let right = self.may_write(asker, dir)?;
         Judged::of(self.fs, self.owner, source)?.check_owner(asker)?;
-        self.check_may_add(asker, dir, &order.name)?;
+        self.check_may_add(&right, asker, dir, &order.name)?;
         check_root(source)?;
         let Order { name, read_only, groups, .. } = order;
         let made = self.fs.create_snapshot_in_groups(source.subvolume, dir, name, *read_only, groups);
@@ -163,9 +164,15 @@ impl Server<'_> {
     }
 
     /// Deletes the subvolume called `name` in `dir`, which is for the administrator.
-    pub(super) fn delete(&self, asker: &Asker, dir: InodeId, name: &[u8]) -> Result<TreeId> {
-        self.check_may_delete(asker, dir, name)?;
-        self.remove(dir, name)
+    pub(super) fn delete(
+        &self,
+        right: &WriteRight<'_>,
+        asker: &Asker,
+        dir: InodeId,
+        name: &[u8],
+    ) -> Result<TreeId> {
+        self.check_may_delete(right, asker, dir, name)?;
+        self.remove(right, dir, name)
     }
 
     fn delete_asked(
@@ -176,8 +183,9 @@ impl Server<'_> {
         deleted: &mut Vec<DeletedSubvolume>,
     ) -> Result<()> {
         let Order { name, id, recursive, .. } = order;
+        let right = self.may_write(asker, at)?;
         let root = match id {
-            None => self.check_may_delete(asker, at, name)?,
+            None => self.check_may_delete(&right, asker, at, name)?,
             Some(_) if !asker.administrates() => return Err(Errno::EPERM.into()),
             Some(id) => InodeId::new(TreeId::new(*id), ObjectId::FIRST_FREE),
         };
@@ -190,7 +198,7 @@ impl Server<'_> {
         // What stays is refused before others are gone.
         ids.iter().rev().try_for_each(|id| self.check_may_go(*id))?;
         if id.is_none() && !recursive {
-            let id = self.remove(at, name)?.get();
+            let id = self.remove(&right, at, name)?.get();
             deleted.push(DeletedSubvolume { id, path: name.clone() });
             return Ok(());
         }
@@ -198,7 +206,7 @@ impl Server<'_> {
         let mut paths: BTreeMap<TreeId, _> = listed.map(|listed| (listed.info.id, listed.path)).collect();
         for id in ids {
             let (dir, name) = self.fs.subvolume_entry(id)?;
-            self.remove(dir, &name)?;
+            self.remove(&right, dir, &name)?;
             let path = paths.remove(&id).flatten().unwrap_or(name);
             deleted.push(DeletedSubvolume { id: id.get(), path });
         }
@@ -213,7 +221,7 @@ impl Server<'_> {
         Ok(self.fs.check_may_go(id)?)
     }
 
-    fn remove(&self, dir: InodeId, name: &[u8]) -> Result<TreeId> {
+    fn remove(&self, _: &WriteRight<'_>, dir: InodeId, name: &[u8]) -> Result<TreeId> {
         let root = self.fs.lookup(dir, name, Wait::Yes)?;
         let is_subvolume = root.ino == ObjectId::FIRST_FREE;
         if is_subvolume && root.subvolume == self.nodes.root().subvolume {
@@ -275,7 +283,7 @@ impl Server<'_> {
         if !asker.administrates() {
             return Err(Errno::EPERM.into());
         }
-        self.check_writable()?;
+        let _right = self.may_write(asker, at)?;
         let id = match id {
             Some(id) => TreeId::new(id),
             None => check_root(at).map(|()| at.subvolume)?,
@@ -283,11 +291,11 @@ impl Server<'_> {
         Ok(self.fs.set_default_subvolume(id)?)
     }
 
-    /// Whether `asker` may forbid or allow changes in the subvolume whose root is `at`.
-    pub(super) fn check_may_set_read_only(&self, asker: &Asker, at: InodeId) -> Result<()> {
+    /// The right of `asker` to forbid or allow changes in the subvolume whose root is `at`.
+    pub(super) fn may_set_read_only(&self, asker: &Asker, at: InodeId) -> Result<WriteRight<'_>> {
         Judged::of(self.fs, self.owner, at)?.check_owner(asker)?;
-        self.check_writable()?;
-        check_root(at)
+        let right = self.may_write(asker, at)?;
+        check_root(at).map(|()| right)
     }
 
     /// Forbids or allows changes in a subvolume. What mappings changed before that is written back first, for later it is refused.
@@ -341,7 +349,7 @@ impl Server<'_> {
         }
         match &order.quotas {
             Some(change) => {
-                self.check_writable()?;
+                let _right = self.may_write(asker, at)?;
                 self.fs.change_quotas(change, at.subvolume)?;
             }
             None => {
@@ -353,16 +361,16 @@ impl Server<'_> {
     }
 
     /// Changes the filesystem as a whole, which is for the administrator; what is told is for everybody.
-    fn change_whole(&self, asker: &Asker, order: &Order, outcome: &mut Outcome) -> Result<()> {
+    fn change_whole(&self, asker: &Asker, at: InodeId, order: &Order, outcome: &mut Outcome) -> Result<()> {
         if (order.resize.is_some() || order.label.is_some()) && !asker.administrates() {
             return Err(Errno::EPERM.into());
         }
         if let Some((device, size)) = order.resize {
-            self.check_writable()?;
+            let _right = self.may_write(asker, at)?;
             outcome.resized = Some(self.fs.resize(DevId::new(device), size)?);
         }
         if let Some(label) = &order.label {
-            self.check_writable()?;
+            let _right = self.may_write(asker, at)?;
             self.fs.set_label(label)?;
             self.fs.make_durable()?;
         }
@@ -384,13 +392,14 @@ impl Server<'_> {
         Ok(())
     }
 
-    pub(super) fn check_writable(&self) -> Result<()> {
-        if self.row.is_read_only() { Err(Errno::EROFS.into()) } else { Ok(()) }
+    /// The right to write for a control that `asker` sent to `at`: until it is given back a mount that becomes read-only waits.
+    /// Errors: `EROFS`.
+    pub(super) fn may_write(&self, asker: &Asker, at: InodeId) -> Result<WriteRight<'_>> {
+        Ok(self.row.write_unasked(asker.thread(), self.nodes.number(at)?)?)
     }
 
     /// Whether `asker` may make `name` in `dir`; what is wrong is told in the order in which Linux looks.
-    fn check_may_add(&self, asker: &Asker, dir: InodeId, name: &[u8]) -> Result<()> {
-        self.check_writable()?;
+    fn check_may_add(&self, _: &WriteRight<'_>, asker: &Asker, dir: InodeId, name: &[u8]) -> Result<()> {
         if name.is_empty() || name.contains(&b'/') {
             return Err(Errno::EINVAL.into());
         }
@@ -417,8 +426,13 @@ impl Server<'_> {
     }
 
     /// Whether `asker` may delete the subvolume `name` of `dir`. Returns its root.
-    fn check_may_delete(&self, asker: &Asker, dir: InodeId, name: &[u8]) -> Result<InodeId> {
-        self.check_writable()?;
+    fn check_may_delete(
+        &self,
+        _: &WriteRight<'_>,
+        asker: &Asker,
+        dir: InodeId,
+        name: &[u8],
+    ) -> Result<InodeId> {
         if name.is_empty() || name.contains(&b'/') || name == b"." || name == b".." {
             return Err(Errno::EINVAL.into());
         }

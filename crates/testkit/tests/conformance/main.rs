@@ -8,6 +8,7 @@ mod access_times;
 mod allocation;
 mod backup_roots;
 mod bad_input;
+mod callers;
 mod check;
 mod clones;
 mod commands;
@@ -87,6 +88,7 @@ mod tree_log;
 mod tree_log_full;
 mod tune;
 mod tune_uuid;
+mod unmount_waits;
 mod unprivileged;
 mod work;
 mod wrong_calls;
@@ -130,6 +132,8 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     tune::cases,
     tune_uuid::cases,
     unprivileged::cases,
+    unmount_waits::cases,
+    callers::cases,
     commands::cases,
     file_tools::cases,
     tar::cases,

@@ -166,6 +166,22 @@ static int flags(int file, const char *wanted)
 	return 0;
 }
 
+/* That it was not received. */
+static int received(int file)
+{
+	static struct btrfs_ioctl_received_subvol_args args;
+	return told(ioctl(file, BTRFS_IOC_SET_RECEIVED_SUBVOL, &args));
+}
+
+/* The control of ours that has the server connect to a socket: the length of its name, then the name. */
+static int watch(int dir, const char *name)
+{
+	static char page[8192];
+	page[0] = strlen(name);
+	strcpy(page + 1, name);
+	return told(ioctl(dir, _IOWR(0xe6, 3, char[8192]), page));
+}
+
 /* What an open file answers when the subvolume it is in, NAME of the working directory, NUMBER, was deleted. */
 static int gone(int file, const char *name, const char *number)
 {
@@ -216,6 +232,10 @@ int main(int count, char **words)
 		return search(file, first, second);
 	if (!strcmp(what, "search-once"))
 		return search_once(file, words + 3);
+	if (!strcmp(what, "received"))
+		return received(file);
+	if (!strcmp(what, "watch"))
+		return watch(file, first);
 	if (!strcmp(what, "gone"))
 		return gone(file, first, second);
 	if (!strcmp(what, "flags"))

@@ -21,7 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// The program that sends one control.
-fn compile(bench: &Bench) -> Result<PathBuf> {
+pub(crate) fn compile(bench: &Bench) -> Result<PathBuf> {
     let dir = bench.scratch.dir("program")?;
     std::fs::write(dir.join("subvolumes.c"), SUBVOLUMES_C)?;
     Run::new("cc").args(["-O1", "-o", "subvolumes", "subvolumes.c"]).within(&dir).ok()?;
