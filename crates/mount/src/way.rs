@@ -2,11 +2,14 @@
 //! server only the inode. All mounts of a filesystem (bind mounts) have one server, and some may be read-only.
 //!
 //! The files that a thread has open tell it (proc(5), `fdinfo`): the control was sent to one of them. Which one is not known, so a thread that
-//! has the inode open by a writable mount, too, may write. Where nothing is to be seen the way counts as read-only.
+//! has the inode open by a writable mount, too, may write. A mount that is in no table which the server reads counts as read-only.
+//!
+//! A server of an ordinary user does not see the open files of other users' threads. There all mounts that the thread sees have to be
+//! writable.
 //!
 //! # Invariants
-//! - WAY-1: a thread that sees a read-only mount of the filesystem writes by a control only where it is seen to have the inode open by a
-//!   writable one.
+//! - WAY-1: a thread writes by a control only where it is seen to have the inode open by a writable mount, or, where its open files are
+//!   not to be seen, where it sees writable mounts of the filesystem alone.
 
 use crate::table::mounts_seen_by;
 
@@ -16,16 +19,15 @@ const ROOT: u64 = 1;
 /// Whether the thread `thread` has the inode `number` of the filesystem `device` open by a mount that may be written (WAY-1).
 pub(crate) fn is_writable(thread: u32, device: &str, number: u64) -> bool {
     let seen = mounts_seen_by(&thread.to_string(), device);
-    if !seen.is_empty() && seen.iter().all(|(_, is_read_only)| !is_read_only) {
-        return true;
-    }
+    let Ok(files) = std::fs::read_dir(format!("/proc/{thread}/fdinfo")) else {
+        return !seen.is_empty() && seen.iter().all(|(_, is_read_only)| !is_read_only);
+    };
     // A file may have been opened where the thread does not look any more.
-    let (mounts, own) = (seen, mounts_seen_by("self", device));
+    let own = mounts_seen_by("self", device);
     let is_read_only = |mount: u64| {
-        let mut known = mounts.iter().chain(&own);
+        let mut known = seen.iter().chain(&own);
         known.find(|(id, _)| *id == mount).is_none_or(|(_, is_read_only)| *is_read_only)
     };
-    let Ok(files) = std::fs::read_dir(format!("/proc/{thread}/fdinfo")) else { return false };
     let texts = files.filter_map(|file| std::fs::read_to_string(file.ok()?.path()).ok());
     let mut opened = texts.filter_map(|text| mount_of(&text, number));
     opened.any(|mount| !is_read_only(mount))
