@@ -7,7 +7,7 @@ use creamery_fuzzing::{TARGETS, Target};
 use creamery_testkit::{HANG, cpu_of_this_thread, ends_within};
 
 /// Of the thread that has the bytes, many times what it takes.
-const CPU_MAX: Duration = Duration::from_secs(20);
+const CPU_MAX: Duration = Duration::from_secs(120);
 
 fn files(folder: &str, target: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz").join(folder).join(target);
