@@ -62,8 +62,12 @@ pub(crate) fn ask(mounter: u32, tell: impl FnOnce(&[u8]) -> Result<()>) -> Resul
     listener.set_nonblocking(true)?; // it is there by now
     loop {
         let (stream, _) = listener.accept()?;
-        let peer = socket_peercred(&stream).map_err(failed)?.pid.as_raw_nonzero().get();
-        if Asker::of(peer.cast_unsigned()).administrates_for(mounter) {
+        let peer = socket_peercred(&stream).map_err(failed)?;
+        // The number of its user is that of the moment it connected. What else it may do is looked up now, when the thread with its
+        // number may be another program, or another process.
+        let is_known = peer.uid.is_root() || peer.uid.as_raw() == mounter;
+        let number = peer.pid.as_raw_nonzero().get().cast_unsigned();
+        if is_known && Asker::of(number).administrates_for(mounter) {
             stream.set_nonblocking(false)?;
             return Ok(stream);
         }

@@ -64,9 +64,10 @@ impl MappedPages {
         (0..ROUNDS).any(|_| mark.is_reached_within(ROUND) || gives_up()) && !gives_up()
     }
 
-    /// Has the kernel hand over all that mappings changed of a file, as [`MappedPages::hand_over`] says.
+    /// Has the kernel hand over all that mappings changed of a file, as [`MappedPages::hand_over`] says. Before the mount is there
+    /// nobody has mapped anything.
     pub(crate) fn hand_over_all(&self, node: NodeId, gives_up: &dyn Fn() -> bool) -> bool {
-        self.hand_over(node, (0, i64::MAX.unsigned_abs()), gives_up)
+        self.way.get().is_none() || self.hand_over(node, (0, i64::MAX.unsigned_abs()), gives_up)
     }
 
     /// Has the kernel drop the pages of `len` bytes from `start` on, which it could not write back, once it is answered.

@@ -132,9 +132,17 @@ impl PowerCut {
         self.seen.len()
     }
 
-    /// The next state that was not there before: first all boundaries, then a choice from the other classes. None
-    /// when no new ones are found.
+    /// The next state that was not there before: a boundary and a choice from the other classes in turn, so that a few states are of all
+    /// classes, too. None when no new ones are found.
     pub fn next_state(&mut self) -> Option<CutState> {
+        if self.seen.len().is_multiple_of(2) {
+            self.next_boundary().or_else(|| self.next_choice())
+        } else {
+            self.next_choice().or_else(|| self.next_boundary())
+        }
+    }
+
+    fn next_boundary(&mut self) -> Option<CutState> {
         while self.boundaries < self.epochs.len() {
             let (range, platter) = self.epochs[self.boundaries].clone();
             self.boundaries += 1;
@@ -143,6 +151,10 @@ impl PowerCut {
                 return Some(state);
             }
         }
+        None
+    }
+
+    fn next_choice(&mut self) -> Option<CutState> {
         for _ in 0..TRIES_MAX {
             if let Some(state) = self.choose()
                 && self.seen.insert(state.image.hash())

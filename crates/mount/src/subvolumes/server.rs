@@ -299,13 +299,16 @@ impl Server<'_> {
     }
 
     /// Forbids or allows changes in a subvolume. What mappings changed before that is written back first, for later it is refused.
+    /// Errors: `EBUSY` where the kernel does not hand the changed pages over: they would be lost.
     pub(super) fn set_read_only(&self, at: InodeId, read_only: bool) -> Result<()> {
         let mut mapped = if read_only { self.handles.open_in(at.subvolume) } else { Vec::new() };
         mapped.retain(|id| self.handles.may_be_mapped(*id));
         mapped.sort_unstable();
         mapped.dedup();
         for node in mapped.into_iter().filter_map(|id| self.nodes.node(id).ok()) {
-            self.mapped_pages.hand_over_all(node, &|| false);
+            if !self.mapped_pages.hand_over_all(node, &|| false) {
+                return Err(Errno::EBUSY.into());
+            }
         }
         Ok(self.fs.set_read_only_around(at, read_only)?)
     }

@@ -77,6 +77,8 @@ impl ChunkAllocator {
             return all;
         }
         let spare = self.allocatable(SpaceKind::Metadata, claim.copies).saturating_sub(claim.metadata);
+        // Whole stripes of metadata are left.
+        let spare = spare / STRIPE * STRIPE;
         all.min(spare.saturating_mul(claim.copies) / copies)
     }
 

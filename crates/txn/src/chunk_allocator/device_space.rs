@@ -68,7 +68,8 @@ pub(super) const fn shortest_extent(kind: SpaceKind) -> u64 {
 /// Bytes that chunks whose extents have at least `shortest` bytes find in a hole, in whatever steps they are made: less than that
 /// is left of it.
 fn offered(start: u64, len: u64, shortest: u64) -> u64 {
-    let first = start.next_multiple_of(STRIPE);
+    // The size of a device is what the disk says.
+    let Some(first) = start.checked_next_multiple_of(STRIPE) else { return 0 };
     let whole = ((start + len) / STRIPE * STRIPE).saturating_sub(first);
     if whole < shortest { 0 } else { whole - (shortest - STRIPE) }
 }

@@ -74,7 +74,7 @@ struct State {
 
 impl State {
     fn unallocated(&self) -> u64 {
-        self.devices.iter().map(DeviceSpace::unused_bytes).sum()
+        self.devices.iter().map(DeviceSpace::unused_bytes).fold(0, u64::saturating_add)
     }
 
     /// Bytes of chunks that can be made, which is on the first device.

@@ -166,14 +166,11 @@ impl Engine {
         self.space.available(SpaceKind::Metadata) >= self.need_of_this_commit() + self.removal_bytes()
     }
 
-    /// Nothing is handed out of a group any more, unless delayed data counts on it by now: asking and leaving is one step.
+    /// Nothing is handed out of a group any more, unless delayed data counts on it by now, or a discard took some of it: asking and
+    /// leaving is one step.
     fn retire(&self, group: &BlockGroup) -> bool {
         let _alone = self.reservations.hold();
-        let may_leave = !self.counts_on(group);
-        if may_leave {
-            group.leave();
-        }
-        may_leave
+        !self.counts_on(group) && group.leave()
     }
 
     /// Whether delayed data, this commit and the next operations may need what an idle group offers. Room was kept and handles began

@@ -325,7 +325,10 @@ impl DelayedRefs {
 
     /// References that were dropped up to transaction `durable` are so after a power cut, too.
     pub(crate) fn forget_lost(&self, durable: Generation) {
-        self.shards.iter().for_each(|shard| shard.entries.lock().lost.forget_durable(durable));
+        for shard in &self.shards {
+            let forgotten = shard.entries.lock().lost.forget_durable(durable);
+            drop(forgotten); // without the lock: there may be very many
+        }
     }
 
     /// How many heads there are.

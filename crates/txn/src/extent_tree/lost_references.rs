@@ -18,7 +18,7 @@ use super::backref::Backref;
 /// One or two of the references that an extent lost. Two differ, so one of them is another file's, whichever file asks; more are not
 /// kept, however many an extent loses.
 #[derive(Clone, Copy)]
-struct Dropped {
+pub(super) struct Dropped {
     first: Backref,
     another: Option<Backref>,
 }
@@ -35,7 +35,7 @@ impl Dropped {
     }
 }
 
-type ByExtent = BTreeMap<Logical, Dropped>;
+pub(super) type ByExtent = BTreeMap<Logical, Dropped>;
 
 /// The dropped references of some extents.
 #[derive(Default)]
@@ -72,20 +72,25 @@ impl LostReferences {
 
     /// The running transaction closes.
     pub(super) fn close(&mut self, generation: Generation) {
-        for (at, Dropped { first, another }) in std::mem::take(&mut self.running) {
+        self.closed_at = generation;
+        let running = std::mem::take(&mut self.running);
+        // Nearly always: the transaction before is durable by now.
+        if self.closed.is_empty() {
+            self.closed = running;
+            return;
+        }
+        for (at, Dropped { first, another }) in running {
             [Some(first), another]
                 .into_iter()
                 .flatten()
                 .for_each(|backref| note(&mut self.closed, at, backref));
         }
-        self.closed_at = generation;
     }
 
-    /// Transaction `durable` is durable.
-    pub(super) fn forget_durable(&mut self, durable: Generation) {
-        if durable >= self.closed_at {
-            self.closed.clear();
-        }
+    /// Transaction `durable` is durable. What nobody needs any more is the caller's to drop, without the lock.
+    #[must_use]
+    pub(super) fn forget_durable(&mut self, durable: Generation) -> ByExtent {
+        if durable >= self.closed_at { std::mem::take(&mut self.closed) } else { ByExtent::new() }
     }
 
     /// What they take in memory, bytes.

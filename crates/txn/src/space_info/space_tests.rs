@@ -118,7 +118,7 @@ fn a_group_that_is_gone_offers_nothing() {
     let group = space.group_at(Logical::new(MIB)).expect("the group");
     assert_eq!(group.take_change(), Some(0));
     assert_eq!(space.removable()[0].idle(), [group.start]);
-    group.leave();
+    assert!(group.leave());
     assert_eq!(space.allocate_data(4096, 4096, None).map(|(_, at, _)| at), None);
     space.remove_group(group.start);
     assert_eq!((space.figures(SpaceKind::Data), space.removable()[0].groups()), (Figures::default(), 0));
