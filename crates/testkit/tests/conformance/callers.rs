@@ -173,7 +173,9 @@ impl Side {
     }
 
     fn unbind(&self) -> Result<()> {
-        self.ways[1..].iter().try_for_each(|way| Run::new("umount").args(["-i"]).arg(way).ok().map(drop))
+        self.ways[1..]
+            .iter()
+            .try_for_each(|way| Run::new("umount").args(["-i"]).arg(way).again_while_busy().ok().map(drop))
     }
 }
 

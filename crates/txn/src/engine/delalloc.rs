@@ -99,8 +99,10 @@ impl Engine {
     pub(super) fn allocatable_data(&self) -> u64 {
         let mut claim = self.claim();
         if claim.metadata > 0 {
+            // By what is in use: a filesystem that is only read has not loaded what is free.
+            let groups = self.space.figures(SpaceKind::Metadata);
             let next = self.wanted_later(OPERATION_UNITS * self.item_bytes(), FlushPolicy::NoFlush);
-            claim.metadata = next.saturating_sub(self.available_blocks());
+            claim.metadata = next.saturating_sub(groups.total.saturating_sub(groups.used));
         }
         self.chunks.allocatable_data(self.space.copies(SpaceKind::Data), &claim)
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use creamery_base::{Generation, Logical, TreeId};
 use creamery_device::{BlockDevice, MemoryDevice};
 use creamery_format::{BlockRef, Expected, KeyType, RawRootItem};
-use creamery_testkit::LoopDevice;
+use creamery_testkit::{LoopDevice, Run};
 use creamery_volume::{Mode, Volume};
 use zerocopy::FromBytes;
 
@@ -36,7 +36,8 @@ fn made(profile: &str, devices: usize) -> Option<Vec<Arc<MemoryDevice>>> {
     for number in 0..1500 {
         std::fs::write(at.join(format!("{number}-{}", "x".repeat(200))), b"").unwrap();
     }
-    run(Command::new("umount").arg(&at));
+    // Programs that look at all mounts have it open for a moment.
+    Run::new("umount").arg(&at).again_while_busy().ok().expect("it is unmounted");
     run(Command::new("btrfs").args(["device", "scan", "--forget"]).args(nodes));
     drop(loops);
     Some(files.iter().map(|file| load(file)).collect())
