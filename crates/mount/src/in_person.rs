@@ -7,8 +7,8 @@
 //!
 //! # Invariants
 //! - IN-PERSON-1: the server connects for a thread that may administrate, and for no other: anybody could name a socket of a third program,
-//!   which would take the server for a user of its own. At the other end only root and the user whose server it is are told anything, and
-//!   only they are believed, as `asker` knows them: root of a container has the same number.
+//!   which would take the server for a user of its own. At the other end only root and the user whose server it is get an answer, and the
+//!   server believes nobody else, as `asker` knows them: root of a container has the same number.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};

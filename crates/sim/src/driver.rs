@@ -51,7 +51,7 @@ pub struct Driver {
     lost: u64,
     /// What these have left, until somebody asks.
     losses: Vec<Loss>,
-    /// Who has seen which of the errors.
+    /// The errors that each opener and caller has seen.
     errors: SeenErrors,
     room: RoomWatch,
 }

@@ -1,4 +1,4 @@
-//! What the driver makes of data that was lost, and of who learns of it.
+//! Data that was lost: what the model makes of it, and which callers have to learn of it.
 
 use anyhow::{Context, Result, ensure};
 use creamery_base::{InodeId, Wait};
@@ -14,7 +14,7 @@ impl Driver {
         self.model.lossy = true;
     }
 
-    /// What was lost since this was asked last, for who follows what commits have.
+    /// The losses since the last call, for a run that follows what each commit has.
     pub(crate) fn take_losses(&mut self) -> Vec<Loss> {
         std::mem::take(&mut self.losses)
     }
