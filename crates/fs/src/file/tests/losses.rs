@@ -143,7 +143,11 @@ fn a_clone_of_data_that_another_thread_loses_fails() {
         (kind(cloned), target.inode().size(), kind(file.sync(false)))
     };
     let Some(found) = beside_a_run_that_fails(clone) else { return };
-    assert_eq!(found, (Err(ErrorKind::Io), 0, Err(ErrorKind::Io)), "an opener learns of the error all the same");
+    assert_eq!(
+        found,
+        (Err(ErrorKind::Io), 0, Err(ErrorKind::Io)),
+        "an opener learns of the error all the same"
+    );
 }
 
 /// Data of a file without an opener is lost in the background.
