@@ -237,10 +237,11 @@ impl Engine {
         self.space.available(SpaceKind::Metadata).saturating_sub(data)
     }
 
-    /// Whether the block groups there are have too little for `units`, what is kept for delayed data left out.
+    /// Whether the block groups there are have too little for `units`, with the references that come with them, what is kept for
+    /// delayed data left out.
     fn lacks_blocks_for(&self, units: Units) -> bool {
-        let sum = self.reservations.may_use() + u64::from(units.items) * self.item_bytes();
-        self.available_blocks() < self.wanted(sum, units.policy)
+        let fits = |sum| self.available_blocks() >= self.wanted(sum, units.policy);
+        self.reservations.take(self.wish(units), fits).is_none()
     }
 
     /// Bytes that have to be there when `sum` is promised: for handles, for who frees space, for the commit.
