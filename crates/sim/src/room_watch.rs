@@ -25,7 +25,7 @@ pub fn ensure_room_was_kept(fs: &Filesystem) -> Result<()> {
     Ok(())
 }
 
-/// The same at the latest when this goes.
+/// Each run looks, at the latest when it drops its watch.
 pub(crate) struct RoomWatch(pub(crate) Arc<Filesystem>);
 
 impl Drop for RoomWatch {

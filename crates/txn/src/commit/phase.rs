@@ -16,7 +16,7 @@
 //! From `write-out` on the next transaction runs beside it. Where nothing is to be committed but data was written all the same,
 //! `flush` comes right behind `close-gate`. Who dies in the middle of a phase aborts as who fails does.
 //!
-//! What a device that fails in each of them leaves, and who is told, is in `sim/tests/it/commit_faults.rs`.
+//! `sim/tests/it/commit_faults.rs` shows the image that a failing device leaves in each of them, and the callers that get the error.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -250,7 +250,7 @@ impl Engine {
         self.needed(sum + reserve, copies, Self::commit_need)
     }
 
-    /// The same before a transaction that has copied nothing yet.
+    /// Bytes that `wanted` counts before a transaction that has copied nothing yet.
     pub(super) fn wanted_later(&self, sum: u64, policy: FlushPolicy) -> u64 {
         let (reserve, copies) = self.left_by(policy);
         self.needed(sum + reserve, copies, Self::whole_commit_need)
