@@ -18,6 +18,8 @@ const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// A mount of ours, as the table has it.
 pub(crate) struct MountedImage {
+    /// The number of the mount, which no other mount has while this one lasts.
+    pub(crate) id: u64,
     /// Resolved mount point.
     pub(crate) point: PathBuf,
     /// The image file or block device, unless the mounter has given it another name (`fsname=`).
@@ -209,6 +211,7 @@ impl From<Row> for MountedImage {
     fn from(row: Row) -> Self {
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
         Self {
+            id: row.id,
             point: path(&row.point),
             image: path(&row.source),
             mounter: row.mounter,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::{Access, FileDevice};
-use rustix::mount::UnmountFlags;
+use creamery_fuse::{PinnedPoint, Unmount};
 
 use crate::closing::{End, Watch};
 use crate::control::{Channel, is_of_a_dead_server};
@@ -39,8 +39,7 @@ pub enum How {
 pub fn unmount(dir: &Path, how: How) -> Result<()> {
     let mounted = mounted_at(dir)?;
     let server = if how == How::Lazy { None } else { Some(Server::of(&mounted)) };
-    detach(&mounted.point, how)
-        .map_err(|error| error.context(format_args!("unmounting {}", dir.display())))?;
+    detach(&mounted, how).map_err(|error| error.context(format_args!("unmounting {}", dir.display())))?;
     let outcome = match server {
         None => Ok(()),
         Some(server) => server.end(&mounted),
@@ -90,17 +89,18 @@ impl Server {
     }
 }
 
-fn detach(point: &Path, how: How) -> Result<()> {
+fn detach(mounted: &MountedImage, how: How) -> Result<()> {
+    let point = &mounted.point;
     if rustix::process::geteuid().is_root() {
-        let flags = if how == How::Lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-        return match rustix::mount::unmount(point, flags | UnmountFlags::NOFOLLOW) {
-            Ok(()) => Ok(()),
-            Err(rustix::io::Errno::BUSY) => Err(Error::new(
-                ErrorKind::Busy,
-                "files are open there, or it is somebody's working directory (-l detaches it all the same)",
-            )),
-            Err(errno) => Err(std::io::Error::from(errno).into()),
-        };
+        let how = if how == How::Lazy { Unmount::Lazy } else { Unmount::WhenIdle };
+        let unmounted = PinnedPoint::open(point).and_then(|point| point.unmount(mounted.id, how));
+        return unmounted.map_err(|error| match error.kind() {
+            ErrorKind::Busy => {
+                let what = "files are open there, or it is somebody's working directory (-l detaches it all the same)";
+                Error::new(ErrorKind::Busy, what)
+            }
+            _ => error,
+        });
     }
     let mut command = Command::new("fusermount3");
     command.arg("-u").args((how == How::Lazy).then_some("-z")).arg("--").arg(point);

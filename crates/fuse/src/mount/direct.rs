@@ -1,14 +1,14 @@
 //! By mount(2), as root.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
 use creamery_base::{Error, ErrorKind};
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
 
-use super::{MountOptions, Unmount};
+use super::{MountOptions, open_path};
 use crate::transport::Device;
 
 pub(super) enum Failure {
@@ -20,9 +20,9 @@ fn failed(what: &str, errno: Errno) -> Failure {
     Failure::Other(Error::from(std::io::Error::from(errno)).context(what))
 }
 
-/// Mounts at `point`, which is resolved.
-pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<Device, Failure> {
-    let stat = rustix::fs::stat(point).map_err(|errno| failed("looking at the mount point", errno))?;
+/// Mounts at `point`, which is open.
+pub(super) fn mount(point: &File, options: &MountOptions) -> Result<Device, Failure> {
+    let stat = rustix::fs::fstat(point).map_err(|errno| failed("looking at the mount point", errno))?;
     let device = Device::open().map_err(|errno| match errno {
         Errno::ACCESS | Errno::PERM => Failure::NotPermitted,
         errno => failed("opening /dev/fuse", errno),
@@ -38,6 +38,7 @@ pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<Device, Fail
     let data = CString::new(data).expect("our own words hold no NUL");
     let source = word("fsname", options.source())?;
     let kind = word("subtype", &options.kind())?;
+    let point = open_path(point);
     match rustix::mount::mount(source.as_c_str(), point, kind.as_c_str(), options.flags, data.as_c_str()) {
         Ok(()) => Ok(device),
         Err(Errno::PERM) => Err(Failure::NotPermitted),
@@ -59,22 +60,6 @@ pub(super) fn remount(point: &Path, options: &MountOptions) -> creamery_base::Re
     match rustix::mount::mount_remount(point, options.flags, c"") {
         Ok(()) => Ok(()),
         Err(Errno::BUSY) => Err(ErrorKind::Busy.into()),
-        Err(errno) => Err(std::io::Error::from(errno).into()),
-    }
-}
-
-/// Unmounts `point`.
-pub(super) fn unmount(point: &Path, how: Unmount) -> creamery_base::Result<()> {
-    let flags = match how {
-        Unmount::WhenIdle => UnmountFlags::NOFOLLOW,
-        Unmount::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
-        Unmount::Now => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH | UnmountFlags::FORCE,
-    };
-    match rustix::mount::unmount(point, flags) {
-        Ok(()) => Ok(()),
-        Err(Errno::BUSY) => Err(ErrorKind::Busy.into()),
-        // Not mounted (any more).
-        Err(Errno::INVAL) => Err(ErrorKind::NotFound.into()),
         Err(errno) => Err(std::io::Error::from(errno).into()),
     }
 }

@@ -2,8 +2,8 @@
 //! for just that and hands us the descriptor of `/dev/fuse` over a socket.
 //!
 //! # Invariants
-//! - MOUNT-1: the mount point is resolved once, before mounting; unmounting uses the resolved path, so it
-//!   never follows a link that was put there later.
+//! - MOUNT-1: the mount point is opened once, and mount(2) takes what is open. Unmounting opens the directory of the path where that lies
+//!   and takes the mount with the number that ours got (see `pinned`), so neither follows a link that was put there later.
 //! - MOUNT-2: what was mounted one way is unmounted the same way.
 //! - MOUNT-3: at most one successful unmount, and at a session's end only of what still is there by its
 //!   device number: another filesystem may be mounted at that place by now.
@@ -11,15 +11,21 @@
 mod direct;
 mod fusermount;
 mod options;
+mod pinned;
 mod table;
 
 pub use options::MountOptions;
+pub use pinned::PinnedPoint;
 
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use creamery_base::{Error, Result};
+use rustix::fs::{Mode, OFlags, open};
 
+use self::table::Row;
 use crate::transport::Device;
 
 /// Here the kernel lists the connections by the minor number of their devices.
@@ -57,8 +63,8 @@ enum Method {
 pub(crate) struct Mount {
     point: PathBuf,
     method: Method,
-    /// As the mount table shows it, if it does.
-    device: Option<String>,
+    /// Its row of the mount table, if that shows it.
+    row: Option<Row>,
     gone: AtomicBool,
 }
 
@@ -70,12 +76,12 @@ impl Mount {
 
     /// A mount somebody else made, or will make.
     pub(crate) fn foreign() -> Self {
-        Self { point: PathBuf::new(), method: Method::Foreign, device: None, gone: AtomicBool::new(false) }
+        Self { point: PathBuf::new(), method: Method::Foreign, row: None, gone: AtomicBool::new(false) }
     }
 
     fn at(point: PathBuf, method: Method) -> Self {
-        let device = table::device_at(&point);
-        Self { point, method, device, gone: AtomicBool::new(false) }
+        let row = table::mount_at(&point);
+        Self { point, method, row, gone: AtomicBool::new(false) }
     }
 
     pub(crate) fn point(&self) -> &Path {
@@ -88,7 +94,7 @@ impl Mount {
 
     /// The kernel has closed the connection: unmounted, or aborted with the dead mount still in its place.
     pub(crate) fn clean_up(&self) {
-        let left = self.device.is_some() && table::device_at(&self.point) == self.device;
+        let left = self.row.is_some() && table::mount_at(&self.point) == self.row;
         if left {
             // Nothing better can be done about a mount that refuses this, too.
             let _ = self.unmount(Unmount::Lazy);
@@ -99,7 +105,7 @@ impl Mount {
     /// Ends the connection with the kernel, which whoever mounted may do. One that ended by itself is as good.
     fn cut_off(&self) -> Result<()> {
         let minor =
-            self.device.as_deref().and_then(|device| device.split_once(':')).map_or("", |(_, minor)| minor);
+            self.row.as_ref().and_then(|row| row.device.split_once(':')).map_or("", |(_, minor)| minor);
         match std::fs::write(Path::new(CONNECTIONS).join(minor).join("abort"), "1") {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
             Ok(()) | Err(_) => Ok(()),
@@ -115,7 +121,10 @@ impl Mount {
             return Ok(());
         }
         let result = match self.method {
-            Method::Direct => direct::unmount(&self.point, how),
+            Method::Direct => PinnedPoint::open(&self.point).and_then(|point| {
+                let id = self.row.as_ref().map_or_else(|| point.mount_id(), |row| Ok(row.id))?;
+                point.unmount(id, how)
+            }),
             Method::Fusermount => {
                 // While it is mounted the connection's number is ours; after that it may be somebody else's.
                 let cut_off = if how == Unmount::Now { self.cut_off() } else { Ok(()) };
@@ -140,10 +149,17 @@ pub fn remount(point: &Path, options: &MountOptions) -> Result<()> {
     direct::remount(point, options)
 }
 
+/// The path that leads to what is open, whatever has its name by now.
+fn open_path(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
 fn mount(point: &Path, options: &MountOptions) -> Result<(Mount, Device)> {
-    let point = std::fs::canonicalize(point)?;
+    let opened: File =
+        open(point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(std::io::Error::from)?.into();
+    let point = std::fs::read_link(open_path(&opened))?;
     if rustix::process::geteuid().is_root() && !options.through_helper {
-        match direct::mount(&point, options) {
+        match direct::mount(&opened, options) {
             Ok(device) => return Ok((Mount::at(point, Method::Direct), device)),
             // Root of a namespace that may not mount.
             Err(direct::Failure::NotPermitted) => {}

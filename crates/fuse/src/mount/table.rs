@@ -3,17 +3,27 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The device number, as "major:minor", of what is mounted on top at `point`.
-pub(super) fn device_at(point: &Path) -> Option<String> {
+/// A row of the table: one mount.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Row {
+    /// The number of the mount, which no other mount has while this one lasts.
+    pub(super) id: u64,
+    /// The device number of the filesystem, as "major:minor".
+    pub(super) device: String,
+}
+
+/// The mount on top at `point`.
+pub(super) fn mount_at(point: &Path) -> Option<Row> {
     let table = std::fs::read("/proc/self/mountinfo").ok()?;
     find(&table, point.as_os_str().as_bytes())
 }
 
 /// Rows are: id, parent, device, root, mount point, ...; the last row of a place is the one on top.
-fn find(table: &[u8], point: &[u8]) -> Option<String> {
+fn find(table: &[u8], point: &[u8]) -> Option<Row> {
     let point = escaped(point);
     let row = table.split(|&byte| byte == b'\n').rfind(|row| field(row, 4) == Some(&point))?;
-    Some(String::from_utf8_lossy(field(row, 2)?).into_owned())
+    let id = std::str::from_utf8(field(row, 0)?).ok()?.parse().ok()?;
+    Some(Row { id, device: String::from_utf8_lossy(field(row, 2)?).into_owned() })
 }
 
 fn field(row: &[u8], index: usize) -> Option<&[u8]> {
@@ -41,8 +51,9 @@ mod tests {
         let table = b"22 1 8:1 / / rw - ext4 /dev/sda rw\n\
             30 22 0:40 / /mnt/a\\040b rw shared:1 - fuse x rw\n\
             31 30 0:41 / /mnt/a\\040b rw - fuse y rw\n";
-        assert_eq!(find(table, b"/mnt/a b").as_deref(), Some("0:41"));
-        assert_eq!(find(table, b"/").as_deref(), Some("8:1"));
+        let row = |id, device: &str| Some(Row { id, device: device.to_owned() });
+        assert_eq!(find(table, b"/mnt/a b"), row(31, "0:41"));
+        assert_eq!(find(table, b"/"), row(22, "8:1"));
         assert_eq!(find(table, b"/mnt"), None);
         assert_eq!(find(b"\n \n", b""), None);
     }

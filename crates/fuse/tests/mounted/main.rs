@@ -10,6 +10,7 @@ mod harness;
 mod lifecycle;
 mod memory;
 mod names;
+mod pinned;
 mod unprivileged;
 
 /// Looking up this name waits for a signal.

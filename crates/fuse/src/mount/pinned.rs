@@ -1,0 +1,91 @@
+//! A mount point whose directory is open.
+//!
+//! Root unmounts paths below directories of other users. Between the look at the mount table and umount(2) such a user can exchange a
+//! directory on the way for a symbolic link, and the path then leads to another mount. So the directory is opened once, the mount that lies
+//! on the name in it is identified by its number, and umount(2) goes through the open directory. The kernel renames and removes no name that
+//! is a mount point here, so the name leads to the same mount until the unmount.
+//!
+//! # Invariants
+//! - PINNED-1: umount(2) is called for a mount with the expected number, and follows no link at the end of its path.
+
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use creamery_base::{Error, ErrorKind, Result};
+use rustix::fs::{Mode, OFlags, open, openat};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use super::Unmount;
+
+/// A name in an open directory, where something is mounted.
+///
+/// ```no_run
+/// use creamery_fuse::{PinnedPoint, Unmount};
+/// let point = PinnedPoint::open("/mnt".as_ref())?;
+/// let mount = point.mount_id()?;
+/// point.unmount(mount, Unmount::WhenIdle)?;
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct PinnedPoint {
+    dir: OwnedFd,
+    name: OsString,
+}
+
+fn error(errno: Errno) -> Error {
+    std::io::Error::from(errno).into()
+}
+
+impl PinnedPoint {
+    /// Opens the directory of `point`, a resolved path.
+    ///
+    /// # Errors
+    /// A path without a name at its end; a directory that cannot be opened.
+    pub fn open(point: &Path) -> Result<Self> {
+        let (Some(parent), Some(name)) = (point.parent(), point.file_name()) else {
+            return Err(Error::invalid("the root of all mounts has no name"));
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = open(parent, flags, Mode::empty()).map_err(error)?;
+        Ok(Self { dir, name: name.to_owned() })
+    }
+
+    /// The number of the mount on top at the name, as the first field of `/proc/self/mountinfo`. Its server is not asked, so this works
+    /// for one that died.
+    ///
+    /// # Errors
+    /// Nothing has the name; `/proc` is missing.
+    pub fn mount_id(&self) -> Result<u64> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let there = openat(&self.dir, &self.name, flags, Mode::empty()).map_err(error)?;
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", there.as_raw_fd()))?;
+        let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
+        id.ok_or_else(|| Error::unsupported("reading the number of a mount"))
+    }
+
+    /// Unmounts the mount `id` there.
+    ///
+    /// # Errors
+    /// `NotFound`: that mount is not on top at the name. `Busy`: files are open, and `how` is [`Unmount::WhenIdle`]. What umount(2) says.
+    pub fn unmount(&self, id: u64, how: Unmount) -> Result<()> {
+        // PINNED-1
+        if self.mount_id()? != id {
+            return Err(Error::new(ErrorKind::NotFound, "another mount is there by now"));
+        }
+        let flags = match how {
+            Unmount::WhenIdle => UnmountFlags::NOFOLLOW,
+            Unmount::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
+            Unmount::Now => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH | UnmountFlags::FORCE,
+        };
+        let path = PathBuf::from(format!("/proc/self/fd/{}", self.dir.as_raw_fd())).join(&self.name);
+        match rustix::mount::unmount(&path, flags) {
+            Ok(()) => Ok(()),
+            Err(Errno::BUSY) => Err(ErrorKind::Busy.into()),
+            // Not mounted (any more).
+            Err(Errno::INVAL) => Err(ErrorKind::NotFound.into()),
+            Err(errno) => Err(error(errno)),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Unmounting below directories that other users exchange.
+
+use std::path::Path;
+
+use creamery_base::ErrorKind;
+use creamery_fuse::{PinnedPoint, Unmount};
+use rustix::mount::{MountFlags, mount};
+
+use crate::harness::{can_mount, scratch};
+
+fn is_mounted(dir: &Path) -> bool {
+    std::fs::remove_dir(dir.join("m")).is_err()
+}
+
+#[test]
+fn an_exchanged_directory_leads_to_no_other_mount() {
+    let test = "an_exchanged_directory_leads_to_no_other_mount";
+    if !can_mount(test) {
+        return;
+    }
+    let root = scratch(test).canonicalize().unwrap();
+    let (of_user, moved, other) = (root.join("user"), root.join("moved"), root.join("other"));
+    for dir in [&of_user, &other] {
+        std::fs::create_dir_all(dir.join("m")).unwrap();
+        mount("none", &dir.join("m"), "tmpfs", MountFlags::empty(), None::<&std::ffi::CStr>).unwrap();
+    }
+    let looked_at = PinnedPoint::open(&of_user.join("m")).unwrap().mount_id().unwrap();
+
+    // Exchanged before the directory is opened.
+    std::fs::rename(&of_user, &moved).unwrap();
+    std::os::unix::fs::symlink(&other, &of_user).unwrap();
+    let led_astray = PinnedPoint::open(&of_user.join("m")).unwrap();
+    let refused = led_astray.unmount(looked_at, Unmount::WhenIdle).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NotFound);
+    assert!(is_mounted(&other) && is_mounted(&moved));
+
+    // Exchanged after that.
+    std::fs::remove_file(&of_user).unwrap();
+    std::fs::rename(&moved, &of_user).unwrap();
+    let pinned = PinnedPoint::open(&of_user.join("m")).unwrap();
+    std::fs::rename(&of_user, &moved).unwrap();
+    std::os::unix::fs::symlink(&other, &of_user).unwrap();
+    pinned.unmount(looked_at, Unmount::WhenIdle).unwrap();
+    assert!(is_mounted(&other) && !is_mounted(&moved));
+
+    let left = PinnedPoint::open(&other.join("m")).unwrap();
+    left.unmount(left.mount_id().unwrap(), Unmount::Lazy).unwrap();
+    std::fs::remove_dir_all(root).unwrap();
+}
