@@ -11,7 +11,7 @@ use creamery_txn::BackgroundThreads;
 use creamery_volume::Rescue;
 
 use crate::fs::{self, NewInode, NewKind, RenameMode, SetAttributes, Time, XattrMode};
-use crate::path::{Last, at, means_directory, resolve, resolve_parent};
+use crate::path::{Last, at, make_directories, means_directory, resolve, resolve_parent};
 use crate::{EarlierRoot, File, Metadata, OpenOptions, Permissions, ReadDir, Statistics, Walk, WalkEntry};
 
 /// Permission bits of new files and directories, before anybody says otherwise.
@@ -350,25 +350,17 @@ impl Filesystem {
     /// # Errors
     /// When something on the way is no directory.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let mut missing = Vec::new();
-        for path in path.ancestors() {
-            match self.metadata(path) {
-                Ok(meta) if meta.is_dir() => break,
-                Ok(_) => return Err(at(path)(ErrorKind::AlreadyExists.into())),
-                Err(error) if error.kind() == ErrorKind::NotFound => missing.push(path),
-                Err(error) => return Err(error),
+        make_directories(&self.fs, self.root, path.as_ref(), &|dir, name| match self.fs.create(
+            dir,
+            name,
+            &new_directory(),
+        ) {
+            Ok(made) => Ok((made.id, fs::FileType::Directory)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                self.fs.lookup_kind(dir, name, Wait::Yes)
             }
-        }
-        // What ends in ".." is there once what comes before it is; what ends in "." is made without that.
-        let missing = missing.into_iter().rev().filter(|path| path.file_name().is_some());
-        for path in missing.map(|path| path.components().as_path()) {
-            match self.create_dir(path) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists && self.metadata(path)?.is_dir() => {}
-                outcome => outcome?,
-            }
-        }
-        Ok(())
+            Err(error) => Err(error),
+        })
     }
 
     /// Makes a symbolic link at `link` that points to `target`.

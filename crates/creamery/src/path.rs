@@ -71,6 +71,27 @@ fn resolve_bytes(fs: &fs::Filesystem, root: InodeId, path: &[u8], last: Last) ->
 /// Finds by a directory and a name what these lead to, where that cannot be looked up.
 pub(crate) type FindLost<'f> = &'f dyn Fn(InodeId, &[u8]) -> Option<(InodeId, fs::FileType)>;
 
+/// Makes a directory of this name in a directory, or gives what has been made there meanwhile.
+pub(crate) type MakeDirectory<'f> = &'f dyn Fn(InodeId, &[u8]) -> Result<(InodeId, fs::FileType)>;
+
+/// Walks along `path` once and makes each directory on it that is missing. The target of a link has to be there.
+///
+/// # Errors
+/// A component that is no directory: `NotADirectory` on the way, `AlreadyExists` at the end.
+pub(crate) fn make_directories(
+    fs: &fs::Filesystem,
+    root: InodeId,
+    path: &Path,
+    make: MakeDirectory<'_>,
+) -> Result<()> {
+    let mut walk = PathWalk { make: Some(make), ..PathWalk::from(fs, root) };
+    walk.go(path.as_os_str().as_bytes(), Last::Follow).map_err(at(path))?;
+    match walk.kind {
+        fs::FileType::Directory => Ok(()),
+        _ => Err(at(path)(ErrorKind::AlreadyExists.into())),
+    }
+}
+
 /// The same past damage, and what the way there says that it is: the inode may be lost.
 pub(crate) fn resolve_past_damage(
     fs: &fs::Filesystem,
@@ -93,17 +114,22 @@ struct PathWalk<'f> {
     links: u32,
     /// Of who goes on past damage.
     find_lost: Option<FindLost<'f>>,
+    /// Makes the directories that the path itself names and that are missing.
+    make: Option<MakeDirectory<'f>>,
 }
 
 impl<'f> PathWalk<'f> {
     fn from(fs: &'f fs::Filesystem, root: InodeId) -> Self {
         let kind = fs::FileType::Directory;
-        Self { fs, trail: Trail::from(root), kind, links: 0, find_lost: None }
+        Self { fs, trail: Trail::from(root), kind, links: 0, find_lost: None, make: None }
     }
 
     fn look_up(&self, name: &[u8]) -> Result<(InodeId, fs::FileType)> {
         let here = self.trail.here();
         self.fs.lookup_kind(here, name, Wait::Yes).or_else(|error| {
+            if let Some(make) = self.make.filter(|_| error.kind() == ErrorKind::NotFound) {
+                return make(here, name);
+            }
             let may_be_lost = error.kind().is_damage() || error.kind() == ErrorKind::NotFound;
             let find_lost = self.find_lost.filter(|_| may_be_lost);
             find_lost.and_then(|find_lost| find_lost(here, name)).ok_or(error)
@@ -147,7 +173,10 @@ impl<'f> PathWalk<'f> {
             return Err(ErrorKind::TooManySymlinks.into());
         }
         let target = self.fs.read_link(link, Wait::Yes)?;
-        self.go(&target, Last::Follow)
+        let make = self.make.take();
+        let followed = self.go(&target, Last::Follow);
+        self.make = make;
+        followed
     }
 }
 
