@@ -1,18 +1,17 @@
 //! Copying trees: from the host, to the host, between images.
 
 use std::collections::HashSet;
-use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_device::ImageName;
-use creamery_format::{SIGNATURES_END, find_signature};
 use creamery_mkfs::{CopyIn, Progress, copy_in};
 
 use crate::copy_out::HostSink;
 use crate::fs::{self, NewInode};
+use crate::host_path::HostPath;
 use crate::image_sink::ImageSink;
 use crate::metadata::file_type;
 use crate::path::{Last, at, means_directory, resolve_parent_of_target};
@@ -55,36 +54,14 @@ fn refuse_sharing(options: CopyOptions, from: &Path) -> Result<()> {
     Err(at(from)(Error::new(ErrorKind::CrossDevice, "data is shared within a filesystem only")))
 }
 
-/// Where a regular file goes on the host when the user says `to` and that is no directory. As with cp(1), a link stands for what
-/// it leads to.
-fn file_on_host(to: &Path) -> Result<PathBuf> {
-    let refuse = |kind, what: &str| Err(Error::new(kind, what).on_host(to));
-    let Ok(meta) = std::fs::symlink_metadata(to) else { return Ok(to.to_owned()) };
-    if meta.is_symlink() {
-        return match std::fs::canonicalize(to) {
-            Ok(followed) => file_on_host(&followed),
-            Err(_) => refuse(ErrorKind::NotFound, "is a link that leads nowhere"),
-        };
+/// Where a regular file goes on the host when the user says `to` and that is no directory.
+fn file_on_host(to: &Path) -> Result<HostPath> {
+    let place = HostPath::find(to)?;
+    if place.metadata()?.is_some_and(|meta| !meta.is_file()) {
+        let what = "is no regular file, and copying does not replace it by one";
+        return Err(Error::invalid(what).on_host(to));
     }
-    if !meta.is_file() {
-        return refuse(ErrorKind::InvalidInput, "is no regular file, and copying does not replace it by one");
-    }
-    Ok(to.to_owned())
-}
-
-/// Refuses to replace an image by what is copied to its name. Everywhere else an image alone stands for its root directory.
-fn refuse_image(to: &Path) -> Result<()> {
-    let Ok(file) = std::fs::File::open(to) else { return Ok(()) };
-    let mut head = Vec::new();
-    // What cannot be read is told of where it is replaced.
-    let _ = file.take(SIGNATURES_END as u64).read_to_end(&mut head);
-    let found = find_signature(&head).filter(|found| found.is_btrfs() || found.has_partitions);
-    let Some(found) = found else { return Ok(()) };
-    Err(Error::new(
-        ErrorKind::AlreadyExists,
-        format!("holds {}, and a copy would replace all of it", found.name),
-    )
-    .on_host(to))
+    Ok(place)
 }
 
 /// Refuses to make a file on the host whose name means a partition of one that is there.
@@ -272,11 +249,18 @@ impl Filesystem {
             refuse_file_as_directory(to)?;
             refuse_part(to)?;
         }
-        let followed = if !into && kind == fs::FileType::File { Some(file_on_host(to)?) } else { None };
-        if let Some(to) = followed.as_deref().filter(|_| !options.replace_images) {
-            refuse_image(to)?;
+        let driver = self.driver(options, progress);
+        let keeps = Keeps::all(options.keeps_all());
+        if !into && kind == fs::FileType::File {
+            let place = file_on_host(to)?;
+            if !options.replace_images {
+                place.refuse_image()?;
+            }
+            let name = place.name().as_bytes().to_vec();
+            let (dir, path) = place.into_dir();
+            let (mut sink, dir) = HostSink::within(dir, path, keeps)?;
+            return driver.copy(&mut sink, id, file_type(kind), dir, Some(&name), from);
         }
-        let to = followed.as_deref().unwrap_or(to);
         let (parent, name) = match (into, means_content(from)) {
             (true, false) => (to, from.file_name()),
             (true, true) => (to, None),
@@ -288,15 +272,8 @@ impl Filesystem {
         if name.is_none() && !directory {
             return Err(Error::new(ErrorKind::NotADirectory, from.display().to_string()));
         }
-        let (mut sink, dir) = HostSink::open(parent, Keeps::all(options.keeps_all()))?;
-        self.driver(options, progress).copy(
-            &mut sink,
-            id,
-            file_type(kind),
-            dir,
-            name.map(OsStrExt::as_bytes),
-            from,
-        )
+        let (mut sink, dir) = HostSink::open(parent, keeps)?;
+        driver.copy(&mut sink, id, file_type(kind), dir, name.map(OsStrExt::as_bytes), from)
     }
 
     /// Copies a file or tree to another filesystem (or to another place in this one); into `to`, when that is a

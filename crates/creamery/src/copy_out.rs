@@ -119,13 +119,15 @@ fn mode(attributes: &Attributes) -> Mode {
 impl HostSink {
     /// Copies go into `dir`, or below.
     pub(crate) fn open(dir: &Path, keeps: Keeps) -> Result<(Self, HostDir)> {
-        let open =
-            || rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        let failed = |errno| error(errno).on_host(dir);
-        let root = open().map_err(failed)?;
-        let (path, links) = (dir.to_owned(), HashMap::new());
-        let sink = Self { root, path, keeps, taken: Taken::Replace, links, left_out: RefCell::default() };
-        Ok((sink, HostDir { fd: open().map_err(failed)?, path: PathBuf::new() }))
+        let root = rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        Self::within(root.map_err(error).map_err(|error| error.on_host(dir))?, dir.to_owned(), keeps)
+    }
+
+    /// Copies go into the directory `root`, whose path is `path`, or below.
+    pub(crate) fn within(root: OwnedFd, path: PathBuf, keeps: Keeps) -> Result<(Self, HostDir)> {
+        let fd = open_dir(&root, ".", OFlags::RDONLY).map_err(error).map_err(|error| error.on_host(&path))?;
+        let (taken, links, left_out) = (Taken::Replace, HashMap::new(), RefCell::default());
+        Ok((Self { root, path, keeps, taken, links, left_out }, HostDir { fd, path: PathBuf::new() }))
     }
 
     /// What has the name of a copy stays, and there is none.

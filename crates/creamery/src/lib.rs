@@ -69,6 +69,7 @@ mod file;
 mod filesystem;
 mod find;
 mod glob;
+mod host_path;
 mod image;
 mod image_sink;
 pub mod inspect;

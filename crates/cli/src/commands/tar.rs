@@ -86,6 +86,10 @@ pub(crate) struct TarArgs {
     #[arg(long, conflicts_with_all = ["extract", "list"])]
     ignore_errors: bool,
 
+    /// With -c replace an image that has the name of the archive; other files are replaced without it, too.
+    #[arg(long, conflicts_with_all = ["extract", "list"])]
+    force: bool,
+
     /// Print each name on standard error; with -t print more of each.
     #[arg(short = 'v', long)]
     verbose: bool,
@@ -219,7 +223,7 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
     let (names, mut losses) = (args.names(), Losses::new("tar"));
     let watched = Watched { image: image.display().to_string(), names: &names, losses: &losses };
     let progress = Told { verbose: args.verbose, rest: &watched };
-    let options = TarOptions { ignore_errors: args.ignore_errors };
+    let options = TarOptions { ignore_errors: args.ignore_errors, replace_images: args.force };
     let note = |note: &str| warn(&format!("tar: {note}"));
     if !interrupt::may_wait(&args.file) {
         interrupt::watch();
@@ -238,7 +242,11 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
         fs.write_tar_file(&members, &args.file, options, &note, &progress)
     };
     losses.read_from(&image, fs);
-    losses.end(written.map_err(&failed).and(names.finish()))
+    let written = written.map_err(|error| match (error.kind(), error.is_on_host()) {
+        (ErrorKind::AlreadyExists, true) => failed(error).advise("have it replaced with --force"),
+        _ => failed(error),
+    });
+    losses.end(written.and(names.finish()))
 }
 
 /// Whether both names are of one file of the host.

@@ -42,6 +42,7 @@ pub use self::stored::TarArchive;
 use self::extract::{Extractor, Rules};
 use self::read::Archive;
 use self::write::TarSink;
+use crate::host_path::HostPath;
 use crate::metadata::file_type;
 use crate::path::{Last, at};
 use crate::sink::{Driver, Keeps};
@@ -82,6 +83,8 @@ impl TarMember {
 pub struct TarOptions {
     /// Go on past what cannot be read: the progress is told, and lost parts of files are holes.
     pub ignore_errors: bool,
+    /// Let the archive replace an image of a filesystem, or of a disk with partitions, that has its name on the host.
+    pub replace_images: bool,
 }
 
 impl Filesystem {
@@ -143,7 +146,7 @@ impl Filesystem {
     /// a device is written to.
     ///
     /// # Errors
-    /// As [`write_tar`](Self::write_tar), and the host's.
+    /// As [`write_tar`](Self::write_tar), and the host's; `AlreadyExists` for an image, without [`TarOptions::replace_images`].
     pub fn write_tar_file(
         &self,
         members: &[TarMember],
@@ -157,24 +160,25 @@ impl Filesystem {
             let out = BufWriter::with_capacity(BUFFER, file);
             self.write_tar(members, out, options, note, progress)
         };
-        let there = std::fs::metadata(to).ok();
-        if there.as_ref().is_some_and(|meta| !meta.is_file()) {
+        if std::fs::metadata(to).is_ok_and(|meta| !meta.is_file()) {
             return write(&File::create(to).map_err(host)?);
         }
-        // What has the name is what a link leads to.
-        let path = if there.is_some() { std::fs::canonicalize(to).map_err(host)? } else { to.to_owned() };
-        // As of copies out (SINK-5): what somebody has as an image is not replaced. What cannot be read is no image of this user's.
-        if let Some(old) = there.as_ref().and_then(|_| File::open(&path).ok()) {
-            check_unused(&old, &path)?;
+        let place = HostPath::find(to)?;
+        if !options.replace_images {
+            place.refuse_image()?;
         }
-        let name = path.file_name().ok_or_else(|| host(std::io::ErrorKind::IsADirectory.into()))?;
-        let new = NewFile::beside(&path, 0o666).map_err(host)?;
+        // As of copies out (SINK-5): an image that somebody has open is not replaced. A file that cannot be read is no image of this user's.
+        if let Some(old) = place.read() {
+            check_unused(&old, &place.path())?;
+        }
+        let (there, name) = (place.metadata()?, place.name().to_owned());
+        let new = NewFile::within(place.into_dir().0, 0o666).map_err(host)?;
         if let Some(meta) = there {
             let mode = std::fs::Permissions::from_mode(meta.permissions().mode() & 0o777);
             new.file().set_permissions(mode).map_err(host)?;
         }
         write(new.file())?;
-        new.publish(name, Taken::Replace).map_err(host)
+        new.publish(&name, Taken::Replace).map_err(host)
     }
 
     /// Unpacks an archive, which may be packed with gzip or zstd, into the directory `to`. What has the name of a member is replaced,
