@@ -9,6 +9,7 @@ use creamery::{Error, ErrorKind, Escaped};
 use owo_colors::OwoColorize;
 
 use crate::interrupt;
+use crate::output::writing;
 
 /// What ended a command.
 pub(crate) struct Failure {
@@ -211,9 +212,13 @@ fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
 /// What clap has to say, on one line; help and version as they are.
 pub(crate) fn usage(error: &clap::Error, cli: &clap::Command, args: &[OsString]) -> ExitCode {
     if matches!(error.kind(), Usage::DisplayHelp | Usage::DisplayVersion) {
-        // Nobody is left to tell when this fails.
-        let _ = error.print();
-        return ExitCode::SUCCESS;
+        return match error.print() {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                complain(&writing(error).to_string());
+                ExitCode::FAILURE
+            }
+            _ => ExitCode::SUCCESS,
+        };
     }
     if error.kind() == Usage::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = error.print();

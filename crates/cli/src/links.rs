@@ -6,7 +6,6 @@ mod btrfs;
 mod link;
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -16,6 +15,7 @@ use creamery::partitions::ImageName;
 pub(crate) use link::Link;
 
 use crate::failure::say;
+use crate::output::tell;
 
 /// What fsck(8) ends with when it could not do its work.
 const OPERATIONAL_ERROR: u8 = 8;
@@ -34,7 +34,7 @@ pub(crate) fn follow(args: &[OsString], program: &Command) -> Option<Link> {
 
 fn mkfs(args: &[OsString]) -> Link {
     if args.iter().any(|arg| arg == "-V" || arg == "--version") {
-        let _ = writeln!(anstream::stdout(), "mkfs.btrfs, part of creamery {}", env!("CARGO_PKG_VERSION"));
+        tell(format_args!("mkfs.btrfs, part of creamery {}", env!("CARGO_PKG_VERSION")));
         return Link::Done(ExitCode::SUCCESS);
     }
     let words = ["creamery", "mkfs"].into_iter().map(OsString::from);
@@ -43,7 +43,7 @@ fn mkfs(args: &[OsString]) -> Link {
 
 fn tune(args: &[OsString]) -> Link {
     if args.iter().any(|arg| arg == "--version") {
-        let _ = writeln!(anstream::stdout(), "btrfstune, part of creamery {}", env!("CARGO_PKG_VERSION"));
+        tell(format_args!("btrfstune, part of creamery {}", env!("CARGO_PKG_VERSION")));
         return Link::Done(ExitCode::SUCCESS);
     }
     let words = ["creamery", "tune"].into_iter().map(OsString::from);

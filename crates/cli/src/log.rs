@@ -7,15 +7,20 @@
 //! 3. `/run/creamery` for root, `$XDG_RUNTIME_DIR/creamery` for others
 //!
 //! Its name is the image's with the number of the process. Only its owner may read it. When a mount ends well, its log has
-//! nothing to tell and is removed.
+//! nothing to tell and is removed. A server that is killed cannot do that: the next server of this user removes its log, if that is empty.
+//!
+//! # Invariants
+//! - LOG-1: a server holds a lock (flock(2)) on its log for as long as it lives, so a log that can be locked is of a server that ended.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use creamery::{Env, SystemEnv};
+use creamery::{Env, Escaped, SystemEnv};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use crate::time::Utc;
 
@@ -39,14 +44,42 @@ impl Log {
     fn make_in(dir: &Path, name: &OsString) -> std::io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let path = dir.join(name);
-        // What lies there is of a process of the same number that is gone.
-        if path.symlink_metadata().is_ok() {
-            std::fs::remove_file(&path)?;
-        }
-        let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)?;
+        forget_ended(dir);
+        let file = loop {
+            // What lies there is of a process of the same number that is gone.
+            if path.symlink_metadata().is_ok() {
+                std::fs::remove_file(&path)?;
+            }
+            let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)?;
+            // LOG-1. A server that starts at the same moment may have taken it for one of a server that ended.
+            if lock(&file) && file.metadata()?.nlink() > 0 {
+                break file;
+            }
+        };
         // Not every filesystem can; then there is no more room than it has.
         let _ = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::KEEP_SIZE, 0, ROOM);
         Ok(Self { file, path })
+    }
+}
+
+fn lock(file: &File) -> bool {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+/// Removes the empty logs of servers that ended without doing so.
+fn forget_ended(dir: &Path) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        let is_log = path.extension() == Some(OsStr::new("log"));
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        if is_log
+            && let Ok(file) = rustix::fs::open(&path, flags, Mode::empty()).map(File::from)
+            && file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() == 0)
+            && lock(&file)
+        {
+            // One that stays harms nobody.
+            let _ = std::fs::remove_file(&path);
+        }
     }
 }
 
@@ -64,8 +97,10 @@ fn directories() -> Vec<PathBuf> {
 
 /// Writes a line to the log, about the mount of `image`.
 pub(crate) fn say(image: &Path, what: &str) {
-    let (time, what) = (Utc(SystemEnv.now()), what.replace('\n', " "));
+    let (time, image) = (Utc(SystemEnv.now()), Escaped(image.as_os_str().as_bytes()));
+    let what = what.replace('\n', " ");
+    let what = Escaped(what.as_bytes());
     // One write, so that lines stay whole. Nobody can be told when it fails.
-    let line = format!("{time} creamery[{}]: {}: {what}\n", std::process::id(), image.display());
+    let line = format!("{time} creamery[{}]: {image}: {what}\n", std::process::id());
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

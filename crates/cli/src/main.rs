@@ -2,6 +2,7 @@
 
 mod archives;
 mod args;
+mod closed_output;
 mod columns;
 mod commands;
 mod descriptors;
@@ -41,6 +42,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
+    closed_output::refuse_words();
     // A write behind a limit on the length of files (ulimit -f) is to fail like any other, not to end a server.
     // Where that cannot be had, it does.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));

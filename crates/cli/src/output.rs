@@ -6,9 +6,17 @@ use std::path::Path;
 
 use creamery::{Error, Escaped, FileType};
 
+use crate::closed_output::was_closed;
+
 /// Says a line about what is done already. A reader that went away undoes nothing, and neither does a full disk: that is said elsewhere.
+/// On a terminal names in it lose their effect.
 pub(crate) fn tell(line: std::fmt::Arguments<'_>) {
-    if let Err(error) = writeln!(io::stdout(), "{line}")
+    let mut out = io::stdout().lock();
+    let told = match out.is_terminal() {
+        true => writeln!(out, "{}", Escaped(line.to_string().as_bytes())),
+        false => writeln!(out, "{line}"),
+    };
+    if let Err(error) = told
         && error.kind() != io::ErrorKind::BrokenPipe
     {
         crate::failure::warn(&writing(error).to_string());
@@ -97,8 +105,14 @@ fn write_printed(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Fails where standard output was closed, before anything is made that goes there.
+pub(crate) fn expect_open() -> Result<(), Error> {
+    if was_closed() { Err(writing(rustix::io::Errno::BADF.into())) } else { Ok(()) }
+}
+
 /// What could not be written: a thing of the host, whatever image the words were of.
 pub(crate) fn writing(error: io::Error) -> Error {
+    let error = if was_closed() { io::Error::from(rustix::io::Errno::BADF) } else { error };
     Error::from(error).on_host(Path::new("writing to standard output"))
 }
 

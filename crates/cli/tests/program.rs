@@ -382,6 +382,44 @@ fn what_cannot_be_printed_is_told_and_copied_all_the_same() {
 }
 
 #[test]
+fn words_that_go_nowhere_are_no_success() {
+    let dir = filled();
+    let printing = [
+        "ls disk.img:/",
+        "ls --json disk.img:/",
+        "cat disk.img:/folder/file",
+        "stat disk.img:/link",
+        "df disk.img",
+        "find disk.img:/",
+        "tar -c -f - disk.img:/",
+        "quota status disk.img",
+        "inspect-internal dump-super disk.img",
+        "--help",
+        "ls --help",
+        "--version",
+        "generate completions bash",
+    ];
+    for words in printing {
+        for (to, why) in [(">&-", "Bad file descriptor"), (">/dev/full", "No space left on device")] {
+            let (status, said) = script(dir.path(), &format!("$c {words} {to}"));
+            assert_eq!((status, said.lines().count()), (Some(1), 1), "{words} {to}: {said}");
+            assert!(
+                (said.contains("standard output") || words.contains("tar")) && said.contains(why),
+                "{words} {to}: {said}"
+            );
+        }
+    }
+    let (status, said) = script(dir.path(), "$c check disk.img >&-");
+    assert_eq!(status, Some(8), "{said}");
+    // These have nothing to print.
+    for words in ["mkdir disk.img:/made", "touch disk.img:/made/file", "cp disk.img:/made/file out"] {
+        let (status, said) = script(dir.path(), &format!("$c {words} >&- 2>&- <&-"));
+        assert_eq!(status, Some(0), "{words}: {said}");
+    }
+    ok(dir.path(), "check disk.img");
+}
+
+#[test]
 fn a_full_standard_error_changes_no_exit_status() {
     let dir = filled();
     for (words, expected) in

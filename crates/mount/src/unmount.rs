@@ -35,7 +35,7 @@ pub enum How {
 /// Unmounts what is mounted at `dir` and, unless it is lazy, returns when the image is closed and durable,
 /// or still mounted at another place. A lazy one asks the server nothing, so it works for one that hangs.
 /// Errors: nothing of ours is mounted there; in use; what the system said. And, with nothing mounted there any more: that
-/// not everything that was done on the mount is durable, and why.
+/// not everything that was done on the mount is durable, and why; that this is not known, because the server could not be asked.
 pub fn unmount(dir: &Path, how: How) -> Result<()> {
     let mounted = mounted_at(dir)?;
     let server = if how == How::Lazy { None } else { Some(Server::of(&mounted)) };
@@ -51,8 +51,8 @@ pub fn unmount(dir: &Path, how: How) -> Result<()> {
 enum Server {
     /// It will tell how it ended.
     Speaks(Watch),
-    /// It does not tell us: another user's, in a place that only he may enter, or of another version.
-    Silent,
+    /// It could not be asked, and this is why: it serves its mounter alone, nobody may read the root directory, it is of another version.
+    Silent(Error),
     /// It died.
     Gone,
 }
@@ -63,7 +63,7 @@ impl Server {
         match watch {
             Ok(watch) => Self::Speaks(watch),
             Err(error) if is_of_a_dead_server(&error) => Self::Gone,
-            Err(_) => Self::Silent,
+            Err(error) => Self::Silent(error),
         }
     }
 
@@ -75,8 +75,14 @@ impl Server {
                 ErrorKind::Io,
                 "the program that served it had died, and what it had not committed is lost",
             )),
-            Self::Silent if mounted.lives_on()? => Ok(()),
-            Self::Silent => wait_until_closed(&mounted.image),
+            Self::Silent(_) if mounted.lives_on()? => Ok(()),
+            Self::Silent(why) => {
+                wait_until_closed(&mounted.image)?;
+                let by = mounted.mounter;
+                let what = "whether everything that was written is durable is not known";
+                let asked = format!("{what}: its server, which user {by} started, could not be asked: {why}");
+                Err(Error::new(ErrorKind::Io, asked))
+            }
             Self::Speaks(watch) => match watch.end(LIVES_ON_AGAIN, || Ok(!mounted.lives_on()?))? {
                 Some(End { failure: Some(failure), why, aborted, log }) => {
                     let lost = if aborted { "what came after the last commit is lost: " } else { "" };

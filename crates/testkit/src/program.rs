@@ -49,6 +49,15 @@ impl Program {
         &self.path
     }
 
+    /// Puts a copy of it at `path`. Another process writes the copy: what this one has open for writing, a program that another thread
+    /// starts has open too for a moment, and the kernel then runs no such file (`ETXTBSY`).
+    ///
+    /// # Errors
+    /// Those of cp(1).
+    pub fn copy_to(&self, path: &Path) -> Result<()> {
+        Run::new("cp").arg("--").arg(&self.path).arg(path).ok().map(drop)
+    }
+
     /// A run of it with `args`. Logs of its mounts do not go where those of the host are.
     #[must_use]
     pub fn run<I: IntoIterator<Item = S>, S: AsRef<std::ffi::OsStr>>(&self, args: I) -> Run {

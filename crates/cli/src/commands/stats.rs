@@ -1,12 +1,13 @@
 //! `creamery stats`.
 
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use creamery::{
-    Aborted, BackgroundStatistics, Distribution, ErrorKind, NamedTree, Statistics, TreeStatistics,
+    Aborted, BackgroundStatistics, Distribution, ErrorKind, Escaped, NamedTree, Statistics, TreeStatistics,
 };
 use creamery_mount::{MountStatistics, Requests};
 
@@ -81,7 +82,7 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
     let filesystem = &done.filesystem;
     // Not below a second: that is how exactly it is told.
     let mounted = Span(Duration::from_secs(done.mounted_seconds.max(1)));
-    writeln!(out, "{}: mounted for {mounted}", args.place.display())?;
+    writeln!(out, "{}: mounted for {mounted}", Escaped(args.place.as_os_str().as_bytes()))?;
     if let Some(aborted) = &filesystem.aborted {
         writeln!(
             out,
@@ -105,7 +106,7 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
         )?;
     }
     if let Some(log) = &done.log {
-        writeln!(out, "log: {log}")?;
+        writeln!(out, "log: {}", Escaped(log.as_bytes()))?;
     }
     writeln!(out, "\nCommits")?;
     line(out, "count", filesystem.commits.count)?;

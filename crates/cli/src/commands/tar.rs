@@ -17,6 +17,7 @@ use crate::images::{Images, Purpose};
 use crate::interrupt;
 use crate::losses::{Losses, Watched};
 use crate::names::Names;
+use crate::output::expect_open;
 use crate::place::{Place, is_image};
 use crate::progress::ProgressArgs;
 use crate::view::WriteArgs;
@@ -234,6 +235,7 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
         false => "the archive ends in its midst",
     });
     let written = if is_stream(&args.file) {
+        expect_open().map_err(told)?;
         let out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
         fs.write_tar(&members, out, options, &note, &progress)
     } else if is_image(&args.file) && same_file(&args.file, &image) {

@@ -11,6 +11,7 @@ use creamery::Escaped;
 
 use super::link::Link;
 use crate::failure::say;
+use crate::output::tell;
 
 /// Groups with their commands, and commands that are in none.
 const COMMANDS: [(&str, &[&str]); 17] = [
@@ -118,7 +119,7 @@ fn words(args: &mut std::slice::Iter<'_, OsString>, program: &Command) -> Result
             return Ok(Link::Done(ExitCode::SUCCESS));
         }
         "version" => {
-            let _ = writeln!(anstream::stdout(), "btrfs, part of creamery {}", env!("CARGO_PKG_VERSION"));
+            tell(format_args!("btrfs, part of creamery {}", env!("CARGO_PKG_VERSION")));
             return Ok(Link::Done(ExitCode::SUCCESS));
         }
         _ => {}

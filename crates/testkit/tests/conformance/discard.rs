@@ -161,7 +161,7 @@ fn refused(bench: &Bench) -> Result<()> {
     };
     open(bench.scratch.path())?;
     let copy = bench.scratch.file("creamery");
-    std::fs::copy(bench.creamery().path(), &copy)?;
+    bench.creamery().copy_to(&copy)?;
     let fstrim =
         Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--", "fstrim"]);
     expect_refusal(fstrim.arg(mount.dir()), &["not permitted"])?;

@@ -37,6 +37,7 @@ mod json;
 mod links;
 mod listings;
 mod live;
+mod logs;
 mod loss;
 mod lying_extents;
 mod many_snapshots;
@@ -113,6 +114,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     links::cases,
     listings::cases,
     live::cases,
+    logs::cases,
     mappings::cases,
     seek::cases,
     seek_programs::cases,

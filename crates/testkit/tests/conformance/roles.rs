@@ -83,7 +83,7 @@ fn image_builder(bench: &Bench) -> Result<()> {
     // The real one may lie where nobody may look.
     let copy = bin.join("creamery");
     fs::remove_file(&copy)?;
-    fs::copy(bench.creamery().path(), &copy)?;
+    bench.creamery().copy_to(&copy)?;
     for image in ["one.img", "other.img"] {
         let run = Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
         let run = run.args(["sh", "-ec", BUILD, "sh", image]).within(&place);

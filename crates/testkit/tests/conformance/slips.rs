@@ -23,6 +23,7 @@ pub(crate) fn cases() -> Vec<Case> {
             &[&MOUNTED[..], &[Judge::Tool("sfdisk")]].concat(),
             images,
         ),
+        Case::new("slips/links-of-others-in-sticky-directories", &JUDGED, links_of_others),
         Case::new("slips/two-of-one-name", &JUDGED, two_of_one_name),
         Case::new("slips/a-failed-copy-keeps-what-was-there", &JUDGED, failed_copy),
         Case::new("slips/rights-of-copies", &with("setpriv"), rights),
@@ -56,6 +57,10 @@ fn images(bench: &Bench) -> Result<()> {
             expect_untouched(&other, || expect_refusal(cp(&one, to), &["replace", &place]))
         })?;
     }
+    let tar = |words: &[&str], to: &Path| {
+        bench.creamery().run(["tar", "-c"]).args(words).arg("-f").arg(to).arg(inside(&one, "/f"))
+    };
+    expect_untouched(&other, || expect_refusal(tar(&[], &other), &["holds a Btrfs", "replace", "--force"]))?;
     // One that somebody has open is not even replaced by force, nor as one file of a folder.
     let mount = FuseMount::mount(bench.creamery(), &other, &bench.scratch.file("mount"), "")?;
     let forced = |to: &Path| bench.creamery().run(["cp", "-f"]).arg(inside(&one, "/f")).arg(to);
@@ -70,6 +75,10 @@ fn images(bench: &Bench) -> Result<()> {
     expect_refusal(forced(&one), &["one.img", "in use"])?;
     forced(&other).ok()?;
     ensure!(fs::read(&other)? == b"one", "what is asked for by force is done");
+    let third = image(bench, "third.img")?;
+    tar(&["--force"], &third).ok()?;
+    let listed = bench.creamery().run(["tar", "-t", "-f"]).arg(&third).ok()?;
+    ensure!(listed.stdout == b"f\n", "{listed}");
 
     let disk = bench.scratch.file("disk.raw");
     sparse_file(&disk, 480 << 20)?;
@@ -83,6 +92,43 @@ fn images(bench: &Bench) -> Result<()> {
         expect_refusal(cp(&part(2), &part(2)), &["disk.raw@2", "is a partition"])?;
         expect_refusal(cp(&part(2), &part(1)), &["disk.raw@1", "is a partition"])
     })
+}
+
+/// In a directory where everybody may make names the kernel follows links of others for nobody, if it is set so; cp(1) obeys.
+fn links_of_others(bench: &Bench) -> Result<()> {
+    const SETTING: &str = "/proc/sys/fs/protected_symlinks";
+    let image = image(bench, "disk.img")?;
+    put(bench, &image, "/f", b"new")?;
+    let (sticky, own) = (bench.scratch.dir("sticky")?, bench.scratch.dir("own")?);
+    fs::set_permissions(&sticky, fs::Permissions::from_mode(0o1777))?;
+    let precious = own.join("precious");
+    for dir in [&sticky, &own] {
+        std::os::unix::fs::symlink(&precious, dir.join("link"))?;
+        std::os::unix::fs::lchown(dir.join("link"), Some(1000), Some(1000))?;
+    }
+    let before = fs::read(SETTING)?;
+    fs::write(SETTING, "1")?;
+    let outcome = (|| {
+        for (dir, is_followed) in [(&sticky, false), (&own, true)] {
+            let to = dir.join("link");
+            let runs = [
+                Run::new("cp").arg("/proc/self/comm").arg(&to),
+                bench.creamery().run(["cp"]).arg(inside(&image, "/f")).arg(&to),
+                bench.creamery().run(["tar", "-c", "-f"]).arg(&to).arg(inside(&image, "/f")),
+            ];
+            for run in runs {
+                fs::write(&precious, "precious")?;
+                let finished = run.output()?;
+                let is_replaced = fs::read(&precious)? != b"precious";
+                ensure!(finished.code.is_some_and(|code| (code == 0) == is_followed), "{finished}");
+                ensure!(is_replaced == is_followed, "{finished}");
+                ensure!(to.symlink_metadata()?.is_symlink(), "the link stays: {finished}");
+            }
+        }
+        Ok(())
+    })();
+    fs::write(SETTING, before)?;
+    outcome
 }
 
 fn two_of_one_name(bench: &Bench) -> Result<()> {
@@ -179,7 +225,7 @@ fn rights(bench: &Bench) -> Result<()> {
     ensure!(modes("/kept")? == [false, true], "an archive keeps them");
     // Out of it by an ordinary user, who makes no devices either.
     let own = dir.join("creamery");
-    fs::copy(bench.creamery().path(), &own)?;
+    bench.creamery().copy_to(&own)?;
     [(&dir, 0o777), (&own, 0o755), (&image, 0o644)]
         .iter()
         .try_for_each(|(path, mode)| fs::set_permissions(path, fs::Permissions::from_mode(*mode)))?;

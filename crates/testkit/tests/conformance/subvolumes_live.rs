@@ -228,7 +228,7 @@ pub(crate) const AS_NOBODY: [&str; 4] = ["--reuid=65534", "--regid=65534", "--cl
 pub(crate) fn for_everybody(bench: &Bench) -> Result<PathBuf> {
     std::fs::set_permissions(bench.scratch.path(), std::fs::Permissions::from_mode(0o755))?;
     let copy = bench.scratch.file("creamery");
-    std::fs::copy(bench.creamery().path(), &copy)?;
+    bench.creamery().copy_to(&copy)?;
     Ok(copy)
 }
 

@@ -20,6 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("unprivileged/mount", &[&JUDGED[..], &with_fuse].concat(), mounts),
         Case::new("unprivileged/fakeroot", &[&JUDGED[..], &with_fuse].concat(), fakeroot),
         Case::new("unprivileged/unmounts-what-is-his", &[&JUDGED[..], &with_fuse].concat(), unmounts),
+        Case::new("unprivileged/unmounts-that-cannot-be-asked", &[&JUDGED[..], &with_fuse].concat(), unasked),
         Case::new("bad-input/unreadable-file", &[&JUDGED[..], &tools].concat(), unreadable_file),
     ]
 }
@@ -29,7 +30,7 @@ fn place(bench: &Bench) -> Result<(PathBuf, Program)> {
     use std::os::unix::fs::{PermissionsExt, chown};
     let dir = bench.scratch.dir("place")?;
     let copy = dir.join("creamery");
-    std::fs::copy(bench.creamery().path(), &copy)?;
+    bench.creamery().copy_to(&copy)?;
     for path in [bench.scratch.path(), &dir] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))?;
     }
@@ -147,6 +148,41 @@ fn unmounts(bench: &Bench) -> Result<()> {
     expect_refusal(as_nobody(&dir).arg("umount").arg(&point), &["not permitted"])?;
     ensure!(mount.dir().join(".").exists(), "it is unmounted");
     mount.unmount()
+}
+
+/// The server of a user answers no request of root, and without the root directory of its mount nobody can ask it. The last command unmounts
+/// what can be asked.
+const UNASKED: &str = r#"
+set -e
+mkdir dev && mount -t tmpfs -o mode=755 tmpfs dev
+mknod dev/fuse c 10 229 && chmod 666 dev/fuse && mount --bind dev/fuse /dev/fuse
+nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups -- "$@"; }
+nobody mkdir mnt empty
+nobody ./creamery mkfs -q -b 256M --rootdir empty disk.img
+nobody ./creamery mount disk.img mnt
+nobody touch mnt/file
+status=0; ./creamery umount mnt || status=$?
+echo "root: $status, mounted: $(grep -c " $PWD/mnt " /proc/self/mounts)"
+nobody ./creamery mount disk.img mnt
+nobody chmod 300 mnt
+status=0; nobody ./creamery umount mnt || status=$?
+echo "nobody: $status, mounted: $(grep -c " $PWD/mnt " /proc/self/mounts)"
+nobody ./creamery chmod 755 disk.img:/
+nobody ./creamery mount disk.img mnt
+nobody ./creamery umount mnt
+"#;
+
+fn unasked(bench: &Bench) -> Result<()> {
+    let (dir, _) = place(bench)?;
+    let run =
+        Run::new("unshare").args(["--mount", "--propagation", "private", "sh", "-c", UNASKED]).within(&dir);
+    let said = run.ok()?;
+    let (out, why) = (said.stdout_text(), said.stderr_text());
+    ensure!(out == "root: 1, mounted: 0\nnobody: 1, mounted: 0\n", "{said}");
+    let lines: Vec<&str> = why.lines().collect();
+    let says = |line: &&str| line.contains("is unmounted, but") && line.contains("is not known");
+    ensure!(lines.len() == 2 && lines.iter().all(says), "{said}");
+    btrfs_check(&dir.join("disk.img"))
 }
 
 fn unreadable_file(bench: &Bench) -> Result<()> {
