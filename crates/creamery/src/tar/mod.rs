@@ -164,12 +164,12 @@ impl Filesystem {
             return write(&File::create(to).map_err(host)?);
         }
         let place = HostPath::find(to)?;
-        if !options.replace_images {
-            place.refuse_image()?;
-        }
         // As of copies out (SINK-5): an image that somebody has open is not replaced. A file that cannot be read is no image of this user's.
         if let Some(old) = place.read() {
             check_unused(&old, &place.path())?;
+        }
+        if !options.replace_images {
+            place.refuse_image()?;
         }
         let (there, name) = (place.metadata()?, place.name().to_owned());
         let new = NewFile::within(place.into_dir().0, 0o666).map_err(host)?;

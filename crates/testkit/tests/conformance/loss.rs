@@ -25,6 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("loss/behind-another-failure", &JUDGED, behind_another_failure),
         Case::new("loss/while-dropping", &JUDGED, while_dropping),
         Case::new("loss/told-everywhere", &MOUNTED, told_everywhere),
+        Case::new("mount/names-forge-no-lines", &MOUNTED, forged),
         Case::new("loss/of-mappings", &with_cc, of_mappings),
         Case::new("loss/of-delayed-data", &MOUNTED, of_delayed_data),
         Case::new("loss/openers-and-users", &with_users, openers_and_users),
@@ -52,9 +53,14 @@ struct FullHost<'a> {
 
 impl<'a> FullHost<'a> {
     fn new(bench: &'a Bench) -> Result<Self> {
+        Self::with(bench, "disk.img")
+    }
+
+    /// The image has this name.
+    fn with(bench: &'a Bench, name: &str) -> Result<Self> {
         let host = bench.scratch.dir("host")?;
         Run::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "none"]).arg(&host).ok()?;
-        let image = host.join("disk.img");
+        let image = host.join(name);
         mkfs_empty(bench.creamery(), &["-m", "single"], "1G", &image)?;
         // What is read must not be a reason for a commit, for which there will be no room.
         let options = "commit=3600,noatime,allow_other";
@@ -226,6 +232,24 @@ fn told_everywhere(bench: &Bench) -> Result<()> {
     let refused = bench.creamery().run(options).arg(&host.image).arg(&dir).output()?;
     expect_loss(&refused, &["nothing can be written", "No space left"])?;
     drop((file, root));
+    expect_loss(&host.umount()?, &WHY)?;
+    host.expect_the_last_commit()
+}
+
+/// An image with a line end and a terminal's escape in its name.
+fn forged(bench: &Bench) -> Result<()> {
+    let host = FullHost::with(bench, "a\n2026-01-01 forged\u{1b}[2J.img")?;
+    host.make_and_fill()?;
+    expect_loss(&bench.creamery().run(["sync"]).arg(host.mount.dir()).output()?, &WHY)?;
+    let told = bench.creamery().run(["stats", "--json"]).arg(&host.image).ok()?;
+    let told: Value = serde_json::from_slice(&told.stdout)?;
+    let log = std::fs::read_to_string(told["log"].as_str().context("no log")?)?;
+    let is_ours =
+        |line: &str| line.contains(" creamery[") && line.contains("a\\n2026-01-01 forged\\u{1b}[2J.img");
+    ensure!(log.lines().count() > 0 && log.lines().all(is_ours), "{log:?}");
+    let shown = bench.creamery().run(["stats"]).arg(&host.image).ok()?.stdout_text();
+    let is_forged = |line: &str| line.starts_with("2026-01-01") || line.contains('\u{1b}');
+    ensure!(!shown.lines().any(is_forged) && shown.contains("log: "), "{shown:?}");
     expect_loss(&host.umount()?, &WHY)?;
     host.expect_the_last_commit()
 }
