@@ -39,6 +39,7 @@ mod options;
 mod ranges;
 mod remount;
 mod rescue;
+mod rights;
 mod serve;
 mod subvolumes;
 mod sync_callers;

@@ -2,7 +2,7 @@
 //!
 //! `creamery subvolume` sends controls of ours to the directory that has the name (`server` has the mount's end, `ask` the
 //! other one); other programs send those of Linux' Btrfs (`ioctl`). Both come to the same, and who asks is judged as
-//! Linux would (`rights`).
+//! Linux would (`crate::rights`).
 //!
 //! A control carries a page as all of the channel do (`control`), with an [`Order`](orders::Order) in JSON behind the number of who
 //! asks; the answer is the JSON of an [`Outcome`](orders::Outcome).
@@ -31,7 +31,6 @@ mod ask;
 mod ioctl;
 mod lingering;
 mod orders;
-mod rights;
 mod server;
 mod told;
 

@@ -14,7 +14,6 @@ use creamery_fuse::{Errno, NodeId};
 use super::Control;
 use super::lingering::{Deleted, Lingering};
 use super::orders::{DeletedSubvolume, Order, Outcome};
-use super::rights::{Judged, Refused, SEARCH, WRITE};
 use super::told::Told;
 use crate::access_times::{Watched, WriteRight};
 use crate::asker::Asker;
@@ -24,6 +23,7 @@ use crate::lost_writes::Tell;
 use crate::mapped_pages::MappedPages;
 use crate::nodes::Nodes;
 use crate::options::Owner;
+use crate::rights::{Judged, Refused, SEARCH, WRITE};
 
 /// More sources than these are not waiting for their snapshot.
 const SOURCES_MAX: usize = 256;

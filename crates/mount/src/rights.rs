@@ -16,8 +16,8 @@ const CAP_DAC_OVERRIDE: u32 = 1;
 /// Who has it is as good as the owner of any file.
 const CAP_FOWNER: u32 = 3;
 
-pub(super) const WRITE: u32 = 2;
-pub(super) const SEARCH: u32 = 1;
+pub(crate) const WRITE: u32 = 2;
+pub(crate) const SEARCH: u32 = 1;
 
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// An ACL begins with a word that tells its version, and has entries of 8 bytes: tag, permissions, id.
@@ -65,7 +65,7 @@ impl From<Refused> for Errno {
 
 impl Refused {
     /// The same in words.
-    pub(super) fn into_error(self) -> Error {
+    pub(crate) fn into_error(self) -> Error {
         match self {
             Self::Because(error) => error,
             Self::By(Errno::EACCES) => Error::new(ErrorKind::PermissionDenied, "the directory's permissions"),
@@ -80,7 +80,7 @@ impl Refused {
 }
 
 /// An inode as permissions are judged by.
-pub(super) struct Judged {
+pub(crate) struct Judged {
     attributes: Attributes,
     uid: u32,
     gid: u32,
@@ -91,7 +91,7 @@ pub(super) struct Judged {
 
 impl Judged {
     /// Errors: those of reading it.
-    pub(super) fn of(fs: &Filesystem, owner: Owner, id: InodeId) -> Result<Self, Refused> {
+    pub(crate) fn of(fs: &Filesystem, owner: Owner, id: InodeId) -> Result<Self, Refused> {
         let attributes = fs.stat(id, Wait::Yes)?;
         let acl = match fs.get_xattr(id, ACCESS_ACL, Wait::Yes) {
             Ok(acl) => Some(acl),
@@ -104,12 +104,12 @@ impl Judged {
         Ok(Self { attributes, uid, gid, acl, all_may: owner.is_fakeroot })
     }
 
-    pub(super) const fn attributes(&self) -> &Attributes {
+    pub(crate) const fn attributes(&self) -> &Attributes {
         &self.attributes
     }
 
     /// Whether `asker` may do what is `wanted` with a directory. Errors: `EACCES`; `EPERM` where nobody may write to it.
-    pub(super) fn check_access(&self, asker: &Asker, wanted: u32) -> Result<(), Errno> {
+    pub(crate) fn check_access(&self, asker: &Asker, wanted: u32) -> Result<(), Errno> {
         if wanted & WRITE != 0 && self.attributes.flags.contains(InodeFlags::IMMUTABLE) {
             return Err(Errno::EPERM); // before anything else
         }
@@ -126,7 +126,7 @@ impl Judged {
     }
 
     /// Whether `asker` is its owner, or may do what owners may. Errors: `EPERM`.
-    pub(super) fn check_owner(&self, asker: &Asker) -> Result<(), Errno> {
+    pub(crate) fn check_owner(&self, asker: &Asker) -> Result<(), Errno> {
         let is_owner = asker.fs_ids().is_some_and(|(uid, _)| uid == self.uid);
         if is_owner || asker.has(CAP_FOWNER) || self.all_may { Ok(()) } else { Err(Errno::EPERM) }
     }
