@@ -44,6 +44,11 @@ impl Asker {
         self.thread
     }
 
+    /// The number of its process; none of a thread that is not seen from here.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.words("Tgid:").next()?.parse().ok()
+    }
+
     /// The words behind `name`.
     fn words(&self, name: &str) -> impl Iterator<Item = &str> {
         let line = self.status.lines().find_map(|line| line.strip_prefix(name));

@@ -59,7 +59,7 @@ use crate::fitrim::{self, FITRIM};
 use crate::lost_writes::LostWrites;
 use crate::options::{Compression, Writing};
 use crate::sync_callers::SyncCallers;
-use crate::table::{MountedImage, mount_of, mounted_at};
+use crate::table::{MountedImage, mount_of, mounted_at, point_of};
 use crate::why::Why;
 
 /// Bytes of a page.
@@ -310,7 +310,7 @@ pub fn statistics(place: &Path) -> Result<MountStatistics> {
     Channel::open(&find(place)?)?.statistics()
 }
 
-/// Makes durable everything that was done on the live mount of the image, or at the directory, that `place` names, what only
+/// Makes durable everything that was done on the live mount of the image, or around the directory, that `place` names, what only
 /// the kernel has of mapped files too: what syncfs(2) does elsewhere, which reaches no server of FUSE.
 /// Errors: why it is not durable; as for [`statistics`].
 ///
@@ -319,10 +319,10 @@ pub fn statistics(place: &Path) -> Result<MountStatistics> {
 /// # Ok::<(), creamery_base::Error>(())
 /// ```
 pub fn sync(place: &Path) -> Result<()> {
-    Channel::open(&find(place)?)?.sync()
+    Channel::open(&find_around(place)?)?.sync()
 }
 
-/// Discards the free space, in pieces of at least `min` bytes, of the live mount of the image, or at the directory, that
+/// Discards the free space, in pieces of at least `min` bytes, of the live mount of the image, or around the directory, that
 /// `place` names. Returns how many bytes its devices were told of. For the mounter and root, as elsewhere for root.
 /// Errors: permission denied; those of [`Filesystem::trim`]; as for [`statistics`].
 ///
@@ -331,7 +331,7 @@ pub fn sync(place: &Path) -> Result<()> {
 /// # Ok::<(), creamery_base::Error>(())
 /// ```
 pub fn trim(place: &Path, min: u64) -> Result<u64> {
-    let mounted = find(place)?;
+    let mounted = find_around(place)?;
     let channel = Channel::open(&mounted)?;
     fitrim::ask_in_person(mounted.mounter, min, |message| channel.tell::<TRIM>(message))
 }
@@ -422,6 +422,15 @@ fn find(place: &Path) -> Result<MountedImage> {
         }
         _ => mounted_at(place),
     }
+}
+
+/// As [`find`], also of a directory below the mount point, as btrfs-progs and fstrim(8) take it.
+fn find_around(place: &Path) -> Result<MountedImage> {
+    find(place).or_else(|error| {
+        // A dead server cannot say whether it is one.
+        let Ok(Some((point, _))) = point_of(place) else { return Err(error) };
+        mounted_at(&point).map_err(|_| error)
+    })
 }
 
 /// Whether that is what the kernel says of a mount whose server died.

@@ -10,8 +10,8 @@
 //! | 24 to 27 | the least length of what stays; 0 stands for 256 KiB |
 //! | 28 to 31 | the algorithm: 1 is zlib, as is 0, 2 LZO, 3 zstd; where the level is told the first byte alone, and the next is the level |
 
-use creamery_base::{ErrorKind, Result, Wait};
-use creamery_fs::{Compress, Defragment, OpenFile, Recompress};
+use creamery_base::{ErrorKind, InodeId, Result, Wait};
+use creamery_fs::{Compress, Defragment, Filesystem, OpenFile, Recompress};
 use creamery_fuse::{Errno, IoctlReply, control_number};
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,7 @@ use crate::asker::Asker;
 use crate::control::{GROUP, PAGE, new_key, order_in};
 use crate::live_file::LiveFile;
 use crate::options::Owner;
+use crate::rights::{Judged, WRITE};
 use crate::why::BytesDone;
 
 pub(crate) const DEFRAGMENT: u32 = control_number::<PAGE>(GROUP, 17);
@@ -66,6 +67,8 @@ impl Order {
 
 /// A file, and who wants it to be put together.
 pub(crate) struct Asked<'a> {
+    pub(crate) fs: &'a Filesystem,
+    pub(crate) id: InodeId,
     pub(crate) file: &'a OpenFile,
     /// The thread that waits for the answer.
     pub(crate) thread: u32,
@@ -77,15 +80,12 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Errors: who asks is neither the owner, as the mount shows him, nor root nor the mounter.
+    /// Errors: `EPERM`, as on Linux, for a caller that may neither write to the file nor administrate.
     fn may(&self) -> creamery_fuse::Result<()> {
         let asker = Asker::of(self.thread);
-        let owner = self.owner.uid.unwrap_or(self.file.stat(Wait::Yes)?.uid);
-        if self.owner.is_fakeroot || asker.user() == Some(owner) || asker.administrates() {
-            Ok(())
-        } else {
-            Err(Errno::EPERM)
-        }
+        let judged = Judged::of(self.fs, self.owner, self.id);
+        let may_write = judged.is_ok_and(|judged| judged.check_access(&asker, WRITE).is_ok());
+        if may_write || asker.administrates() { Ok(()) } else { Err(Errno::EPERM) }
     }
 
     /// Does it, as long as the mount may be written.

@@ -7,8 +7,8 @@
 //!
 //! # Invariants
 //! - IN-PERSON-1: the server connects for a thread that may administrate, and for no other: anybody could name a socket of a third program,
-//!   which would take the server for a user of its own. At the other end only root and the user whose server it is get an answer, and the
-//!   server believes nobody else, as `asker` knows them: root of a container has the same number.
+//!   which would take the server for a user of its own. At the other end only root, the user of the server, and the process of the thread that
+//!   asks get an answer. The asker believes only a server that may administrate: root of a container has the same number as root.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -37,8 +37,9 @@ pub(crate) fn connect(asker: &Asker, message: &[u8]) -> creamery_fuse::Result<Un
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::connect(&socket, &address)?;
-    let peer = socket_peercred(&socket)?.uid;
-    if !peer.is_root() && peer != rustix::process::geteuid() {
+    let peer = socket_peercred(&socket)?;
+    let is_asker = asker.process() == u32::try_from(peer.pid.as_raw_nonzero().get()).ok();
+    if !is_asker && !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
         return Err(Errno::EPERM);
     }
     Ok(UnixStream::from(socket))

@@ -52,6 +52,8 @@ impl Adapter {
             let file = self.handles.get(ioctl.handle)?;
             let is_interrupted = || context.is_interrupted() && Asker::of(context.pid).is_killed();
             let asked = Asked {
+                fs: &self.fs,
+                id,
                 file: &file,
                 thread: context.pid,
                 owner: self.owner,

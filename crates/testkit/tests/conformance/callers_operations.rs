@@ -1,8 +1,9 @@
 //! The operations that a mount offers to callers, as rows of the table in `callers`: controls of Btrfs, the program's own commands, and ordinary
 //! system calls.
 //!
-//! In a command `S` stands for the subvolume, `ID` for its number, `PROGRAM` for a program that sends Linux' controls, and `BTRFS` for the
-//! program under test on a mount of ours, for btrfs-progs on one of Linux.
+//! In a command `S` stands for the subvolume, `ID` for its number, `PROGRAM` for a program that sends Linux' controls, `CREAMERY` for the
+//! program under test, and `BTRFS` for that on a mount of ours, for btrfs-progs on one of Linux. btrfs-progs sets labels for root alone, so there
+//! `PROGRAM` does.
 
 /// A row of the table.
 #[derive(Clone, Copy)]
@@ -67,12 +68,13 @@ const COMMANDS: [Operation; 13] = [
     Operation::of("quota limit", "BTRFS qgroup limit 1G S").own_words(),
     Operation::of("label", "BTRFS filesystem label . marked")
         .own_words()
+        .on_linux("PROGRAM label . marked | grep -q ok")
         .undone("BTRFS filesystem label . ''"),
     Operation::of("resize", "BTRFS filesystem resize max .").own_words(),
     Operation::of("trim", "BTRFS filesystem trim .").own_words().on_linux("fstrim ."),
     Operation::of("defragment", "BTRFS filesystem defragment S/file").on_file().own_words(),
     Operation::of("compression", "BTRFS property set S/file compression zlib").on_file().own_words(),
-    Operation::of("paths of an inode", "BTRFS inspect-internal inode-resolve 257 S").on_file().own_words(),
+    Operation::of("paths of an inode", "CREAMERY inspect-internal inode-resolve 257 S").on_file().own_words(),
 ];
 
 /// Ordinary requests.

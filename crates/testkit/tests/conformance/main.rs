@@ -9,6 +9,7 @@ mod allocation;
 mod backup_roots;
 mod bad_input;
 mod callers;
+mod callers_operations;
 mod check;
 mod clones;
 mod commands;

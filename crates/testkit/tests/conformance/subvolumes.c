@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <linux/btrfs.h>
 #include <linux/btrfs_tree.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -226,6 +227,11 @@ int main(int count, char **words)
 		return info(file);
 	if (!strcmp(what, "lookup"))
 		return lookup(file, first, second);
+	if (!strcmp(what, "label")) {
+		char label[FSLABEL_MAX] = "";
+		strncpy(label, first, sizeof label - 1);
+		return told(ioctl(file, FS_IOC_SETFSLABEL, label));
+	}
 	if (!strcmp(what, "filesystem"))
 		return filesystem(file);
 	if (!strcmp(what, "search"))
