@@ -123,6 +123,8 @@ impl Host {
             Operation::Close { .. } | Operation::Sync => true,
             // The device of a mount is as long as it is.
             Operation::Grow { .. } | Operation::Convert(_) => false,
+            // A run beside the host has none of these.
+            Operation::Append { .. } | Operation::Mark { .. } | Operation::SetReadOnly { .. } => false,
             Operation::Write { inode, .. }
             | Operation::Read { inode, .. }
             | Operation::Truncate { inode, .. }

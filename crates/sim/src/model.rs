@@ -3,13 +3,14 @@
 //! It is the judge of results and kinds of error, so it says what POSIX and Linux say and borrows nothing from the
 //! engine. Inodes are numbers of its own; a driver knows which is which.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use creamery_base::ErrorKind;
 use creamery_fs::{FileType, RenameMode, XattrMode};
 
 use crate::operation::{Operation, Outcome};
+use crate::rights::Mark;
 use crate::snapshot::{Entry, Snapshot, hash_of, join};
 
 /// The root directory's number.
@@ -48,6 +49,7 @@ pub(crate) struct Node {
     pub(crate) mtime: Option<u32>,
     /// Made without a name and never given one that it lost.
     pub(crate) linkable: bool,
+    pub(crate) mark: Option<Mark>,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// What the file was since its data was synced, and may be after a power cut.
     pub(crate) versions: Vec<Version>,
@@ -66,6 +68,7 @@ impl Node {
             opens: 0,
             mtime: None,
             linkable: false,
+            mark: None,
             xattrs: BTreeMap::new(),
             versions: Vec::new(),
         }
@@ -101,6 +104,8 @@ pub struct Model {
     pub(crate) copies: BTreeMap<u64, u64>,
     /// Delayed data may be lost: the device fails.
     pub(crate) lossy: bool,
+    /// The roots of the subvolumes that may not be changed.
+    pub(crate) read_only: BTreeSet<u64>,
 }
 
 pub(crate) type Done = Result<Outcome, ErrorKind>;
@@ -140,6 +145,7 @@ impl Model {
             next: 1,
             copies: BTreeMap::new(),
             lossy: false,
+            read_only: BTreeSet::new(),
         }
     }
 
@@ -211,6 +217,14 @@ impl Model {
     /// # Errors
     /// The kind that the operation has to fail with; nothing is changed then.
     pub fn apply(&mut self, operation: &Operation) -> Done {
+        match self.refusals(operation).first() {
+            // Another reason to fail comes first, if there is one.
+            Some(refusal) => self.clone().apply_freely(operation).and(Err(*refusal)),
+            None => self.apply_freely(operation),
+        }
+    }
+
+    fn apply_freely(&mut self, operation: &Operation) -> Done {
         match operation {
             Operation::Create { dir, name, kind, mode } => {
                 let content = match kind {
@@ -244,6 +258,14 @@ impl Model {
                 Ok(Outcome::Done)
             }
             Operation::Write { inode, offset, len, seed } => self.write(*inode, *offset, *len, *seed),
+            Operation::Append { inode, len, seed } => {
+                let end = self.file(*inode)?.len() as u64;
+                self.write(*inode, end, *len, *seed)
+            }
+            Operation::Mark { inode, mark } => self.mark(*inode, *mark).map(|()| Outcome::Done),
+            Operation::SetReadOnly { subvolume, read_only } => {
+                self.set_read_only(*subvolume, *read_only).map(|()| Outcome::Done)
+            }
             Operation::Read { inode, offset, len } => self.read(*inode, *offset, *len),
             Operation::Truncate { inode, size } => self.truncate(*inode, *size),
             Operation::Fallocate { inode, mode, offset, len } => self.fallocate(*inode, *mode, *offset, *len),

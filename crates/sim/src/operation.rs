@@ -5,6 +5,7 @@ use creamery_testkit::Random;
 use creamery_txn::Conversion;
 
 use crate::model::{Content, Model, ROOT};
+use crate::rights::Mark;
 
 /// One call of the library. Inodes are the model's numbers.
 ///
@@ -62,6 +63,12 @@ pub enum Operation {
     Chown { inode: u64, uid: u32, gid: u32 },
     /// Sets access and modification time, to a second before 2001, when nothing in a test happens by itself.
     SetTimes { inode: u64, second: u32 },
+    /// Writes behind the end of a file.
+    Append { inode: u64, len: usize, seed: u64 },
+    /// Marks an inode, or takes its mark.
+    Mark { inode: u64, mark: Option<Mark> },
+    /// Forbids or allows changes in the subvolume with this root, durably.
+    SetReadOnly { subvolume: u64, read_only: bool },
     /// Makes a file durable.
     Fsync { inode: u64 },
     /// Has the filesystem take so many bytes more of its device, or all that there is, and commits.
@@ -136,6 +143,8 @@ pub struct Taste {
     pub subvolumes: bool,
     /// Whether the model's root is that of a subvolume, so that snapshots of it may be taken.
     pub root_is_subvolume: bool,
+    /// Whether inodes are marked, subvolumes made read-only, and files appended to.
+    pub rights: bool,
     /// Directories that are made first, and stay. With more than 64 of them at work, what one thread puts off others write.
     pub directories: u64,
 }
@@ -150,6 +159,7 @@ impl Default for Taste {
             times: false,
             subvolumes: true,
             root_is_subvolume: true,
+            rights: false,
             directories: 0,
         }
     }
@@ -248,6 +258,9 @@ impl Generator {
 
     /// The next operation.
     pub(crate) fn next(&mut self, model: &Model) -> Operation {
+        if self.taste.rights && self.random.below(8) == 0 {
+            return self.right(model);
+        }
         let dir = self.directory(model);
         match self.random.below(100) {
             0..20 => self.creation(model, dir),
@@ -299,6 +312,47 @@ impl Generator {
             }
             _ => self.opening(model),
         }
+    }
+
+    /// Marks, and takes marks as often, so that there are few at a time; appends; read-only subvolumes.
+    fn right(&mut self, model: &Model) -> Operation {
+        let marked: Vec<u64> =
+            model.nodes.iter().filter(|(_, node)| node.mark.is_some()).map(|(id, _)| *id).collect();
+        let is_there = |id: &u64| model.node(*id).is_ok_and(|root| root.nlink > 0);
+        let read_only: Vec<u64> = model.read_only.iter().copied().filter(is_there).collect();
+        match self.random.below(6) {
+            0 | 1 => {
+                let inode = self.pick(&marked).unwrap_or(ROOT);
+                Operation::Mark { inode, mark: None }
+            }
+            2 if marked.len() < 8 => {
+                let mark = if self.random.below(2) == 0 { Mark::Immutable } else { Mark::AppendOnly };
+                let plain = |content: &Content| matches!(content, Content::File(_) | Content::Directory(_));
+                Operation::Mark { inode: self.inode(model, plain), mark: Some(mark) }
+            }
+            3 if !read_only.is_empty() => {
+                let subvolume = self.pick(&read_only).expect("some");
+                Operation::SetReadOnly { subvolume, read_only: false }
+            }
+            3 => {
+                let roots: Vec<u64> = model
+                    .nodes
+                    .keys()
+                    .copied()
+                    .filter(|id| model.is_root_of_subvolume(*id) && is_there(id))
+                    .collect();
+                match self.pick(&roots) {
+                    Some(subvolume) => Operation::SetReadOnly { subvolume, read_only: true },
+                    None => self.appending(model),
+                }
+            }
+            _ => self.appending(model),
+        }
+    }
+
+    fn appending(&mut self, model: &Model) -> Operation {
+        let len = 1 + self.random.below(self.taste.write_max) as usize;
+        Operation::Append { inode: self.file(model), len, seed: self.random.next_u64() }
     }
 
     fn cloning(&mut self, model: &Model, inode: u64) -> Operation {

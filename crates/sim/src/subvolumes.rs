@@ -99,6 +99,7 @@ impl Model {
         let id = self.child(dir, name).ok_or(ErrorKind::NotFound)?;
         self.names_mut(dir).remove(name);
         self.nodes.retain(|_, node| node.subvolume != id);
+        self.read_only.remove(&id);
         Ok(Outcome::Done)
     }
 }

@@ -22,6 +22,17 @@ fn stored_seeds_agree_with_the_model() {
 }
 
 #[test]
+fn marks_and_read_only_subvolumes_agree_with_the_model() {
+    let seeds = 1..=rounds(3, 300);
+    for seed in seeds.chain(stored_seeds("rights")) {
+        let taste = Taste { rights: true, times: seed % 2 == 0, ..Taste::default() };
+        if let Err(error) = random_run(seed, 4000, &MadeBy::default(), taste) {
+            panic!("replay with seed {seed} and {taste:?}: {error:#}");
+        }
+    }
+}
+
+#[test]
 fn more_directories_than_may_put_changes_off_agree_with_the_model() {
     let taste = Taste { directories: 100, times: true, ..Taste::default() };
     for seed in [6, 7] {

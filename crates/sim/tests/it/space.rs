@@ -222,6 +222,7 @@ fn random_work_on_a_full_device_agrees_with_the_model() {
             times: false,
             subvolumes: true,
             root_is_subvolume: true,
+            rights: false,
             directories: 0,
         };
         match random_run_on(number as u64, share_or_whole(1500, 6000), &made_by, taste) {

@@ -1,10 +1,10 @@
-//! Names that somebody has again as the last commit has them, while the log says otherwise, and names that come to the third one: no test
-//! of the group has them.
+//! Names that somebody has again as the last commit has them, while the log says otherwise, names that come to the third one, and sequences
+//! that were reported of Linux: no test of the group has them.
 
 use super::run::{Case, Row};
 
 pub(crate) fn cases() -> Vec<Case> {
-    BACK.iter().chain(REPLACED).map(Case::from).collect()
+    BACK.iter().chain(REPLACED).chain(REPORTED).map(Case::from).collect()
 }
 
 const BACK: &[Row] = &[
@@ -136,5 +136,73 @@ const REPLACED: &[Row] = &[
         "moved on with a whiteout left behind where it was synced",
         "mkdir d; create d/f; write d/f 0 3 61; sync; whiteout d/f b; fsync b; whiteout b d/g; fsync d",
         "d names f g; d/g data 3:61; b links 1",
+    ),
+];
+
+/// Sequences after which Linux' log lost something or was refused, as its users reported them from October 2025 to March 2026.
+const REPORTED: &[Row] = &[
+    (
+        "reported",
+        "a symbolic link has its new name where the directory of its directory was synced first",
+        "mkdir d; fsync /; symlink d/old foobar; fsync d; rename d/old d/new; fsync d",
+        "/ names d; d names new; d/new target foobar",
+    ),
+    (
+        "reported",
+        "a new directory is there, and the name in it, where a synced file of a few bytes got that name",
+        "create foo; sync; mkdir d; write foo 0 10 61; fsync foo; link foo d/bar; fsync /",
+        "/ names d foo; foo data 10:61; d names bar; d/bar is foo",
+    ),
+    (
+        "reported",
+        "a moved directory has one place where a file had its name, was synced, and was moved into it",
+        "mkdir d1; mkdir d2; sync; rename d1 d2/d3; create d1; open d1; fsync d1
+        rename d1 d2/d3/foo; fsync d1",
+        "/ names d2; d2 names d3; d2/d3 names foo; d2/d3/foo data",
+    ),
+    (
+        "reported",
+        "a new directory of many files is there where a synced file beside it was moved",
+        "create 1; sync; mkdir d; write 1 0 1024 ab; fsync 1
+        for 0 255: create d/%
+        rename 1 2; fsync /",
+        "/ names 2 d; 2 data 1024:ab; for 0 255: d/% data",
+    ),
+    (
+        "reported",
+        "a cut to the length that a file has changes its times, which are synced",
+        "create foo; create old; sync; truncate foo 0; fsync foo",
+        "/ names foo old; foo data; foo newer old; foo times",
+    ),
+    (
+        "reported",
+        "a file that is cut off to nothing and synced stays empty where it gets a name and the directory is synced",
+        "create foo; truncate foo 1000; sync; truncate foo 0; fsync foo; link foo bar; fsync /",
+        "/ names bar foo; foo data; foo links 2; bar is foo",
+    ),
+    (
+        "reported",
+        "the same of a file that is moved",
+        "create foo; write foo 0 64K ab; sync; truncate foo 0; fsync foo; rename foo bar; fsync /",
+        "/ names bar; bar data; bar links 1",
+    ),
+    (
+        "reported",
+        "a new directory is there where a link to a symbolic link with a removed directory's name was synced before",
+        "mkdir foo; sync; rmdir foo; mkdir dir1; mkdir dir2; symlink foo bar; link foo dir2/link
+        fsync dir2; fsync /",
+        "/ names dir1 dir2 foo; dir1 names; dir2 names link; foo target bar; foo links 2; dir2/link is foo",
+    ),
+    (
+        "reported",
+        "a mode that was synced stays where the file gets a name and the directory is synced",
+        "create foo; chmod foo 751; sync; chmod foo 777; fsync foo; link foo bar; fsync /",
+        "/ names bar foo; foo mode 777; foo links 2; bar is foo",
+    ),
+    (
+        "reported",
+        "the same of a mode where the file is moved",
+        "create foo; chmod foo 751; sync; chmod foo 777; fsync foo; rename foo bar; fsync /",
+        "/ names bar; bar mode 777; bar links 1",
     ),
 ];

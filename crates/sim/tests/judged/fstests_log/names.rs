@@ -342,6 +342,34 @@ const DIRECTORIES: &[Row] = &[
         "create 1; sync; write 1 0 1000 ab; fsync 1; mkdir d; create d/foo; rename 1 2; fsync /",
         "/ names 2 d; 2 data 1000:ab; d names foo; d/foo data",
     ),
+    (
+        "generic/789",
+        "a file that is cut off to nothing and synced stays empty where it gets a name and the directory is synced",
+        "mkdir d; create d/foo; write d/foo 0 64K ab; sync; truncate d/foo 0; fsync d/foo
+        link d/foo d/bar; fsync d",
+        "d names bar foo; d/foo data; d/foo takes 0; d/foo links 2; d/bar is d/foo",
+    ),
+    (
+        "generic/790",
+        "a new directory is there where a link to a file with a removed directory's name was synced before",
+        "mkdir foo; sync; rmdir foo; mkdir dir1; mkdir dir2; create foo; link foo dir2/link
+        fsync dir2; fsync /",
+        "/ names dir1 dir2 foo; dir1 names; dir2 names link; foo data; foo links 2; dir2/link is foo",
+    ),
+    (
+        "generic/792",
+        "a synced directory from which another was moved is removed, synced, and the replay stops there",
+        "mkdir d1; chmod d1 777; mkdir d1/d2; mkdir d3; sync; chmod d1 770; fsync d1; rename d1/d2 d3/d2
+        open d1; rmdir d1; fsync d1",
+        "/ names d3; d3 names d2; d3/d2 names",
+    ),
+    (
+        "btrfs/341",
+        "directories change places, one with a subvolume in it, a moved file is synced, and the replay stops there",
+        "mkdir d1; create d1/foo; mkdir d2; subvolume d2/s; create d2/s/f; sync
+        rename d1/foo d1/bar; exchange d1 d2; fsync d2/bar",
+        "/ names d1 d2; d1 names s; d1/s names f; d2 names bar",
+    ),
 ];
 
 /// What of it is synced, for each pair of names that a new file gets.
