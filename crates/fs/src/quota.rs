@@ -98,6 +98,8 @@ pub struct QuotaReport {
     pub inconsistent: bool,
     /// How far a rescan is that runs: everything up to this logical address is counted.
     pub rescan: Option<u64>,
+    /// What ended the last rescan before everything was counted; none, when it ended well, or the filesystem was opened later.
+    pub rescan_failure: Option<String>,
     /// In the order of their names.
     pub groups: Vec<QgroupReport>,
 }
@@ -131,8 +133,13 @@ impl From<QgroupCounters> for QuotaStatistics {
 }
 
 impl QuotaReport {
-    pub(crate) fn new(status: Option<QuotaStatus>, groups: Vec<QgroupReport>) -> Self {
+    pub(crate) fn new(
+        status: Option<QuotaStatus>,
+        rescan_failure: Option<String>,
+        groups: Vec<QgroupReport>,
+    ) -> Self {
         let Some(QuotaStatus { mode, inconsistent, rescan }) = status else { return Self::default() };
-        Self { enabled: true, simple: mode == QuotaMode::Simple, inconsistent, rescan, groups }
+        let simple = mode == QuotaMode::Simple;
+        Self { enabled: true, simple, inconsistent, rescan, rescan_failure, groups }
     }
 }

@@ -87,6 +87,6 @@ impl Filesystem {
             }
         };
         let groups = groups.into_iter().map(report).collect();
-        Ok(QuotaReport::new(status, groups))
+        Ok(QuotaReport::new(status, self.engine().quota_rescan_failure(), groups))
     }
 }

@@ -195,8 +195,8 @@ impl Engine {
         };
         let walked = self.walk_changed(changed);
         match walked {
-            // A reference that leads nowhere is no reason to write nothing any more.
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
+            // A reference that leads nowhere is no reason to write nothing any more, nor is a block that cannot be read.
+            Err(error) if error.kind().is_damage() => {
                 self.qgroups.with(State::mark_inconsistent);
                 Ok(())
             }
@@ -240,7 +240,7 @@ impl Engine {
     }
 
     /// Counts the next extents of a rescan. False when there is none.
-    /// Errors: device errors; damage.
+    /// Errors: device errors and damage, which end the rescan: the numbers are inconsistent, and the next commit says so.
     pub fn quota_rescan_step(&self) -> Result<bool> {
         // What the running transaction changes is counted when it closes, from the state that is counted here.
         self.end_write_out()?;
@@ -250,12 +250,13 @@ impl Engine {
         if guard.generation().next() != before {
             return Ok(true); // another one has closed meanwhile
         }
-        let walk = self.committed_walk()?;
+        let walk = self.committed_walk();
         // Nobody waits for the device but who counts.
         drop(running);
-        let counted = match self.count_some(walk, from.into()) {
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
-                self.qgroups.with(State::give_up_rescan);
+        let counted = match walk.and_then(|walk| self.count_some(walk, from.into())) {
+            // As Linux does: what cannot be read now is asked for by the next rescan, not again and again by this one.
+            Err(error) if error.kind().is_damage() => {
+                self.qgroups.with(|state| state.give_up_rescan(error.without_kind()));
                 return Err(error.context("counting for quotas, which ends here"));
             }
             counted => counted?,
@@ -287,6 +288,12 @@ impl Engine {
     #[must_use]
     pub fn quota_status(&self) -> Option<QuotaStatus> {
         self.qgroups.with(|state| state.status())
+    }
+
+    /// What ended the last rescan before everything was counted, if it did not end well since the filesystem was opened.
+    #[must_use]
+    pub fn quota_rescan_failure(&self) -> Option<String> {
+        self.qgroups.with(|state| state.rescan_failure()).flatten()
     }
 
     /// The quota groups, in the order of their ids. Errors: not found, while there are no quotas.

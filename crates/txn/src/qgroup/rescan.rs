@@ -32,7 +32,7 @@ impl State {
         let fits = |(roots, len): &(Roots, u64)| self.forest.count(&Roots::new(), roots, *len);
         if !counted.extents.iter().all(fits) {
             // More than 64 bits hold: an image says anything, and would say it again.
-            self.give_up_rescan();
+            self.give_up_rescan("a quota group has more than 64 bits hold".to_owned());
             return;
         }
         self.rescan = counted.next;

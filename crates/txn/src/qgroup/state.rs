@@ -54,6 +54,8 @@ pub(crate) struct State {
     pub(super) rescan: Option<Logical>,
     /// Whether the numbers became wrong while it ran: then it begins anew.
     pub(super) spoiled: bool,
+    /// What ended the last rescan before everything was counted.
+    failure: Option<String>,
     pub(super) forest: Forest,
     pub(super) changed: HashMap<Logical, Changed>,
     /// Up to which generation blocks of a subvolume may be shared with its snapshots, as of the last commit.
@@ -78,6 +80,7 @@ impl State {
             inconsistent: false,
             rescan: None,
             spoiled: false,
+            failure: None,
             forest: Forest::default(),
             changed: HashMap::new(),
             last_snapshots: HashMap::new(),
@@ -128,9 +131,15 @@ impl State {
     }
 
     /// What cannot be counted ends a rescan.
-    pub(crate) fn give_up_rescan(&mut self) {
+    pub(crate) fn give_up_rescan(&mut self, why: String) {
         self.mark_inconsistent();
+        self.failure = Some(why);
         (self.rescan, self.spoiled, self.written_in) = (None, false, Generation::default());
+    }
+
+    /// What ended the last rescan before everything was counted, if it did not end well.
+    pub(crate) fn rescan_failure(&self) -> Option<String> {
+        self.failure.clone()
     }
 
     /// Whether somebody's wish waits to be written.
@@ -400,6 +409,7 @@ impl State {
             (group.usage, group.dirty) = (QgroupUsage::default(), true);
         }
         (self.rescan, self.spoiled, self.inconsistent) = (Some(Logical::new(0)), false, true);
+        self.failure = None;
     }
 
     /// What the commit has to write, and what begins anew with the next transaction. None, when it has it all.

@@ -7,7 +7,7 @@ mod side;
 use clap::{Args, Subcommand};
 use creamery::QuotaChange;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, warn};
 use crate::output::tell;
 use crate::progress::ProgressArgs;
 use change::{AssignArgs, GroupArgs, LimitArgs};
@@ -110,10 +110,7 @@ pub(crate) struct StatusArgs {
 /// Runs one of `creamery quota`.
 pub(crate) fn run(command: &QuotaCommand) -> Result<(), Failure> {
     match command {
-        QuotaCommand::Enable(args) => Side::with("quota enable", &args.place, |side| {
-            side.change(QuotaChange::Enable { simple: args.simple })?;
-            side.wait_for_rescan(args.progress)
-        }),
+        QuotaCommand::Enable(args) => Side::with("quota enable", &args.place, |side| enable(args, side)),
         QuotaCommand::Disable(args) => {
             Side::with("quota disable", &args.place, |side| side.change(QuotaChange::Disable))
         }
@@ -140,6 +137,19 @@ pub(crate) fn run_qgroup(command: &QgroupCommand) -> Result<(), Failure> {
             Side::with("qgroup clear-stale", &args.place, |side| side.change(QuotaChange::ClearStale))
         }
     }
+}
+
+/// Quotas that are on already stay as they are, as on Linux: inconsistent, perhaps.
+fn enable(args: &EnableArgs, side: &mut Side<'_>) -> Result<(), Failure> {
+    let before = side.report()?.0;
+    side.change(QuotaChange::Enable { simple: args.simple })?;
+    if !before.enabled || before.rescan.is_some() {
+        return side.wait_for_rescan(args.progress);
+    }
+    if before.inconsistent {
+        warn("quotas are enabled already, and inconsistent; `creamery quota rescan` counts everything anew");
+    }
+    Ok(())
 }
 
 fn rescan_status(side: &Side<'_>) -> Result<(), Failure> {
