@@ -33,11 +33,10 @@ enum Damage {
 }
 
 /// What is damaged, the words that help, and one that does not. Neither opens it without a word, but for data.
-const CASES: [(Damage, &[&str], &str); 8] = [
+const CASES: [(Damage, &[&str], &str); 7] = [
     (Damage::Tree("extent tree"), &["ignorebadroots", "ibadroots", "all"], "idatacsums"),
     (Damage::Tree("device tree"), &["ibadroots"], "idatacsums"),
     (Damage::Tree("checksum tree"), &["ibadroots", "idatacsums"], "isuperflags"),
-    (Damage::Tree("free space tree"), &["ibadroots"], "idatacsums"),
     (Damage::Checksum("fs tree"), &["ignoremetacsums", "imetacsums", "all"], "ibadroots"),
     (Damage::Checksum("root tree"), &["imetacsums"], "ibadroots"),
     (Damage::SuperFlags, &["ignoresuperflags", "isuperflags", "all"], "ibadroots"),

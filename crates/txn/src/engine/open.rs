@@ -62,14 +62,13 @@ impl Engine {
             extent_tree,
             csum_tree,
             takes_unchecked_data,
-            // Nobody who only reads needs it.
-            free_space_tree: if !has_free_space_tree {
-                None
-            } else if read_only.is_some() {
-                by_id(TreeId::FREE_SPACE)
-                    .or_else(|error| left_out.note(TreeId::FREE_SPACE, error).map(|()| None))?
-            } else {
-                Some(required(TreeId::FREE_SPACE)?)
+            free_space_tree: match has_free_space_tree {
+                true if read_only.is_none() => {
+                    let tree = required(TreeId::FREE_SPACE);
+                    Some(tree.map_err(|error| error.context("the free space tree, which writing needs"))?)
+                }
+                // Reading needs none.
+                _ => None,
             },
             block_group_tree: match has_group_tree {
                 // A conversion may lie between that root and the superblock.
