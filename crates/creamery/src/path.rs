@@ -172,11 +172,19 @@ impl<'f> PathWalk<'f> {
         if self.links > SYMLINKS_MAX {
             return Err(ErrorKind::TooManySymlinks.into());
         }
-        let target = self.fs.read_link(link, Wait::Yes)?;
+        let target = target_of(self.fs, link)?;
         let make = self.make.take();
         let followed = self.go(&target, Last::Follow);
         self.make = make;
         followed
+    }
+}
+
+/// Where a symbolic link leads. Errors: not found, where its target is empty: that is no path, as in POSIX. (Linux stays in the link's directory.)
+fn target_of(fs: &fs::Filesystem, link: InodeId) -> Result<Vec<u8>> {
+    match fs.read_link(link, Wait::Yes)? {
+        target if target.is_empty() => Err(ErrorKind::NotFound.into()),
+        target => Ok(target),
     }
 }
 
@@ -195,7 +203,7 @@ pub(crate) fn resolve_parent_of_target(
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(at(path)(error)),
             _ => return Ok((dir, name.to_vec())),
         };
-        let leads_to = fs.read_link(link, Wait::Yes).map_err(at(path))?;
+        let leads_to = target_of(fs, link).map_err(at(path))?;
         target = target.parent().unwrap_or(Path::new("/")).join(OsStr::from_bytes(&leads_to));
     }
     Err(at(path)(ErrorKind::TooManySymlinks.into()))

@@ -24,6 +24,12 @@ pub(crate) struct Source {
     pub(crate) target: Vec<u8>,
 }
 
+impl Source {
+    fn is_empty_link(&self) -> bool {
+        self.attributes.kind == crate::fs::FileType::Symlink && self.target.is_empty()
+    }
+}
+
 /// What copies take along beside data, names and permission bits.
 #[derive(Clone, Copy)]
 pub(crate) struct Keeps {
@@ -48,6 +54,9 @@ pub(crate) trait Sink {
 
     /// Whether it is noticed that a name is there already.
     const KNOWS_NAMES: bool = true;
+
+    /// Whether a symbolic link with an empty target can be made.
+    const TAKES_EMPTY_LINKS: bool = false;
 
     /// Whether something has the name of what is no directory, and stays, so that no copy is made.
     fn keeps(&self, parent: &Self::Dir, name: &[u8]) -> Result<bool> {
@@ -229,6 +238,11 @@ impl Driver<'_> {
             let file = File::for_reading(self.from.near(), self.from.fs.open_file(attributes.id)?);
             bytes = attributes.size;
             sink.file(parent, name, source, &Data { file: &file, path, size: bytes, salvage })?;
+        } else if !S::TAKES_EMPTY_LINKS && source.is_empty_link() {
+            // Nobody can make one. The others are copied, as with cp(1).
+            let error = Error::unsupported("a symbolic link without a target, which no copy can have");
+            self.progress.lost(path.as_os_str().as_encoded_bytes(), Lost::Everything, &error);
+            return Ok(());
         } else {
             match sink.node(parent, name, source) {
                 // Only root makes devices. The others are copied, as with cp(1).

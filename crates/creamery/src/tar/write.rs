@@ -227,6 +227,7 @@ fn map_of(data: &Data<'_>) -> Result<Map> {
 impl Sink for TarSink<'_> {
     type Dir = Vec<u8>;
     const KNOWS_NAMES: bool = false;
+    const TAKES_EMPTY_LINKS: bool = true;
 
     fn enter(&mut self, parent: &Vec<u8>, name: &[u8], source: &Source) -> Result<Vec<u8>> {
         let name = [parent, name, b"/"].concat();

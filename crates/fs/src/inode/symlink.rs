@@ -1,6 +1,7 @@
 //! Symbolic links: the target is what a file of that content would have, as one inline extent.
 //!
-//! The inode's size is the target's length. btrfs-progs stores a NUL byte behind the target.
+//! The inode's size is the target's length. btrfs-progs stores a NUL byte behind the target. `btrfs-image` writes zeros in place of
+//! targets: such a link has an empty target, on Linux too.
 
 use creamery_base::{Error, ErrorKind, Generation, Result, Wait};
 use creamery_format::{FILE_EXTENT_INLINE, RawFileExtentHead};
@@ -40,20 +41,22 @@ pub(crate) fn inline_extent(running: Generation, target: &[u8]) -> Vec<u8> {
 }
 
 impl Inode {
-    /// The target of a symbolic link.
+    /// The target of a symbolic link, which ends before the first NUL byte, as on Linux. It may be empty.
     pub(crate) fn read_link(&self, wait: Wait) -> Result<Vec<u8>> {
         let item = self.item(wait)?;
         if item.kind() != FileType::Symlink {
             return Err(Error::invalid("reading the target of something that is no symbolic link"));
         }
         let len = usize::try_from(item.size).ok().filter(|len| *len <= TARGET_LEN_MAX);
-        let mut target = vec![0; len.unwrap_or_default()];
-        data::read(self, &item, 0, &mut target, wait)?;
-        if target.is_empty() || target.contains(&0) {
+        let len = len.ok_or_else(|| {
+            let (id, size) = (self.id, item.size);
             let message =
-                format!("inode {}: a symbolic link of {} bytes has no such target", self.id, item.size);
-            return Err(Error::new(ErrorKind::Corrupt, message));
-        }
+                format!("inode {id}: size of a symbolic link, found {size}, want [0, {TARGET_LEN_MAX}]");
+            Error::new(ErrorKind::Corrupt, message)
+        })?;
+        let mut target = vec![0; len];
+        data::read(self, &item, 0, &mut target, wait)?;
+        target.truncate(target.iter().position(|byte| *byte == 0).unwrap_or(len));
         Ok(target)
     }
 }
