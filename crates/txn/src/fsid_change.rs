@@ -54,17 +54,17 @@ pub type FsidProgress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 pub fn change_fsid(change: FsidChange, random: Uuid, progress: FsidProgress<'_>) -> Result<u64> {
     let blocks = Blocks::open(&change, random)?;
     let mut total = 0;
-    blocks.each(&mut |want| {
+    blocks.each(&mut |listed| {
         if !change.is_begun() {
-            blocks.check_copies(want)?;
+            blocks.check_copies(listed)?;
         }
         total += 1;
         progress(0, 0)
     })?;
     change.begin()?;
     let (mut done, mut lost) = (0, 0);
-    blocks.each(&mut |want| {
-        match blocks.change(want) {
+    blocks.each(&mut |listed| {
+        match blocks.change(listed) {
             Err(error) if change.is_begun() && error.kind() == ErrorKind::Unreadable => lost += 1,
             outcome => outcome?,
         }
@@ -73,6 +73,29 @@ pub fn change_fsid(change: FsidChange, random: Uuid, progress: FsidProgress<'_>)
     })?;
     change.finish()?;
     Ok(lost)
+}
+
+/// A tree block that the extent tree lists.
+struct Listed {
+    /// But for its generation.
+    want: Expected,
+    /// The transaction that its extent item names. A block may be newer, as `btrfs check --repair` and others leave it: its parent says
+    /// what it is. One that is older is what a lost write left.
+    item: Generation,
+}
+
+impl Listed {
+    fn check_generation(&self, block: BlockRef<'_>, newest: Generation) -> Result<()> {
+        let (found, at) = (block.generation(), self.want.logical);
+        if (self.item..=newest).contains(&found) {
+            return Ok(());
+        }
+        let what = format!(
+            "the tree block at logical {at}: wrong generation, found {found}, want [{}, {newest}]",
+            self.item
+        );
+        Err(Error::new(ErrorKind::Unreadable, what))
+    }
 }
 
 /// The tree blocks of a filesystem, each of which has one UUID or the other.
@@ -154,7 +177,7 @@ impl Blocks {
     }
 
     /// Calls `block` for every tree block, until that fails.
-    fn each(&self, block: &mut dyn FnMut(&Expected) -> Result<()>) -> Result<()> {
+    fn each(&self, block: &mut dyn FnMut(&Listed) -> Result<()>) -> Result<()> {
         let superblock = self.volume.superblock();
         self.leaves(&self.expect_root(TreeId::EXTENT, self.extent_root), &mut |leaf| {
             for slot in 0..leaf.count() {
@@ -170,12 +193,8 @@ impl Blocks {
                         None => u8::try_from(key.offset).unwrap_or(u8::MAX),
                     };
                     let at = Logical::new(key.objectid.get());
-                    let generation = Some(Generation::new(item.head.generation.get()));
-                    block(&Expected {
-                        level: Some(level),
-                        generation,
-                        ..Expected::anything(at, &superblock)
-                    })?;
+                    let want = Expected { level: Some(level), ..Expected::anything(at, &superblock) };
+                    block(&Listed { want, item: Generation::new(item.head.generation.get()) })?;
                 }
             }
             Ok(())
@@ -216,9 +235,10 @@ impl Blocks {
         })
     }
 
-    /// Insists that every copy is what is wanted, with the old UUID.
-    fn check_copies(&self, want: &Expected) -> Result<()> {
-        let want = Expected { fsid: self.old, ..*want };
+    /// Insists that every copy is what is wanted, with the old UUID, and that all are of one transaction.
+    fn check_copies(&self, listed: &Listed) -> Result<()> {
+        let mut want = Expected { fsid: self.old, ..listed.want };
+        let newest = self.volume.generation();
         let mut bytes = AlignedBuffer::zeroed(self.node_size());
         for (copy, mirror) in self.volume.map(want.logical, bytes.len() as u64)?.mirrors().iter().enumerate()
         {
@@ -227,6 +247,9 @@ impl Blocks {
                 let place = format!("copy {copy} of the tree block at logical {}", want.logical);
                 Error::with_source(ErrorKind::Unreadable, place, kind)
             })?;
+            let block = BlockRef::new(&bytes);
+            listed.check_generation(block, newest)?;
+            want.generation = Some(block.generation());
         }
         Ok(())
     }
@@ -268,8 +291,10 @@ impl Blocks {
     }
 
     /// Writes a block with the new UUID, unless it is so already.
-    fn change(&self, want: &Expected) -> Result<()> {
+    fn change(&self, listed: &Listed) -> Result<()> {
+        let want = &listed.want;
         let (mut bytes, is_whole) = self.read_whole_or_torn(want)?;
+        listed.check_generation(BlockRef::new(&bytes), self.volume.generation())?;
         let found = bytes.to_vec();
         let mut block = BlockMut::new(&mut bytes);
         block.set_fsid(self.new);

@@ -219,11 +219,8 @@ impl Subvolumes {
     pub(crate) fn set_label(&self, label: &[u8]) -> Result<()> {
         let _changing = self.changing();
         let handle = self.shared.engine.start(Units::items(1))?;
-        let key = keys::dir_item(ObjectId::ROOT_TREE_DIR, b"default");
-        let done = self.root_tree.update(&handle, &key, |_: &mut [u8]| ());
-        let done = done.and_then(|done| {
-            done.ok_or_else(|| Error::new(ErrorKind::Corrupt, "no entry for the default subvolume"))
-        });
+        // Every filesystem has the top level; not every one has an entry for the default subvolume.
+        let done = handle.update_root_item(TreeId::FS, |_| ());
         handle.set_label(label);
         finish(handle, done)
     }
@@ -245,9 +242,10 @@ impl Subvolumes {
         let done = self.root_tree.update(&handle, &key, redirect);
         let done = done.and_then(|done| {
             let found = done.transpose()?.unwrap_or(false);
-            found
-                .then_some(())
-                .ok_or_else(|| Error::new(ErrorKind::Corrupt, "no entry for the default subvolume"))
+            // As on Linux: the top level stays the default of such a filesystem.
+            let missing =
+                || Error::new(ErrorKind::NotFound, "the root tree's entry for the default subvolume");
+            found.then_some(()).ok_or_else(missing)
         });
         handle.add_incompat(Incompat::DEFAULT_SUBVOL);
         finish(handle, done)?;
