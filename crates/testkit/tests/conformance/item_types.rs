@@ -14,3 +14,5 @@ pub(crate) const EXTENT_ITEM: u8 = 168;
 pub(crate) const METADATA_ITEM: u8 = 169;
 pub(crate) const DATA_REF: u8 = 178;
 pub(crate) const SHARED_BLOCK_REF: u8 = 182;
+pub(crate) const FREE_SPACE_EXTENT: u8 = 199;
+pub(crate) const QGROUP_STATUS: u8 = 240;

@@ -26,12 +26,14 @@ mod dup;
 mod durable;
 mod fiemap;
 mod file_tools;
+mod foreign;
 mod fragmented;
 mod freed;
 mod full;
 mod full_sizes;
 mod hostile;
 mod hostile_names;
+mod hostile_trees;
 mod interrupted;
 mod item_types;
 mod json;
@@ -51,6 +53,7 @@ mod partitions;
 mod populated;
 mod posix;
 mod quotas;
+mod quotas_damaged;
 mod quotas_joined;
 mod quotas_made;
 mod random_work;
@@ -106,6 +109,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     defragment::cases,
     delayed::cases,
     fiemap::cases,
+    foreign::cases,
     freed::cases,
     full::cases,
     full_sizes::cases,
@@ -160,6 +164,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     subvolumes_words::cases,
     subvolumes_told::cases,
     quotas::cases,
+    quotas_damaged::cases,
     quotas_joined::cases,
     quotas_made::cases,
     references::cases,
@@ -186,6 +191,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     wrong_calls::cases,
     hostile::cases,
     hostile_names::cases,
+    hostile_trees::cases,
     damaged_subvolumes::cases,
 ];
 
