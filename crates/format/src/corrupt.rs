@@ -138,6 +138,8 @@ pub enum CorruptKind {
     Mismatch { what: &'static str, found: u64, want: u64 },
     #[error("{what} runs past its item, found end {found}, want [0, {max}]")]
     Overrun { what: &'static str, found: u64, max: u64 },
+    #[error("{what} begins before the one before it ends, found {found}, want at least {end}")]
+    Overlap { what: &'static str, found: u64, end: u64 },
     #[error("unknown {what}, found {found}")]
     Unknown { what: &'static str, found: u64 },
     #[error("{what}, found at byte {at} of {len}")]

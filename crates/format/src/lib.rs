@@ -28,7 +28,7 @@ pub use block::{
     MIXED_BACKREF_REV, RawHeader, RawItem, RawKeyPtr, leaf_data_max, node_ptr_max,
 };
 pub use block_mut::{BlockMut, NewBlock};
-pub use check::check_item;
+pub use check::{WritingRules, check_item, check_leaf_for_writing};
 pub use corrupt::{BlockSite, CorruptKind, Corruption, SumHex};
 pub use edge_cases::{Edge, edges_of};
 pub use edges::{Field, edge_values, fields_of};

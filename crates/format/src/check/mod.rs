@@ -6,6 +6,7 @@
 
 mod extents;
 mod files;
+mod writing;
 
 use creamery_base::{ObjectId, TreeId};
 use zerocopy::FromBytes;
@@ -19,6 +20,7 @@ use crate::items::qgroup::{RawQgroupInfo, RawQgroupLimit, RawQgroupStatus};
 use crate::items::root::{RawRootItem, RootFlags, RootRef};
 use crate::items::state::RawBalanceItem;
 use crate::key::{Key, KeyType};
+pub use writing::{WritingRules, check_leaf_for_writing};
 
 /// The smallest unit of data addresses and lengths.
 pub(crate) const SECTOR_MIN: u64 = 4096;
