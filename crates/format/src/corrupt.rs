@@ -140,6 +140,8 @@ pub enum CorruptKind {
     Overrun { what: &'static str, found: u64, max: u64 },
     #[error("{what} begins before the one before it ends, found {found}, want at least {end}")]
     Overlap { what: &'static str, found: u64, end: u64 },
+    #[error("inline references out of order, found {found} {by} after {previous} {after}")]
+    RefOrder { previous: KeyType, after: u64, found: KeyType, by: u64 },
     #[error("unknown {what}, found {found}")]
     Unknown { what: &'static str, found: u64 },
     #[error("{what}, found at byte {at} of {len}")]

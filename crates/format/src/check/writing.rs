@@ -40,6 +40,8 @@ pub struct WritingRules {
     pub has_skinny_metadata: bool,
 }
 
+/// Linux had one until 5.11.
+const CACHE: &str = "inode: the cache of inode numbers, which `btrfs rescue clear-ino-cache` removes";
 /// Flags in the upper half of an inode's that writers know.
 const UPPER_FLAGS_KNOWN: u64 = InodeFlags::VERITY.bits();
 
@@ -207,7 +209,7 @@ fn is_inode_number(number: u64) -> bool {
 fn inode(key: &Key, data: &[u8], rules: &WritingRules) -> Result<(), CorruptKind> {
     let found = key.objectid.get();
     if key.objectid == ObjectId::FREE_INO {
-        return Err(CorruptKind::Unknown { what: "inode: the cache of inode numbers", found });
+        return Err(CorruptKind::Unknown { what: CACHE, found });
     }
     if !is_inode_number(found) {
         let (min, max) = (ObjectId::FIRST_FREE.get(), ObjectId::LAST_FREE.get());
@@ -288,17 +290,17 @@ fn extent(key: &Key, data: &[u8], rules: &WritingRules) -> Result<(), CorruptKin
         aligned("length", found, rules)?;
     }
     not_newer("generation of an extent", item.head.generation.get(), rules)?;
-    let mut last: Option<(u8, u64)> = None;
+    let mut last: Option<(KeyType, u64)> = None;
     for found in item.refs() {
         let found = found?;
         data_ref(&found, rules)?;
         // Types ascend, and what they are looked for by descends within one.
-        let this = (found.kind().get(), found.key_offset());
+        let (found, by) = (found.kind(), found.key_offset());
         match last {
-            Some((kind, by)) if this.0 < kind || this.0 == kind && this.1 > by => {
-                return Err(CorruptKind::Unknown { what: "order of inline references", found: this.1 });
+            Some((previous, after)) if found < previous || found == previous && by > after => {
+                return Err(CorruptKind::RefOrder { previous, after, found, by });
             }
-            _ => last = Some(this),
+            _ => last = Some((found, by)),
         }
     }
     Ok(())

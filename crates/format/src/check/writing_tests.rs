@@ -175,10 +175,10 @@ fn extents_do_not_overlap_and_their_references_are_in_order() {
     assert_eq!(extents(&[data(4096, 4096, &refs), data(8192, 4096, &refs)]), Ok(()));
     refused("extent begins before", extents(&[data(4096, 8192, &refs), data(8192, 4096, &refs)]));
     refs.reverse();
-    refused("order of inline references", extents(&[data(4096, 4096, &refs)]));
+    refused("references out of order", extents(&[data(4096, 4096, &refs)]));
     let shared = ExtentRef::SharedData { parent: Logical::new(65536), count: 1 };
     assert_eq!(extents(&[data(4096, 4096, &[refs[0], shared])]), Ok(()));
-    refused("order of inline references", extents(&[data(4096, 4096, &[shared, refs[0]])]));
+    refused("references out of order", extents(&[data(4096, 4096, &[shared, refs[0]])]));
     refused("tree of a reference to data", extents(&[data(4096, 4096, &[of_file(2, 257, 0)])]));
     refused("inode of a reference to data", extents(&[data(4096, 4096, &[of_file(5, 7, 0)])]));
     refused("offset of a reference to data", extents(&[data(4096, 4096, &[of_file(5, 257, 1)])]));
