@@ -42,6 +42,8 @@
 //! - VOL-5: repair writes only over bytes that were just seen to be bad, and only bytes that were verified. The
 //!   caller of a read guarantees that the range is not freed and written anew meanwhile.
 //! - VOL-6: every tree block passes the same check before it is written as after it is read.
+//! - VOL-7: in a volume opened for writing no leaf is read or written that Linux does not take ([`creamery_format::check_leaf_for_writing`]).
+//!   Shown by `leaves_that_linux_does_not_take_are_neither_read_for_writing_nor_written`.
 //! - BATCH-1 and BATCH-2 (the requests of a batch: `plan`), BATCH-3 and BATCH-4 (its completion: `batch`).
 //!
 //! # Locking
@@ -66,6 +68,7 @@ mod report;
 mod rescue;
 mod super_copies;
 mod superblock_change;
+mod verify;
 mod volume;
 mod write;
 

@@ -35,7 +35,7 @@ impl Volume {
         let mut errors = Vec::new();
         for (copy, mirror) in copies.mirrors().iter().enumerate() {
             let outcome = self.read_pieces(mirror, &mut block);
-            match outcome.and_then(|()| verify_block(&block, want).map_err(Error::from)) {
+            match outcome.and_then(|()| self.verify_read(&block, want).map_err(Error::from)) {
                 Ok(()) => {
                     if copy > 0 {
                         self.counters.mirror_fallbacks.add(1);
@@ -75,7 +75,7 @@ impl Volume {
         let verified = |(number, want): (usize, &Expected)| {
             assert_eq!(want.logical, first.logical + (number * node_size) as u64, "blocks side by side");
             let block = &all[number * node_size..(number + 1) * node_size];
-            let is_good = read.is_ok() && verify_block(block, want).is_ok();
+            let is_good = read.is_ok() && self.verify_read(block, want).is_ok();
             is_good.then(|| AlignedBuffer::from_slice(block))
         };
         wants.iter().enumerate().map(verified).collect()
@@ -89,7 +89,7 @@ impl Volume {
         let anything = Expected { level: None, generation: None, owner: None, first_key: None, ..*want };
         for mirror in &copies.mirrors()[..good_copy] {
             self.repair(mirror, good, 1, &|now| {
-                let Err(_) = verify_block(now, want) else { return false };
+                let Err(_) = self.verify_read(now, want) else { return false };
                 // A whole block of this place with a later generation is not damage: it was freed and written
                 // anew, and whoever asked for the old one is late. It must not be undone.
                 let newer = verify_block(now, &anything).is_ok()

@@ -190,6 +190,12 @@ impl Volume {
         self.superblock.lock().clone()
     }
 
+    /// The generation of the last commit, and the features that it needs.
+    pub(crate) fn last_commit(&self) -> (Generation, creamery_format::Incompat) {
+        let superblock = self.superblock.lock();
+        (superblock.generation(), superblock.incompat())
+    }
+
     /// The generation of the last commit.
     #[must_use]
     pub fn generation(&self) -> Generation {

@@ -39,7 +39,7 @@ impl Volume {
             fsid: self.metadata_uuid(),
             checksum: self.checksum_type(),
         };
-        verify_block(bytes, &want).map_err(|damage| {
+        verify_block(bytes, &want).and_then(|()| self.verify_leaf_for_writing(block)).map_err(|damage| {
             Error::from(damage).context(format!("about to write the tree block at logical {at}"))
         })
     }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use creamery_base::{ErrorKind, Generation, Logical, TreeId, Wait};
+use creamery_base::{ErrorKind, Generation, Logical, ObjectId, TreeId, Wait};
 use creamery_device::{AlignedBuffer, BlockDevice, MemoryDevice};
-use creamery_format::{BlockGroupFlags, BlockMut, Expected, Key, NewBlock, seal};
+use creamery_format::{BlockGroupFlags, BlockMut, Expected, Key, KeyType, NewBlock, RawInodeItem, seal};
 use creamery_volume::{Mode, Volume, WriteBatch};
+use zerocopy::IntoBytes;
 
 use crate::faulty::{self, Event, Faulty};
 use crate::images::*;
@@ -28,8 +29,13 @@ fn free_metadata(volume: &Volume) -> (Logical, [u64; 2]) {
     (chunk.start + half, [chunk.stripes[0].offset + half, chunk.stripes[1].offset + half])
 }
 
-/// An empty root for that address.
+/// A root for that address.
 fn block(volume: &Volume, at: Logical) -> Vec<u8> {
+    block_with(volume, at, Key::MIN, 100)
+}
+
+/// A root with one item, all of it zeros.
+fn block_with(volume: &Volume, at: Logical, key: Key, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; volume.node_size() as usize];
     let new = NewBlock {
         logical: at,
@@ -40,7 +46,7 @@ fn block(volume: &Volume, at: Logical) -> Vec<u8> {
         chunk_tree_uuid: creamery_base::Uuid::nil(),
     };
     let mut block = BlockMut::init(&mut bytes, &new);
-    block.insert_items(0, &[(Key::MIN, 100)]);
+    block.insert_items(0, &[(key, len)]);
     block.mark_written();
     seal(&mut bytes, volume.checksum_type());
     bytes
@@ -96,6 +102,31 @@ fn a_large_batch_is_written_by_two_threads_and_complete() {
     reads_back(&volume, &blocks);
     let whole = blocks.iter().flat_map(|(_, bytes)| bytes).copied().collect::<Vec<u8>>();
     assert!(places.iter().all(|&place| bytes_at(&*device, place, whole.len()) == whole));
+}
+
+#[test]
+fn leaves_that_linux_does_not_take_are_neither_read_for_writing_nor_written() {
+    let Some((device, _, volume)) = dup() else { return };
+    let (at, places) = free_metadata(&volume);
+    // Transactions that are not yet: those of its inode lie behind that of the leaf.
+    let key = Key::new(ObjectId::FIRST_FREE, KeyType::INODE_ITEM, 0);
+    let mut bytes = block_with(&volume, at, key, RawInodeItem::LEN);
+    let mut leaf = BlockMut::new(&mut bytes);
+    let inode = RawInodeItem { transid: 101.into(), mode: 0o040_755.into(), ..Default::default() };
+    leaf.data_mut(0).copy_from_slice(inode.as_bytes());
+    seal(&mut bytes, volume.checksum_type());
+    let error = volume.write(batch(&[(at, bytes.clone())])).unwrap_err();
+    assert!(error.to_string().contains("transid of an inode"), "{error}");
+    // Somebody else has written it.
+    places.iter().for_each(|&place| device.write_at(place, &bytes).unwrap());
+    let want = Expected { generation: None, owner: None, logical: at, ..root_root(&volume) };
+    let error = read(&volume, &want).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreadable);
+    assert!(error.to_string().contains("transid of an inode"), "{error}");
+    assert!(volume.read_tree_blocks(&[want])[0].is_none(), "nor is it read ahead");
+    let reading = Volume::open(vec![device as Arc<dyn BlockDevice>], Mode::ReadOnly).unwrap();
+    push_all_chunks(&reading);
+    assert_eq!(read(&reading, &want).unwrap()[..], bytes[..], "who only reads takes it");
 }
 
 #[test]

@@ -1,0 +1,43 @@
+//! Which tree blocks a volume takes: all readers ask for what [`verify_block`] asks. Where the volume is written, leaves have to be such as
+//! Linux takes besides (VOL-7): who changes one that is not would write it, and what Linux makes of that is nobody's filesystem.
+
+use creamery_format::{
+    BlockRef, Corruption, Expected, Incompat, WritingRules, check_leaf_for_writing, verify_block,
+};
+
+use crate::open::Mode;
+use crate::volume::Volume;
+
+impl Volume {
+    /// Checks a tree block that was read.
+    /// Errors: damage.
+    pub(crate) fn verify_read(&self, bytes: &[u8], want: &Expected) -> Result<(), Corruption> {
+        verify_block(bytes, want)?;
+        match self.mode() {
+            Mode::ReadOnly => Ok(()),
+            Mode::ReadWrite => self.verify_leaf_for_writing(BlockRef::new(bytes)),
+        }
+    }
+
+    /// Checks a tree block that passes [`verify_block`] for being written, or changed later. One that is written may be of a later
+    /// transaction than the next one, and so may be what is in it.
+    /// Errors: Linux does not take it.
+    pub(crate) fn verify_leaf_for_writing(&self, block: BlockRef<'_>) -> Result<(), Corruption> {
+        let rules = self.writing_rules();
+        let newest = rules.newest.max(block.generation());
+        check_leaf_for_writing(block, &WritingRules { newest, ..rules })
+    }
+
+    /// What leaves are held against where the filesystem is written.
+    #[must_use]
+    pub fn writing_rules(&self) -> WritingRules {
+        let (generation, incompat) = self.last_commit();
+        WritingRules {
+            newest: generation.next(),
+            sector_size: self.sector_size(),
+            node_size: self.node_size(),
+            checksum_size: self.checksum_type().size(),
+            has_skinny_metadata: incompat.contains(Incompat::SKINNY_METADATA),
+        }
+    }
+}
