@@ -133,6 +133,11 @@ impl CsumTree {
         let (mut at, mut rest) = (start, csums);
         for _ in 0..MISSES_MAX {
             let before = self.item(&self.tree.cursor_at_or_before(&key(at), Wait::Yes)?, &key(at));
+            if let Some(other) = before.filter(|item| item.end > at.get()) {
+                let what =
+                    format!("checksum item {}: it ends behind {at}, which has none yet", other.seen.key);
+                return Err(Error::new(ErrorKind::Corrupt, what));
+            }
             let fits = |item: &Item| item.end == at.get() && item.seen.len < most;
             let Some(Item { seen, .. }) = before.filter(fits) else { break };
             let taken = rest.len().min(most - seen.len);

@@ -25,7 +25,7 @@ use creamery_txn::{Handle, Units};
 
 use super::dead::{DeadSubvolume, DeadSubvolumes};
 use super::{Shared, Subvolume, SubvolumeRef};
-use crate::inode::{FileType, orphan_item};
+use crate::inode::{FileType, InodeItem, orphan_item};
 use crate::keys;
 use crate::names::dir_item;
 use crate::operation::{finish, or_end};
@@ -127,6 +127,9 @@ impl Subvolumes {
         }
         let tree = self.shared.engine.tree(id)?;
         let read_only = flags.contains(RootFlags::RDONLY);
+        if self.shared.engine.read_only().is_none() {
+            check_for_writing(&tree).map_err(|error| error.context(format!("subvolume {id}")))?;
+        }
         let (last_ino, orphans) = match self.shared.engine.read_only() {
             None => (highest_objectid(&tree)?, orphan_item::find(&self.shared.engine, id, &tree)?),
             // Who makes nothing reads what there is, whatever became of the last leaf.
@@ -348,6 +351,17 @@ impl Subvolumes {
             _ => Ok(()),
         }
     }
+}
+
+/// What Linux asks of a subvolume besides what a leaf must be: it has a root directory. Behind its last inode lies what the old cache of inode
+/// numbers left, which is looked at here since nothing else comes to that leaf.
+fn check_for_writing(tree: &Tree) -> Result<()> {
+    let root =
+        tree.get(&keys::inode_item(ObjectId::FIRST_FREE), Wait::Yes, InodeItem::decode)?.transpose()?;
+    if !root.is_some_and(|item| item.is_dir()) {
+        return Err(Error::new(ErrorKind::Corrupt, "it has no root directory; it can be opened read-only"));
+    }
+    tree.cursor(&Key::new(ObjectId::FREE_INO, KeyType::UNTYPED, 0), Wait::Yes).map(drop)
 }
 
 const BEFORE_FIRST_FREE: ObjectId = ObjectId::new(ObjectId::FIRST_FREE.get() - 1);

@@ -1,8 +1,12 @@
-//! A look at all of a log before anything is changed (REPLAY-3). What an item is by itself was checked when its block was read.
+//! A look at all of a log before anything is changed (REPLAY-3). What an item is by itself was checked when its block was read, by the rules
+//! for leaves that are written: it is copied into one. Here is what `creamery check` would call damage besides.
 
 use creamery_base::{Error, ErrorKind, ObjectId, Result};
-use creamery_format::{InodeExtrefs, InodeRefs, Key, KeyType};
+use creamery_format::{
+    FILE_EXTENT_INLINE, InodeExtrefs, InodeRefs, Key, KeyType, RawFileExtent, RawFileExtentHead,
+};
 use creamery_txn::{Engine, LogTree, Replay};
+use zerocopy::FromBytes;
 
 use super::items::each_item;
 use crate::data::file_extent::FileExtent;
@@ -80,6 +84,7 @@ fn check_item(
                 .map_err(|error| Error::with_source(ErrorKind::Corrupt, "its name", error))
         }
         KeyType::EXTENT_DATA if matches!(kind, FileType::File | FileType::Symlink) => {
+            check_extent(data)?;
             match FileExtent::check(key, data, sector)? {
                 FileExtent::Regular(extent) | FileExtent::Prealloc(extent) => {
                     replay.withhold_extent(extent.disk_bytenr, extent.disk_num_bytes)
@@ -94,6 +99,28 @@ fn check_item(
         KeyType::XATTR_ITEM => dir_item::entries(data).try_for_each(|entry| entry.map(drop)),
         _ => Err(Error::new(ErrorKind::Corrupt, format!("it does not belong to a {kind:?} in a log"))),
     }
+}
+
+/// What `creamery check` asks of data in a file: a transaction made it, in an encoding that there is, and the file shows no more than it holds.
+fn check_extent(data: &[u8]) -> Result<()> {
+    let damaged = |what: String| Err(Error::new(ErrorKind::Corrupt, what));
+    let Ok((head, _)) = RawFileExtentHead::ref_from_prefix(data) else { return Ok(()) };
+    let regular = RawFileExtent::ref_from_bytes(data).ok().filter(|_| head.kind != FILE_EXTENT_INLINE);
+    if regular.is_some_and(RawFileExtent::is_hole) {
+        return Ok(());
+    }
+    if head.generation.get() == 0 {
+        return damaged("generation of a file extent, found 0, want at least 1".to_owned());
+    }
+    if head.other_encoding.get() != 0 {
+        return damaged(format!("other encoding of a file extent, found {}, want 0", head.other_encoding));
+    }
+    let Some(extent) = regular else { return Ok(()) };
+    let (end, held) = (extent.offset.get().saturating_add(extent.num_bytes.get()), extent.ram_bytes.get());
+    if end > held {
+        return damaged(format!("end of a file extent in memory, found {end}, want [0, {held}]"));
+    }
+    Ok(())
 }
 
 fn check_name<E: std::error::Error + Send + Sync + 'static>(

@@ -113,6 +113,11 @@ impl DeviceSpace {
         Self { dev, uuid, total, used: BTreeMap::new(), used_bytes: 0, holes }
     }
 
+    /// Where extents of the device begin, in order.
+    pub(super) fn extents(&self) -> impl Iterator<Item = u64> {
+        self.used.keys().copied()
+    }
+
     /// Records an extent of the device. False when it overlaps another one.
     pub(super) fn take(&mut self, start: u64, len: u64) -> bool {
         let before = self.used.range(..=start).next_back();

@@ -103,4 +103,17 @@ impl ChunkAllocator {
         }
         Ok(())
     }
+
+    /// Every device extent is a chunk's: Linux does not mount a filesystem where one is nobody's.
+    /// Errors: one is not among the `claimed` ones.
+    pub(crate) fn check_claimed(&self, claimed: &HashSet<(DevId, u64)>) -> Result<()> {
+        let state = self.state.lock();
+        for device in &state.devices {
+            if let Some(at) = device.extents().find(|at| !claimed.contains(&(device.dev, *at))) {
+                let what = format!("the device extent at {at} of device {} belongs to no chunk", device.dev);
+                return Err(Error::new(ErrorKind::Corrupt, format!("{what}; it can be opened read-only")));
+            }
+        }
+        Ok(())
+    }
 }

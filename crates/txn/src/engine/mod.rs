@@ -6,6 +6,7 @@
 //! | file | what they do together |
 //! |---|---|
 //! | `open` | are made from what is on the devices |
+//! | `refusal` | are kept from being written |
 //! | `left_out` | are done without, where a filesystem is damaged |
 //! | `handles`, `reserve`, `make_room` | let somebody begin who was promised room |
 //! | `data` | hand out, write and read data |
@@ -43,6 +44,7 @@ mod make_room;
 mod memory;
 mod open;
 mod quota;
+mod refusal;
 mod replay;
 mod reserve;
 mod settle;

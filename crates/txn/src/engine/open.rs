@@ -2,25 +2,19 @@
 //!
 //! Feature bits are not all that decides. Write access is refused, by name, while the filesystem is in a state
 //! that this version cannot continue. What the superblock tells - a seed device, say - the volume has
-//! refused already; here it is quotas, a balance or device replacement in progress, a free space tree that is
-//! not valid, generations that are used up, and chunks whose copies lie together.
+//! refused already; the others are in `refusal`.
 
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Generation, ObjectId, Result, TreeId, Wait};
-use creamery_format::{BlockRef, CompatRo, Expected, Incompat, Key, KeyType, RawDevReplace, Superblock};
+use creamery_format::{BlockRef, CompatRo, Expected, Key, KeyType};
 use creamery_tree::{BufferStore, RootPointer, Tree};
 use creamery_volume::{Chunk, Mode, Volume};
-use zerocopy::FromBytes;
 
 use super::left_out::LeftOut;
+use super::refusal::{contradicted_skinny, refusal_to_write};
 use super::{Engine, Options, Parts};
 use crate::roots::{find_root_item, open_by_item};
-
-/// Replacement states in which a device is being replaced (started, suspended).
-const REPLACE_ACTIVE: [u64; 2] = [1, 4];
-/// The last generation that is continued: transactions for ever follow it before the numbers are used up.
-const GENERATION_MAX: u64 = u64::MAX - (1 << 48);
 
 impl Engine {
     /// Opens the filesystem on `volume`. When it can only be read, [`Engine::read_only`] says why; it is an
@@ -152,58 +146,4 @@ fn read_chunks(volume: &Volume, chunk_tree: &Tree) -> Result<()> {
     }
     drop(cursor);
     volume.push_chunks(chunks)
-}
-
-/// Why this filesystem may not be written, if so.
-fn refusal_to_write(
-    volume: &Volume,
-    superblock: &Superblock,
-    root_tree: &Tree,
-    dev_tree: &Tree,
-) -> Result<Option<String>> {
-    let generation = superblock.generation();
-    if generation.get() > GENERATION_MAX {
-        return Ok(Some(format!("generation out of range, found {generation}, want [0, {GENERATION_MAX}]")));
-    }
-    if let Some(chunk) = volume.chunks().iter().find(|chunk| !chunk.is_spread_as_promised()) {
-        let (at, flags) = (chunk.start, chunk.flags);
-        return Ok(Some(format!("chunk {at} is {flags} and has two of its stripes on one device")));
-    }
-    let (listed, valid) = (CompatRo::FREE_SPACE_TREE, CompatRo::FREE_SPACE_TREE_VALID);
-    if superblock.compat_ro().contains(listed) && !superblock.compat_ro().contains(valid) {
-        return Ok(Some("its free space tree is not valid (mount it once with space_cache=v2)".to_owned()));
-    }
-    let has_group_tree = superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE);
-    if has_group_tree
-        && !(superblock.compat_ro().contains(listed) && superblock.incompat().contains(Incompat::NO_HOLES))
-    {
-        return Ok(Some(
-            "it has a block group tree, and no free space tree or holes that are listed, which Linux refuses"
-                .to_owned(),
-        ));
-    }
-    let balance = Key::new(ObjectId::BALANCE, KeyType::TEMPORARY_ITEM, 0);
-    if root_tree.get(&balance, Wait::Yes, |_| ())?.is_some() {
-        return Ok(Some("a balance is in progress".to_owned()));
-    }
-    let replace = Key::new(ObjectId::new(0), KeyType::DEV_REPLACE, 0);
-    let active = dev_tree.get(&replace, Wait::Yes, |data| {
-        RawDevReplace::ref_from_bytes(data)
-            .map_or(true, |item| REPLACE_ACTIVE.contains(&item.replace_state.get()))
-    })?;
-    if active == Some(true) {
-        return Ok(Some("a device replacement is in progress".to_owned()));
-    }
-    Ok(None)
-}
-
-/// Whether metadata is skinny though the superblock says that it is not, as its own root shows. Linux reads no such tree.
-fn contradicted_skinny(superblock: &Superblock, extent_tree: &Tree) -> Result<Option<String>> {
-    if superblock.incompat().contains(Incompat::SKINNY_METADATA) {
-        return Ok(None);
-    }
-    let (root, level) = superblock.root();
-    let skinny = Key::new(ObjectId::new(root.get()), KeyType::METADATA_ITEM, level.into());
-    let found = extent_tree.get(&skinny, Wait::Yes, |_| ())?;
-    Ok(found.map(|()| "its metadata is skinny, and its superblock says that it is not".to_owned()))
 }

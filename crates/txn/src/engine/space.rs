@@ -36,7 +36,7 @@ impl Engine {
             }
             self.space.add_group(group);
         }
-        Ok(())
+        if with_free_space { self.chunks.check_claimed(&claimed) } else { Ok(()) }
     }
 
     /// Visits what is free in a chunk, of which so much is used, as the last commit left it, in order. Errors: device errors; damage.

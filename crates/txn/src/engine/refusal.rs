@@ -1,0 +1,92 @@
+//! What keeps a filesystem from being written, beyond what the superblock tells: states that this version cannot continue, and such as Linux
+//! does not mount. Reading stays possible. What a leaf must be for a writer is checked when it is read (`creamery_volume`, VOL-7).
+
+use creamery_base::{ObjectId, Result, TreeId, Wait};
+use creamery_format::{CompatRo, Incompat, Key, KeyType, RawDevReplace, Superblock};
+use creamery_tree::Tree;
+use creamery_volume::Volume;
+use zerocopy::FromBytes;
+
+use crate::roots::find_root_item;
+
+/// Replacement states in which a device is being replaced (started, suspended).
+const REPLACE_ACTIVE: [u64; 2] = [1, 4];
+/// The last generation that is continued: transactions for ever follow it before the numbers are used up.
+const GENERATION_MAX: u64 = u64::MAX - (1 << 48);
+
+/// Why this filesystem may not be written, if so.
+pub(super) fn refusal_to_write(
+    volume: &Volume,
+    superblock: &Superblock,
+    root_tree: &Tree,
+    dev_tree: &Tree,
+) -> Result<Option<String>> {
+    let generation = superblock.generation();
+    if generation.get() > GENERATION_MAX {
+        return Ok(Some(format!("generation out of range, found {generation}, want [0, {GENERATION_MAX}]")));
+    }
+    let (found, want) = (superblock.raw().stripesize.get(), superblock.sector_size());
+    if found != want {
+        return Ok(Some(format!(
+            "its superblock has a stripe size of {found}, want {want}, which Linux refuses"
+        )));
+    }
+    if let Some(reason) = missing_tree(root_tree)? {
+        return Ok(Some(reason));
+    }
+    if let Some(chunk) = volume.chunks().iter().find(|chunk| !chunk.is_spread_as_promised()) {
+        let (at, flags) = (chunk.start, chunk.flags);
+        return Ok(Some(format!("chunk {at} is {flags} and has two of its stripes on one device")));
+    }
+    let (listed, valid) = (CompatRo::FREE_SPACE_TREE, CompatRo::FREE_SPACE_TREE_VALID);
+    if superblock.compat_ro().contains(listed) && !superblock.compat_ro().contains(valid) {
+        return Ok(Some("its free space tree is not valid (mount it once with space_cache=v2)".to_owned()));
+    }
+    let has_group_tree = superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE);
+    if has_group_tree
+        && !(superblock.compat_ro().contains(listed) && superblock.incompat().contains(Incompat::NO_HOLES))
+    {
+        return Ok(Some(
+            "it has a block group tree, and no free space tree or holes that are listed, which Linux refuses"
+                .to_owned(),
+        ));
+    }
+    let balance = Key::new(ObjectId::BALANCE, KeyType::TEMPORARY_ITEM, 0);
+    if root_tree.get(&balance, Wait::Yes, |_| ())?.is_some() {
+        return Ok(Some("a balance is in progress".to_owned()));
+    }
+    let replace = Key::new(ObjectId::new(0), KeyType::DEV_REPLACE, 0);
+    let active = dev_tree.get(&replace, Wait::Yes, |data| {
+        RawDevReplace::ref_from_bytes(data)
+            .map_or(true, |item| REPLACE_ACTIVE.contains(&item.replace_state.get()))
+    })?;
+    if active == Some(true) {
+        return Ok(Some("a device replacement is in progress".to_owned()));
+    }
+    Ok(None)
+}
+
+/// Whether metadata is skinny though the superblock says that it is not, as its own root shows. Linux reads no such tree.
+pub(super) fn contradicted_skinny(superblock: &Superblock, extent_tree: &Tree) -> Result<Option<String>> {
+    if superblock.incompat().contains(Incompat::SKINNY_METADATA) {
+        return Ok(None);
+    }
+    let (root, level) = superblock.root();
+    let skinny = Key::new(ObjectId::new(root.get()), KeyType::METADATA_ITEM, level.into());
+    let found = extent_tree.get(&skinny, Wait::Yes, |_| ())?;
+    Ok(found.map(|()| "its metadata is skinny, and its superblock says that it is not".to_owned()))
+}
+
+/// Trees that Linux does not mount without, though nobody reads them then.
+fn missing_tree(root_tree: &Tree) -> Result<Option<String>> {
+    for id in [TreeId::FS, TreeId::DATA_RELOC] {
+        match find_root_item(root_tree, id)? {
+            None => return Ok(Some(format!("tree {id} has no root item, which Linux refuses"))),
+            Some((_, item)) if item.refs.get() == 0 => {
+                return Ok(Some(format!("the root item of tree {id} has no reference, which Linux refuses")));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(None)
+}
