@@ -1,10 +1,13 @@
 //! Log trees: what fsync wrote after the last commit. The next mount that may write replays them, and only then are they part
 //! of the filesystem: their blocks and their data have no extent items yet.
 //!
-//! A file's data in a log has to have checksums: they lie in the log beside it, or in the checksum tree already.
+//! A file's data in a log has to have checksums: they lie in the log beside it, or in the checksum tree already. And items of a log
+//! are copied into subvolumes, so whatever no subvolume may have keeps the log from being replayed.
 
-use creamery_base::{ObjectId, TreeId};
-use creamery_format::{BlockRef, FileExtent, InodeFlags, KeyType, RawInodeItem, RawRootItem};
+use creamery_base::{Generation, Logical, ObjectId, TreeId};
+use creamery_format::{
+    BlockGroupFlags, BlockRef, FileExtent, FileType, InodeFlags, KeyType, RawInodeItem, RawRootItem,
+};
 use zerocopy::FromBytes;
 
 use crate::problem::Problem;
@@ -15,22 +18,32 @@ use crate::summed::summed_range;
 use crate::walk::{Meta, Root, Sequence};
 
 /// The trees that have a log, each with the log's root.
-#[derive(Default)]
-pub(crate) struct LogRoots(pub(crate) Vec<(TreeId, Root)>);
+pub(crate) struct LogRoots<'a> {
+    pub(crate) sink: &'a Sink,
+    /// The transaction that logs are of.
+    pub(crate) generation: Generation,
+    pub(crate) found: Vec<(TreeId, Root)>,
+}
 
-impl Sequence<Vec<u8>> for LogRoots {
-    fn leaf(&mut self, _meta: &Meta, bytes: Vec<u8>) {
+impl Sequence<Vec<u8>> for LogRoots<'_> {
+    fn leaf(&mut self, meta: &Meta, bytes: Vec<u8>) {
         let leaf = BlockRef::new(&bytes);
         for slot in 0..leaf.count() {
             let key = leaf.key(slot);
-            let Some(item) = (key.kind == KeyType::ROOT_ITEM)
-                .then(|| RawRootItem::from_item(leaf.data(slot)).ok())
-                .flatten()
-            else {
+            let is_one = key.objectid == TreeId::TREE_LOG.objectid() && key.kind == KeyType::ROOT_ITEM;
+            let item = is_one.then(|| RawRootItem::from_item(leaf.data(slot)).ok()).flatten();
+            let Some(item) = item.filter(|_| TreeId::new(key.offset).is_subvolume()) else {
+                let place = Place::slot(TreeId::TREE_LOG, meta.logical, slot, key);
+                self.sink.add(Problem::LogRefused, place, "the root of no subvolume's log");
                 continue;
             };
+            if item.root_generation() != self.generation {
+                let place = Place::slot(TreeId::TREE_LOG, meta.logical, slot, key);
+                let (found, want) = (item.root_generation(), self.generation);
+                self.sink.add(Problem::LogRefused, place, format!("of generation {found}, want {want}"));
+            }
             let root = Root::unshared(TreeId::TREE_LOG, item.root(), item.level, item.root_generation());
-            self.0.push((TreeId::new(key.offset), root));
+            self.found.push((TreeId::new(key.offset), root));
         }
     }
 }
@@ -40,8 +53,8 @@ impl Sequence<Vec<u8>> for LogRoots {
 pub(crate) struct LogData {
     /// Blocks of all logs.
     pub(crate) blocks: u64,
-    /// Extents that files have.
-    data: Vec<(u64, u64)>,
+    /// Extents that files have, with the tree and the place.
+    data: Vec<(u64, u64, TreeId, Place)>,
     /// The parts of them that have to have checksums, with the tree and the place.
     summed: Vec<(u64, u64, TreeId, Place)>,
     /// Data that has checksums in the logs.
@@ -53,7 +66,18 @@ pub(crate) struct LogData {
 impl LogData {
     /// The data extents of files.
     pub(crate) fn ranges(&self) -> Ranges {
-        Ranges::from_unsorted(self.data.clone())
+        Ranges::from_unsorted(self.data.iter().map(|(start, end, ..)| (*start, *end)).collect())
+    }
+
+    /// An extent is one that the extent tree has, or its place is free. What is in use is `used`.
+    pub(crate) fn judge_places(&self, used: &Ranges, sink: &Sink) {
+        for (start, end, of, place) in &self.data {
+            let covered = used.covered(*start, *end);
+            if covered > 0 && covered < end - start {
+                let message = format!("of tree {of}: logical [{start}, {end}) is in use otherwise");
+                sink.add(Problem::LogRefused, place.clone(), message);
+            }
+        }
     }
 
     /// All data has checksums, in the logs or in the checksum tree, whose ranges are `others`.
@@ -75,32 +99,97 @@ impl LogData {
 /// Walks the leaves of one log.
 pub(crate) struct LogSequence<'a> {
     of: TreeId,
+    reader: &'a Reader<'a>,
     checksum_size: u64,
-    sector_size: u64,
-    /// The inode whose items are being met, if its data has no checksums.
-    unsummed: Option<ObjectId>,
+    /// The inode whose items are being met.
+    inode: Option<LoggedInode>,
     found: &'a mut LogData,
 }
 
-impl<'a> LogSequence<'a> {
-    pub(crate) fn new(of: TreeId, reader: &Reader<'_>, found: &'a mut LogData) -> Self {
-        let checksum_size = reader.checksum.size() as u64;
-        Self { of, checksum_size, sector_size: reader.sector_size, unsummed: None, found }
+/// An inode that a log has.
+#[derive(Clone, Copy)]
+struct LoggedInode {
+    ino: ObjectId,
+    kind: Option<FileType>,
+    /// Whether its data has no checksums.
+    is_unsummed: bool,
+    /// Without a name it is nothing, and so are its items.
+    is_passed_over: bool,
+}
+
+impl LoggedInode {
+    fn new(ino: ObjectId, raw: &RawInodeItem) -> Self {
+        Self {
+            ino,
+            kind: FileType::from_mode(raw.mode.get()),
+            is_unsummed: raw.flags().contains(InodeFlags::NODATASUM),
+            is_passed_over: raw.nlink.get() == 0,
+        }
     }
 
-    fn file_extent(&mut self, data: &[u8], ino: ObjectId, place: Place) {
+    /// Whether inodes of this kind have such items in a log.
+    fn may_have(&self, kind: KeyType) -> bool {
+        let is_file = self.kind == Some(FileType::File);
+        match kind {
+            _ if self.is_passed_over => true,
+            KeyType::INODE_REF | KeyType::INODE_EXTREF | KeyType::XATTR_ITEM => true,
+            KeyType::EXTENT_DATA => is_file || self.kind == Some(FileType::Symlink),
+            KeyType::VERITY_DESC_ITEM | KeyType::VERITY_MERKLE_ITEM => is_file,
+            KeyType::DIR_ITEM | KeyType::DIR_INDEX | KeyType::DIR_LOG_ITEM | KeyType::DIR_LOG_INDEX => {
+                self.kind == Some(FileType::Directory)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl<'a> LogSequence<'a> {
+    pub(crate) fn new(of: TreeId, reader: &'a Reader<'a>, found: &'a mut LogData) -> Self {
+        Self { of, reader, checksum_size: reader.checksum.size() as u64, inode: None, found }
+    }
+
+    /// What keeps the log from being replayed: all of it, for its items are copied.
+    fn refuse(&self, place: Place, why: &str) {
+        self.reader.sink.add(Problem::LogRefused, place, format!("of tree {}: {why}", self.of));
+    }
+
+    fn file_extent(&mut self, data: &[u8], inode: LoggedInode, place: Place) {
         let (extent, written) = match FileExtent::parse(data) {
             Ok(FileExtent::Regular(extent)) => (extent, true),
             Ok(FileExtent::Prealloc(extent)) => (extent, false),
-            _ => return,
+            Ok(FileExtent::Inline(head, _)) => {
+                return self.head(head.generation.get(), head.other_encoding.get(), &place);
+            }
+            Err(_) => return,
         };
         let start = extent.disk_bytenr.get();
         let (Some(end), false) = (start.checked_add(extent.disk_num_bytes.get()), extent.is_hole()) else {
             return;
         };
-        self.found.data.push((start, end));
-        if let Some((start, end)) = summed_range(extent).filter(|_| written && self.unsummed != Some(ino)) {
+        self.head(extent.generation.get(), extent.other_encoding.get(), &place);
+        let shown = extent.offset.get().saturating_add(extent.num_bytes.get());
+        if shown > extent.ram_bytes.get() {
+            self.refuse(place.clone(), "the file shows more of an extent than it holds");
+        }
+        let chunk = self.reader.volume.chunk_at(Logical::new(start));
+        let is_there = chunk.is_some_and(|chunk| {
+            chunk.flags.contains(BlockGroupFlags::DATA) && chunk.start.get().saturating_add(chunk.len) >= end
+        });
+        if !is_there {
+            self.refuse(place.clone(), "data lies in no chunk of data");
+        }
+        self.found.data.push((start, end, self.of, place.clone()));
+        if let Some((start, end)) = summed_range(extent).filter(|_| written && !inode.is_unsummed) {
             self.found.summed.push((start, end, self.of, place));
+        }
+    }
+
+    fn head(&self, generation: u64, other_encoding: u16, place: &Place) {
+        if generation == 0 {
+            self.refuse(place.clone(), "generation of a file extent, found 0, want at least 1");
+        }
+        if other_encoding != 0 {
+            self.refuse(place.clone(), &format!("other encoding, found {other_encoding}, want 0"));
         }
     }
 }
@@ -108,23 +197,31 @@ impl<'a> LogSequence<'a> {
 impl Sequence<Vec<u8>> for LogSequence<'_> {
     fn leaf(&mut self, meta: &Meta, bytes: Vec<u8>) {
         let leaf = BlockRef::new(&bytes);
+        if let Some(refusal) = self.reader.refusal(leaf) {
+            self.refuse(Place::from(refusal.site()), &refusal.kind().to_string());
+        }
         for slot in 0..leaf.count() {
             let (key, data) = (leaf.key(slot), leaf.data(slot));
-            match key.kind {
-                KeyType::INODE_ITEM => {
-                    let raw = RawInodeItem::ref_from_bytes(data).ok();
-                    let unsummed = raw.is_some_and(|raw| raw.flags().contains(InodeFlags::NODATASUM));
-                    self.unsummed = unsummed.then_some(key.objectid);
+            let place = || Place::slot(TreeId::TREE_LOG, meta.logical, slot, key);
+            if key.objectid == ObjectId::EXTENT_CSUM && key.kind == KeyType::EXTENT_CSUM {
+                let len = (data.len() as u64 / self.checksum_size).saturating_mul(self.reader.sector_size);
+                self.found.sums.push((key.offset, key.offset.saturating_add(len)));
+                continue;
+            }
+            if let Some(raw) =
+                (key.kind == KeyType::INODE_ITEM).then(|| RawInodeItem::ref_from_bytes(data).ok()).flatten()
+            {
+                self.inode = Some(LoggedInode::new(key.objectid, raw));
+                continue;
+            }
+            match self.inode.filter(|inode| inode.ino == key.objectid) {
+                None if self.found.torn => {}
+                Some(inode) if inode.may_have(key.kind) => {
+                    if key.kind == KeyType::EXTENT_DATA && !inode.is_passed_over {
+                        self.file_extent(data, inode, place());
+                    }
                 }
-                KeyType::EXTENT_DATA => {
-                    let place = Place::slot(TreeId::TREE_LOG, meta.logical, slot, key);
-                    self.file_extent(data, key.objectid, place);
-                }
-                KeyType::EXTENT_CSUM => {
-                    let len = (data.len() as u64 / self.checksum_size).saturating_mul(self.sector_size);
-                    self.found.sums.push((key.offset, key.offset.saturating_add(len)));
-                }
-                _ => {}
+                _ => self.refuse(place(), "an item of no inode in the log, or of one of another kind"),
             }
         }
     }

@@ -349,6 +349,8 @@ problems! {
         "Linux reads it like a subvolume, and takes one without references for deleted: it does not mount this. It looks at no other tree's references, and mkfs.btrfs makes quota trees without.";
     DefaultEntry = 814 Warning "the entry of the default subvolume is missing or impossible"
         "Nothing says what to mount when nothing is said: Linux then mounts the top level.";
+    LogRefused = 815 Error "a log cannot be replayed"
+        "An item of a log that waits is one that no subvolume may have, or belongs to no inode of the log. Neither Linux nor Creamery opens this for writing. `creamery rescue zero-log` gives up what was synced after the last commit.";
 
     QuotaReferenced = 901 Error "a quota group's referenced bytes are wrong"
         "What the group's subvolumes refer to adds up to something else. Limits work on wrong numbers.";

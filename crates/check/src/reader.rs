@@ -5,7 +5,9 @@
 
 use creamery_base::{Error, ErrorKind, Generation, Logical, Physical, Result, Uuid};
 use creamery_codec::{ChecksumType, checksum};
-use creamery_format::{CorruptKind, Corruption, Expected, Key, verify_block};
+use creamery_format::{
+    BlockRef, CorruptKind, Corruption, Expected, Key, WritingRules, check_leaf_for_writing, verify_block,
+};
 use creamery_volume::{Mirror, Volume};
 
 use crate::bad_data::BadSector;
@@ -21,6 +23,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) checksum: ChecksumType,
     pub(crate) node_size: u64,
     pub(crate) sector_size: u64,
+    /// What leaves have to be for Linux, which writes the filesystem.
+    rules: WritingRules,
 }
 
 impl<'a> Reader<'a> {
@@ -33,7 +37,13 @@ impl<'a> Reader<'a> {
             checksum: volume.checksum_type(),
             node_size: volume.node_size().into(),
             sector_size: volume.sector_size().into(),
+            rules: volume.writing_rules(),
         }
+    }
+
+    /// What Linux, and whoever else writes, refuses a leaf for.
+    pub(crate) fn refusal(&self, leaf: BlockRef<'_>) -> Option<Corruption> {
+        check_leaf_for_writing(leaf, &self.rules).err()
     }
 
     /// The block that `want` describes, whose keys are all below `upper`; none when there is no good copy, which
@@ -182,7 +192,7 @@ enum BlockFault {
 
 fn judge(block: &[u8], want: &Expected, upper: Option<Key>) -> Result<(), BlockFault> {
     verify_block(block, want).map_err(BlockFault::Corrupt)?;
-    let view = creamery_format::BlockRef::new(block);
+    let view = BlockRef::new(block);
     // No item has this key, and btrfs check wants the first one to be greater.
     if view.is_leaf() && view.first_key() == Some(Key::MIN) {
         return Err(BlockFault::NullKey);

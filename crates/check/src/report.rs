@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, Escaped, Logical, Result, TreeId};
-use creamery_format::{BlockSite, Key};
+use creamery_format::{BlockSite, Corruption, Key};
 use serde::Serialize;
 
 use crate::damaged_sector::DamagedSector;
@@ -227,6 +227,8 @@ pub fn exit_status(outcome: &Result<Report, Error>) -> u8 {
 pub(crate) struct Sink {
     limit: usize,
     kept: RankedMutex<Vec<Finding>, { rank::LEAF }>,
+    /// Leaves that Linux refuses.
+    refused: RankedMutex<Vec<Corruption>, { rank::LEAF }>,
     errors: AtomicU64,
     warnings: AtomicU64,
 }
@@ -236,6 +238,7 @@ impl Sink {
         Self {
             limit,
             kept: RankedMutex::new(Vec::new()),
+            refused: RankedMutex::new(Vec::new()),
             errors: AtomicU64::new(0),
             warnings: AtomicU64::new(0),
         }
@@ -253,8 +256,32 @@ impl Sink {
         }
     }
 
+    /// Linux refuses a leaf. It is told of in the end, unless a finding says of that item what is wrong with it.
+    pub(crate) fn refuse(&self, damage: Corruption) {
+        let mut refused = self.refused.lock();
+        if refused.len() < self.limit {
+            refused.push(damage);
+        }
+    }
+
+    fn tell_refused(&self) {
+        let refused = std::mem::take(&mut *self.refused.lock());
+        for damage in refused {
+            let place = Place::from(damage.site());
+            let is_told = self.kept.lock().iter().any(|finding| {
+                let told = &finding.place;
+                let same_block = told.block.is_none() || told.block == place.block;
+                finding.severity == Severity::Error && same_block && told.key == place.key
+            });
+            if !is_told {
+                self.add(Problem::BlockItem, place, damage.kind().to_string());
+            }
+        }
+    }
+
     /// Everything, in an order that does not depend on the threads.
     pub(crate) fn into_report(self, counts: Counts) -> Report {
+        self.tell_refused();
         let mut findings = self.kept.into_inner();
         findings.sort_by(|a, b| {
             let order = |it: &Finding| (it.number, it.place.tree, it.place.block, it.place.slot);

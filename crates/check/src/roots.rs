@@ -257,7 +257,7 @@ fn has_entries(reader: &Reader<'_>, root: &Root, child: u64, name: &NameOfRoot) 
 /// The data of one item of a tree. A block on the way that is damaged counts as "not there": the walk has said so.
 pub(crate) fn lookup(reader: &Reader<'_>, root: &Root, key: Key) -> Result<Option<Vec<u8>>> {
     let quiet = Sink::new(0);
-    let reader = Reader { sink: &quiet, ..Reader::new(reader.volume, &quiet) };
+    let reader = Reader::new(reader.volume, &quiet);
     let mut want = root.expected(&reader);
     loop {
         let Some(bytes) = reader.block(&want, None)? else { return Ok(None) };
@@ -272,7 +272,7 @@ pub(crate) fn lookup(reader: &Reader<'_>, root: &Root, key: Key) -> Result<Optio
 /// Where in its tree a block has to be, by the key it begins with: whether it is there.
 pub(crate) fn holds_block(reader: &Reader<'_>, root: &Root, block: &Meta) -> Result<bool> {
     let quiet = Sink::new(0);
-    let reader = Reader { sink: &quiet, ..Reader::new(reader.volume, &quiet) };
+    let reader = Reader::new(reader.volume, &quiet);
     let Some((first, _)) = block.keys else { return Ok(false) };
     let mut want = root.expected(&reader);
     // Ends because levels fall.

@@ -267,6 +267,9 @@ impl Check<'_> {
             progress: self.progress,
             verified: &verified,
         };
+        if extents_complete {
+            found.logs.judge_places(&found.extents.data, self.reader.sink);
+        }
         let logged = found.logs.ranges();
         let mut sequence = SumsSequence {
             reader: self.reader,
@@ -432,17 +435,17 @@ impl Check<'_> {
         // Log trees have no extent items.
         walker.count(false);
         let generation = superblock.generation().next();
-        let mut logs = LogRoots::default();
+        let mut logs = LogRoots { sink: self.reader.sink, generation, found: Vec::new() };
         let root = Root::unshared(TreeId::TREE_LOG, logical, level, generation);
         walker.walk(&root, &bytes_of, &mut logs)?;
-        let of: Vec<String> = logs.0.iter().map(|(of, _)| of.to_string()).collect();
+        let of: Vec<String> = logs.found.iter().map(|(of, _)| of.to_string()).collect();
         let message = format!("of {} trees: {}", of.len(), of.join(", "));
         self.reader.sink.add(
             Problem::LogWaiting,
             Place::block(TreeId::TREE_LOG, logical, Some(level)),
             message,
         );
-        for (of, root) in logs.0 {
+        for (of, root) in logs.found {
             let mut sequence = LogSequence::new(of, self.reader, &mut data);
             walker.walk(&root, &bytes_of, &mut sequence)?;
         }

@@ -476,6 +476,9 @@ fn digest_leaf<T>(
 ) -> Result<Option<(Meta, T)>> {
     let Some(bytes) = reader.block(&child.want, child.upper)? else { return Ok(None) };
     let block = BlockRef::new(&bytes);
+    if let Some(refusal) = reader.refusal(block) {
+        reader.sink.refuse(refusal);
+    }
     let full_backref = tables.is_some_and(|tables| tables.full_backref(block.logical()));
     let digest = digest(&Leaf { block, tree: root.tree, first, full_backref });
     Ok(Some((Meta::new(block, root, first), digest)))
