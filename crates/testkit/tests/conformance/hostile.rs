@@ -186,17 +186,23 @@ impl Victim {
         Ok(changed)
     }
 
-    fn damage_superblock(&mut self, random: &mut Random) -> Result<()> {
-        let at = 32 + random.below(1_000) as usize;
-        let mut value = random.clone();
+    /// Lets `change` at each copy of the superblock.
+    pub(crate) fn edit_superblock(&mut self, change: &mut dyn FnMut(&mut [u8])) -> Result<()> {
         for copy in SUPERBLOCKS {
             let mut bytes = vec![0; SUPERBLOCK_LEN];
             self.file.read_exact_at(&mut bytes, copy)?;
-            overwrite(&mut bytes, at, &mut value.clone());
+            change(&mut bytes);
             bytes[ADDRESS..ADDRESS + 8].copy_from_slice(&copy.to_le_bytes());
             seal(&mut bytes);
             self.write(copy, &bytes)?;
         }
+        Ok(())
+    }
+
+    fn damage_superblock(&mut self, random: &mut Random) -> Result<()> {
+        let at = 32 + random.below(1_000) as usize;
+        let mut value = random.clone();
+        self.edit_superblock(&mut |bytes| overwrite(bytes, at, &mut value.clone()))?;
         value.next_u64();
         *random = value;
         Ok(())

@@ -34,6 +34,7 @@ mod full_sizes;
 mod hostile;
 mod hostile_names;
 mod hostile_trees;
+mod hostile_writing;
 mod interrupted;
 mod item_types;
 mod json;
@@ -192,6 +193,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     hostile::cases,
     hostile_names::cases,
     hostile_trees::cases,
+    hostile_writing::cases,
     damaged_subvolumes::cases,
 ];
 

@@ -280,6 +280,10 @@ const ROOT_AT: usize = 176;
 /// In a file extent item: where the extent begins, and how much of it is shown.
 const DISK_BYTENR: usize = 21;
 const NUM_BYTES: usize = 45;
+/// The number of an encoding that there is not, before its type.
+const OTHER_ENCODING: usize = 18;
+/// A transaction.
+const NEVER: u64 = 1 << 40;
 /// Bytes of a file that was there before.
 const OLDER_LEN: u64 = 90_000;
 /// In a superblock: where the root tree is.
@@ -371,13 +375,49 @@ fn slash(_: &mut [u8], name: &mut [u8], _: &Known) -> bool {
 }
 
 /// What is a lie, in items of which type, and how it is refused.
-const LIES: [(&str, u8, Lie, &str); 11] = [
+const LIES: [(&str, u8, Lie, &str); 19] = [
     ("items of no inode", INODE_ITEM, next_kind, "no inode"),
     ("an item of another kind", XATTR_ITEM, next_kind, "does not belong"),
     ("a name that cannot be", DIR_INDEX, slash, "name"),
     ("data that others have", EXTENT_DATA, |_, data, known| point(data, known.used), "in use otherwise"),
     ("data nowhere", EXTENT_DATA, |_, data, _| point(data, 1 << 40), "no block group"),
     ("data among metadata", EXTENT_DATA, |_, data, known| point(data, known.log_root), "no block group"),
+    ("an inode that is not yet", INODE_ITEM, |_, data, _| put(data, 0, NEVER), "generation of an inode"),
+    (
+        "a change that is not yet",
+        INODE_ITEM,
+        |_, data, _| put(data, TRANSID.start, NEVER),
+        "transid of an inode",
+    ),
+    ("data that is not yet", EXTENT_DATA, |_, data, _| put(data, 0, NEVER), "generation of a file extent"),
+    ("data of no transaction", EXTENT_DATA, |_, data, _| put(data, 0, 0), "generation of a file extent"),
+    (
+        "data of an unknown encoding",
+        EXTENT_DATA,
+        |_, data, _| {
+            data[OTHER_ENCODING] = 1;
+            true
+        },
+        "other encoding",
+    ),
+    (
+        "data in parts of sectors",
+        EXTENT_DATA,
+        |_, data, _| is_on_disk(data) && add(data, NUM_BYTES, 1),
+        "num_bytes",
+    ),
+    (
+        "data of odd bytes",
+        EXTENT_DATA,
+        |_, data, _| is_on_disk(data) && add(data, RAM_BYTES.start, 1),
+        "ram_bytes",
+    ),
+    (
+        "more data than there is",
+        EXTENT_DATA,
+        |_, data, _| is_on_disk(data) && put(data, RAM_BYTES.start, 0),
+        "in memory",
+    ),
     ("a log in itself", ROOT_ITEM, |_, data, known| put(data, ROOT_AT, known.log_root), "reached twice"),
     ("a log in a tree", ROOT_ITEM, |_, data, known| put(data, ROOT_AT, known.root_tree), "in use otherwise"),
     ("a log of another time", ROOT_ITEM, |_, data, _| add(data, ROOT_GENERATION, 1), "generation"),
@@ -418,7 +458,10 @@ fn logs_that_lie_are_refused_by_name(bench: &Bench) -> Result<()> {
             expect_refusal(
                 bench.creamery().run(["mkdir"]).arg(inside(&image, "/new")),
                 &["lies.img", "log", said],
-            )
+            )?;
+            let checked = bench.creamery().run(["check"]).arg(&image).output()?;
+            ensure!(checked.code == Some(4), "{checked}");
+            Ok(())
         })
         .with_context(|| what.to_owned())?;
         bench
