@@ -102,6 +102,8 @@ pub enum CorruptKind {
     LevelMax { found: u8 },
     #[error("wrong owner, found {found}, want {want}")]
     Owner { found: TreeId, want: TreeId },
+    #[error("owner out of range, found {found}, want at most {max}")]
+    OwnerRange { found: u64, max: u64 },
     #[error("wrong first key, found {found}, want {want}")]
     FirstKey { found: Key, want: Key },
     #[error("block is empty")]

@@ -40,12 +40,14 @@ pub struct WritingRules {
     pub has_skinny_metadata: bool,
 }
 
+/// Numbers of subvolumes have no more bits: those above are levels of quota groups.
+const TREE_ID_BITS: u32 = 48;
 /// Linux had one until 5.11.
 const CACHE: &str = "inode: the cache of inode numbers, which `btrfs rescue clear-ino-cache` removes";
 /// Flags in the upper half of an inode's that writers know.
 const UPPER_FLAGS_KNOWN: u64 = InodeFlags::VERITY.bits();
 
-/// Checks a block that [`verify_block`](crate::verify_block) has passed; a node passes.
+/// Checks a block that [`verify_block`](crate::verify_block) has passed. Of a node nothing is asked but whose it is.
 ///
 /// ```
 /// use creamery_base::*;
@@ -67,16 +69,20 @@ const UPPER_FLAGS_KNOWN: u64 = InodeFlags::VERITY.bits();
 /// # Errors
 /// The first item that Linux does not take.
 pub fn check_leaf_for_writing(leaf: BlockRef<'_>, rules: &WritingRules) -> Result<(), Corruption> {
-    if !leaf.is_leaf() {
-        return Ok(());
-    }
     let site = BlockSite {
-        level: Some(0),
+        level: Some(leaf.level()),
         tree: Some(leaf.owner()),
         logical: leaf.logical(),
         slot: None,
         key: None,
     };
+    if leaf.owner().is_subvolume() && leaf.owner().get() >> TREE_ID_BITS != 0 {
+        let found = leaf.owner().get();
+        return Err(Corruption::new(site, CorruptKind::OwnerRange { found, max: (1 << TREE_ID_BITS) - 1 }));
+    }
+    if !leaf.is_leaf() {
+        return Ok(());
+    }
     if leaf.count() == 0 && is_never_empty(leaf.owner()) {
         return Err(Corruption::new(site, CorruptKind::Empty));
     }

@@ -221,3 +221,11 @@ fn device_items_and_extents_are_held_to_their_rules() {
     refused("device extent begins before", check(TreeId::DEV, &[extent(0, 8192), extent(4096, 4096)]));
     refused("object of a device item", check(TreeId::CHUNK, &[(2, KeyType::DEV_ITEM, 1, Vec::new())]));
 }
+
+#[test]
+fn a_block_is_of_a_tree_whose_number_subvolumes_may_have() {
+    let item = || [(256, KeyType::INODE_ITEM, 0, inode(|_| ()))];
+    assert_eq!(check(TreeId::new((1 << 48) - 1), &item()), Ok(()));
+    refused("owner out of range", check(TreeId::new(1 << 48), &item()));
+    assert_eq!(check(TreeId::DATA_RELOC, &item()), Ok(()));
+}
