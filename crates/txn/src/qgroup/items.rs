@@ -85,6 +85,10 @@ impl Status {
             return Ok(None);
         }
         let flags = status.flags.get();
+        let unknown = flags & !(ON | RESCAN | INCONSISTENT | SIMPLE);
+        if unknown != 0 {
+            return Err(damaged(&format!("unknown flags, found 0x{unknown:x}")));
+        }
         let is_simple = flags & SIMPLE != 0;
         let enabled_in = match rest.first_chunk() {
             Some(bytes) if is_simple => u64::from_le_bytes(*bytes),
