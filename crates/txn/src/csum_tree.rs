@@ -126,17 +126,17 @@ impl CsumTree {
         Some(Item { seen: SeenItem { key, len: data.len() }, end })
     }
 
-    /// Inserts the checksums of the sectors from `start` on. The range has none yet: freed extents lose theirs
-    /// before their space is handed out again.
+    /// Inserts the checksums of the sectors from `start` on. Freed extents lose theirs before their space is handed out again; what a
+    /// range has all the same was left by somebody else, a log that was given up perhaps, and is replaced, as on Linux.
     pub(crate) fn insert(&self, host: &dyn CowHost, start: Logical, csums: &[u8]) -> Result<()> {
         let most = self.most();
         let (mut at, mut rest) = (start, csums);
+        let end = start.get().saturating_add(self.covered(csums.len()));
         for _ in 0..MISSES_MAX {
-            let before = self.item(&self.tree.cursor_at_or_before(&key(at), Wait::Yes)?, &key(at));
-            if let Some(other) = before.filter(|item| item.end > at.get()) {
-                let what =
-                    format!("checksum item {}: it ends behind {at}, which has none yet", other.seen.key);
-                return Err(Error::new(ErrorKind::Corrupt, what));
+            let before = self.last_before(end, Wait::Yes)?;
+            if before.is_some_and(|item| item.end > at.get()) {
+                self.remove(host, at, end - at.get())?;
+                continue;
             }
             let fits = |item: &Item| item.end == at.get() && item.seen.len < most;
             let Some(Item { seen, .. }) = before.filter(fits) else { break };
