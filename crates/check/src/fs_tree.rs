@@ -6,7 +6,7 @@ use creamery_base::{Logical, ObjectId};
 use creamery_codec::UnpackError;
 use creamery_format::{
     DirEntries, Expected, ExtentRef, FileExtent, Incompat, InodeExtrefs, InodeRefs, Key, KeyType,
-    RawFileExtent, RawFileExtentHead, RawInodeItem, verity_descriptor_len,
+    RawFileExtent, RawFileExtentHead, RawInodeItem, VerityDescriptor, verity_descriptor_len,
 };
 use zerocopy::FromBytes;
 
@@ -45,6 +45,9 @@ pub(crate) struct LeafContext<'a> {
 pub(crate) fn link_hash(dir: u64, index: u64, name: &[u8], ino: u64) -> u64 {
     hash::numbers(4, &[dir, index, ino, hash::name(name)])
 }
+
+/// Bytes of a descriptor of fs-verity that are in one item, at most.
+const VERITY_PIECE: usize = 2048;
 
 /// The summary of one leaf.
 pub(crate) fn digest(context: &LeafContext<'_>, leaf: &Leaf<'_>) -> Summary {
@@ -159,6 +162,8 @@ fn verity_item(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key
     let data = leaf.block.data(slot);
     let damage = match (key.kind, key.offset) {
         (KeyType::VERITY_DESC_ITEM, 0) => verity_descriptor_len(data).err(),
+        // The first piece of it, which is all of it unless it has a long signature.
+        (KeyType::VERITY_DESC_ITEM, 1) if data.len() < VERITY_PIECE => VerityDescriptor::parse(data).err(),
         _ => None,
     };
     let message = damage.map(|damage| damage.to_string());
@@ -198,7 +203,8 @@ fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key
                 context.sink.add(Problem::FileInline, leaf.place(slot), error.to_string());
             }
             let end = key.offset.checked_add(bytes)?.checked_next_multiple_of(sector)?;
-            return Some(Piece { start: key.offset, end, bytes, ..Piece::default() });
+            let has_zero = data.iter().rev().skip(1).any(|&byte| byte == 0) && head.compression == 0;
+            return Some(Piece { start: key.offset, end, bytes, has_zero, ..Piece::default() });
         }
         FileExtent::Regular(extent) => (extent, true),
         FileExtent::Prealloc(extent) => (extent, false),

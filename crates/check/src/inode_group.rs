@@ -71,6 +71,8 @@ struct Extents {
     without_sums: Option<u64>,
     with_sums: Option<u64>,
     packed_without_sums: Option<u64>,
+    /// Whether one that lies in its item has a zero byte.
+    has_zero: bool,
 }
 
 impl Extents {
@@ -90,6 +92,7 @@ impl Extents {
             without_sums: self.without_sums.or(next.without_sums),
             with_sums: self.with_sums.or(next.with_sums),
             packed_without_sums: self.packed_without_sums.or(next.packed_without_sums),
+            has_zero: self.has_zero || next.has_zero,
         }
     }
 }
@@ -126,6 +129,8 @@ pub(crate) struct Piece {
     pub(crate) with_sums: Option<u64>,
     /// As `without_sums`, of compressed data.
     pub(crate) packed_without_sums: Option<u64>,
+    /// The first zero byte of data in the item, as a target of a symbolic link has it: the last byte may be one.
+    pub(crate) has_zero: bool,
 }
 
 impl Group {
@@ -140,6 +145,7 @@ impl Group {
             without_sums: None,
             with_sums: None,
             packed_without_sums: None,
+            has_zero: false,
         };
         Self {
             ino,
@@ -194,6 +200,7 @@ impl Group {
             without_sums: piece.without_sums,
             with_sums: piece.with_sums,
             packed_without_sums: piece.packed_without_sums,
+            has_zero: piece.has_zero,
         };
         self.extents = self.extents.join(next);
     }
@@ -275,7 +282,11 @@ impl Group {
             _ if self.extents.count > 0 => {
                 say(Problem::InodeItems, format!("file extents with mode 0o{:o}", inode.mode));
             }
+            _ if inode.size > 0 => say(Problem::SpecialSize, format!("found {}, want 0", inode.size)),
             _ => {}
+        }
+        if FileType::from_mode(inode.mode) == Some(FileType::Symlink) && inode.links > 0 {
+            self.judge_target(inode, &say);
         }
         let fixed = inode.flags & (InodeFlags::IMMUTABLE | InodeFlags::APPEND);
         if FileType::from_mode(inode.mode) == Some(FileType::Symlink) && !fixed.is_empty() {
@@ -303,6 +314,16 @@ impl Group {
         }
         if inode.size != self.name_bytes {
             say(Problem::DirectorySize, format!("found {}, want {}", inode.size, self.name_bytes));
+        }
+    }
+
+    /// btrfs-progs store a zero byte behind the target, which does not count.
+    fn judge_target(&self, inode: &InodeFacts, say: &dyn Fn(Problem, String)) {
+        let held = self.extents.bytes;
+        if held != inode.size && held != inode.size.saturating_add(1) {
+            say(Problem::SymlinkSize, format!("found {}, want {held}", inode.size));
+        } else if self.extents.has_zero {
+            say(Problem::SymlinkTarget, format!("of {} bytes", inode.size));
         }
     }
 

@@ -124,6 +124,8 @@ problems! {
         "An incompat flag is missing whose items are there, and without which Linux does not read them.";
     FeatureUntold = 116 Warning "the superblock does not tell of a feature that the filesystem uses"
         "As 115, but only readers from before the feature go by the flag: they take what they meet for something else.";
+    GroupTreeAlone = 117 Error "the block group tree lacks a feature that it needs"
+        "With a block group tree there have to be a free space tree and the feature no-holes. Linux does not mount this.";
 
     BlockUnreadable = 201 Error "a tree block cannot be read"
         "The device failed on every copy. Everything below the block is unknown.";
@@ -251,8 +253,8 @@ problems! {
         "A file that has to have checksums has data without: reading it fails.";
     ChecksumUnwanted = 602 Error "file data of an inode without checksums has some"
         "A file without checksums (nodatacow) has data with: overwriting in place makes them wrong.";
-    ChecksumStale = 603 Error "checksums of no extent"
-        "Checksums for addresses that no data extent has: data that is written there later may seem damaged.";
+    ChecksumStale = 603 Warning "checksums of no extent"
+        "Checksums for addresses that no data extent has. A log whose data had checksums in the checksum tree leaves them when it is given up (`rescue zero-log`). Data that is written there gets its own, by Linux and by Creamery; `btrfs check` does not look for them.";
     ChecksumOverlap = 604 Error "checksum items overlap"
         "Two checksum items are about the same sector.";
     DataChecksum = 605 Error "data does not have its checksum"
@@ -320,6 +322,12 @@ problems! {
         "Mostly one flipped bit in a key: the item is not found under its own type, and nobody knows this one.";
     VerityItem = 725 Error "an item of fs-verity makes no sense"
         "The file cannot be read: what its data is to be held against is not known. Whether the tree of hashes is whole, and the data is what was sealed, is found out by reading.";
+    SymlinkSize = 726 Error "a symbolic link's size is not the length of its target"
+        "Linux cuts the target at the size, or reads zeros behind it.";
+    SymlinkTarget = 727 Warning "a symbolic link's target ends before its size"
+        "There is a zero byte in it, where the target ends for Linux: `btrfs-image` writes zeros in place of targets.";
+    SpecialSize = 728 Error "a device, a fifo or a socket has a size"
+        "Nothing is read from the filesystem there. Linux writes 0.";
 
     TreeMissing = 801 Error "a tree that must exist is missing"
         "One of the trees that every filesystem of these features has is not in the root tree.";
@@ -351,6 +359,8 @@ problems! {
         "Nothing says what to mount when nothing is said: Linux then mounts the top level.";
     LogRefused = 815 Error "a log cannot be replayed"
         "An item of a log that waits is one that no subvolume may have, or belongs to no inode of the log. Neither Linux nor Creamery opens this for writing. `creamery rescue zero-log` gives up what was synced after the last commit.";
+    DefaultImpossible = 816 Error "the entry of the default subvolume names no subvolume"
+        "What it names is no tree of files. Linux mounts this only where another subvolume is named.";
 
     QuotaReferenced = 901 Error "a quota group's referenced bytes are wrong"
         "What the group's subvolumes refer to adds up to something else. Limits work on wrong numbers.";
@@ -370,6 +380,8 @@ problems! {
         "Linux makes both at once. Without numbers it takes the quotas for inconsistent, without limits none can be set.";
     QuotaGroupNone = 909 Warning "a subvolume has no quota group"
         "What it uses is counted nowhere. Linux gives each subvolume a group; it was lost, or somebody destroyed it while the subvolume was there.";
+    QuotaStatusFlags = 910 Error "the status of quotas has flags that mean nothing"
+        "A newer program has counted in another way, or the status is damaged. Linux does not take it.";
 }
 
 impl fmt::Display for Problem {

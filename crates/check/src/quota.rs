@@ -103,6 +103,10 @@ impl QuotaTree {
         let Some(flags) = self.flags else {
             return sink.add(Problem::QuotaStatusMissing, place, "");
         };
+        let unknown = flags & !(FLAG_ON | FLAG_RESCAN | FLAG_INCONSISTENT | FLAG_SIMPLE);
+        if unknown != 0 {
+            sink.add(Problem::QuotaStatusFlags, place.clone(), format!("0x{unknown:x} of 0x{flags:x}"));
+        }
         // Linux then takes them for inconsistent. Simple quotas have another generation there.
         let counts = flags & (FLAG_ON | FLAG_SIMPLE | FLAG_INCONSISTENT) == FLAG_ON;
         if counts && self.generation != newest {

@@ -224,14 +224,14 @@ impl BlockFault {
     }
 }
 
-fn problem_of(corruption: &Corruption) -> Problem {
+pub(crate) fn problem_of(corruption: &Corruption) -> Problem {
     match corruption.kind() {
         CorruptKind::BlockLength { .. } => Problem::BlockUnreadable,
         CorruptKind::Checksum { .. } => Problem::BlockChecksum,
         CorruptKind::Fsid { .. } | CorruptKind::Address { .. } => Problem::BlockIdentity,
         CorruptKind::WrongGeneration { .. } => Problem::BlockGeneration,
         CorruptKind::Level { .. } | CorruptKind::LevelMax { .. } => Problem::BlockLevel,
-        CorruptKind::Owner { .. } => Problem::BlockOwner,
+        CorruptKind::Owner { .. } | CorruptKind::OwnerRange { .. } => Problem::BlockOwner,
         CorruptKind::FirstKey { .. } => Problem::BlockFirstKey,
         CorruptKind::KeyOrder { .. } => Problem::BlockKeyOrder,
         CorruptKind::Empty | CorruptKind::Count { .. } => Problem::BlockCount,

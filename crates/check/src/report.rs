@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::damaged_sector::DamagedSector;
 use crate::problem::{Problem, Severity};
+use crate::reader::problem_of;
 
 /// One thing that is wrong.
 ///
@@ -271,10 +272,13 @@ impl Sink {
             let is_told = self.kept.lock().iter().any(|finding| {
                 let told = &finding.place;
                 let same_block = told.block.is_none() || told.block == place.block;
-                finding.severity == Severity::Error && same_block && told.key == place.key
+                finding.severity == Severity::Error
+                    && same_block
+                    && told.key.is_some()
+                    && told.key == place.key
             });
             if !is_told {
-                self.add(Problem::BlockItem, place, damage.kind().to_string());
+                self.add(problem_of(&damage), place, damage.kind().to_string());
             }
         }
     }

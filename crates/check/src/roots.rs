@@ -175,6 +175,9 @@ impl Roots {
             return sink.add(Problem::DefaultEntry, place(), "no entry names one");
         };
         let default = location.objectid.get();
+        if location.kind != KeyType::ROOT_ITEM || !TreeId::new(default).is_subvolume() {
+            return sink.add(Problem::DefaultImpossible, place(), format!("it names {location}"));
+        }
         if (location.kind, kind) != (KeyType::ROOT_ITEM, Some(FileType::Directory)) {
             let message = format!("it names {location}, and should name a subvolume and a directory");
             return sink.add(Problem::DefaultEntry, place(), message);

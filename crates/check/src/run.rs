@@ -163,8 +163,8 @@ impl Check<'_> {
 
     fn required_trees(&self) -> Vec<TreeId> {
         let superblock = self.reader.volume.superblock();
-        let mut trees = vec![TreeId::EXTENT, TreeId::DEV, TreeId::FS, TreeId::CSUM];
-        if superblock.compat_ro().contains(CompatRo::FREE_SPACE_TREE_VALID) {
+        let mut trees = vec![TreeId::EXTENT, TreeId::DEV, TreeId::FS, TreeId::CSUM, TreeId::DATA_RELOC];
+        if superblock.compat_ro().contains(CompatRo::FREE_SPACE_TREE) {
             trees.push(TreeId::FREE_SPACE);
         }
         if superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE) {

@@ -1,7 +1,9 @@
 //! The superblock copies on every device, against the one that was used.
 
 use creamery_base::DevId;
-use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, SuperFlags, Superblock, SuperblockError};
+use creamery_format::{
+    CompatRo, Incompat, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, SuperFlags, Superblock, SuperblockError,
+};
 use creamery_volume::Volume;
 
 use crate::problem::Problem;
@@ -19,6 +21,14 @@ pub(crate) fn judge_numbers(volume: &Volume, sink: &Sink) {
     let unknown = flags & !SuperFlags::KNOWN.bits();
     if unknown != 0 {
         sink.add(Problem::SuperblockFlags, Place::default(), format!("0x{unknown:x} of 0x{flags:x}"));
+    }
+    let missing = [
+        (!superblock.compat_ro().contains(CompatRo::FREE_SPACE_TREE), "free space tree"),
+        (!superblock.incompat().contains(Incompat::NO_HOLES), "no-holes"),
+    ];
+    let has_group_tree = superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE);
+    for (_, what) in missing.iter().filter(|(is_missing, _)| has_group_tree && *is_missing) {
+        sink.add(Problem::GroupTreeAlone, Place::default(), *what);
     }
     let (found, most) = (superblock.raw().cache_generation.get(), superblock.generation().get());
     if found > most && found != u64::MAX {

@@ -71,6 +71,12 @@ pub(super) const ROWS: &[Row] = &[
         &[FeatureUntold],
         false,
     ),
+    row(
+        "superblock: block group tree without a free space tree",
+        Super(|raw| raw.compat_ro_flags = (raw.compat_ro_flags.get() & !3 | 8).into()),
+        &[GroupTreeAlone],
+        true,
+    ),
     row("stripe size", Super(|raw| raw.stripesize = 593_920_u32.into()), &[SuperblockStripeSize], true),
     row(
         "superblock: size",

@@ -5,7 +5,7 @@ use creamery_base::TreeId;
 use creamery_check::Problem::*;
 use creamery_format::{Key, KeyType};
 
-use super::Change::{Image as Any, Item as One, Last};
+use super::Change::{Image as Any, Item as One, Last, Leaf};
 use super::edits::{
     add, any, big_file, entry_of_file, is_directory, is_file, mode, not_root_directory, on_disk, rekey,
     rekey_with_parents, remove, set, u64_at,
@@ -226,7 +226,33 @@ pub(super) const ROWS: &[Row] = &[
         &[ItemForeign],
         false,
     ),
-    row("fs-verity", Any(verity), &[VerityItem], false),
+    row("fs-verity", Any(|image| verity(image, 0)), &[VerityItem], false),
+    row("descriptor of fs-verity", Any(|image| verity(image, 1)), &[VerityItem], false),
+    row(
+        "size of a symbolic link",
+        One(FS, KeyType::INODE_ITEM, |it| mode(it) >> 12 == 0o12, |b, s| add(b, s, 16, 2)),
+        &[SymlinkSize],
+        false,
+    ),
+    row(
+        "symbolic link without a target",
+        One(FS, KeyType::EXTENT_DATA, |it| it.data.ends_with(b"target"), |b, s| set(b, s, 21, &[0; 6])),
+        &[SymlinkTarget],
+        false,
+    ),
+    row(
+        "size of a fifo",
+        One(FS, KeyType::INODE_ITEM, |it| mode(it) >> 12 == 0o1, |b, s| add(b, s, 16, 1)),
+        &[SpecialSize],
+        false,
+    ),
+    row(
+        "size of a device",
+        One(FS, KeyType::INODE_ITEM, |it| mode(it) >> 12 == 0o2, |b, s| add(b, s, 16, 4096)),
+        &[SpecialSize],
+        false,
+    ),
+    row("owner of a leaf that snapshots share", Leaf(FS, |b, _| b[94] = 1), &[BlockOwner], true),
     row("inode cache", Any(inode_cache), &[InodeCache, EntryWithoutInode], true),
     row(
         "name hash",
@@ -264,12 +290,12 @@ fn name_twice(image: &Image) -> Result<()> {
 }
 
 /// Makes the last attribute of a file the item that is about its fs-verity, which it has not.
-fn verity(image: &Image) -> Result<()> {
+fn verity(image: &Image, offset: u64) -> Result<()> {
     let items = image.items(FS)?;
     let is_last =
         |pair: &&[Item]| pair[0].key.kind == KeyType::XATTR_ITEM && pair[1].key.kind >= KeyType::EXTENT_DATA;
     let last = items.windows(2).find(is_last).context("no attribute of a file with data")?;
-    let key = Key { kind: KeyType::VERITY_DESC_ITEM, offset: 0, ..last[0].key };
+    let key = Key { kind: KeyType::VERITY_DESC_ITEM, offset, ..last[0].key };
     rekey_with_parents(image, FS, &last[0], key)
 }
 

@@ -5,7 +5,7 @@ use creamery_check::Problem::*;
 use creamery_format::KeyType;
 
 use super::Change::{Image as Any, Item as One, Last};
-use super::edits::{add, any, remove};
+use super::edits::{add, any, remove, set};
 use super::{Row, row};
 use crate::image::Item;
 
@@ -51,6 +51,12 @@ pub(super) const ROWS: &[Row] = &[
         "group lost",
         One(QUOTA, KeyType::QGROUP_INFO, |it| it.key.offset == 5, remove),
         &[QuotaGroupHalf, QuotaGroupNone],
+        false,
+    ),
+    row(
+        "flags of the status",
+        One(QUOTA, KeyType::QGROUP_STATUS, any, |b, s| set(b, s, 17, &[1])),
+        &[QuotaStatusFlags],
         false,
     ),
     row("limits lost", One(QUOTA, KeyType::QGROUP_LIMIT, any, remove), &[QuotaGroupHalf], false),

@@ -109,6 +109,27 @@ pub(super) const ROWS: &[Row] = &[
         &[DefaultEntry],
         false,
     ),
+    row(
+        "default subvolume that is an inode",
+        One(TreeId::ROOT, KeyType::DIR_ITEM, any, |b, s| {
+            let inode: [u8; 17] = [1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+            set(b, s, 0, &inode);
+        }),
+        &[DefaultImpossible],
+        false,
+    ),
+    row(
+        "data relocation tree lost",
+        One(TreeId::ROOT, KeyType::ROOT_ITEM, data_reloc, remove),
+        &[TreeMissing],
+        true,
+    ),
+    row(
+        "last snapshot of a root that is not yet",
+        One(TreeId::ROOT, KeyType::ROOT_ITEM, subvolume, |b, s| set(b, s, 200, &[255; 6])),
+        &[RootGeneration],
+        false,
+    ),
     row("uuid lost", One(TreeId::UUID, KeyType::UUID_SUBVOL, any, remove), &[UuidMissing], false),
     row(
         "uuid of nothing",

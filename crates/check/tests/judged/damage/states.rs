@@ -7,7 +7,7 @@ use creamery_format::{BlockMut, Key, KeyType, RawKey};
 use zerocopy::IntoBytes;
 
 use super::Change::{Image as Any, Item as One};
-use super::edits::{add, any, is_directory, is_file, remove};
+use super::edits::{add, any, is_directory, is_file, remove, set};
 use super::{Row, row};
 use crate::image::{Image, Item};
 
@@ -28,7 +28,20 @@ pub(super) const ROWS: &[Row] = &[
         &[ChecksumLog, LogWaiting],
         true,
     ),
+    row(
+        "log of an inode that is not yet",
+        One(TreeId::TREE_LOG, KeyType::INODE_ITEM, any, |b, s| set(b, s, 8, &[255; 6])),
+        &[LogRefused, LogWaiting],
+        false,
+    ),
+    row(
+        "log of data of an unknown encoding",
+        One(TreeId::TREE_LOG, KeyType::EXTENT_DATA, any, |b, s| set(b, s, 18, &[1])),
+        &[LogRefused, LogWaiting],
+        false,
+    ),
     row("log whose checksums are in the checksum tree already", Any(move_checksums), &[LogWaiting], false),
+    row("such a log, given up", Any(give_up_moved), &[ChecksumStale], false),
 ];
 
 fn unlinked(item: &Item) -> bool {
@@ -58,6 +71,12 @@ fn entry_of_deleted(image: &Image) -> Result<()> {
     entry.extend_from_slice(&[0, 0, name.len() as u8, 0, 1]);
     entry.extend_from_slice(name);
     insert(image, FS, Key::new(directory.key.objectid, KeyType::DIR_INDEX, 2), &entry)
+}
+
+/// What the log named has no extent item, and the checksums are left.
+fn give_up_moved(image: &Image) -> Result<()> {
+    move_checksums(image)?;
+    image.change_superblocks(|raw| (raw.log_root, raw.log_root_level) = (0.into(), 0))
 }
 
 /// From the log to the checksum tree.
