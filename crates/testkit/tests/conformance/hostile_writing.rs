@@ -14,7 +14,14 @@ use crate::support::{MOUNTED, expect_refusal, expect_untouched, inside, mkfs_fro
 
 pub(crate) fn cases() -> Vec<Case> {
     let refused = what_linux_does_not_mount_is_not_written;
-    vec![Case::new("hostile/what-linux-does-not-mount-is-not-written", &MOUNTED, refused)]
+    vec![
+        Case::new("hostile/what-linux-does-not-mount-is-not-written", &MOUNTED, refused),
+        Case::new(
+            "hostile/checksums-of-no-extent-are-replaced",
+            &MOUNTED,
+            checksums_of_no_extent_are_replaced,
+        ),
+    ]
 }
 
 const TOP_LEVEL: u64 = 5;
@@ -215,5 +222,29 @@ fn what_linux_does_not_mount_is_not_written(bench: &Bench) -> Result<()> {
     judge(bench, &image, "checksum item begins", None).context("checksums that overlap")?;
     victim.restore()?;
     bench.creamery().run(["mkdir"]).arg(inside(&image, "/new")).ok()?;
+    Ok(())
+}
+
+/// What is written where checksums were left has its own.
+fn checksums_of_no_extent_are_replaced(bench: &Bench) -> Result<()> {
+    const FURTHER: u64 = 1 << 20;
+    let (image, source) = (bench.scratch.file("disk.img"), bench.scratch.dir("source")?);
+    std::fs::write(source.join("a"), Random::new(1).bytes(300_000))?;
+    for number in 0..20 {
+        std::fs::create_dir(source.join(format!("dir {number}")))?;
+    }
+    mkfs_from(bench.creamery(), &["-b", "256M"], &source, &image)?;
+    let moved = Victim::new(image.clone())?
+        .edit(EXTENT_CSUM, &mut |key, _| put(key, OFFSET, word(key, OFFSET) + FURTHER))?;
+    ensure!(moved > 0, "there are no checksums");
+    let checked = bench.creamery().run(["check"]).arg(&image).output()?.stdout_text();
+    ensure!(checked.contains("warning 603"), "{checked}");
+    let content = Random::new(2).bytes(4 << 20);
+    std::fs::write(source.join("new"), &content)?;
+    bench.creamery().run(["cp"]).arg(source.join("new")).arg(inside(&image, "/new")).ok()?;
+    ensure!(bench.creamery().run(["cat"]).arg(inside(&image, "/new")).ok()?.stdout == content);
+    let checked = bench.creamery().run(["check", "--check-data-csum"]).arg(&image).output()?.stdout_text();
+    let others = [" 603", " 604", " 605"].iter().any(|number| checked.contains(number));
+    ensure!(!others && checked.contains("error 601"), "{checked}");
     Ok(())
 }
