@@ -22,7 +22,7 @@ fn an_exchanged_directory_leads_to_no_other_mount() {
     let (of_user, moved, other) = (root.join("user"), root.join("moved"), root.join("other"));
     for dir in [&of_user, &other] {
         std::fs::create_dir_all(dir.join("m")).unwrap();
-        mount("none", &dir.join("m"), "tmpfs", MountFlags::empty(), None::<&std::ffi::CStr>).unwrap();
+        mount("none", dir.join("m"), "tmpfs", MountFlags::empty(), None::<&std::ffi::CStr>).unwrap();
     }
     let looked_at = PinnedPoint::open(&of_user.join("m")).unwrap().mount_id().unwrap();
 
