@@ -11,6 +11,7 @@
 //! # Back ends
 //! [`FileDevice`] is an image file or a block device node. [`MemoryDevice`] lives in memory and holds only pages
 //! that were written, so that a large one costs nothing. [`StreamDevice`] is over anything that can be read, written and sought in.
+//! [`HeldDevice`] keeps what is written to another device in memory until it is released.
 //!
 //! # Who else has it
 //! Two writers, or one writer and a reader that believes its cache, destroy a filesystem. [`FileDevice::open`]
@@ -39,6 +40,7 @@
 mod aligned;
 mod device;
 mod file;
+mod held;
 mod hooked;
 mod image_name;
 mod in_use;
@@ -55,6 +57,7 @@ mod stream;
 pub use aligned::{AlignedBuffer, BUFFER_ALIGNMENT};
 pub use device::{BlockDevice, Completion, DeviceId, Pending, Reply, Request};
 pub use file::{Access, FileDevice};
+pub use held::{HeldDevice, HeldRepairs};
 pub use hooked::{Hook, Hooked};
 pub use image_name::ImageName;
 pub use in_use::check_unused;

@@ -88,7 +88,7 @@ impl BackgroundWork for CleaningUp {
 
     fn due(&self) -> Due {
         let cleaner = self.cleaner.upgrade().filter(|cleaner| cleaner.engine().read_only().is_none());
-        let cleaner = cleaner.filter(|cleaner| cleaner.has_dead());
+        let cleaner = cleaner.filter(|cleaner| cleaner.has_dead() && cleaner.engine().has_changes());
         let now = cleaner.map(|cleaner| cleaner.engine().env().monotonic());
         let mut since = self.since.lock();
         match now {

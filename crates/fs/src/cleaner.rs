@@ -94,7 +94,7 @@ impl Cleaner {
     /// The steps that an operation takes on behalf of others. What fails is no fault of the operation.
     pub(crate) fn help(&self) {
         for _ in 0..self.steps_for_others {
-            if self.dead().is_empty() {
+            if self.dead().is_empty() || !self.engine().has_changes() {
                 return;
             }
             let Some(turn) = self.dead().try_take_turn() else { return };

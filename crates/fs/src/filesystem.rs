@@ -71,10 +71,16 @@ pub struct SyncCaller(ErrSeq);
 impl Filesystem {
     /// Opens the files of `engine`. When it may write, what was unlinked but not deleted at the last crash or shutdown is
     /// for the cleaner ([`Filesystem::clean_step`]), subvolume by subvolume as they are first used. What was synced behind the
-    /// last commit is brought in before that, and committed.
+    /// last commit is brought in before that, and committed. The devices get none of that before somebody changes something
+    /// ([`creamery_volume::Volume::is_untouched`]).
     pub fn open(engine: Arc<Engine>, options: FsOptions) -> Result<Arc<Self>> {
-        let replayed = tree_log::replay(&engine)?;
-        engine.drop_space_caches()?;
+        let replayed = {
+            let _hold = engine.volume().hold_writes();
+            let replayed = tree_log::replay(&engine)?;
+            engine.drop_space_caches()?;
+            engine.commit()?;
+            replayed
+        };
         let shared = Shared::new(Arc::clone(&engine), &options);
         let subvolumes = Subvolumes::new(Arc::clone(&shared))?;
         let inodes = Arc::new(Inodes::new(subvolumes, options.inodes_cached));
@@ -179,11 +185,29 @@ impl Filesystem {
     /// Does what [`Filesystem::settle`] does, for `caller`.
     /// Errors: as there; `caller` learns of each loss once.
     pub fn settle_as(&self, caller: &SyncCaller) -> Result<()> {
-        self.clean();
+        self.clean_what_changed();
         self.write_back();
         self.write_access_times();
         self.engine.commit()?;
         self.report_losses(caller)
+    }
+
+    /// Lets what opening found go on, as the first change does: deleting what has no name, dropping deleted subvolumes, counting for
+    /// quotas. For callers that wait for one of these. Nothing where the filesystem is only read.
+    /// Errors: device errors.
+    pub fn begin_changes(&self) -> Result<()> {
+        if self.engine.read_only().is_none() {
+            self.engine.volume().begin_writing()?;
+            self.engine.wake_background();
+        }
+        Ok(())
+    }
+
+    /// Cleans, unless nobody has changed anything: then what opening found is left to who does.
+    fn clean_what_changed(&self) {
+        if self.engine.has_changes() {
+            self.clean();
+        }
     }
 
     /// Discards free space in pieces of at least `min` bytes, between two logical addresses; what has no name any more is
@@ -198,7 +222,7 @@ impl Filesystem {
     /// Errors: those of the commit and of the devices; data was lost since the filesystem was opened, whoever learned of that
     /// before. It is closed all the same.
     pub fn shut_down(&self) -> Result<()> {
-        self.clean();
+        self.clean_what_changed();
         self.shared().writeback.close();
         self.write_back();
         self.write_access_times();

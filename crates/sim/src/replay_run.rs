@@ -23,8 +23,10 @@ pub fn replay_run(image: &Image, seed: u64, states: usize) -> Result<usize> {
     let fs = open(&device).with_context(|| format!("seed {seed}: replaying"))?;
     let replayed = fs.replayed().context("nothing was replayed")?;
     ensure!(replayed.inodes >= 2, "seed {seed}: {replayed}");
-    let events = device.take_log();
     let wanted = walk(&fs, true)?.snapshot;
+    ensure!(device.take_log().is_empty(), "seed {seed}: opening has written");
+    fs.begin_changes()?;
+    let events = device.take_log();
     fs.shut_down()?;
     judge(&device.image()).with_context(|| format!("seed {seed}: what was replayed"))?;
     let mut cut = PowerCut::new(logged, events, seed, false);
@@ -36,6 +38,7 @@ pub fn replay_run(image: &Image, seed: u64, states: usize) -> Result<usize> {
         let fs = open(&device).with_context(told)?;
         let seen = walk(&fs, true).with_context(told)?.snapshot;
         ensure!(seen == wanted, "{}: {}", told(), wanted.difference(&seen).unwrap_or_default());
+        fs.begin_changes().with_context(told)?;
         fs.shut_down().with_context(told)?;
         judge(&device.image()).with_context(told)?;
         tried += 1;

@@ -206,8 +206,10 @@ impl Volume {
             }
         }
         let blocks = plan.targets.iter().filter(|target| target.what == What::TreeBlock).count();
+        let plan = plan.cut()?;
+        self.begin_writing()?;
         self.counters.tree_block_writes.add(blocks as u64);
-        plan.cut()
+        Ok(plan)
     }
 }
 

@@ -141,6 +141,7 @@ impl Volume {
         self.check_writable()?;
         assert!(superblock.generation() >= self.generation(), "a superblock is not older than the last one");
         assert_eq!(superblock.fsid(), self.fsid());
+        self.begin_writing()?;
         self.counters.publishes.add(1);
         for member in self.members() {
             self.write_superblock(member, superblock, SUPERBLOCK_OFFSETS[0])?;

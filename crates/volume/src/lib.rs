@@ -69,6 +69,7 @@ mod rescue;
 mod super_copies;
 mod superblock_change;
 mod verify;
+mod untouched;
 mod volume;
 mod write;
 
@@ -83,4 +84,5 @@ pub use report::WriteReport;
 pub use rescue::Rescue;
 pub use super_copies::{SuperCopies, zero_log};
 pub use superblock_change::SuperblockChange;
+pub use untouched::HoldWrites;
 pub use volume::{EarlierRoot, Volume};

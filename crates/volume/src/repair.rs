@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - REPAIR-1: nothing is rewritten before [`Volume::decide_repairs`], which whoever opens calls when nothing can refuse to
-//!   write any more.
+//!   write any more. While the volume is untouched a repair is held (`untouched`).
 
 use creamery_base::Wait;
 use creamery_device::AlignedBuffer;
@@ -51,6 +51,10 @@ impl Volume {
         if !self.may_repair() {
             return;
         }
+        let len: u64 = pieces.iter().map(|piece| piece.len).sum();
+        if !self.held.takes_repair(len) {
+            return; // the next reader meets it again
+        }
         // Two readers that met the same damage come here one after the other, and the second one finds it gone.
         let _alone = self.repairing.lock();
         let mut now = AlignedBuffer::zeroed(good.len());
@@ -60,13 +64,14 @@ impl Volume {
         let mut rest = good;
         for piece in pieces {
             let (part, after) = rest.split_at(index(piece.len));
-            let written = self.member(piece.at.dev).and_then(|it| it.device.write_at(piece.at.offset, part));
-            if written.is_err() {
-                self.counters.repair_failures.add(count);
-                return;
+            // It counts with the last piece of it.
+            let counted = if after.is_empty() { count } else { 0 };
+            match self.held.device(piece.at.dev).and_then(|it| it.repair_at(piece.at.offset, part, counted)) {
+                Ok(is_written) if is_written => self.counters.repaired.add(counted),
+                Ok(_) => {}
+                Err(_) => return self.counters.repair_failures.add(count),
             }
             rest = after;
         }
-        self.counters.repaired.add(count);
     }
 }

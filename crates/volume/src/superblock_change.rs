@@ -138,8 +138,7 @@ pub(crate) fn judge_change(last: &Superblock) -> Result<()> {
         return Err(Error::unsupported(what));
     }
     if last.log_root().is_some() {
-        let what =
-            "a log waits, with what was synced after the last commit; mount the filesystem once before";
+        let what = "a log waits, with what was synced after the last commit; change something before, with `creamery touch IMAGE:/`";
         return Err(Error::unsupported(what));
     }
     Ok(())

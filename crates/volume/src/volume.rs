@@ -12,6 +12,7 @@ use creamery_format::{Expected, Superblock};
 use crate::chunk_map::ChunkMap;
 use crate::counters::AtomicCounters;
 use crate::mapping::{self, MirrorSet};
+use crate::untouched::HeldWrites;
 use crate::{Chunk, Counters, Mode, Rescue};
 
 /// A filesystem's devices, opened as one. See the crate's head.
@@ -46,6 +47,7 @@ pub struct Volume {
     pub(crate) repairing: RankedMutex<(), { rank::REPAIR }>,
     /// Whether bad copies are rewritten, once that is decided.
     pub(crate) repairs: OnceLock<bool>,
+    pub(crate) held: HeldWrites,
     /// Tree blocks with bad copies that were read before that.
     pub(crate) unrepaired: RankedMutex<Vec<Expected>, { rank::LEAF }>,
 }
@@ -85,13 +87,19 @@ impl Member {
 
 impl Volume {
     pub(crate) fn new(
-        members: Vec<Member>,
+        mut members: Vec<Member>,
         mode: Mode,
         rescue: Rescue,
         superblock: Superblock,
         notes: Vec<String>,
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
+        let mut held = HeldWrites::default();
+        if mode == Mode::ReadWrite {
+            for member in &mut members {
+                member.device = held.hold(member.dev, Arc::clone(&member.device));
+            }
+        }
         Self {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             mode,
@@ -109,6 +117,7 @@ impl Volume {
             counters: Arc::default(),
             repairing: RankedMutex::new(()),
             repairs: OnceLock::new(),
+            held,
             unrepaired: RankedMutex::new(Vec::new()),
         }
     }

@@ -70,6 +70,7 @@ impl Volume {
         let mut plan = Plan::with_capacity(1);
         self.plan_write(&mut plan, at, data.len() as u64, What::Data)?;
         let plan = plan.cut()?;
+        self.begin_writing()?;
         let outcomes = plan.runs().map(|run| self.write_run(run, data)).enumerate();
         let failed: Vec<(usize, Error)> =
             outcomes.filter_map(|(run, outcome)| Some((run, outcome.err()?))).collect();
@@ -105,6 +106,7 @@ impl Volume {
     pub fn discard_piece(&self, piece: &Piece) -> Result<u64> {
         self.check_writable()?;
         check_beside_superblocks(&[*piece])?;
+        self.begin_writing()?;
         match self.member(piece.at.dev)?.device.discard(piece.at.offset, piece.len) {
             Ok(()) => {
                 self.counters.discarded_bytes.add(piece.len);

@@ -41,8 +41,10 @@ pub fn zero_log(image: impl AsRef<Path>) -> Result<Option<(Logical, u8)>> {
 /// # Errors
 /// As opening for writing.
 pub fn clear_space_cache(image: impl AsRef<Path>) -> Result<()> {
-    // Whoever opens it for writing takes them for out of date: the next commit is without.
-    Image::options().write(true).open(image)?.close()
+    // Opening for writing removes them, in memory.
+    let fs = Image::options().write(true).open(image)?;
+    fs.fs.begin_changes()?;
+    fs.close()
 }
 
 /// The copies of an image's superblock, to write those anew that are damaged, missing or old.

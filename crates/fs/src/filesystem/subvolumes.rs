@@ -168,6 +168,9 @@ impl Filesystem {
     }
 
     fn set_read_only(&self, subvolume: &SubvolumeRef, read_only: bool) -> Result<()> {
+        if self.inodes.subvolumes().is_read_only(subvolume)? == read_only {
+            return Ok(());
+        }
         let closed = read_only.then(|| subvolume.change_gate().close());
         if read_only {
             // What was done before belongs to it. The openers learn what is lost of what they wrote.

@@ -84,6 +84,7 @@ impl Names {
         }
         let dir_item = dir.lock_exclusive()?;
         check_may_add(&dir_item)?;
+        self.check_name_is_free(&dir, name)?;
         let now = self.engine().now();
         let mut draft = Draft::new(&dir, &dir_item, new, now)?;
         let index = directory::next_index(&dir)?;

@@ -27,7 +27,7 @@ mod unlink;
 
 use std::sync::Arc;
 
-use creamery_base::{InodeId, ObjectId, Result};
+use creamery_base::{ErrorKind, InodeId, ObjectId, Result, Wait};
 use creamery_format::Incompat;
 use creamery_txn::Engine;
 
@@ -39,7 +39,7 @@ pub use replacing::Replacing;
 
 use crate::cleaner::Cleaner;
 use crate::inode::table::InodeTable;
-use crate::inode::{InodeToChange, Inodes};
+use crate::inode::{Inode, InodeToChange, Inodes};
 use crate::subvolume::Subvolumes;
 use inode_ref::Extrefs;
 use known_directories::KnownDirectories;
@@ -74,6 +74,17 @@ impl Names {
 
     fn table(&self) -> &InodeTable {
         self.inodes.table()
+    }
+
+    /// Refuses a name that is taken, while nobody has changed anything. Inserting it finds that out, too, but has copied blocks by
+    /// then, which a commit would write.
+    fn check_name_is_free(&self, dir: &Inode, name: Name<'_>) -> Result<()> {
+        if self.engine().has_changes()
+            || directory::find(dir.tree(), dir.id, name, Wait::Yes)?.found.is_none()
+        {
+            return Ok(());
+        }
+        Err(ErrorKind::AlreadyExists.into())
     }
 
     /// The object of a directory that is about to be changed, in a subvolume that may be.

@@ -256,6 +256,13 @@ impl Subvolumes {
         Ok(())
     }
 
+    /// Whether changes are forbidden in a subvolume, and durably.
+    pub(crate) fn is_read_only(&self, subvolume: &Subvolume) -> Result<bool> {
+        let _changing = self.changing();
+        let root = self.shared.engine.root_item(subvolume.tree().id())?;
+        Ok(root.flags().contains(RootFlags::RDONLY))
+    }
+
     /// Forbids or allows changes in a subvolume. To forbid them the caller has closed its gate.
     pub(crate) fn set_read_only(&self, subvolume: &Subvolume, read_only: bool) -> Result<()> {
         let _changing = self.changing();

@@ -120,7 +120,13 @@ impl Server<'_> {
             Control::SetDefault => self.set_default(asker, at, order.id),
             Control::Waiting => {
                 outcome.waiting = self.fs.dead_subvolumes().into_iter().map(TreeId::get).collect();
-                order.id.map_or(Ok(()), |id| self.check_deleted(TreeId::new(id), &outcome.waiting))
+                let asked =
+                    order.id.map_or(Ok(()), |id| self.check_deleted(TreeId::new(id), &outcome.waiting));
+                // The asker waits for these, so they are not to wait for a change.
+                match outcome.waiting.is_empty() {
+                    true => asked,
+                    false => asked.and_then(|()| Ok(self.fs.begin_changes()?)),
+                }
             }
             Control::Told => Ok(()),
             Control::Table => self.tell_all(asker, at, &mut outcome),
@@ -357,7 +363,12 @@ impl Server<'_> {
             }
             None => {
                 outcome.here = Some((at.subvolume, at.ino == ObjectId::FIRST_FREE));
-                outcome.quotas = Some(self.fs.quota_report()?);
+                let report = self.fs.quota_report()?;
+                if report.rescan.is_some() {
+                    // The asker may wait for it, so it is not to wait for a change.
+                    self.fs.begin_changes()?;
+                }
+                outcome.quotas = Some(report);
             }
         }
         Ok(())

@@ -89,7 +89,7 @@ fn a_request_that_fails_in_the_midst_of_the_background_loses_nothing() {
         println!("{requests} requests, {met} met");
     }
     // How many requests there are is the schedule's affair, which every lock on the way changes.
-    assert!(runs > share_or_whole(50, 200) && met * 3 > runs * 2, "{met} of {runs}");
+    assert!(runs > share_or_whole(50, 200) && met * 5 > runs * 3, "{met} of {runs}");
 }
 
 #[test]

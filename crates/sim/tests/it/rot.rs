@@ -60,6 +60,7 @@ fn rot_in_one_copy_of_everything_is_repaired() {
         blocks.iter().for_each(|(copies, _)| device.rot(part(copies[copy])));
         let fs = open(&device).expect("one copy is enough");
         let driver = Driver::with_model(Arc::clone(&fs), model.clone()).expect("everything is right");
+        fs.begin_changes().expect("the device takes it");
         assert_eq!(fs.engine().volume().counters().repaired > 0, copy == 0);
         drop((driver, fs));
         // What is read is repaired: no file's data and no block on the way to it is left damaged.

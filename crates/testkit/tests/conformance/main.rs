@@ -96,6 +96,7 @@ mod tune;
 mod tune_uuid;
 mod unmount_waits;
 mod unprivileged;
+mod untouched;
 mod work;
 mod wrong_calls;
 
@@ -188,6 +189,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     resize::cases,
     roles::cases,
     interrupted::cases,
+    untouched::cases,
     roles_rescuer::cases,
     wrong_calls::cases,
     hostile::cases,

@@ -354,8 +354,9 @@ fn killed(bench: &Bench) -> Result<()> {
         File::open(side.dir().join(&name).join("1"))?.sync_all()?;
         signal(Signal::KILL, daemon(&image)?)?;
         drop(side);
-        // Whoever opens it next replays what was synced.
+        // The next change replays what was synced.
         let side = if round % 2 == 0 { Side::ours(bench, &image, "")? } else { Side::linux(bench, &image)? };
+        std::fs::create_dir(side.dir().join(format!("changed{round}")))?;
         side.end(bench)?;
         judge(bench, &image, false).with_context(|| format!("round {round}"))?;
     }

@@ -129,7 +129,10 @@ fn refused(bench: &Bench) -> Result<()> {
     copy(&image, &log)?;
     mount.unmount()?;
     expect_untouched(&log, || {
-        expect_refusal(bench.creamery().run(["tune", "-f", "-u"]).arg(&log), &["a log waits", "mount"])
+        expect_refusal(
+            bench.creamery().run(["tune", "-f", "-u"]).arg(&log),
+            &["a log waits", "creamery touch"],
+        )
     })
 }
 

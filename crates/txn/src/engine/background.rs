@@ -203,7 +203,7 @@ impl BackgroundWork for Discarding {
     }
 
     fn due(&self) -> Due {
-        due(&self.0, |engine| now_if(engine.has_discards()))
+        due(&self.0, |engine| now_if(engine.has_discards() && engine.has_changes()))
     }
 
     fn step(&self) -> Result<()> {
@@ -220,7 +220,7 @@ impl BackgroundWork for Rescanning {
     }
 
     fn due(&self) -> Due {
-        due(&self.0, |engine| now_if(engine.is_rescanning()))
+        due(&self.0, |engine| now_if(engine.is_rescanning() && engine.has_changes()))
     }
 
     fn step(&self) -> Result<()> {

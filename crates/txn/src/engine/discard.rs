@@ -106,7 +106,7 @@ impl Engine {
 
     /// Discards what waits for it when the filesystem is closed: nobody will do it later. A device that fails has lost nothing.
     pub(super) fn discard_the_rest(&self) {
-        while self.has_discards() && self.discard_step().is_ok() {}
+        while self.has_changes() && self.has_discards() && self.discard_step().is_ok() {}
     }
 
     /// Discards what is free of a range of a block group; returns how much that was, and what the devices were told.

@@ -71,6 +71,12 @@ impl Engine {
         })
     }
 
+    /// Whether somebody has changed something since the filesystem was opened. Until then what works by itself - deleting orphans,
+    /// counting for quotas, discarding - leaves the devices as they are ([`creamery_volume::Volume::is_untouched`]).
+    pub fn has_changes(&self) -> bool {
+        !self.volume().is_untouched() || self.delalloc.data() > 0 || !self.has_nothing_to_commit()
+    }
+
     fn has_nothing_to_commit(&self) -> bool {
         self.store().dirty_bytes() == 0
             && self.extent_tree.refs().len() == 0

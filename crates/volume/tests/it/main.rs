@@ -7,4 +7,5 @@ mod faulty;
 mod images;
 mod open;
 mod profiles;
+mod untouched;
 mod write;

@@ -1,0 +1,384 @@
+//! A device that keeps writes in memory until its owner lets them go.
+//!
+//! Reads show the device as if the writes were there. [`HeldDevice::release`] writes them, in the order in which they came and with
+//! the flushes between them, so a power cut in the middle leaves a state that it might have left without this. From then on every
+//! request goes straight to the device below. A device that is dropped or closed before that forgets what it held.
+//!
+//! A repair of a bad copy is held like a write, but when it fails nothing fails with it.
+//!
+//! # Invariants
+//! - HELD-1: until `release` begins, the device below gets reads alone. Shown by `nothing_is_written_before_the_release`.
+//! - HELD-2: no later write reaches the device below before all that was held. Shown by `what_was_held_is_written_in_its_order`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::{Error, Result};
+
+use crate::device::{check_range, write_zeros};
+use crate::{AlignedBuffer, BlockDevice, Completion, DeviceId, Parts, Reply, Request, SharedBytes};
+
+/// A device whose writes are held in memory until [`release`](Self::release).
+///
+/// ```
+/// use std::sync::Arc;
+/// use creamery_device::{BlockDevice, HeldDevice, MemoryDevice};
+/// let below = Arc::new(MemoryDevice::new(4096));
+/// let held = HeldDevice::new(Arc::clone(&below) as _);
+/// held.write_at(512, b"cream")?;
+/// let read = |device: &dyn BlockDevice| {
+///     let mut bytes = [0; 5];
+///     device.read_at(512, &mut bytes).map(|()| bytes)
+/// };
+/// assert_eq!((&read(&held)?, read(&*below)?), (b"cream", [0; 5]));
+/// held.release()?;
+/// assert_eq!(&read(&*below)?, b"cream");
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+pub struct HeldDevice {
+    below: Arc<dyn BlockDevice>,
+    /// Whether everything goes to the device below. It never becomes false again.
+    passes: AtomicBool,
+    held: RankedMutex<Vec<HeldRequest>, { rank::LEAF }>,
+}
+
+/// What the device below will be asked.
+#[derive(Clone)]
+enum HeldRequest {
+    Write {
+        offset: u64,
+        data: SharedBytes,
+        /// Of a repair, how many blocks or sectors it mends.
+        repairs: Option<u64>,
+    },
+    Flush,
+}
+
+/// What became of the repairs that a device held: blocks or sectors.
+///
+/// ```
+/// assert_eq!(creamery_device::HeldRepairs::default().failed, 0);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct HeldRepairs {
+    /// Those that were written.
+    pub written: u64,
+    /// Those that the device did not take.
+    pub failed: u64,
+}
+
+/// A held write that a read meets.
+type HeldWrite = (u64, SharedBytes);
+
+impl HeldDevice {
+    /// Holds what is written to `below`.
+    #[must_use]
+    pub fn new(below: Arc<dyn BlockDevice>) -> Self {
+        Self { below, passes: AtomicBool::new(false), held: RankedMutex::default() }
+    }
+
+    /// Writes what is held; from then on nothing is held any more. Tells what became of the repairs.
+    ///
+    /// # Errors
+    /// Those of the device below, but for repairs. Everything stays held then, and may be released again.
+    pub fn release(&self) -> Result<HeldRepairs> {
+        let (mut done, mut mended) = (0, HeldRepairs::default());
+        while let Some(rest) = self.rest_behind(done) {
+            for request in &rest {
+                match request {
+                    HeldRequest::Flush => self.below.flush()?,
+                    HeldRequest::Write { offset, data, repairs: None } => {
+                        self.below.write_at(*offset, data)?
+                    }
+                    HeldRequest::Write { offset, data, repairs: Some(count) } => {
+                        match self.below.write_at(*offset, data) {
+                            Ok(()) => mended.written += count,
+                            Err(_) => mended.failed += count,
+                        }
+                    }
+                }
+            }
+            done += rest.len();
+        }
+        Ok(mended)
+    }
+
+    /// Writes a repair of `count` blocks or sectors, or holds it. False when it is held: [`release`](Self::release) tells what became
+    /// of it.
+    ///
+    /// # Errors
+    /// Those of the device below.
+    pub fn repair_at(&self, offset: u64, data: &[u8], count: u64) -> Result<bool> {
+        check_range(offset, data.len() as u64, self.len())?;
+        let copy = SharedBytes::from(AlignedBuffer::from_slice(data));
+        if !self.passes() && self.hold(&HeldRequest::Write { offset, data: copy, repairs: Some(count) }) {
+            return Ok(false);
+        }
+        self.below.write_at(offset, data).map(|()| true)
+    }
+
+    /// What is held besides the first `done` requests. When that is nothing, all was written and nothing is held any more.
+    fn rest_behind(&self, done: usize) -> Option<Vec<HeldRequest>> {
+        let mut held = self.held.lock();
+        if held.len() > done {
+            return Some(held[done..].to_vec());
+        }
+        self.passes.store(true, Ordering::Release);
+        let written = std::mem::take(&mut *held);
+        drop(held);
+        drop(written); // memory that is let go of takes locks
+        None
+    }
+
+    /// Bytes of held writes.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        let len = |request: &HeldRequest| match request {
+            HeldRequest::Write { data, .. } => data.len() as u64,
+            HeldRequest::Flush => 0,
+        };
+        self.held.lock().iter().map(len).sum()
+    }
+
+    fn passes(&self) -> bool {
+        self.passes.load(Ordering::Acquire)
+    }
+
+    /// Holds a request. False when nothing is held any more.
+    fn hold(&self, request: &HeldRequest) -> bool {
+        let mut held = self.held.lock();
+        if self.passes() {
+            return false;
+        }
+        held.push(request.clone());
+        true
+    }
+
+    /// The held writes that overlap a range, in their order.
+    fn overlapping(&self, offset: u64, len: usize) -> Vec<HeldWrite> {
+        let end = offset.saturating_add(len as u64);
+        let meets = |request: &HeldRequest| match request {
+            HeldRequest::Write { offset: at, data, .. } if *at < end && offset < *at + data.len() as u64 => {
+                Some((*at, data.clone()))
+            }
+            _ => None,
+        };
+        self.held.lock().iter().filter_map(meets).collect()
+    }
+
+    fn read(&self, request: Request, (offset, len): (u64, usize), done: Completion) {
+        let writes = self.overlapping(offset, len);
+        if writes.is_empty() {
+            return self.below.submit(request, done);
+        }
+        let patched = move |outcome: Result<Reply>| {
+            outcome.map(|reply| match reply {
+                Reply::Read(mut buffer) => {
+                    patch(&mut buffer, offset, &writes);
+                    Reply::Read(buffer)
+                }
+                Reply::Done => Reply::Done,
+            })
+        };
+        self.below.submit(request, Box::new(move |outcome| done(patched(outcome))));
+    }
+
+    fn write(&self, offset: u64, data: Parts, done: Completion) {
+        if let Err(error) = check_range(offset, data.len() as u64, self.len()) {
+            drop(data); // DEV-3
+            return done(Err(error));
+        }
+        // The caller's memory is the caller's again when this is answered (DEV-3).
+        let copy = SharedBytes::from(AlignedBuffer::from_slice(&data.contiguous()));
+        if !self.hold(&HeldRequest::Write { offset, data: copy, repairs: None }) {
+            return self.below.submit(Request::Write { offset, data }, done);
+        }
+        drop(data);
+        done(Ok(Reply::Done));
+    }
+
+    fn flush_later(&self, done: Completion) {
+        if !self.hold(&HeldRequest::Flush) {
+            return self.below.submit(Request::Flush, done);
+        }
+        done(Ok(Reply::Done));
+    }
+}
+
+/// Puts what was written over what was read from `offset` on.
+fn patch(buffer: &mut [u8], offset: u64, writes: &[HeldWrite]) {
+    let end = offset + buffer.len() as u64;
+    let index = |position: u64| usize::try_from(position).expect("a position in a buffer fits");
+    for (at, data) in writes {
+        let (first, last) = (offset.max(*at), end.min(at + data.len() as u64));
+        if first < last {
+            let from = &data[index(first - at)..index(last - at)];
+            buffer[index(first - offset)..index(last - offset)].copy_from_slice(from);
+        }
+    }
+}
+
+impl BlockDevice for HeldDevice {
+    fn submit(&self, request: Request, done: Completion) {
+        if self.passes() {
+            return self.below.submit(request, done);
+        }
+        match request {
+            Request::Read { offset, ref buffer } => {
+                let range = (offset, buffer.len());
+                self.read(request, range, done);
+            }
+            Request::Write { offset, data } => self.write(offset, data, done),
+            Request::Flush => self.flush_later(done),
+            // What is discarded here would be gone from the device while what needs it no more is only held.
+            Request::Discard { .. } => done(Err(Error::unsupported("discarding while writes are held"))),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+
+    fn id(&self) -> DeviceId {
+        self.below.id()
+    }
+
+    fn describe(&self) -> String {
+        self.below.describe()
+    }
+
+    fn sector_size(&self) -> u64 {
+        self.below.sector_size()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.below.notes()
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let writes = if self.passes() { Vec::new() } else { self.overlapping(offset, out.len()) };
+        self.below.read_at(offset, out)?;
+        patch(out, offset, &writes);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        if self.passes() {
+            return self.below.write_at(offset, data);
+        }
+        let data = AlignedBuffer::from_slice(data).into();
+        self.start(Request::Write { offset, data }).wait().map(drop)
+    }
+
+    fn write_vectored_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        if self.passes() {
+            return self.below.write_vectored_at(offset, parts);
+        }
+        self.write_at(offset, &parts.concat())
+    }
+
+    fn flush(&self) -> Result<()> {
+        if self.passes() {
+            return self.below.flush();
+        }
+        self.start(Request::Flush).wait().map(drop)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        if self.passes() {
+            return self.below.discard(offset, len);
+        }
+        self.start(Request::Discard { offset, len }).wait().map(drop)
+    }
+
+    fn zero(&self, offset: u64, len: u64) -> Result<()> {
+        if self.passes() { self.below.zero(offset, len) } else { write_zeros(self, offset, len) }
+    }
+
+    fn close(&self) {
+        self.below.close();
+    }
+
+    fn lengthen(&self, len: u64) -> Result<u64> {
+        self.below.lengthen(len)
+    }
+
+    fn resize(&self, len: u64) -> Result<()> {
+        self.below.resize(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Hook, Hooked, MemoryDevice};
+
+    /// Notes what reaches the device below, but for reads.
+    #[derive(Default)]
+    struct Notes(RankedMutex<Vec<String>, { rank::LEAF }>);
+
+    impl Hook for Notes {
+        fn before(&self, request: &Request) -> Result<()> {
+            if !matches!(request, Request::Read { .. }) {
+                self.0.lock().push(request.to_string());
+            }
+            Ok(())
+        }
+    }
+
+    fn noted() -> (Arc<Hooked<Notes>>, HeldDevice) {
+        let below = Arc::new(Hooked::new(Arc::new(MemoryDevice::new(1 << 20)), Notes::default()));
+        let held = HeldDevice::new(Arc::<Hooked<Notes>>::clone(&below));
+        (below, held)
+    }
+
+    fn bytes<const N: usize>(device: &dyn BlockDevice, offset: u64) -> [u8; N] {
+        let mut bytes = [0; N];
+        device.read_at(offset, &mut bytes).expect("it lies on the device");
+        bytes
+    }
+
+    #[test]
+    fn nothing_is_written_before_the_release() {
+        let (below, held) = noted();
+        held.write_at(4096, &[1; 4096]).unwrap();
+        held.write_vectored_at(6144, &[&[2; 512], &[3; 512]]).unwrap();
+        held.zero(4096, 512).unwrap();
+        held.flush().unwrap();
+        assert_eq!(held.discard(4096, 4096).unwrap_err().kind(), creamery_base::ErrorKind::Unsupported);
+        assert!(below.0.lock().is_empty(), "HELD-1");
+        assert_eq!((bytes(&held, 4607), bytes(&held, 6143)), ([0, 1], [1, 2]));
+        assert_eq!((bytes(&held, 6655), bytes(&held, 7167), bytes(&held, 8190)), ([2, 3], [3, 1], [1, 1, 0]));
+        assert_eq!(held.held_bytes(), 4096 + 1024 + 512);
+        let read = Request::Read { offset: 4608, buffer: AlignedBuffer::zeroed(512) };
+        assert_eq!(held.start(read).wait().unwrap(), Reply::Read(AlignedBuffer::from_slice(&[1; 512])));
+    }
+
+    #[test]
+    fn what_was_held_is_written_in_its_order() {
+        let (below, held) = noted();
+        held.write_at(4096, &[1; 512]).unwrap();
+        held.flush().unwrap();
+        held.write_at(0, &[2; 512]).unwrap();
+        held.release().unwrap();
+        held.write_at(8192, &[3; 512]).unwrap();
+        held.discard(8192, 512).unwrap();
+        let order = [
+            "writing 512 bytes at 4096",
+            "flushing",
+            "writing 512 bytes at 0",
+            "writing 512 bytes at 8192",
+            "discarding 512 bytes at 8192",
+        ];
+        assert_eq!(*below.0.lock(), order, "HELD-2");
+        assert_eq!((held.held_bytes(), bytes(&*below, 4096)), (0, [1; 4]));
+    }
+
+    #[test]
+    fn a_write_behind_the_end_is_refused_while_held() {
+        let (_, held) = noted();
+        assert!(held.write_at((1 << 20) - 1, &[1; 2]).is_err());
+        assert_eq!(held.held_bytes(), 0);
+    }
+}
