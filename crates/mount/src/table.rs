@@ -26,6 +26,8 @@ pub(crate) struct MountedImage {
     pub(crate) image: PathBuf,
     /// Number of the user who mounted it.
     pub(crate) mounter: u32,
+    /// Whether the filesystem, not only this mount of it, is read-only.
+    pub(crate) is_read_only: bool,
     /// The type that the table shows.
     kind: Vec<u8>,
     /// The device number of the filesystem, "major:minor"; all its mounts have it. The next filesystem has it when the last of them
@@ -203,6 +205,8 @@ struct Row {
     kind: Vec<u8>,
     source: Vec<u8>,
     mounter: u32,
+    /// Whether the filesystem is read-only.
+    is_read_only: bool,
     /// Flags of the mount and of the filesystem.
     flags: Vec<String>,
 }
@@ -215,6 +219,7 @@ impl From<Row> for MountedImage {
             point: path(&row.point),
             image: path(&row.source),
             mounter: row.mounter,
+            is_read_only: row.is_read_only,
             connection: connection_of(&row.device),
             kind: row.kind,
             device: row.device,
@@ -236,9 +241,10 @@ fn rows(table: &[u8]) -> impl Iterator<Item = Row> {
         let (kind, source) = (unescape(rest.next()?), unescape(rest.next()?));
         let of_filesystem = rest.next().unwrap_or_default();
         let mounter = user_id(of_filesystem).unwrap_or(0);
+        let is_read_only = of_filesystem.split(|&byte| byte == b',').any(|word| word == b"ro");
         let words = [of_mount, of_filesystem].into_iter().flat_map(|list| list.split(|&byte| byte == b','));
         let flags = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-        Some(Row { id, device, root, point, kind, source, mounter, flags })
+        Some(Row { id, device, root, point, kind, source, mounter, is_read_only, flags })
     })
 }
 

@@ -78,6 +78,9 @@ impl Server {
             Self::Silent(_) if mounted.lives_on()? => Ok(()),
             Self::Silent(why) => {
                 wait_until_closed(&mounted.image)?;
+                if mounted.is_read_only {
+                    return Ok(()); // nothing was written
+                }
                 let by = mounted.mounter;
                 let what = "whether everything that was written is durable is not known";
                 let asked = format!("{what}: its server, which user {by} started, could not be asked: {why}");

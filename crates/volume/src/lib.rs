@@ -68,8 +68,8 @@ mod report;
 mod rescue;
 mod super_copies;
 mod superblock_change;
-mod verify;
 mod untouched;
+mod verify;
 mod volume;
 mod write;
 
