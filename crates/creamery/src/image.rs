@@ -12,6 +12,7 @@ use creamery_volume::{Mode, Rescue, SuperblockChange, Volume};
 
 use crate::fs::FsOptions;
 use crate::rescue::Start;
+use crate::rescue::openable::check_first;
 use crate::{Compress, Filesystem, TarRootfs, Tuning};
 
 /// Where everything begins: makes and opens filesystems in image files and on block devices.
@@ -62,10 +63,13 @@ impl Image {
     /// ```
     ///
     /// # Errors
-    /// When somebody has it open; when a filesystem that Linux has mounted has the UUID that it is to have; as [`SuperblockChange::apply`].
+    /// When somebody has it open; when a filesystem that Linux has mounted has the UUID that it is to have; when the first superblock leads
+    /// nowhere; as [`SuperblockChange::apply`].
     pub fn change_superblock(path: impl AsRef<Path>, change: &SuperblockChange) -> Result<bool> {
         refuse_mounted(path.as_ref(), change.new_uuid())?;
-        change.apply(&FileDevice::open(path.as_ref(), Access::ReadWrite)?)
+        let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path.as_ref(), Access::ReadWrite)?);
+        check_first(&device)?;
+        change.apply(&*device)
     }
 
     /// Opens in other ways.

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{DevId, Error, ErrorKind, Logical, Result};
+use creamery_base::{DevId, Error, ErrorKind, Generation, Logical, Result};
 use creamery_device::BlockDevice;
 use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
 
@@ -23,6 +23,8 @@ use crate::{Mode, Rescue, Volume};
 /// assert!(SuperCopies::read(&nothing).is_err());
 /// ```
 pub struct SuperCopies {
+    all: Arc<Vec<(u64, Copy)>>,
+    /// The one that the bad ones are written from.
     newest: Superblock,
     good: Vec<u64>,
     bad: Vec<u64>,
@@ -42,16 +44,43 @@ impl SuperCopies {
         };
         copies::refuse_another(device)?;
         let newest = newest.clone();
+        Ok(Self::by(newest, Arc::new(copies)))
+    }
+
+    /// The same copies, where an older one of this filesystem counts as the newest: the next older one first. For callers that find the
+    /// newest to lead nowhere.
+    #[must_use]
+    pub fn older(&self) -> Vec<Self> {
+        let whole = self.all.iter().filter_map(|(offset, copy)| match copy {
+            Copy::Whole(found) if copies::is_inside(*offset, &self.newest) => Some(&**found),
+            _ => None,
+        });
+        let is_older = |found: &&Superblock| {
+            found.fsid() == self.newest.fsid() && found.generation() < self.newest.generation()
+        };
+        let mut older: Vec<&Superblock> = whole.filter(is_older).collect();
+        older.sort_by_key(|found| std::cmp::Reverse(found.generation()));
+        older.dedup_by_key(|found| found.generation());
+        older.into_iter().map(|found| Self::by(found.clone(), Arc::clone(&self.all))).collect()
+    }
+
+    /// The generation of the one that counts.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.newest.generation()
+    }
+
+    fn by(newest: Superblock, all: Arc<Vec<(u64, Copy)>>) -> Self {
         let is_good = |copy: &Copy| match copy {
             Copy::Whole(found) => found.fsid() == newest.fsid() && found.generation() == newest.generation(),
             _ => false,
         };
         // What lies beyond the filesystem's end is no concern of it.
-        let own = copies.iter().filter(|(offset, _)| fits(*offset, newest.dev_item().total_bytes.get()));
+        let own = all.iter().filter(|(offset, _)| fits(*offset, newest.dev_item().total_bytes.get()));
         let (good, bad): (Vec<_>, Vec<_>) = own.partition(|(_, copy)| is_good(copy));
         let at = |copies: Vec<&(u64, Copy)>| copies.into_iter().map(|(offset, _)| *offset).collect();
         let (good, bad) = (at(good), at(bad));
-        Ok(Self { newest, good, bad })
+        Self { all, newest, good, bad }
     }
 
     /// Where those lie that are whole and of the last commit, bytes of the device.

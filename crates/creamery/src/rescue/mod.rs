@@ -2,6 +2,7 @@
 
 mod dry_run;
 mod find_root;
+pub(crate) mod openable;
 mod restore;
 mod start;
 mod superblocks;

@@ -7,8 +7,8 @@ use creamery_base::{DevId, Error, Logical, Result};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_volume::SuperCopies;
 
+use super::openable::{check_first, check_openable, check_whole};
 use crate::Image;
-use crate::inspect::push_chunks;
 
 /// Forgets the log of what was synced after the last commit, which is lost then: for a log that cannot be replayed. Gives where its root
 /// was and the level of that, none when there was no log.
@@ -22,10 +22,11 @@ use crate::inspect::push_chunks;
 /// ```
 ///
 /// # Errors
-/// Somebody else has it open; the first superblock is damaged; a state that forbids writing; device errors.
+/// Somebody else has it open; the first superblock is damaged or leads nowhere; a state that forbids writing; device errors.
 pub fn zero_log(image: impl AsRef<Path>) -> Result<Option<(Logical, u8)>> {
-    let device = FileDevice::open(image.as_ref(), Access::ReadWrite)?;
-    creamery_volume::zero_log(&device)
+    let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(image.as_ref(), Access::ReadWrite)?);
+    check_first(&device)?;
+    creamery_volume::zero_log(&*device)
 }
 
 /// Gives back the space of free space caches of the old kind.
@@ -61,17 +62,31 @@ pub fn clear_space_cache(image: impl AsRef<Path>) -> Result<()> {
 pub struct SuperRecovery {
     device: Arc<dyn BlockDevice>,
     copies: SuperCopies,
+    /// Why none of the whole ones is written.
+    nowhere: Option<Error>,
 }
 
 impl SuperRecovery {
-    /// Looks at all of them. The image is ours alone from here on.
+    /// Looks at all of them. The image is ours alone from here on. Where some are bad, the newest whole one counts if what it leads to
+    /// can be opened, else the newest older one of which every tree can be read: the blocks of an older commit may be in use again.
     ///
     /// # Errors
     /// Somebody else has it open; no copy is whole; something else is there, too.
     pub fn open(image: impl AsRef<Path>) -> Result<Self> {
         let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(image.as_ref(), Access::ReadWrite)?);
-        let copies = SuperCopies::read(&*device)?;
-        Ok(Self { device, copies })
+        let newest = SuperCopies::read(&*device)?;
+        if newest.bad().is_empty() {
+            return Ok(Self { device, copies: newest, nowhere: None });
+        }
+        let Err(nowhere) = newest.volume(Arc::clone(&device)).and_then(check_openable) else {
+            return Ok(Self { device, copies: newest, nowhere: None });
+        };
+        let is_whole =
+            |older: &SuperCopies| older.volume(Arc::clone(&device)).and_then(|volume| check_whole(&volume)).is_ok();
+        Ok(match newest.older().into_iter().find(is_whole) {
+            Some(older) => Self { device, copies: older, nowhere: None },
+            None => Self { device, copies: newest, nowhere: Some(nowhere) },
+        })
     }
 
     /// Where those lie that are whole and of the last commit, bytes of the device.
@@ -95,16 +110,14 @@ impl SuperRecovery {
     /// Writes the bad ones anew. What was synced after the last commit is lost when the first one was bad.
     ///
     /// # Errors
-    /// The chunk tree that the good ones lead to cannot be read, so that this may be no filesystem any more; a bad one is that of another
-    /// filesystem; device errors.
+    /// What the good ones lead to cannot be opened, so that this may be no filesystem any more, and no older copy leads to a whole
+    /// one; a bad one is that of another filesystem; device errors.
     pub fn recover(self) -> Result<()> {
-        let name = self.device.describe();
-        let nowhere = |error: Error| {
-            error.context(format!("{name}: no superblock is written, for those that are whole lead nowhere"))
-        };
-        let volume = self.copies.volume(Arc::clone(&self.device)).map_err(&nowhere)?;
-        let unread = push_chunks(&volume, &volume.superblock(), &mut Vec::new());
-        unread.map_or(Ok(()), |error| Err(nowhere(error)))?;
+        if let Some(error) = self.nowhere {
+            let name = self.device.describe();
+            let what = format!("{name}: no superblock is written, for those that are whole lead nowhere");
+            return Err(error.context(what));
+        }
         self.copies.recover(&*self.device)
     }
 }

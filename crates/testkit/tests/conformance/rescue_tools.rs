@@ -11,7 +11,7 @@ use creamery_testkit::{Judge, LoopDevice, LoopMount, Run, btrfs_check};
 use crate::space_caches::headers;
 use crate::superblock_copies::with_a_log;
 use crate::support::{
-    JUDGED, MOUNTED, expect_refusal, expect_untouched, flip_byte, inside, mkfs_empty, sparse_file,
+    JUDGED, MOUNTED, crc32c, expect_refusal, expect_untouched, flip_byte, inside, mkfs_empty, sparse_file,
 };
 use crate::tree_log::{LOG_ROOT_AT, superblock_word};
 
@@ -22,6 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("rescue/zero-log", &MOUNTED, zero_log),
         Case::new("rescue/super-recover", &JUDGED, super_recover),
         Case::new("rescue/super-recover-refuses", &with_ext4, super_recover_refuses),
+        Case::new("rescue/a-superblock-that-leads-nowhere-replaces-no-other", &JUDGED, leads_nowhere),
         Case::new("rescue/find-root", &with_find_root, find_root),
         Case::new("rescue/not-on-a-mount", &JUDGED, not_on_a_mount),
         Case::new("rescue/clear-space-cache", &JUDGED, clear_space_cache),
@@ -124,6 +125,63 @@ fn super_recover(bench: &Bench) -> Result<()> {
             &["nothing.img", "no copy of a superblock is whole"],
         )
     })
+}
+
+/// Gives a superblock another root tree, where none is, and `newer` generations more, with the right checksum.
+fn lead_nowhere(image: &Path, at: u64, newer: u64) -> Result<()> {
+    const GENERATION: usize = 72;
+    const ROOT: usize = 80;
+    let mut bytes = superblock_at(image, at)?;
+    let mut add = |at: usize, more: u64| -> Result<()> {
+        let old = u64::from_le_bytes(bytes[at..at + 8].try_into()?);
+        bytes[at..at + 8].copy_from_slice(&(old + more).to_le_bytes());
+        Ok(())
+    };
+    add(GENERATION, newer)?;
+    add(ROOT, 1 << 20)?;
+    let sum = crc32c(&bytes[32..]);
+    bytes[..4].copy_from_slice(&sum.to_le_bytes());
+    Ok(File::options().write(true).open(image)?.write_all_at(&bytes, at)?)
+}
+
+/// A superblock that is whole and newer, and whose root tree is nowhere, is written over none that leads to the files; nor by any other
+/// command that writes superblocks.
+fn leads_nowhere(bench: &Bench) -> Result<()> {
+    let whole = bench.scratch.file("whole.img");
+    mkfs_empty(bench.creamery(), &["--csum", "crc32c"], "256M", &whole)?;
+    fs::write(bench.scratch.file("note"), "a note")?;
+    bench.creamery().run(["cp"]).arg(bench.scratch.file("note")).arg(inside(&whole, "/note")).ok()?;
+    let recover = |image: &Path| bench.creamery().run(["rescue", "super-recover", "-y"]).arg(image);
+
+    let image = copied(bench, &whole, "newer.img")?;
+    lead_nowhere(&image, SECOND, 1)?;
+    let recovered = recover(&image).output()?;
+    ensure!(recovered.code == Some(2), "{recovered}");
+    for at in [FIRST, SECOND] {
+        ensure!(superblock_at(&image, at)? == superblock_at(&whole, at)?, "another one at {at}");
+    }
+    btrfs_check(&image)?;
+
+    // The first one leads nowhere, and an older one to all files.
+    let image = copied(bench, &whole, "first.img")?;
+    lead_nowhere(&image, FIRST, 1)?;
+    expect_untouched(&image, || {
+        let run = |words: &[&str]| bench.creamery().run(words).arg(&image);
+        for words in [&["rescue", "zero-log"][..], &["tune", "-m"], &["tune", "-S", "1"]] {
+            expect_refusal(run(words), &["first.img", "leads nowhere", "super-recover"])?;
+        }
+        Ok(())
+    })?;
+    let recovered = recover(&image).output()?;
+    ensure!(recovered.code == Some(2), "{recovered}");
+    ensure!(superblock_at(&image, FIRST)? == superblock_at(&whole, FIRST)?, "another first one");
+    btrfs_check(&image)?;
+
+    // Where none leads anywhere, none is written.
+    let image = copied(bench, &whole, "none.img")?;
+    lead_nowhere(&image, FIRST, 0)?;
+    lead_nowhere(&image, SECOND, 1)?;
+    expect_untouched(&image, || expect_refusal(recover(&image), &["none.img", "lead nowhere"]))
 }
 
 /// What is no Btrfs any more is not written to, nor are copies that another filesystem has left behind taken for those of this one.
