@@ -191,3 +191,23 @@ fn what_a_file_holds_is_overwritten_by_force_only() {
     File::create(&image).unwrap().set_len(128 * MIB).unwrap();
     make(&image, &MkfsOptions::default(), None).unwrap();
 }
+
+#[test]
+fn an_old_image_in_its_own_source_keeps_every_byte() {
+    let root = tempfile::tempdir().unwrap();
+    let source = root.path().join("source");
+    std::fs::create_dir_all(source.join("below")).unwrap();
+    std::fs::write(source.join("file"), "a file").unwrap();
+    let (image, outside) = (source.join("below/old.img"), root.path().join("outside.img"));
+    make(&image, &sized(128), None).unwrap();
+    std::fs::hard_link(&image, &outside).unwrap();
+    std::os::unix::fs::symlink(&image, root.path().join("link.img")).unwrap();
+    let before = std::fs::read(&image).unwrap();
+    for name in ["source/below/old.img", "link.img", "outside.img"] {
+        let options = MkfsOptions { force: true, ..MkfsOptions::default() };
+        let error = make(&root.path().join(name), &options, Some(&source)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        assert!(error.to_string().contains("below/old.img"), "{error}");
+        assert!(std::fs::read(&image).unwrap() == before, "{name}: the image was changed");
+    }
+}

@@ -28,6 +28,7 @@ mod reader;
 mod size;
 mod source;
 mod subvolume;
+mod target;
 mod walk;
 
 use std::path::{Path, PathBuf};
@@ -47,6 +48,7 @@ use queue::{FILES_AHEAD, Feeder, Step};
 use reader::{Job, Shared};
 use source::SourceDir;
 use subvolume::Subvolumes;
+use target::refuse_in_source;
 
 use crate::source::{Content, Measure, Source};
 
@@ -112,7 +114,7 @@ impl Source for RootdirOptions {
     }
 
     fn check_target(&self, target: &Path, is_new: bool) -> Result<()> {
-        if is_new { refuse_inside(target, &self.source) } else { Ok(()) }
+        if is_new { refuse_inside(target, &self.source) } else { refuse_in_source(target, &self.source) }
     }
 
     fn measure(&self, measure: Measure) -> Result<Content> {

@@ -1,0 +1,59 @@
+//! Whether an image that exists lies in the directory that a filesystem is to be made from.
+//!
+//! Such an image cannot be copied into itself, and by the time the walk that fills the filesystem meets it, the filesystem that it
+//! held is gone. So its source is looked through before the first write. It is known by its device and inode, whatever name leads to it: through a
+//! symbolic link, a hard link or a bind mount.
+
+use std::ffi::CStr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use creamery_base::{Error, Result};
+use creamery_device::ImageName;
+use rustix::fs::FileType;
+
+use super::source::{Meta, SourceDir, at_path, join};
+use super::walk::{Stop, Visitor, walk};
+
+/// Looks for a file by its device and inode.
+struct Search {
+    wanted: (u64, u64),
+    found: Option<Vec<u8>>,
+}
+
+impl Visitor for Search {
+    fn enter(&mut self, _: &[u8], _: &SourceDir, _: Meta) -> Result<(), Stop> {
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Result<(), Stop> {
+        Ok(())
+    }
+
+    fn file(&mut self, name: &CStr, _: FileType, dir: &Arc<SourceDir>) -> Result<(), Stop> {
+        let path = join(&dir.path, name.to_bytes());
+        let meta = dir.stat(name).map_err(at_path(&path))?;
+        if (meta.dev, meta.ino) != self.wanted {
+            return Ok(());
+        }
+        self.found = Some(path);
+        Err(Stop::Enough)
+    }
+}
+
+/// Refuses an image that lies in `source`. One that cannot be found is for its opener to tell of.
+pub(crate) fn refuse_in_source(image: &Path, source: &Path) -> Result<()> {
+    let Ok(meta) = ImageName::metadata(image) else { return Ok(()) };
+    let mut search = Search { wanted: (meta.dev(), meta.ino()), found: None };
+    match walk(SourceDir::root(source)?, &mut search) {
+        Ok(()) | Err(Stop::Enough) => {}
+        Err(Stop::Failed(error)) => return Err(error),
+    }
+    let Some(path) = search.found else { return Ok(()) };
+    let (image, source) = (image.display(), source.display());
+    let path = String::from_utf8_lossy(&path);
+    Err(Error::invalid(format!(
+        "{image}: the image lies in the directory {source} that it is to be made from, as {path}: put it elsewhere"
+    )))
+}
