@@ -25,6 +25,7 @@
 mod bad_data;
 mod block_groups;
 mod chunks;
+mod corruption;
 mod csums;
 mod damaged_sector;
 mod extents;

@@ -6,11 +6,12 @@
 use creamery_base::{Error, ErrorKind, Generation, Logical, Physical, Result, Uuid};
 use creamery_codec::{ChecksumType, checksum};
 use creamery_format::{
-    BlockRef, CorruptKind, Corruption, Expected, Key, WritingRules, check_leaf_for_writing, verify_block,
+    BlockRef, Corruption, Expected, Key, WritingRules, check_leaf_for_writing, verify_block,
 };
 use creamery_volume::{Mirror, Volume};
 
 use crate::bad_data::BadSector;
+use crate::corruption::problem_of;
 use crate::problem::Problem;
 use crate::report::{Place, Sink};
 
@@ -221,28 +222,5 @@ impl BlockFault {
             Self::Upper { .. } => Problem::BlockUpperKey,
             Self::Corrupt(corruption) => problem_of(corruption),
         }
-    }
-}
-
-pub(crate) fn problem_of(corruption: &Corruption) -> Problem {
-    match corruption.kind() {
-        CorruptKind::BlockLength { .. } => Problem::BlockUnreadable,
-        CorruptKind::Checksum { .. } => Problem::BlockChecksum,
-        CorruptKind::Fsid { .. } | CorruptKind::Address { .. } => Problem::BlockIdentity,
-        CorruptKind::WrongGeneration { .. } => Problem::BlockGeneration,
-        CorruptKind::Level { .. } | CorruptKind::LevelMax { .. } => Problem::BlockLevel,
-        CorruptKind::Owner { .. } | CorruptKind::OwnerRange { .. } => Problem::BlockOwner,
-        CorruptKind::FirstKey { .. } => Problem::BlockFirstKey,
-        CorruptKind::KeyOrder { .. } => Problem::BlockKeyOrder,
-        CorruptKind::Empty | CorruptKind::Count { .. } => Problem::BlockCount,
-        CorruptKind::ItemEnd { .. } | CorruptKind::ItemGap { .. } | CorruptKind::ItemOverlap { .. } => {
-            Problem::BlockItemBounds
-        }
-        CorruptKind::Name { .. } => Problem::BlockName,
-        CorruptKind::NotWritten => Problem::BlockNotWritten,
-        CorruptKind::ChildNull | CorruptKind::ChildAlignment { .. } | CorruptKind::ChildGeneration { .. } => {
-            Problem::BlockPointer
-        }
-        _ => Problem::BlockItem,
     }
 }

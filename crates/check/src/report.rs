@@ -8,9 +8,9 @@ use creamery_base::{Error, ErrorKind, Escaped, Logical, Result, TreeId};
 use creamery_format::{BlockSite, Corruption, Key};
 use serde::Serialize;
 
+use crate::corruption::problem_of;
 use crate::damaged_sector::DamagedSector;
 use crate::problem::{Problem, Severity};
-use crate::reader::problem_of;
 
 /// One thing that is wrong.
 ///
