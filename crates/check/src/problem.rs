@@ -253,8 +253,8 @@ problems! {
         "A file that has to have checksums has data without: reading it fails.";
     ChecksumUnwanted = 602 Error "file data of an inode without checksums has some"
         "A file without checksums (nodatacow) has data with: overwriting in place makes them wrong.";
-    ChecksumStale = 603 Warning "checksums of no extent"
-        "Checksums for addresses that no data extent has. A log whose data had checksums in the checksum tree leaves them when it is given up (`rescue zero-log`). Data that is written there gets its own, by Linux and by Creamery; `btrfs check` does not look for them.";
+    ChecksumStale = 603 Error "checksums of no extent"
+        "Checksums for addresses that no data extent has. A log whose data had checksums in the checksum tree leaves them when it is given up (`rescue zero-log`). Creamery replaces them when it writes data there; Linux may abort the transaction that does, and `btrfs check` does not look for them.";
     ChecksumOverlap = 604 Error "checksum items overlap"
         "Two checksum items are about the same sector.";
     DataChecksum = 605 Error "data does not have its checksum"

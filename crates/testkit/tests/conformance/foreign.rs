@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 use anyhow::{Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, LoopMount, Run, btrfs_check};
+use creamery_testkit::{FuseMount, Run, btrfs_check};
 
 use crate::hostile::Victim;
 use crate::item_types::{DIR_ITEM, EXTENT_DATA, METADATA_ITEM};
@@ -42,10 +42,6 @@ fn links_without_a_target(bench: &Bench) -> Result<()> {
     })?;
     ensure!(edited >= 1, "no link is changed");
     btrfs_check(&image)?;
-    let linux = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
-    let target = fs::read_link(linux.dir().join("link"))?;
-    linux.unmount()?;
-    ensure!(target.as_os_str().is_empty(), "Linux shows {}", target.display());
     let listed = bench.creamery().run(["ls", "-l"]).arg(inside(&image, "/")).ok()?.stdout_text();
     ensure!(listed.lines().count() == 3 && listed.contains("z-behind"), "{listed}");
     for command in [&["stat"][..], &["find"]] {
@@ -131,8 +127,5 @@ fn blocks_newer_than_their_items(bench: &Bench) -> Result<()> {
     bench.creamery().run(["tune", "-f", "-u"]).arg(&image).ok()?;
     let listed = bench.creamery().run(["ls"]).arg(inside(&image, "/")).ok()?;
     ensure!(listed.stdout_text().trim() == "dir", "{listed}");
-    let kept = bench.scratch.file("kernel");
-    let linux = LoopMount::mount(&image, &kept, "ro")?;
-    ensure!(linux.dir().join("dir").is_dir(), "Linux shows no directory");
-    linux.unmount()
+    Ok(())
 }

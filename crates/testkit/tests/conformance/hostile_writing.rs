@@ -238,7 +238,7 @@ fn checksums_of_no_extent_are_replaced(bench: &Bench) -> Result<()> {
         .edit(EXTENT_CSUM, &mut |key, _| put(key, OFFSET, word(key, OFFSET) + FURTHER))?;
     ensure!(moved > 0, "there are no checksums");
     let checked = bench.creamery().run(["check"]).arg(&image).output()?.stdout_text();
-    ensure!(checked.contains("warning 603"), "{checked}");
+    ensure!(checked.contains("error 603"), "{checked}");
     let content = Random::new(2).bytes(4 << 20);
     std::fs::write(source.join("new"), &content)?;
     bench.creamery().run(["cp"]).arg(source.join("new")).arg(inside(&image, "/new")).ok()?;
