@@ -257,7 +257,7 @@ impl Sink {
         }
     }
 
-    /// Linux refuses a leaf. It is told of in the end, unless a finding says of that item what is wrong with it.
+    /// Linux refuses a leaf. The report names it at the end, unless a finding about that item says what is wrong with it.
     pub(crate) fn refuse(&self, damage: Corruption) {
         let mut refused = self.refused.lock();
         if refused.len() < self.limit {

@@ -203,7 +203,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Cleans, unless nobody has changed anything: then what opening found is left to who does.
+    /// Cleans, if something has changed. Until then the first change has to do the work that opening found.
     fn clean_what_changed(&self) {
         if self.engine.has_changes() {
             self.clean();

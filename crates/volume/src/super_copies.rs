@@ -47,7 +47,7 @@ impl SuperCopies {
         Ok(Self::by(newest, Arc::new(copies)))
     }
 
-    /// The same copies, where an older one of this filesystem counts as the newest: the next older one first. For callers that find the
+    /// These copies with an older one of this filesystem as the newest, for each of them: the next older one first. For callers that find the
     /// newest to lead nowhere.
     #[must_use]
     pub fn older(&self) -> Vec<Self> {

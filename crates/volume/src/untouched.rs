@@ -117,7 +117,7 @@ impl Volume {
             return Ok(());
         }
         self.check_writable()?;
-        // Nobody repairs meanwhile, and who comes second finds it done.
+        // No repair runs meanwhile, and a second caller finds the work done.
         let _alone = self.repairing.lock();
         if self.held.has_begun() {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Which tree blocks a volume takes: all readers ask for what [`verify_block`] asks. Where the volume is written, leaves have to be such as
-//! Linux takes besides (VOL-7): who changes one that is not would write it, and what Linux makes of that is nobody's filesystem.
+//! Which tree blocks a volume takes: all readers ask for what [`verify_block`] asks. A volume open for writing takes
+//! a leaf only if Linux does (VOL-7): a change of another leaf would write it, and Linux would refuse the filesystem then.
 
 use creamery_format::{
     BlockRef, Corruption, Expected, Incompat, WritingRules, check_leaf_for_writing, verify_block,

@@ -55,7 +55,8 @@ pub(crate) fn check_whole(volume: &Volume) -> Result<()> {
     let mut trees = Vec::new();
     let (logical, level) = superblock.root();
     let root = (logical, level, superblock.generation());
-    leaves(volume, &superblock, TreeId::ROOT, root, &mut |leaf| roots_of(leaf, &mut trees)).map_or(Ok(()), Err)?;
+    leaves(volume, &superblock, TreeId::ROOT, root, &mut |leaf| roots_of(leaf, &mut trees))
+        .map_or(Ok(()), Err)?;
     for (tree, root) in trees {
         let unread = leaves(volume, &superblock, tree, root, &mut |_| Ok(()));
         unread.map_or(Ok(()), |error| Err(error.context(format!("tree {tree}"))))?;
@@ -109,7 +110,10 @@ mod tests {
         let (mut trees, mut last) = (Vec::new(), None);
         let (logical, level) = superblock.root();
         let root = (logical, level, superblock.generation());
-        assert!(leaves(&volume, &superblock, TreeId::ROOT, root, &mut |leaf| roots_of(leaf, &mut trees)).is_none());
+        assert!(
+            leaves(&volume, &superblock, TreeId::ROOT, root, &mut |leaf| roots_of(leaf, &mut trees))
+                .is_none()
+        );
         let (tree, root) = trees.into_iter().find(|(tree, _)| *tree == TreeId::FS).unwrap();
         let note = &mut |leaf: BlockRef<'_>| {
             last = Some(leaf.logical());

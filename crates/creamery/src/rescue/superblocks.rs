@@ -81,8 +81,9 @@ impl SuperRecovery {
         let Err(nowhere) = newest.volume(Arc::clone(&device)).and_then(check_openable) else {
             return Ok(Self { device, copies: newest, nowhere: None });
         };
-        let is_whole =
-            |older: &SuperCopies| older.volume(Arc::clone(&device)).and_then(|volume| check_whole(&volume)).is_ok();
+        let is_whole = |older: &SuperCopies| {
+            older.volume(Arc::clone(&device)).and_then(|volume| check_whole(&volume)).is_ok()
+        };
         Ok(match newest.older().into_iter().find(is_whole) {
             Some(older) => Self { device, copies: older, nowhere: None },
             None => Self { device, copies: newest, nowhere: Some(nowhere) },

@@ -211,8 +211,11 @@ fn inline_extent(key: &Key, head: &RawFileExtentHead, inline: &[u8]) -> Result<(
     Ok(())
 }
 
-fn regular_extent(key: &Key, extent: &RawFileExtent) -> Result<(), CorruptKind> {
-    let compression = encoding(extent.compression, extent.encryption)?;
+/// Holds each address and length of an extent against `aligned`.
+pub(super) fn check_alignment(
+    extent: &RawFileExtent,
+    aligned: impl Fn(&'static str, u64) -> Result<(), CorruptKind>,
+) -> Result<(), CorruptKind> {
     for (what, found) in [
         ("disk_bytenr", extent.disk_bytenr.get()),
         ("disk_num_bytes", extent.disk_num_bytes.get()),
@@ -222,6 +225,12 @@ fn regular_extent(key: &Key, extent: &RawFileExtent) -> Result<(), CorruptKind> 
     ] {
         aligned(what, found)?;
     }
+    Ok(())
+}
+
+fn regular_extent(key: &Key, extent: &RawFileExtent) -> Result<(), CorruptKind> {
+    let compression = encoding(extent.compression, extent.encryption)?;
+    check_alignment(extent, aligned)?;
     let found = extent.num_bytes.get();
     if found == 0 || key.offset.checked_add(found).is_none() {
         return Err(CorruptKind::Range { what: "num_bytes", found, min: 1, max: u64::MAX - key.offset });

@@ -8,6 +8,7 @@
 use creamery_base::{Generation, ObjectId, TreeId};
 use zerocopy::FromBytes;
 
+use super::files::check_alignment;
 use crate::block::BlockRef;
 use crate::corrupt::{BlockSite, CorruptKind, Corruption};
 use crate::items::device::RawDevExtent;
@@ -239,16 +240,7 @@ fn file_extent(key: &Key, data: &[u8], rules: &WritingRules) -> Result<(), Corru
     };
     not_newer("generation of a file extent", generation, rules)?;
     let Some(extent) = regular else { return Ok(()) };
-    for (what, found) in [
-        ("disk_bytenr", extent.disk_bytenr.get()),
-        ("disk_num_bytes", extent.disk_num_bytes.get()),
-        ("offset of an extent", extent.offset.get()),
-        ("num_bytes", extent.num_bytes.get()),
-        ("ram_bytes", extent.ram_bytes.get()),
-    ] {
-        aligned(what, found, rules)?;
-    }
-    Ok(())
+    check_alignment(extent, |what, found| aligned(what, found, rules))
 }
 
 fn csums(key: &Key, data: &[u8], rules: &WritingRules) -> Result<(), CorruptKind> {
