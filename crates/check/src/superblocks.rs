@@ -9,11 +9,14 @@ use creamery_volume::Volume;
 use crate::problem::Problem;
 use crate::report::{Place, Sink};
 
+/// The stripe size that mkfs.btrfs wrote once, whatever the sector size was.
+const STRIPE_SIZE_OF_OLD: u32 = 4096;
+
 /// Numbers of the superblock that must be what another one of its numbers is.
 pub(crate) fn judge_numbers(volume: &Volume, sink: &Sink) {
     let superblock = volume.superblock();
     let (found, want) = (superblock.raw().stripesize.get(), superblock.sector_size());
-    if found != want {
+    if ![STRIPE_SIZE_OF_OLD, want].contains(&found) {
         let message = format!("found {found}, want {want}");
         sink.add(Problem::SuperblockStripeSize, Place::default(), message);
     }

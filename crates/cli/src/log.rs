@@ -51,8 +51,10 @@ impl Log {
                 std::fs::remove_file(&path)?;
             }
             let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)?;
-            // LOG-1. A server that starts at the same moment may have taken it for one of a server that ended.
-            if lock(&file) && file.metadata()?.nlink() > 0 {
+            // LOG-1. A server that starts at the same moment may look at it right now, and take it for one of a server that ended. Some
+            // filesystems have no such locks: then logs stay.
+            let _ = rustix::fs::flock(&file, FlockOperation::LockExclusive);
+            if file.metadata()?.nlink() > 0 {
                 break file;
             }
         };
@@ -60,10 +62,6 @@ impl Log {
         let _ = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::KEEP_SIZE, 0, ROOM);
         Ok(Self { file, path })
     }
-}
-
-fn lock(file: &File) -> bool {
-    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
 /// Removes the empty logs of servers that ended without doing so.
@@ -74,8 +72,10 @@ fn forget_ended(dir: &Path) {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         if is_log
             && let Ok(file) = rustix::fs::open(&path, flags, Mode::empty()).map(File::from)
-            && file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() == 0)
-            && lock(&file)
+            && file.metadata().is_ok_and(|meta| meta.is_file())
+            && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+            // Its server has ended, so these are its last words.
+            && file.metadata().is_ok_and(|meta| meta.len() == 0)
         {
             // One that stays harms nobody.
             let _ = std::fs::remove_file(&path);

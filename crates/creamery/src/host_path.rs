@@ -53,8 +53,9 @@ impl HostPath {
             Err(Errno::NOENT) => None,
             Err(errno) => return Err(failed(errno)),
         };
-        // HOSTPATH-1
-        let path = match &there {
+        let is_file = |file: &File| file.metadata().is_ok_and(|meta| meta.is_file());
+        // HOSTPATH-1. What is no file may have no path: a pipe behind /dev/stdout.
+        let path = match there.as_ref().filter(|there| is_file(there)) {
             Some(file) => std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
                 .map_err(|error| Error::from(error).on_host(to))?,
             None => to.to_owned(),
@@ -64,8 +65,10 @@ impl HostPath {
         let dir_path = parent.unwrap_or(Path::new(".")).to_owned();
         let dir = open_dir(&dir_path).map_err(on_host(&dir_path))?;
         let found = Self { dir, dir_path, name, there };
-        found.check_unexchanged().map_err(|error| error.on_host(to))?;
-        Ok(found)
+        match found.there.as_ref().is_some_and(is_file) {
+            true => found.check_unexchanged().map_err(|error| error.on_host(to)).map(|()| found),
+            false => Ok(found),
+        }
     }
 
     /// HOSTPATH-2

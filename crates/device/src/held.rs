@@ -9,9 +9,13 @@
 //! # Invariants
 //! - HELD-1: until `release` begins, the device below gets reads alone. Shown by `nothing_is_written_before_the_release`.
 //! - HELD-2: no later write reaches the device below before all that was held. Shown by `what_was_held_is_written_in_its_order`.
+//! - HELD-3: a held write that fails is tolerated as it would have been at once: where another copy of its bytes was written before
+//!   the same flush, or the owner can do without it. Shown by `one_copy_of_two_is_enough`.
+//! - HELD-4: what was written and flushed is not written again, for later writes may have used its space. Shown by
+//!   `a_release_goes_on_behind_the_last_flush`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, Result};
@@ -32,7 +36,7 @@ use crate::{AlignedBuffer, BlockDevice, Completion, DeviceId, Parts, Reply, Requ
 ///     device.read_at(512, &mut bytes).map(|()| bytes)
 /// };
 /// assert_eq!((&read(&held)?, read(&*below)?), (b"cream", [0; 5]));
-/// held.release()?;
+/// held.release(&|_| false)?;
 /// assert_eq!(&read(&*below)?, b"cream");
 /// # Ok::<(), creamery_base::Error>(())
 /// ```
@@ -40,6 +44,8 @@ pub struct HeldDevice {
     below: Arc<dyn BlockDevice>,
     /// Whether everything goes to the device below. It never becomes false again.
     passes: AtomicBool,
+    /// How many of the held requests are written and flushed.
+    flushed: AtomicUsize,
     held: RankedMutex<Vec<HeldRequest>, { rank::LEAF }>,
 }
 
@@ -55,17 +61,21 @@ enum HeldRequest {
     Flush,
 }
 
-/// What became of the repairs that a device held: blocks or sectors.
+/// What became of the writes that a device held.
 ///
 /// ```
-/// assert_eq!(creamery_device::HeldRepairs::default().failed, 0);
+/// assert_eq!(creamery_device::Released::default().spares_failed, 0);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct HeldRepairs {
-    /// Those that were written.
-    pub written: u64,
-    /// Those that the device did not take.
-    pub failed: u64,
+pub struct Released {
+    /// Blocks or sectors that repairs mended.
+    pub repaired: u64,
+    /// Blocks or sectors whose repair failed.
+    pub repairs_failed: u64,
+    /// Writes that failed while another write of the same bytes did not: one copy is enough.
+    pub copies_failed: u64,
+    /// Writes that failed where the caller can do without.
+    pub spares_failed: u64,
 }
 
 /// A held write that a read meets.
@@ -75,33 +85,62 @@ impl HeldDevice {
     /// Holds what is written to `below`.
     #[must_use]
     pub fn new(below: Arc<dyn BlockDevice>) -> Self {
-        Self { below, passes: AtomicBool::new(false), held: RankedMutex::default() }
+        Self {
+            below,
+            passes: AtomicBool::new(false),
+            flushed: AtomicUsize::new(0),
+            held: RankedMutex::default(),
+        }
     }
 
-    /// Writes what is held; from then on nothing is held any more. Tells what became of the repairs.
+    /// Writes what is held; from then on nothing is held any more. Tells what became of the writes. `is_spare` says which offsets hold
+    /// what the owner can do without.
     ///
     /// # Errors
-    /// Those of the device below, but for repairs. Everything stays held then, and may be released again.
-    pub fn release(&self) -> Result<HeldRepairs> {
-        let (mut done, mut mended) = (0, HeldRepairs::default());
-        while let Some(rest) = self.rest_behind(done) {
-            for request in &rest {
-                match request {
-                    HeldRequest::Flush => self.below.flush()?,
-                    HeldRequest::Write { offset, data, repairs: None } => {
-                        self.below.write_at(*offset, data)?
-                    }
-                    HeldRequest::Write { offset, data, repairs: Some(count) } => {
-                        match self.below.write_at(*offset, data) {
-                            Ok(()) => mended.written += count,
-                            Err(_) => mended.failed += count,
-                        }
-                    }
-                }
-            }
-            done += rest.len();
+    /// Those of the device below, but for repairs, for spares, and for one of two writes of the same bytes (HELD-3). Everything stays
+    /// held then, and may be released again: that goes on behind the last flush that succeeded (HELD-4).
+    pub fn release(&self, is_spare: &dyn Fn(u64) -> bool) -> Result<Released> {
+        let mut released = Released::default();
+        loop {
+            let done = self.flushed.load(Ordering::Acquire);
+            let Some(rest) = self.rest_behind(done) else { return Ok(released) };
+            // HELD-4: a part that ends with a flush is over, whatever comes of the next one.
+            let is_flush = |request: &HeldRequest| matches!(request, HeldRequest::Flush);
+            let end = rest.iter().position(is_flush).map_or(rest.len(), |flush| flush + 1);
+            self.write_part(&rest[..end], is_spare, &mut released)?;
+            self.flushed.store(done + end, Ordering::Release);
         }
-        Ok(mended)
+    }
+
+    /// Writes requests of which only the last one may be a flush.
+    fn write_part(
+        &self,
+        part: &[HeldRequest],
+        is_spare: &dyn Fn(u64) -> bool,
+        released: &mut Released,
+    ) -> Result<()> {
+        let (mut written, mut failed): (Vec<&SharedBytes>, Vec<_>) = (Vec::new(), Vec::new());
+        for request in part {
+            let HeldRequest::Write { offset, data, repairs } = request else { continue };
+            match (self.below.write_at(*offset, data), repairs) {
+                (Ok(()), Some(count)) => released.repaired += count,
+                (Err(_), Some(count)) => released.repairs_failed += count,
+                (Ok(()), None) => written.push(data),
+                (Err(error), None) => failed.push((*offset, data, error)),
+            }
+        }
+        // HELD-3
+        for (offset, data, error) in failed {
+            match () {
+                () if is_spare(offset) => released.spares_failed += 1,
+                () if written.iter().any(|copy| ***copy == **data) => released.copies_failed += 1,
+                () => return Err(error),
+            }
+        }
+        match part.last() {
+            Some(HeldRequest::Flush) => self.below.flush(),
+            _ => Ok(()),
+        }
     }
 
     /// Writes a repair of `count` blocks or sectors, or holds it. False when it is held: [`release`](Self::release) tells what became
@@ -361,7 +400,7 @@ mod tests {
         held.write_at(4096, &[1; 512]).unwrap();
         held.flush().unwrap();
         held.write_at(0, &[2; 512]).unwrap();
-        held.release().unwrap();
+        held.release(&|_| false).unwrap();
         held.write_at(8192, &[3; 512]).unwrap();
         held.discard(8192, 512).unwrap();
         let order = [
@@ -373,6 +412,61 @@ mod tests {
         ];
         assert_eq!(*below.0.lock(), order, "HELD-2");
         assert_eq!((held.held_bytes(), bytes(&*below, 4096)), (0, [1; 4]));
+    }
+
+    /// Fails writes at one offset, as long as it is told to.
+    #[derive(Default)]
+    struct Bad(AtomicUsize);
+
+    impl Hook for Bad {
+        fn before(&self, request: &Request) -> Result<()> {
+            match request {
+                Request::Write { offset, .. } if *offset == self.0.load(Ordering::Relaxed) as u64 => {
+                    Err(creamery_base::ErrorKind::Io.into())
+                }
+                _ => Ok(()),
+            }
+        }
+    }
+
+    fn with_bad(offset: usize) -> (Arc<Hooked<Bad>>, HeldDevice) {
+        let bad = Bad(AtomicUsize::new(offset));
+        let below = Arc::new(Hooked::new(Arc::new(MemoryDevice::new(1 << 20)), bad));
+        let held = HeldDevice::new(Arc::<Hooked<Bad>>::clone(&below));
+        (below, held)
+    }
+
+    #[test]
+    fn one_copy_of_two_is_enough() {
+        let (below, held) = with_bad(4096);
+        for (offset, content) in [(4096, 1), (8192, 1), (12288, 2)] {
+            held.write_at(offset, &[content; 512]).unwrap();
+        }
+        held.flush().unwrap();
+        let released = held.release(&|_| false).unwrap();
+        assert_eq!((released.copies_failed, released.spares_failed), (1, 0), "HELD-3");
+        assert_eq!((bytes(&*below, 8192), bytes(&*below, 12288)), ([1; 4], [2; 4]));
+
+        let (_, held) = with_bad(4096);
+        held.write_at(4096, &[1; 512]).unwrap();
+        held.flush().unwrap();
+        // A copy behind the flush comes too late.
+        held.write_at(8192, &[1; 512]).unwrap();
+        assert_eq!(held.release(&|_| false).unwrap_err().kind(), creamery_base::ErrorKind::Io);
+        assert_eq!(held.release(&|offset| offset == 4096).unwrap().spares_failed, 1);
+    }
+
+    #[test]
+    fn a_release_goes_on_behind_the_last_flush() {
+        let (below, held) = with_bad(8192);
+        held.write_at(4096, &[1; 512]).unwrap();
+        held.flush().unwrap();
+        held.write_at(8192, &[2; 512]).unwrap();
+        held.release(&|_| false).unwrap_err();
+        below.write_at(4096, &[9; 512]).unwrap();
+        below.0.store(0, Ordering::Relaxed);
+        held.release(&|_| false).unwrap();
+        assert_eq!((bytes(&*below, 4096), bytes(&*below, 8192)), ([9; 4], [2; 4]), "HELD-4");
     }
 
     #[test]

@@ -57,7 +57,7 @@ mod stream;
 pub use aligned::{AlignedBuffer, BUFFER_ALIGNMENT};
 pub use device::{BlockDevice, Completion, DeviceId, Pending, Reply, Request};
 pub use file::{Access, FileDevice};
-pub use held::{HeldDevice, HeldRepairs};
+pub use held::{HeldDevice, Released};
 pub use hooked::{Hook, Hooked};
 pub use image_name::ImageName;
 pub use in_use::check_unused;

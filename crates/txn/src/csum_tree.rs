@@ -25,6 +25,8 @@ use creamery_tree::{CowHost, Cursor, ReadAhead, SeenItem, Tree, Walk};
 
 /// How often in a row an item may be another one than the one that was just seen.
 const MISSES_MAX: u32 = 64;
+/// Items of left-over checksums that one completion replaces: it has room for a change of so many leaves.
+const REPLACED_MAX: u32 = 2;
 
 /// Checksums of a range, some of which may be missing.
 pub(crate) struct Csums {
@@ -132,10 +134,17 @@ impl CsumTree {
         let most = self.most();
         let (mut at, mut rest) = (start, csums);
         let end = start.get().saturating_add(self.covered(csums.len()));
+        let mut replaced = 0;
         for _ in 0..MISSES_MAX {
             let before = self.last_before(end, Wait::Yes)?;
-            if before.is_some_and(|item| item.end > at.get()) {
-                self.remove(host, at, end - at.get())?;
+            if let Some(item) = before.as_ref().filter(|item| item.end > at.get()) {
+                // A completion has room for a change of two leaves. No log leaves more than that.
+                replaced += 1;
+                if replaced > REPLACED_MAX {
+                    return Err(out_of_place(&item.seen.key));
+                }
+                let from = item.seen.key.offset.max(at.get());
+                self.remove(host, Logical::new(from), end - from)?;
                 continue;
             }
             let fits = |item: &Item| item.end == at.get() && item.seen.len < most;

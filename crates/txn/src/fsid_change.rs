@@ -293,7 +293,12 @@ impl Blocks {
     /// Writes a block with the new UUID, unless it is so already.
     fn change(&self, listed: &Listed) -> Result<()> {
         let want = &listed.want;
-        let (mut bytes, is_whole) = self.read_whole_or_torn(want)?;
+        // Of two copies that of the listed transaction is the right one; where none is of that, both are of a newer one.
+        let of_item = Expected { generation: Some(listed.item), ..*want };
+        let (mut bytes, is_whole) = match self.read_whole_or_torn(&of_item) {
+            Err(error) if error.kind() == ErrorKind::Unreadable => self.read_whole_or_torn(want)?,
+            read => read?,
+        };
         listed.check_generation(BlockRef::new(&bytes), self.volume.generation())?;
         let found = bytes.to_vec();
         let mut block = BlockMut::new(&mut bytes);

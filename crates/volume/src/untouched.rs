@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::{DevId, Error, ErrorKind, Result};
 use creamery_device::{BlockDevice, HeldDevice};
+use creamery_format::SUPERBLOCK_OFFSETS;
 
 use crate::volume::Volume;
 
@@ -111,7 +112,7 @@ impl Volume {
     /// where nothing else is written and what opening did is wanted.
     ///
     /// # Errors
-    /// Read-only; device errors, but for those of repairs, and then everything stays held.
+    /// Read-only; device errors, but for those of repairs, of one copy of two, and of spare superblocks; then everything stays held.
     pub fn begin_writing(&self) -> Result<()> {
         if self.held.has_begun() || self.held.is_held_by_somebody() {
             return Ok(());
@@ -123,9 +124,11 @@ impl Volume {
             return Ok(());
         }
         for (_, device) in &self.held.devices {
-            let mended = device.release()?;
-            self.counters.repaired.add(mended.written);
-            self.counters.repair_failures.add(mended.failed);
+            let released = device.release(&|offset| SUPERBLOCK_OFFSETS[1..].contains(&offset))?;
+            self.counters.repaired.add(released.repaired);
+            self.counters.repair_failures.add(released.repairs_failed);
+            self.counters.write_failures.add(released.copies_failed);
+            self.counters.superblock_copy_failures.add(released.spares_failed);
         }
         self.held.has_begun.store(true, Ordering::Release);
         Ok(())

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use creamery_base::{DevId, Error, Logical, Result};
+use creamery_base::{DevId, Error, ErrorKind, Logical, Result};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_volume::SuperCopies;
 
@@ -81,6 +81,10 @@ impl SuperRecovery {
         let Err(nowhere) = newest.volume(Arc::clone(&device)).and_then(check_openable) else {
             return Ok(Self { device, copies: newest, nowhere: None });
         };
+        if !matches!(nowhere.kind(), ErrorKind::Corrupt | ErrorKind::Unreadable) {
+            // A device that fails now, or a feature that this version does not know, is no reason to go back.
+            return Ok(Self { device, copies: newest, nowhere: Some(nowhere) });
+        }
         let is_whole = |older: &SuperCopies| {
             older.volume(Arc::clone(&device)).and_then(|volume| check_whole(&volume)).is_ok()
         };

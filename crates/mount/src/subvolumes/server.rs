@@ -123,9 +123,11 @@ impl Server<'_> {
                 let asked =
                     order.id.map_or(Ok(()), |id| self.check_deleted(TreeId::new(id), &outcome.waiting));
                 // The asker waits for these, so they are not to wait for a change.
-                match outcome.waiting.is_empty() {
-                    true => asked,
-                    false => asked.and_then(|()| Ok(self.fs.begin_changes()?)),
+                match (asked, self.may_write(asker, at)) {
+                    (Ok(()), Ok(_right)) if !outcome.waiting.is_empty() => {
+                        self.fs.begin_changes().map_err(Into::into)
+                    }
+                    (asked, _) => asked,
                 }
             }
             Control::Told => Ok(()),
@@ -364,7 +366,9 @@ impl Server<'_> {
             None => {
                 outcome.here = Some((at.subvolume, at.ino == ObjectId::FIRST_FREE));
                 let report = self.fs.quota_report()?;
-                if report.rescan.is_some() {
+                if report.rescan.is_some()
+                    && let Ok(_right) = self.may_write(asker, at)
+                {
                     // The asker may wait for it, so it is not to wait for a change.
                     self.fs.begin_changes()?;
                 }

@@ -25,11 +25,12 @@ pub(super) fn refusal_to_write(
     if generation.get() > GENERATION_MAX {
         return Ok(Some(format!("generation out of range, found {generation}, want [0, {GENERATION_MAX}]")));
     }
-    let (found, want) = (superblock.raw().stripesize.get(), superblock.sector_size());
-    if found != want {
-        return Ok(Some(format!(
-            "its superblock has a stripe size of {found}, want {want}, which Linux refuses"
-        )));
+    let found = superblock.raw().stripesize.get();
+    if !found.is_power_of_two() {
+        let what = format!(
+            "its superblock has a stripe size of {found}, which is no power of two, and Linux refuses it"
+        );
+        return Ok(Some(what));
     }
     if let Some(reason) = missing_tree(root_tree)? {
         return Ok(Some(reason));
