@@ -15,8 +15,11 @@
 //!   blocks that are not new yet. By then a block may have been lost: it stays as it is, and the others are not held up by it. One copy
 //!   that cannot be written is as good as lost, too, where another one was.
 //!
-//! Blocks are found in the extent tree, which has each once, in the order of their addresses. Its own are among them: what was read of it
+//! Blocks are found in the extent tree, which has each once, in the order of their addresses; where a tree has one that is not listed
+//! there, nothing is begun (`unlisted`). Its own are among them: what was read of it
 //! stays true, for keys and addresses do not change.
+
+mod unlisted;
 
 use std::ops::Range;
 
@@ -29,6 +32,8 @@ use creamery_format::{
 use creamery_tree::RootPointer;
 use creamery_volume::{Chunk, FsidChange, Mirror, Volume};
 use zerocopy::FromBytes;
+
+use unlisted::{Listed, WalkedTree};
 
 /// What is written of a block: less than a page hardly a device writes without reading it before.
 const PAGE: usize = 4096;
@@ -50,17 +55,21 @@ pub type FsidProgress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 /// ```
 ///
 /// # Errors
-/// A copy of a block is damaged, or on a device that is not here, before anything was written; device errors; what `progress` gives.
+/// A copy of a block is damaged, or on a device that is not here, or a tree has a block that the extent tree lacks, before anything was written; device errors; what `progress` gives.
 pub fn change_fsid(change: FsidChange, random: Uuid, progress: FsidProgress<'_>) -> Result<u64> {
     let blocks = Blocks::open(&change, random)?;
-    let mut total = 0;
+    let (mut total, mut all) = (0, Listed::default());
     blocks.each(&mut |listed| {
         if !change.is_begun() {
             blocks.check_copies(listed)?;
+            all.add(listed.want.logical);
         }
         total += 1;
         progress(0, 0)
     })?;
+    if !change.is_begun() {
+        blocks.check_listed(all).map_err(|error| error.context(blocks.volume.describe()))?;
+    }
     change.begin()?;
     let (mut done, mut lost) = (0, 0);
     blocks.each(&mut |listed| {
@@ -76,7 +85,7 @@ pub fn change_fsid(change: FsidChange, random: Uuid, progress: FsidProgress<'_>)
 }
 
 /// A tree block that the extent tree lists.
-struct Listed {
+struct ListedBlock {
     /// But for its generation.
     want: Expected,
     /// The transaction that its extent item names. A block may be newer, as `btrfs check --repair` and others leave it: its parent says
@@ -84,7 +93,7 @@ struct Listed {
     item: Generation,
 }
 
-impl Listed {
+impl ListedBlock {
     fn check_generation(&self, block: BlockRef<'_>, newest: Generation) -> Result<()> {
         let (found, at) = (block.generation(), self.want.logical);
         if (self.item..=newest).contains(&found) {
@@ -176,8 +185,33 @@ impl Blocks {
         found.ok_or_else(|| Error::new(ErrorKind::Corrupt, "the extent tree has no root item"))
     }
 
+    /// Walks every tree.
+    /// Errors: a block is not listed; device errors; damage.
+    fn check_listed(&self, mut listed: Listed) -> Result<()> {
+        let superblock = self.volume.superblock();
+        let (logical, level, generation) = superblock.chunk_root();
+        let chunk_root = self.expect_root(TreeId::CHUNK, RootPointer { logical, generation, level });
+        let (logical, level) = superblock.root();
+        let root = RootPointer { logical, generation: superblock.generation(), level };
+        let root = self.expect_root(TreeId::ROOT, root);
+        let fixed = |id, root| WalkedTree { id, root, is_dropped: false };
+        let mut trees = vec![fixed(TreeId::CHUNK, chunk_root), fixed(TreeId::ROOT, root)];
+        self.leaves(&root, &mut |leaf| {
+            for slot in (0..leaf.count()).filter(|slot| leaf.key(*slot).kind == KeyType::ROOT_ITEM) {
+                let key = leaf.key(slot);
+                let item = RawRootItem::from_item(leaf.data(slot)).map_err(|kind| damaged(&key, kind))?;
+                let id = TreeId::from(key.objectid);
+                let root = self.expect_root(id, crate::roots::root_pointer(&item));
+                let is_dropped = item.refs.get() == 0 || id == TreeId::TREE_RELOC;
+                trees.push(WalkedTree { id, root, is_dropped });
+            }
+            Ok(())
+        })?;
+        trees.iter().try_for_each(|tree| listed.check(tree, &|want| self.read(want)))
+    }
+
     /// Calls `block` for every tree block, until that fails.
-    fn each(&self, block: &mut dyn FnMut(&Listed) -> Result<()>) -> Result<()> {
+    fn each(&self, block: &mut dyn FnMut(&ListedBlock) -> Result<()>) -> Result<()> {
         let superblock = self.volume.superblock();
         self.leaves(&self.expect_root(TreeId::EXTENT, self.extent_root), &mut |leaf| {
             for slot in 0..leaf.count() {
@@ -194,7 +228,7 @@ impl Blocks {
                     };
                     let at = Logical::new(key.objectid.get());
                     let want = Expected { level: Some(level), ..Expected::anything(at, &superblock) };
-                    block(&Listed { want, item: Generation::new(item.head.generation.get()) })?;
+                    block(&ListedBlock { want, item: Generation::new(item.head.generation.get()) })?;
                 }
             }
             Ok(())
@@ -236,7 +270,7 @@ impl Blocks {
     }
 
     /// Insists that every copy is what is wanted, with the old UUID, and that all are of one transaction.
-    fn check_copies(&self, listed: &Listed) -> Result<()> {
+    fn check_copies(&self, listed: &ListedBlock) -> Result<()> {
         let mut want = Expected { fsid: self.old, ..listed.want };
         let newest = self.volume.generation();
         let mut bytes = AlignedBuffer::zeroed(self.node_size());
@@ -291,7 +325,7 @@ impl Blocks {
     }
 
     /// Writes a block with the new UUID, unless it is so already.
-    fn change(&self, listed: &Listed) -> Result<()> {
+    fn change(&self, listed: &ListedBlock) -> Result<()> {
         let want = &listed.want;
         // Of two copies that of the listed transaction is the right one; where none is of that, both are of a newer one.
         let of_item = Expected { generation: Some(listed.item), ..*want };

@@ -186,6 +186,41 @@ impl Victim {
         Ok(changed)
     }
 
+    /// Takes the first item of this type that `is_wanted` out of each leaf that has one. How many there were.
+    pub(crate) fn remove_item(
+        &mut self,
+        wanted: u8,
+        is_wanted: &dyn Fn(&[u8], &[u8]) -> bool,
+    ) -> Result<usize> {
+        let mut removed = 0;
+        for copies in self.blocks.clone().into_values() {
+            let mut bytes = vec![0; NODE];
+            self.file.read_exact_at(&mut bytes, copies[0])?;
+            let found = items(&bytes);
+            let Some(slot) = found.iter().position(|Item { kind, head, data }| {
+                *kind == wanted && is_wanted(&bytes[*head..head + KEY_LEN], &bytes[data.clone()])
+            }) else {
+                continue;
+            };
+            // The data of those behind it lies before its own, and moves up by its length.
+            let (len, end) = (found[slot].data.len(), found[slot].data.end);
+            let first = found.last().map_or(end, |last| last.data.start);
+            bytes.copy_within(first..end - len, first + len);
+            let head = |slot: usize| HEADER_LEN + slot * ITEM_LEN;
+            bytes.copy_within(head(slot + 1)..head(found.len()), head(slot));
+            for moved in slot..found.len() - 1 {
+                let at = head(moved) + KEY_LEN;
+                let offset = u32::from_le_bytes(bytes[at..at + 4].try_into()?) + u32::try_from(len)?;
+                bytes[at..at + 4].copy_from_slice(&offset.to_le_bytes());
+            }
+            bytes[COUNT..COUNT + 4].copy_from_slice(&u32::try_from(found.len() - 1)?.to_le_bytes());
+            seal(&mut bytes);
+            copies.into_iter().try_for_each(|at| self.write(at, &bytes))?;
+            removed += 1;
+        }
+        Ok(removed)
+    }
+
     /// Lets `change` at each copy of the superblock.
     pub(crate) fn edit_superblock(&mut self, change: &mut dyn FnMut(&mut [u8])) -> Result<()> {
         for copy in SUPERBLOCKS {

@@ -11,11 +11,16 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{Judge, LoopMount, Run, Signal, btrfs_check, signal};
 
-use crate::support::{JUDGED, expect_refusal, expect_untouched, inside, mkfs_empty, torture_source};
+use crate::hostile::Victim;
+use crate::item_types::METADATA_ITEM;
+use crate::support::{
+    JUDGED, expect_refusal, expect_untouched, inside, mkfs_empty, mkfs_from, torture_source,
+};
 
 pub(crate) fn cases() -> Vec<Case> {
     let judged = [&JUDGED[..], &[Judge::Tool("btrfstune")]].concat();
     vec![
+        Case::new("tune/uuid-of-blocks-that-the-extent-tree-lacks", &[Judge::Program], unlisted_block),
         Case::new("tune/uuid-in-all-blocks", &judged, in_all_blocks),
         Case::new("tune/uuid-refused", &judged, refused),
         Case::new("tune/uuid-ended-in-the-middle", &judged, ended_in_the_middle),
@@ -228,5 +233,32 @@ fn ended_in_the_middle(bench: &Bench) -> Result<()> {
         )?;
         mount.unmount()?;
     }
+    Ok(())
+}
+
+/// One leaf of the files that the extent tree does not list would keep the old UUID, and its files would be lost: nothing is changed.
+fn unlisted_block(bench: &Bench) -> Result<()> {
+    const FILES_TREE: u64 = 5;
+    let image = bench.scratch.file("disk.img");
+    let source = bench.scratch.dir("source")?;
+    for number in 0..200 {
+        std::fs::write(source.join(number.to_string()), [number; 300])?;
+    }
+    mkfs_from(bench.creamery(), &["--csum", "crc32c", "--nodesize", "16k", "-b", "256M"], &source, &image)?;
+    let mut victim = Victim::new(image.clone())?;
+    let removed = victim.remove_item(METADATA_ITEM, &|key, data| {
+        let word = |bytes: &[u8], at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+        // A leaf, to which the tree of the files alone refers.
+        word(key, 9) == 0 && data.len() == 33 && word(data, 25) == FILES_TREE
+    })?;
+    ensure!(removed > 0, "the extent tree lists no leaf of the files");
+    drop(victim);
+    expect_untouched(&image, || {
+        let run = bench.creamery().run(["tune", "-f", "-u"]).arg(&image);
+        expect_refusal(run, &["disk.img", "extent tree lacks"])
+    })?;
+    let out = bench.scratch.file("out");
+    bench.creamery().run(["cp", "-r"]).arg(inside(&image, "/")).arg(&out).ok()?;
+    ensure!(std::fs::read_dir(&out)?.count() == 200, "files are missing");
     Ok(())
 }

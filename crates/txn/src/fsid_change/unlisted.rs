@@ -1,0 +1,76 @@
+//! Blocks that trees have and the extent tree lacks.
+//!
+//! A change of the UUID finds the blocks in the extent tree. One that is not listed there would keep the old UUID, and whatever is in it
+//! or below it could not be read any more. So the trees are walked, too, before the first block is written, and one such block refuses the
+//! whole change.
+//!
+//! Of a tree that is being dropped, or that a balance has left, blocks may be gone already: there, one that is not listed is passed over.
+
+use std::collections::HashSet;
+
+use creamery_base::{Error, ErrorKind, Logical, Result, TreeId};
+use creamery_device::AlignedBuffer;
+use creamery_format::{BlockRef, Expected};
+
+/// The blocks that the extent tree lists, and those of them that a walk has come to.
+#[derive(Default)]
+pub(super) struct Listed {
+    blocks: HashSet<Logical>,
+    reached: HashSet<Logical>,
+}
+
+/// A tree to walk.
+pub(super) struct WalkedTree {
+    pub(super) id: TreeId,
+    pub(super) root: Expected,
+    /// Whether blocks of it may be gone.
+    pub(super) is_dropped: bool,
+}
+
+impl Listed {
+    /// The extent tree lists a block.
+    pub(super) fn add(&mut self, at: Logical) {
+        self.blocks.insert(at);
+    }
+
+    /// Walks a tree.
+    /// Errors: a block is not listed; those of `read`.
+    pub(super) fn check(
+        &mut self,
+        tree: &WalkedTree,
+        read: &dyn Fn(&Expected) -> Result<AlignedBuffer>,
+    ) -> Result<()> {
+        // Its depth is bounded by the levels, which the check of a block that was read holds to go down by one.
+        let mut todo = vec![Expected { owner: None, ..tree.root }];
+        while let Some(want) = todo.pop() {
+            if !self.blocks.contains(&want.logical) {
+                if tree.is_dropped {
+                    continue;
+                }
+                let what = format!(
+                    "tree {} has a tree block at logical {} that the extent tree lacks: it would keep the old UUID, \
+                     and nothing in it could be read any more",
+                    tree.id, want.logical
+                );
+                return Err(Error::new(ErrorKind::Corrupt, what));
+            }
+            // What is below a leaf is no block, and what trees share is walked once.
+            if want.level == Some(0) || !self.reached.insert(want.logical) {
+                continue;
+            }
+            let bytes = read(&want)?;
+            let block = BlockRef::new(&bytes);
+            todo.extend((0..block.count()).map(|slot| {
+                let (logical, generation) = block.child(slot);
+                Expected {
+                    logical,
+                    level: Some(block.level() - 1),
+                    generation: Some(generation),
+                    first_key: Some(block.key(slot)),
+                    ..want
+                }
+            }));
+        }
+        Ok(())
+    }
+}
