@@ -78,6 +78,15 @@ pub struct Released {
     pub spares_failed: u64,
 }
 
+impl std::ops::AddAssign for Released {
+    fn add_assign(&mut self, other: Self) {
+        self.repaired += other.repaired;
+        self.repairs_failed += other.repairs_failed;
+        self.copies_failed += other.copies_failed;
+        self.spares_failed += other.spares_failed;
+    }
+}
+
 /// A held write that a read meets.
 type HeldWrite = (u64, SharedBytes);
 

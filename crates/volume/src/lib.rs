@@ -52,6 +52,7 @@
 //! above nothing.
 
 mod batch;
+mod begin_writing;
 mod chunk;
 mod chunk_map;
 mod copies;

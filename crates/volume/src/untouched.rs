@@ -12,7 +12,7 @@
 //! | anything else: tree blocks, data, logs, superblocks, discards | begins writing: first all that is held, in its order, then this |
 //!
 //! The first write of the last row is the first change that somebody asked for, since what works by itself (deleting orphans,
-//! dropping deleted subvolumes, counting for quotas) waits while [`Volume::is_untouched`] says yes and nothing is to be committed.
+//! dropping deleted subvolumes, counting for quotas) waits while [`Volume::is_untouched`](crate::Volume::is_untouched) says yes and nothing is to be committed.
 //!
 //! Reads see what is held. So all above this room goes on as if it were written; only the devices do not know. What is held leads
 //! from one durable state to another by the order of its writes and flushes, and a crash between two of them leaves what it
@@ -31,10 +31,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::{DevId, Error, ErrorKind, Result};
-use creamery_device::{BlockDevice, HeldDevice};
+use creamery_device::{BlockDevice, HeldDevice, Released};
 use creamery_format::SUPERBLOCK_OFFSETS;
-
-use crate::volume::Volume;
 
 /// Bytes of held repairs, with all else that is held.
 const REPAIRS_MAX: u64 = 64 << 20;
@@ -73,12 +71,30 @@ impl HeldWrites {
         found.map(|(_, device)| &**device).ok_or_else(missing)
     }
 
-    fn has_begun(&self) -> bool {
+    /// Whether writes go to the devices at once.
+    pub(crate) fn has_begun(&self) -> bool {
         self.has_begun.load(Ordering::Acquire)
     }
 
-    fn is_held_by_somebody(&self) -> bool {
+    /// Holds what is written until the guard is dropped.
+    pub(crate) fn hold_writes(&self) -> HoldWrites<'_> {
+        self.holders.fetch_add(1, Ordering::AcqRel);
+        HoldWrites(self)
+    }
+
+    /// Whether a guard holds writes.
+    pub(crate) fn has_holder(&self) -> bool {
         self.holders.load(Ordering::Acquire) > 0
+    }
+
+    /// Writes what is held. Called by one thread at a time.
+    pub(crate) fn release(&self) -> Result<Released> {
+        let mut all = Released::default();
+        for (_, device) in &self.devices {
+            all += device.release(&|offset| SUPERBLOCK_OFFSETS[1..].contains(&offset))?;
+        }
+        self.has_begun.store(true, Ordering::Release);
+        Ok(all)
     }
 
     /// Whether a repair of `len` bytes may be written or held.
@@ -91,46 +107,5 @@ impl HeldWrites {
 impl Drop for HoldWrites<'_> {
     fn drop(&mut self) {
         self.0.holders.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-impl Volume {
-    /// Holds what is written from here on until the guard is dropped, and from then on until [`begin_writing`](Self::begin_writing):
-    /// for whoever opens a filesystem. Without effect where writing has begun.
-    pub fn hold_writes(&self) -> HoldWrites<'_> {
-        self.held.holders.fetch_add(1, Ordering::AcqRel);
-        HoldWrites(&self.held)
-    }
-
-    /// Whether the devices have the bytes that they had when the volume was opened.
-    #[must_use]
-    pub fn is_untouched(&self) -> bool {
-        !self.held.has_begun()
-    }
-
-    /// Writes what is held, if anything is; from then on writes go to the devices at once. Every write does this by itself; call it
-    /// where nothing else is written and what opening did is wanted.
-    ///
-    /// # Errors
-    /// Read-only; device errors, but for those of repairs, of one copy of two, and of spare superblocks; then everything stays held.
-    pub fn begin_writing(&self) -> Result<()> {
-        if self.held.has_begun() || self.held.is_held_by_somebody() {
-            return Ok(());
-        }
-        self.check_writable()?;
-        // No repair runs meanwhile, and a second caller finds the work done.
-        let _alone = self.repairing.lock();
-        if self.held.has_begun() {
-            return Ok(());
-        }
-        for (_, device) in &self.held.devices {
-            let released = device.release(&|offset| SUPERBLOCK_OFFSETS[1..].contains(&offset))?;
-            self.counters.repaired.add(released.repaired);
-            self.counters.repair_failures.add(released.repairs_failed);
-            self.counters.write_failures.add(released.copies_failed);
-            self.counters.superblock_copy_failures.add(released.spares_failed);
-        }
-        self.held.has_begun.store(true, Ordering::Release);
-        Ok(())
     }
 }

@@ -250,8 +250,11 @@ fn with_a_rescan(scene: &Scene<'_>) -> Result<()> {
     Ok(())
 }
 
+/// The length of a file, and its blocks that are not all zeros.
+type Written = (u64, Vec<(u64, Vec<u8>)>);
+
 /// What is in a file but for zeros, by where it lies, and its length.
-fn written(path: &Path) -> Result<(u64, Vec<(u64, Vec<u8>)>)> {
+fn written(path: &Path) -> Result<Written> {
     const BLOCK: usize = 4096;
     let file = File::open(path)?;
     let (len, mut at, mut found) = (file.metadata()?.len(), 0, Vec::new());
