@@ -15,6 +15,7 @@ mod live;
 mod log;
 mod losses;
 mod names;
+mod new_file;
 mod output;
 mod place;
 mod progress;

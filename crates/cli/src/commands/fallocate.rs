@@ -5,6 +5,7 @@ use creamery::{Error, Fallocate, Filesystem, OpenOptions};
 use crate::args::FallocateArgs;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
+use crate::new_file::or_remove;
 use crate::place::Place;
 
 impl FallocateArgs {
@@ -21,8 +22,9 @@ pub(crate) fn run(args: &FallocateArgs) -> Result<(), Failure> {
     let mut images = Images::to_write("fallocate", &args.write);
     let place = Place::parse(&args.place);
     let failed = images.failed(&place.image);
-    let outcome =
-        images.open(&place.image, Purpose::Write).and_then(|fs| change(fs, &place, args).map_err(failed));
+    let outcome = images
+        .open(&place.image, Purpose::Write)
+        .and_then(|fs| or_remove(fs, &place.path, || change(fs, &place, args)).map_err(failed));
     images.finish(outcome)
 }
 

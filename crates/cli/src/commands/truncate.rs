@@ -8,6 +8,7 @@ use creamery::{Error, ErrorKind, Filesystem, OpenOptions};
 
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
+use crate::new_file::or_remove;
 use crate::place::Place;
 use crate::size::Size;
 use crate::view::WriteArgs;
@@ -116,7 +117,7 @@ pub(crate) fn run(args: &TruncateArgs) -> Result<(), Failure> {
         let place = images.place(text)?;
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Write)?;
-        truncate(fs, &place, args).map_err(failed)
+        or_remove(fs, &place.path, || truncate(fs, &place, args)).map_err(failed)
     });
     images.finish(outcome)
 }

@@ -7,7 +7,7 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk};
 use creamery_testkit::{Judge, Run, btrfs_check};
 
-use crate::support::{JUDGED, inside, judge, mkfs_empty};
+use crate::support::{JUDGED, expect_refusal, inside, judge, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -16,6 +16,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("file-tools/owners-by-the-images-names", &[Judge::Program, Judge::BtrfsProgs], owners),
         Case::new("file-tools/copies-of-pipes", &[Judge::Program, Judge::BtrfsProgs], pipes),
         Case::new("file-tools/moves-between-subvolumes", &JUDGED, between_subvolumes),
+        Case::new("file-tools/a-failure-leaves-no-new-file", &[Judge::Program], no_new_file),
         Case::new("file-tools/label", &JUDGED, label),
         Case::new(
             "file-tools/deeper-than-files-may-be-open",
@@ -355,4 +356,20 @@ fn deep(bench: &Bench) -> Result<()> {
     }
     bench.creamery().run(["rm", "-r"]).arg(inside(&image, "/tree")).ok()?;
     btrfs_check(&image)
+}
+
+/// A file that is made for a size it cannot have is not left behind, and one that was there before stays.
+fn no_new_file(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let run = |words: &[&str], path: &str| bench.creamery().run(words).arg(inside(&image, path));
+    run(&["touch"], "/old").ok()?;
+    for words in [&["truncate", "-s", "15E"][..], &["fallocate", "-l", "1T"]] {
+        for path in ["/new", "/old"] {
+            expect_refusal(run(words, path), &[path])?;
+        }
+        let listed = run(&["ls"], "/").ok()?.stdout_text();
+        ensure!(listed == "old\n", "{words:?} leaves {listed:?}");
+    }
+    Ok(())
 }
