@@ -8,8 +8,8 @@ use clap::error::{ContextKind as Context, ContextValue, ErrorKind as Usage};
 use creamery::{Error, ErrorKind, Escaped};
 use owo_colors::OwoColorize;
 
+use crate::closed_output::writing;
 use crate::interrupt;
-use crate::output::writing;
 
 /// What ended a command.
 pub(crate) struct Failure {

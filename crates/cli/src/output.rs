@@ -6,7 +6,7 @@ use std::path::Path;
 
 use creamery::{Error, Escaped, FileType};
 
-use crate::closed_output::was_closed;
+pub(crate) use crate::closed_output::writing;
 
 /// Says a line about what is done already. A reader that went away undoes nothing, and neither does a full disk: that is said elsewhere.
 /// On a terminal names in it lose their effect.
@@ -103,17 +103,6 @@ fn write_printed(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
         out.write_all(&piece[text..])?;
     }
     Ok(())
-}
-
-/// Fails where standard output was closed, before anything is made that goes there.
-pub(crate) fn expect_open() -> Result<(), Error> {
-    if was_closed() { Err(writing(rustix::io::Errno::BADF.into())) } else { Ok(()) }
-}
-
-/// What could not be written: a thing of the host, whatever image the words were of.
-pub(crate) fn writing(error: io::Error) -> Error {
-    let error = if was_closed() { io::Error::from(rustix::io::Errno::BADF) } else { error };
-    Error::from(error).on_host(Path::new("writing to standard output"))
 }
 
 const fn paint(kind: FileType) -> (&'static str, &'static str) {

@@ -16,10 +16,10 @@ use creamery_volume::{Mode, Volume};
 
 use crate::delayed_data::Loss;
 use crate::device::SimDevice;
+use crate::mark::flags_of;
 use crate::model::{Content, Model, Node, ROOT};
 use crate::operation::{Operation, Outcome, content};
 use crate::power_cut::Class;
-use crate::rights::flags_of;
 use crate::room_watch::RoomWatch;
 use crate::seen_errors::{Around, SeenErrors};
 use crate::shape::{convert, grow};

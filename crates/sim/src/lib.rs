@@ -25,6 +25,7 @@
 //!   engine's trees and transactions, and by judges that are not ours: never by the engine.
 //! - SIM-3: a [`Canary`] that breaks a promise is noticed by the same run that finds nothing else.
 
+mod attributes;
 mod beside;
 mod campaign;
 mod crash;
@@ -45,6 +46,7 @@ mod linearize;
 mod log_run;
 mod log_states;
 mod made_log;
+mod mark;
 mod model;
 mod operation;
 mod power_cut;
@@ -82,6 +84,7 @@ pub use kernel_run::kernel_run;
 pub use linearize::{Ask, Call, Told, linearizable};
 pub use log_run::{LogReport, log_run, log_run_with};
 pub use made_log::with_log;
+pub use mark::Mark;
 pub use model::{Model, ROOT};
 pub use operation::{Operation, Outcome, Taste};
 pub use power_cut::{Class, CutState, PowerCut};
@@ -89,7 +92,6 @@ pub use quotas::{ensure_counted, meddle_with_groups};
 pub use random_run::{random_run, random_run_on, random_run_with};
 pub use readers::{ReadersReport, readers_run, readers_run_with};
 pub use replay_run::replay_run;
-pub use rights::Mark;
 pub use room_watch::ensure_room_was_kept;
 pub use seeds::stored_seeds;
 pub use snapshot::{Entry, Snapshot, hash_of, snapshot, walk_damaged};

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use creamery_base::ErrorKind;
-use creamery_fs::{FileType, RenameMode, XattrMode};
+use creamery_fs::{FileType, RenameMode};
 
+use crate::mark::Mark;
 use crate::operation::{Operation, Outcome};
-use crate::rights::Mark;
 use crate::snapshot::{Entry, Snapshot, hash_of, join};
 
 /// The root directory's number.
@@ -125,13 +125,6 @@ fn check_name(name: &[u8], to_make: bool) -> Result<(), ErrorKind> {
         _ if name.iter().any(|byte| matches!(byte, b'/' | 0)) => Err(ErrorKind::InvalidInput),
         _ => Ok(()),
     }
-}
-
-/// Names of attributes belong to somebody.
-fn check_space(name: &[u8]) -> Result<(), ErrorKind> {
-    let known = [&b"user."[..], b"trusted."];
-    let fits = known.iter().any(|space| name.starts_with(space) && name.len() > space.len());
-    if fits { Ok(()) } else { Err(ErrorKind::Unsupported) }
 }
 
 impl Model {
@@ -262,7 +255,6 @@ impl Model {
                 let end = self.file(*inode)?.len() as u64;
                 self.write(*inode, end, *len, *seed)
             }
-            Operation::Mark { inode, mark } => self.mark(*inode, *mark).map(|()| Outcome::Done),
             Operation::SetReadOnly { subvolume, read_only } => {
                 self.set_read_only(*subvolume, *read_only).map(|()| Outcome::Done)
             }
@@ -274,24 +266,12 @@ impl Model {
             Operation::Clone { inode, source, from, len, to } => {
                 self.clone_range(*inode, (*source, *from), *len, *to)
             }
-            Operation::SetXattr { inode, name, value, mode } => self.set_xattr(*inode, name, value, *mode),
-            Operation::RemoveXattr { inode, name } => self.remove_xattr(*inode, name),
-            Operation::Chmod { inode, mode } => {
-                self.node(*inode)?;
-                self.node_mut(*inode).mode = mode & 0o7777;
-                Ok(Outcome::Done)
-            }
-            Operation::Chown { inode, uid, gid } => {
-                self.node(*inode)?;
-                let node = self.node_mut(*inode);
-                (node.uid, node.gid) = (*uid, *gid);
-                Ok(Outcome::Done)
-            }
-            Operation::SetTimes { inode, second } => {
-                self.node(*inode)?;
-                self.node_mut(*inode).mtime = Some(*second);
-                Ok(Outcome::Done)
-            }
+            Operation::SetXattr { .. }
+            | Operation::RemoveXattr { .. }
+            | Operation::Chmod { .. }
+            | Operation::Chown { .. }
+            | Operation::SetTimes { .. }
+            | Operation::Mark { .. } => self.change_attributes(operation),
             Operation::Fsync { inode } if matches!(self.node(*inode)?.content, Content::Directory(_)) => {
                 Ok(Outcome::Done)
             }
@@ -519,28 +499,6 @@ impl Model {
         match &mut node.content {
             Content::File(data) => Arc::make_mut(data),
             _ => unreachable!("the caller looked"),
-        }
-    }
-
-    fn set_xattr(&mut self, id: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Done {
-        check_space(name)?;
-        let here = self.node(id)?.xattrs.contains_key(name);
-        match mode {
-            XattrMode::Create if here => Err(ErrorKind::AlreadyExists),
-            XattrMode::Replace if !here => Err(ErrorKind::NoAttribute),
-            _ => {
-                self.node_mut(id).xattrs.insert(name.to_vec(), value.to_vec());
-                Ok(Outcome::Done)
-            }
-        }
-    }
-
-    fn remove_xattr(&mut self, id: u64, name: &[u8]) -> Done {
-        check_space(name)?;
-        self.node(id)?;
-        match self.node_mut(id).xattrs.remove(name) {
-            Some(_) => Ok(Outcome::Done),
-            None => Err(ErrorKind::NoAttribute),
         }
     }
 

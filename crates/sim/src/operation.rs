@@ -4,8 +4,8 @@ use creamery_fs::{Fallocate, FileType, RenameMode, XattrMode};
 use creamery_testkit::Random;
 use creamery_txn::Conversion;
 
+use crate::mark::Mark;
 use crate::model::{Content, Model, ROOT};
-use crate::rights::Mark;
 
 /// One call of the library. Inodes are the model's numbers.
 ///

@@ -4,33 +4,11 @@
 //! otherwise. Of an operation that has several reasons to fail any of them may be named.
 
 use creamery_base::ErrorKind;
-use creamery_format::InodeFlags;
 use creamery_fs::{Fallocate, RenameMode};
 
-use crate::model::{Content, Model, ROOT};
+use crate::mark::Mark;
+use crate::model::{Model, ROOT};
 use crate::operation::Operation;
-
-/// How an inode is marked.
-///
-/// ```
-/// assert_ne!(creamery_sim::Mark::Immutable, creamery_sim::Mark::AppendOnly);
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mark {
-    /// Nothing of it changes (`chattr +i`).
-    Immutable,
-    /// A file becomes longer, a directory gets new names, and nothing else of it changes (`chattr +a`).
-    AppendOnly,
-}
-
-/// The flags of an inode with a mark, or without one.
-pub(crate) fn flags_of(mark: Option<Mark>) -> InodeFlags {
-    match mark {
-        None => InodeFlags::empty(),
-        Some(Mark::Immutable) => InodeFlags::IMMUTABLE,
-        Some(Mark::AppendOnly) => InodeFlags::APPEND,
-    }
-}
 
 /// What an operation does to an inode, as far as marks judge it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -139,15 +117,6 @@ impl Model {
 
     pub(crate) fn is_root_of_subvolume(&self, id: u64) -> bool {
         id != ROOT && self.subvolume_of(id) == id
-    }
-
-    /// Sets or takes the mark of an inode.
-    pub(crate) fn mark(&mut self, inode: u64, mark: Option<Mark>) -> Result<(), ErrorKind> {
-        // Other kinds of inodes take no mark.
-        if let Content::File(_) | Content::Directory(_) = self.node(inode)?.content {
-            self.node_mut(inode).mark = mark;
-        }
-        Ok(())
     }
 
     /// Forbids or allows changes in a subvolume.

@@ -12,12 +12,12 @@ use creamery::{Error, ErrorKind, Escaped, Progress, TarMember, TarOptions};
 
 use super::tar_list::{Form, list};
 use crate::archives::{self, is_stream};
+use crate::closed_output::expect_open;
 use crate::failure::{Failure, complain, warn};
 use crate::images::{Images, Purpose};
 use crate::interrupt;
 use crate::losses::{Losses, Watched};
 use crate::names::Names;
-use crate::output::expect_open;
 use crate::place::{Place, is_image};
 use crate::progress::ProgressArgs;
 use crate::view::WriteArgs;

@@ -4,6 +4,7 @@ mod archives;
 mod close;
 mod deleted_in_use;
 mod in_place_beside_snapshots;
+mod made_directories;
 mod moved_subvolumes;
 mod paths;
 mod shared_leaves;

@@ -26,12 +26,12 @@ const PLAIN: CopyOptions = CopyOptions {
     replace_images: false,
 };
 
-struct Fixture {
+pub(crate) struct Fixture {
     dir: tempfile::TempDir,
-    fs: Filesystem,
+    pub(crate) fs: Filesystem,
 }
 
-fn fixture() -> Fixture {
+pub(crate) fn fixture() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("disk.img");
     Image::make(&image).size(256 << 20).run().unwrap();
@@ -39,7 +39,7 @@ fn fixture() -> Fixture {
     Fixture { dir, fs }
 }
 
-fn kind<T>(outcome: Result<T, creamery::Error>) -> ErrorKind {
+pub(crate) fn kind<T>(outcome: Result<T, creamery::Error>) -> ErrorKind {
     outcome.err().expect("it should have failed").kind()
 }
 
@@ -595,37 +595,4 @@ fn what_cannot_be_moved_to_another_subvolume_costs_nothing_there() {
     assert_eq!(fs.read("/sub/file").unwrap(), b"new");
     assert_eq!(names("/sub"), ["file", "full", "empty"]);
     assert!(!fs.exists("/dir") && !fs.exists("/other"));
-}
-
-#[test]
-fn directories_are_made_along_links_and_dots_but_not_behind_a_link_that_leads_nowhere() {
-    let Fixture { fs, .. } = fixture();
-    fs.create_dir_all("/made/there").unwrap();
-    fs.symlink("made/there", "/link").unwrap();
-    fs.symlink("none", "/dangling").unwrap();
-    fs.create_dir_all("/link/../by/./dots/../and/more/").unwrap();
-    for made in ["/made/by/dots", "/made/by/and/more"] {
-        assert!(fs.metadata(made).unwrap().is_dir(), "{made}");
-    }
-    fs.create_dir_all("/").unwrap();
-    fs.create_dir_all("/link").unwrap();
-    for path in ["/dangling", "/dangling/below"] {
-        assert_eq!(kind(fs.create_dir_all(path)), ErrorKind::NotFound, "{path}");
-    }
-    assert_eq!(kind(fs.metadata("/none")), ErrorKind::NotFound);
-    fs.write("/file", b"").unwrap();
-    assert_eq!(kind(fs.create_dir_all("/file/below")), ErrorKind::NotADirectory);
-    assert_eq!(kind(fs.create_dir_all("/file")), ErrorKind::AlreadyExists);
-}
-
-#[test]
-fn ten_thousand_directories_below_each_other_are_looked_up_once_each() {
-    let Fixture { fs, .. } = fixture();
-    let path = "/d".repeat(10_000);
-    let blocks_looked_at = || fs.statistics().block_cache.hits;
-    let before = blocks_looked_at();
-    fs.create_dir_all(&path).unwrap();
-    let each = (blocks_looked_at() - before) / 10_000;
-    assert!(each < 100, "{each} blocks looked at for each directory");
-    assert!(fs.metadata(&path).unwrap().is_dir());
 }
