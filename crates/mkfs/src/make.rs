@@ -90,12 +90,13 @@ pub fn make_filesystem(device: &dyn BlockDevice, options: &MkfsOptions, env: &dy
 fn check(device: &dyn BlockDevice, options: &MkfsOptions, env: &dyn Env) -> Result<Plan> {
     let geometry = options.geometry()?;
     let wanted = options.total_bytes.unwrap_or_else(|| device.len());
-    if wanted > device.len() {
+    let sector = u64::from(geometry.sector_size);
+    // A new file has whole sectors of what was asked for.
+    let total_bytes = wanted / sector * sector;
+    if total_bytes > device.len() {
         let context = format!("{} has {} bytes, {wanted} were asked for", device.describe(), device.len());
         return Err(Error::invalid(context));
     }
-    let sector = u64::from(geometry.sector_size);
-    let total_bytes = wanted / sector * sector;
     let layout = Layout::plan(total_bytes, options).map_err(|error| error.context(device.describe()))?;
     refuse_foreign(device, options)?;
     Ok(Plan {

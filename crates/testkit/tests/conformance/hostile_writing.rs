@@ -34,6 +34,8 @@ const KIND: usize = 8;
 const OFFSET: usize = 9;
 /// In a superblock.
 const STRIPE_SIZE: usize = 156;
+const FLAGS: usize = 56;
+const TOTAL: usize = 112;
 /// In an inode item, and in the data of an extent item.
 const TRANSID: usize = 8;
 const EXTENT_GENERATION: usize = 8;
@@ -209,6 +211,15 @@ fn what_linux_does_not_mount_is_not_written(bench: &Bench) -> Result<()> {
     }
     victim.edit_superblock(&mut |bytes| bytes[STRIPE_SIZE] ^= 1)?;
     judge(bench, &image, "stripe size", Some(&content)).context("a stripe size that means nothing")?;
+    victim.restore()?;
+    victim.edit_superblock(&mut |bytes| bytes[FLAGS + 5] ^= 0x10)?;
+    judge(bench, &image, "nobody knows", Some(&content)).context("a flag that nobody knows")?;
+    victim.restore()?;
+    victim.edit_superblock(&mut |bytes| {
+        let total = u64::from_le_bytes(bytes[TOTAL..TOTAL + 8].try_into().expect("eight bytes"));
+        bytes[TOTAL..TOTAL + 8].copy_from_slice(&(total - (1 << 20)).to_le_bytes());
+    })?;
+    judge(bench, &image, "superblock counts", Some(&content)).context("a sum of bytes that is too small")?;
     victim.restore()?;
     // The second item of the checksums begins within the first one.
     let mut first = u64::MAX;

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{LoopMount, Random, Run, clone_range, sync_filesystem};
+use creamery_testkit::{FuseMount, LoopMount, Random, Run, clone_range, sync_filesystem};
 
-use crate::support::{JUDGED, inside, mkfs_empty};
+use crate::support::{JUDGED, MOUNTED, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
     let resolve = [
@@ -26,7 +26,9 @@ pub(crate) fn cases() -> Vec<Case> {
     let usage =
         usage.map(|(name, options, seed)| Case::new(name, &JUDGED, move |bench| used(bench, options, seed)));
     let units = Case::new("references/du-units", &JUDGED, units);
-    resolve.into_iter().chain(usage).chain([units]).collect()
+    let judged = [&JUDGED[..], &MOUNTED[..]].concat();
+    let deleted = Case::new("references/du-beside-a-deleted-snapshot", &judged, beside_a_deleted_snapshot);
+    resolve.into_iter().chain(usage).chain([units, deleted]).collect()
 }
 
 fn btrfs(words: &[&str]) -> Run {
@@ -452,4 +454,39 @@ fn units(bench: &Bench) -> Result<()> {
         ensure!(figures(&said) == figures(&want), "{options:?}: {said}, Linux says {want}");
     }
     Ok(())
+}
+
+/// A snapshot that is deleted keeps its space until it is dropped, and so shares what it has.
+fn beside_a_deleted_snapshot(bench: &Bench) -> Result<()> {
+    let (image, cut) = (bench.scratch.file("disk.img"), bench.scratch.file("cut.img"));
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("ours"), "commit=3600")?;
+    let at = |name: &str| mount.dir().join(name);
+    let subvolume = |words: &[&str]| bench.creamery().run(["subvolume"]).args(words);
+    subvolume(&["create"]).arg(at("sub")).ok()?;
+    for name in ["sub/kept", "sub/changed"] {
+        std::fs::write(at(name), Random::new(1).bytes(300_000))?;
+    }
+    subvolume(&["snapshot"]).arg(at("sub")).arg(at("goes")).ok()?;
+    std::fs::write(at("sub/changed"), Random::new(2).bytes(200_000))?;
+    // A file that is open keeps the snapshot from being dropped.
+    let held = std::fs::File::open(at("goes/kept"))?;
+    subvolume(&["delete"]).arg(at("goes")).ok()?;
+    bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;
+    Run::new("cp").arg("--sparse=always").args([&image, &cut]).ok()?;
+    drop(held);
+    mount.unmount()?;
+    let figures = |said: &str| -> Vec<String> {
+        let line = said.lines().last().unwrap_or_default();
+        line.split_whitespace().take(3).map(str::to_owned).collect()
+    };
+    let linux = LoopMount::mount(&cut, &bench.scratch.file("kernel"), "ro")?;
+    for (name, is_shared) in [("sub/kept", true), ("sub/changed", false)] {
+        let theirs = btrfs(&["filesystem", "du", "--raw"]).arg(linux.dir().join(name)).ok()?.stdout_text();
+        let ours = bench.creamery().run(["filesystem", "du", "--raw"]).arg(inside(&cut, &format!("/{name}")));
+        let ours = ours.ok()?.stdout_text();
+        ensure!(figures(&ours) == figures(&theirs), "{name}\n--- Linux ---\n{theirs}\n--- ours ---\n{ours}");
+        ensure!((figures(&ours)[1] == "0") == is_shared, "{name}: {ours}");
+    }
+    linux.unmount()
 }

@@ -21,8 +21,9 @@
 //!
 //! # Deleted subvolumes
 //! They use nothing any more, but what they have not dropped yet is still counted in their name: a leaf that a snapshot shares
-//! may be reached only by way of the deleted tree it came from. So the ways lead through deleted trees, and do not end there, but
-//! for quotas, which count a deleted subvolume until it is dropped.
+//! may be reached only by way of the deleted tree it came from. So the ways lead through deleted trees, and do not end there. For two
+//! questions they do: quotas count a deleted subvolume until it is dropped, and an extent is shared with a deleted subvolume or with a tree
+//! that relocation has begun, as long as these keep its space.
 //! What such a tree has dropped is before the key in its root item, and is nobody's any more in its name.
 //!
 //! # Invariants
@@ -195,14 +196,14 @@ impl<B: Blocks> Walk<B> {
         Self { trees, roots: RootsAbove::new(usize::MAX) }
     }
 
-    /// For [`Walk::few`] alone.
+    /// For [`Walk::few`] alone: deleted trees count, too, for what they have not dropped keeps its space.
     pub(crate) fn for_few(trees: Trees<B>) -> Self {
-        Self { trees, roots: RootsAbove::new(2) }
+        Self { trees, roots: RootsAbove::with_deleted(2) }
     }
 
     /// For [`Walk::roots`], of which those count, too, that were deleted and are not dropped yet.
     pub(crate) fn for_roots(trees: Trees<B>) -> Self {
-        Self { trees, roots: RootsAbove::with_deleted() }
+        Self { trees, roots: RootsAbove::with_deleted(usize::MAX) }
     }
 
     /// The subvolumes that reach the extent of `len` bytes at `at`. Errors: device errors; damage.

@@ -25,7 +25,7 @@ enum Up {
 pub(super) struct RootsAbove {
     /// How many trees of a block are looked for.
     most: usize,
-    /// Whether deleted trees are such, as long as they are not dropped.
+    /// Whether deleted trees are such, as long as they are not dropped, and trees of relocation.
     with_deleted: bool,
     known: HashMap<Logical, Arc<[TreeId]>>,
 }
@@ -39,9 +39,9 @@ impl RootsAbove {
         Self { most, with_deleted: false, known: HashMap::new() }
     }
 
-    /// All trees, also those that were deleted and are not dropped yet.
-    pub(super) fn with_deleted() -> Self {
-        Self { with_deleted: true, ..Self::new(usize::MAX) }
+    /// `most` trees, of which those count, too, that were deleted and are not dropped yet, and those of relocation.
+    pub(super) fn with_deleted(most: usize) -> Self {
+        Self { with_deleted: true, ..Self::new(most) }
     }
 
     /// The trees that the block at `block`, of level `level`, is part of; when there are as many as are looked for, or more,
@@ -87,6 +87,9 @@ fn step_up(
     with_deleted: bool,
 ) -> Result<Up> {
     let parent = match backref {
+        Backref::SharedBlock { parent } if parent == block && with_deleted => {
+            return Ok(Up::Root(TreeId::TREE_RELOC));
+        }
         Backref::SharedBlock { parent } if parent == block => None,
         Backref::SharedBlock { parent } => Some(parent_by_address(trees, block, level, parent)?),
         Backref::TreeBlock { root } => {

@@ -250,7 +250,17 @@ fn ways_lead_through_deleted_trees_and_end_elsewhere() {
     forest.tree(TreeId::FS, Logical::new(3 << 24)).refs = 0.into();
     let (all, few) = users(forest);
     assert_eq!(all.expect("sound"), [(256, 300, 0)], "the leaf is found in the deleted tree");
-    assert_eq!(few.expect("sound"), Few::One(InodeId::new(SNAPSHOT, FILE), 0));
+    assert_eq!(few.expect("sound"), Few::Several, "the deleted tree keeps the space");
+}
+
+#[test]
+fn a_tree_of_relocation_shares_what_it_keeps() {
+    let mut forest = shared();
+    // Linux writes that the root of such a tree is its own parent.
+    forest.extents.get_mut(&Logical::new(3 << 24)).expect("a root").1 = vec![by_parent(3)];
+    let (all, few) = users(forest);
+    assert_eq!(all.expect("sound"), [(256, 300, 0)], "relocation uses nothing");
+    assert_eq!(few.expect("sound"), Few::Several);
 }
 
 #[test]
@@ -271,7 +281,7 @@ fn what_a_deleted_tree_has_dropped_is_not_looked_at() {
     forest.data(&[by_file(SECOND, 0)]);
     let (all, few) = users(forest);
     assert_eq!(all.expect("what is dropped is not read"), [(258, 300, SECTOR)]);
-    assert_eq!(few.expect("sound"), Few::One(InodeId::new(TreeId::new(258), FILE), 0));
+    assert_eq!(few.expect("sound"), Few::Several, "by the subvolume and by the deleted tree");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! does not mount. Reading stays possible. What a leaf must be for a writer is checked when it is read (`creamery_volume`, VOL-7).
 
 use creamery_base::{ObjectId, Result, TreeId, Wait};
-use creamery_format::{CompatRo, Incompat, Key, KeyType, RawDevReplace, Superblock};
+use creamery_format::{CompatRo, Incompat, Key, KeyType, RawDevReplace, SuperFlags, Superblock};
 use creamery_tree::Tree;
 use creamery_volume::Volume;
 use zerocopy::FromBytes;
@@ -29,6 +29,21 @@ pub(super) fn refusal_to_write(
     if !found.is_power_of_two() {
         let what = format!(
             "its superblock has a stripe size of {found}, which is no power of two, and Linux refuses it"
+        );
+        return Ok(Some(what));
+    }
+    let unknown = superblock.raw().flags.get() & !SuperFlags::KNOWN.bits();
+    if unknown != 0 {
+        return Ok(Some(format!(
+            "its superblock has flags 0x{unknown:x} that nobody knows, and Linux refuses them"
+        )));
+    }
+    // Linux asks this of the sum of all devices; a filesystem of several is not written yet.
+    let (found, want) = (superblock.total_bytes(), superblock.dev_item().total_bytes.get());
+    if found < want {
+        let what = format!(
+            "its superblock counts {found} bytes, and its device has {want}, which Linux refuses; \
+                            `btrfs rescue fix-device-size` mends that"
         );
         return Ok(Some(what));
     }
