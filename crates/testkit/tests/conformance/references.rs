@@ -480,13 +480,16 @@ fn beside_a_deleted_snapshot(bench: &Bench) -> Result<()> {
         let line = said.lines().last().unwrap_or_default();
         line.split_whitespace().take(3).map(str::to_owned).collect()
     };
+    let names = ["sub/kept", "sub/changed"];
     let linux = LoopMount::mount(&cut, &bench.scratch.file("kernel"), "ro")?;
-    for (name, is_shared) in [("sub/kept", true), ("sub/changed", false)] {
-        let theirs = btrfs(&["filesystem", "du", "--raw"]).arg(linux.dir().join(name)).ok()?.stdout_text();
+    let theirs = names.map(|name| btrfs(&["filesystem", "du", "--raw"]).arg(linux.dir().join(name)).ok());
+    linux.unmount()?;
+    for ((name, is_shared), theirs) in names.into_iter().zip([true, false]).zip(theirs) {
+        let theirs = theirs?.stdout_text();
         let ours = bench.creamery().run(["filesystem", "du", "--raw"]).arg(inside(&cut, &format!("/{name}")));
         let ours = ours.ok()?.stdout_text();
         ensure!(figures(&ours) == figures(&theirs), "{name}\n--- Linux ---\n{theirs}\n--- ours ---\n{ours}");
         ensure!((figures(&ours)[1] == "0") == is_shared, "{name}: {ours}");
     }
-    linux.unmount()
+    Ok(())
 }
