@@ -326,7 +326,7 @@ fn openers_and_users(bench: &Bench) -> Result<()> {
     File::options().write(true).open(&path)?.write_all_at(&vec![b'n'; 2_000_000], 0)?;
     std::fs::set_permissions(bench.scratch.path(), std::fs::Permissions::from_mode(0o755))?;
     let copy = bench.scratch.file("creamery");
-    std::fs::copy(bench.creamery().path(), &copy)?;
+    bench.creamery().copy_to(&copy)?;
     let nobody = || {
         let as_nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
         Run::new("setpriv").args(as_nobody).arg(&copy).arg("sync").arg(dir)
