@@ -423,7 +423,7 @@ mod tests {
         assert_eq!((held.held_bytes(), bytes(&*below, 4096)), (0, [1; 4]));
     }
 
-    /// Fails writes at one offset, as long as it is told to.
+    /// A device on which writes at one offset fail; a test changes the offset.
     #[derive(Default)]
     struct Bad(AtomicUsize);
 
