@@ -69,7 +69,7 @@ fn a_flush_that_fails_makes_it_read_only() {
 #[test]
 fn a_request_that_fails_in_the_midst_of_the_background_loses_nothing() {
     let image = fresh_image(&MadeBy::default()).expect("an image");
-    let (mut met, mut runs) = (0, 0);
+    let (mut met, mut passing) = (0, 0);
     for seed in seeds() {
         let requests = requests_of_a_run_beside(&image, seed, Kind::Any).expect("it works without failures");
         let nths = (0..requests).step_by(share_or_whole(4, 1));
@@ -80,16 +80,20 @@ fn a_request_that_fails_in_the_midst_of_the_background_loses_nothing() {
                 watch.doing(&format!("seed {seed}, {fault:?}"));
                 faulty_run_beside(&image, seed, fault)
             };
-            runs += 1;
             match watched(run) {
-                Ok(failed) => met += usize::from(failed),
+                Ok(failed) if lasting => assert!(failed, "seed {seed}, nobody met {fault:?}"),
+                Ok(failed) => {
+                    passing += 1;
+                    met += usize::from(failed);
+                }
                 Err(error) => panic!("seed {seed}, {fault:?}: {error:#}"),
             }
         }
-        println!("{requests} requests, {met} met");
+        println!("{requests} requests, {met} of {passing} single failures met");
     }
+    // Another copy takes the place of one that fails once, and data that cannot be written is lost without harm to anything else.
     // How many requests there are is the schedule's affair, which every lock on the way changes.
-    assert!(runs > share_or_whole(50, 200) && met * 5 > runs * 3, "{met} of {runs}");
+    assert!(passing > share_or_whole(25, 100) && met * 4 > passing, "{met} of {passing}");
 }
 
 #[test]
