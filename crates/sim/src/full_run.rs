@@ -42,6 +42,8 @@ pub struct FullRun {
     nodatacow: bool,
     compress: bool,
     snapshots: bool,
+    /// Whether free space lies in holes of one sector, and metadata is many items.
+    shredded: bool,
     delayed_bytes: u64,
 }
 
@@ -79,7 +81,8 @@ impl FullRun {
         };
         let grown = if grows { random.below(3 * MIB / SECTOR) * SECTOR } else { 0 };
         let delayed_bytes = [2 * MIB, 16 * MIB, 256 * MIB][random.below(3) as usize];
-        Self { seed, made_by, grown, nodatacow, compress, snapshots, delayed_bytes }
+        let shredded = random.below(4) == 0;
+        Self { seed, made_by, grown, nodatacow, compress, snapshots, shredded, delayed_bytes }
     }
 
     fn open(&self, device: &Arc<SimDevice>) -> Result<Arc<Filesystem>> {
@@ -104,12 +107,49 @@ impl FullRun {
 
     fn try_run(&self) -> Result<Image> {
         let writers: Vec<Writer> = (0..WRITERS).map(|number| Writer::new(self, number)).collect();
-        let image = fresh_image(&self.made_by)?;
+        let mut image = fresh_image(&self.made_by)?;
+        if self.shredded {
+            image = self.shred(image).context("shredding it")?;
+        }
         let (image, writers) = self.fill(image, writers).context("filling it")?;
         if self.grown == 0 {
             return Ok(image);
         }
         self.fill(image, writers).context("filling it again").map(|(image, _)| image)
+    }
+
+    /// Fills it with files of one sector, and removes each second of them.
+    fn shred(&self, image: Image) -> Result<Image> {
+        let device = Arc::new(SimDevice::new(image));
+        let fs = self.open(&device)?;
+        let root = fs.root(TreeId::FS)?;
+        let data = vec![b's'; SECTOR as usize];
+        let make = |number: u64| -> creamery_base::Result<()> {
+            let made = fs.create(root, format!("small {number}").as_bytes(), &NewInode::file(0o644))?;
+            let file = fs.open_file(made.id)?;
+            let written = file.write_at(0, &data).map(drop);
+            fs.close(file);
+            written
+        };
+        let found_no_space = |done: &creamery_base::Result<()>| matches!(done, Err(error) if error.kind() == ErrorKind::NoSpace);
+        let mut made = 0;
+        loop {
+            let done = make(made);
+            if found_no_space(&done) {
+                break;
+            }
+            done?;
+            made += 1;
+        }
+        fs.sync()?;
+        for number in (0..made).step_by(2) {
+            fs.unlink(root, format!("small {number}").as_bytes())?;
+        }
+        fs.sync()?;
+        ensure_room_was_kept(&fs)?;
+        fs.engine().volume().close()?;
+        drop(fs);
+        Ok(device.image())
     }
 
     /// Has it grow, fills it and looks at it when it was opened again.
