@@ -3,10 +3,12 @@
 //!
 //! Both come with the pinned toolchain; the flag is one of nightly's, which `RUSTC_BOOTSTRAP` makes the stable compiler take.
 
+use std::process::Command;
+
 use anyhow::{Result, bail};
 
 use crate::watched::{SILENCE, watched};
-use crate::workspace::{cargo, target};
+use crate::workspace::{cargo, run, target};
 
 /// The rooms that have unsafe code and need no engine.
 pub(crate) const WITH_UNSAFE: [&str; 3] = ["creamery-base", "creamery-device", "creamery-fuse"];
@@ -20,12 +22,8 @@ const OPTIONS: &str = "detect_leaks=1:detect_stack_use_after_return=1:strict_ini
 
 /// Builds and runs the tests of `rooms` in a target folder of their own: nothing else is built with this flag.
 pub(crate) fn sanitize(rooms: &[&str]) -> Result<()> {
-    let mut tests =
-        cargo(&["test", "--locked", "--no-fail-fast", "--lib", "--tests", "--examples", "--target", TRIPLE]);
-    tests.args(rooms.iter().flat_map(|room| ["--package", room]));
-    tests.arg("--target-dir").arg(target().join("sanitize"));
-    tests.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address").env("ASAN_OPTIONS", OPTIONS);
-    let status = watched(tests.env("CARGO_PROFILE_DEV_DEBUG", "false"), SILENCE, |line| {
+    run(tests_of(rooms).arg("--no-run"))?;
+    let status = watched(&mut tests_of(rooms), SILENCE, |line| {
         println!("{}", String::from_utf8_lossy(line));
         Ok(())
     })?;
@@ -33,4 +31,14 @@ pub(crate) fn sanitize(rooms: &[&str]) -> Result<()> {
         bail!("tests failed under the sanitizer ({status})");
     }
     Ok(())
+}
+
+fn tests_of(rooms: &[&str]) -> Command {
+    let mut tests =
+        cargo(&["test", "--locked", "--no-fail-fast", "--lib", "--tests", "--examples", "--target", TRIPLE]);
+    tests.args(rooms.iter().flat_map(|room| ["--package", room]));
+    tests.arg("--target-dir").arg(target().join("sanitize"));
+    tests.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address").env("ASAN_OPTIONS", OPTIONS);
+    tests.env("CARGO_PROFILE_DEV_DEBUG", "false");
+    tests
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::install::install_missing;
 use crate::watched::{SILENCE, watched};
-use crate::workspace::{build_tested, cargo};
+use crate::workspace::{build_tested, cargo, run};
 
 /// `cargo xtask test`. A filter with a slash names a case of the conformance tests: of Rust code, only these are built for it.
 pub(crate) fn test(filters: &[&str]) -> Result<()> {
@@ -69,9 +69,14 @@ pub(crate) fn run_schedules(variables: &[(&str, &str)]) -> Result<()> {
     run_all(&[&[&SCHEDULES[..], &["--"]].concat()], &[], variables)
 }
 
-/// Runs cargo with the words of each of `runs`, and `filters`; the last line counts all of them together.
+/// Runs cargo with the words of each of `runs`, and `filters`; the last line counts all of them together. All is built first: building
+/// takes as long as a busy machine makes it take, and says nothing on the way.
 fn run_all(runs: &[&[&str]], filters: &[&str], variables: &[(&str, &str)]) -> Result<()> {
     let program = build_tested()?;
+    for words in runs {
+        let building = words.iter().copied().take_while(|word| *word != "--");
+        run(cargo(&building.collect::<Vec<_>>()).arg("--no-run"))?;
+    }
     let mut counts = Counts::default();
     let mut well = true;
     for words in runs {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// So long may a command be silent: more than it takes to build everything.
-pub(crate) const SILENCE: Duration = Duration::from_secs(20 * 60);
+/// So long may a command be silent: more than any test takes of a whole matrix on a machine that is busy. All is built before.
+pub(crate) const SILENCE: Duration = Duration::from_secs(60 * 60);
 
 /// Runs `command` and hands every line that it prints to `take`. Whenever it said nothing for as long as `silence`, what it started
 /// is killed: cargo names the binary and goes on with the next, and the standard runner has said which test was running for so long.
