@@ -5,8 +5,8 @@
 //! - MOUNT-1: the mount point is opened once, and mount(2) takes what is open. Unmounting opens the directory of the path where that lies
 //!   and takes the mount with the number that ours got (see `pinned`), so neither follows a link that was put there later.
 //! - MOUNT-2: what was mounted one way is unmounted the same way.
-//! - MOUNT-3: at most one successful unmount, and at a session's end only of what still is there by its
-//!   device number: another filesystem may be mounted at that place by now.
+//! - MOUNT-3: at most one successful unmount, and at a session's end only of what is ours by its connection: the kernel gives the numbers
+//!   of a mount that is gone to the next one, which may lie at the same place. Where connections are not to be seen, a dead mount stays.
 
 mod direct;
 mod fusermount;
@@ -27,9 +27,6 @@ use rustix::fs::{Mode, OFlags, open};
 
 use self::table::Row;
 use crate::transport::Device;
-
-/// Here the kernel lists the connections by the minor number of their devices.
-const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// When an unmount may end.
 ///
@@ -94,8 +91,8 @@ impl Mount {
 
     /// The kernel has closed the connection: unmounted, or aborted with the dead mount still in its place.
     pub(crate) fn clean_up(&self) {
-        let left = self.row.is_some() && table::mount_at(&self.point) == self.row;
-        if left {
+        let is_known = self.row.as_ref().is_some_and(|row| row.connection.is_some());
+        if is_known && table::mount_at(&self.point) == self.row {
             // Nothing better can be done about a mount that refuses this, too.
             let _ = self.unmount(Unmount::Lazy);
         }
@@ -104,9 +101,8 @@ impl Mount {
 
     /// Ends the connection with the kernel, which whoever mounted may do. One that ended by itself is as good.
     fn cut_off(&self) -> Result<()> {
-        let minor =
-            self.row.as_ref().and_then(|row| row.device.split_once(':')).map_or("", |(_, minor)| minor);
-        match std::fs::write(Path::new(CONNECTIONS).join(minor).join("abort"), "1") {
+        let Some(row) = self.row.as_ref().filter(|row| !row.is_gone()) else { return Ok(()) };
+        match std::fs::write(row.abort_file(), "1") {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
             Ok(()) | Err(_) => Ok(()),
         }
@@ -117,7 +113,7 @@ impl Mount {
     }
 
     pub(crate) fn unmount(&self, how: Unmount) -> Result<()> {
-        if self.is_gone() {
+        if self.is_gone() || self.row.as_ref().is_some_and(Row::is_gone) {
             return Ok(());
         }
         let result = match self.method {

@@ -1,7 +1,11 @@
 //! The mount table of this process, `/proc/self/mountinfo`.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Here the kernel lists the connections by the minor number of their devices.
+const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// A row of the table: one mount.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -10,12 +14,38 @@ pub(super) struct Row {
     pub(super) id: u64,
     /// The device number of the filesystem, as "major:minor".
     pub(super) device: String,
+    /// The inode of the directory by which the kernel shows the connection to its server. The kernel gives the numbers of a mount and of
+    /// its device to the next one; no other connection has this. None where these directories are not to be seen.
+    pub(super) connection: Option<u64>,
+}
+
+impl Row {
+    /// The minor number of its device.
+    fn minor(&self) -> &str {
+        self.device.split_once(':').map_or("", |(_, minor)| minor)
+    }
+
+    /// Whether the filesystem is unmounted, as far as that is to be seen.
+    pub(super) fn is_gone(&self) -> bool {
+        self.connection.is_some() && connection_of(self.minor()) != self.connection
+    }
+
+    /// The file that ends the connection.
+    pub(super) fn abort_file(&self) -> PathBuf {
+        Path::new(CONNECTIONS).join(self.minor()).join("abort")
+    }
+}
+
+/// The inode of the directory of a connection, which goes with the last mount of its filesystem.
+fn connection_of(minor: &str) -> Option<u64> {
+    std::fs::metadata(Path::new(CONNECTIONS).join(minor)).ok().map(|meta| meta.ino())
 }
 
 /// The mount on top at `point`.
 pub(super) fn mount_at(point: &Path) -> Option<Row> {
     let table = std::fs::read("/proc/self/mountinfo").ok()?;
-    find(&table, point.as_os_str().as_bytes())
+    let row = find(&table, point.as_os_str().as_bytes())?;
+    Some(Row { connection: connection_of(row.minor()), ..row })
 }
 
 /// Rows are: id, parent, device, root, mount point, ...; the last row of a place is the one on top.
@@ -23,7 +53,8 @@ fn find(table: &[u8], point: &[u8]) -> Option<Row> {
     let point = escaped(point);
     let row = table.split(|&byte| byte == b'\n').rfind(|row| field(row, 4) == Some(&point))?;
     let id = std::str::from_utf8(field(row, 0)?).ok()?.parse().ok()?;
-    Some(Row { id, device: String::from_utf8_lossy(field(row, 2)?).into_owned() })
+    let device = String::from_utf8_lossy(field(row, 2)?).into_owned();
+    Some(Row { id, device, connection: None })
 }
 
 fn field(row: &[u8], index: usize) -> Option<&[u8]> {
@@ -51,7 +82,7 @@ mod tests {
         let table = b"22 1 8:1 / / rw - ext4 /dev/sda rw\n\
             30 22 0:40 / /mnt/a\\040b rw shared:1 - fuse x rw\n\
             31 30 0:41 / /mnt/a\\040b rw - fuse y rw\n";
-        let row = |id, device: &str| Some(Row { id, device: device.to_owned() });
+        let row = |id, device: &str| Some(Row { id, device: device.to_owned(), connection: None });
         assert_eq!(find(table, b"/mnt/a b"), row(31, "0:41"));
         assert_eq!(find(table, b"/"), row(22, "8:1"));
         assert_eq!(find(table, b"/mnt"), None);

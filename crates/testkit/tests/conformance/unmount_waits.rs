@@ -6,13 +6,17 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, Judge, Run, btrfs_check, until};
+use creamery_testkit::{FuseMount, Judge, Run, Signal, btrfs_check, signal, until};
 
+use crate::posix::daemon;
 use crate::support::{MOUNTED, inside, mkfs_empty, sparse_file};
 
 pub(crate) fn cases() -> Vec<Case> {
     let tools = [&MOUNTED[..], &[Judge::Tool("fsfreeze"), Judge::Tool("mkfs.ext4")]].concat();
-    vec![Case::new("mount/umount-waits-though-its-number-is-taken", &tools, number_is_taken)]
+    vec![
+        Case::new("mount/umount-waits-though-its-number-is-taken", &tools, number_is_taken),
+        Case::new("mount/its-end-leaves-what-is-mounted-there", &MOUNTED, next_mount_stays),
+    ]
 }
 
 /// A host's filesystem that takes no writes until it is let go.
@@ -89,4 +93,29 @@ fn number_is_taken(bench: &Bench) -> Result<()> {
     let found = bench.creamery().run(["cat"]).arg(inside(&image, "/file")).ok()?.stdout_text();
     ensure!(found == "content", "the image has {found}");
     btrfs_check(&image)
+}
+
+/// A mount is unmounted while its server sleeps, and another filesystem is mounted at its place, with all its numbers. The server that
+/// ends then leaves that mount alone.
+fn next_mount_stays(bench: &Bench) -> Result<()> {
+    let (image, point) = (bench.scratch.file("disk.img"), bench.scratch.file("fuse"));
+    mkfs_empty(bench.creamery(), &[], "300M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &point, "")?;
+    let server = daemon(&image)?;
+    signal(Signal::STOP, server)?;
+    // The program umount(8) would ask the server first.
+    let flags = rustix::mount::UnmountFlags::empty();
+    let next = rustix::mount::unmount(&point, flags).map_err(anyhow::Error::from).and_then(|()| {
+        Run::new("mount").args(["-i", "-t", "tmpfs", "none"]).arg(&point).ok()?;
+        Ok(std::fs::write(point.join("file"), "of the next one")?)
+    });
+    signal(Signal::CONT, server)?;
+    next?;
+    let ended = until("the server to end", || Ok(std::fs::read_link(format!("/proc/{server}/exe")).is_err()));
+    let found = std::fs::read_to_string(point.join("file"));
+    let unmounted = Run::new("umount").arg("-i").arg(&point).output();
+    drop(mount);
+    ended?;
+    ensure!(found.is_ok_and(|found| found == "of the next one"), "the server took away the next mount");
+    unmounted.map(drop)
 }
