@@ -207,6 +207,8 @@ impl Blocks {
             }
             Ok(())
         })?;
+        // A walk stops where another one was. So a tree that is dropped, of which blocks may be gone, comes after those that share its blocks.
+        trees.sort_by_key(|tree| tree.is_dropped);
         trees.iter().try_for_each(|tree| listed.check(tree, &|want| self.read(want)))
     }
 

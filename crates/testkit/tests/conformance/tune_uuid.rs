@@ -12,7 +12,7 @@ use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{Judge, LoopMount, Run, Signal, btrfs_check, signal};
 
 use crate::hostile::Victim;
-use crate::item_types::METADATA_ITEM;
+use crate::item_types::{METADATA_ITEM, ROOT_ITEM};
 use crate::support::{
     JUDGED, expect_refusal, expect_untouched, inside, mkfs_empty, mkfs_from, torture_source,
 };
@@ -21,6 +21,11 @@ pub(crate) fn cases() -> Vec<Case> {
     let judged = [&JUDGED[..], &[Judge::Tool("btrfstune")]].concat();
     vec![
         Case::new("tune/uuid-of-blocks-that-the-extent-tree-lacks", &[Judge::Program], unlisted_block),
+        Case::new(
+            "tune/uuid-of-blocks-that-a-dropped-tree-shares",
+            &[Judge::Program],
+            unlisted_block_of_a_dropped_tree,
+        ),
         Case::new("tune/uuid-in-all-blocks", &judged, in_all_blocks),
         Case::new("tune/uuid-refused", &judged, refused),
         Case::new("tune/uuid-ended-in-the-middle", &judged, ended_in_the_middle),
@@ -260,5 +265,47 @@ fn unlisted_block(bench: &Bench) -> Result<()> {
     let out = bench.scratch.file("out");
     bench.creamery().run(["cp", "-r"]).arg(inside(&image, "/")).arg(&out).ok()?;
     ensure!(std::fs::read_dir(&out)?.count() == 200, "files are missing");
+    Ok(())
+}
+
+/// A subvolume that is being dropped may lack blocks. Its snapshot, which has the same ones and is not dropped, may not.
+fn unlisted_block_of_a_dropped_tree(bench: &Bench) -> Result<()> {
+    const DROPPED: u64 = 256;
+    const REFS: usize = 216;
+    const FILES: usize = 4000;
+    let image = bench.scratch.file("disk.img");
+    let source = bench.scratch.dir("source")?;
+    // Three levels, so that both trees share a node above the leaf.
+    std::fs::create_dir(source.join("subvolume"))?;
+    for number in 0..FILES {
+        std::fs::write(source.join(format!("subvolume/{number}")), [b'x'; 2000])?;
+    }
+    let options = ["--csum", "crc32c", "--nodesize", "16k", "-b", "256M", "--subvol", "subvolume"];
+    mkfs_from(bench.creamery(), &options, &source, &image)?;
+    let snapshot = bench.creamery().run(["subvolume", "snapshot"]);
+    snapshot.arg(inside(&image, "/subvolume")).arg(inside(&image, "/snapshot")).ok()?;
+    let mut victim = Victim::new(image.clone())?;
+    let word = |bytes: &[u8], at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+    let one = std::cell::Cell::new(true);
+    let removed = victim.remove_item(METADATA_ITEM, &|key, data| {
+        let is_leaf = word(key, 9) == 0 && data.len() == 33 && word(data, 25) == DROPPED;
+        is_leaf && one.replace(false)
+    })?;
+    let dropped = victim.edit(ROOT_ITEM, &mut |key, data| {
+        let is_it = word(key, 0) == DROPPED;
+        if is_it {
+            data[REFS..REFS + 4].fill(0);
+        }
+        is_it
+    })?;
+    ensure!(removed == 1 && dropped > 0, "{removed} leaves removed, {dropped} subvolumes dropped");
+    drop(victim);
+    expect_untouched(&image, || {
+        let run = bench.creamery().run(["tune", "-f", "-u"]).arg(&image);
+        expect_refusal(run, &["disk.img", "extent tree lacks"])
+    })?;
+    let out = bench.scratch.file("out");
+    bench.creamery().run(["cp", "-r"]).arg(inside(&image, "/snapshot")).arg(&out).ok()?;
+    ensure!(std::fs::read_dir(&out)?.count() == FILES, "files are missing");
     Ok(())
 }
