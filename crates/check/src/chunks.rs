@@ -176,7 +176,11 @@ impl ChunkTree {
         };
         number(Problem::SuperblockDeviceCount, superblock.device_count(), self.devices.len() as u64);
         let total = self.devices.values().fold(0_u64, |sum, item| sum.saturating_add(item.total_bytes.get()));
-        number(Problem::SuperblockTotalBytes, superblock.total_bytes(), total);
+        let size = match superblock.total_bytes() > total {
+            true => Problem::SuperblockTotalBytesAbove,
+            false => Problem::SuperblockTotalBytes,
+        };
+        number(size, superblock.total_bytes(), total);
         let own = superblock.dev_item();
         match self.devices.get(&own.devid.get()) {
             None => {

@@ -100,8 +100,8 @@ problems! {
         "A copy carries another filesystem's id: left over from an earlier filesystem, or misplaced.";
     SuperblockCopyOld = 104 Warning "a superblock copy is of another generation"
         "A copy is of an older or newer commit than the superblock in use: a crash between the writes of the copies, or a writer that forgets them.";
-    SuperblockTotalBytes = 105 Error "the superblock's size is not that of the devices"
-        "`total_bytes` is not the sum of the devices' sizes in the chunk tree. Linux may refuse to mount.";
+    SuperblockTotalBytes = 105 Error "the superblock's size is below that of the devices"
+        "`total_bytes` is below the sum of the devices' sizes in the chunk tree. Linux does not mount this.";
     SuperblockBytesUsed = 106 Error "the superblock's used bytes are not those of the block groups"
         "`bytes_used` is not the sum of the block groups' used bytes. `df` is wrong.";
     SuperblockDeviceCount = 107 Error "the superblock's number of devices is wrong"
@@ -126,6 +126,8 @@ problems! {
         "As 115, but only readers from before the feature go by the flag: they take what they meet for something else.";
     GroupTreeAlone = 117 Error "the block group tree lacks a feature that it needs"
         "With a block group tree there have to be a free space tree and the feature no-holes. Linux does not mount this.";
+    SuperblockTotalBytesAbove = 118 Warning "the superblock's size is above that of the devices"
+        "`total_bytes` is more than the sum of the devices' sizes in the chunk tree. Linux mounts this.";
 
     BlockUnreadable = 201 Error "a tree block cannot be read"
         "The device failed on every copy. Everything below the block is unknown.";

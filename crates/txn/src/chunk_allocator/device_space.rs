@@ -99,7 +99,7 @@ impl Holes {
 }
 
 impl DeviceSpace {
-    pub(super) const fn report(&self) -> DeviceReport {
+    pub(crate) const fn report(&self) -> DeviceReport {
         let Self { dev, uuid, total, used_bytes, .. } = *self;
         DeviceReport { id: dev, uuid, total_bytes: total, used_bytes }
     }

@@ -22,10 +22,13 @@ pub(crate) fn read_devices(volume: &Volume, chunk_tree: &Tree) -> Result<Vec<Dev
         let item = RawDevItem::read_from_bytes(data)
             .map_err(|_| Error::new(ErrorKind::Corrupt, format!("device item {key} has a wrong size")))?;
         let (dev, total) = (item.dev_id(), item.total_bytes.get());
-        let end = volume.device_end(dev);
-        if end.is_some_and(|end| total > end) || devices.iter().any(|other: &DeviceSpace| other.dev == dev) {
-            let message = format!("device item {key}: {total} bytes, and the device has {end:?}");
-            return Err(Error::new(ErrorKind::Corrupt, message));
+        let damaged =
+            |what: String| Err(Error::new(ErrorKind::Corrupt, format!("device item {key}: {what}")));
+        if let Some(end) = volume.device_end(dev).filter(|end| total > *end) {
+            return damaged(format!("{total} bytes, and the device has {end}"));
+        }
+        if devices.iter().any(|other: &DeviceSpace| other.dev == dev) {
+            return damaged("the device has another one".to_owned());
         }
         devices.push(DeviceSpace::new(dev, Uuid::from_bytes(item.uuid), total));
         cursor.advance()?;

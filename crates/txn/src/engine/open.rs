@@ -48,7 +48,7 @@ impl Engine {
             .map_err(|error| error.context(volume.describe()))?;
         let refusal = match left_out.may_be() {
             true => None, // nobody writes
-            false => refusal_to_write(&volume, &superblock, &root_tree, &dev_tree)?
+            false => refusal_to_write(&volume, &superblock, &root_tree, &dev_tree, &devices)?
                 .or(contradicted_skinny(&superblock, &extent_tree)?),
         };
         let read_only = read_only(&volume, refusal, &options)?;

@@ -7,6 +7,7 @@ use creamery_tree::Tree;
 use creamery_volume::Volume;
 use zerocopy::FromBytes;
 
+use crate::chunk_allocator::DeviceSpace;
 use crate::roots::find_root_item;
 
 /// Replacement states in which a device is being replaced (started, suspended).
@@ -20,6 +21,7 @@ pub(super) fn refusal_to_write(
     superblock: &Superblock,
     root_tree: &Tree,
     dev_tree: &Tree,
+    devices: &[DeviceSpace],
 ) -> Result<Option<String>> {
     let generation = superblock.generation();
     if generation.get() > GENERATION_MAX {
@@ -38,12 +40,12 @@ pub(super) fn refusal_to_write(
             "its superblock has flags 0x{unknown:x} that nobody knows, and Linux refuses them"
         )));
     }
-    // Linux asks this of the sum of all devices; a filesystem of several is not written yet.
-    let (found, want) = (superblock.total_bytes(), superblock.dev_item().total_bytes.get());
+    let want = devices.iter().fold(0_u64, |sum, device| sum.saturating_add(device.report().total_bytes));
+    let found = superblock.total_bytes();
     if found < want {
         let what = format!(
-            "its superblock counts {found} bytes, and its device has {want}, which Linux refuses; \
-                            `btrfs rescue fix-device-size` mends that"
+            "its superblock counts {found} bytes, and the chunk tree gives its devices {want}, which Linux refuses; \
+             `btrfs rescue fix-device-size` mends that"
         );
         return Ok(Some(what));
     }

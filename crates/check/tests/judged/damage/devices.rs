@@ -85,6 +85,12 @@ pub(super) const ROWS: &[Row] = &[
         true,
     ),
     row(
+        "superblock: a size above that of the devices",
+        Super(|raw| raw.total_bytes = (raw.total_bytes.get() + 4096).into()),
+        &[SuperblockTotalBytesAbove],
+        false,
+    ),
+    row(
         "superblock: more devices than there are",
         Super(|raw| raw.num_devices = 8.into()),
         &[SuperblockDeviceCount],
