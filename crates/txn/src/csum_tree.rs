@@ -12,9 +12,12 @@
 //! - CSUM-2: an item that holds a checksum which is still needed keeps its key, or gets one that is not behind that
 //!   sector: a reader who let go of one leaf finds the next item by its key. Shown by
 //!   `reads_beside_commits_in_schedules_from_a_fixed_seed`.
-//! - CSUM-3: one thread at a time removes (`RefRunner`), beside those who insert. A run of checksums that is cut may be
-//!   appended to meanwhile, so each of the two says as what it saw the item, and looks again when it is not that any more.
+//! - CSUM-3: the reference runner and threads that allocate data remove, beside threads that insert. A run of checksums that is
+//!   cut may be appended to meanwhile, so each of them says as what it saw the item, and looks again when it is not that any more.
 //!   Shown by `extents_keep_their_checksums_while_their_neighbours_lose_theirs`.
+//! - CSUM-4: data space has no checksums when it is handed out. Freed extents lose theirs before; those that other programs left are
+//!   removed when the space is allocated (`engine/data`). Shown by
+//!   `data_space_has_no_checksums_when_it_is_handed_out`.
 
 use std::sync::Arc;
 
@@ -25,8 +28,8 @@ use creamery_tree::{CowHost, Cursor, ReadAhead, SeenItem, Tree, Walk};
 
 /// How often in a row an item may be another one than the one that was just seen.
 const MISSES_MAX: u32 = 64;
-/// Items of left-over checksums that one completion replaces: it has room for a change of so many leaves.
-const REPLACED_MAX: u32 = 2;
+/// Items that one handle removes of those that were left over.
+pub(crate) const LEFT_OVER_PER_HANDLE: u32 = 2;
 
 /// Checksums of a range, some of which may be missing.
 pub(crate) struct Csums {
@@ -128,24 +131,15 @@ impl CsumTree {
         Some(Item { seen: SeenItem { key, len: data.len() }, end })
     }
 
-    /// Inserts the checksums of the sectors from `start` on. Freed extents lose theirs before their space is handed out again; what a
-    /// range has all the same was left by somebody else, a log that was given up perhaps, and is replaced, as on Linux.
+    /// Inserts the checksums of the sectors from `start` on, of which none has one (CSUM-4).
     pub(crate) fn insert(&self, host: &dyn CowHost, start: Logical, csums: &[u8]) -> Result<()> {
         let most = self.most();
         let (mut at, mut rest) = (start, csums);
         let end = start.get().saturating_add(self.covered(csums.len()));
-        let mut replaced = 0;
         for _ in 0..MISSES_MAX {
             let before = self.last_before(end, Wait::Yes)?;
             if let Some(item) = before.as_ref().filter(|item| item.end > at.get()) {
-                // A completion has room for a change of two leaves. No log leaves more than that.
-                replaced += 1;
-                if replaced > REPLACED_MAX {
-                    return Err(out_of_place(&item.seen.key));
-                }
-                let from = item.seen.key.offset.max(at.get());
-                self.remove(host, Logical::new(from), end - from)?;
-                continue;
+                return Err(out_of_place(&item.seen.key));
             }
             let fits = |item: &Item| item.end == at.get() && item.seen.len < most;
             let Some(Item { seen, .. }) = before.filter(fits) else { break };
@@ -163,6 +157,19 @@ impl CsumTree {
             rest = &rest[taken..];
         }
         Ok(())
+    }
+
+    /// Where the last [`LEFT_OVER_PER_HANDLE`] items of a range begin in it, or all if there are fewer; none when there is no item.
+    pub(crate) fn last_of(&self, start: Logical, len: u64) -> Result<Option<Logical>> {
+        let (start, mut from) = (start.get(), start.get().saturating_add(len));
+        let mut found = None;
+        for _ in 0..LEFT_OVER_PER_HANDLE {
+            let item = if from > start { self.last_before(from, Wait::Yes)? } else { None };
+            let Some(item) = item.filter(|item| item.end > start) else { break };
+            from = item.seen.key.offset.max(start);
+            found = Some(Logical::new(from));
+        }
+        Ok(found)
     }
 
     /// Removes the checksums of a range; items that reach beyond it are cut (CSUM-3).

@@ -242,26 +242,39 @@ fn what_linux_does_not_mount_is_not_written(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// What is written where checksums were left has its own.
+/// What is written where checksums were left has its own: where there is one item of them, and where there are more than one handle
+/// may remove.
 fn checksums_of_no_extent_are_replaced(bench: &Bench) -> Result<()> {
     const FURTHER: u64 = 1 << 20;
-    let (image, source) = (bench.scratch.file("disk.img"), bench.scratch.dir("source")?);
-    std::fs::write(source.join("a"), Random::new(1).bytes(300_000))?;
+    /// Files of two sectors each.
+    const FILES: usize = 24;
+    let source = bench.scratch.dir("source")?;
+    for number in 0..FILES {
+        std::fs::write(source.join(format!("file {number}")), Random::new(1).bytes(8192))?;
+    }
     for number in 0..20 {
         std::fs::create_dir(source.join(format!("dir {number}")))?;
     }
-    mkfs_from(bench.creamery(), &["-b", "256M"], &source, &image)?;
-    let moved = Victim::new(image.clone())?
-        .edit(EXTENT_CSUM, &mut |key, _| put(key, OFFSET, word(key, OFFSET) + FURTHER))?;
-    ensure!(moved > 0, "there are no checksums");
-    let checked = bench.creamery().run(["check"]).arg(&image).output()?.stdout_text();
-    ensure!(checked.contains("error 603"), "{checked}");
     let content = Random::new(2).bytes(4 << 20);
-    std::fs::write(source.join("new"), &content)?;
-    bench.creamery().run(["cp"]).arg(source.join("new")).arg(inside(&image, "/new")).ok()?;
-    ensure!(bench.creamery().run(["cat"]).arg(inside(&image, "/new")).ok()?.stdout == content);
-    let checked = bench.creamery().run(["check", "--check-data-csum"]).arg(&image).output()?.stdout_text();
-    let others = [" 603", " 604", " 605"].iter().any(|number| checked.contains(number));
-    ensure!(!others && checked.contains("error 601"), "{checked}");
+    std::fs::write(bench.scratch.file("new"), &content)?;
+    for (name, is_cut) in [("one.img", false), ("many.img", true)] {
+        let image = bench.scratch.file(name);
+        mkfs_from(bench.creamery(), &["-b", "256M"], &source, &image)?;
+        if is_cut {
+            let every_second = (0..FILES).step_by(2).map(|number| inside(&image, &format!("/file {number}")));
+            bench.creamery().run(["rm"]).args(every_second).ok()?;
+        }
+        let moved = Victim::new(image.clone())?
+            .edit(EXTENT_CSUM, &mut |key, _| put(key, OFFSET, word(key, OFFSET) + FURTHER))?;
+        ensure!(if is_cut { moved > 8 } else { moved > 0 }, "{name}: {moved} items of checksums");
+        let checked = bench.creamery().run(["check"]).arg(&image).output()?.stdout_text();
+        ensure!(checked.contains("error 603"), "{name}: {checked}");
+        bench.creamery().run(["cp"]).arg(bench.scratch.file("new")).arg(inside(&image, "/new")).ok()?;
+        ensure!(bench.creamery().run(["cat"]).arg(inside(&image, "/new")).ok()?.stdout == content);
+        let checked =
+            bench.creamery().run(["check", "--check-data-csum"]).arg(&image).output()?.stdout_text();
+        let others = [" 603", " 604", " 605"].iter().any(|number| checked.contains(number));
+        ensure!(!others && checked.contains("error 601"), "{name}: {checked}");
+    }
     Ok(())
 }

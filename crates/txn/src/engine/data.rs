@@ -8,6 +8,7 @@ use creamery_volume::{WriteBatch, Written};
 
 use super::Engine;
 use super::make_room::Tried;
+use crate::csum_tree::LEFT_OVER_PER_HANDLE;
 use crate::data_extent::DataExtent;
 use crate::extent_tree::Backref;
 use crate::flush_policy::FlushPolicy;
@@ -15,6 +16,7 @@ use crate::held;
 use crate::nocow_writer::NocowWriter;
 use crate::qgroup::Charge;
 use crate::space_info::{BlockGroup, DelallocReservation, SpaceKind};
+use crate::units::Units;
 
 /// Whether the data of a file has checksums, which the file's flags say.
 ///
@@ -86,6 +88,7 @@ impl Engine {
             if let Some((group, start, len)) = self.take_data(len, min.max(sector), near, own) {
                 let mut extent = DataExtent::new(group, start, len);
                 extent.charge_for(room.as_mut().and_then(|room| room.has_space(len)));
+                self.remove_left_over_csums(&extent)?;
                 return Ok(extent);
             }
             if self.allocate_chunk(SpaceKind::Data, chunks)? {
@@ -95,6 +98,20 @@ impl Engine {
                 return Err(Error::new(ErrorKind::NoSpace, format!("allocating {len} bytes of data")));
             }
         }
+    }
+
+    /// Removes checksums that no extent has, as a log that was given up leaves them (CSUM-4). There may be any number of them, and what
+    /// a handle may change is bounded: so each handle removes a few.
+    fn remove_left_over_csums(&self, extent: &DataExtent) -> Result<()> {
+        let end = (extent.start() + extent.len()).get();
+        while let Some(from) = self.csum_tree.last_of(extent.start(), extent.len())? {
+            let handle = self.start(Units::reclaiming(LEFT_OVER_PER_HANDLE))?;
+            match self.csum_tree.remove(&handle, from, end - from.get()) {
+                Ok(()) => handle.end(),
+                Err(error) => return Err(handle.abort(error)),
+            }
+        }
+        Ok(())
     }
 
     /// Takes data space out of the groups there are: `len` bytes, or less, but not below `min`. What is kept for data to be

@@ -45,3 +45,36 @@ fn buffers_that_are_handed_over_lie_one_after_another() {
     engine.read_data(start, &mut out, DataCsums::Absent, Wait::Yes).expect("it is read");
     assert!(out.chunks(MIB).zip(1..).all(|(bytes, number)| bytes.iter().all(|byte| *byte == number)));
 }
+
+/// Checksums that no extent has, as a log that was given up leaves them: more items than one handle may remove.
+#[test]
+fn data_space_has_no_checksums_when_it_is_handed_out() {
+    const SECTOR: u64 = 4096;
+    const LEN: u64 = 32 * SECTOR;
+    let Some(engine) = open() else { return };
+    let allocate = || engine.allocate_data(TreeId::FS, LEN, LEN, None).expect("space");
+    let start = allocate().start();
+    // They reach beyond the space at both ends.
+    for sector in (0..=LEN / SECTOR).step_by(4) {
+        let at = start.get() + sector * SECTOR - SECTOR;
+        let handle = engine.start(Units::items(2)).expect("room");
+        let nothing = engine.volume().nothing_written();
+        handle.complete_in_place(at.into(), nothing, Some(&[1; 8])).expect("room");
+        handle.end();
+    }
+    let has = |at: u64, len: u64| engine.has_csums(at.into(), len, Wait::Yes).expect("memory is read");
+    assert!(has(start.get(), LEN));
+    let extent = allocate();
+    assert_eq!(extent.start(), start);
+    assert!(!has(start.get(), LEN));
+    let ends = [start.get() - SECTOR, start.get() + LEN];
+    assert!(ends.iter().all(|at| has(*at, SECTOR)), "those beside it stay");
+    let data = vec![7; LEN as usize];
+    let written = engine.write_data(&extent, &data).expect("memory takes it");
+    let csums = vec![2; LEN as usize / SECTOR as usize * 4];
+    let handle = engine.start(Units::items(4)).expect("room");
+    let owner = InodeId { subvolume: TreeId::FS, ino: ObjectId::new(1000) };
+    handle.complete_data(extent, written, owner, 0, Some(&csums)).expect("room");
+    handle.end();
+    assert!(has(start.get(), LEN));
+}
