@@ -31,8 +31,13 @@ fn change(device: &Arc<SimDevice>, wanted: Option<Uuid>, chunk_tree: Uuid) -> cr
 
 /// Where the copies of the root of the tree of files begin on the device.
 fn root_leaf(base: &Image) -> Vec<u64> {
+    root_of(base, TreeId::FS)
+}
+
+/// Where the copies of a tree's root begin on the device.
+fn root_of(base: &Image, tree: TreeId) -> Vec<u64> {
     let fs = creamery_sim::open(&Arc::new(SimDevice::new(base.clone()))).unwrap();
-    let root = fs.engine().tree(TreeId::FS).unwrap().root_pointer().unwrap().logical;
+    let root = fs.engine().tree(tree).unwrap().root_pointer().unwrap().logical;
     let mapping = fs.engine().volume().map(root, 16384).unwrap();
     mapping.mirrors().iter().map(|mirror| mirror[0].at.offset).collect()
 }
@@ -122,7 +127,8 @@ fn damage_is_found_before_anything_is_written() {
 fn a_stale_copy_is_not_taken_for_the_block() {
     let [_, base] = images();
     let device = Arc::new(SimDevice::new(base.clone()));
-    let at = root_leaf(&base)[0];
+    // Its items say nothing of transactions: nothing else is wrong with the copy.
+    let at = root_of(&base, TreeId::CSUM)[0];
     let mut bytes = AlignedBuffer::zeroed(16384);
     device.read_at(at, &mut bytes).unwrap();
     let before = BlockRef::new(&bytes).generation().get() - 1;
@@ -134,6 +140,33 @@ fn a_stale_copy_is_not_taken_for_the_block() {
     let error = change(&device, Some(NEW), CHUNK_TREE[0]).expect_err("a copy is stale");
     assert_eq!(error.kind(), ErrorKind::Unreadable, "{error}");
     assert_eq!(device.image().hash(), stale.hash(), "something was written");
+}
+
+/// Where a change was begun, a copy that has missed a write gives way to the one of the transaction that the extent tree names.
+#[test]
+fn a_change_that_goes_on_prefers_the_listed_copy_of_a_block_to_a_stale_one() {
+    let [_, base] = images();
+    // Its items say nothing of transactions, so the stale copy is a good block of its address.
+    let places = root_of(&base, TreeId::CSUM);
+    assert_eq!(places.len(), 2, "two copies are wanted");
+    for &stale in &places {
+        let device = Arc::new(SimDevice::new(base.clone()));
+        let mut bytes = AlignedBuffer::zeroed(16384);
+        device.read_at(stale, &mut bytes).unwrap();
+        let listed = BlockRef::new(&bytes).generation();
+        BlockMut::new(&mut bytes).set_generation(Generation::new(listed.get() - 1));
+        let volume = Volume::open(vec![device.clone()], Mode::ReadOnly).unwrap();
+        seal(&mut bytes, volume.checksum_type());
+        FsidChange::new(device.clone(), Some(NEW), Uuid::from_u128(9)).unwrap().begin().unwrap();
+        device.write_at(stale, &bytes).unwrap();
+        assert_eq!(change(&device, None, CHUNK_TREE[1]).unwrap(), 0, "a block is lost");
+        for &place in &places {
+            device.read_at(place, &mut bytes).unwrap();
+            let block = BlockRef::new(&bytes);
+            assert_eq!((block.generation(), block.fsid()), (listed, NEW), "the copy at {place}");
+        }
+        judge(&device.image()).unwrap();
+    }
 }
 
 /// What is lost when a change was begun is lost with either UUID, and holds up nothing else.
