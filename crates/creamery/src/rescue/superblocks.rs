@@ -73,7 +73,11 @@ impl SuperRecovery {
     /// # Errors
     /// Somebody else has it open; no copy is whole; something else is there, too.
     pub fn open(image: impl AsRef<Path>) -> Result<Self> {
-        let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(image.as_ref(), Access::ReadWrite)?);
+        Self::judge(Arc::new(FileDevice::open(image.as_ref(), Access::ReadWrite)?))
+    }
+
+    /// Looks at all copies on a device.
+    fn judge(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let newest = SuperCopies::read(&*device)?;
         if newest.bad().is_empty() {
             return Ok(Self { device, copies: newest, nowhere: None });
@@ -124,5 +128,71 @@ impl SuperRecovery {
             return Err(error.context(what));
         }
         self.copies.recover(&*self.device)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_device::{Hook, Hooked, Request};
+
+    use super::*;
+    use crate::inspect::push_chunks;
+
+    const FIRST: u64 = 64 << 10;
+    const SECOND: u64 = 64 << 20;
+
+    /// Fails reads that begin at one of these offsets.
+    struct Fails(Vec<u64>);
+
+    impl Hook for Fails {
+        fn before(&self, request: &Request) -> Result<()> {
+            match request {
+                Request::Read { offset, .. } if self.0.contains(offset) => {
+                    Err(Error::new(ErrorKind::Io, "the cable is loose"))
+                }
+                _ => Ok(()),
+            }
+        }
+    }
+
+    fn device(image: &Path) -> Arc<dyn BlockDevice> {
+        Arc::new(FileDevice::open(image, Access::ReadWrite).unwrap())
+    }
+
+    /// A filesystem whose second superblock is the one of the commit before, and where the newer root tree lies.
+    fn with_an_older_copy(dir: &Path) -> (Arc<dyn BlockDevice>, Vec<u64>) {
+        let image = dir.join("disk.img");
+        Image::make(&image).size(256 << 20).run().unwrap();
+        let mut older = vec![0; 4096];
+        device(&image).read_at(SECOND, &mut older).unwrap();
+        let fs = Image::options().write(true).open(&image).unwrap();
+        fs.write("/file", "some").unwrap();
+        fs.close().unwrap();
+        let device = device(&image);
+        device.write_at(SECOND, &older).unwrap();
+        let volume = SuperCopies::read(&*device).unwrap().volume(Arc::clone(&device)).unwrap();
+        assert!(push_chunks(&volume, &volume.superblock(), &mut Vec::new()).is_none());
+        let copies = volume.map(volume.superblock().root().0, u64::from(volume.node_size())).unwrap();
+        let root = copies.mirrors().iter().map(|copy| copy[0].at.offset).collect();
+        (device, root)
+    }
+
+    #[test]
+    fn a_newer_superblock_whose_root_tree_is_damaged_gives_way_to_an_older_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (device, root) = with_an_older_copy(dir.path());
+        root.iter().for_each(|at| device.write_at(at + 2000, &[0xa5; 64]).unwrap());
+        let copies = SuperRecovery::judge(device).unwrap();
+        assert_eq!((copies.good(), copies.bad()), (&[SECOND][..], &[FIRST][..]));
+        assert!(copies.nowhere.is_none());
+    }
+
+    #[test]
+    fn a_newer_superblock_whose_root_tree_the_device_fails_to_read_gives_way_to_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let (device, root) = with_an_older_copy(dir.path());
+        let copies = SuperRecovery::judge(Arc::new(Hooked::new(device, Fails(root)))).unwrap();
+        assert_eq!((copies.good(), copies.bad()), (&[FIRST][..], &[SECOND][..]));
+        assert_eq!(copies.recover().unwrap_err().kind(), ErrorKind::Io);
     }
 }

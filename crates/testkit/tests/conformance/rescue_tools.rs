@@ -127,21 +127,26 @@ fn super_recover(bench: &Bench) -> Result<()> {
     })
 }
 
-/// Gives a superblock another root tree, where none is, and `newer` generations more, with the right checksum.
-fn lead_nowhere(image: &Path, at: u64, newer: u64) -> Result<()> {
-    const GENERATION: usize = 72;
-    const ROOT: usize = 80;
+/// Where words lie in a superblock.
+const GENERATION: usize = 72;
+const ROOT: usize = 80;
+const INCOMPAT: usize = 188;
+
+/// Adds to words of a superblock, with the right checksum.
+fn edit_superblock(image: &Path, at: u64, words: &[(usize, u64)]) -> Result<()> {
     let mut bytes = superblock_at(image, at)?;
-    let mut add = |at: usize, more: u64| -> Result<()> {
-        let old = u64::from_le_bytes(bytes[at..at + 8].try_into()?);
-        bytes[at..at + 8].copy_from_slice(&(old + more).to_le_bytes());
-        Ok(())
-    };
-    add(GENERATION, newer)?;
-    add(ROOT, 1 << 20)?;
+    for &(word, more) in words {
+        let old = u64::from_le_bytes(bytes[word..word + 8].try_into()?);
+        bytes[word..word + 8].copy_from_slice(&(old + more).to_le_bytes());
+    }
     let sum = crc32c(&bytes[32..]);
     bytes[..4].copy_from_slice(&sum.to_le_bytes());
     Ok(File::options().write(true).open(image)?.write_all_at(&bytes, at)?)
+}
+
+/// Gives a superblock another root tree, where none is, and `newer` generations more.
+fn lead_nowhere(image: &Path, at: u64, newer: u64) -> Result<()> {
+    edit_superblock(image, at, &[(GENERATION, newer), (ROOT, 1 << 20)])
 }
 
 /// A superblock that is whole and newer, and whose root tree is nowhere, is written over none that leads to the files; nor by any other
@@ -176,6 +181,11 @@ fn leads_nowhere(bench: &Bench) -> Result<()> {
     ensure!(recovered.code == Some(2), "{recovered}");
     ensure!(superblock_at(&image, FIRST)? == superblock_at(&whole, FIRST)?, "another first one");
     btrfs_check(&image)?;
+
+    // A feature that nobody knows is no damage: a newer version reads what is there.
+    let image = copied(bench, &whole, "unknown.img")?;
+    edit_superblock(&image, FIRST, &[(GENERATION, 1), (INCOMPAT, 1 << 62)])?;
+    expect_untouched(&image, || expect_refusal(recover(&image), &["unknown.img", "feature"]))?;
 
     // Where none leads anywhere, none is written.
     let image = copied(bench, &whole, "none.img")?;
