@@ -59,7 +59,7 @@ impl Subvolumes {
     /// None in use yet.
     pub(crate) fn new(shared: Arc<Shared>) -> Result<Self> {
         let root_tree = shared.engine.tree(TreeId::ROOT)?;
-        let default = read_default(&root_tree)?;
+        let default = read_default(&root_tree)?.unwrap_or(TreeId::FS);
         Ok(Self {
             shared,
             root_tree,
@@ -218,9 +218,12 @@ impl Subvolumes {
     }
 
     /// Has the filesystem say another label, which was checked. A superblock is as new as its root, so a block of the root tree is
-    /// written again with it.
+    /// written again with it. The label that it says already changes nothing.
     pub(crate) fn set_label(&self, label: &[u8]) -> Result<()> {
         let _changing = self.changing();
+        if self.shared.engine.label() == label {
+            return self.shared.engine.check_writable();
+        }
         let handle = self.shared.engine.start(Units::items(1))?;
         // Every filesystem has the top level; not every one has an entry for the default subvolume.
         let done = handle.update_root_item(TreeId::FS, |_| ());
@@ -228,12 +231,15 @@ impl Subvolumes {
         finish(handle, done)
     }
 
-    /// Makes `subvolume` the one that is mounted when none is named.
+    /// Makes `subvolume` the one that is mounted when none is named. Nothing changes where it is that already.
     pub(crate) fn set_default(&self, subvolume: TreeId) -> Result<()> {
         self.get(subvolume, Wait::Yes)?;
         let _changing = self.changing();
         // Whoever deleted it meanwhile had looked at what the default was.
         self.get(subvolume, Wait::Yes)?;
+        if read_default(&self.root_tree)? == Some(subvolume) {
+            return self.shared.engine.check_writable();
+        }
         let handle = self.shared.engine.start(Units::items(1))?;
         let head = dir_item::Head {
             location: keys::subvolume_location(subvolume),
@@ -383,17 +389,17 @@ fn highest_objectid(tree: &Tree) -> Result<ObjectId> {
     })
 }
 
-/// The id in the root tree's entry `default`.
-fn read_default(root_tree: &Tree) -> Result<TreeId> {
+/// The id in the root tree's entry `default`, if it has one.
+fn read_default(root_tree: &Tree) -> Result<Option<TreeId>> {
     let key = keys::dir_item(ObjectId::ROOT_TREE_DIR, b"default");
     let location = root_tree.get(&key, Wait::Yes, |item| -> Result<Option<Key>> {
         Ok(dir_item::find(item, b"default")?.map(|(entry, _)| entry.location))
     })?;
     match location.transpose()?.flatten() {
         Some(key) if key.kind == KeyType::ROOT_ITEM && TreeId::from(key.objectid).is_subvolume() => {
-            Ok(key.objectid.into())
+            Ok(Some(key.objectid.into()))
         }
         Some(key) => Err(Error::new(ErrorKind::Corrupt, format!("the default subvolume is {key}"))),
-        None => Ok(TreeId::FS),
+        None => Ok(None),
     }
 }

@@ -21,6 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         [Judge::Program, Judge::Root, Judge::Fuse, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
     let mut cases: Vec<Case> =
         KINDS.iter().map(|kind| Case::new(kind.name, &MOUNTED, |bench| leaves_bytes(bench, kind))).collect();
+    cases.push(Case::new("untouched/no-label", &[Judge::Program], no_label));
     cases.push(Case::new("untouched/space-caches", &with_caches, space_caches));
     cases
 }
@@ -138,6 +139,9 @@ const IDLE: &[&str] = &[
     "tune -r -x -n x.img",
     "property set x.img:/snap ro true",
     "filesystem label x.img",
+    "filesystem label x.img kept",
+    "subvolume set-default 5 x.img",
+    "subvolume set-default x.img:/",
     "filesystem resize 256M x.img",
     "rescue super-recover -v x.img",
     "check x.img",
@@ -154,7 +158,7 @@ impl Scene<'_> {
     fn new(bench: &Bench) -> Result<Scene<'_>> {
         let here = bench.scratch.dir("here")?;
         let image = here.join("x.img");
-        mkfs_empty(bench.creamery(), &["-m", "dup"], "256M", &image)?;
+        mkfs_empty(bench.creamery(), &["-m", "dup", "-L", "kept"], "256M", &image)?;
         std::fs::write(here.join("host"), Random::new(1).bytes(100_000))?;
         std::fs::create_dir(here.join("hosts"))?;
         let scene = Scene { bench, here, image };
@@ -312,6 +316,15 @@ fn leaves_bytes(bench: &Bench, kind: &Kind) -> Result<()> {
     ensure!(written(&scene.image)? != before, "{}: a change has written nothing", kind.name);
     // It passes over bad copies of blocks that nothing has read.
     Run::new("btrfs").args(["check", "--check-data-csum"]).arg(&scene.image).ok().map(drop)
+}
+
+/// The empty label where there is none is the label that there is.
+fn no_label(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("x.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    expect_untouched(&image, || {
+        bench.creamery().run(["filesystem", "label"]).arg(&image).arg("").ok().map(drop)
+    })
 }
 
 /// Caches of free space that Linux keeps are there until somebody changes something.

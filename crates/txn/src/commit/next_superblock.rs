@@ -52,6 +52,11 @@ impl NextSuperblock {
         self.0.lock().raw_mut().compat_ro_flags = features.bits().into();
     }
 
+    /// The label that it says.
+    pub(crate) fn label(&self) -> Vec<u8> {
+        self.0.lock().label().to_vec()
+    }
+
     /// Has it say another label.
     pub(crate) fn set_label(&self, label: &[u8]) {
         self.0.lock().set_label(label);

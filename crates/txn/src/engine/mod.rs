@@ -324,6 +324,12 @@ impl Engine {
         self.superblock.incompat()
     }
 
+    /// The label that the next commit writes.
+    #[must_use]
+    pub fn label(&self) -> Vec<u8> {
+        self.superblock.label()
+    }
+
     /// Generation of the running transaction.
     #[must_use]
     pub fn generation(&self) -> Generation {
