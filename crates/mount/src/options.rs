@@ -20,6 +20,15 @@ fn commit_interval(seconds: u64) -> Duration {
     if seconds == 0 { COMMIT_DEFAULT } else { Duration::from_secs(seconds.min(3600)) }
 }
 
+/// The value of `subvol=`. An empty one is refused, as on Linux.
+fn path_of_subvolume(word: &str, value: &str) -> Result<String> {
+    if value.is_empty() {
+        let what = format!("mount option {word}: want the path of a subvolume, such as subvol=/home");
+        return Err(Error::invalid(what));
+    }
+    Ok(value.to_owned())
+}
+
 /// As Linux has it: the word alone is the synchronous one.
 fn discard_policy(value: &str) -> Result<DiscardPolicy> {
     match value {
@@ -371,7 +380,7 @@ impl Options {
         let id =
             || number().and_then(|id| u32::try_from(id).ok().filter(|&id| id != u32::MAX).ok_or_else(nobody));
         match name {
-            "subvol" if !value.is_empty() => self.subvol = Some(value.to_owned()),
+            "subvol" => self.subvol = Some(path_of_subvolume(word, value)?),
             "subvolid" => self.subvolid = Some(number()?),
             "commit" => {
                 self.commit = commit_interval(u32::try_from(number()?).map_err(|_| not_a_number())?.into())

@@ -122,11 +122,13 @@ const TAKEN: [&str; 100] = [
 ];
 
 /// Refused by both.
-const REFUSED: [&str; 36] = [
+const REFUSED: [&str; 38] = [
     "fatal_errors=x",
     "commit=-1",
     "commit=08",
     "subvolid=0y5",
+    "subvol=",
+    "subvol",
     "thread_pool=0",
     "thread_pool=-1",
     "nologreplay",
@@ -215,18 +217,20 @@ fn as_on_linux(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// Options that name one subvolume twice are taken, options that contradict each other refused; numbers have the bases that Linux takes.
+/// Options that name one subvolume twice are taken, options that contradict each other or name none refused; numbers have the bases that Linux takes.
 fn subvol_beside_subvolid(bench: &Bench) -> Result<()> {
-    const OPTIONS: [(&str, Option<&str>); 9] = [
-        ("subvol=a", Some("a")),
-        ("subvolid=0x100", Some("a")),
-        ("subvolid=0401", Some("b")),
-        ("subvol=a,subvolid=256", Some("a")),
-        ("subvolid=257,subvol=/b", Some("b")),
-        ("subvol=/,subvolid=0", Some("top")),
-        ("subvol=a,subvolid=257", None),
-        ("subvol=b,subvolid=5", None),
-        ("subvol=/,subvolid=256", None),
+    const OTHER: &str = "does not match subvolid=";
+    const OPTIONS: [(&str, std::result::Result<&str, &str>); 10] = [
+        ("subvol=a", Ok("a")),
+        ("subvolid=0x100", Ok("a")),
+        ("subvolid=0401", Ok("b")),
+        ("subvol=a,subvolid=256", Ok("a")),
+        ("subvolid=257,subvol=/b", Ok("b")),
+        ("subvol=/,subvolid=0", Ok("top")),
+        ("subvol=a,subvolid=257", Err(OTHER)),
+        ("subvol=b,subvolid=5", Err(OTHER)),
+        ("subvol=/,subvolid=256", Err(OTHER)),
+        ("subvolid=256,subvol=", Err("want the path of a subvolume")),
     ];
     let (image, point) = (bench.scratch.file("disk.img"), bench.scratch.file("point"));
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -255,11 +259,11 @@ fn subvol_beside_subvolid(bench: &Bench) -> Result<()> {
             }
             Err(error) => {
                 let said = format!("{error:#}");
-                ensure!(said.contains("does not match subvolid="), "{options}: {said}");
+                ensure!(wanted.is_err_and(|why| said.contains(why)), "{options}: {said}");
                 None
             }
         };
-        ensure!(linux.as_deref() == wanted, "{options}: Linux shows {linux:?}");
+        ensure!(linux.as_deref() == wanted.ok(), "{options}: Linux shows {linux:?}");
         ensure!(ours == linux, "{options}: {ours:?}, on Linux {linux:?}");
     }
     // As in Linux' system call, number 0 is the top level.
