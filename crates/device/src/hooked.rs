@@ -76,4 +76,8 @@ impl<H: Hook> BlockDevice for Hooked<H> {
     fn describe(&self) -> String {
         self.below.describe()
     }
+
+    fn resize(&self, len: u64) -> Result<()> {
+        self.below.resize(len)
+    }
 }

@@ -6,6 +6,7 @@ mod subvolumes;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
+use creamery_base::lock::{RankedGuard, RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, InodeId, Result, TreeId, Wait};
 use creamery_txn::{CommitParticipant, Engine, Trimmed};
 
@@ -51,6 +52,7 @@ pub struct Filesystem {
     cleaner: Arc<Cleaner>,
     /// The caller of [`Filesystem::sync`].
     caller: SyncCaller,
+    resizing: RankedMutex<(), { rank::RESIZE }>,
     replayed: Option<Replayed>,
 }
 
@@ -102,7 +104,8 @@ impl Filesystem {
         }
         // Who only reads asks for the subvolume that is wanted; what became of another one does not matter.
         let names = Names::new(Arc::clone(&inodes), Arc::clone(&cleaner));
-        Ok(Arc::new(Self { engine, inodes, names, cleaner, caller: SyncCaller::default(), replayed }))
+        let (caller, resizing) = (SyncCaller::default(), RankedMutex::default());
+        Ok(Arc::new(Self { engine, inodes, names, cleaner, caller, resizing, replayed }))
     }
 
     /// What was in logs when the filesystem was opened, if there were any: what had been synced behind the last commit, and is now
@@ -166,7 +169,12 @@ impl Filesystem {
         self.inodes.subvolumes().get(id, Wait::Yes)
     }
 
-    fn shared(&self) -> &Shared {
+    /// Lets one thread at a time make a device longer, and shorter again where that fails.
+    pub(crate) fn resize_alone(&self) -> RankedGuard<'_, (), { rank::RESIZE }> {
+        self.resizing.lock()
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
         self.inodes.shared()
     }
 

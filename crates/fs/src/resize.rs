@@ -2,9 +2,12 @@
 //!
 //! A file is made longer first, then the filesystem, in one transaction: the device's item in the chunk tree, its copy in the
 //! superblock, and the sum there. A crash in between leaves a file with room behind the filesystem, which is no harm, and which
-//! the next try takes. Less of a device cannot be had: what lies behind the new end would have to be moved.
+//! the next try takes. A failure gives the file its old length back, unless a superblock may say the new size already: once a commit
+//! has begun to write superblocks, the devices may hold either one. Less of a device cannot be had: what lies behind the new end would have to be moved.
 
 use creamery_base::{DevId, Error, ErrorKind, HumanSize, Result};
+use creamery_device::BlockDevice;
+use creamery_txn::{CommitPhase, Engine};
 use serde::{Deserialize, Serialize};
 
 use crate::Filesystem;
@@ -53,7 +56,7 @@ impl Filesystem {
     /// Has the filesystem take more of a device. A file that is too short is made longer; a partition and a block device are as
     /// long as they are. Durable when it returns, with every change so far.
     /// Errors: not found: there is no such device; unsupported: it would be less; no space: the device is shorter; read-only; those of
-    /// a commit. A file may be longer then.
+    /// a commit. A file has its old length then, unless it was the commit's superblock that could not be written.
     pub fn resize(&self, device: DevId, size: NewSize) -> Result<Resized> {
         let engine = self.engine();
         engine.check_writable()?;
@@ -61,6 +64,7 @@ impl Filesystem {
         let on = engine.volume().device(device).ok_or_else(not_found)?;
         let has = engine.devices().into_iter().find(|member| member.id == device);
         let from = has.ok_or_else(not_found)?.total_bytes;
+        let _alone = self.resize_alone();
         // By now: it may have been made longer since it was opened.
         let len = on.lengthen(0)?;
         let wanted = match size {
@@ -85,11 +89,36 @@ impl Filesystem {
             return Err(Error::unsupported(what));
         }
         if to > from {
+            let said = engine.volume().superblock().total_bytes();
             on.lengthen(to).map_err(|error| too_short(error, len, to))?;
-            engine.grow_device(device, to)?;
-            self.make_durable()?;
+            let grown = engine.grow_device(device, to);
+            let is_running = grown.is_ok();
+            if let Err(error) = grown.and_then(|()| self.make_durable()) {
+                if len < to && is_unsaid(engine, said, is_running) {
+                    shorten(&*on, to, len);
+                }
+                return Err(error);
+            }
         }
         Ok(Resized { device: device.get(), path: on.describe(), from, to })
+    }
+}
+
+/// Whether no superblock says the new size, nor will: `said` is the size that the last one said before, `is_running` whether the
+/// transaction has the new one.
+fn is_unsaid(engine: &Engine, said: u64, is_running: bool) -> bool {
+    let is_over = match engine.aborted() {
+        Some(abort) => abort.phase < CommitPhase::Publish,
+        None => !is_running,
+    };
+    is_over && engine.volume().superblock().total_bytes() == said
+}
+
+/// Gives a file that is `from` bytes long still its old length back. Where that fails the file is longer than its filesystem, which is no
+/// harm.
+fn shorten(device: &dyn BlockDevice, from: u64, to: u64) {
+    if device.lengthen(0).is_ok_and(|len| len == from) {
+        let _ = device.resize(to);
     }
 }
 
@@ -101,5 +130,52 @@ fn too_short(error: Error, len: u64, to: u64) -> Error {
             Error::with_source(ErrorKind::NoSpace, what, error)
         }
         _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_device::{Hook, Request};
+
+    use super::*;
+    use crate::FsOptions;
+    use crate::data::tests::support::{Kind, fixture};
+
+    const MORE: u64 = 64 << 20;
+    const SUPERBLOCK: u64 = 64 << 10;
+
+    /// Fails writes at these offsets.
+    struct Fails(fn(u64) -> bool);
+
+    impl Hook for Fails {
+        fn before(&self, request: &Request) -> Result<()> {
+            match request {
+                Request::Write { offset, .. } if self.0(*offset) => {
+                    Err(Error::new(ErrorKind::Io, "it fails"))
+                }
+                _ => Ok(()),
+            }
+        }
+    }
+
+    /// By how much a device is longer after a resize that failed; none where the host cannot make the filesystem.
+    fn longer_by(fails: fn(u64) -> bool) -> Option<u64> {
+        let (engine, device) = fixture(Kind::DEFAULT)?.behind(Fails(fails));
+        let fs = Filesystem::open(engine, FsOptions::default()).expect("opening writes nothing");
+        let before = device.len();
+        fs.resize(DevId::new(1), NewSize::More(MORE)).expect_err("the device fails");
+        Some(device.len() - before)
+    }
+
+    #[test]
+    fn a_resize_whose_blocks_cannot_be_written_leaves_the_file_as_long_as_it_was() {
+        let Some(more) = longer_by(|_| true) else { return };
+        assert_eq!(more, 0);
+    }
+
+    #[test]
+    fn a_resize_whose_superblock_cannot_be_written_leaves_the_file_longer() {
+        let Some(more) = longer_by(|offset| offset == SUPERBLOCK) else { return };
+        assert_eq!(more, MORE);
     }
 }
