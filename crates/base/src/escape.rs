@@ -13,8 +13,13 @@ use std::fmt;
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(pub &'a [u8]);
 
-/// Whether a terminal only draws it.
-fn is_drawn(c: char) -> bool {
+/// Whether a terminal draws a character and does nothing else with it: it controls nothing and turns no direction of writing.
+///
+/// ```
+/// assert!(creamery_base::is_drawn('\u{e4}') && !creamery_base::is_drawn('\n') && !creamery_base::is_drawn('\u{202e}'));
+/// ```
+#[must_use]
+pub fn is_drawn(c: char) -> bool {
     let turns =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     !c.is_control() && !turns

@@ -30,7 +30,7 @@ pub use crossbeam_utils::CachePadded;
 pub use address::{DevId, Generation, InodeId, Logical, ObjectId, Physical, TreeId};
 pub use env::{Env, FixedEnv, SystemEnv};
 pub use error::{Error, ErrorKind, Result};
-pub use escape::Escaped;
+pub use escape::{Escaped, is_drawn};
 pub use gate::Wait;
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use id_hasher::IdHasher;

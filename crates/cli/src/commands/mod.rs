@@ -36,6 +36,7 @@ pub(crate) mod subvolume;
 pub(crate) mod sync;
 pub(crate) mod tar;
 mod tar_list;
+mod tar_quoted;
 pub(crate) mod truncate;
 pub(crate) mod tune;
 pub(crate) mod usage;

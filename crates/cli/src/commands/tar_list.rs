@@ -7,6 +7,7 @@ use std::path::Path;
 use creamery::{Error, ErrorKind, FileType, TarEntry, list_tar};
 use serde::Serialize;
 
+use super::tar_quoted::TarQuoted;
 use crate::archives::is_stream;
 use crate::failure::Failure;
 use crate::json::{Array, text_of};
@@ -52,8 +53,7 @@ pub(crate) fn list(file: &Path, form: Form) -> Result<(), Failure> {
 
 fn line(out: &mut Output, entry: &TarEntry, width: Option<&mut usize>) -> io::Result<()> {
     let Some(width) = width else {
-        out.path_bytes(&entry.name)?;
-        return out.write_all(b"\n");
+        return writeln!(out, "{}", TarQuoted(&entry.name));
     };
     let letter = if entry.is_hard_link { 'h' } else { entry.kind.letter() };
     let owner = format!("{}/{}", entry.uid, entry.gid);
@@ -66,11 +66,11 @@ fn line(out: &mut Output, entry: &TarEntry, width: Option<&mut usize>) -> io::Re
     let time = Utc(entry.mtime).to_string();
     // Without the seconds.
     let time = time.rsplit_once(':').map_or(&time[..], |(minutes, _)| minutes);
-    write!(out, "{letter}{} {owner}{size:>rest$} {time} ", entry.permissions)?;
-    out.path_bytes(&entry.name)?;
+    let (permissions, name) = (entry.permissions, TarQuoted(&entry.name));
+    write!(out, "{letter}{permissions} {owner}{size:>rest$} {time} {name}")?;
     if !entry.link.is_empty() {
-        out.write_all(if entry.is_hard_link { b" link to " } else { b" -> " })?;
-        out.path_bytes(&entry.link)?;
+        let leads = if entry.is_hard_link { "link to" } else { "->" };
+        write!(out, " {leads} {}", TarQuoted(&entry.link))?;
     }
     out.write_all(b"\n")
 }
