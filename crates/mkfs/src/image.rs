@@ -3,9 +3,12 @@
 //! # What is left when it fails
 //! - A file that this makes has its name when it is whole: an error leaves none, and neither does a signal.
 //! - What was there before stays as it was if the failure comes before the first write (options, sizes, a source that
-//!   cannot be opened, somebody else's filesystem). After that the target holds no superblock, whatever happens
-//!   ([`HeldSuperblocks`](crate::held)): never something that looks whole.
+//!   cannot be opened, somebody else's filesystem). Where a filesystem would be overwritten, the whole source is looked through
+//!   first: an archive that is damaged and files that have no room are refused.
+//! - After that the target holds no superblock, whatever happens ([`HeldSuperblocks`](crate::held)): never something that looks
+//!   whole. The error says so where a filesystem was there (`ReplacedFilesystem`).
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io::ErrorKind as Io;
 use std::os::unix::ffi::OsStrExt;
@@ -21,11 +24,11 @@ use creamery_volume::{Mode, Volume};
 
 use crate::held::HeldSuperblocks;
 use crate::layout::{Layout, minimum};
-use crate::make::refuse_foreign;
+use crate::make::{check, refuse_foreign, write};
 use crate::shrink::shrink;
-use crate::signature::first_content;
-use crate::source::{Measure, Source};
-use crate::{Made, MkfsOptions, Progress, make_filesystem};
+use crate::signature::{find_signature, first_content};
+use crate::source::{Content, Measure, Source};
+use crate::{Made, MkfsOptions, Progress};
 
 /// Memory for clean and for dirty tree blocks while a filesystem is filled.
 const CLEAN_BYTES: u64 = 32 << 20;
@@ -90,8 +93,17 @@ pub fn make_image(
     let shrink = source.is_some_and(Source::shrink);
     let asked = options.total_bytes;
     let guess = shrink || (asked.is_none() && matches!(target, Target::Absent | Target::Empty));
+    let replaced = ReplacedFilesystem::look(path, &target, &options)?;
+    let content = if guess || replaced.is_some() {
+        source.map(|source| measure(&options, source, progress)).transpose()?
+    } else {
+        None
+    };
+    if let (Some(replaced), Some(source), Some(content)) = (&replaced, source, content) {
+        check_room(asked.unwrap_or(replaced.len), &options, source, content).map_err(named(path))?;
+    }
     if guess {
-        let need = guess_size(path, &options, source, progress)?;
+        let need = guess_size(path, &options, content)?;
         let room = asked.or(target.len());
         options.total_bytes = Some(room.map_or(need, |room| room.min(need)));
     }
@@ -111,6 +123,9 @@ pub fn make_image(
                 options.total_bytes = Some(total.saturating_mul(2).min(room));
                 open.make_room(&options)?;
             }
+            Err(error) if replaced.is_some() && open.is_overwritten.get() => {
+                return Err(overwritten(path, error));
+            }
             made => {
                 let made = made.map_err(named(path))?;
                 open.keep().map_err(named(path))?;
@@ -119,6 +134,39 @@ pub fn make_image(
         }
     }
     Err(Error::new(ErrorKind::NoSpace, "guessing how large the filesystem has to be")).map_err(named(path))
+}
+
+/// A filesystem that `force` has overwritten.
+struct ReplacedFilesystem {
+    /// Bytes of the device.
+    len: u64,
+}
+
+impl ReplacedFilesystem {
+    /// Looks for one at the target.
+    fn look(path: &Path, target: &Target, options: &MkfsOptions) -> Result<Option<Self>> {
+        if !options.force || matches!(target, Target::Absent | Target::Empty) {
+            return Ok(None);
+        }
+        let device = FileDevice::open(path, Access::ReadOnly)?;
+        Ok(find_signature(&device)?.map(|_| Self { len: device.len() }))
+    }
+}
+
+/// Says that the failure came too late for the filesystem that was there.
+fn overwritten(path: &Path, error: Error) -> Error {
+    error.context(format!("{}: no filesystem is left there, for the old one was overwritten", path.display()))
+}
+
+/// Refuses a source whose data alone is too much for a filesystem of `room` bytes.
+fn check_room(room: u64, options: &MkfsOptions, source: &dyn Source, content: Content) -> Result<()> {
+    let least = content.least.saturating_mul(options.data_profile().copies());
+    if source.compress().is_some() || least <= room {
+        return Ok(());
+    }
+    let what =
+        format!("the source does not fit into {room} bytes, for its data takes {least}; nothing was changed");
+    Err(Error::new(ErrorKind::NoSpace, what))
 }
 
 /// The same on a device that is open already, as large as it is unless [`MkfsOptions::total_bytes`] says less.
@@ -145,26 +193,27 @@ pub fn make_on(
 ) -> Result<Made> {
     options.check()?;
     source.map_or(Ok(()), Source::check)?;
-    let open = Opened { device, is_file: false, new: None };
+    let open = Opened::new(device, false, None);
     build(&open, None, options, source, env, progress)
 }
 
-/// How large the content asks for.
-fn guess_size(
-    path: &Path,
-    options: &MkfsOptions,
-    source: Option<&dyn Source>,
-    progress: &dyn Progress,
-) -> Result<u64> {
-    let Some(source) = source else {
-        let context = format!("{}: a new image of an empty filesystem needs a size", path.display());
-        return Err(Error::invalid(context));
-    };
+/// Looks through the source.
+fn measure(options: &MkfsOptions, source: &dyn Source, progress: &dyn Progress) -> Result<Content> {
     let geometry = options.geometry()?;
     let content = source.measure(Measure::new(geometry.sector_size, options.checksum.size()))?;
     progress.start(content.entries, content.data);
+    Ok(content)
+}
+
+/// How large the content asks for.
+fn guess_size(path: &Path, options: &MkfsOptions, content: Option<Content>) -> Result<u64> {
+    let Some(content) = content else {
+        let context = format!("{}: a new image of an empty filesystem needs a size", path.display());
+        return Err(Error::invalid(context));
+    };
     let (data, metadata) = (options.data_profile().copies(), options.metadata_profile().copies());
-    Ok(content.filesystem_size(geometry.node_size, data, metadata).max(minimum(options)))
+    let node_size = options.geometry()?.node_size;
+    Ok(content.filesystem_size(node_size, data, metadata).max(minimum(options)))
 }
 
 /// Whether the filesystem is full, and not the host's.
@@ -187,13 +236,12 @@ fn build(
     env: Arc<dyn Env>,
     progress: &dyn Progress,
 ) -> Result<Made> {
-    let Some(source) = source else {
-        let made = make_filesystem(&*open.device, options, &*env)?;
-        return Ok(made);
-    };
+    let plan = check(&*open.device, options, &*env)?;
+    open.is_overwritten.set(true);
+    let Some(source) = source else { return write(&*open.device, options, &plan) };
     let image = path.and_then(|path| ImageName::metadata(path).ok()).map(|meta| (meta.dev(), meta.ino()));
     let held = Arc::new(HeldSuperblocks::new(Arc::clone(&open.device)));
-    let mut made = make_filesystem(&*held, options, &*env)?;
+    let mut made = write(&*held, options, &plan)?;
     {
         let device: Arc<dyn BlockDevice> = Arc::<HeldSuperblocks>::clone(&held);
         let volume = Volume::open(vec![device], Mode::ReadWrite)?;
@@ -282,7 +330,7 @@ impl Target {
             let new = NewFile::beside(path, NEW_FILE_MODE).map_err(creating)?;
             let file = new.file().try_clone().map_err(creating)?;
             let device = FileDevice::on_new(file, path, len)?;
-            return Ok(Opened { device: Arc::new(device), is_file: true, new: Some((new, name)) });
+            return Ok(Opened::new(Arc::new(device), true, Some((new, name))));
         }
         let device = FileDevice::open(path, Access::ReadWrite)?;
         refuse_foreign(&device, options)?;
@@ -296,7 +344,7 @@ impl Target {
             let what = format!("{} has {len} bytes, and the filesystem is to have {wanted}", path.display());
             return Err(Error::invalid(what));
         }
-        let open = Opened { device: Arc::new(device), is_file, new: None };
+        let open = Opened::new(Arc::new(device), is_file, None);
         open.make_room(options)?;
         Ok(open)
     }
@@ -326,9 +374,15 @@ struct Opened<'p> {
     is_file: bool,
     /// One that is made, and what it will be called.
     new: Option<(NewFile, &'p OsStr)>,
+    /// Whether what was there is gone.
+    is_overwritten: Cell<bool>,
 }
 
-impl Opened<'_> {
+impl<'p> Opened<'p> {
+    fn new(device: Arc<dyn BlockDevice>, is_file: bool, new: Option<(NewFile, &'p OsStr)>) -> Self {
+        Self { device, is_file, new, is_overwritten: Cell::new(false) }
+    }
+
     /// Makes a file as long as the filesystem will be.
     fn make_room(&self, options: &MkfsOptions) -> Result<()> {
         match whole_sectors(options)? {

@@ -65,13 +65,18 @@ pub struct Made {
 /// [`MkfsOptions::force`] is not set; in these cases nothing is changed. And the device's errors.
 pub fn make_filesystem(device: &dyn BlockDevice, options: &MkfsOptions, env: &dyn Env) -> Result<Made> {
     let plan = check(device, options, env)?;
+    write(device, options, &plan)
+}
+
+/// Writes the filesystem of a plan. Whatever was there is gone, also when this fails.
+pub(crate) fn write(device: &dyn BlockDevice, options: &MkfsOptions, plan: &Plan) -> Result<Made> {
     wipe(device, options)?;
-    let trees = build_trees(&plan, options);
+    let trees = build_trees(plan, options);
     for block in &trees.blocks {
-        write_block(device, &plan, options, block)?;
+        write_block(device, plan, options, block)?;
     }
     device.flush()?;
-    let superblock = superblock::build(&plan, options, &trees);
+    let superblock = superblock::build(plan, options, &trees);
     superblock::write(device, &superblock)?;
     device.flush()?;
     Ok(Made {
@@ -87,7 +92,7 @@ pub fn make_filesystem(device: &dyn BlockDevice, options: &MkfsOptions, env: &dy
 }
 
 /// Everything that can be refused is refused here, before a byte is written.
-fn check(device: &dyn BlockDevice, options: &MkfsOptions, env: &dyn Env) -> Result<Plan> {
+pub(crate) fn check(device: &dyn BlockDevice, options: &MkfsOptions, env: &dyn Env) -> Result<Plan> {
     let geometry = options.geometry()?;
     let wanted = options.total_bytes.unwrap_or_else(|| device.len());
     let sector = u64::from(geometry.sector_size);

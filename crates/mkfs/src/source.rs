@@ -65,6 +65,8 @@ pub struct Content {
     pub data: u64,
     /// Bytes of items in trees, roughly.
     pub metadata: u64,
+    /// Bytes of data that a filesystem has room for at least, unless it compresses them.
+    pub least: u64,
 }
 
 /// Items of one name: its inode, reference, directory item and index with their heads, but for the name itself.
@@ -126,6 +128,12 @@ impl Measure {
         if bytes <= INLINE_MAX {
             self.items(bytes);
         }
+    }
+
+    /// Data of a file that nothing else of the source replaces, without a hole in it, and too much for its item.
+    pub fn lasting_data(&mut self, bytes: u64) {
+        self.data(bytes);
+        self.content.least = self.content.least.saturating_add(bytes);
     }
 
     /// Other bytes of items, such as the target of a link.

@@ -52,13 +52,17 @@ fn a_source_that_does_not_fit_leaves_no_new_file() {
 }
 
 #[test]
-fn a_source_that_does_not_fit_leaves_no_filesystem_in_an_old_image() {
+fn a_source_that_is_found_to_be_too_large_on_the_way_leaves_no_filesystem_in_an_old_image() {
     let root = tempfile::tempdir().unwrap();
-    let (source, image) = (large_source(root.path()), root.path().join("old.img"));
+    let (source, image) = (root.path().join("source"), root.path().join("old.img"));
+    std::fs::create_dir(&source).unwrap();
+    // As much as the filesystem has, of which metadata takes some.
+    std::fs::write(source.join("large"), vec![1; 127 << 20]).unwrap();
     make(&image, &sized(128), None).unwrap();
     assert!(has_superblock(&image));
     let options = MkfsOptions { force: true, ..MkfsOptions::default() };
-    make(&image, &options, Some(&source)).unwrap_err();
+    let error = make(&image, &options, Some(&source)).unwrap_err().to_string();
+    assert!(error.contains("old.img: no filesystem is left there") && error.contains("large"), "{error}");
     assert!(!has_superblock(&image));
     assert_eq!(image.metadata().unwrap().len(), 128 * MIB);
 }
@@ -71,12 +75,14 @@ fn a_refusal_leaves_every_byte_and_the_length_as_they_were() {
     let before = std::fs::read(&image).unwrap();
     let label = vec![b'l'; 300];
     let missing = root.path().join("missing");
-    let refusals: [(MkfsOptions, Option<&Path>, ErrorKind); 5] = [
+    let refusals: [(MkfsOptions, Option<&Path>, ErrorKind); 7] = [
         (sized(300), None, ErrorKind::AlreadyExists),
         (sized(300), Some(&source), ErrorKind::AlreadyExists),
         (MkfsOptions { force: true, ..sized(1) }, None, ErrorKind::NoSpace),
         (MkfsOptions { force: true, label, ..sized(128) }, None, ErrorKind::InvalidInput),
         (MkfsOptions { force: true, ..sized(128) }, Some(&missing), ErrorKind::NotFound),
+        (MkfsOptions { force: true, ..sized(128) }, Some(&source), ErrorKind::NoSpace),
+        (MkfsOptions { force: true, ..MkfsOptions::default() }, Some(&source), ErrorKind::NoSpace),
     ];
     for (options, source, kind) in refusals {
         assert_eq!(make(&image, &options, source).unwrap_err().kind(), kind);

@@ -39,7 +39,7 @@ impl Sizer {
         }
         let file = dir.open_file(name)?;
         for (start, end) in data_parts(file.as_fd(), meta.size, self.measure.sector_size())? {
-            self.measure.data(end - start);
+            self.measure.lasting_data(end - start);
         }
         Ok(())
     }
@@ -90,6 +90,6 @@ mod tests {
         std::os::unix::fs::FileExt::write_all_at(&file, &[1; 5000], 1 << 29).unwrap();
         std::fs::hard_link(root.path().join("sparse"), root.path().join("again")).unwrap();
         let content = measure(root.path(), Measure::new(4096, 4)).unwrap();
-        assert_eq!((content.entries, content.data), (3, 8192));
+        assert_eq!((content.entries, content.data, content.least), (3, 8192, 8192));
     }
 }

@@ -7,7 +7,7 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{Judge, LoopMount, Run, btrfs_check};
 
-use crate::support::{JUDGED, expect_refusal, judge};
+use crate::support::{JUDGED, expect_refusal, expect_untouched, judge, mkfs_empty};
 use crate::tar::{ALL, Member, archive_of, tree};
 
 const UUID: &str = "c0ffee00-1234-4abc-8def-0123456789ab";
@@ -170,11 +170,25 @@ fn all_or_nothing(bench: &Bench) -> Result<()> {
     let run = bench.creamery().run(["mkfs"]).args(archives).arg(&image);
     expect_refusal(run, &["broken.gz: "])?;
     ensure!(!image.exists(), "an image of half an archive");
+    // A filesystem that is there stays, for the archives are looked through before it is overwritten; and where only unpacking shows that
+    // something is wrong, the message says that it is gone.
+    let old = bench.scratch.file("old.img");
+    mkfs_empty(bench.creamery(), &["-L", "old"], "256M", &old)?;
+    expect_untouched(&old, || {
+        expect_refusal(
+            bench.creamery().run(["mkfs", "-f", "--from-tar"]).arg(&broken).arg(&old),
+            &["broken.gz: "],
+        )
+    })?;
+    let out = archive_of(&[("../x", b'0', "", b"bad")]);
+    let run = bench.creamery().run(["mkfs", "-f", "--from-tar", "-"]).arg(&old).input(out);
+    let words = ["old.img: no filesystem is left there", "../x"];
+    expect_refusal(run.env("TMPDIR", bench.scratch.path()), &words)?;
     // A file that no filesystem fits into is made longer, as by mkfs.btrfs.
     std::fs::write(&image, "hello")?;
     bench.creamery().run(["mkfs", "-q", "-f", "--from-tar"]).arg(&good).arg(&image).ok()?;
     btrfs_check(&image)?;
-    for path in [image, good, broken] {
+    for path in [image, good, broken, old] {
         std::fs::remove_file(path)?;
     }
     // Nothing of what came through a pipe stays.
