@@ -119,6 +119,18 @@ impl<'a> ImageSink<'a> {
         }
     }
 
+    /// Refuses a copy that is to share data and cannot, before anything is made.
+    fn check_shares(&self, dir: InodeId, source: &Source) -> Result<()> {
+        let attributes = &source.attributes;
+        if self.reflink != Reflink::Always || attributes.size == 0 {
+            return Ok(());
+        }
+        if self.to.new_file_has_checksums(dir)? == attributes.flags.contains(fs::InodeFlags::NODATASUM) {
+            return Err(Error::invalid("data cannot be shared: only one of the files has checksums"));
+        }
+        Ok(())
+    }
+
     /// Gives the empty copy `id` the data of its source: shares it, or writes it.
     fn fill(&self, id: InodeId, source: &Source, data: &Data<'_>) -> Result<()> {
         let size = source.attributes.size;
@@ -173,6 +185,7 @@ impl Sink for ImageSink<'_> {
     }
 
     fn file(&mut self, parent: &InodeId, name: &[u8], source: &Source, data: &Data<'_>) -> Result<()> {
+        self.check_shares(*parent, source)?;
         let (id, replacing) = self.create(*parent, name, source, NewKind::File)?;
         if source.attributes.size > 0 {
             self.fill(id, source, data)?;

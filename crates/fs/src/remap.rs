@@ -8,13 +8,15 @@
 //! - REMAP-1: of a file that a range is deduplicated in no byte changes: both ranges are locked from the comparison on.
 //!   Shown by `what_differs_is_not_shared_and_what_is_equal_reads_as_before`.
 
-use creamery_base::{Error, ErrorKind, Result, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
+use crate::Filesystem;
 use crate::data::{self, CloneRange};
 use crate::file;
 use crate::inode::lock::ExclusiveInode;
 use crate::inode::permission::{check_not_append_only, check_not_sealed};
 use crate::inode::{FILE_SIZE_MAX, Inode, InodeFlags, InodeItem};
+use crate::names::new_file_has_checksums;
 use crate::open_file::{OpenFile, check_regular};
 
 /// Bytes that are compared at once.
@@ -164,6 +166,15 @@ impl OpenFile {
             }
             done => done.map(|()| Some(range)),
         }
+    }
+}
+
+impl Filesystem {
+    /// Whether the data of a file made in `dir` has checksums. It shares no data with a file of which that is not so.
+    /// Errors: not found; damage.
+    pub fn new_file_has_checksums(&self, dir: InodeId) -> Result<bool> {
+        let flags = self.stat(dir, Wait::Yes)?.flags;
+        Ok(new_file_has_checksums(flags, self.shared().nodatacow))
     }
 }
 

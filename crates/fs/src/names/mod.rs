@@ -32,6 +32,7 @@ use creamery_format::Incompat;
 use creamery_txn::Engine;
 
 pub(crate) use name::Name;
+pub(crate) use new_inode::new_file_has_checksums;
 pub use new_inode::{Inherit, NewInode, NewKind};
 pub use read_dir::DirEntry;
 pub use rename::RenameMode;

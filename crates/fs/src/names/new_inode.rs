@@ -430,6 +430,11 @@ impl<'a> Draft<'a> {
     }
 }
 
+/// Whether a file made in a directory with these flags has checksums; `nodatacow` is the mount option.
+pub(crate) fn new_file_has_checksums(dir: InodeFlags, nodatacow: bool) -> bool {
+    !flags_of_new(dir, FileType::File, nodatacow).contains(InodeFlags::NODATASUM)
+}
+
 /// The flags that a new inode takes over from its directory, and those that the mount option gives to files.
 fn flags_of_new(dir: InodeFlags, kind: FileType, nodatacow: bool) -> InodeFlags {
     let mut flags = InodeFlags::empty();

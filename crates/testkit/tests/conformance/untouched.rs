@@ -73,6 +73,9 @@ const FAILING: &[&str] = &[
     "cp hosts x.img:/new",
     "cp x.img:/none x.img:/new",
     "cp -r x.img:/dir x.img:/dir/in",
+    "cp --reflink=always x.img:/nocow x.img:/new",
+    "cp --reflink=always x.img:/nocow x.img:/file",
+    "cp --reflink=always host x.img:/new",
     "mv x.img:/none x.img:/new",
     "mv x.img:/dir x.img:/dir/in/deep",
     "mv x.img:/file x.img:/none/new",
@@ -162,6 +165,10 @@ impl Scene<'_> {
         std::fs::write(here.join("host"), Random::new(1).bytes(100_000))?;
         std::fs::create_dir(here.join("hosts"))?;
         let scene = Scene { bench, here, image };
+        let mount =
+            FuseMount::mount(bench.creamery(), &scene.image, &bench.scratch.file("ours"), "nodatacow")?;
+        std::fs::write(mount.dir().join("nocow"), Random::new(2).bytes(100_000))?;
+        mount.unmount()?;
         for call in [
             "cp host x.img:/file",
             "mkdir -p x.img:/dir/in",
