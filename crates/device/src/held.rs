@@ -14,14 +14,17 @@
 //! - HELD-4: what was written and flushed is not written again, for later writes may have used its space. Shown by
 //!   `a_release_goes_on_behind_the_last_flush`.
 
+mod overlay;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{Error, Result};
+use creamery_base::{Error, Result, memory};
 
 use crate::device::{check_range, write_zeros};
 use crate::{AlignedBuffer, BlockDevice, Completion, DeviceId, Parts, Reply, Request, SharedBytes};
+use overlay::Overlay;
 
 /// A device whose writes are held in memory until [`release`](Self::release).
 ///
@@ -46,7 +49,27 @@ pub struct HeldDevice {
     passes: AtomicBool,
     /// How many of the held requests are written and flushed.
     flushed: AtomicUsize,
-    held: RankedMutex<Vec<HeldRequest>, { rank::LEAF }>,
+    held: RankedMutex<HeldRequests, { rank::LEAF }>,
+}
+
+/// The requests that wait, and what reads see of them.
+#[derive(Default)]
+struct HeldRequests {
+    /// In the order in which they came.
+    requests: Vec<HeldRequest>,
+    overlay: Overlay,
+    /// Of all writes.
+    bytes: u64,
+}
+
+impl HeldRequests {
+    fn push(&mut self, request: HeldRequest) {
+        if let HeldRequest::Write { offset, data, .. } = &request {
+            self.bytes += data.len() as u64;
+            self.overlay.write(*offset, data.clone());
+        }
+        self.requests.push(request);
+    }
 }
 
 /// What the device below will be asked.
@@ -169,8 +192,8 @@ impl HeldDevice {
     /// What is held besides the first `done` requests. When that is nothing, all was written and nothing is held any more.
     fn rest_behind(&self, done: usize) -> Option<Vec<HeldRequest>> {
         let mut held = self.held.lock();
-        if held.len() > done {
-            return Some(held[done..].to_vec());
+        if held.requests.len() > done {
+            return Some(held.requests[done..].to_vec());
         }
         self.passes.store(true, Ordering::Release);
         let written = std::mem::take(&mut *held);
@@ -182,11 +205,14 @@ impl HeldDevice {
     /// Bytes of held writes.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
-        let len = |request: &HeldRequest| match request {
-            HeldRequest::Write { data, .. } => data.len() as u64,
-            HeldRequest::Flush => 0,
-        };
-        self.held.lock().iter().map(len).sum()
+        self.held.lock().bytes
+    }
+
+    /// What all that is held takes in memory, bytes.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        let held = self.held.lock();
+        held.bytes + held.overlay.memory() + memory::vec::<HeldRequest>(held.requests.capacity())
     }
 
     fn passes(&self) -> bool {
@@ -203,16 +229,9 @@ impl HeldDevice {
         true
     }
 
-    /// The held writes that overlap a range, in their order.
+    /// What held writes have left of a range.
     fn overlapping(&self, offset: u64, len: usize) -> Vec<HeldWrite> {
-        let end = offset.saturating_add(len as u64);
-        let meets = |request: &HeldRequest| match request {
-            HeldRequest::Write { offset: at, data, .. } if *at < end && offset < *at + data.len() as u64 => {
-                Some((*at, data.clone()))
-            }
-            _ => None,
-        };
-        self.held.lock().iter().filter_map(meets).collect()
+        self.held.lock().overlay.overlapping(offset, len)
     }
 
     fn read(&self, request: Request, (offset, len): (u64, usize), done: Completion) {
@@ -399,6 +418,7 @@ mod tests {
         assert_eq!((bytes(&held, 4607), bytes(&held, 6143)), ([0, 1], [1, 2]));
         assert_eq!((bytes(&held, 6655), bytes(&held, 7167), bytes(&held, 8190)), ([2, 3], [3, 1], [1, 1, 0]));
         assert_eq!(held.held_bytes(), 4096 + 1024 + 512);
+        assert!(held.memory() > held.held_bytes());
         let read = Request::Read { offset: 4608, buffer: AlignedBuffer::zeroed(512) };
         assert_eq!(held.start(read).wait().unwrap(), Reply::Read(AlignedBuffer::from_slice(&[1; 512])));
     }
@@ -420,7 +440,7 @@ mod tests {
             "discarding 512 bytes at 8192",
         ];
         assert_eq!(*below.0.lock(), order, "HELD-2");
-        assert_eq!((held.held_bytes(), bytes(&*below, 4096)), (0, [1; 4]));
+        assert_eq!((held.held_bytes(), held.memory(), bytes(&*below, 4096)), (0, 0, [1; 4]));
     }
 
     /// A device on which writes at one offset fail; a test changes the offset.

@@ -57,6 +57,8 @@ pub struct MemoryReport {
     pub verity_bytes: u64,
     /// The list of inodes that wait to be deleted.
     pub dead_inodes_bytes: u64,
+    /// Writes that wait for the first change: a replayed log and repairs.
+    pub held_writes_bytes: u64,
 }
 
 impl MemoryReport {
@@ -74,6 +76,7 @@ impl MemoryReport {
             block_groups,
             trees,
             qgroups,
+            held_writes,
         } = shared.engine.memory();
         let parts = Self {
             total_bytes: 0,
@@ -95,6 +98,7 @@ impl MemoryReport {
             qgroups_bytes: qgroups,
             verity_bytes: shared.verity.memory(),
             dead_inodes_bytes: shared.dead_inodes.memory(),
+            held_writes_bytes: held_writes,
         };
         Self { total_bytes: parts.parts().map(|(_, bytes)| bytes).sum(), ..parts }
     }
@@ -126,6 +130,7 @@ impl MemoryReport {
             qgroups_bytes,
             verity_bytes,
             dead_inodes_bytes,
+            held_writes_bytes,
         };
         parts.into_iter()
     }

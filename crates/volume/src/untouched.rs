@@ -102,6 +102,11 @@ impl HeldWrites {
         let held: u64 = self.devices.iter().map(|(_, device)| device.held_bytes()).sum();
         self.has_begun() || held.saturating_add(len) <= REPAIRS_MAX
     }
+
+    /// What is held in memory, bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        self.devices.iter().map(|(_, device)| device.memory()).sum()
+    }
 }
 
 impl Drop for HoldWrites<'_> {

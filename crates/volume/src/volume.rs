@@ -249,6 +249,12 @@ impl Volume {
         self.chunks.memory()
     }
 
+    /// What writes that wait for the first change take in memory, bytes.
+    #[must_use]
+    pub fn held_memory(&self) -> u64 {
+        self.held.memory()
+    }
+
     /// Adds a chunk to the map. One that is there already, equal in all fields, is no error.
     ///
     /// # Errors

@@ -38,6 +38,8 @@ pub struct EngineMemory {
     pub trees: u64,
     /// Quota groups, and extents that are to be counted for them.
     pub qgroups: u64,
+    /// Writes that wait for the first change: a replayed log and repairs.
+    pub held_writes: u64,
 }
 
 impl Engine {
@@ -61,6 +63,7 @@ impl Engine {
                 + self.chunks.memory(),
             trees: self.root_tree.memory(),
             qgroups: self.qgroups.with(|state| state.memory()).unwrap_or(0),
+            held_writes: self.volume().held_memory(),
         }
     }
 }
