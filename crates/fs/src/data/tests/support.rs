@@ -234,6 +234,12 @@ fn mounted(dir: &Path, image: &str, options: &str, work: impl FnOnce(&Path)) -> 
     }
     let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&mounted)));
     creamery_testkit::Run::new("umount").arg(at).again_while_busy().ok().expect("unmounts");
+    // Whoever looks at the loop device at that moment keeps it for as long.
+    let is_free = || {
+        let users = creamery_testkit::Run::new("losetup").args(["--associated", image]).ok()?;
+        Ok(users.stdout.is_empty())
+    };
+    creamery_testkit::until("the kernel to let go of the image", is_free).expect("losetup tells");
     if let Err(panic) = worked {
         std::panic::resume_unwind(panic);
     }
