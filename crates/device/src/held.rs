@@ -13,6 +13,8 @@
 //!   the same flush, or the owner can do without it. Shown by `one_copy_of_two_is_enough`.
 //! - HELD-4: what was written and flushed is not written again, for later writes may have used its space. Shown by
 //!   `a_release_goes_on_behind_the_last_flush`.
+//! - HELD-5: bytes that are held are read, whatever the device below says of their place. Shown by
+//!   `what_is_held_is_read_where_the_device_is_unreadable`.
 
 mod overlay;
 
@@ -234,8 +236,13 @@ impl HeldDevice {
         self.held.lock().overlay.overlapping(offset, len)
     }
 
-    fn read(&self, request: Request, (offset, len): (u64, usize), done: Completion) {
-        let writes = self.overlapping(offset, len);
+    fn read(&self, offset: u64, mut buffer: AlignedBuffer, done: Completion) {
+        let writes = self.overlapping(offset, buffer.len());
+        if cover(&writes, offset, buffer.len()) {
+            patch(&mut buffer, offset, &writes);
+            return done(Ok(Reply::Read(buffer)));
+        }
+        let request = Request::Read { offset, buffer };
         if writes.is_empty() {
             return self.below.submit(request, done);
         }
@@ -273,6 +280,13 @@ impl HeldDevice {
     }
 }
 
+/// Whether pieces that do not overlap are all of a range. Then the device below, which may be unreadable there, is not asked.
+fn cover(pieces: &[HeldWrite], offset: u64, len: usize) -> bool {
+    let end = offset.saturating_add(len as u64);
+    let within = |(at, data): &HeldWrite| end.min(at + data.len() as u64).saturating_sub(offset.max(*at));
+    len > 0 && pieces.iter().map(within).sum::<u64>() == len as u64
+}
+
 /// Puts what was written over what was read from `offset` on.
 fn patch(buffer: &mut [u8], offset: u64, writes: &[HeldWrite]) {
     let end = offset + buffer.len() as u64;
@@ -292,10 +306,7 @@ impl BlockDevice for HeldDevice {
             return self.below.submit(request, done);
         }
         match request {
-            Request::Read { offset, ref buffer } => {
-                let range = (offset, buffer.len());
-                self.read(request, range, done);
-            }
+            Request::Read { offset, buffer } => self.read(offset, buffer, done),
             Request::Write { offset, data } => self.write(offset, data, done),
             Request::Flush => self.flush_later(done),
             // What is discarded here would be gone from the device while what needs it no more is only held.
@@ -325,7 +336,9 @@ impl BlockDevice for HeldDevice {
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let writes = if self.passes() { Vec::new() } else { self.overlapping(offset, out.len()) };
-        self.below.read_at(offset, out)?;
+        if !cover(&writes, offset, out.len()) {
+            self.below.read_at(offset, out)?;
+        }
         patch(out, offset, &writes);
         Ok(())
     }
@@ -421,6 +434,32 @@ mod tests {
         assert!(held.memory() > held.held_bytes());
         let read = Request::Read { offset: 4608, buffer: AlignedBuffer::zeroed(512) };
         assert_eq!(held.start(read).wait().unwrap(), Reply::Read(AlignedBuffer::from_slice(&[1; 512])));
+    }
+
+    /// Reads nothing.
+    struct Unreadable;
+
+    impl Hook for Unreadable {
+        fn before(&self, request: &Request) -> Result<()> {
+            match request {
+                Request::Read { .. } => Err(Error::from(creamery_base::ErrorKind::Io)),
+                _ => Ok(()),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_held_is_read_where_the_device_is_unreadable() {
+        let held = HeldDevice::new(Arc::new(Hooked::new(Arc::new(MemoryDevice::new(1 << 20)), Unreadable)));
+        held.write_at(4096, &[1; 512]).unwrap();
+        held.repair_at(4608, &[2; 512], 1).unwrap();
+        assert_eq!(bytes(&held, 4607), [1, 2], "HELD-5");
+        let read = |offset| held.start(Request::Read { offset, buffer: AlignedBuffer::zeroed(512) }).wait();
+        assert_eq!(read(4608).unwrap(), Reply::Read(AlignedBuffer::from_slice(&[2; 512])), "HELD-5");
+        for offset in [3584, 4864, 5120, u64::MAX - 512] {
+            assert!(read(offset).is_err() && held.read_at(offset, &mut [0; 512]).is_err(), "at {offset}");
+        }
+        assert!(held.read_at(4095, &mut [0; 1024]).is_err());
     }
 
     #[test]
