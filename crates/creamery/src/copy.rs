@@ -256,9 +256,11 @@ impl Filesystem {
             if !options.replace_images {
                 place.refuse_image()?;
             }
+            let open = place.is_descriptor().then(|| place.write()).transpose()?;
             let name = place.name().as_bytes().to_vec();
             let (dir, path) = place.into_dir();
-            let (mut sink, dir) = HostSink::within(dir, path, keeps)?;
+            let (sink, dir) = HostSink::within(dir, path, keeps)?;
+            let mut sink = sink.writing_to(open);
             return driver.copy(&mut sink, id, file_type(kind), dir, Some(&name), from);
         }
         let (parent, name) = match (into, means_content(from)) {

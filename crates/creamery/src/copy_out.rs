@@ -10,13 +10,14 @@
 //! - SINK-2: no link below the user's folder is followed, be it the image's or somebody else's: folders, first copies of hard
 //!   links and nodes are opened with `O_NOFOLLOW`, one component at a time.
 //! - SINK-3: attributes are set on what was made, by its descriptor, whatever has its name by then.
-//! - SINK-4: a regular file has its name when it is whole, and until then what had it before has it.
+//! - SINK-4: a regular file has its name when it is whole, and until then what had it before has it. Where the directory takes no new name,
+//!   or the user named an open file, what is there is written over, as with cp(1).
 //! - SINK-5: an image that somebody has open, or that is copied from, is not replaced.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -31,11 +32,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::fs::{Attributes, CAPABILITIES};
+use crate::host_path::{SMALLEST_IMAGE, is_no_place};
 use crate::salvage::Data;
 use crate::sink::{Keeps, Sink, Source};
-
-/// Less than this holds no superblock.
-const SMALLEST_IMAGE: i64 = 65536 + 4096;
 
 /// The extended attribute that is the ACL of a file of the host.
 const ACL: &CStr = c"system.posix_acl_access";
@@ -57,6 +56,8 @@ pub(crate) struct HostSink {
     keeps: Keeps,
     /// What becomes of files that have the name of a copy.
     taken: Taken,
+    /// The file that is written, where the user named an open one.
+    open: Option<File>,
     /// Source files whose other names are still to come.
     links: HashMap<InodeId, FirstCopy>,
     /// Extended attributes that what was made last did not get.
@@ -125,9 +126,14 @@ impl HostSink {
 
     /// Copies go into the directory `root`, whose path is `path`, or below.
     pub(crate) fn within(root: OwnedFd, path: PathBuf, keeps: Keeps) -> Result<(Self, HostDir)> {
-        let fd = open_dir(&root, ".", OFlags::RDONLY).map_err(error).map_err(|error| error.on_host(&path))?;
-        let (taken, links, left_out) = (Taken::Replace, HashMap::new(), RefCell::default());
-        Ok((Self { root, path, keeps, taken, links, left_out }, HostDir { fd, path: PathBuf::new() }))
+        let fd = root.try_clone().map_err(|error| Error::from(error).on_host(&path))?;
+        let (taken, open, links, left_out) = (Taken::Replace, None, HashMap::new(), RefCell::default());
+        Ok((Self { root, path, keeps, taken, open, links, left_out }, HostDir { fd, path: PathBuf::new() }))
+    }
+
+    /// The one copy goes into `open`, if there is that, whatever its name.
+    pub(crate) fn writing_to(self, open: Option<File>) -> Self {
+        Self { open, ..self }
     }
 
     /// What has the name of a copy stays, and there is none.
@@ -157,7 +163,7 @@ impl HostSink {
             return Ok(None);
         };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        if old.st_size >= SMALLEST_IMAGE
+        if u64::try_from(old.st_size).is_ok_and(|size| size >= SMALLEST_IMAGE)
             // What cannot be read is no image of this user's.
             && let Ok(file) = openat(&parent.fd, name, flags, Mode::empty())
         {
@@ -200,6 +206,50 @@ impl HostSink {
             refusal(outcome).map_err(|error| error.context(format!("xattr {}", name.to_string_lossy())))?;
         self.left_out.borrow_mut().extend(refused.map(|why| (name.to_bytes().to_vec(), why)));
         Ok(())
+    }
+
+    /// Makes a regular file that takes the name when it is whole.
+    fn put(
+        &self,
+        parent: &HostDir,
+        name: &CString,
+        source: &Source,
+        data: &Data<'_>,
+        old: Option<&Stat>,
+    ) -> Result<Put> {
+        let failed = self.at(parent, name);
+        let host = |error: std::io::Error| failed(error.into());
+        // Without an archive it is the user's: nobody gets rights by it.
+        let first = if self.keeps.metadata { 0o600 } else { source.attributes.mode & 0o777 };
+        let new = match NewFile::within(&parent.fd, first) {
+            Err(error) if is_no_place(&error) => return Ok(Put::NoPlace(error)),
+            new => new.map_err(host)?,
+        };
+        let file = new.file();
+        fill(file, source, data, failed)?;
+        self.finish(file.as_fd(), source).map_err(failed)?;
+        if let Some(old) = old.filter(|_| !self.keeps.metadata) {
+            keep_rights(file.as_fd(), old, parent, name).map_err(failed)?;
+        }
+        let is = Identity::of(&file.metadata().map_err(host)?);
+        match new.publish(os(name), self.taken) {
+            Err(error) if is_no_place(&error) => Ok(Put::NoPlace(error)),
+            outcome => outcome.map(|()| Put::Done(is)).map_err(host),
+        }
+    }
+
+    /// Gives a file that is there the content of a copy, and what attributes are kept. Its other names and the programs that have it open see
+    /// that; after an error it has a part.
+    fn write_over(
+        &self,
+        file: &File,
+        source: &Source,
+        data: &Data<'_>,
+        failed: impl Fn(Error) -> Error + Copy,
+    ) -> Result<()> {
+        file.set_len(0).map_err(|error| failed(error.into()))?;
+        fill(file, source, data, failed)?;
+        self.finish(file.as_fd(), source).map_err(failed)
     }
 
     fn make_node(&self, parent: &HostDir, name: &CString, source: &Source) -> Result<Identity> {
@@ -264,6 +314,29 @@ impl HostSink {
         }
         utimensat(node, "", &timestamps(attributes), itself).map_err(error)
     }
+}
+
+/// What came of giving a copy its name.
+enum Put {
+    Done(Identity),
+    /// The directory does not let it have the name.
+    NoPlace(std::io::Error),
+}
+
+/// Writes data and holes into an empty file.
+fn fill(file: &File, source: &Source, data: &Data<'_>, failed: impl Fn(Error) -> Error + Copy) -> Result<()> {
+    data.for_each_piece(|at, bytes| file.write_all_at(bytes, at).map_err(|error| failed(error.into())))?;
+    ftruncate(file, source.attributes.size).map_err(error).map_err(failed)
+}
+
+/// Opens the file `old`, which has the name, to be written where it is (SINK-2).
+fn open_old(dir: &HostDir, name: &CString, old: &Stat) -> Result<File> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(openat(&dir.fd, name, flags, Mode::empty()).map_err(error)?);
+    if Identity::of(&file.metadata()?) != Identity::of_stat(old) {
+        return Err(Error::new(ErrorKind::Busy, "somebody has exchanged it while it was copied"));
+    }
+    Ok(file)
 }
 
 /// What is copied over a file is no more public than that was, and as much its owner's, as with cp(1): for whom its ACL says, too.
@@ -402,20 +475,19 @@ impl Sink for HostSink {
     fn file(&mut self, parent: &HostDir, name: &[u8], source: &Source, data: &Data<'_>) -> Result<()> {
         let name = component(name)?;
         let failed = self.at(parent, &name);
-        let host = |error: std::io::Error| failed(error.into());
-        // Without an archive it is the user's: nobody gets rights by it.
-        let first = if self.keeps.metadata { 0o600 } else { source.attributes.mode & 0o777 };
-        let old = self.replaced(parent, &name).map_err(failed)?;
-        let new = NewFile::within(&parent.fd, first).map_err(host)?;
-        let file = new.file();
-        data.for_each_piece(|at, bytes| file.write_all_at(bytes, at).map_err(host))?;
-        ftruncate(file, source.attributes.size).map_err(error).map_err(failed)?;
-        self.finish(file.as_fd(), source).map_err(failed)?;
-        if let Some(old) = old.filter(|_| !self.keeps.metadata) {
-            keep_rights(file.as_fd(), &old, parent, &name).map_err(failed)?;
+        if let Some(open) = &self.open {
+            return self.write_over(open, source, data, failed);
         }
-        let is = Identity::of(&file.metadata().map_err(host)?);
-        new.publish(os(&name), self.taken).map_err(host)?;
+        let old = self.replaced(parent, &name).map_err(failed)?;
+        let is = match self.put(parent, &name, source, data, old.as_ref())? {
+            Put::Done(is) => is,
+            Put::NoPlace(error) => {
+                let Some(old) = old else { return Err(failed(error.into())) };
+                let file = open_old(parent, &name, &old).map_err(failed)?;
+                self.write_over(&file, source, data, failed)?;
+                Identity::of_stat(&old)
+            }
+        };
         self.remember(parent, name, is, source);
         Ok(())
     }

@@ -4,9 +4,13 @@
 //! everybody may write to (`/tmp`) it refuses links of other users, `fs.protected_symlinks`, and a library that reads links itself goes past
 //! that rule. The directory of the file is opened and stays open; the file that has the name there must be the one that the kernel came to.
 //!
+//! A name that leads to an open file (`/dev/stdout`, `/dev/fd/3`) stands for that file and for no name in a directory: such a file is written where
+//! it is, as cp(1) and tar(1) do. So is a file that the caller may write in a directory that takes no new name.
+//!
 //! # Invariants
 //! - HOSTPATH-1: no link is read to find a file; the path of an open file says where it lies.
 //! - HOSTPATH-2: the file found by the directory and the name is the file that the user's path led to. An exchange in between is an error.
+//! - HOSTPATH-3: a file is cut only after the checks that protect an image. Shown by `host-targets/open-files`.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -16,9 +20,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
+use creamery_device::check_unused;
 use creamery_format::{SIGNATURES_END, find_signature};
-use rustix::fs::{AtFlags, Mode, OFlags, open, openat, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, open, openat2, statat};
 use rustix::io::Errno;
+
+/// Less than this holds no superblock.
+pub(crate) const SMALLEST_IMAGE: u64 = 65536 + 4096;
 
 /// A directory of the host, and the name of a file that is there or will be.
 #[derive(Debug)]
@@ -28,14 +36,44 @@ pub(crate) struct HostPath {
     name: OsString,
     /// The file that has the name, opened with `O_PATH`.
     there: Option<File>,
+    /// Whether the name leads to an open file.
+    is_descriptor: bool,
 }
 
 fn on_host(path: &Path) -> impl Fn(Errno) -> Error + Copy + '_ {
     move |errno| Error::from(std::io::Error::from(errno)).on_host(path)
 }
 
+/// Opens a directory that need not be readable.
 fn open_dir(path: &Path) -> rustix::io::Result<OwnedFd> {
-    open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// The directory and the name that `path` ends with.
+fn split(path: &Path) -> Option<(&Path, &OsStr)> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    Some((parent.unwrap_or(Path::new(".")), path.file_name()?))
+}
+
+/// Whether the last name of `path`, which leads somewhere, leads to an open file, by whatever links. The kernel says so where it can be asked
+/// (Linux 5.6); elsewhere such a name counts as any other one.
+fn is_descriptor(path: &Path) -> bool {
+    let Some((Ok(dir), name)) = split(path).map(|(dir, name)| (open_dir(dir), name)) else { return false };
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let found = openat2(&dir, name, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS);
+    // The kernel has followed all links before, so none leads in a circle.
+    found.is_err_and(|errno| errno == Errno::LOOP)
+}
+
+/// The path that leads to what is open, whatever has its name by now.
+fn open_path(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// Whether a file cannot be given a name for a reason of its directory, so that what is there can but be written: the directory is not the
+/// caller's to write, it is sticky and the file somebody else's, something is mounted on the file.
+pub(crate) fn is_no_place(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ResourceBusy)
 }
 
 impl HostPath {
@@ -54,18 +92,18 @@ impl HostPath {
             Err(errno) => return Err(failed(errno)),
         };
         let is_file = |file: &File| file.metadata().is_ok_and(|meta| meta.is_file());
+        let is_descriptor = there.is_some() && is_descriptor(to);
         // HOSTPATH-1. What is no file may have no path: a pipe behind /dev/stdout.
-        let path = match there.as_ref().filter(|there| is_file(there)) {
-            Some(file) => std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
-                .map_err(|error| Error::from(error).on_host(to))?,
+        let path = match there.as_ref().filter(|there| is_file(there) && !is_descriptor) {
+            Some(file) => {
+                std::fs::read_link(open_path(file)).map_err(|error| Error::from(error).on_host(to))?
+            }
             None => to.to_owned(),
         };
-        let name = path.file_name().ok_or_else(|| failed(Errno::ISDIR))?.to_owned();
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let dir_path = parent.unwrap_or(Path::new(".")).to_owned();
-        let dir = open_dir(&dir_path).map_err(on_host(&dir_path))?;
-        let found = Self { dir, dir_path, name, there };
-        match found.there.as_ref().is_some_and(is_file) {
+        let (dir_path, name) = split(&path).ok_or_else(|| failed(Errno::ISDIR))?;
+        let dir = open_dir(dir_path).map_err(on_host(dir_path))?;
+        let found = Self { dir, dir_path: dir_path.to_owned(), name: name.to_owned(), there, is_descriptor };
+        match !is_descriptor && found.there.as_ref().is_some_and(is_file) {
             true => found.check_unexchanged().map_err(|error| error.on_host(to)).map(|()| found),
             false => Ok(found),
         }
@@ -100,11 +138,39 @@ impl HostPath {
         meta.map_err(|error| Error::from(error).on_host(&self.path()))
     }
 
+    /// Whether the name leads to an open file, which is written where it is.
+    pub(crate) const fn is_descriptor(&self) -> bool {
+        self.is_descriptor
+    }
+
+    /// Opens the file that has the name.
+    fn reopen(&self, how: OFlags) -> rustix::io::Result<File> {
+        let there = self.there.as_ref().ok_or(Errno::NOENT)?;
+        let flags = how | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        open(open_path(there), flags, Mode::empty()).map(File::from)
+    }
+
     /// Opens the file that has the name for reading. `None`: there is none, or this user may not read it.
     pub(crate) fn read(&self) -> Option<File> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = openat(&self.dir, &self.name, flags, Mode::empty()).ok()?;
-        self.there.as_ref().map(|_| File::from(file))
+        self.reopen(OFlags::RDONLY).ok()
+    }
+
+    /// Opens the file that has the name, with the content that it has, to be written where it is.
+    ///
+    /// # Errors
+    /// `Busy`: it is an image that somebody has open. The host's.
+    pub(crate) fn write(&self) -> Result<File> {
+        let file = self.reopen(OFlags::WRONLY).map_err(on_host(&self.path()))?;
+        // HOSTPATH-3
+        if file.metadata()?.len() >= SMALLEST_IMAGE {
+            check_unused(&file, &self.path())?;
+        }
+        Ok(file)
+    }
+
+    /// The open directory.
+    pub(crate) const fn dir(&self) -> &OwnedFd {
+        &self.dir
     }
 
     /// The open directory and its path.
@@ -158,6 +224,29 @@ mod tests {
         let found = HostPath::find(&dir.path().join("far/new")).unwrap();
         assert_eq!(found.path(), dir.path().join("far/new"));
         assert!(found.metadata().unwrap().is_none() && found.read().is_none());
+    }
+
+    #[test]
+    fn a_name_that_leads_to_an_open_file_is_no_name_of_a_directory() {
+        let dir = scene();
+        let file = dir.path().join("far/file");
+        let open = File::options().write(true).open(&file).unwrap();
+        let link = dir.path().join("open");
+        std::os::unix::fs::symlink(open_path(&open), &link).unwrap();
+        for path in [Path::new(&open_path(&open)), &link] {
+            let found = HostPath::find(path).unwrap();
+            assert!(found.is_descriptor() && found.path() == path, "{}", path.display());
+            let meta = found.write().unwrap().metadata().unwrap();
+            assert_eq!((meta.ino(), meta.len()), (file.metadata().unwrap().ino(), 3));
+        }
+        // A directory that is reached this way has names as any other one.
+        let far = File::open(dir.path().join("far")).unwrap();
+        for path in [Path::new(&open_path(&far)).join("file"), dir.path().join("near")] {
+            assert!(!HostPath::find(&path).unwrap().is_descriptor(), "{}", path.display());
+        }
+        // Nor does it need one.
+        std::fs::remove_file(&file).unwrap();
+        assert!(HostPath::find(&link).unwrap().is_descriptor());
     }
 
     #[test]

@@ -82,7 +82,8 @@ impl NewFile {
     /// As there.
     pub fn beside(path: &Path, mode: u32) -> io::Result<Self> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // A directory need not be readable for a name in it.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Self::within(rustix::fs::open(parent, flags, Mode::empty())?, mode)
     }
 }

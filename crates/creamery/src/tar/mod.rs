@@ -42,7 +42,7 @@ pub use self::stored::TarArchive;
 use self::extract::{Extractor, Rules};
 use self::read::Archive;
 use self::write::TarSink;
-use crate::host_path::HostPath;
+use crate::host_path::{HostPath, is_no_place};
 use crate::metadata::file_type;
 use crate::path::{Last, at};
 use crate::sink::{Driver, Keeps};
@@ -142,8 +142,8 @@ impl Filesystem {
         Ok((id, file_type(kind)))
     }
 
-    /// The same into the file `to` of the host, which has its name when it is whole: a regular file that has it keeps it until then. A pipe or
-    /// a device is written to.
+    /// The same into the file `to` of the host, which has its name when it is whole: a regular file that has it keeps it until then. A pipe,
+    /// a device and an open file (`/dev/stdout`) are written to, and so is a file in a directory that takes no new name from this user.
     ///
     /// # Errors
     /// As [`write_tar`](Self::write_tar), and the host's; `AlreadyExists` for an image, without [`TarOptions::replace_images`].
@@ -171,14 +171,28 @@ impl Filesystem {
         if !options.replace_images {
             place.refuse_image()?;
         }
-        let (there, name) = (place.metadata()?, place.name().to_owned());
-        let new = NewFile::within(place.into_dir().0, 0o666).map_err(host)?;
-        if let Some(meta) = there {
+        let write_over = |place: &HostPath| {
+            let file = place.write()?;
+            file.set_len(0).map_err(host)?;
+            write(&file)
+        };
+        if place.is_descriptor() {
+            return write_over(&place);
+        }
+        let there = place.metadata()?;
+        let new = match NewFile::within(place.dir(), 0o666) {
+            Err(error) if there.is_some() && is_no_place(&error) => return write_over(&place),
+            new => new.map_err(host)?,
+        };
+        if let Some(meta) = &there {
             let mode = std::fs::Permissions::from_mode(meta.permissions().mode() & 0o777);
             new.file().set_permissions(mode).map_err(host)?;
         }
         write(new.file())?;
-        new.publish(&name, Taken::Replace).map_err(host)
+        match new.publish(place.name(), Taken::Replace) {
+            Err(error) if there.is_some() && is_no_place(&error) => write_over(&place),
+            outcome => outcome.map_err(host),
+        }
     }
 
     /// Unpacks an archive, which may be packed with gzip or zstd, into the directory `to`. What has the name of a member is replaced,

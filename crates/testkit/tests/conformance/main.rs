@@ -35,6 +35,7 @@ mod hostile;
 mod hostile_names;
 mod hostile_trees;
 mod hostile_writing;
+mod host_targets;
 mod interrupted;
 mod item_types;
 mod json;
@@ -196,6 +197,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     hostile_names::cases,
     hostile_trees::cases,
     hostile_writing::cases,
+    host_targets::cases,
     damaged_subvolumes::cases,
 ];
 
