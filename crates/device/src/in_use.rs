@@ -220,8 +220,9 @@ pub(crate) fn claim_range(file: &File, path: &Path, access: Access, range: &Rang
 /// What becomes of a lock that cannot be asked for.
 fn without_locks(error: std::io::Error, path: &Path) -> Result<()> {
     match error.raw_os_error() {
-        // Some network filesystems have no locks: then there is nothing to hold against anybody.
-        Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS) => Ok(()),
+        // Some network filesystems have no locks: then there is nothing to hold against anybody. Others want a descriptor that is open for
+        // what the lock is about, and answer EBADF where it is not.
+        Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS | libc::EBADF) => Ok(()),
         _ => Err(Error::from(error).context(format!("locking {}", path.display()))),
     }
 }
@@ -231,14 +232,27 @@ const ENDING_TRIES: u32 = 6;
 /// Between two looks at a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
-fn lock(file: &File, path: &Path, operation: FlockOperation) -> Result<()> {
+/// The lock to ask for after `errno` was the answer to `operation`. NFS and CIFS take an exclusive lock by a descriptor that is open for
+/// writing only; a shared one still meets whoever writes.
+fn weaker(operation: FlockOperation, errno: rustix::io::Errno) -> Option<FlockOperation> {
+    let is_refused = (operation, errno) == (FlockOperation::NonBlockingLockExclusive, rustix::io::Errno::BADF);
+    is_refused.then_some(FlockOperation::NonBlockingLockShared)
+}
+
+fn lock(file: &File, path: &Path, mut operation: FlockOperation) -> Result<()> {
     // udev takes a shared lock while it looks at a block device that was just closed or attached.
     const UDEV_TRIES: u32 = 40;
     for attempt in 0.. {
         match flock(file, operation) {
             Ok(()) => return Ok(()),
             Err(rustix::io::Errno::WOULDBLOCK) => {}
-            Err(error) => return without_locks(error.into(), path),
+            Err(error) => match weaker(operation, error) {
+                Some(weaker) => {
+                    operation = weaker;
+                    continue;
+                }
+                None => return without_locks(error.into(), path),
+            },
         }
         let owner = file.metadata().ok().and_then(|metadata| lock_owner(&metadata)).unwrap_or(User::Unknown);
         let tries = match &owner {
@@ -398,4 +412,36 @@ fn btrfs_with_device(name: &str) -> Option<String> {
 fn loop_device_on(file: &fs::Metadata) -> Option<User> {
     let on = LoopDevice::all().find(|device| device.is_on(file))?;
     Some(User::Loop { mounted_at: mount_point(&on.name), device: on.node().display().to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn a_filesystem_without_locks_is_no_error_and_other_answers_are() {
+        let answers = [
+            (Errno::NOLCK, true),
+            (Errno::OPNOTSUPP, true),
+            (Errno::NOSYS, true),
+            (Errno::BADF, true),
+            (Errno::IO, false),
+            (Errno::ACCESS, false),
+            (Errno::INTR, false),
+        ];
+        for (errno, is_fine) in answers {
+            assert_eq!(without_locks(errno.into(), Path::new("disk.img")).is_ok(), is_fine, "{errno}");
+        }
+    }
+
+    #[test]
+    fn a_shared_lock_is_asked_for_where_an_exclusive_one_needs_a_writable_descriptor() {
+        let (exclusive, shared) =
+            (FlockOperation::NonBlockingLockExclusive, FlockOperation::NonBlockingLockShared);
+        assert_eq!(weaker(exclusive, Errno::BADF), Some(shared));
+        assert_eq!(weaker(exclusive, Errno::NOLCK), None);
+        assert_eq!(weaker(shared, Errno::BADF), None);
+    }
 }
