@@ -6,11 +6,13 @@
 //! 2. `/var/log/creamery` for root, `$HOME/.local/state/creamery` for others
 //! 3. `/run/creamery` for root, `$XDG_RUNTIME_DIR/creamery` for others
 //!
-//! Its name is the image's with the number of the process. Only its owner may read it. When a mount ends well, its log has
+//! Its name is the image's with the number of the process, and another number where that name is taken: processes of two PID namespaces that
+//! share a directory may have one number. Only its owner may read it. When a mount ends well, its log has
 //! nothing to tell and is removed. A server that is killed cannot do that: the next server of this user removes its log, if that is empty.
 //!
 //! # Invariants
 //! - LOG-1: a server holds a lock (flock(2)) on its log for as long as it lives, so a log that can be locked is of a server that ended.
+//! - LOG-2: a log is removed by a process that has it locked, and only while its path leads to that file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -20,12 +22,14 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use creamery::{Env, Escaped, SystemEnv};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 
 use crate::time::Utc;
 
 /// Room that is taken beforehand: when the host's disk runs full, that has to be written, too.
 const ROOM: u64 = 16 << 10;
+/// Names that are tried in a directory until one is free.
+const NAMES_MAX: u32 = 1000;
 
 /// A log file.
 pub(crate) struct Log {
@@ -37,30 +41,52 @@ impl Log {
     /// Makes one for the mount of `image`; none when no directory takes it.
     pub(crate) fn make(image: &Path) -> Option<Self> {
         let mut name = image.file_name().map_or_else(|| OsString::from("image"), OsString::from);
-        name.push(format!(".{}.log", std::process::id()));
+        name.push(format!(".{}", std::process::id()));
         directories().into_iter().find_map(|dir| Self::make_in(&dir, &name).ok())
     }
 
-    fn make_in(dir: &Path, name: &OsString) -> std::io::Result<Self> {
+    /// Makes one whose name begins with `name`.
+    fn make_in(dir: &Path, name: &OsStr) -> std::io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        let path = dir.join(name);
         forget_ended(dir);
-        let file = loop {
-            // What lies there is of a process of the same number that is gone.
-            if path.symlink_metadata().is_ok() {
-                std::fs::remove_file(&path)?;
-            }
-            let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)?;
+        let mut number = 0;
+        let (file, path) = loop {
+            let mut name = name.to_owned();
+            name.push(if number == 0 { ".log".to_owned() } else { format!(".{number}.log") });
+            let path = dir.join(name);
+            let file = match OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path) {
+                // It is of a server that lives, or has something to tell.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && number < NAMES_MAX => {
+                    number += 1;
+                    continue;
+                }
+                file => file?,
+            };
             // LOG-1. A server that starts at the same moment may look at it right now, and take it for one of a server that ended. Some
             // filesystems have no such locks: then logs stay.
             let _ = rustix::fs::flock(&file, FlockOperation::LockExclusive);
             if file.metadata()?.nlink() > 0 {
-                break file;
+                break (file, path);
             }
         };
         // Not every filesystem can; then there is no more room than it has.
         let _ = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::KEEP_SIZE, 0, ROOM);
         Ok(Self { file, path })
+    }
+
+    /// Takes it away when it has nothing to tell. One that stays harms nobody.
+    pub(crate) fn forget(&self) {
+        remove_locked(&self.file, &self.path);
+    }
+}
+
+/// Removes the log `file`, which this process has locked, if `path` leads to it (LOG-2).
+fn remove_locked(file: &File, path: &Path) {
+    let found = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
+    if let (Ok(found), Ok(meta)) = (found, file.metadata())
+        && (found.st_dev, found.st_ino) == (meta.dev(), meta.ino())
+    {
+        let _ = std::fs::remove_file(path);
     }
 }
 
@@ -77,8 +103,7 @@ fn forget_ended(dir: &Path) {
             // Its server has ended, so these are its last words.
             && file.metadata().is_ok_and(|meta| meta.len() == 0)
         {
-            // One that stays harms nobody.
-            let _ = std::fs::remove_file(&path);
+            remove_locked(&file, &path);
         }
     }
 }
@@ -103,4 +128,49 @@ pub(crate) fn say(image: &Path, what: &str) {
     // One write, so that lines stay whole. Nobody can be told when it fails.
     let line = format!("{time} creamery[{}]: {image}: {what}\n", std::process::id());
     let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(dir).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_server_with_the_number_of_another_one_has_a_log_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = || Log::make_in(dir.path(), "disk.img.7".as_ref()).unwrap();
+        let (first, second) = (make(), make());
+        assert_eq!(names(dir.path()), ["disk.img.7.1.log", "disk.img.7.log"]);
+        assert_eq!(first.file.metadata().unwrap().nlink(), 1);
+        second.forget();
+        assert_eq!(names(dir.path()), ["disk.img.7.log"]);
+        // One of a server that ended stays while it has something to tell.
+        (&first.file).write_all(b"last words").unwrap();
+        drop(first);
+        let third = make();
+        assert_eq!(names(dir.path()), ["disk.img.7.1.log", "disk.img.7.log"]);
+        drop(third);
+        make();
+        assert_eq!(names(dir.path()), ["disk.img.7.1.log", "disk.img.7.log"]);
+    }
+
+    #[test]
+    fn a_path_that_leads_to_another_log_keeps_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::make_in(dir.path(), "disk.img.7".as_ref()).unwrap();
+        std::fs::remove_file(&log.path).unwrap();
+        let other = Log::make_in(dir.path(), "disk.img.7".as_ref()).unwrap();
+        assert_eq!(log.path, other.path);
+        log.forget();
+        assert_eq!(names(dir.path()), ["disk.img.7.log"]);
+        other.forget();
+        assert!(names(dir.path()).is_empty());
+    }
 }

@@ -158,8 +158,7 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
 /// Takes away a log that has nothing to tell.
 fn forget(log: Option<&Log>) {
     if let Some(log) = log {
-        // One that stays harms nobody.
-        let _ = std::fs::remove_file(&log.path);
+        log.forget();
     }
 }
 
