@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use creamery_base::{Error, ErrorKind, Result};
+use creamery_fuse::PinnedPoint;
 
 use crate::control::Channel;
 use crate::options::Options;
@@ -42,7 +43,9 @@ pub fn remount(dir: &Path, options: &Options) -> Result<()> {
     }
     // Before, so that the kernel is not kept long with writers shut out.
     channel.sync()?;
-    let remounted = until_closed(|| creamery_fuse::remount(&mounted.point, &options.transport));
+    let point = PinnedPoint::open(&mounted.point);
+    let remounted =
+        point.and_then(|point| until_closed(|| point.remount(mounted.id, &options.transport)));
     remounted.map_err(|error| error.context(format_args!("remounting {}", dir.display())))?;
     if let Some(compression) = options.compression() {
         channel.compress(&compression)?;

@@ -55,7 +55,7 @@ fn word(name: &str, value: &str) -> Result<CString, Failure> {
         .map_err(|_| Failure::Other(Error::invalid(format!("mount option {name} with a NUL in it"))))
 }
 
-/// Gives what is mounted at `point` the flags of `options`; the words of the kernel's FUSE cannot change any more.
+/// Gives what is mounted at `point`, a path that leads to its root directory and no further, the flags of `options`; the words of the kernel's FUSE cannot change any more.
 pub(super) fn remount(point: &Path, options: &MountOptions) -> creamery_base::Result<()> {
     match rustix::mount::mount_remount(point, options.flags, c"") {
         Ok(()) => Ok(()),

@@ -1,14 +1,16 @@
 //! A mount point whose directory is open.
 //!
-//! Root unmounts paths below directories of other users. Between the look at the mount table and umount(2) such a user can exchange a
+//! Root unmounts and remounts paths below directories of other users. Between the look at the mount table and the system call such a user can exchange a
 //! directory on the way for a symbolic link, and the path then leads to another mount. So the directory is opened once, the mount that lies
 //! on the name in it is identified by its number, and umount(2) goes through the open directory. The kernel renames and removes no name that
 //! is a mount point here, so the name leads to the same mount until the unmount.
 //!
 //! # Invariants
 //! - PINNED-1: umount(2) is called for a mount with the expected number, and follows no link at the end of its path.
+//! - PINNED-2: mount(2) changes the flags of a mount with the expected number, by a descriptor of its root directory.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -17,7 +19,7 @@ use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use super::Unmount;
+use super::{MountOptions, Unmount, direct, open_path};
 
 /// A name in an open directory, where something is mounted.
 ///
@@ -36,6 +38,10 @@ pub struct PinnedPoint {
 
 fn error(errno: Errno) -> Error {
     std::io::Error::from(errno).into()
+}
+
+fn another() -> Error {
+    Error::new(ErrorKind::NotFound, "another mount is there by now")
 }
 
 impl PinnedPoint {
@@ -58,11 +64,30 @@ impl PinnedPoint {
     /// # Errors
     /// Nothing has the name; `/proc` is missing.
     pub fn mount_id(&self) -> Result<u64> {
+        self.there().map(|(_, id)| id)
+    }
+
+    /// The root directory of the mount on top at the name, and the number of the mount.
+    fn there(&self) -> Result<(File, u64)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let there = openat(&self.dir, &self.name, flags, Mode::empty()).map_err(error)?;
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", there.as_raw_fd()))?;
         let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
-        id.ok_or_else(|| Error::unsupported("reading the number of a mount"))
+        Ok((there.into(), id.ok_or_else(|| Error::unsupported("reading the number of a mount"))?))
+    }
+
+    /// Gives the mount `id` there the flags of `options`: `ro`, `noatime`, `nodev` and the like. The kernel enforces them; the server is not
+    /// asked.
+    ///
+    /// # Errors
+    /// `NotFound`: that mount is not on top at the name. `Busy`: files are open for writing, and it is to become read-only. Not root.
+    pub fn remount(&self, id: u64, options: &MountOptions) -> Result<()> {
+        let (root, found) = self.there()?;
+        // PINNED-2
+        if found != id {
+            return Err(another());
+        }
+        direct::remount(&open_path(&root), options)
     }
 
     /// Unmounts the mount `id` there.
@@ -72,7 +97,7 @@ impl PinnedPoint {
     pub fn unmount(&self, id: u64, how: Unmount) -> Result<()> {
         // PINNED-1
         if self.mount_id()? != id {
-            return Err(Error::new(ErrorKind::NotFound, "another mount is there by now"));
+            return Err(another());
         }
         let flags = match how {
             Unmount::WhenIdle => UnmountFlags::NOFOLLOW,

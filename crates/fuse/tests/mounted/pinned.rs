@@ -1,9 +1,9 @@
-//! Unmounting below directories that other users exchange.
+//! Unmounting and remounting below directories that other users exchange.
 
 use std::path::Path;
 
 use creamery_base::ErrorKind;
-use creamery_fuse::{PinnedPoint, Unmount};
+use creamery_fuse::{MountOptions, PinnedPoint, Unmount};
 use rustix::mount::{MountFlags, mount};
 
 use crate::harness::{can_mount, scratch};
@@ -12,18 +12,24 @@ fn is_mounted(dir: &Path) -> bool {
     std::fs::remove_dir(dir.join("m")).is_err()
 }
 
-#[test]
-fn an_exchanged_directory_leads_to_no_other_mount() {
-    let test = "an_exchanged_directory_leads_to_no_other_mount";
-    if !can_mount(test) {
-        return;
-    }
+/// Two mounts below directories that are about to be exchanged: a user's, where it will be moved to, and another one.
+fn scene(test: &str) -> [std::path::PathBuf; 4] {
     let root = scratch(test).canonicalize().unwrap();
     let (of_user, moved, other) = (root.join("user"), root.join("moved"), root.join("other"));
     for dir in [&of_user, &other] {
         std::fs::create_dir_all(dir.join("m")).unwrap();
         mount("none", dir.join("m"), "tmpfs", MountFlags::empty(), None::<&std::ffi::CStr>).unwrap();
     }
+    [root, of_user, moved, other]
+}
+
+#[test]
+fn an_exchanged_directory_leads_to_no_other_mount() {
+    let test = "an_exchanged_directory_leads_to_no_other_mount";
+    if !can_mount(test) {
+        return;
+    }
+    let [root, of_user, moved, other] = scene(test);
     let looked_at = PinnedPoint::open(&of_user.join("m")).unwrap().mount_id().unwrap();
 
     // Exchanged before the directory is opened.
@@ -45,5 +51,42 @@ fn an_exchanged_directory_leads_to_no_other_mount() {
 
     let left = PinnedPoint::open(&other.join("m")).unwrap();
     left.unmount(left.mount_id().unwrap(), Unmount::Lazy).unwrap();
+    std::fs::remove_dir_all(root).unwrap();
+}
+
+#[test]
+fn an_exchanged_directory_has_no_other_mount_remounted() {
+    let test = "an_exchanged_directory_has_no_other_mount_remounted";
+    if !can_mount(test) {
+        return;
+    }
+    let [root, of_user, moved, other] = scene(test);
+    let is_read_only = |dir: &Path| std::fs::write(dir.join("m/file"), "").is_err();
+    let mut options = MountOptions::new("none", "none");
+    options.set_read_only();
+    let looked_at = PinnedPoint::open(&of_user.join("m")).unwrap().mount_id().unwrap();
+    let exchange = || {
+        std::fs::rename(&of_user, &moved).unwrap();
+        std::os::unix::fs::symlink(&other, &of_user).unwrap();
+    };
+
+    // Exchanged before the directory is opened.
+    exchange();
+    let led_astray = PinnedPoint::open(&of_user.join("m")).unwrap();
+    assert_eq!(led_astray.remount(looked_at, &options).unwrap_err().kind(), ErrorKind::NotFound);
+    assert!(!is_read_only(&other) && !is_read_only(&moved));
+
+    // Exchanged after that.
+    std::fs::remove_file(&of_user).unwrap();
+    std::fs::rename(&moved, &of_user).unwrap();
+    let pinned = PinnedPoint::open(&of_user.join("m")).unwrap();
+    exchange();
+    pinned.remount(looked_at, &options).unwrap();
+    assert!(!is_read_only(&other) && is_read_only(&moved));
+
+    for dir in [&other, &moved] {
+        let left = PinnedPoint::open(&dir.join("m")).unwrap();
+        left.unmount(left.mount_id().unwrap(), Unmount::Lazy).unwrap();
+    }
     std::fs::remove_dir_all(root).unwrap();
 }
