@@ -153,6 +153,42 @@ pub fn check_unused(file: &File, path: &Path) -> Result<()> {
     unlocked.map_err(|error| Error::from(std::io::Error::from(error)))
 }
 
+/// Whether the user of `image` who has it locked has it for reading only, as [`Access::ReadOnly`]. False also where that is not to be
+/// seen: another user's process, a filesystem without locks.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("disk.img");
+/// # std::fs::write(&path, [0; 4096])?;
+/// use creamery_device::{Access, FileDevice, is_only_read};
+/// assert!(!is_only_read(&path.metadata()?));
+/// let reader = FileDevice::open(&path, Access::ReadOnly)?;
+/// assert!(is_only_read(&path.metadata()?));
+/// drop(reader);
+/// let writer = FileDevice::open(&path, Access::ReadWrite)?;
+/// assert!(!is_only_read(&path.metadata()?));
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[must_use]
+pub fn is_only_read(image: &fs::Metadata) -> bool {
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let inode = image.ino().to_string();
+    let mut is_read = false;
+    for line in locks.lines() {
+        let fields: Vec<&str> = line.split_ascii_whitespace().filter(|&field| field != "->").collect();
+        let [_, sort, _, kind, pid, place, ..] = fields[..] else { continue };
+        if place.rsplit(':').next() != Some(&inode) {
+            continue;
+        }
+        // Who writes to a part of a file shares the one lock, and has the other one to write.
+        if kind != "READ" {
+            return false;
+        }
+        is_read |= sort == "FLOCK" && pid.parse().is_ok_and(|pid| process_has_open(pid, image));
+    }
+    is_read
+}
+
 /// Has the backing file of a loop device that is ours for writing, as who writes to that file has it.
 fn claim_behind(ours: &LoopDevice) -> Result<Option<File>> {
     let is_whole = ours.bytes == WHOLE;

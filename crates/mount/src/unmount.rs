@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_device::{Access, FileDevice};
+use creamery_device::{Access, FileDevice, ImageName, is_only_read};
 use creamery_fuse::{PinnedPoint, Unmount};
 
 use crate::closing::{End, Watch};
@@ -51,8 +51,12 @@ pub fn unmount(dir: &Path, how: How) -> Result<()> {
 enum Server {
     /// It will tell how it ended.
     Speaks(Watch),
-    /// It could not be asked, and this is why: it serves its mounter alone, nobody may read the root directory, it is of another version.
-    Silent(Error),
+    /// It could not be asked, and `why`: it serves its mounter alone, nobody may read the root directory, it is of another version.
+    Silent {
+        why: Error,
+        /// Whether it is seen to have the image for reading only. It has that as it was mounted, whatever a remount says.
+        only_reads: bool,
+    },
     /// It died.
     Gone,
 }
@@ -63,7 +67,10 @@ impl Server {
         match watch {
             Ok(watch) => Self::Speaks(watch),
             Err(error) if is_of_a_dead_server(&error) => Self::Gone,
-            Err(error) => Self::Silent(error),
+            Err(why) => {
+                let image = ImageName::metadata(&mounted.image);
+                Self::Silent { why, only_reads: image.is_ok_and(|image| is_only_read(&image)) }
+            }
         }
     }
 
@@ -71,14 +78,11 @@ impl Server {
     /// Errors: something is not durable.
     fn end(self, mounted: &MountedImage) -> Result<()> {
         match self {
-            Self::Gone => Err(Error::new(
-                ErrorKind::Io,
-                "the program that served it had died, and what it had not committed is lost",
-            )),
-            Self::Silent(_) if mounted.lives_on()? => Ok(()),
-            Self::Silent(why) => {
+            Self::Gone => Err(Error::new(ErrorKind::Io, died(mounted.is_read_only))),
+            Self::Silent { .. } if mounted.lives_on()? => Ok(()),
+            Self::Silent { why, only_reads } => {
                 wait_until_closed(&mounted.image)?;
-                if mounted.is_read_only {
+                if only_reads {
                     return Ok(()); // nothing was written
                 }
                 let by = mounted.mounter;
@@ -95,6 +99,16 @@ impl Server {
                 Some(End { failure: None, .. }) | None => Ok(()),
             },
         }
+    }
+}
+
+/// What is known of a mount after its server died. The mount table says how it was then, and not how it was mounted.
+const fn died(is_read_only: bool) -> &'static str {
+    if is_read_only {
+        "the program that served it had died: nothing is lost if it was read-only from the start, or since creamery mount -o remount,ro; \
+         if it was written and then made read-only in another way, what was not committed is lost"
+    } else {
+        "the program that served it had died, and what it had not committed is lost"
     }
 }
 

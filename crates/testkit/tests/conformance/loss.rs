@@ -35,6 +35,7 @@ pub(crate) fn cases() -> Vec<Case> {
             limit_of_length,
         ),
         Case::new("loss/server-killed", &MOUNTED, server_killed),
+        Case::new("loss/reading-server-killed", &MOUNTED, reading_server_killed),
         Case::new("loss/well-is-quiet", &MOUNTED, well_is_quiet),
         Case::new("loss/sync", &JUDGED, sync),
         Case::new("loss/terminated-with-writers", &JUDGED, terminated_with_writers),
@@ -381,6 +382,27 @@ fn server_killed(bench: &Bench) -> Result<()> {
     let said = bench.creamery().run(["umount"]).arg(mount.dir()).again_while_busy().output()?;
     expect_loss(&said, &["unmounted", "had died", "lost"])?;
     btrfs_check(&image)
+}
+
+/// The mount table does not say whether a read-only mount was written before, so no loss is claimed.
+fn reading_server_killed(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    for options in ["ro", ""] {
+        let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), options)?;
+        if options.is_empty() {
+            std::fs::write(mount.dir().join("file"), "content")?;
+            bench.creamery().run(["mount", "-o", "remount,ro"]).arg(&image).arg(mount.dir()).ok()?;
+        }
+        signal(Signal::KILL, daemon(&image)?)?;
+        while std::fs::metadata(mount.dir()).is_ok() {}
+        let said = bench.creamery().run(["umount"]).arg(mount.dir()).again_while_busy().output()?;
+        expect_loss(&said, &["unmounted", "had died", "nothing is lost if it was read-only from the start"])?;
+        btrfs_check(&image)?;
+    }
+    let kept = bench.creamery().run(["cat"]).arg(inside(&image, "/file")).ok()?;
+    ensure!(kept.stdout == b"content", "{kept}");
+    Ok(())
 }
 
 /// A mount that ends well leaves no log, and its server says where it would be.

@@ -164,6 +164,13 @@ nobody touch mnt/file
 status=0; ./creamery umount mnt || status=$?
 echo "root: $status, mounted: $(grep -c " $PWD/mnt " /proc/self/mounts)"
 nobody ./creamery mount disk.img mnt
+mount -i -c -o remount,ro "$PWD/mnt"
+status=0; ./creamery umount mnt || status=$?
+echo "root, read-only by now: $status, mounted: $(grep -c " $PWD/mnt " /proc/self/mounts)"
+nobody ./creamery mount -o ro disk.img mnt
+status=0; ./creamery umount mnt || status=$?
+echo "root, read-only: $status, mounted: $(grep -c " $PWD/mnt " /proc/self/mounts)"
+nobody ./creamery mount disk.img mnt
 nobody chmod 300 mnt
 status=0; nobody ./creamery umount mnt || status=$?
 echo "nobody: $status, mounted: $(grep -c " $PWD/mnt " /proc/self/mounts)"
@@ -178,10 +185,11 @@ fn unasked(bench: &Bench) -> Result<()> {
         Run::new("unshare").args(["--mount", "--propagation", "private", "sh", "-c", UNASKED]).within(&dir);
     let said = run.ok()?;
     let (out, why) = (said.stdout_text(), said.stderr_text());
-    ensure!(out == "root: 1, mounted: 0\nnobody: 1, mounted: 0\n", "{said}");
+    let want = "root: 1, mounted: 0\nroot, read-only by now: 1, mounted: 0\nroot, read-only: 0, mounted: 0\nnobody: 1, mounted: 0\n";
+    ensure!(out == want, "{said}");
     let lines: Vec<&str> = why.lines().collect();
     let says = |line: &&str| line.contains("is unmounted, but") && line.contains("is not known");
-    ensure!(lines.len() == 2 && lines.iter().all(says), "{said}");
+    ensure!(lines.len() == 3 && lines.iter().all(says), "{said}");
     btrfs_check(&dir.join("disk.img"))
 }
 
