@@ -1,11 +1,10 @@
 //! Making and opening images.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use creamery_base::{Env, Error, ErrorKind, InodeId, Result, SystemEnv, TreeId, Uuid};
-use creamery_device::{Access, BlockDevice, FileDevice, ImageName};
+use creamery_device::{Access, BlockDevice, FileDevice, ImageName, file_of};
 use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, Source, make_image, make_on};
 use creamery_txn::{DiscardPolicy, Engine, Options};
 use creamery_volume::{Mode, Rescue, SuperblockChange, Volume};
@@ -251,7 +250,7 @@ impl ImageOptions {
             ));
         }
         let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, access)?);
-        let image = ImageName::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+        let image = ImageName::metadata(path).map(|meta| file_of(&meta)).ok();
         self.open_volume(device, image)
     }
 

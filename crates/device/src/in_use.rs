@@ -153,6 +153,43 @@ pub fn check_unused(file: &File, path: &Path) -> Result<()> {
     unlocked.map_err(|error| Error::from(std::io::Error::from(error)))
 }
 
+/// Loop devices that may stand on one another.
+const LOOPS_MAX: usize = 8;
+
+/// Device and inode number of the file behind the loop device `node`, or behind the one that `node` is a partition of. Where that file is a loop
+/// device itself, the file behind that follows, and so on. Empty for everything else.
+///
+/// ```
+/// # let file = tempfile::NamedTempFile::new()?;
+/// assert!(creamery_device::backing_files(&file.path().metadata()?).is_empty());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use]
+pub fn backing_files(node: &fs::Metadata) -> Vec<(u64, u64)> {
+    let mut files = Vec::new();
+    let mut node = Some(node.clone());
+    while let Some(at) = node.filter(|at| at.file_type().is_block_device() && files.len() < LOOPS_MAX) {
+        let Some(behind) = LoopDevice::at(&sys_of(at.rdev())) else { break };
+        files.extend(behind.file());
+        node = fs::metadata(&behind.path).ok().filter(|file| behind.is_on(file));
+    }
+    files
+}
+
+/// Device and inode number of the file that holds an image: `image` itself, or the file behind the loop device that it is.
+///
+/// ```
+/// # use std::os::unix::fs::MetadataExt;
+/// # let file = tempfile::NamedTempFile::new()?;
+/// let meta = file.path().metadata()?;
+/// assert_eq!(creamery_device::file_of(&meta), (meta.dev(), meta.ino()));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use]
+pub fn file_of(image: &fs::Metadata) -> (u64, u64) {
+    backing_files(image).pop().unwrap_or_else(|| (image.dev(), image.ino()))
+}
+
 /// Whether the user of `image` who has it locked has it for reading only, as [`Access::ReadOnly`]. False also where that is not to be
 /// seen: another user's process, a filesystem without locks.
 ///

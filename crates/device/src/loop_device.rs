@@ -57,6 +57,11 @@ impl LoopDevice {
         Some(Self { bytes, ..whole })
     }
 
+    /// Device and inode number of its backing file, where anybody can tell.
+    pub(crate) const fn file(&self) -> Option<(u64, u64)> {
+        self.file
+    }
+
     /// Whether its backing file is this one.
     pub(crate) fn is_on(&self, file: &fs::Metadata) -> bool {
         self.file == Some((file.dev(), file.ino()))

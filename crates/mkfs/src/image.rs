@@ -12,12 +12,11 @@ use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io::ErrorKind as Io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use creamery_base::{Env, Error, ErrorKind, Result};
-use creamery_device::{Access, BlockDevice, FileDevice, ImageName, NewFile, Taken};
+use creamery_device::{Access, BlockDevice, FileDevice, ImageName, NewFile, Taken, file_of};
 use creamery_fs::{Compress, Filesystem, FsOptions};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
@@ -239,7 +238,7 @@ fn build(
     let plan = check(&*open.device, options, &*env)?;
     open.is_overwritten.set(true);
     let Some(source) = source else { return write(&*open.device, options, &plan) };
-    let image = path.and_then(|path| ImageName::metadata(path).ok()).map(|meta| (meta.dev(), meta.ino()));
+    let image = path.and_then(|path| ImageName::metadata(path).ok()).map(|meta| file_of(&meta));
     let held = Arc::new(HeldSuperblocks::new(Arc::clone(&open.device)));
     let mut made = write(&*held, options, &plan)?;
     {

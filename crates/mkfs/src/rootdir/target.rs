@@ -2,7 +2,7 @@
 //!
 //! Such an image cannot be copied into itself, and by the time the walk that fills the filesystem meets it, the filesystem that it
 //! held is gone. So its source is looked through before the first write. It is known by its device and inode, whatever name leads to it: through a
-//! symbolic link, a hard link or a bind mount.
+//! symbolic link, a hard link, a bind mount or a loop device.
 
 use std::ffi::CStr;
 use std::os::unix::fs::MetadataExt;
@@ -10,15 +10,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use creamery_base::{Error, Result};
-use creamery_device::ImageName;
+use creamery_device::{ImageName, backing_files};
 use rustix::fs::FileType;
 
 use super::source::{Meta, SourceDir, at_path, join};
 use super::walk::{Stop, Visitor, walk};
 
-/// Looks for a file by its device and inode.
+/// Looks for the image by its device and inode.
 struct Search {
-    wanted: (u64, u64),
+    /// The image, and the files behind it where it is a loop device.
+    wanted: Vec<(u64, u64)>,
     found: Option<Vec<u8>>,
 }
 
@@ -34,7 +35,7 @@ impl Visitor for Search {
     fn file(&mut self, name: &CStr, _: FileType, dir: &Arc<SourceDir>) -> Result<(), Stop> {
         let path = join(&dir.path, name.to_bytes());
         let meta = dir.stat(name).map_err(at_path(&path))?;
-        if (meta.dev, meta.ino) != self.wanted {
+        if !self.wanted.contains(&(meta.dev, meta.ino)) {
             return Ok(());
         }
         self.found = Some(path);
@@ -45,7 +46,9 @@ impl Visitor for Search {
 /// Refuses an image that lies in `source`. One that cannot be found is for its opener to tell of.
 pub(crate) fn refuse_in_source(image: &Path, source: &Path) -> Result<()> {
     let Ok(meta) = ImageName::metadata(image) else { return Ok(()) };
-    let mut search = Search { wanted: (meta.dev(), meta.ino()), found: None };
+    let mut wanted = backing_files(&meta);
+    wanted.push((meta.dev(), meta.ino()));
+    let mut search = Search { wanted, found: None };
     match walk(SourceDir::root(source)?, &mut search) {
         Ok(()) | Err(Stop::Enough) => {}
         Err(Stop::Failed(error)) => return Err(error),

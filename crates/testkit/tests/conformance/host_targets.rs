@@ -1,4 +1,5 @@
-//! Files of the host that a copy or an archive goes to: open files, and those that the caller has few rights to. Beside coreutils and tar.
+//! Files of the host that a copy, an archive or a filesystem goes to: open files, those that the caller has few rights to (beside coreutils and
+//! tar), and loop devices.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Judge, Run};
+use creamery_testkit::{Judge, LoopDevice, Run};
 
-use crate::support::{inside, mkfs_empty};
+use crate::support::{JUDGED, expect_refusal, expect_untouched, inside, mkfs_empty, sparse_file};
 
 pub(crate) fn cases() -> Vec<Case> {
     let with = |tools: &[&'static str]| {
@@ -21,6 +22,11 @@ pub(crate) fn cases() -> Vec<Case> {
             "host-targets/rights-as-coreutils",
             &[&with(&["setpriv", "tar"])[..], &[Judge::Root]].concat(),
             rights,
+        ),
+        Case::new(
+            "host-targets/behind-loop-devices",
+            &[&JUDGED[..], &["losetup", "sfdisk", "partx"].map(Judge::Tool)].concat(),
+            behind_loop_devices,
         ),
     ]
 }
@@ -131,4 +137,31 @@ fn rights(bench: &Bench) -> Result<()> {
     ensure!(refused.code == Some(1) && refused.stderr_text().contains("ermission"), "{refused}");
     ensure!(fs::read(&precious)? == b"precious", "{refused}");
     Ok(())
+}
+
+/// An image that is reached by a loop device is a file all the same, and may lie in the directory that it is to be made from.
+fn behind_loop_devices(bench: &Bench) -> Result<()> {
+    let source = bench.scratch.dir("source")?;
+    let (own, disk) = (source.join("own.img"), source.join("disk.raw"));
+    mkfs_empty(bench.creamery(), &[], "128M", &own)?;
+    sparse_file(&disk, 200 << 20)?;
+    Run::new("sfdisk").arg("-q").arg(&disk).input("label: gpt\nstart=1MiB, size=128MiB\n").ok()?;
+    let whole = LoopDevice::attach(&own, false)?;
+    let stacked = LoopDevice::attach(whole.path(), false)?;
+    let parted = LoopDevice::attach_disk(&disk)?;
+    let part = parted.partition(1)?;
+    for (node, file, name) in
+        [(whole.path(), &own, "own.img"), (stacked.path(), &own, "own.img"), (&*part, &disk, "disk.raw")]
+    {
+        let mkfs = bench.creamery().run(["mkfs", "-f", "--rootdir"]).arg(&source).arg(node);
+        expect_untouched(file, || expect_refusal(mkfs, &["lies in the directory", name, "put it elsewhere"]))?;
+    }
+    stacked.detach()?;
+    let copy = bench.creamery().run(["cp"]).arg(&own).arg(inside(whole.path(), "/copy"));
+    expect_refusal(copy, &["the image lies in the directory it is made from"])?;
+    // Of another directory it is made.
+    let other = bench.scratch.dir("other")?;
+    bench.creamery().run(["mkfs", "-q", "-f", "--rootdir"]).arg(&other).arg(whole.path()).ok()?;
+    parted.detach()?;
+    whole.detach()
 }
