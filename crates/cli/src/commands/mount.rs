@@ -143,9 +143,11 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
         true => error,
         false => error.context(args.image.display()),
     };
+    // From here on no signal kills: a mount without its server would stay.
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let mounted = creamery_mount::mount(fs, &dir, &options).inspect_err(|_| forget(log.as_ref()));
     let mut mounted = mounted.map_err(of_image)?;
-    end_on_signals(mounted.unmounter(), &image)?;
+    end_on_signals(signals, mounted.unmounter(), &image);
     let of_mount = image.clone();
     mounted.tell(move |what| say(&of_mount, what));
     if args.announce {
@@ -162,8 +164,8 @@ fn forget(log: Option<&Log>) {
     }
 }
 
-fn end_on_signals(unmounter: Unmounter, image: &Path) -> Result<(), Error> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+/// Unmounts on each of the signals, also on those that came before.
+fn end_on_signals(mut signals: Signals, unmounter: Unmounter, image: &Path) {
     let image = image.to_owned();
     std::thread::spawn(move || {
         for _ in signals.forever() {
@@ -172,7 +174,6 @@ fn end_on_signals(unmounter: Unmounter, image: &Path) -> Result<(), Error> {
             }
         }
     });
-    Ok(())
 }
 
 /// Tells the process that started this one that the mount answers, and lets go of its terminal. Complaints go to the log.

@@ -36,6 +36,11 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         Case::new("loss/server-killed", &MOUNTED, server_killed),
         Case::new("loss/reading-server-killed", &MOUNTED, reading_server_killed),
+        Case::new(
+            "loss/signal-while-mounting",
+            &[&MOUNTED[..], &[Judge::Tool("strace")]].concat(),
+            signal_while_mounting,
+        ),
         Case::new("loss/well-is-quiet", &MOUNTED, well_is_quiet),
         Case::new("loss/sync", &JUDGED, sync),
         Case::new("loss/terminated-with-writers", &JUDGED, terminated_with_writers),
@@ -403,6 +408,25 @@ fn reading_server_killed(bench: &Bench) -> Result<()> {
     let kept = bench.creamery().run(["cat"]).arg(inside(&image, "/file")).ok()?;
     ensure!(kept.stdout == b"content", "{kept}");
     Ok(())
+}
+
+/// A signal that comes with the mount, or before the server leaves its terminal, ends the mount and not the server alone.
+fn signal_while_mounting(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let dir = bench.scratch.dir("fuse")?;
+    for (words, call) in [(&["mount", "-F"][..], "mount"), (&["mount"], "mount"), (&["mount"], "setsid")] {
+        for signal in ["TERM", "INT", "HUP"] {
+            let inject = format!("inject={call}:signal={signal}:when=1");
+            let traced = Run::new("strace").args(["-f", "-qq", "-e", "trace=mount,setsid", "-e", &inject]);
+            let run = traced.arg(bench.creamery().path()).args(words).arg(&image).arg(&dir).output()?;
+            let seen = run.stderr_text();
+            ensure!(seen.contains(&format!("SIG{signal}")), "the signal came: {run}");
+            let table = std::fs::read_to_string("/proc/self/mounts")?;
+            ensure!(!table.contains(&*dir.to_string_lossy()), "{call}, SIG{signal}: still mounted: {run}");
+        }
+    }
+    btrfs_check(&image)
 }
 
 /// A mount that ends well leaves no log, and its server says where it would be.
