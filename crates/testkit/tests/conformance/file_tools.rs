@@ -358,18 +358,20 @@ fn deep(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// A file that is made for a size it cannot have is not left behind, and one that was there before stays.
+/// A file that is made for a size it cannot have is not left behind, and one that was there before keeps its content.
 fn no_new_file(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
     let run = |words: &[&str], path: &str| bench.creamery().run(words).arg(inside(&image, path));
-    run(&["touch"], "/old").ok()?;
+    bench.creamery().run(["cp", "-"]).arg(inside(&image, "/old")).input("content").ok()?;
     for words in [&["truncate", "-s", "15E"][..], &["fallocate", "-l", "1T"]] {
         for path in ["/new", "/old"] {
             expect_refusal(run(words, path), &[path])?;
         }
         let listed = run(&["ls"], "/").ok()?.stdout_text();
         ensure!(listed == "old\n", "{words:?} leaves {listed:?}");
+        let kept = run(&["cat"], "/old").ok()?;
+        ensure!(kept.stdout == b"content", "{words:?}: {kept}");
     }
     Ok(())
 }
