@@ -308,7 +308,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// The lock to ask for after `errno` was the answer to `operation`. NFS and CIFS take an exclusive lock by a descriptor that is open for
 /// writing only; a shared one still meets whoever writes.
 fn weaker(operation: FlockOperation, errno: rustix::io::Errno) -> Option<FlockOperation> {
-    let is_refused = (operation, errno) == (FlockOperation::NonBlockingLockExclusive, rustix::io::Errno::BADF);
+    let is_refused =
+        (operation, errno) == (FlockOperation::NonBlockingLockExclusive, rustix::io::Errno::BADF);
     is_refused.then_some(FlockOperation::NonBlockingLockShared)
 }
 

@@ -44,8 +44,7 @@ pub fn remount(dir: &Path, options: &Options) -> Result<()> {
     // Before, so that the kernel is not kept long with writers shut out.
     channel.sync()?;
     let point = PinnedPoint::open(&mounted.point);
-    let remounted =
-        point.and_then(|point| until_closed(|| point.remount(mounted.id, &options.transport)));
+    let remounted = point.and_then(|point| until_closed(|| point.remount(mounted.id, &options.transport)));
     remounted.map_err(|error| error.context(format_args!("remounting {}", dir.display())))?;
     if let Some(compression) = options.compression() {
         channel.compress(&compression)?;

@@ -154,7 +154,9 @@ fn behind_loop_devices(bench: &Bench) -> Result<()> {
         [(whole.path(), &own, "own.img"), (stacked.path(), &own, "own.img"), (&*part, &disk, "disk.raw")]
     {
         let mkfs = bench.creamery().run(["mkfs", "-f", "--rootdir"]).arg(&source).arg(node);
-        expect_untouched(file, || expect_refusal(mkfs, &["lies in the directory", name, "put it elsewhere"]))?;
+        expect_untouched(file, || {
+            expect_refusal(mkfs, &["lies in the directory", name, "put it elsewhere"])
+        })?;
     }
     stacked.detach()?;
     let copy = bench.creamery().run(["cp"]).arg(&own).arg(inside(whole.path(), "/copy"));
