@@ -1,13 +1,12 @@
 //! New filesystems straight from archives.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Escaped, InodeId, Result, Timespec, TreeId, Wait};
 use creamery_codec::CompressionMethod;
-use creamery_device::ImageName;
+use creamery_device::{ImageName, file_of};
 use creamery_mkfs::{Content, Measure, Progress, RootdirSubvolume, Source};
 
 use super::extract::{Extractor, Rules};
@@ -126,7 +125,7 @@ impl Source for TarRootfs {
         for archive in &self.archives {
             let Some(file) = archive.file() else { continue };
             let meta = file.metadata().map_err(|error| Error::from(error).on_host(archive.name()))?;
-            if (meta.dev(), meta.ino()) == (target_meta.dev(), target_meta.ino()) {
+            if file_of(&meta) == file_of(&target_meta) {
                 return Err(Error::invalid("the archive is the image itself"));
             }
         }

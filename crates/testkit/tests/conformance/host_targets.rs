@@ -25,7 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "host-targets/behind-loop-devices",
-            &[&JUDGED[..], &["losetup", "sfdisk", "partx"].map(Judge::Tool)].concat(),
+            &[&JUDGED[..], &["losetup", "sfdisk", "partx", "tar"].map(Judge::Tool)].concat(),
             behind_loop_devices,
         ),
     ]
@@ -161,6 +161,13 @@ fn behind_loop_devices(bench: &Bench) -> Result<()> {
     stacked.detach()?;
     let copy = bench.creamery().run(["cp"]).arg(&own).arg(inside(whole.path(), "/copy"));
     expect_refusal(copy, &["the image lies in the directory it is made from"])?;
+    let archive = bench.scratch.file("own.tar");
+    Run::new("tar").arg("-c").arg("-f").arg(&archive).args(["-C", "/proc/self", "comm"]).ok()?;
+    fs::File::options().write(true).open(&archive)?.set_len(128 << 20)?;
+    let packed = LoopDevice::attach(&archive, false)?;
+    let mkfs = bench.creamery().run(["mkfs", "-f", "--from-tar"]).arg(&archive).arg(packed.path());
+    expect_untouched(&archive, || expect_refusal(mkfs, &["the archive is the image itself"]))?;
+    packed.detach()?;
     // Of another directory it is made.
     let other = bench.scratch.dir("other")?;
     bench.creamery().run(["mkfs", "-q", "-f", "--rootdir"]).arg(&other).arg(whole.path()).ok()?;
