@@ -138,13 +138,6 @@ impl Mount {
     }
 }
 
-/// Changes the flags of a mount that some process serves, as `mount -o remount` does: `ro`, `noatime`, `nodev` and the
-/// like. The kernel enforces them; the server is not asked. Errors: not permitted (only root may), files open for
-/// writing when it is to become read-only.
-pub fn remount(point: &Path, options: &MountOptions) -> Result<()> {
-    direct::remount(point, options)
-}
-
 /// The path that leads to what is open, whatever has its name by now.
 fn open_path(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
