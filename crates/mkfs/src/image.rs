@@ -64,7 +64,7 @@ const INODES: usize = 4096;
 /// ```
 ///
 /// # Errors
-/// As [`make_filesystem`], and what reading the source and writing the target can bring. The module's head says what
+/// As [`make_filesystem`](crate::make_filesystem), and what reading the source and writing the target can bring. The module's head says what
 /// is left.
 pub fn make_image(
     path: &Path,

@@ -5,8 +5,9 @@
 //! - MOUNT-1: the mount point is opened once, and mount(2) takes what is open. Unmounting opens the directory of the path where that lies
 //!   and takes the mount with the number that ours got (see `pinned`), so neither follows a link that was put there later.
 //! - MOUNT-2: what was mounted one way is unmounted the same way.
-//! - MOUNT-3: at most one successful unmount, and at a session's end only of what is ours by its connection: the kernel gives the numbers
-//!   of a mount that is gone to the next one, which may lie at the same place. Where connections are not to be seen, a dead mount stays.
+//! - MOUNT-3: at most one successful unmount, and at a session's end only of what is ours by its connection or its unique number: the
+//!   kernel gives the other numbers of a mount that is gone to the next one, which may lie at the same place. Where neither is to be
+//!   seen, a dead mount stays.
 
 mod direct;
 mod fusermount;
@@ -91,8 +92,8 @@ impl Mount {
 
     /// The kernel has closed the connection: unmounted, or aborted with the dead mount still in its place.
     pub(crate) fn clean_up(&self) {
-        let is_known = self.row.as_ref().is_some_and(|row| row.connection.is_some());
-        if is_known && table::mount_at(&self.point) == self.row {
+        let is_certain = self.row.as_ref().is_some_and(Row::is_certain);
+        if is_certain && table::mount_at(&self.point) == self.row {
             // Nothing better can be done about a mount that refuses this, too.
             let _ = self.unmount(Unmount::Lazy);
         }
