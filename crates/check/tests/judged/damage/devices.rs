@@ -88,7 +88,7 @@ pub(super) const ROWS: &[Row] = &[
         "superblock: a size above that of the devices",
         Super(|raw| raw.total_bytes = (raw.total_bytes.get() + 4096).into()),
         &[SuperblockTotalBytesAbove],
-        true,
+        false,
     ),
     row(
         "superblock: more devices than there are",
