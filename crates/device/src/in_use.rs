@@ -190,7 +190,7 @@ pub fn file_of(image: &fs::Metadata) -> (u64, u64) {
     backing_files(image).pop().unwrap_or_else(|| (image.dev(), image.ino()))
 }
 
-/// Whether the user of `image` who has it locked has it for reading only, as [`Access::ReadOnly`]. False also where that is not to be
+/// Whether the program that has `image` locked has it open for reading only, as [`Access::ReadOnly`]. False also where that is not to be
 /// seen: another user's process, a filesystem without locks.
 ///
 /// ```
@@ -217,7 +217,7 @@ pub fn is_only_read(image: &fs::Metadata) -> bool {
         if place.rsplit(':').next() != Some(&inode) {
             continue;
         }
-        // Who writes to a part of a file shares the one lock, and has the other one to write.
+        // A writer to a part of a file shares the first lock, and has the second one exclusively.
         if kind != "READ" {
             return false;
         }
