@@ -142,8 +142,8 @@ impl Filesystem {
         Ok((id, file_type(kind)))
     }
 
-    /// The same into the file `to` of the host, which has its name when it is whole: a regular file that has it keeps it until then. A pipe,
-    /// a device and an open file (`/dev/stdout`) are written to, and so is a file in a directory that takes no new name from this user.
+    /// The same into the file `to` of the host. The archive gets its name when it is whole, and a regular file of that name stays until then.
+    /// A pipe, a device and an open file (`/dev/stdout`) are written to, and so is a file in a directory that takes no new name from this user.
     ///
     /// # Errors
     /// As [`write_tar`](Self::write_tar), and the host's; `AlreadyExists` for an image, without [`TarOptions::replace_images`].

@@ -241,6 +241,18 @@ fn ended_in_the_middle(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
+/// The UUID stays, and so do all bytes; the `count` files of a directory can be read.
+fn expect_refusal_for_unlisted(bench: &Bench, image: &Path, dir: &str, count: usize) -> Result<()> {
+    expect_untouched(image, || {
+        let run = bench.creamery().run(["tune", "-f", "-u"]).arg(image);
+        expect_refusal(run, &["disk.img", "extent tree lacks"])
+    })?;
+    let out = bench.scratch.file("out");
+    bench.creamery().run(["cp", "-r"]).arg(inside(image, dir)).arg(&out).ok()?;
+    ensure!(std::fs::read_dir(&out)?.count() == count, "files are missing");
+    Ok(())
+}
+
 /// One leaf of the files that the extent tree does not list would keep the old UUID, and its files would be lost: nothing is changed.
 fn unlisted_block(bench: &Bench) -> Result<()> {
     const FILES_TREE: u64 = 5;
@@ -258,14 +270,7 @@ fn unlisted_block(bench: &Bench) -> Result<()> {
     })?;
     ensure!(removed > 0, "the extent tree lists no leaf of the files");
     drop(victim);
-    expect_untouched(&image, || {
-        let run = bench.creamery().run(["tune", "-f", "-u"]).arg(&image);
-        expect_refusal(run, &["disk.img", "extent tree lacks"])
-    })?;
-    let out = bench.scratch.file("out");
-    bench.creamery().run(["cp", "-r"]).arg(inside(&image, "/")).arg(&out).ok()?;
-    ensure!(std::fs::read_dir(&out)?.count() == 200, "files are missing");
-    Ok(())
+    expect_refusal_for_unlisted(bench, &image, "/", 200)
 }
 
 /// A subvolume that is being dropped may lack blocks. Its snapshot, which has the same ones and is not dropped, may not.
@@ -300,12 +305,5 @@ fn unlisted_block_of_a_dropped_tree(bench: &Bench) -> Result<()> {
     })?;
     ensure!(removed == 1 && dropped > 0, "{removed} leaves removed, {dropped} subvolumes dropped");
     drop(victim);
-    expect_untouched(&image, || {
-        let run = bench.creamery().run(["tune", "-f", "-u"]).arg(&image);
-        expect_refusal(run, &["disk.img", "extent tree lacks"])
-    })?;
-    let out = bench.scratch.file("out");
-    bench.creamery().run(["cp", "-r"]).arg(inside(&image, "/snapshot")).arg(&out).ok()?;
-    ensure!(std::fs::read_dir(&out)?.count() == FILES, "files are missing");
-    Ok(())
+    expect_refusal_for_unlisted(bench, &image, "/snapshot", FILES)
 }
