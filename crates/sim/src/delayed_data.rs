@@ -7,6 +7,7 @@
 //!
 //! The model keeps the versions; here they are held against what is found.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use creamery_base::ErrorKind;
@@ -16,7 +17,7 @@ use crate::operation::Outcome;
 use crate::snapshot::{Snapshot, Walked};
 
 /// Bytes that are written back as one.
-const SECTOR: usize = 4096;
+pub(crate) const SECTOR: usize = 4096;
 
 /// The sector at `at`, as far as the file has it.
 fn sector(content: &[u8], at: usize) -> &[u8] {
@@ -60,6 +61,13 @@ impl Node {
         let now = Version { content: Arc::clone(content), mtime: self.mtime };
         (!self.versions.is_empty()).then(|| (self.versions.iter().cloned().chain([now]).collect(), content))
     }
+
+    /// Its data is on the device. What was lost of it and could not be read since may be any of what it was, still.
+    pub(crate) fn is_synced(&mut self) {
+        if self.unread.is_none() {
+            self.versions.clear();
+        }
+    }
 }
 
 impl Model {
@@ -75,6 +83,14 @@ impl Model {
             self.set_content(loss.file, loss.content.clone());
             self.node_mut(loss.file).mtime = loss.mtime;
         }
+    }
+
+    /// `change` is made to a file, after it was written back.
+    pub(crate) fn change_synced(&mut self, id: u64, change: impl Fn(&mut Vec<u8>)) {
+        let node = self.node_mut(id);
+        node.is_synced();
+        node.versions.iter_mut().for_each(|version| change(Arc::make_mut(&mut version.content)));
+        change(self.file_mut(id));
     }
 
     /// A file is about to be written, in memory: on the device it may stay as it is.
@@ -121,14 +137,19 @@ impl Model {
     /// All data of a file is on the device.
     pub(crate) fn file_is_synced(&mut self, id: u64) -> Result<Outcome, ErrorKind> {
         self.file(id)?;
-        self.node_mut(id).versions.clear();
+        self.node_mut(id).is_synced();
         Ok(Outcome::Done)
     }
 
     /// All data is on the device.
     pub(crate) fn is_synced(&mut self) -> Outcome {
-        self.nodes.values_mut().for_each(|node| node.versions.clear());
+        self.nodes.values_mut().for_each(Node::is_synced);
         Outcome::Done
+    }
+
+    /// Files of which data was lost that could not be read since.
+    pub(crate) fn unread(&self) -> BTreeSet<u64> {
+        self.nodes.iter().filter(|(_, node)| node.unread.is_some()).map(|(id, _)| *id).collect()
     }
 
     /// Files with data that was not synced.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use creamery_base::ErrorKind;
 use creamery_fs::Fallocate;
 
-use crate::model::{Done, Model};
+use crate::model::{Done, Model, Version};
 use crate::operation::Outcome;
 
 impl Model {
@@ -44,17 +44,18 @@ impl Model {
 
     pub(crate) fn fallocate(&mut self, id: u64, mode: Fallocate, offset: u64, len: u64) -> Done {
         self.file(id)?;
-        self.node_mut(id).versions.clear();
         let [start, end] =
             [offset, offset + len].map(|at| usize::try_from(at).expect("tests change small files"));
-        let file = self.file_mut(id);
-        if !matches!(mode, Fallocate::Allocate { .. }) {
-            let size = file.len();
-            file[start.min(size)..end.min(size)].fill(0);
-        }
-        if let Fallocate::Allocate { keep_size: false } | Fallocate::ZeroRange { keep_size: false } = mode {
-            file.resize(file.len().max(end), 0);
-        }
+        self.change_synced(id, |file| {
+            if !matches!(mode, Fallocate::Allocate { .. }) {
+                let size = file.len();
+                file[start.min(size)..end.min(size)].fill(0);
+            }
+            if let Fallocate::Allocate { keep_size: false } | Fallocate::ZeroRange { keep_size: false } = mode
+            {
+                file.resize(file.len().max(end), 0);
+            }
+        });
         Ok(Outcome::Done)
     }
 
@@ -75,13 +76,26 @@ impl Model {
             return Err(ErrorKind::InvalidInput);
         }
         let [start, end, at] = [from, from + len, to].map(|at| usize::try_from(at).expect("small"));
-        let shared = self.file(source)?[start..end].to_vec();
+        let put = |file: &mut Vec<u8>, from: &[u8]| {
+            file.resize(file.len().max(at + end - start), 0);
+            let shared = &from[start.min(from.len())..end.min(from.len())];
+            file[at..at + end - start].fill(0);
+            file[at..at + shared.len()].copy_from_slice(shared);
+        };
         // Both are written back first.
-        self.node_mut(source).versions.clear();
-        self.node_mut(id).versions.clear();
-        let file = self.file_mut(id);
-        file.resize(file.len().max(at + shared.len()), 0);
-        file[at..at + shared.len()].copy_from_slice(&shared);
+        self.node_mut(source).is_synced();
+        let (shared, target) = (self.nodes[&source].clone(), Arc::clone(self.file(id)?));
+        let data = Arc::clone(self.file(source)?);
+        self.change_synced(id, |file| put(file, &data));
+        if shared.unread.is_some() {
+            let node = self.node_mut(id);
+            node.unread = node.unread.or(shared.unread);
+            node.versions.extend(shared.versions.iter().map(|version| {
+                let mut content = target.to_vec();
+                put(&mut content, &version.content);
+                Version { content: Arc::new(content), mtime: None }
+            }));
+        }
         Ok(Outcome::Done)
     }
 }

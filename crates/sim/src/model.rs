@@ -53,6 +53,8 @@ pub(crate) struct Node {
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// What the file was since its data was synced, and may be after a power cut.
     pub(crate) versions: Vec<Version>,
+    /// After how many failures data of it was lost, of which not all could be read since.
+    pub(crate) unread: Option<u64>,
 }
 
 impl Node {
@@ -71,6 +73,7 @@ impl Node {
             mark: None,
             xattrs: BTreeMap::new(),
             versions: Vec::new(),
+            unread: None,
         }
     }
 

@@ -70,7 +70,7 @@ impl Model {
         let of = self.nodes.iter().filter(|(id, node)| named(node) && **id != root).map(|(id, _)| *id);
         let mut copies = BTreeMap::from([(source, root)]);
         for id in of.collect::<Vec<_>>() {
-            self.node_mut(id).versions.clear();
+            self.node_mut(id).is_synced();
             if id != source {
                 copies.insert(id, self.add(Node::new(Content::File(Arc::default()), root, root, 0)));
             }

@@ -2,11 +2,27 @@
 
 use anyhow::{Context, Result, ensure};
 use creamery_base::{InodeId, Wait};
+use creamery_fs::OpenFile;
 
 use super::{Driver, Opener};
-use crate::delayed_data::{Loss, explains};
+use crate::delayed_data::{Loss, SECTOR, explains};
 use crate::operation::{Outcome, time_set};
 use crate::seen_errors::Around;
+
+/// A file of `size` bytes, and whether all of it can be read: a sector that cannot is taken to be as it is in `now`.
+fn readable(file: &OpenFile, size: usize, now: &[u8]) -> (Vec<u8>, bool) {
+    let mut found = now.to_vec();
+    found.resize(size, 0);
+    let mut is_whole = true;
+    for (number, sector) in found.chunks_mut(SECTOR).enumerate() {
+        let mut read = vec![0; sector.len()];
+        match file.read_at((number * SECTOR) as u64, &mut read, Wait::Yes) {
+            Ok(_) => sector.copy_from_slice(&read),
+            Err(_) => is_whole = false,
+        }
+    }
+    (found, is_whole)
+}
 
 impl Driver {
     /// From now on the device may fail.
@@ -23,27 +39,31 @@ impl Driver {
     pub(super) fn accept_losses(&mut self) -> Result<()> {
         let failures = self.failures();
         let before = std::mem::replace(&mut self.lost, failures);
-        if before == failures {
-            return Ok(());
+        let mut looked_at = self.model.unread();
+        if before != failures {
+            looked_at.extend(self.model.unsynced());
         }
-        for id in self.model.unsynced() {
+        for id in looked_at {
+            let node = &self.model.nodes[&id];
+            let before = node.unread.unwrap_or(before);
             let (Ok(stat), Ok(file)) = (self.fs.stat(self.id(id), Wait::Yes), self.handle(id)) else {
+                self.model.node_mut(id).unread = Some(before);
                 continue;
             };
-            let mut found = vec![0; usize::try_from(stat.size)?];
-            // What cannot be read is compared when it can be.
-            if file.read_at(0, &mut found, Wait::Yes).is_err() {
-                continue;
-            }
-            let node = &self.model.nodes[&id];
             let mtime = time_set(stat.times.modification.sec);
             let (versions, now) = node.unsynced().context("it has some")?;
-            if found != **now || mtime != node.mtime {
-                ensure!(explains(&versions, &found, mtime), "file {id} has something else after a loss");
+            let (found, is_whole) = readable(&file, usize::try_from(stat.size)?, now);
+            let is_lost = found != **now || mtime != node.mtime;
+            ensure!(
+                !is_lost || explains(&versions, &found, mtime),
+                "file {id} has something else after a loss"
+            );
+            self.model.node_mut(id).unread = (!is_whole).then_some(before);
+            if is_lost {
                 self.errors.lose(id, before);
                 self.losses.push(Loss { file: id, content: found.clone(), mtime });
                 self.model.set_content(id, found);
-                self.model.nodes.get_mut(&id).context("a file")?.mtime = mtime;
+                self.model.node_mut(id).mtime = mtime;
             }
         }
         Ok(())
