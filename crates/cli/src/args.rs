@@ -175,7 +175,7 @@ pub(crate) struct StatArgs {
 /// copies go into it; a source that ends with "/." copies the content of the directory, as
 /// with cp(1). Without -a and -p a copy gets the permissions of its source, the time of the
 /// copy and, in an image, owner 0:0. As a SOURCE, "-" is standard input and a pipe is what
-/// comes out of it; as DEST, "-" is standard output.
+/// comes out of it; as DEST, "-" is standard output, and a pipe or a device is written to.
 ///
 /// Examples:
 ///   creamery cp -a ./rootfs/. disk.img:/

@@ -54,16 +54,6 @@ fn refuse_sharing(options: CopyOptions, from: &Path) -> Result<()> {
     Err(at(from)(Error::new(ErrorKind::CrossDevice, "data is shared within a filesystem only")))
 }
 
-/// Where a regular file goes on the host when the user says `to` and that is no directory.
-fn file_on_host(to: &Path) -> Result<HostPath> {
-    let place = HostPath::find(to)?;
-    if place.metadata()?.is_some_and(|meta| !meta.is_file()) {
-        let what = "is no regular file, and copying does not replace it by one";
-        return Err(Error::invalid(what).on_host(to));
-    }
-    Ok(place)
-}
-
 /// Refuses to make a file on the host whose name means a partition of one that is there.
 fn refuse_part(to: &Path) -> Result<()> {
     if !ImageName::find(to)?.is_part() {
@@ -252,15 +242,15 @@ impl Filesystem {
         let driver = self.driver(options, progress);
         let keeps = Keeps::all(options.keeps_all());
         if !into && kind == fs::FileType::File {
-            let place = file_on_host(to)?;
+            let place = HostPath::find(to)?;
             if !options.replace_images {
                 place.refuse_image()?;
             }
-            let open = place.is_descriptor().then(|| place.write()).transpose()?;
+            let in_place = place.in_place()?;
             let name = place.name().as_bytes().to_vec();
             let (dir, path) = place.into_dir();
             let (sink, dir) = HostSink::within(dir, path, keeps)?;
-            let mut sink = sink.writing_to(open);
+            let mut sink = sink.writing_to(in_place);
             return driver.copy(&mut sink, id, file_type(kind), dir, Some(&name), from);
         }
         let (parent, name) = match (into, means_content(from)) {

@@ -11,13 +11,14 @@
 //!   links and nodes are opened with `O_NOFOLLOW`, one component at a time.
 //! - SINK-3: attributes are set on what was made, by its descriptor, whatever has its name by then.
 //! - SINK-4: a regular file has its name when it is whole, and until then what had it before has it. Where the directory takes no new name,
-//!   or the user named an open file, what is there is written over, as with cp(1).
+//!   or the one file that the user named must stay the file that it is (`host_path`), what is there is written over, as with cp(1).
 //! - SINK-5: an image that somebody has open, or that is copied from, is not replaced.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::fs::{File, Metadata};
+use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -25,9 +26,9 @@ use std::path::{Path, PathBuf};
 use creamery_base::{Error, ErrorKind, InodeId, Result};
 use creamery_device::{NewFile, Taken, check_unused};
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fremovexattr,
-    fsetxattr, fstat, ftruncate, futimens, getxattr, linkat, listxattr, mkdirat, mknodat, openat, setxattr,
-    statat, symlinkat, unlinkat, utimensat,
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fcntl_getfl,
+    fremovexattr, fsetxattr, fstat, ftruncate, futimens, getxattr, linkat, listxattr, mkdirat, mknodat,
+    openat, setxattr, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -56,8 +57,8 @@ pub(crate) struct HostSink {
     keeps: Keeps,
     /// What becomes of files that have the name of a copy.
     taken: Taken,
-    /// The file that is written, where the user named an open one.
-    open: Option<File>,
+    /// The file that is written, where the user named one that stays the file that it is.
+    in_place: Option<File>,
     /// Source files whose other names are still to come.
     links: HashMap<InodeId, FirstCopy>,
     /// Extended attributes that what was made last did not get.
@@ -118,22 +119,29 @@ fn mode(attributes: &Attributes) -> Mode {
 }
 
 impl HostSink {
-    /// Copies go into `dir`, or below.
+    /// Copies go into `dir`, or below. This user need not be allowed to list it.
     pub(crate) fn open(dir: &Path, keeps: Keeps) -> Result<(Self, HostDir)> {
-        let root = rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let open = |how| rustix::fs::open(dir, how | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let root = match open(OFlags::RDONLY) {
+            Err(Errno::ACCESS) => open(OFlags::PATH),
+            root => root,
+        };
         Self::within(root.map_err(error).map_err(|error| error.on_host(dir))?, dir.to_owned(), keeps)
     }
 
     /// Copies go into the directory `root`, whose path is `path`, or below.
     pub(crate) fn within(root: OwnedFd, path: PathBuf, keeps: Keeps) -> Result<(Self, HostDir)> {
         let fd = root.try_clone().map_err(|error| Error::from(error).on_host(&path))?;
-        let (taken, open, links, left_out) = (Taken::Replace, None, HashMap::new(), RefCell::default());
-        Ok((Self { root, path, keeps, taken, open, links, left_out }, HostDir { fd, path: PathBuf::new() }))
+        let (taken, in_place, links, left_out) = (Taken::Replace, None, HashMap::new(), RefCell::default());
+        Ok((
+            Self { root, path, keeps, taken, in_place, links, left_out },
+            HostDir { fd, path: PathBuf::new() },
+        ))
     }
 
-    /// The one copy goes into `open`, if there is that, whatever its name.
-    pub(crate) fn writing_to(self, open: Option<File>) -> Self {
-        Self { open, ..self }
+    /// The one copy goes into the open file `in_place`, if there is that, whatever its name.
+    pub(crate) fn writing_to(self, in_place: Option<File>) -> Self {
+        Self { in_place, ..self }
     }
 
     /// What has the name of a copy stays, and there is none.
@@ -239,7 +247,7 @@ impl HostSink {
     }
 
     /// Gives a file that is there the content of a copy, and what attributes are kept. Its other names and the programs that have it open see
-    /// that; after an error it has a part.
+    /// that; after an error it has a part. A pipe or a device gets the content alone.
     fn write_over(
         &self,
         file: &File,
@@ -247,7 +255,11 @@ impl HostSink {
         data: &Data<'_>,
         failed: impl Fn(Error) -> Error + Copy,
     ) -> Result<()> {
-        file.set_len(0).map_err(|error| failed(error.into()))?;
+        let host = |error: std::io::Error| failed(error.into());
+        if !file.metadata().map_err(host)?.is_file() {
+            return pour(file, source, data, failed);
+        }
+        file.set_len(0).map_err(host)?;
         fill(file, source, data, failed)?;
         self.finish(file.as_fd(), source).map_err(failed)
     }
@@ -327,6 +339,24 @@ enum Put {
 fn fill(file: &File, source: &Source, data: &Data<'_>, failed: impl Fn(Error) -> Error + Copy) -> Result<()> {
     data.for_each_piece(|at, bytes| file.write_all_at(bytes, at).map_err(|error| failed(error.into())))?;
     ftruncate(file, source.attributes.size).map_err(error).map_err(failed)
+}
+
+/// Writes data and holes, which are zeros, one behind the other.
+fn pour(
+    mut file: &File,
+    source: &Source,
+    data: &Data<'_>,
+    failed: impl Fn(Error) -> Error + Copy,
+) -> Result<()> {
+    let host = |error: std::io::Error| failed(error.into());
+    let mut written = 0;
+    data.for_each_piece(|at, bytes| {
+        std::io::copy(&mut std::io::repeat(0).take(at - written), &mut file).map_err(host)?;
+        written = at + bytes.len() as u64;
+        file.write_all(bytes).map_err(host)
+    })?;
+    let rest = source.attributes.size.saturating_sub(written);
+    std::io::copy(&mut std::io::repeat(0).take(rest), &mut file).map(drop).map_err(host)
 }
 
 /// Opens the file `old`, which has the name, to be written where it is (SINK-2).
@@ -469,14 +499,19 @@ impl Sink for HostSink {
     }
 
     fn leave(&mut self, dir: HostDir, source: &Source) -> Result<()> {
-        self.finish(dir.fd.as_fd(), source).map_err(|error| error.on_host(&self.path.join(&dir.path)))
+        let is_listed = fcntl_getfl(&dir.fd).is_ok_and(|flags| !flags.contains(OFlags::PATH));
+        let done = match is_listed {
+            true => self.finish(dir.fd.as_fd(), source),
+            false => self.finish_node(&dir.fd, source),
+        };
+        done.map_err(|error| error.on_host(&self.path.join(&dir.path)))
     }
 
     fn file(&mut self, parent: &HostDir, name: &[u8], source: &Source, data: &Data<'_>) -> Result<()> {
         let name = component(name)?;
         let failed = self.at(parent, &name);
-        if let Some(open) = &self.open {
-            return self.write_over(open, source, data, failed);
+        if let Some(file) = &self.in_place {
+            return self.write_over(file, source, data, failed);
         }
         let old = self.replaced(parent, &name).map_err(failed)?;
         let is = match self.put(parent, &name, source, data, old.as_ref())? {

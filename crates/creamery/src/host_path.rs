@@ -1,22 +1,25 @@
-//! The place on the host that a command writes a regular file to.
+//! The place on the host that a command writes a file to.
 //!
 //! A symbolic link at that place stands for the file that it leads to, as with cp(1). The kernel alone follows it: in a sticky directory that
 //! everybody may write to (`/tmp`) it refuses links of other users, `fs.protected_symlinks`, and a library that reads links itself goes past
 //! that rule. The directory of the file is opened and stays open; the file that has the name there must be the one that the kernel came to.
 //!
-//! A name that leads to an open file (`/dev/stdout`, `/dev/fd/3`) stands for that file and for no name in a directory: such a file is written where
-//! it is, as cp(1) and tar(1) do. So is a file that the caller may write in a directory that takes no new name.
+//! A new file takes the name when it is whole. Some files are written where they are instead, as cp(1) and tar(1) do, for a new one would be
+//! another: an open file (`/dev/stdout`, `/dev/fd/3`), a pipe, a device, a file with several names, somebody else's file, and one in a directory
+//! that takes no new name. A file that the caller may not write stays.
 //!
 //! # Invariants
 //! - HOSTPATH-1: no link is read to find a file; the path of an open file says where it lies.
 //! - HOSTPATH-2: the file found by the directory and the name is the file that the user's path led to. An exchange in between is an error.
-//! - HOSTPATH-3: a file is cut only after the checks that protect an image. Shown by `host-targets/open-files`.
+//! - HOSTPATH-3: a file is cut, and a device written, only after the checks that protect an image. Shown by `host-targets/open-files` and
+//!   `host-targets/pipes-and-devices`.
+//! - HOSTPATH-4: nothing is read from a pipe or a terminal, for it would be gone.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::Read as _;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
@@ -138,34 +141,60 @@ impl HostPath {
         meta.map_err(|error| Error::from(error).on_host(&self.path()))
     }
 
-    /// Whether the name leads to an open file, which is written where it is.
-    pub(crate) const fn is_descriptor(&self) -> bool {
-        self.is_descriptor
+    /// Opens the file that has the name, where it is to be written in its place: with the content that it has, and for nobody else to use. `None`: a new file
+    /// takes the name.
+    ///
+    /// # Errors
+    /// It may not be written. `Busy`: it is an image that somebody has open. The host's.
+    pub(crate) fn in_place(&self) -> Result<Option<File>> {
+        let Some(meta) = self.metadata()? else { return Ok(None) };
+        let is_own =
+            rustix::process::geteuid().is_root() || meta.uid() == rustix::process::geteuid().as_raw();
+        if self.is_descriptor || !meta.is_file() || !is_own || meta.nlink() > 1 {
+            return self.write().map(Some);
+        }
+        match self.reopen(OFlags::WRONLY) {
+            // A program that runs keeps its file.
+            Ok(_) | Err(Errno::TXTBSY) => Ok(None),
+            Err(errno) => Err(on_host(&self.path())(errno)),
+        }
     }
 
     /// Opens the file that has the name.
     fn reopen(&self, how: OFlags) -> rustix::io::Result<File> {
         let there = self.there.as_ref().ok_or(Errno::NOENT)?;
-        let flags = how | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        open(open_path(there), flags, Mode::empty()).map(File::from)
+        open(open_path(there), how | OFlags::CLOEXEC, Mode::empty()).map(File::from)
     }
 
-    /// Opens the file that has the name for reading. `None`: there is none, or this user may not read it.
-    pub(crate) fn read(&self) -> Option<File> {
-        self.reopen(OFlags::RDONLY).ok()
+    /// Opens the file that has the name for reading. `None`: there is none, it is neither a regular file nor a disk (HOSTPATH-4), or this user
+    /// may not read it.
+    fn read(&self) -> Option<File> {
+        let kind = self.metadata().ok()??.file_type();
+        let holds = kind.is_file() || kind.is_block_device();
+        holds.then(|| self.reopen(OFlags::RDONLY | OFlags::NONBLOCK).ok())?
     }
 
-    /// Opens the file that has the name, with the content that it has, to be written where it is.
+    /// Opens the file that has the name, with the content that it has, to be written where it is. A pipe waits for its reader.
     ///
     /// # Errors
     /// `Busy`: it is an image that somebody has open. The host's.
     pub(crate) fn write(&self) -> Result<File> {
-        let file = self.reopen(OFlags::WRONLY).map_err(on_host(&self.path()))?;
+        let disk = self.metadata()?.is_some_and(|meta| meta.file_type().is_block_device());
+        let alone = if disk { OFlags::EXCL } else { OFlags::empty() };
+        let file = self.reopen(OFlags::WRONLY | alone).map_err(on_host(&self.path()))?;
         // HOSTPATH-3
-        if file.metadata()?.len() >= SMALLEST_IMAGE {
+        if disk || file.metadata()?.len() >= SMALLEST_IMAGE {
             check_unused(&file, &self.path())?;
         }
         Ok(file)
+    }
+
+    /// Refuses a file that somebody has open as an image. One that cannot be read is no image of this user's.
+    ///
+    /// # Errors
+    /// `Busy`; the host's.
+    pub(crate) fn refuse_used(&self) -> Result<()> {
+        self.read().map_or(Ok(()), |file| check_unused(&file, &self.path()))
     }
 
     /// The open directory.
@@ -178,7 +207,7 @@ impl HostPath {
         (self.dir, self.dir_path)
     }
 
-    /// Refuses to replace an image, or a disk with partitions, by a file that is written to its name. Everywhere else an image alone stands for
+    /// Refuses to replace an image, or a disk with partitions, by what is written to its name. Everywhere else an image alone stands for
     /// its root directory.
     pub(crate) fn refuse_image(&self) -> Result<()> {
         let Some(file) = self.read() else { return Ok(()) };
@@ -235,18 +264,31 @@ mod tests {
         std::os::unix::fs::symlink(open_path(&open), &link).unwrap();
         for path in [Path::new(&open_path(&open)), &link] {
             let found = HostPath::find(path).unwrap();
-            assert!(found.is_descriptor() && found.path() == path, "{}", path.display());
+            assert!(found.is_descriptor && found.path() == path, "{}", path.display());
             let meta = found.write().unwrap().metadata().unwrap();
             assert_eq!((meta.ino(), meta.len()), (file.metadata().unwrap().ino(), 3));
         }
         // A directory that is reached this way has names as any other one.
         let far = File::open(dir.path().join("far")).unwrap();
         for path in [Path::new(&open_path(&far)).join("file"), dir.path().join("near")] {
-            assert!(!HostPath::find(&path).unwrap().is_descriptor(), "{}", path.display());
+            assert!(!HostPath::find(&path).unwrap().is_descriptor, "{}", path.display());
         }
         // Nor does it need one.
         std::fs::remove_file(&file).unwrap();
-        assert!(HostPath::find(&link).unwrap().is_descriptor());
+        assert!(HostPath::find(&link).unwrap().is_descriptor);
+    }
+
+    #[test]
+    fn a_file_that_must_stay_the_one_that_it_is_is_written_in_place() {
+        let dir = scene();
+        let (file, other) = (dir.path().join("far/file"), dir.path().join("far/other"));
+        let in_place = |path: &Path| HostPath::find(path).unwrap().in_place().unwrap();
+        assert!(in_place(&file).is_none() && in_place(&other).is_none());
+        std::fs::hard_link(&file, &other).unwrap();
+        assert_eq!(in_place(&file).unwrap().metadata().unwrap().len(), 3);
+        assert!(in_place(Path::new("/dev/null")).is_some());
+        let refused = HostPath::find(dir.path()).unwrap().in_place().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::IsADirectory, "{refused}");
     }
 
     #[test]

@@ -169,11 +169,14 @@ const fn fits(offset: u64, len: u64) -> bool {
     offset + SUPERBLOCK_LEN as u64 <= len
 }
 
-/// The first one, if it is among them, is durable before another one is touched.
+/// The first one, if it is among them, is durable before another one is touched. An error says which one is not, and what that means.
 pub(crate) fn write(device: &dyn BlockDevice, superblock: &Superblock, offsets: &[u64]) -> Result<()> {
-    for &offset in offsets {
-        device.write_at(offset, &superblock.to_bytes(offset))?;
-        device.flush()?;
+    for (number, &offset) in offsets.iter().enumerate() {
+        let done = device.write_at(offset, &superblock.to_bytes(offset)).and_then(|()| device.flush());
+        done.map_err(|error| match number {
+            0 => error,
+            _ => error.context(format!("the superblock is written, but not its copy at {offset}")),
+        })?;
     }
     Ok(())
 }

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
         images = images.sparing_written();
     }
     let (names, mut losses) = (Names::new("cp", args.verbose, args.progress), Losses::new("cp"));
-    if !from.iter().any(|end| matches!(end, End::Host(path) if interrupt::may_wait(path))) {
+    if !from.iter().chain([&to]).any(|end| matches!(end, End::Host(path) if interrupt::may_wait(path))) {
         interrupt::watch();
     }
     let outcome = copy_all(&mut images, &from, &to, args, &names, &losses);

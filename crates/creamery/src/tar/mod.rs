@@ -33,7 +33,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
-use creamery_device::{NewFile, Taken, check_unused};
+use creamery_device::{NewFile, Taken};
 
 pub use self::list::{TarEntry, list_tar};
 pub use self::rootfs::TarRootfs;
@@ -143,7 +143,8 @@ impl Filesystem {
     }
 
     /// The same into the file `to` of the host. The archive gets its name when it is whole, and a regular file of that name stays until then.
-    /// A pipe, a device and an open file (`/dev/stdout`) are written to, and so is a file in a directory that takes no new name from this user.
+    /// Written where they are: a pipe, a device, an open file (`/dev/stdout`), a file with several names, somebody else's, and one in a directory that
+    /// takes no new name from this user.
     ///
     /// # Errors
     /// As [`write_tar`](Self::write_tar), and the host's; `AlreadyExists` for an image, without [`TarOptions::replace_images`].
@@ -160,28 +161,24 @@ impl Filesystem {
             let out = BufWriter::with_capacity(BUFFER, file);
             self.write_tar(members, out, options, note, progress)
         };
-        if std::fs::metadata(to).is_ok_and(|meta| !meta.is_file()) {
-            return write(&File::create(to).map_err(host)?);
-        }
         let place = HostPath::find(to)?;
-        // As of copies out (SINK-5): an image that somebody has open is not replaced. A file that cannot be read is no image of this user's.
-        if let Some(old) = place.read() {
-            check_unused(&old, &place.path())?;
-        }
+        // As of copies out (SINK-5).
+        place.refuse_used()?;
         if !options.replace_images {
             place.refuse_image()?;
         }
-        let write_over = |place: &HostPath| {
-            let file = place.write()?;
-            file.set_len(0).map_err(host)?;
+        let write_over = |file: File| {
+            if file.metadata().map_err(host)?.is_file() {
+                file.set_len(0).map_err(host)?;
+            }
             write(&file)
         };
-        if place.is_descriptor() {
-            return write_over(&place);
+        if let Some(file) = place.in_place()? {
+            return write_over(file);
         }
         let there = place.metadata()?;
         let new = match NewFile::within(place.dir(), 0o666) {
-            Err(error) if there.is_some() && is_no_place(&error) => return write_over(&place),
+            Err(error) if there.is_some() && is_no_place(&error) => return write_over(place.write()?),
             new => new.map_err(host)?,
         };
         if let Some(meta) = &there {
@@ -190,7 +187,7 @@ impl Filesystem {
         }
         write(new.file())?;
         match new.publish(place.name(), Taken::Replace) {
-            Err(error) if there.is_some() && is_no_place(&error) => write_over(&place),
+            Err(error) if there.is_some() && is_no_place(&error) => write_over(place.write()?),
             outcome => outcome.map_err(host),
         }
     }

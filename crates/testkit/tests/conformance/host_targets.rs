@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Judge, LoopDevice, Run};
+use creamery_testkit::{FuseMount, Judge, LoopDevice, Run};
 
-use crate::support::{JUDGED, expect_refusal, expect_untouched, inside, mkfs_empty, sparse_file};
+use crate::support::{JUDGED, MOUNTED, expect_refusal, expect_untouched, inside, mkfs_empty, sparse_file};
 
 pub(crate) fn cases() -> Vec<Case> {
     let with = |tools: &[&'static str]| {
@@ -18,6 +18,11 @@ pub(crate) fn cases() -> Vec<Case> {
     };
     vec![
         Case::new("host-targets/open-files", &with(&["tar"]), open_files),
+        Case::new(
+            "host-targets/pipes-and-devices",
+            &[&MOUNTED[..], &[Judge::Tool("tar")]].concat(),
+            pipes_and_devices,
+        ),
         Case::new(
             "host-targets/rights-as-coreutils",
             &[&with(&["setpriv", "tar"])[..], &[Judge::Root]].concat(),
@@ -130,6 +135,18 @@ fn rights(bench: &Bench) -> Result<()> {
             fs::remove_file(target)?;
         }
     }
+    // Into a directory that may not be listed goes a file by its own name, and a tree.
+    let tree = inside(&image, "/tree");
+    bench.creamery().run(["mkdir"]).arg(&tree).ok()?;
+    bench.creamery().run(["cp"]).arg(&file).arg(&tree).ok()?;
+    for (words, source, copy) in
+        [("-p", inside(&image, "/g"), "g"), ("-a", tree.clone(), "tree/g"), ("-r", tree, "tree/g")]
+    {
+        user().arg(&own).args(["cp", words]).arg(source).arg(&dropbox).ok()?;
+        ensure!(fs::read(dropbox.join(copy))? == b"yy\n", "{words} {copy}");
+        fs::remove_file(dropbox.join(copy))?;
+    }
+    as_they_were(bench, &user, &own, &image)?;
     // Where the file is not everybody's, nothing happens to it.
     let precious = closed.join("precious");
     fs::write(&precious, "precious")?;
@@ -137,6 +154,114 @@ fn rights(bench: &Bench) -> Result<()> {
     ensure!(refused.code == Some(1) && refused.stderr_text().contains("ermission"), "{refused}");
     ensure!(fs::read(&precious)? == b"precious", "{refused}");
     Ok(())
+}
+
+/// What is there stays the file that it is, or stays as it is, where cp(1) has it so.
+fn as_they_were(bench: &Bench, user: &dyn Fn() -> Run, own: &Path, image: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let dir = bench.scratch.dir("dir/users")?;
+    std::os::unix::fs::chown(&dir, Some(65534), Some(65534))?;
+    let (file, other) = (dir.join("file"), dir.join("other"));
+    // Who owns the file, its mode, its other name, and whether it is the same file afterwards; none where it is left.
+    let rows: [(u32, u32, bool, Option<bool>); 5] = [
+        (65534, 0o644, false, Some(false)),
+        (65534, 0o644, true, Some(true)),
+        (0, 0o666, false, Some(true)),
+        (65534, 0o444, false, None),
+        (0, 0o644, false, None),
+    ];
+    for (owner, mode, is_linked, is_same) in rows {
+        for words in [&["cp"][..], &["tar", "-c", "-f"]] {
+            fs::write(&file, "what was there before, and is longer")?;
+            if is_linked {
+                fs::hard_link(&file, &other)?;
+            }
+            std::os::unix::fs::chown(&file, Some(owner), None)?;
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode))?;
+            let before = file.metadata()?;
+            let run = user().arg(own).args(words);
+            let run = match words.len() {
+                1 => run.arg(inside(image, "/g")).arg(&file),
+                _ => run.arg(&file).arg(inside(image, "/g")),
+            };
+            let done = run.output()?;
+            let (after, what) = (file.metadata()?, format!("{words:?} to {mode:o} of {owner}: {done}"));
+            ensure!(done.code == Some(i32::from(is_same.is_none())), "{what}");
+            let is_kept =
+                (after.uid(), after.mode(), after.nlink()) == (before.uid(), before.mode(), before.nlink());
+            ensure!(is_kept && is_same.is_none_or(|same| same == (before.ino() == after.ino())), "{what}");
+            ensure!(is_same.is_some() || fs::read(&file)?.starts_with(b"what was there"), "{what}");
+            fs::remove_file(&file)?;
+            if is_linked {
+                fs::remove_file(&other)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Scripts whose standard output is that of cp(1) with `CP`, which copies the file to the place that is named behind it.
+const PIPES: [&str; 5] = [
+    "CP /dev/stdout | cat",
+    "CP /proc/self/fd/1 | cat",
+    "mkfifo pipe; cat pipe & CP pipe; wait; test -p pipe",
+    "CP /dev/null; CP /dev/null; test -c /dev/null; stat -c %a /dev/null",
+    "mkfifo pipe; exec 3<> pipe; echo kept >&3; CP pipe; exec 4< pipe 3>&-; cat <&4",
+];
+
+/// A pipe and a device are written to: the holes of a file are zeros there, and attributes are left alone.
+fn pipes_and_devices(bench: &Bench) -> Result<()> {
+    let (image, file) = image_and_file(bench)?;
+    let source = inside(&image, "/g").to_string_lossy().into_owned();
+    let program = bench.creamery().path().display();
+    for script in PIPES {
+        let run = |cp: &str| -> Result<Vec<u8>> {
+            let dir = bench.scratch.dir("pipes")?;
+            let done = Run::new("bash").args(["-ec", &script.replace("CP", cp)]).within(&dir).ok()?;
+            fs::remove_dir_all(&dir)?;
+            Ok(done.stdout)
+        };
+        let want = run(&format!("cp {}", file.display()))?;
+        for words in ["cp", "cp -a"] {
+            let have = run(&format!("{program} {words} {source}"))?;
+            ensure!(have == want, "{script}: {} instead of {}", have.escape_ascii(), want.escape_ascii());
+        }
+    }
+    let holes = bench.scratch.file("holes");
+    Run::new("bash")
+        .args(["-ec", "truncate -s 1M holes; echo x >> holes; truncate -s 3M holes"])
+        .within(bench.scratch.path())
+        .ok()?;
+    bench.creamery().run(["cp"]).arg(&holes).arg(inside(&image, "/holes")).ok()?;
+    let piped = format!("{program} cp {}:/holes /dev/stdout | cmp - {}", image.display(), holes.display());
+    Run::new("bash").args(["-ec", &piped]).ok()?;
+    // Of a disk, too; where it holds an image that is said, and one that is in use stays whatever is said.
+    let disk = bench.scratch.file("disk.raw");
+    sparse_file(&disk, 130 << 20)?;
+    let node = LoopDevice::attach(&disk, false)?;
+    bench.creamery().run(["cp"]).arg(inside(&image, "/holes")).arg(node.path()).ok()?;
+    Run::new("cmp").args(["-n", "3145728"]).arg(&holes).arg(&disk).ok()?;
+    bench.creamery().run(["tar", "-c", "-f"]).arg(node.path()).arg(inside(&image, "/g")).ok()?;
+    ensure!(is_archive(&disk)?, "{} holds no archive", disk.display());
+    bench.creamery().run(["mkfs", "-q", "-f"]).arg(node.path()).ok()?;
+    let writers = |force: &'static [&'static str]| {
+        let cp = bench.creamery().run(["cp"]).args(force).arg(inside(&image, "/g")).arg(node.path());
+        let tar =
+            bench.creamery().run(["tar", "-c"]).args(if force.is_empty() { &[][..] } else { &["--force"] });
+        [cp, tar.arg("-f").arg(node.path()).arg(inside(&image, "/g"))]
+    };
+    for run in writers(&[]) {
+        expect_untouched(&disk, || expect_refusal(run, &["this would replace all of it"]))?;
+    }
+    let mounted = FuseMount::mount(bench.creamery(), node.path(), &bench.scratch.file("fuse"), "ro")?;
+    for run in writers(&["-f"]) {
+        expect_untouched(&disk, || expect_refusal(run, &["in use"]))?;
+    }
+    mounted.unmount()?;
+    for run in writers(&["-f"]) {
+        run.ok()?;
+    }
+    node.detach()
 }
 
 /// An image that is reached by a loop device is a file all the same, and may lie in the directory that it is to be made from.

@@ -10,7 +10,9 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::{
     Program, Random, Run, TreeItem, ficlonerange, fideduperange, sync_filesystem, tree_items,
 };
-use rustix::fs::{FallocateFlags, IFlags, XattrFlags, fallocate, ioctl_getflags, ioctl_setflags, removexattr, setxattr};
+use rustix::fs::{
+    FallocateFlags, IFlags, XattrFlags, fallocate, ioctl_getflags, ioctl_setflags, removexattr, setxattr,
+};
 use rustix::io::Errno;
 
 use crate::item_types::{EXTENT_DATA, ROOT_REF};

@@ -172,7 +172,7 @@ const ROWS: [Row; 157] = [
     ("subvolume set-default 5 --usesupercopy x.img y", 2, "subvolume set-default: there is more than a number and a place; see `creamery subvolume set-default --help`"),
     ("subvolume lsit x.img", 2, "subvolume: unrecognized subcommand 'lsit', did you mean 'list'?; see `creamery subvolume --help`"),
     ("mkfs --rootdri d y.img", 2, "mkfs: unexpected argument '--rootdri' found, did you mean '--rootdir'?; see `creamery mkfs --help`"),
-    ("cp x.img:/d/f /dev/null", 1, "cp: /dev/null: is no regular file, and copying does not replace it by one"),
+    ("cp x.img:/d/f /dev/full", 1, "cp: /dev/full: No space left on device (os error 28); make room on the host, where this is written"),
     ("subvolume delete -i 999 x.img", 1, "subvolume delete: x.img: subvolume 999: not found; `creamery subvolume list` tells the numbers"),
     ("subvolume show -r 999 x.img", 1, "subvolume show: x.img: subvolume 999: not found; check the number"),
     ("rm x.img:/", 1, "rm: x.img:/: the root directory itself"),

@@ -3,10 +3,10 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use creamery_base::{ErrorKind, Result};
+use creamery_base::{ErrorKind, Result, Uuid};
 use creamery_device::{Access, BlockDevice, FileDevice, MemoryDevice};
 use creamery_format::Superblock;
-use creamery_volume::{Committed, Mode, Volume};
+use creamery_volume::{Committed, Mode, SuperblockChange, Volume};
 
 use crate::faulty::{self, Event, Faulty};
 use crate::images::*;
@@ -37,6 +37,22 @@ fn commit(volume: &Volume) -> Result<Committed> {
 
 fn write(offset: u64) -> Event {
     Event::Write { offset, len: SUPERBLOCK }
+}
+
+#[test]
+fn a_change_that_reaches_the_first_superblock_alone_is_made_and_says_so() {
+    let Some(device) = btrfs(&[]) else { return };
+    let faulty = faulty::on(&device);
+    faulty.fail_writes(SECOND..SECOND + SUPERBLOCK);
+    let new = Uuid::from_u128(1);
+    let told = SuperblockChange::default().uuid(new).apply(&*faulty).unwrap_err();
+    let want = format!("the superblock is written, but not its copy at {SECOND}");
+    assert!(told.to_string().starts_with(&want), "{told}");
+    assert_eq!(open(&device, Mode::ReadOnly).unwrap().fsid(), new);
+    faulty.fail_writes(FIRST..FIRST + SUPERBLOCK);
+    let told = SuperblockChange::default().uuid(Uuid::from_u128(2)).apply(&*faulty).unwrap_err();
+    assert!(!told.to_string().contains("is written"), "{told}");
+    assert_eq!(open(&device, Mode::ReadOnly).unwrap().fsid(), new);
 }
 
 #[test]
