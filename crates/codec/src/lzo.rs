@@ -51,6 +51,12 @@ impl<'a> Reader<'a> {
         usize::try_from(value).map_err(|_| UnpackError::TooLong)
     }
 
+    /// A segment's length, and the segment.
+    fn segment(&mut self) -> Result<(usize, &'a [u8]), UnpackError> {
+        let len = self.word()?;
+        Ok((len, self.take(len)?))
+    }
+
     /// A length whose field in the instruction is `field`, of which `most` is the largest.
     fn length(&mut self, field: usize, most: usize) -> Result<usize, UnpackError> {
         if field > 0 {
@@ -175,10 +181,10 @@ pub fn unpack_lzo_from(
 ) -> Result<usize, UnpackError> {
     let total = Reader { data: packed }.word()?;
     let given = packed.len();
-    let packed = packed.get(..total).ok_or(UnpackError::Truncated)?;
+    let packed = packed.get(..total).ok_or(UnpackError::Lengths)?;
     // The whole ends in the last of the sectors that it was given.
     if total < 4 || total.next_multiple_of(sector) < given {
-        return Err(UnpackError::Damaged);
+        return Err(UnpackError::Lengths);
     }
     let (mut at, mut made, mut before) = (4, 0, first);
     while at < total && made < out.len() {
@@ -188,8 +194,7 @@ pub fn unpack_lzo_from(
             continue;
         }
         let mut reader = Reader { data: &packed[at..] };
-        let len = reader.word()?;
-        let segment = reader.take(len)?;
+        let (len, segment) = reader.segment().map_err(|_| UnpackError::Lengths)?;
         at += 4 + len;
         if before > 0 {
             before -= 1;
@@ -274,7 +279,7 @@ mod tests {
         for total in [0_u32, 3, 4096] {
             let mut packed = vec![0; 8192];
             packed[..4].copy_from_slice(&total.to_le_bytes());
-            assert_eq!(unpack_lzo(&packed, 4096, &mut [0; 300]), Err(UnpackError::Damaged), "{total}");
+            assert_eq!(unpack_lzo(&packed, 4096, &mut [0; 300]), Err(UnpackError::Lengths), "{total}");
         }
         let mut seed = 1_u32;
         for _ in 0..20_000 {

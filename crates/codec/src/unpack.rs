@@ -25,6 +25,9 @@ pub enum UnpackError {
     /// It says something impossible.
     #[error("packed data is damaged")]
     Damaged,
+    /// The lengths in the frame of LZO data are impossible.
+    #[error("the lengths in packed data contradict each other")]
+    Lengths,
     /// It unpacks to more than it may.
     #[error("packed data unpacks to more than it may")]
     TooLong,

@@ -23,6 +23,24 @@ pub(crate) fn unpack(
     Ok(out)
 }
 
+/// The same of an inline extent, which lies in a tree: lengths that contradict each other are damage to that, as for Linux.
+/// Errors: damage.
+pub(super) fn unpack_inline(
+    compression: Compression,
+    packed: &[u8],
+    ram_bytes: u64,
+    sector: u64,
+) -> Result<Vec<u8>> {
+    let mut out = vec![0; bounded(ram_bytes)];
+    let unpacked = unpack_as(compression, packed, &mut out, sector);
+    let kind = match unpacked {
+        Err(UnpackError::Lengths) => ErrorKind::Corrupt,
+        _ => ErrorKind::Unreadable,
+    };
+    finish(compression, unpacked, &mut out, kind)?;
+    Ok(out)
+}
+
 /// The same into `out`, which is as long.
 /// Errors: damage; what `out` has then is arbitrary.
 pub(super) fn unpack_into(
@@ -31,7 +49,17 @@ pub(super) fn unpack_into(
     out: &mut [u8],
     sector: u64,
 ) -> Result<()> {
-    let unpacked = match compression {
+    let unpacked = unpack_as(compression, packed, out, sector);
+    finish(compression, unpacked, out, ErrorKind::Unreadable)
+}
+
+fn unpack_as(
+    compression: Compression,
+    packed: &[u8],
+    out: &mut [u8],
+    sector: u64,
+) -> Result<usize, UnpackError> {
+    match compression {
         Compression::None => {
             let len = packed.len().min(out.len());
             out[..len].copy_from_slice(&packed[..len]);
@@ -40,8 +68,7 @@ pub(super) fn unpack_into(
         Compression::Zlib => unpack_zlib(packed, out),
         Compression::Lzo => unpack_lzo(packed, bounded(sector), out),
         Compression::Zstd => unpack_zstd(packed, out),
-    };
-    finish(compression, unpacked, out)
+    }
 }
 
 /// Whether a part of an extent can be had for less than the whole. The frames of zstd are one block.
@@ -68,17 +95,21 @@ pub(super) fn unpack_part(
         Compression::Zlib => unpack_zlib(packed, &mut out),
         Compression::Lzo => unpack_lzo_from(packed, bounded(sector), bounded(begin / sector), &mut out),
     };
-    finish(compression, unpacked, &mut out)?;
+    finish(compression, unpacked, &mut out, ErrorKind::Unreadable)?;
     out.truncate(bounded(to - begin));
     out.drain(..bounded(from - begin));
     Ok(out)
 }
 
 /// What is not said is zero: what unpacks fast writes more than it says, and takes it that nobody looks there.
-fn finish(compression: Compression, unpacked: Result<usize, UnpackError>, out: &mut [u8]) -> Result<()> {
-    let len = unpacked.map_err(|error| {
-        Error::with_source(ErrorKind::Unreadable, format!("unpacking {compression:?} data"), error)
-    })?;
+fn finish(
+    compression: Compression,
+    unpacked: Result<usize, UnpackError>,
+    out: &mut [u8],
+    kind: ErrorKind,
+) -> Result<()> {
+    let len = unpacked
+        .map_err(|error| Error::with_source(kind, format!("unpacking {compression:?} data"), error))?;
     out[len..].fill(0);
     Ok(())
 }

@@ -154,7 +154,7 @@ fn gather(
                 if compression == Compression::None {
                     window.copy(map, 0, data);
                 } else {
-                    let unpacked = compressed::unpack(compression, data, ram_bytes, sector)?;
+                    let unpacked = compressed::unpack_inline(compression, data, ram_bytes, sector)?;
                     window.copy(map, 0, &unpacked);
                 }
             }

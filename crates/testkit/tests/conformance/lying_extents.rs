@@ -14,7 +14,10 @@ use crate::item_types::EXTENT_DATA;
 use crate::support::{MOUNTED, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case::new("compression/items-that-lie", &MOUNTED, items)]
+    vec![
+        Case::new("compression/items-that-lie", &MOUNTED, items),
+        Case::new("compression/data-that-does-not-unpack", &MOUNTED, does_not_unpack),
+    ]
 }
 
 const CHUNK: u64 = 128 << 10;
@@ -85,6 +88,47 @@ fn items(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
+/// Where the data of an inline extent begins in its item. That of LZO begins with the length of all, then that of a segment.
+const INLINE_DATA: usize = 21;
+
+/// Data that is not what its item says, or is spoiled itself: a read fails with Linux' errno.
+fn does_not_unpack(bench: &Bench) -> Result<()> {
+    let algorithms = [("zlib", 1), ("lzo", 2), ("zstd", 3)];
+    for algorithm in algorithms {
+        let whole = bench.scratch.file(&format!("{}.img", algorithm.0));
+        make(bench, algorithm.0, &whole)?;
+        for other in algorithms.into_iter().filter(|other| *other != algorithm) {
+            let what = format!("{} called {}", algorithm.0, other.0);
+            for file in ["regular", "inline"] {
+                fails_as_on_linux(bench, &whole, file, (COMPRESSION, other.1))
+                    .with_context(|| what.clone())?;
+            }
+        }
+        for (behind, value) in [(0, u64::MAX), (0, 5), (4, u64::from(u32::MAX)), (8, 0), (8, u64::MAX)] {
+            let change = ((INLINE_DATA + behind, 4), value);
+            let what = || format!("{}: {value:#x} at {behind}", algorithm.0);
+            fails_as_on_linux(bench, &whole, "inline", change).with_context(what)?;
+        }
+    }
+    Ok(())
+}
+
+fn fails_as_on_linux(bench: &Bench, whole: &Path, file: &str, (field, value): (Field, u64)) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    Run::new("cp").arg(whole).arg(&image).ok()?;
+    edit(bench, &image, file, field, value)?;
+    let read = |dir: &Path| fs::read(dir.join(file)).map_err(|error| error.raw_os_error());
+    let mut linux = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
+    let want = read(linux.dir());
+    let logged = linux.unmount_and_tell()?;
+    let fuse = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "ro")?;
+    let have = read(fuse.dir());
+    fuse.unmount()?;
+    ensure!(want.is_err(), "{file}: Linux reads it");
+    ensure!(have == want, "{file}: {have:?}, Linux gives {want:?} and logs {logged:?}");
+    Ok(())
+}
+
 fn text(len: u64) -> Vec<u8> {
     let lines = (0_u64..).flat_map(|number| format!("line {number} of what gets shorter\n").into_bytes());
     lines.take(usize::try_from(len).expect("small")).collect()
@@ -107,18 +151,7 @@ fn one(
     file: &str,
     (_, (at, len), value, wanted): (&str, Field, u64, Outcome),
 ) -> Result<()> {
-    let number = inode_number(bench, image, file)?;
-    let mut victim = Victim::new(image.to_owned())?;
-    let edited = victim.edit(EXTENT_DATA, &mut |key, data| {
-        let is_it = key[..8] == number.to_le_bytes();
-        if is_it {
-            data[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
-        }
-        is_it
-    })?;
-    // More than one, where an older block has it, too.
-    ensure!(edited > 0, "there is no item");
-    drop(victim);
+    edit(bench, image, file, (at, len), value)?;
     let kernel = bench.scratch.file("kernel");
     let place = |name: &str| inside(image, &format!("/{name}"));
     let cat = |name: &str| bench.creamery().run(["cat"]).arg(place(name)).output();
@@ -144,6 +177,22 @@ fn one(
     // The extent tree counts references by where their extents would begin in the file: with another offset there is none that
     // could be dropped, and who tries aborts, as Linux does.
     if at == OFFSET.0 { Ok(()) } else { change(bench, image, file) }
+}
+
+/// Has the items of the file's extents say something else.
+fn edit(bench: &Bench, image: &Path, file: &str, (at, len): Field, value: u64) -> Result<()> {
+    let number = inode_number(bench, image, file)?;
+    let mut victim = Victim::new(image.to_owned())?;
+    let edited = victim.edit(EXTENT_DATA, &mut |key, data| {
+        let is_it = key[..8] == number.to_le_bytes();
+        if is_it {
+            data[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
+        }
+        is_it
+    })?;
+    // More than one, where an older block has it, too.
+    ensure!(edited > 0, "there is no item");
+    Ok(())
 }
 
 fn inode_number(bench: &Bench, image: &Path, file: &str) -> Result<u64> {
