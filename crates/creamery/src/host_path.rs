@@ -141,8 +141,8 @@ impl HostPath {
         meta.map_err(|error| Error::from(error).on_host(&self.path()))
     }
 
-    /// Opens the file that has the name, where it is to be written in its place: with the content that it has, and for nobody else to use. `None`: a new file
-    /// takes the name.
+    /// Opens the file that has the name, with the content that it has, where no new file may take its place. `None` where one may, or there is
+    /// none.
     ///
     /// # Errors
     /// It may not be written. `Busy`: it is an image that somebody has open. The host's.
