@@ -47,6 +47,32 @@ pub(crate) fn explains(versions: &[Version], found: &[u8], mtime: Option<u32>) -
     size && (0..found.len()).step_by(SECTOR).all(at) && versions.iter().any(|version| version.mtime == mtime)
 }
 
+/// What is not known of a file after data of it was lost.
+#[derive(Clone, Debug)]
+pub(crate) struct Unread {
+    /// How many failures there were before.
+    pub(crate) after: u64,
+    /// The sectors that could not be read; none where nothing could.
+    pub(crate) sectors: Option<BTreeSet<usize>>,
+}
+
+impl Unread {
+    /// The same of a clone, of whose sectors the one `from` is that at `to`, and `len` more behind it.
+    pub(crate) fn moved(&self, from: usize, len: usize, to: usize) -> Self {
+        let within = |sectors: &BTreeSet<usize>| {
+            sectors.range(from..from + len).map(|sector| sector - from + to).collect::<BTreeSet<_>>()
+        };
+        Self { after: self.after, sectors: self.sectors.as_ref().map(within) }
+    }
+
+    /// What is not known for either reason.
+    pub(crate) fn or(self, other: Option<Self>) -> Self {
+        let Some(other) = other else { return self };
+        let sectors = self.sectors.zip(other.sectors).map(|(one, other)| &one | &other);
+        Self { after: self.after.min(other.after), sectors }
+    }
+}
+
 /// What a file was found to be after delayed data of it was lost.
 pub(crate) struct Loss {
     pub(crate) file: u64,
@@ -62,10 +88,21 @@ impl Node {
         (!self.versions.is_empty()).then(|| (self.versions.iter().cloned().chain([now]).collect(), content))
     }
 
-    /// Its data is on the device. What was lost of it and could not be read since may be any of what it was, still.
+    /// Its data is on the device. A sector that was lost and could not be read since may be any of what it was, still.
     pub(crate) fn is_synced(&mut self) {
-        if self.unread.is_none() {
-            self.versions.clear();
+        let (Some(unread), Content::File(now)) = (&self.unread, &self.content) else {
+            return self.versions.clear();
+        };
+        let Some(sectors) = &unread.sectors else { return };
+        for version in &mut self.versions {
+            let content = Arc::make_mut(&mut version.content);
+            content.resize(now.len(), 0);
+            for (number, (one, now)) in content.chunks_mut(SECTOR).zip(now.chunks(SECTOR)).enumerate() {
+                if !sectors.contains(&number) {
+                    one.copy_from_slice(now);
+                }
+            }
+            version.mtime = self.mtime;
         }
     }
 }
@@ -130,6 +167,7 @@ impl Model {
                 model.node_mut(id).mtime = walked.snapshot.entries[&path].mtime;
             }
         }
+        model.nodes.values_mut().for_each(|node| node.unread = None);
         model.is_synced();
         model
     }

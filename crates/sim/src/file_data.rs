@@ -87,9 +87,11 @@ impl Model {
         let (shared, target) = (self.nodes[&source].clone(), Arc::clone(self.file(id)?));
         let data = Arc::clone(self.file(source)?);
         self.change_synced(id, |file| put(file, &data));
-        if shared.unread.is_some() {
+        if let Some(unread) = &shared.unread {
+            let sectors = [start, (end - start).next_multiple_of(4096), at].map(|bytes| bytes / 4096);
+            let unread = unread.moved(sectors[0], sectors[1], sectors[2]);
             let node = self.node_mut(id);
-            node.unread = node.unread.or(shared.unread);
+            node.unread = Some(unread.or(node.unread.take()));
             node.versions.extend(shared.versions.iter().map(|version| {
                 let mut content = target.to_vec();
                 put(&mut content, &version.content);

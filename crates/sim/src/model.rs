@@ -9,6 +9,7 @@ use std::sync::Arc;
 use creamery_base::ErrorKind;
 use creamery_fs::{FileType, RenameMode};
 
+use crate::delayed_data::Unread;
 use crate::mark::Mark;
 use crate::operation::{Operation, Outcome};
 use crate::snapshot::{Entry, Snapshot, hash_of, join};
@@ -53,8 +54,8 @@ pub(crate) struct Node {
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// What the file was since its data was synced, and may be after a power cut.
     pub(crate) versions: Vec<Version>,
-    /// After how many failures data of it was lost, of which not all could be read since.
-    pub(crate) unread: Option<u64>,
+    /// Data of it was lost, and not all of it could be read since.
+    pub(crate) unread: Option<Unread>,
 }
 
 impl Node {

@@ -1,27 +1,32 @@
 //! Data that was lost: what the model makes of it, and which callers have to learn of it.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, ensure};
 use creamery_base::{InodeId, Wait};
 use creamery_fs::OpenFile;
 
 use super::{Driver, Opener};
-use crate::delayed_data::{Loss, SECTOR, explains};
+use crate::delayed_data::{Loss, SECTOR, Unread, explains};
 use crate::operation::{Outcome, time_set};
 use crate::seen_errors::Around;
 
-/// A file of `size` bytes, and whether all of it can be read: a sector that cannot is taken to be as it is in `now`.
-fn readable(file: &OpenFile, size: usize, now: &[u8]) -> (Vec<u8>, bool) {
+/// A file of `size` bytes, and the sectors that cannot be read: those are taken to be as they are in `now`.
+fn readable(file: &OpenFile, size: usize, now: &[u8]) -> Result<(Vec<u8>, BTreeSet<usize>)> {
     let mut found = now.to_vec();
     found.resize(size, 0);
-    let mut is_whole = true;
+    let mut unread = BTreeSet::new();
     for (number, sector) in found.chunks_mut(SECTOR).enumerate() {
         let mut read = vec![0; sector.len()];
         match file.read_at((number * SECTOR) as u64, &mut read, Wait::Yes) {
-            Ok(_) => sector.copy_from_slice(&read),
-            Err(_) => is_whole = false,
+            Ok(count) => {
+                ensure!(count == read.len(), "{count} bytes of sector {number}, of {size} bytes");
+                sector.copy_from_slice(&read);
+            }
+            Err(_) => drop(unread.insert(number)),
         }
     }
-    (found, is_whole)
+    Ok((found, unread))
 }
 
 impl Driver {
@@ -45,20 +50,21 @@ impl Driver {
         }
         for id in looked_at {
             let node = &self.model.nodes[&id];
-            let before = node.unread.unwrap_or(before);
+            let before = node.unread.as_ref().map_or(before, |unread| unread.after);
             let (Ok(stat), Ok(file)) = (self.fs.stat(self.id(id), Wait::Yes), self.handle(id)) else {
-                self.model.node_mut(id).unread = Some(before);
+                self.model.node_mut(id).unread = Some(Unread { after: before, sectors: None });
                 continue;
             };
             let mtime = time_set(stat.times.modification.sec);
             let (versions, now) = node.unsynced().context("it has some")?;
-            let (found, is_whole) = readable(&file, usize::try_from(stat.size)?, now);
+            let (found, sectors) = readable(&file, usize::try_from(stat.size)?, now)?;
             let is_lost = found != **now || mtime != node.mtime;
             ensure!(
                 !is_lost || explains(&versions, &found, mtime),
                 "file {id} has something else after a loss"
             );
-            self.model.node_mut(id).unread = (!is_whole).then_some(before);
+            let unread = (!sectors.is_empty()).then_some(Unread { after: before, sectors: Some(sectors) });
+            self.model.node_mut(id).unread = unread;
             if is_lost {
                 self.errors.lose(id, before);
                 self.losses.push(Loss { file: id, content: found.clone(), mtime });
