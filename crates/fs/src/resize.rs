@@ -2,12 +2,17 @@
 //!
 //! A file is made longer first, then the filesystem, in one transaction: the device's item in the chunk tree, its copy in the
 //! superblock, and the sum there. A crash in between leaves a file with room behind the filesystem, which is no harm, and which
-//! the next try takes. A failure gives the file its old length back, unless a superblock may say the new size already: once a commit
-//! has begun to write superblocks, the devices may hold either one. Less of a device cannot be had: what lies behind the new end would have to be moved.
+//! the next try takes. A failure gives the file its old length back, unless a superblock may say the new size: once a commit
+//! has begun to write superblocks, the devices may hold either one. Somebody else's abort makes a resize fail while a commit is still on its way,
+//! so that is waited for first. Less of a device cannot be had: what lies behind the new end would have to be moved.
+//!
+//! # Invariants
+//! - RESIZE-1: a file is cut only while no superblock says the new size, and none can any more. Shown by
+//!   `a_resize_that_fails_while_others_commit_leaves_the_file_as_long_as_the_superblock_says`.
 
 use creamery_base::{DevId, Error, ErrorKind, HumanSize, Result};
 use creamery_device::BlockDevice;
-use creamery_txn::{CommitPhase, Engine};
+use creamery_txn::Engine;
 use serde::{Deserialize, Serialize};
 
 use crate::Filesystem;
@@ -62,9 +67,9 @@ impl Filesystem {
         engine.check_writable()?;
         let not_found = || Error::new(ErrorKind::NotFound, format!("there is no device {device}"));
         let on = engine.volume().device(device).ok_or_else(not_found)?;
+        let _alone = self.resize_alone();
         let has = engine.devices().into_iter().find(|member| member.id == device);
         let from = has.ok_or_else(not_found)?.total_bytes;
-        let _alone = self.resize_alone();
         // By now: it may have been made longer since it was opened.
         let len = on.lengthen(0)?;
         let wanted = match size {
@@ -89,12 +94,12 @@ impl Filesystem {
             return Err(Error::unsupported(what));
         }
         if to > from {
-            let said = engine.volume().superblock().total_bytes();
+            let published = engine.volume().counters().publishes;
             on.lengthen(to).map_err(|error| too_short(error, len, to))?;
             let grown = engine.grow_device(device, to);
             let is_running = grown.is_ok();
             if let Err(error) = grown.and_then(|()| self.make_durable()) {
-                if len < to && is_unsaid(engine, said, is_running) {
+                if len < to && is_unsaid(engine, published, is_running) {
                     shorten(&*on, to, len);
                 }
                 return Err(error);
@@ -104,14 +109,11 @@ impl Filesystem {
     }
 }
 
-/// Whether no superblock says the new size, nor will: `said` is the size that the last one said before, `is_running` whether the
-/// transaction has the new one.
-fn is_unsaid(engine: &Engine, said: u64, is_running: bool) -> bool {
-    let is_over = match engine.aborted() {
-        Some(abort) => abort.phase < CommitPhase::Publish,
-        None => !is_running,
-    };
-    is_over && engine.volume().superblock().total_bytes() == said
+/// Whether no superblock says the new size, nor will (RESIZE-1): `published` is how many superblocks were written before, `is_running`
+/// whether the transaction has the new size.
+fn is_unsaid(engine: &Engine, published: u64, is_running: bool) -> bool {
+    let is_over = engine.aborted_and_over().is_some() || !is_running;
+    is_over && engine.volume().counters().publishes == published
 }
 
 /// Gives a file that is `from` bytes long still its old length back. Where that fails the file is longer than its filesystem, which is no
@@ -135,11 +137,18 @@ fn too_short(error: Error, len: u64, to: u64) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+    use std::sync::mpsc::{self, Receiver, Sender};
+    use std::sync::{Arc, Mutex};
+    use std::thread;
+
+    use creamery_base::TreeId;
+    use creamery_base::panics::Panic;
     use creamery_device::{Hook, Request};
 
     use super::*;
-    use crate::FsOptions;
     use crate::data::tests::support::{Kind, fixture};
+    use crate::{FsOptions, NewInode};
 
     const MORE: u64 = 64 << 20;
     const SUPERBLOCK: u64 = 64 << 10;
@@ -177,5 +186,58 @@ mod tests {
     fn a_resize_whose_superblock_cannot_be_written_leaves_the_file_longer() {
         let Some(more) = longer_by(|offset| offset == SUPERBLOCK) else { return };
         assert_eq!(more, MORE);
+    }
+
+    /// Threads whose first write waits: each says that it is there, and goes on when it is told to.
+    struct Stops(Mutex<HashMap<&'static str, (Sender<()>, Receiver<()>)>>);
+
+    impl Hook for Stops {
+        fn before(&self, request: &Request) -> Result<()> {
+            let name = thread::current().name().unwrap_or_default().to_owned();
+            let stop = match request {
+                Request::Write { .. } => self.0.lock().expect("no holder panics").remove(&*name),
+                _ => None,
+            };
+            if let Some((reached, go)) = stop {
+                reached.send(()).expect("it waits for that");
+                go.recv().expect("it says so");
+            }
+            Ok(())
+        }
+    }
+
+    /// The resize fails while it writes data back, for somebody aborts; the commit that has the new size is on its way then, and ends well.
+    #[test]
+    fn a_resize_that_fails_while_others_commit_leaves_the_file_as_long_as_the_superblock_says() {
+        let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+        let stop = || {
+            let ((reached, is_reached), (go, goes)) = (mpsc::channel(), mpsc::channel());
+            ((reached, goes), (is_reached, go))
+        };
+        let ((resizer, at_resizer), (committer, at_committer)) = (stop(), stop());
+        let stops = HashMap::from([("resizer", resizer), ("committer", committer)]);
+        let (engine, device) = fixture.behind(Stops(Mutex::new(stops)));
+        let fs = Filesystem::open(Arc::clone(&engine), FsOptions::default()).expect("opening writes nothing");
+        let root = fs.root(TreeId::FS).expect("it is there");
+        let made = fs.create(root, b"file", &NewInode::file(0o600)).expect("room");
+        let file = fs.open_file(made.id).expect("it is there");
+        file.write_at(0, &[7; 1 << 16]).expect("room");
+        thread::scope(|scope| {
+            let run = |name: &str, work: Box<dyn FnOnce() -> Result<()> + Send>| {
+                thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, work).expect("a thread")
+            };
+            let resize = || fs.resize(DevId::new(1), NewSize::More(MORE)).map(drop);
+            let resizing = run("resizer", Box::new(resize));
+            at_resizer.0.recv().expect("it writes data");
+            let committing = run("committer", Box::new(|| engine.commit()));
+            at_committer.0.recv().expect("it writes blocks");
+            let panic = Panic { message: "somebody else's".to_owned(), place: "elsewhere".to_owned() };
+            engine.abort_after_panic(&panic);
+            at_resizer.1.send(()).expect("it waits");
+            at_committer.1.send(()).expect("it waits");
+            committing.join().expect("no panic").expect("it was on its way");
+            resizing.join().expect("no panic").expect_err("nothing can be written any more");
+        });
+        assert!(device.len() >= engine.volume().superblock().total_bytes(), "cut below its filesystem");
     }
 }

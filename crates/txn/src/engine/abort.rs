@@ -14,6 +14,16 @@ impl Engine {
         self.transaction.aborts().get()
     }
 
+    /// The same, once no commit is on its way any more: one that was when the abort came has failed, or is durable. Never call it with a handle.
+    #[must_use]
+    pub fn aborted_and_over(&self) -> Option<&Abort> {
+        let abort = self.aborted()?;
+        let _turn = self.pipeline.turns.take();
+        // How it ends is told elsewhere.
+        let _ = self.end_write_out();
+        Some(abort)
+    }
+
     /// Calls `tell` when the engine aborts, at once if it has already. It runs where the abort happens, perhaps under locks of the
     /// filesystem: it must not ask for anything of it. Only the latest `tell` is kept.
     pub fn tell_abort(&self, tell: impl FnOnce(&Abort) + Send + 'static) {
