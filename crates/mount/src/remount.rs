@@ -17,6 +17,9 @@ use crate::table::mounted_at;
 /// to become writable, but was mounted from an image opened read-only, or has aborted; not everything is durable.
 pub fn remount(dir: &Path, options: &Options) -> Result<()> {
     let mounted = mounted_at(dir)?;
+    // From here on the server, which may be another user's, cannot lead to another mount.
+    let point = PinnedPoint::open(&mounted.point)?;
+    let number = point.number_of(mounted.id)?;
     let channel = Channel::open(&mounted)?;
     let to_be_read_only = options.transport.read_only();
     let told = channel.statistics()?;
@@ -43,8 +46,7 @@ pub fn remount(dir: &Path, options: &Options) -> Result<()> {
     }
     // Before, so that the kernel is not kept long with writers shut out.
     channel.sync()?;
-    let point = PinnedPoint::open(&mounted.point);
-    let remounted = point.and_then(|point| until_closed(|| point.remount(mounted.id, &options.transport)));
+    let remounted = until_closed(|| point.remount(number, &options.transport));
     remounted.map_err(|error| error.context(format_args!("remounting {}", dir.display())))?;
     if let Some(compression) = options.compression() {
         channel.compress(&compression)?;

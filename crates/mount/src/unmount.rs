@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::{Access, FileDevice, ImageName, is_only_read};
-use creamery_fuse::{PinnedPoint, Unmount};
+use creamery_fuse::{MountNumber, PinnedPoint, Unmount};
 
 use crate::closing::{End, Watch};
 use crate::control::{Channel, is_of_a_dead_server};
@@ -38,8 +38,12 @@ pub enum How {
 /// not everything that was done on the mount is durable, and why; that this is not known, because the server could not be asked.
 pub fn unmount(dir: &Path, how: How) -> Result<()> {
     let mounted = mounted_at(dir)?;
+    // From here on the server, which may be another user's, cannot lead to another mount.
+    let point = PinnedPoint::open(&mounted.point)?;
+    let number = point.number_of(mounted.id)?;
     let server = if how == How::Lazy { None } else { Some(Server::of(&mounted)) };
-    detach(&mounted, how).map_err(|error| error.context(format_args!("unmounting {}", dir.display())))?;
+    detach(&mounted, (&point, number), how)
+        .map_err(|error| error.context(format_args!("unmounting {}", dir.display())))?;
     let outcome = match server {
         None => Ok(()),
         Some(server) => server.end(&mounted),
@@ -112,11 +116,11 @@ const fn died(is_read_only: bool) -> &'static str {
     }
 }
 
-fn detach(mounted: &MountedImage, how: How) -> Result<()> {
+fn detach(mounted: &MountedImage, (there, number): (&PinnedPoint, MountNumber), how: How) -> Result<()> {
     let point = &mounted.point;
     if rustix::process::geteuid().is_root() {
         let how = if how == How::Lazy { Unmount::Lazy } else { Unmount::WhenIdle };
-        let unmounted = PinnedPoint::open(point).and_then(|point| point.unmount(mounted.id, how));
+        let unmounted = there.unmount(number, how);
         return unmounted.map_err(|error| match error.kind() {
             ErrorKind::Busy => {
                 let what = "files are open there, or it is somebody's working directory (-l detaches it all the same)";

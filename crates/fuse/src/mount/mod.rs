@@ -3,7 +3,8 @@
 //!
 //! # Invariants
 //! - MOUNT-1: the mount point is opened once, and mount(2) takes what is open. Unmounting opens the directory of the path where that lies
-//!   and takes the mount with the number that ours got (see `pinned`), so neither follows a link that was put there later.
+//!   and takes the mount with the numbers that ours got (see `pinned`), so neither follows a link that was put there later. A mount that was not
+//!   found in the table is not unmounted.
 //! - MOUNT-2: what was mounted one way is unmounted the same way.
 //! - MOUNT-3: at most one successful unmount, and at a session's end only of what is ours by its connection or its unique number: the
 //!   kernel gives the other numbers of a mount that is gone to the next one, which may lie at the same place. Where neither is to be
@@ -16,14 +17,14 @@ mod pinned;
 mod table;
 
 pub use options::MountOptions;
-pub use pinned::PinnedPoint;
+pub use pinned::{MountNumber, PinnedPoint};
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use creamery_base::{Error, Result};
+use creamery_base::{Error, ErrorKind, Result};
 use rustix::fs::{Mode, OFlags, open};
 
 use self::table::Row;
@@ -56,12 +57,15 @@ enum Method {
     Foreign,
 }
 
+/// Looks for what was just mounted: somebody may exchange directories on its way meanwhile.
+const LOOKS: usize = 100;
+
 /// A mount of ours.
 #[derive(Debug)]
 pub(crate) struct Mount {
     point: PathBuf,
     method: Method,
-    /// Its row of the mount table, if that shows it.
+    /// Its row of the mount table, if it could be found there.
     row: Option<Row>,
     gone: AtomicBool,
 }
@@ -77,9 +81,17 @@ impl Mount {
         Self { point: PathBuf::new(), method: Method::Foreign, row: None, gone: AtomicBool::new(false) }
     }
 
-    fn at(point: PathBuf, method: Method) -> Self {
-        let row = table::mount_at(&point);
-        Self { point, method, row, gone: AtomicBool::new(false) }
+    /// What was just mounted on the directory `opened`, which may have another path by now (MOUNT-1).
+    fn at(opened: &File, method: Method) -> Result<Self> {
+        let found = || {
+            let point = std::fs::read_link(open_path(opened)).ok()?;
+            Some((table::mount_at(&point)?, point))
+        };
+        let gone = AtomicBool::new(false);
+        match std::iter::repeat_with(found).take(LOOKS).flatten().next() {
+            Some((row, point)) => Ok(Self { point, method, row: Some(row), gone }),
+            None => Ok(Self { point: std::fs::read_link(open_path(opened))?, method, row: None, gone }),
+        }
     }
 
     pub(crate) fn point(&self) -> &Path {
@@ -92,8 +104,8 @@ impl Mount {
 
     /// The kernel has closed the connection: unmounted, or aborted with the dead mount still in its place.
     pub(crate) fn clean_up(&self) {
-        let is_certain = self.row.as_ref().is_some_and(Row::is_certain);
-        if is_certain && table::mount_at(&self.point) == self.row {
+        let there = table::mount_at(&self.point);
+        if self.row.as_ref().zip(there.as_ref()).is_some_and(|(ours, there)| ours.is_same(there)) {
             // Nothing better can be done about a mount that refuses this, too.
             let _ = self.unmount(Unmount::Lazy);
         }
@@ -118,10 +130,13 @@ impl Mount {
             return Ok(());
         }
         let result = match self.method {
-            Method::Direct => PinnedPoint::open(&self.point).and_then(|point| {
-                let id = self.row.as_ref().map_or_else(|| point.mount_id(), |row| Ok(row.id))?;
-                point.unmount(id, how)
-            }),
+            Method::Direct => match &self.row {
+                Some(row) => PinnedPoint::open(&self.point).and_then(|point| point.unmount(row.number, how)),
+                None => {
+                    let what = "the mount was not found in the mount table: unmount it with umount(8)";
+                    Err(Error::new(ErrorKind::NotFound, what))
+                }
+            },
             Method::Fusermount => {
                 // While it is mounted the connection's number is ours; after that it may be somebody else's.
                 let cut_off = if how == Unmount::Now { self.cut_off() } else { Ok(()) };
@@ -150,12 +165,12 @@ fn mount(point: &Path, options: &MountOptions) -> Result<(Mount, Device)> {
     let point = std::fs::read_link(open_path(&opened))?;
     if rustix::process::geteuid().is_root() && !options.through_helper {
         match direct::mount(&opened, options) {
-            Ok(device) => return Ok((Mount::at(point, Method::Direct), device)),
+            Ok(device) => return Ok((Mount::at(&opened, Method::Direct)?, device)),
             // Root of a namespace that may not mount.
             Err(direct::Failure::NotPermitted) => {}
             Err(direct::Failure::Other(error)) => return Err(error),
         }
     }
     let device = fusermount::mount(&point, options)?;
-    Ok((Mount::at(point, Method::Fusermount), device))
+    Ok((Mount::at(&opened, Method::Fusermount)?, device))
 }

@@ -15,18 +15,37 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
-use rustix::fs::{Mode, OFlags, open, openat};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use super::{MountOptions, Unmount, direct, open_path};
+
+/// A bit of statx(2).
+const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+
+/// Which mount it is.
+///
+/// ```no_run
+/// use creamery_fuse::PinnedPoint;
+/// let mount = PinnedPoint::open("/mnt".as_ref())?.number()?;
+/// assert_eq!(PinnedPoint::open("/mnt".as_ref())?.number()?, mount);
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MountNumber {
+    /// The first field of `/proc/self/mountinfo`. The next mount may have it when this one is gone.
+    pub id: u64,
+    /// The number that no other mount ever has; none before Linux 6.8.
+    pub unique: Option<u64>,
+}
 
 /// A name in an open directory, where something is mounted.
 ///
 /// ```no_run
 /// use creamery_fuse::{PinnedPoint, Unmount};
 /// let point = PinnedPoint::open("/mnt".as_ref())?;
-/// let mount = point.mount_id()?;
+/// let mount = point.number()?;
 /// point.unmount(mount, Unmount::WhenIdle)?;
 /// # Ok::<(), creamery_base::Error>(())
 /// ```
@@ -58,45 +77,55 @@ impl PinnedPoint {
         Ok(Self { dir, name: name.to_owned() })
     }
 
-    /// The number of the mount on top at the name, as the first field of `/proc/self/mountinfo`. Its server is not asked, so this works
-    /// for one that died.
+    /// The mount on top at the name. Its server is not asked, so this works for one that died.
     ///
     /// # Errors
     /// Nothing has the name; `/proc` is missing.
-    pub fn mount_id(&self) -> Result<u64> {
-        self.there().map(|(_, id)| id)
+    pub fn number(&self) -> Result<MountNumber> {
+        self.there().map(|(_, number)| number)
     }
 
-    /// The root directory of the mount on top at the name, and the number of the mount.
-    fn there(&self) -> Result<(File, u64)> {
+    /// The mount on top at the name, which the mount table calls `id`.
+    ///
+    /// # Errors
+    /// `NotFound`: another one is there. As [`number`](Self::number).
+    pub fn number_of(&self, id: u64) -> Result<MountNumber> {
+        let number = self.number()?;
+        if number.id == id { Ok(number) } else { Err(another()) }
+    }
+
+    /// The root directory of the mount on top at the name, and which mount it is.
+    fn there(&self) -> Result<(File, MountNumber)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let there = openat(&self.dir, &self.name, flags, Mode::empty()).map_err(error)?;
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", there.as_raw_fd()))?;
         let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
-        Ok((there.into(), id.ok_or_else(|| Error::unsupported("reading the number of a mount"))?))
+        let id = id.ok_or_else(|| Error::unsupported("reading the number of a mount"))?;
+        let number = MountNumber { id, unique: unique_number(&there) };
+        Ok((there.into(), number))
     }
 
-    /// Gives the mount `id` there the flags of `options`: `ro`, `noatime`, `nodev` and the like. The kernel enforces them; the server is not
+    /// Gives the mount `expected` there the flags of `options`: `ro`, `noatime`, `nodev` and the like. The kernel enforces them; the server is not
     /// asked.
     ///
     /// # Errors
     /// `NotFound`: that mount is not on top at the name. `Busy`: files are open for writing, and it is to become read-only. Not root.
-    pub fn remount(&self, id: u64, options: &MountOptions) -> Result<()> {
+    pub fn remount(&self, expected: MountNumber, options: &MountOptions) -> Result<()> {
         let (root, found) = self.there()?;
         // PINNED-2
-        if found != id {
+        if found != expected {
             return Err(another());
         }
         direct::remount(&open_path(&root), options)
     }
 
-    /// Unmounts the mount `id` there.
+    /// Unmounts the mount `expected` there.
     ///
     /// # Errors
     /// `NotFound`: that mount is not on top at the name. `Busy`: files are open, and `how` is [`Unmount::WhenIdle`]. What umount(2) says.
-    pub fn unmount(&self, id: u64, how: Unmount) -> Result<()> {
+    pub fn unmount(&self, expected: MountNumber, how: Unmount) -> Result<()> {
         // PINNED-1
-        if self.mount_id()? != id {
+        if self.number()? != expected {
             return Err(another());
         }
         let flags = match how {
@@ -113,4 +142,12 @@ impl PinnedPoint {
             Err(errno) => Err(error(errno)),
         }
     }
+}
+
+/// The number of the mount that an open file lies in, and that no other one ever has. The server of a mount is not asked for it.
+pub(super) fn unique_number(file: &OwnedFd) -> Option<u64> {
+    let unique = StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE);
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let found = statx(file, "", flags, unique).ok()?;
+    (found.stx_mask & STATX_MNT_ID_UNIQUE != 0).then_some(found.stx_mnt_id)
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use creamery_base::ErrorKind;
-use creamery_fuse::{MountOptions, PinnedPoint, Unmount};
+use creamery_fuse::{MountNumber, MountOptions, PinnedPoint, Unmount};
 use rustix::mount::{MountFlags, mount};
 
 use crate::harness::{can_mount, scratch};
@@ -30,7 +30,7 @@ fn an_exchanged_directory_leads_to_no_other_mount() {
         return;
     }
     let [root, of_user, moved, other] = scene(test);
-    let looked_at = PinnedPoint::open(&of_user.join("m")).unwrap().mount_id().unwrap();
+    let looked_at = PinnedPoint::open(&of_user.join("m")).unwrap().number().unwrap();
 
     // Exchanged before the directory is opened.
     std::fs::rename(&of_user, &moved).unwrap();
@@ -50,7 +50,36 @@ fn an_exchanged_directory_leads_to_no_other_mount() {
     assert!(is_mounted(&other) && !is_mounted(&moved));
 
     let left = PinnedPoint::open(&other.join("m")).unwrap();
-    left.unmount(left.mount_id().unwrap(), Unmount::Lazy).unwrap();
+    left.unmount(left.number().unwrap(), Unmount::Lazy).unwrap();
+    std::fs::remove_dir_all(root).unwrap();
+}
+
+/// The kernel gives the number of a mount that is gone to the next one.
+#[test]
+fn the_next_mount_with_the_number_of_one_that_is_gone_stays() {
+    let test = "the_next_mount_with_the_number_of_one_that_is_gone_stays";
+    if !can_mount(test) {
+        return;
+    }
+    let [root, of_user, _, other] = scene(test);
+    let pinned = |dir: &Path| PinnedPoint::open(&dir.join("m")).unwrap();
+    let gone = pinned(&of_user).number().unwrap();
+    pinned(&of_user).unmount(gone, Unmount::WhenIdle).unwrap();
+    mount("none", of_user.join("m"), "tmpfs", MountFlags::empty(), None::<&std::ffi::CStr>).unwrap();
+    let next = pinned(&of_user).number().unwrap();
+    // Others mount meanwhile, so the next one need not have got it here.
+    let gone = MountNumber { id: next.id, ..gone };
+    if gone.unique.is_some() {
+        assert_ne!(gone, next);
+        let refused = pinned(&of_user).unmount(gone, Unmount::WhenIdle).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::NotFound);
+        let mut options = MountOptions::new("none", "none");
+        options.set_read_only();
+        assert_eq!(pinned(&of_user).remount(gone, &options).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+    for (dir, number) in [(&of_user, next), (&other, pinned(&other).number().unwrap())] {
+        pinned(dir).unmount(number, Unmount::WhenIdle).unwrap();
+    }
     std::fs::remove_dir_all(root).unwrap();
 }
 
@@ -64,7 +93,7 @@ fn an_exchanged_directory_has_no_other_mount_remounted() {
     let is_read_only = |dir: &Path| std::fs::write(dir.join("m/file"), "").is_err();
     let mut options = MountOptions::new("none", "none");
     options.set_read_only();
-    let looked_at = PinnedPoint::open(&of_user.join("m")).unwrap().mount_id().unwrap();
+    let looked_at = PinnedPoint::open(&of_user.join("m")).unwrap().number().unwrap();
     let exchange = || {
         std::fs::rename(&of_user, &moved).unwrap();
         std::os::unix::fs::symlink(&other, &of_user).unwrap();
@@ -86,7 +115,7 @@ fn an_exchanged_directory_has_no_other_mount_remounted() {
 
     for dir in [&other, &moved] {
         let left = PinnedPoint::open(&dir.join("m")).unwrap();
-        left.unmount(left.mount_id().unwrap(), Unmount::Lazy).unwrap();
+        left.unmount(left.number().unwrap(), Unmount::Lazy).unwrap();
     }
     std::fs::remove_dir_all(root).unwrap();
 }
