@@ -7,9 +7,8 @@
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use creamery::{Error, ErrorKind};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -18,9 +17,12 @@ use signal_hook::{flag, low_level};
 /// The number of the signal that came.
 static CAME: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 /// What is left of all, if the command said so.
-static LEFT: OnceLock<&str> = OnceLock::new();
+static LEFT: Mutex<Option<&'static str>> = Mutex::new(None);
 /// Files and directories that were done, or what else the command counts.
 static DONE: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the file that is written now has a part of a copy when a signal ends that.
+static IN_PLACE: AtomicBool = AtomicBool::new(false);
 
 /// Whether reading or writing it may wait for somebody else, and for ever.
 pub(crate) fn may_wait(path: &Path) -> bool {
@@ -73,13 +75,19 @@ pub(crate) fn go_on() -> Result<(), Error> {
     came().map_or(Ok(()), |_| Err(ErrorKind::Interrupted.into()))
 }
 
-/// What a signal leaves, where the files and directories that were done say nothing about it.
+/// What a signal leaves from now on, where the files and directories that were done say nothing about it.
 pub(crate) fn leaves(what: &'static str) {
-    let _ = LEFT.set(what);
+    *LEFT.lock().expect("no holder panics") = Some(what);
+}
+
+/// From now on a file of the host is written where it is.
+pub(crate) fn in_place() {
+    IN_PLACE.store(true, Ordering::Relaxed);
 }
 
 /// One more is done.
 pub(crate) fn done() {
+    IN_PLACE.store(false, Ordering::Relaxed);
     DONE.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -95,7 +103,10 @@ pub(crate) fn end(command: &str) -> Option<(String, u8)> {
         ("subvolume delete" | "subvolume sync", _) => {
             "the rest is dropped by `creamery subvolume sync`, or by who writes to the image next".to_owned()
         }
-        _ if let Some(left) = LEFT.get() => (*left).to_owned(),
+        _ if let Some(left) = *LEFT.lock().expect("no holder panics") => left.to_owned(),
+        (_, count) if IN_PLACE.load(Ordering::Relaxed) => format!(
+            "{count} files and directories are done, and a file that is written where it lies ends in its midst"
+        ),
         ("tune", 0) => "no tree block was changed".to_owned(),
         ("tune", count) => format!(
             "{count} tree blocks have the new UUID, and nobody opens the filesystem before `creamery tune -u` was called for \

@@ -146,6 +146,10 @@ impl Progress for Watched<'_> {
         self.names.entry(path, bytes);
     }
 
+    fn in_place(&self, path: &[u8]) {
+        self.names.in_place(path);
+    }
+
     fn go_on(&self) -> Result<(), Error> {
         self.names.go_on()
     }

@@ -62,6 +62,10 @@ impl Progress for Names {
         interrupt::go_on()
     }
 
+    fn in_place(&self, _path: &[u8]) {
+        interrupt::in_place();
+    }
+
     fn entry(&self, path: &[u8], bytes: u64) {
         interrupt::done();
         self.entries.fetch_add(1, Ordering::Relaxed);

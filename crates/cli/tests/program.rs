@@ -480,7 +480,7 @@ fn a_mount_that_fails_leaves_no_log() {
 #[test]
 fn a_path_of_the_host_is_not_told_as_one_of_the_image() {
     let dir = filled();
-    for target in ["/dev/null", "/none/there"] {
+    for target in ["/dev/full", "/none/there"] {
         let line = refused(dir.path(), &format!("cp disk.img:/folder/file {target}"), 1);
         assert!(line.contains(target.trim_end_matches("/there")) && !line.contains("disk.img:"), "{line}");
     }

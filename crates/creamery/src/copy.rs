@@ -246,7 +246,7 @@ impl Filesystem {
             if !options.replace_images {
                 place.refuse_image()?;
             }
-            let in_place = place.in_place()?;
+            let in_place = place.in_place(keeps.metadata)?;
             let name = place.name().as_bytes().to_vec();
             let (dir, path) = place.into_dir();
             let (sink, dir) = HostSink::within(dir, path, keeps)?;

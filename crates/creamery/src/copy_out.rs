@@ -18,7 +18,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::fs::{File, Metadata};
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::fs::{Attributes, CAPABILITIES};
-use crate::host_path::{SMALLEST_IMAGE, is_no_place};
+use crate::host_path::{InPlace, SMALLEST_IMAGE, is_no_place};
 use crate::salvage::Data;
 use crate::sink::{Keeps, Sink, Source};
 
@@ -41,6 +41,8 @@ use crate::sink::{Keeps, Sink, Source};
 const ACL: &CStr = c"system.posix_acl_access";
 /// Linux caps both a value and a list of extended attributes at this.
 const XATTRS_MAX: usize = 64 << 10;
+/// A piece of a hole, in a stream.
+const ZEROS: &[u8] = &[0; 64 << 10];
 
 /// A directory of the host.
 pub(crate) struct HostDir {
@@ -58,7 +60,7 @@ pub(crate) struct HostSink {
     /// What becomes of files that have the name of a copy.
     taken: Taken,
     /// The file that is written, where the user named one that stays the file that it is.
-    in_place: Option<File>,
+    in_place: Option<InPlace>,
     /// Source files whose other names are still to come.
     links: HashMap<InodeId, FirstCopy>,
     /// Extended attributes that what was made last did not get.
@@ -140,7 +142,7 @@ impl HostSink {
     }
 
     /// The one copy goes into the open file `in_place`, if there is that, whatever its name.
-    pub(crate) fn writing_to(self, in_place: Option<File>) -> Self {
+    pub(crate) fn writing_to(self, in_place: Option<InPlace>) -> Self {
         Self { in_place, ..self }
     }
 
@@ -196,6 +198,10 @@ impl HostSink {
         let attributes = &source.attributes;
         self.left_out.take();
         let chown = || rustix::fs::fchown(fd, Some(uid(attributes)), Some(gid(attributes)));
+        if metadata {
+            // That of what was there, or of the directory; most have none.
+            let _ = fremovexattr(fd, ACL);
+        }
         let owned = metadata && owned(chown())?;
         for (name, value) in &source.xattrs {
             let name = c_string(name)?;
@@ -250,18 +256,21 @@ impl HostSink {
     /// that; after an error it has a part. A pipe or a device gets the content alone.
     fn write_over(
         &self,
-        file: &File,
+        to: &InPlace,
         source: &Source,
         data: &Data<'_>,
         failed: impl Fn(Error) -> Error + Copy,
     ) -> Result<()> {
         let host = |error: std::io::Error| failed(error.into());
-        if !file.metadata().map_err(host)?.is_file() {
-            return pour(file, source, data, failed);
+        data.goes_in_place();
+        if !to.cut().map_err(host)? {
+            pour(to.file(), source, data, failed)?;
+            return to.finish().map_err(host);
         }
-        file.set_len(0).map_err(host)?;
-        fill(file, source, data, failed)?;
-        self.finish(file.as_fd(), source).map_err(failed)
+        fill(to.file(), source, data, failed)?;
+        let half = |error: Error| error.context("the content is written, but not all attributes");
+        self.finish(to.file().as_fd(), source).map_err(half).map_err(failed)?;
+        to.finish().map_err(host)
     }
 
     fn make_node(&self, parent: &HostDir, name: &CString, source: &Source) -> Result<Identity> {
@@ -350,23 +359,32 @@ fn pour(
 ) -> Result<()> {
     let host = |error: std::io::Error| failed(error.into());
     let mut written = 0;
+    let zeros = |mut len: u64, mut file: &File| {
+        while len > 0 {
+            data.go_on()?;
+            let piece = len.min(ZEROS.len() as u64);
+            file.write_all(&ZEROS[..usize::try_from(piece).expect("short")]).map_err(host)?;
+            len -= piece;
+        }
+        Ok(())
+    };
     data.for_each_piece(|at, bytes| {
-        std::io::copy(&mut std::io::repeat(0).take(at - written), &mut file).map_err(host)?;
+        zeros(at - written, file)?;
         written = at + bytes.len() as u64;
         file.write_all(bytes).map_err(host)
     })?;
-    let rest = source.attributes.size.saturating_sub(written);
-    std::io::copy(&mut std::io::repeat(0).take(rest), &mut file).map(drop).map_err(host)
+    zeros(source.attributes.size.saturating_sub(written), file)
 }
 
 /// Opens the file `old`, which has the name, to be written where it is (SINK-2).
-fn open_old(dir: &HostDir, name: &CString, old: &Stat) -> Result<File> {
+fn open_old(dir: &HostDir, name: &CString, old: &Stat, path: &Path) -> Result<InPlace> {
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(openat(&dir.fd, name, flags, Mode::empty()).map_err(error)?);
     if Identity::of(&file.metadata()?) != Identity::of_stat(old) {
         return Err(Error::new(ErrorKind::Busy, "somebody has exchanged it while it was copied"));
     }
-    Ok(file)
+    // SINK-5
+    InPlace::hold(file, path)
 }
 
 /// What is copied over a file is no more public than that was, and as much its owner's, as with cp(1): for whom its ACL says, too.
@@ -518,7 +536,8 @@ impl Sink for HostSink {
             Put::Done(is) => is,
             Put::NoPlace(error) => {
                 let Some(old) = old else { return Err(failed(error.into())) };
-                let file = open_old(parent, &name, &old).map_err(failed)?;
+                let path = self.path.join(&parent.path).join(os(&name));
+                let file = open_old(parent, &name, &old, &path).map_err(failed)?;
                 self.write_over(&file, source, data, failed)?;
                 Identity::of_stat(&old)
             }

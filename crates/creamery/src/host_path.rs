@@ -5,8 +5,9 @@
 //! that rule. The directory of the file is opened and stays open; the file that has the name there must be the one that the kernel came to.
 //!
 //! A new file takes the name when it is whole. Some files are written where they are instead, as cp(1) and tar(1) do, for a new one would be
-//! another: an open file (`/dev/stdout`, `/dev/fd/3`), a pipe, a device, a file with several names, somebody else's file, and one in a directory
-//! that takes no new name. A file that the caller may not write stays.
+//! another: an open file (`/dev/stdout`, `/dev/fd/3`), a pipe, a device, and one in a directory that takes no new name. So are a file with several
+//! names and somebody else's file, but where the copy brings its own owner and mode: a file that others have open or name otherwise gets no rights.
+//! A file that the caller may not write stays.
 //!
 //! # Invariants
 //! - HOSTPATH-1: no link is read to find a file; the path of an open file says where it lies.
@@ -23,7 +24,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_device::check_unused;
+use creamery_device::{check_unused, hold_unused};
 use creamery_format::{SIGNATURES_END, find_signature};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, open, openat2, statat};
 use rustix::io::Errno;
@@ -74,9 +75,10 @@ fn open_path(file: &File) -> String {
 }
 
 /// Whether a file cannot be given a name for a reason of its directory, so that what is there can but be written: the directory is not the
-/// caller's to write, it is sticky and the file somebody else's, something is mounted on the file.
+/// caller's to write, it is sticky and the file somebody else's, something is mounted on the file, it is on a read-only mount.
 pub(crate) fn is_no_place(error: &std::io::Error) -> bool {
-    matches!(error.kind(), std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ResourceBusy)
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
+    matches!(error.kind(), PermissionDenied | ResourceBusy | ReadOnlyFilesystem)
 }
 
 impl HostPath {
@@ -142,15 +144,15 @@ impl HostPath {
     }
 
     /// Opens the file that has the name, with the content that it has, where no new file may take its place. `None` where one may, or there is
-    /// none.
+    /// none. `keeps_rights` says whether the copy brings its own owner and mode.
     ///
     /// # Errors
     /// It may not be written. `Busy`: it is an image that somebody has open. The host's.
-    pub(crate) fn in_place(&self) -> Result<Option<File>> {
+    pub(crate) fn in_place(&self, keeps_rights: bool) -> Result<Option<InPlace>> {
         let Some(meta) = self.metadata()? else { return Ok(None) };
-        let is_own =
-            rustix::process::geteuid().is_root() || meta.uid() == rustix::process::geteuid().as_raw();
-        if self.is_descriptor || !meta.is_file() || !is_own || meta.nlink() > 1 {
+        let user = rustix::process::geteuid();
+        let is_others = meta.nlink() > 1 || !user.is_root() && meta.uid() != user.as_raw();
+        if self.is_descriptor || !meta.is_file() || is_others && !keeps_rights {
             return self.write().map(Some);
         }
         match self.reopen(OFlags::WRONLY) {
@@ -166,35 +168,33 @@ impl HostPath {
         open(open_path(there), how | OFlags::CLOEXEC, Mode::empty()).map(File::from)
     }
 
-    /// Opens the file that has the name for reading. `None`: there is none, it is neither a regular file nor a disk (HOSTPATH-4), or this user
-    /// may not read it.
-    fn read(&self) -> Option<File> {
-        let kind = self.metadata().ok()??.file_type();
-        let holds = kind.is_file() || kind.is_block_device();
-        holds.then(|| self.reopen(OFlags::RDONLY | OFlags::NONBLOCK).ok())?
+    /// Opens the file that has the name for reading, if it is a regular file or a disk (HOSTPATH-4).
+    fn read(&self) -> rustix::io::Result<Option<File>> {
+        let kind = self.there.as_ref().and_then(|there| there.metadata().ok()).map(|meta| meta.file_type());
+        match kind.is_some_and(|kind| kind.is_file() || kind.is_block_device()) {
+            true => self.reopen(OFlags::RDONLY | OFlags::NONBLOCK).map(Some),
+            false => Ok(None),
+        }
     }
 
     /// Opens the file that has the name, with the content that it has, to be written where it is. A pipe waits for its reader.
     ///
     /// # Errors
     /// `Busy`: it is an image that somebody has open. The host's.
-    pub(crate) fn write(&self) -> Result<File> {
+    pub(crate) fn write(&self) -> Result<InPlace> {
         let disk = self.metadata()?.is_some_and(|meta| meta.file_type().is_block_device());
         let alone = if disk { OFlags::EXCL } else { OFlags::empty() };
         let file = self.reopen(OFlags::WRONLY | alone).map_err(on_host(&self.path()))?;
-        // HOSTPATH-3
-        if disk || file.metadata()?.len() >= SMALLEST_IMAGE {
-            check_unused(&file, &self.path())?;
-        }
-        Ok(file)
+        InPlace::hold(file, &self.path())
     }
 
-    /// Refuses a file that somebody has open as an image. One that cannot be read is no image of this user's.
+    /// Refuses a file that somebody has open as an image.
     ///
     /// # Errors
     /// `Busy`; the host's.
     pub(crate) fn refuse_used(&self) -> Result<()> {
-        self.read().map_or(Ok(()), |file| check_unused(&file, &self.path()))
+        // One that cannot be read is asked when it is written, and replaced else.
+        self.read().ok().flatten().map_or(Ok(()), |file| check_unused(&file, &self.path()))
     }
 
     /// The open directory.
@@ -207,17 +207,84 @@ impl HostPath {
         (self.dir, self.dir_path)
     }
 
-    /// Refuses to replace an image, or a disk with partitions, by what is written to its name. Everywhere else an image alone stands for
-    /// its root directory.
+    /// Refuses to replace an image or a disk with partitions by what is written to its name, and a disk with whatever is known to lie on it. Everywhere else an image
+    /// alone stands for its root directory.
+    ///
+    /// # Errors
+    /// `AlreadyExists`: it holds one, or cannot be read, and is long enough for one.
     pub(crate) fn refuse_image(&self) -> Result<()> {
-        let Some(file) = self.read() else { return Ok(()) };
+        let refuse = |what: String| Err(Error::new(ErrorKind::AlreadyExists, what).on_host(&self.path()));
+        let meta = self.metadata()?;
+        let disk = meta.as_ref().is_some_and(|meta| meta.file_type().is_block_device());
         let mut head = Vec::new();
-        // A file that cannot be read is found out where it is replaced.
-        let _ = file.take(SIGNATURES_END as u64).read_to_end(&mut head);
-        let found = find_signature(&head).filter(|found| found.is_btrfs() || found.has_partitions);
-        let Some(found) = found else { return Ok(()) };
-        let what = format!("holds {}, and this would replace all of it", found.name);
-        Err(Error::new(ErrorKind::AlreadyExists, what).on_host(&self.path()))
+        let read = match self.read() {
+            Ok(Some(file)) => file.take(SIGNATURES_END as u64).read_to_end(&mut head).map(drop),
+            Ok(None) => return Ok(()),
+            Err(errno) => Err(errno.into()),
+        };
+        match (read, find_signature(&head)) {
+            (_, Some(found)) if disk || found.is_btrfs() || found.has_partitions => {
+                refuse(format!("holds {}, and this would replace all of it", found.name))
+            }
+            (Err(error), _) if disk || meta.is_some_and(|meta| meta.len() >= SMALLEST_IMAGE) => {
+                refuse(format!("may hold an image, and cannot be read: {error}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A file of the host that is written where it is. Nobody opens it as an image meanwhile.
+#[derive(Debug)]
+pub(crate) struct InPlace {
+    file: File,
+    /// That behind a loop device.
+    _behind: Option<File>,
+    is_disk: bool,
+}
+
+impl InPlace {
+    /// Takes an open file for oneself that may be an image (HOSTPATH-3); `path` is what it is called.
+    ///
+    /// # Errors
+    /// `Busy`: somebody has it open as an image.
+    pub(crate) fn hold(file: File, path: &Path) -> Result<Self> {
+        let failed = |error: std::io::Error| Error::from(error).on_host(path);
+        let meta = file.metadata().map_err(failed)?;
+        let is_disk = meta.file_type().is_block_device();
+        let behind = match is_disk || meta.is_file() && meta.len() >= SMALLEST_IMAGE {
+            true => hold_unused(&file, path)?,
+            false => None,
+        };
+        Ok(Self { file, _behind: behind, is_disk })
+    }
+
+    /// The open file.
+    pub(crate) const fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Takes the content away, if it is a file that may be cut. Else the file is a stream: false.
+    ///
+    /// # Errors
+    /// The host's.
+    pub(crate) fn cut(&self) -> std::io::Result<bool> {
+        let is_file = self.file.metadata()?.is_file();
+        if is_file {
+            self.file.set_len(0)?;
+        }
+        Ok(is_file)
+    }
+
+    /// Everything is written. What a file or a disk has is durable then, as a file that takes a name is.
+    ///
+    /// # Errors
+    /// The host's.
+    pub(crate) fn finish(&self) -> std::io::Result<()> {
+        match self.is_disk || self.file.metadata()?.is_file() {
+            true => self.file.sync_data(),
+            false => Ok(()),
+        }
     }
 }
 
@@ -243,7 +310,10 @@ mod tests {
         for name in ["far/file", "near", "twice", "./far/../near"] {
             let found = HostPath::find(&dir.path().join(name)).unwrap();
             assert_eq!(found.path(), dir.path().canonicalize().unwrap().join("far/file"), "{name}");
-            assert!(found.metadata().unwrap().unwrap().is_file() && found.read().is_some(), "{name}");
+            assert!(
+                found.metadata().unwrap().unwrap().is_file() && found.read().unwrap().is_some(),
+                "{name}"
+            );
         }
     }
 
@@ -252,7 +322,7 @@ mod tests {
         let dir = scene();
         let found = HostPath::find(&dir.path().join("far/new")).unwrap();
         assert_eq!(found.path(), dir.path().join("far/new"));
-        assert!(found.metadata().unwrap().is_none() && found.read().is_none());
+        assert!(found.metadata().unwrap().is_none() && found.read().unwrap().is_none());
     }
 
     #[test]
@@ -265,7 +335,7 @@ mod tests {
         for path in [Path::new(&open_path(&open)), &link] {
             let found = HostPath::find(path).unwrap();
             assert!(found.is_descriptor && found.path() == path, "{}", path.display());
-            let meta = found.write().unwrap().metadata().unwrap();
+            let meta = found.write().unwrap().file().metadata().unwrap();
             assert_eq!((meta.ino(), meta.len()), (file.metadata().unwrap().ino(), 3));
         }
         // A directory that is reached this way has names as any other one.
@@ -282,13 +352,28 @@ mod tests {
     fn a_file_that_must_stay_the_one_that_it_is_is_written_in_place() {
         let dir = scene();
         let (file, other) = (dir.path().join("far/file"), dir.path().join("far/other"));
-        let in_place = |path: &Path| HostPath::find(path).unwrap().in_place().unwrap();
-        assert!(in_place(&file).is_none() && in_place(&other).is_none());
+        let in_place = |path: &Path, keeps_rights| HostPath::find(path).unwrap().in_place(keeps_rights);
+        assert!(in_place(&file, false).unwrap().is_none() && in_place(&other, false).unwrap().is_none());
         std::fs::hard_link(&file, &other).unwrap();
-        assert_eq!(in_place(&file).unwrap().metadata().unwrap().len(), 3);
-        assert!(in_place(Path::new("/dev/null")).is_some());
-        let refused = HostPath::find(dir.path()).unwrap().in_place().unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::IsADirectory, "{refused}");
+        let held = in_place(&file, false).unwrap().unwrap();
+        assert_eq!(held.file().metadata().unwrap().len(), 3);
+        assert!(held.cut().unwrap() && other.metadata().unwrap().len() == 0);
+        assert!(in_place(&file, true).unwrap().is_none(), "a copy with rights of its own is a new file");
+        assert!(!in_place(Path::new("/dev/null"), true).unwrap().unwrap().cut().unwrap());
+        assert_eq!(in_place(dir.path(), false).unwrap_err().kind(), ErrorKind::IsADirectory);
+    }
+
+    #[test]
+    fn a_file_that_is_written_in_place_is_nobodys_image_meanwhile() {
+        let dir = scene();
+        let file = dir.path().join("far/file");
+        File::options().write(true).open(&file).unwrap().set_len(SMALLEST_IMAGE).unwrap();
+        std::fs::hard_link(&file, dir.path().join("far/other")).unwrap();
+        let held = HostPath::find(&file).unwrap().in_place(false).unwrap().unwrap();
+        assert_eq!(HostPath::find(&file).unwrap().refuse_used().unwrap_err().kind(), ErrorKind::Busy);
+        held.cut().unwrap();
+        drop(held);
+        HostPath::find(&file).unwrap().refuse_used().unwrap();
     }
 
     #[test]

@@ -124,6 +124,16 @@ pub(crate) struct Data<'a> {
 }
 
 impl Data<'_> {
+    /// Tells that it goes into a file of the host that is written where it is.
+    pub(crate) fn goes_in_place(&self) {
+        self.salvage.progress.in_place(self.path.as_os_str().as_encoded_bytes());
+    }
+
+    /// Errors: whoever watches wants no more.
+    pub(crate) fn go_on(&self) -> Result<()> {
+        self.salvage.go_on()
+    }
+
     /// Tells of bytes that are lost after all.
     pub(crate) fn lost(&self, bytes: Range<u64>, error: &Error) {
         self.salvage.lost(self.path, bytes, error);

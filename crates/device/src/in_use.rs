@@ -148,9 +148,25 @@ pub(crate) fn claim(file: &File, path: &Path, access: Access, extent: Extent) ->
 /// # Errors
 /// [`ErrorKind::Busy`], with who it is; `path` is what the file is called in that. The host's.
 pub fn check_unused(file: &File, path: &Path) -> Result<()> {
-    claim(file, path, Access::ReadWrite, Extent::Whole)?;
+    hold_unused(file, path)?;
     let unlocked = flock(file, FlockOperation::Unlock);
     unlocked.map_err(|error| Error::from(std::io::Error::from(error)))
+}
+
+/// The same, and nobody opens `file` as an image as long as it is open. Behind a loop device lies another file, which the caller keeps as long.
+///
+/// ```
+/// let file = tempfile::NamedTempFile::new()?;
+/// let other = file.reopen()?;
+/// creamery_device::hold_unused(file.as_file(), "a file".as_ref())?;
+/// assert!(creamery_device::check_unused(&other, "a file".as_ref()).is_err());
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`check_unused`].
+pub fn hold_unused(file: &File, path: &Path) -> Result<Option<File>> {
+    claim(file, path, Access::ReadWrite, Extent::Whole)
 }
 
 /// Loop devices that may stand on one another.

@@ -249,6 +249,10 @@ impl Told<'_> {
 }
 
 impl Progress for Told<'_> {
+    fn in_place(&self, path: &[u8]) {
+        self.counted.in_place(path);
+    }
+
     fn go_on(&self) -> Result<(), Error> {
         self.counted.go_on()
     }

@@ -126,6 +126,9 @@ pub(crate) struct TarArgs {
     write: WriteArgs,
 }
 
+/// What a signal leaves of an archive that goes to an open file or to one that is written where it is.
+const IN_ITS_MIDST: &str = "the archive ends in its midst";
+
 pub(crate) fn run(args: &TarArgs) -> Result<(), Failure> {
     match (args.create, args.list, args.verbose, args.json) {
         (true, ..) => create(args),
@@ -156,6 +159,10 @@ impl Progress for Told<'_> {
             crate::failure::say(&Escaped(path).to_string());
         }
         self.rest.entry(path, bytes);
+    }
+
+    fn in_place(&self, _path: &[u8]) {
+        interrupt::leaves(IN_ITS_MIDST);
     }
 
     fn go_on(&self) -> Result<(), Error> {
@@ -229,10 +236,9 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
     if !interrupt::may_wait(&args.file) {
         interrupt::watch();
     }
-    let is_replaced = std::fs::metadata(&args.file).map_or(true, |meta| meta.is_file());
-    interrupt::leaves(match is_replaced && !is_stream(&args.file) {
-        true => "no archive was made, and what had its name stays",
-        false => "the archive ends in its midst",
+    interrupt::leaves(match is_stream(&args.file) {
+        true => IN_ITS_MIDST,
+        false => "no archive was made, and what had its name stays",
     });
     let written = if is_stream(&args.file) {
         expect_open().map_err(told)?;

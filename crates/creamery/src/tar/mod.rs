@@ -28,7 +28,7 @@ mod write;
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Read, Seek as _, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,7 @@ pub use self::stored::TarArchive;
 use self::extract::{Extractor, Rules};
 use self::read::Archive;
 use self::write::TarSink;
-use crate::host_path::{HostPath, is_no_place};
+use crate::host_path::{HostPath, InPlace, is_no_place};
 use crate::metadata::file_type;
 use crate::path::{Last, at};
 use crate::sink::{Driver, Keeps};
@@ -157,6 +157,7 @@ impl Filesystem {
         progress: &dyn Progress,
     ) -> Result<()> {
         let host = |error: std::io::Error| Error::from(error).on_host(to);
+        let to_bytes = to.as_os_str().as_encoded_bytes();
         let write = |file: &File| {
             let out = BufWriter::with_capacity(BUFFER, file);
             self.write_tar(members, out, options, note, progress)
@@ -167,18 +168,20 @@ impl Filesystem {
         if !options.replace_images {
             place.refuse_image()?;
         }
-        let write_over = |file: File| {
-            if file.metadata().map_err(host)?.is_file() {
-                file.set_len(0).map_err(host)?;
-            }
-            write(&file)
+        let write_over = |to: InPlace, write: &dyn Fn(&File) -> Result<()>| {
+            progress.in_place(to_bytes);
+            to.cut().map_err(host)?;
+            write(to.file())?;
+            to.finish().map_err(host)
         };
-        if let Some(file) = place.in_place()? {
-            return write_over(file);
+        if let Some(file) = place.in_place(false)? {
+            return write_over(file, &write);
         }
         let there = place.metadata()?;
         let new = match NewFile::within(place.dir(), 0o666) {
-            Err(error) if there.is_some() && is_no_place(&error) => return write_over(place.write()?),
+            Err(error) if there.is_some() && is_no_place(&error) => {
+                return write_over(place.write()?, &write);
+            }
             new => new.map_err(host)?,
         };
         if let Some(meta) = &there {
@@ -186,8 +189,14 @@ impl Filesystem {
             new.file().set_permissions(mode).map_err(host)?;
         }
         write(new.file())?;
+        let mut archive = new.file().try_clone().map_err(host)?;
         match new.publish(place.name(), Taken::Replace) {
-            Err(error) if there.is_some() && is_no_place(&error) => write_over(place.write()?),
+            Err(error) if there.is_some() && is_no_place(&error) => {
+                archive.rewind().map_err(host)?;
+                write_over(place.write()?, &|mut to| {
+                    std::io::copy(&mut &archive, &mut to).map(drop).map_err(host)
+                })
+            }
             outcome => outcome.map_err(host),
         }
     }

@@ -39,8 +39,14 @@ pub trait Progress: Sync {
         let _ = (path, why);
     }
 
+    /// A file of the host is written where it is, with the content of `path`: an error, or a signal, leaves a part in it.
+    fn in_place(&self, path: &[u8]) {
+        let _ = path;
+    }
+
     /// Asked before each file, and within large ones, whether to go on. An error ends the work with it, even where errors are passed over if
-    /// it is [`ErrorKind::Interrupted`](creamery_base::ErrorKind::Interrupted); of a file that is not whole nothing is left then.
+    /// it is [`ErrorKind::Interrupted`](creamery_base::ErrorKind::Interrupted); of a file that is not whole nothing is left then, unless it is written
+    /// [in place](Self::in_place).
     ///
     /// # Errors
     /// Why not.

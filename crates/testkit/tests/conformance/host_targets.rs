@@ -29,6 +29,11 @@ pub(crate) fn cases() -> Vec<Case> {
             rights,
         ),
         Case::new(
+            "host-targets/what-is-protected",
+            &[&MOUNTED[..], &["setpriv", "setfacl", "getfacl"].map(Judge::Tool)].concat(),
+            protected,
+        ),
+        Case::new(
             "host-targets/behind-loop-devices",
             &[&JUDGED[..], &["losetup", "sfdisk", "partx", "tar"].map(Judge::Tool)].concat(),
             behind_loop_devices,
@@ -154,6 +159,92 @@ fn rights(bench: &Bench) -> Result<()> {
     ensure!(refused.code == Some(1) && refused.stderr_text().contains("ermission"), "{refused}");
     ensure!(fs::read(&precious)? == b"precious", "{refused}");
     Ok(())
+}
+
+/// Images that are open, disks with anything on them, and rights of those who can reach a file by another name.
+fn protected(bench: &Bench) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let (image, file) = image_and_file(bench)?;
+    let dir = bench.scratch.dir("dir")?;
+    let own = dir.join("creamery");
+    bench.creamery().copy_to(&own)?;
+    let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+    let sticky = dir.join("sticky");
+    fs::create_dir(&sticky)?;
+    for (path, mode) in [(&dir, 0o755), (&own, 0o755), (&image, 0o644), (&sticky, 0o1777)] {
+        set(path, mode)?;
+    }
+    let user =
+        || Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(&own);
+    // An image of root's that everybody may write, in a directory where it cannot be replaced.
+    let others = sticky.join("g");
+    mkfs_empty(bench.creamery(), &[], "128M", &others)?;
+    for mode in [0o666, 0o622] {
+        set(&others, mode)?;
+        for words in [&["cp"][..], &["tar", "-c", "-f"]] {
+            let run = user().args(words);
+            let run = if words.len() == 1 {
+                run.arg(inside(&image, "/g")).arg(&others)
+            } else {
+                run.arg(&others).arg(inside(&image, "/g"))
+            };
+            expect_untouched(&others, || {
+                expect_refusal(run, &[if mode == 0o666 { "replace all of it" } else { "cannot be read" }])
+            })?;
+        }
+        let mounted = FuseMount::mount(bench.creamery(), &others, &bench.scratch.file("fuse"), "")?;
+        for words in [&["cp", "-r"][..], &["cp", "-f"], &["cp", "-a", "-f"]] {
+            let source = if words[1] == "-r" { "/" } else { "/g" };
+            let target = if words[1] == "-r" { &sticky } else { &others };
+            let run = user().args(words).arg(inside(&image, source)).arg(target);
+            expect_untouched(&others, || expect_refusal(run, &["in use"]))?;
+        }
+        mounted.unmount()?;
+    }
+    bench.creamery().run(["check"]).arg(&others).ok()?;
+    // A name in another user's directory leads to a file that has a second one: a copy with rights is a new file.
+    let users = dir.join("users");
+    fs::create_dir(&users)?;
+    let (target, second) = (users.join("out"), users.join("second"));
+    for words in [&["cp", "-a"][..], &["cp", "-p"]] {
+        fs::write(&target, "theirs")?;
+        fs::hard_link(&target, &second)?;
+        for path in [&users, &target] {
+            std::os::unix::fs::chown(path, Some(65534), Some(65534))?;
+        }
+        bench.creamery().run(words).arg(inside(&image, "/g")).arg(&target).ok()?;
+        ensure!(fs::read(&second)? == b"theirs" && second.metadata()?.nlink() == 1, "{words:?}");
+        ensure!(target.metadata()?.uid() == file.metadata()?.uid(), "{words:?}");
+        fs::remove_file(&target)?;
+        fs::remove_file(&second)?;
+    }
+    // An ACL of what was there gives nobody a look into a copy that has none.
+    fs::write(&target, "theirs")?;
+    Run::new("setfacl").args(["-m", "user:65534:rw"]).arg(&target).ok()?;
+    let copy = format!("{} cp -a {}:/g /dev/fd/3 3<> {}", own.display(), image.display(), target.display());
+    Run::new("bash").args(["-ec", &copy]).ok()?;
+    let acl =
+        Run::new("getfacl").args(["--omit-header", "--skip-base", "--absolute-names"]).arg(&target).ok()?;
+    ensure!(fs::read(&target)? == b"yy\n" && acl.stdout.trim_ascii().is_empty(), "{acl}");
+    // What cannot be given to somebody else's file is said, and that its content is another.
+    let everybodys = dir.join("everybodys");
+    fs::write(&everybodys, "what was there before")?;
+    set(&everybodys, 0o666)?;
+    let run = user().args(["cp", "-p"]).arg(inside(&image, "/g")).arg(&everybodys);
+    expect_refusal(run, &["the content is written, but not all attributes"])?;
+    ensure!(fs::read(&everybodys)? == b"yy\n", "the content is written");
+    // A disk with a filesystem of another kind.
+    let disk = bench.scratch.file("disk.raw");
+    sparse_file(&disk, 16 << 20)?;
+    let node = LoopDevice::attach(&disk, false)?;
+    std::os::unix::fs::FileExt::write_all_at(
+        &fs::File::options().write(true).open(&disk)?,
+        &[0x53, 0xef],
+        1080,
+    )?;
+    let run = bench.creamery().run(["cp"]).arg(inside(&image, "/g")).arg(node.path());
+    expect_untouched(&disk, || expect_refusal(run, &["this would replace all of it"]))?;
+    node.detach()
 }
 
 /// What is there stays the file that it is, or stays as it is, where cp(1) has it so.

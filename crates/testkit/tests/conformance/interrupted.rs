@@ -45,6 +45,9 @@ fn tree(bench: &Bench) -> Result<PathBuf> {
     Ok(tree)
 }
 
+/// The name of an archive that has another one.
+const IN_PLACE: &str = "second.tar";
+
 /// Starts `creamery` with its output and its complaints in one pipe. Who runs tests in the background ignores SIGINT, and so would all
 /// that is started here.
 fn start(bench: &Bench, words: &[&std::ffi::OsStr]) -> Result<Child> {
@@ -72,7 +75,12 @@ fn interrupt(bench: &Bench, words: &[&std::ffi::OsStr], by: Signal) -> Result<()
     );
     let name = if by == Signal::INT { "SIGINT" } else { "SIGTERM" };
     let is_an_archive = words.iter().any(|word| *word == "-c");
-    let left = if is_an_archive { "no archive was made, and what had its name stays" } else { "are done" };
+    let is_in_place = words.iter().any(|word| Path::new(word).ends_with(IN_PLACE));
+    let left = match (is_an_archive, is_in_place) {
+        (true, true) => "the archive ends in its midst",
+        (true, false) => "no archive was made, and what had its name stays",
+        (false, _) => "are done",
+    };
     ensure!(last.contains(&format!("ended by {name}: ")) && last.contains(left), "{words:?}: {last}");
     Ok(())
 }
@@ -147,6 +155,12 @@ fn tar(bench: &Bench) -> Result<()> {
     fs::write(&archive, "an older one")?;
     interrupt(bench, &words(&create, &[archive.as_os_str(), &place]), Signal::INT)?;
     ensure!(fs::read(&archive)? == b"an older one", "the older archive is gone");
+    // One with a second name is written where it is.
+    fs::hard_link(&archive, folder.join(IN_PLACE))?;
+    let second = folder.join(IN_PLACE);
+    interrupt(bench, &words(&create, &[second.as_os_str(), &place]), Signal::INT)?;
+    ensure!(!fs::read(&archive)?.starts_with(b"an older one"), "the older archive is there");
+    fs::remove_file(second)?;
     bench.creamery().run(["tar", "-c", "-f"]).args([archive.as_os_str(), &place]).ok()?;
     let target = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &target)?;
