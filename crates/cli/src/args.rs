@@ -201,7 +201,7 @@ pub(crate) struct CpArgs {
     #[arg(short = 'p', long)]
     pub(crate) preserve: bool,
 
-    /// Replace an image by a copy; what else has the name of a copy goes without it, too.
+    /// Replace an image by a copy, and a file of the host that you may not write; other files are replaced without it, too.
     #[arg(short = 'f', long)]
     pub(crate) force: bool,
 

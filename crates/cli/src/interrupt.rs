@@ -8,7 +8,7 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use creamery::{Error, ErrorKind};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -17,7 +17,9 @@ use signal_hook::{flag, low_level};
 /// The number of the signal that came.
 static CAME: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 /// What is left of all, if the command said so.
-static LEFT: Mutex<Option<&'static str>> = Mutex::new(None);
+static LEFT: OnceLock<&str> = OnceLock::new();
+/// Whether the archive that is written has a part when a signal ends that.
+static ARCHIVE_IN_PLACE: AtomicBool = AtomicBool::new(false);
 /// Files and directories that were done, or what else the command counts.
 static DONE: AtomicU64 = AtomicU64::new(0);
 
@@ -75,9 +77,14 @@ pub(crate) fn go_on() -> Result<(), Error> {
     came().map_or(Ok(()), |_| Err(ErrorKind::Interrupted.into()))
 }
 
-/// What a signal leaves from now on, where the files and directories that were done say nothing about it.
+/// What a signal leaves, where the files and directories that were done say nothing about it.
 pub(crate) fn leaves(what: &'static str) {
-    *LEFT.lock().expect("no holder panics") = Some(what);
+    let _ = LEFT.set(what);
+}
+
+/// From now on the archive goes where a signal leaves a part of it.
+pub(crate) fn archive_in_place() {
+    ARCHIVE_IN_PLACE.store(true, Ordering::Relaxed);
 }
 
 /// From now on a file of the host is written where it is.
@@ -103,7 +110,8 @@ pub(crate) fn end(command: &str) -> Option<(String, u8)> {
         ("subvolume delete" | "subvolume sync", _) => {
             "the rest is dropped by `creamery subvolume sync`, or by who writes to the image next".to_owned()
         }
-        _ if let Some(left) = *LEFT.lock().expect("no holder panics") => left.to_owned(),
+        _ if ARCHIVE_IN_PLACE.load(Ordering::Relaxed) => "the archive ends in its midst".to_owned(),
+        _ if let Some(left) = LEFT.get() => (*left).to_owned(),
         (_, count) if IN_PLACE.load(Ordering::Relaxed) => format!(
             "{count} files and directories are done, and a file that is written where it lies ends in its midst"
         ),

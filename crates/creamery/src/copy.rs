@@ -33,7 +33,7 @@ fn refuse_directory() -> Error {
 }
 
 /// Refuses a place for what is no directory that ends like one and is none.
-fn refuse_file_as_directory(to: &Path) -> Result<()> {
+pub(crate) fn refuse_file_as_directory(to: &Path) -> Result<()> {
     if !means_directory(to) && !means_content(to) {
         return Ok(());
     }
@@ -241,22 +241,28 @@ impl Filesystem {
         }
         let driver = self.driver(options, progress);
         let keeps = Keeps::all(options.keeps_all());
-        if !into && kind == fs::FileType::File {
-            let place = HostPath::find(to)?;
+        let file_name = from.file_name().filter(|_| !means_content(from));
+        let file = match (kind == fs::FileType::File, into, file_name) {
+            (true, false, _) => Some(to.to_owned()),
+            (true, true, Some(name)) => Some(to.join(name)),
+            _ => None,
+        };
+        if let Some(to) = file {
+            let place = HostPath::find(&to)?;
             if !options.replace_images {
                 place.refuse_image()?;
             }
-            let in_place = place.in_place(keeps.metadata)?;
+            place.refuse_used()?;
+            let in_place = place.in_place(keeps.metadata, options.replace_images)?;
             let name = place.name().as_bytes().to_vec();
             let (dir, path) = place.into_dir();
             let (sink, dir) = HostSink::within(dir, path, keeps)?;
             let mut sink = sink.writing_to(in_place);
             return driver.copy(&mut sink, id, file_type(kind), dir, Some(&name), from);
         }
-        let (parent, name) = match (into, means_content(from)) {
-            (true, false) => (to, from.file_name()),
-            (true, true) => (to, None),
-            (false, _) => {
+        let (parent, name) = match into {
+            true => (to, file_name),
+            false => {
                 let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
                 (parent.unwrap_or(Path::new(".")), to.file_name())
             }
@@ -264,7 +270,8 @@ impl Filesystem {
         if name.is_none() && !directory {
             return Err(Error::new(ErrorKind::NotADirectory, from.display().to_string()));
         }
-        let (mut sink, dir) = HostSink::open(parent, keeps)?;
+        let (sink, dir) = HostSink::open(parent, keeps)?;
+        let mut sink = sink.sparing_images(!options.replace_images);
         driver.copy(&mut sink, id, file_type(kind), dir, name.map(OsStrExt::as_bytes), from)
     }
 

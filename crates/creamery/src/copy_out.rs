@@ -16,7 +16,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::fs::{File, Metadata};
 use std::io::Write as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -27,20 +27,16 @@ use creamery_base::{Error, ErrorKind, InodeId, Result};
 use creamery_device::{NewFile, Taken, check_unused};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fcntl_getfl,
-    fremovexattr, fsetxattr, fstat, ftruncate, futimens, getxattr, linkat, listxattr, mkdirat, mknodat,
-    openat, setxattr, statat, symlinkat, unlinkat, utimensat,
+    fremovexattr, fsetxattr, fstat, ftruncate, futimens, linkat, mkdirat, mknodat, openat, setxattr, statat,
+    symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
-use crate::fs::{Attributes, CAPABILITIES};
-use crate::host_path::{InPlace, SMALLEST_IMAGE, is_no_place};
+use crate::fs::Attributes;
+use crate::host_path::{ACL, InPlace, SMALLEST_IMAGE, is_no_place, keep_rights, owned, refuse_image};
 use crate::salvage::Data;
 use crate::sink::{Keeps, Sink, Source};
 
-/// The extended attribute that is the ACL of a file of the host.
-const ACL: &CStr = c"system.posix_acl_access";
-/// Linux caps both a value and a list of extended attributes at this.
-const XATTRS_MAX: usize = 64 << 10;
 /// A piece of a hole, in a stream.
 const ZEROS: &[u8] = &[0; 64 << 10];
 
@@ -59,6 +55,8 @@ pub(crate) struct HostSink {
     keeps: Keeps,
     /// What becomes of files that have the name of a copy.
     taken: Taken,
+    /// Whether images that have the name of a copy stay.
+    spares_images: bool,
     /// The file that is written, where the user named one that stays the file that it is.
     in_place: Option<InPlace>,
     /// Source files whose other names are still to come.
@@ -134,16 +132,20 @@ impl HostSink {
     /// Copies go into the directory `root`, whose path is `path`, or below.
     pub(crate) fn within(root: OwnedFd, path: PathBuf, keeps: Keeps) -> Result<(Self, HostDir)> {
         let fd = root.try_clone().map_err(|error| Error::from(error).on_host(&path))?;
-        let (taken, in_place, links, left_out) = (Taken::Replace, None, HashMap::new(), RefCell::default());
-        Ok((
-            Self { root, path, keeps, taken, in_place, links, left_out },
-            HostDir { fd, path: PathBuf::new() },
-        ))
+        let (links, left_out) = (HashMap::new(), RefCell::default());
+        let (taken, spares_images, in_place) = (Taken::Replace, false, None);
+        let sink = Self { root, path, keeps, taken, spares_images, in_place, links, left_out };
+        Ok((sink, HostDir { fd, path: PathBuf::new() }))
     }
 
     /// The one copy goes into the open file `in_place`, if there is that, whatever its name.
     pub(crate) fn writing_to(self, in_place: Option<InPlace>) -> Self {
         Self { in_place, ..self }
+    }
+
+    /// An image, or a disk with partitions, that has the name of a copy stays, and the copy fails.
+    pub(crate) fn sparing_images(self, spares_images: bool) -> Self {
+        Self { spares_images, ..self }
     }
 
     /// What has the name of a copy stays, and there is none.
@@ -177,7 +179,11 @@ impl HostSink {
             // What cannot be read is no image of this user's.
             && let Ok(file) = openat(&parent.fd, name, flags, Mode::empty())
         {
-            check_unused(&file.into(), &self.path.join(&parent.path).join(os(name)))?;
+            let file = File::from(file);
+            check_unused(&file, &self.path.join(&parent.path).join(os(name)))?;
+            if self.spares_images {
+                refuse_image(&file)?;
+            }
         }
         Ok(Some(old))
     }
@@ -242,8 +248,10 @@ impl HostSink {
         let file = new.file();
         fill(file, source, data, failed)?;
         self.finish(file.as_fd(), source).map_err(failed)?;
-        if let Some(old) = old.filter(|_| !self.keeps.metadata) {
-            keep_rights(file.as_fd(), old, parent, name).map_err(failed)?;
+        if old.is_some() && !self.keeps.metadata {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let there = openat(&parent.fd, name, flags, Mode::empty()).map_err(error).map_err(failed)?;
+            keep_rights(file.as_fd(), there.as_fd()).map_err(failed)?;
         }
         let is = Identity::of(&file.metadata().map_err(host)?);
         match new.publish(os(name), self.taken) {
@@ -387,42 +395,6 @@ fn open_old(dir: &HostDir, name: &CString, old: &Stat, path: &Path) -> Result<In
     InPlace::hold(file, path)
 }
 
-/// What is copied over a file is no more public than that was, and as much its owner's, as with cp(1): for whom its ACL says, too.
-fn keep_rights(file: BorrowedFd<'_>, old: &Stat, dir: &HostDir, name: &CString) -> Result<()> {
-    let (uid, gid) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
-    owned(rustix::fs::fchown(file, Some(uid), Some(gid)))?;
-    // One that its directory gave it; most have none.
-    let _ = fremovexattr(file, ACL);
-    fchmod(file, Mode::from_raw_mode(old.st_mode & 0o777)).map_err(error)?;
-    let Ok(there) = openat(&dir.fd, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
-    else {
-        return Ok(());
-    };
-    let path = format!("/proc/self/fd/{}", there.as_raw_fd());
-    for (name, value) in host_xattrs(&path)? {
-        // Where that is not to be had, what the mode calls the group's is the most that the ACL allows anybody.
-        if fsetxattr(file, &name, &value, XattrFlags::empty()).is_err() && *name == *ACL {
-            fchmod(file, Mode::from_raw_mode(old.st_mode & 0o707)).map_err(error)?;
-        }
-    }
-    Ok(())
-}
-
-/// The extended attributes of a file of the host, as far as they can be read, but for what a program may: that goes with it.
-fn host_xattrs(path: &str) -> Result<Vec<(CString, Vec<u8>)>> {
-    let mut buffer = vec![0; XATTRS_MAX];
-    let len = listxattr(path, buffer.as_mut_slice()).unwrap_or(0);
-    let names = buffer[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty());
-    let names: Vec<CString> = names.map(c_string).collect::<Result<_>>()?;
-    let mut found = Vec::new();
-    for name in names.into_iter().filter(|name| name.to_bytes() != CAPABILITIES) {
-        if let Ok(len) = getxattr(path, &name, buffer.as_mut_slice()) {
-            found.push((name, buffer[..len].to_vec()));
-        }
-    }
-    Ok(found)
-}
-
 /// Opens a node that was just made. Who else may write to the folder can have exchanged it, but not for another one of its kind
 /// that has a name elsewhere.
 fn open_node(dir: &HostDir, name: &CString, kind: FileType) -> Result<(OwnedFd, Identity)> {
@@ -452,14 +424,6 @@ fn timestamps(attributes: &Attributes) -> Timestamps {
     Timestamps {
         last_access: time(attributes.times.access),
         last_modification: time(attributes.times.modification),
-    }
-}
-
-/// Whether a copy has got the owner of its source. Who is not root cannot give files away: the copy is theirs then, as with cp(1).
-fn owned(outcome: rustix::io::Result<()>) -> Result<bool> {
-    match outcome {
-        Err(Errno::PERM | Errno::INVAL) if !rustix::process::geteuid().is_root() => Ok(false),
-        outcome => outcome.map(|()| true).map_err(error),
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! A new file takes the name when it is whole. Some files are written where they are instead, as cp(1) and tar(1) do, for a new one would be
 //! another: an open file (`/dev/stdout`, `/dev/fd/3`), a pipe, a device, and one in a directory that takes no new name. So are a file with several
-//! names and somebody else's file, but where the copy brings its own owner and mode: a file that others have open or name otherwise gets no rights.
+//! names and somebody else's file or group's, but where the copy brings its own owner and mode: a file that others have open or name otherwise gets no rights.
 //! A file that the caller may not write stays.
 //!
 //! # Invariants
@@ -16,19 +16,29 @@
 //!   `host-targets/pipes-and-devices`.
 //! - HOSTPATH-4: nothing is read from a pipe or a terminal, for it would be gone.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::Read as _;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::{check_unused, hold_unused};
 use creamery_format::{SIGNATURES_END, find_signature};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, open, openat2, statat};
+use rustix::fs::{
+    AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid, XattrFlags, fchmod, fchown, fremovexattr, fsetxattr,
+    fstat, getxattr, listxattr, open, openat2, statat,
+};
 use rustix::io::Errno;
+use rustix::process::{getegid, geteuid};
 
+use crate::fs::CAPABILITIES;
+
+/// The extended attribute that is the ACL of a file of the host.
+pub(crate) const ACL: &CStr = c"system.posix_acl_access";
+/// Linux caps both a value and a list of extended attributes at this.
+const XATTRS_MAX: usize = 64 << 10;
 /// Less than this holds no superblock.
 pub(crate) const SMALLEST_IMAGE: u64 = 65536 + 4096;
 
@@ -42,6 +52,10 @@ pub(crate) struct HostPath {
     there: Option<File>,
     /// Whether the name leads to an open file.
     is_descriptor: bool,
+}
+
+fn error(errno: Errno) -> Error {
+    std::io::Error::from(errno).into()
 }
 
 fn on_host(path: &Path) -> impl Fn(Errno) -> Error + Copy + '_ {
@@ -144,21 +158,28 @@ impl HostPath {
     }
 
     /// Opens the file that has the name, with the content that it has, where no new file may take its place. `None` where one may, or there is
-    /// none. `keeps_rights` says whether the copy brings its own owner and mode.
+    /// none. `keeps_rights` says whether the copy brings its own owner and mode, `by_force` whether it also replaces a file that may not be written.
     ///
     /// # Errors
     /// It may not be written. `Busy`: it is an image that somebody has open. The host's.
-    pub(crate) fn in_place(&self, keeps_rights: bool) -> Result<Option<InPlace>> {
+    pub(crate) fn in_place(&self, keeps_rights: bool, by_force: bool) -> Result<Option<InPlace>> {
         let Some(meta) = self.metadata()? else { return Ok(None) };
-        let user = rustix::process::geteuid();
-        let is_others = meta.nlink() > 1 || !user.is_root() && meta.uid() != user.as_raw();
-        if self.is_descriptor || !meta.is_file() || is_others && !keeps_rights {
-            return self.write().map(Some);
-        }
-        match self.reopen(OFlags::WRONLY) {
-            // A program that runs keeps its file.
-            Ok(_) | Err(Errno::TXTBSY) => Ok(None),
-            Err(errno) => Err(on_host(&self.path())(errno)),
+        let (user, group) = (geteuid(), getegid());
+        let is_own = user.is_root() || (meta.uid(), meta.gid()) == (user.as_raw(), group.as_raw());
+        let (is_plain, is_others) = (!self.is_descriptor && meta.is_file(), meta.nlink() > 1 || !is_own);
+        let stays = !is_plain || is_others && !keeps_rights;
+        let opened = if stays {
+            self.write().map(Some)
+        } else {
+            self.reopen(OFlags::WRONLY).map(|_| None).or_else(|errno| match errno {
+                // A program that runs keeps its file.
+                Errno::TXTBSY => Ok(None),
+                _ => Err(on_host(&self.path())(errno)),
+            })
+        };
+        match opened {
+            Err(error) if by_force && is_plain && error.kind() == ErrorKind::PermissionDenied => Ok(None),
+            opened => opened,
         }
     }
 
@@ -194,7 +215,17 @@ impl HostPath {
     /// `Busy`; the host's.
     pub(crate) fn refuse_used(&self) -> Result<()> {
         // One that cannot be read is asked when it is written, and replaced else.
-        self.read().ok().flatten().map_or(Ok(()), |file| check_unused(&file, &self.path()))
+        let Some(file) = self.read().ok().flatten() else { return Ok(()) };
+        let is_small = file.metadata()?.len() < SMALLEST_IMAGE;
+        if is_small { Ok(()) } else { check_unused(&file, &self.path()) }
+    }
+
+    /// Gives a new file that takes the name the rights of the one that has it, if there is one.
+    ///
+    /// # Errors
+    /// The host's.
+    pub(crate) fn keep_rights(&self, new: &File) -> Result<()> {
+        self.there.as_ref().map_or(Ok(()), |there| keep_rights(new.as_fd(), there.as_fd()))
     }
 
     /// The open directory.
@@ -224,7 +255,7 @@ impl HostPath {
         };
         match (read, find_signature(&head)) {
             (_, Some(found)) if disk || found.is_btrfs() || found.has_partitions => {
-                refuse(format!("holds {}, and this would replace all of it", found.name))
+                Err(would_replace(found.name).on_host(&self.path()))
             }
             (Err(error), _) if disk || meta.is_some_and(|meta| meta.len() >= SMALLEST_IMAGE) => {
                 refuse(format!("may hold an image, and cannot be read: {error}"))
@@ -285,6 +316,69 @@ impl InPlace {
             true => self.file.sync_data(),
             false => Ok(()),
         }
+    }
+}
+
+/// Refuses a file that holds an image, or a disk with partitions.
+///
+/// # Errors
+/// `AlreadyExists`; the host's.
+pub(crate) fn refuse_image(file: &File) -> Result<()> {
+    let mut head = Vec::new();
+    file.take(SIGNATURES_END as u64).read_to_end(&mut head)?;
+    match find_signature(&head).filter(|found| found.is_btrfs() || found.has_partitions) {
+        Some(found) => Err(would_replace(found.name)),
+        None => Ok(()),
+    }
+}
+
+fn would_replace(name: &str) -> Error {
+    Error::new(ErrorKind::AlreadyExists, format!("holds {name}, and this would replace all of it"))
+}
+
+/// What is copied over a file is no more public than that was, and as much its owner's, as with cp(1): for whom its ACL says, too. `old` is that
+/// file, opened with `O_PATH`.
+///
+/// # Errors
+/// The host's.
+pub(crate) fn keep_rights(file: BorrowedFd<'_>, old: BorrowedFd<'_>) -> Result<()> {
+    let meta = fstat(old).map_err(error)?;
+    let (uid, gid) = (Uid::from_raw(meta.st_uid), Gid::from_raw(meta.st_gid));
+    let is_owned = owned(fchown(file, Some(uid), Some(gid)))?;
+    // One that its directory gave it; most have none.
+    let _ = fremovexattr(file, ACL);
+    // What the old group may, another one may not.
+    let kept = if is_owned { 0o777 } else { 0o707 };
+    fchmod(file, Mode::from_raw_mode(meta.st_mode & kept)).map_err(error)?;
+    for (name, value) in host_xattrs(&format!("/proc/self/fd/{}", old.as_raw_fd()))? {
+        // Where that is not to be had, what the mode calls the group's is the most that the ACL allows anybody.
+        if fsetxattr(file, &name, &value, XattrFlags::empty()).is_err() && *name == *ACL {
+            fchmod(file, Mode::from_raw_mode(meta.st_mode & 0o707)).map_err(error)?;
+        }
+    }
+    Ok(())
+}
+
+/// The extended attributes of a file of the host, as far as they can be read, but for what a program may: that goes with it.
+fn host_xattrs(path: &str) -> Result<Vec<(CString, Vec<u8>)>> {
+    let mut buffer = vec![0; XATTRS_MAX];
+    let len = listxattr(path, buffer.as_mut_slice()).unwrap_or(0);
+    let names = buffer[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let names: Vec<CString> = names.map(|name| CString::new(name).expect("split at zeros")).collect();
+    let mut found = Vec::new();
+    for name in names.into_iter().filter(|name| name.to_bytes() != CAPABILITIES) {
+        if let Ok(len) = getxattr(path, &name, buffer.as_mut_slice()) {
+            found.push((name, buffer[..len].to_vec()));
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a copy has got the owner of its source. Who is not root cannot give files away: the copy is theirs then, as with cp(1).
+pub(crate) fn owned(outcome: rustix::io::Result<()>) -> Result<bool> {
+    match outcome {
+        Err(Errno::PERM | Errno::INVAL) if !rustix::process::geteuid().is_root() => Ok(false),
+        outcome => outcome.map(|()| true).map_err(error),
     }
 }
 
@@ -352,7 +446,8 @@ mod tests {
     fn a_file_that_must_stay_the_one_that_it_is_is_written_in_place() {
         let dir = scene();
         let (file, other) = (dir.path().join("far/file"), dir.path().join("far/other"));
-        let in_place = |path: &Path, keeps_rights| HostPath::find(path).unwrap().in_place(keeps_rights);
+        let in_place =
+            |path: &Path, keeps_rights| HostPath::find(path).unwrap().in_place(keeps_rights, false);
         assert!(in_place(&file, false).unwrap().is_none() && in_place(&other, false).unwrap().is_none());
         std::fs::hard_link(&file, &other).unwrap();
         let held = in_place(&file, false).unwrap().unwrap();
@@ -360,7 +455,7 @@ mod tests {
         assert!(held.cut().unwrap() && other.metadata().unwrap().len() == 0);
         assert!(in_place(&file, true).unwrap().is_none(), "a copy with rights of its own is a new file");
         assert!(!in_place(Path::new("/dev/null"), true).unwrap().unwrap().cut().unwrap());
-        assert_eq!(in_place(dir.path(), false).unwrap_err().kind(), ErrorKind::IsADirectory);
+        in_place(dir.path(), false).unwrap_err();
     }
 
     #[test]
@@ -369,7 +464,7 @@ mod tests {
         let file = dir.path().join("far/file");
         File::options().write(true).open(&file).unwrap().set_len(SMALLEST_IMAGE).unwrap();
         std::fs::hard_link(&file, dir.path().join("far/other")).unwrap();
-        let held = HostPath::find(&file).unwrap().in_place(false).unwrap().unwrap();
+        let held = HostPath::find(&file).unwrap().in_place(false, false).unwrap().unwrap();
         assert_eq!(HostPath::find(&file).unwrap().refuse_used().unwrap_err().kind(), ErrorKind::Busy);
         held.cut().unwrap();
         drop(held);

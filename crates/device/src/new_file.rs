@@ -14,7 +14,8 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat, renameat_with, unlinkat,
+    AtFlags, CWD, Mode, OFlags, RenameFlags, StatxAttributes, StatxFlags, linkat, openat, renameat,
+    renameat_with, statx, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -144,6 +145,9 @@ impl<D: AsFd> NewFile<D> {
         let link = |name: &CStr| linkat(CWD, &*own, &self.dir, name, AtFlags::SYMLINK_FOLLOW);
         match link(name) {
             Err(Errno::EXIST) if taken == Taken::Replace => {
+                if self.is_append_only() {
+                    return Err(Errno::PERM); // a free name could not be taken away again
+                }
                 // Before it has a name of any kind: who is killed meanwhile leaves none behind.
                 rustix::fs::fdatasync(&self.file)?;
                 let meanwhile = under_a_free_name(link)?;
@@ -151,6 +155,12 @@ impl<D: AsFd> NewFile<D> {
             }
             outcome => outcome,
         }
+    }
+
+    /// Whether the directory takes new names and loses none (`chattr +a`).
+    fn is_append_only(&self) -> bool {
+        let found = statx(&self.dir, "", AtFlags::EMPTY_PATH, StatxFlags::empty());
+        found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::APPEND))
     }
 
     fn rename(&self, meanwhile: &CStr, name: &CStr, taken: Taken) -> rustix::io::Result<()> {

@@ -189,7 +189,9 @@ mod tests {
     }
 
     /// Threads whose first write waits: each says that it is there, and goes on when it is told to.
-    struct Stops(Mutex<HashMap<&'static str, (Sender<()>, Receiver<()>)>>);
+    struct Stops(Mutex<HashMap<&'static str, Stop>>);
+
+    type Stop = (Sender<()>, Receiver<()>);
 
     impl Hook for Stops {
         fn before(&self, request: &Request) -> Result<()> {

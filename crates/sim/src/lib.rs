@@ -63,6 +63,7 @@ mod snapshot;
 mod subvolumes;
 mod threads;
 mod turns;
+mod unread;
 mod watch;
 mod workload;
 

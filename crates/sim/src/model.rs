@@ -9,10 +9,10 @@ use std::sync::Arc;
 use creamery_base::ErrorKind;
 use creamery_fs::{FileType, RenameMode};
 
-use crate::delayed_data::Unread;
 use crate::mark::Mark;
 use crate::operation::{Operation, Outcome};
 use crate::snapshot::{Entry, Snapshot, hash_of, join};
+use crate::unread::Unread;
 
 /// The root directory's number.
 pub const ROOT: u64 = 0;

@@ -168,6 +168,9 @@ fn copy(
             let fs = images.open(&place.image, Purpose::Read)?;
             let copied = fs.copy_out(&place.path, target, options, &watched(&place.image));
             copied.map_err(|error| match (error.kind(), error.is_on_host()) {
+                (ErrorKind::AlreadyExists, true) if target.is_dir() => {
+                    failed(error).advise("have it replaced with --force")
+                }
                 (ErrorKind::AlreadyExists, true) => failed(error).advise(format!(
                     "name a place in it as {}:/, or have it replaced with --force",
                     target.display()

@@ -87,7 +87,7 @@ pub(crate) struct TarArgs {
     #[arg(long, conflicts_with_all = ["extract", "list"])]
     ignore_errors: bool,
 
-    /// With -c replace an image that has the name of the archive; other files are replaced without it, too.
+    /// With -c replace an image that has the name of the archive, or a file that you may not write; other files are replaced without it, too.
     #[arg(long, conflicts_with_all = ["extract", "list"])]
     force: bool,
 
@@ -126,9 +126,6 @@ pub(crate) struct TarArgs {
     write: WriteArgs,
 }
 
-/// What a signal leaves of an archive that goes to an open file or to one that is written where it is.
-const IN_ITS_MIDST: &str = "the archive ends in its midst";
-
 pub(crate) fn run(args: &TarArgs) -> Result<(), Failure> {
     match (args.create, args.list, args.verbose, args.json) {
         (true, ..) => create(args),
@@ -162,7 +159,7 @@ impl Progress for Told<'_> {
     }
 
     fn in_place(&self, _path: &[u8]) {
-        interrupt::leaves(IN_ITS_MIDST);
+        interrupt::archive_in_place();
     }
 
     fn go_on(&self) -> Result<(), Error> {
@@ -236,10 +233,10 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
     if !interrupt::may_wait(&args.file) {
         interrupt::watch();
     }
-    interrupt::leaves(match is_stream(&args.file) {
-        true => IN_ITS_MIDST,
-        false => "no archive was made, and what had its name stays",
-    });
+    interrupt::leaves("no archive was made, and what had its name stays");
+    if is_stream(&args.file) {
+        interrupt::archive_in_place();
+    }
     let written = if is_stream(&args.file) {
         expect_open().map_err(told)?;
         let out = BufWriter::with_capacity(1 << 20, io::stdout().lock());

@@ -29,7 +29,6 @@ mod write;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek as _, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
@@ -162,6 +161,7 @@ impl Filesystem {
             let out = BufWriter::with_capacity(BUFFER, file);
             self.write_tar(members, out, options, note, progress)
         };
+        crate::copy::refuse_file_as_directory(to)?;
         let place = HostPath::find(to)?;
         // As of copies out (SINK-5).
         place.refuse_used()?;
@@ -174,7 +174,7 @@ impl Filesystem {
             write(to.file())?;
             to.finish().map_err(host)
         };
-        if let Some(file) = place.in_place(false)? {
+        if let Some(file) = place.in_place(false, options.replace_images)? {
             return write_over(file, &write);
         }
         let there = place.metadata()?;
@@ -184,10 +184,7 @@ impl Filesystem {
             }
             new => new.map_err(host)?,
         };
-        if let Some(meta) = &there {
-            let mode = std::fs::Permissions::from_mode(meta.permissions().mode() & 0o777);
-            new.file().set_permissions(mode).map_err(host)?;
-        }
+        place.keep_rights(new.file())?;
         write(new.file())?;
         let mut archive = new.file().try_clone().map_err(host)?;
         match new.publish(place.name(), Taken::Replace) {

@@ -12,12 +12,14 @@
 
 mod direct;
 mod fusermount;
+mod number;
 mod options;
 mod pinned;
 mod table;
 
+pub use number::MountNumber;
 pub use options::MountOptions;
-pub use pinned::{MountNumber, PinnedPoint};
+pub use pinned::PinnedPoint;
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -15,30 +15,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, openat, statx};
+use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
+use super::number::MountNumber;
 use super::{MountOptions, Unmount, direct, open_path};
-
-/// A bit of statx(2).
-const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
-
-/// Which mount it is.
-///
-/// ```no_run
-/// use creamery_fuse::PinnedPoint;
-/// let mount = PinnedPoint::open("/mnt".as_ref())?.number()?;
-/// assert_eq!(PinnedPoint::open("/mnt".as_ref())?.number()?, mount);
-/// # Ok::<(), creamery_base::Error>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MountNumber {
-    /// The first field of `/proc/self/mountinfo`. The next mount may have it when this one is gone.
-    pub id: u64,
-    /// The number that no other mount ever has; none before Linux 6.8.
-    pub unique: Option<u64>,
-}
 
 /// A name in an open directory, where something is mounted.
 ///
@@ -98,10 +80,7 @@ impl PinnedPoint {
     fn there(&self) -> Result<(File, MountNumber)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let there = openat(&self.dir, &self.name, flags, Mode::empty()).map_err(error)?;
-        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", there.as_raw_fd()))?;
-        let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
-        let id = id.ok_or_else(|| Error::unsupported("reading the number of a mount"))?;
-        let number = MountNumber { id, unique: unique_number(&there) };
+        let number = MountNumber::of(&there)?;
         Ok((there.into(), number))
     }
 
@@ -142,12 +121,4 @@ impl PinnedPoint {
             Err(errno) => Err(error(errno)),
         }
     }
-}
-
-/// The number of the mount that an open file lies in, and that no other one ever has. The server of a mount is not asked for it.
-pub(super) fn unique_number(file: &OwnedFd) -> Option<u64> {
-    let unique = StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE);
-    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-    let found = statx(file, "", flags, unique).ok()?;
-    (found.stx_mask & STATX_MNT_ID_UNIQUE != 0).then_some(found.stx_mnt_id)
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, open};
 
-use super::pinned::{MountNumber, PinnedPoint, unique_number};
+use super::number::{MountNumber, unique_number};
 
 /// Here the kernel lists the connections by the minor number of their devices.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
@@ -73,8 +73,10 @@ fn connection_of(minor: &str) -> Option<Connection> {
 pub(super) fn mount_at(point: &Path) -> Option<Row> {
     let table = std::fs::read("/proc/self/mountinfo").ok()?;
     let row = find(&table, point.as_os_str().as_bytes())?;
-    let number = PinnedPoint::open(point).and_then(|there| there.number_of(row.number.id)).ok()?;
-    Some(Row { connection: connection_of(row.minor()), number, ..row })
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let number = MountNumber::of(&open(point, flags, Mode::empty()).ok()?).ok()?;
+    let connection = connection_of(row.minor());
+    (number.id == row.number.id).then_some(Row { connection, number, ..row })
 }
 
 /// Rows are: id, parent, device, root, mount point, ...; the last row of a place is the one on top.

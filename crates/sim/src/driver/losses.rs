@@ -7,9 +7,10 @@ use creamery_base::{InodeId, Wait};
 use creamery_fs::OpenFile;
 
 use super::{Driver, Opener};
-use crate::delayed_data::{Loss, SECTOR, Unread, explains};
+use crate::delayed_data::{Loss, SECTOR, explains};
 use crate::operation::{Outcome, time_set};
 use crate::seen_errors::Around;
+use crate::unread::Unread;
 
 /// A file of `size` bytes, and the sectors that cannot be read: those are taken to be as they are in `now`.
 fn readable(file: &OpenFile, size: usize, now: &[u8]) -> Result<(Vec<u8>, BTreeSet<usize>)> {

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{FuseMount, Judge, LoopDevice, Run};
 
@@ -30,7 +30,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "host-targets/what-is-protected",
-            &[&MOUNTED[..], &["setpriv", "setfacl", "getfacl"].map(Judge::Tool)].concat(),
+            &[&MOUNTED[..], &["setpriv", "setfacl", "getfacl", "chattr", "tar"].map(Judge::Tool)].concat(),
             protected,
         ),
         Case::new(
@@ -163,7 +163,6 @@ fn rights(bench: &Bench) -> Result<()> {
 
 /// Images that are open, disks with anything on them, and rights of those who can reach a file by another name.
 fn protected(bench: &Bench) -> Result<()> {
-    use std::os::unix::fs::MetadataExt;
     let (image, file) = image_and_file(bench)?;
     let dir = bench.scratch.dir("dir")?;
     let own = dir.join("creamery");
@@ -202,6 +201,33 @@ fn protected(bench: &Bench) -> Result<()> {
         mounted.unmount()?;
     }
     bench.creamery().run(["check"]).arg(&others).ok()?;
+    for words in [&["cp"][..], &["cp", "-r"], &["cp", "-a"]] {
+        let source = if words.len() == 1 { "/g" } else { "/" };
+        let run = bench.creamery().run(words).arg(inside(&image, source)).arg(&sticky);
+        expect_untouched(&others, || expect_refusal(run, &["replace all of it"]))?;
+    }
+    fs::remove_file(&others)?;
+    into_directories(bench, &image)?;
+    // A disk with a filesystem of another kind.
+    let disk = bench.scratch.file("disk.raw");
+    sparse_file(&disk, 16 << 20)?;
+    let node = LoopDevice::attach(&disk, false)?;
+    std::os::unix::fs::FileExt::write_all_at(
+        &fs::File::options().write(true).open(&disk)?,
+        &[0x53, 0xef],
+        1080,
+    )?;
+    let run = bench.creamery().run(["cp"]).arg(inside(&image, "/g")).arg(node.path());
+    expect_untouched(&disk, || expect_refusal(run, &["this would replace all of it"]))?;
+    node.detach()?;
+    rights_of_other_names(&user, &own, (&image, &file))
+}
+
+/// What a copy brings goes to nobody who has another name of the file, or an ACL.
+fn rights_of_other_names(user: &dyn Fn() -> Run, own: &Path, (image, file): (&Path, &Path)) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let ours = || Run::new(own);
+    let dir = own.parent().context("a directory")?;
     // A name in another user's directory leads to a file that has a second one: a copy with rights is a new file.
     let users = dir.join("users");
     fs::create_dir(&users)?;
@@ -212,7 +238,7 @@ fn protected(bench: &Bench) -> Result<()> {
         for path in [&users, &target] {
             std::os::unix::fs::chown(path, Some(65534), Some(65534))?;
         }
-        bench.creamery().run(words).arg(inside(&image, "/g")).arg(&target).ok()?;
+        ours().args(words).arg(inside(image, "/g")).arg(&target).ok()?;
         ensure!(fs::read(&second)? == b"theirs" && second.metadata()?.nlink() == 1, "{words:?}");
         ensure!(target.metadata()?.uid() == file.metadata()?.uid(), "{words:?}");
         fs::remove_file(&target)?;
@@ -229,22 +255,54 @@ fn protected(bench: &Bench) -> Result<()> {
     // What cannot be given to somebody else's file is said, and that its content is another.
     let everybodys = dir.join("everybodys");
     fs::write(&everybodys, "what was there before")?;
-    set(&everybodys, 0o666)?;
-    let run = user().args(["cp", "-p"]).arg(inside(&image, "/g")).arg(&everybodys);
+    fs::set_permissions(&everybodys, fs::Permissions::from_mode(0o666))?;
+    let run = user().args(["cp", "-p"]).arg(inside(image, "/g")).arg(&everybodys);
     expect_refusal(run, &["the content is written, but not all attributes"])?;
     ensure!(fs::read(&everybodys)? == b"yy\n", "the content is written");
-    // A disk with a filesystem of another kind.
-    let disk = bench.scratch.file("disk.raw");
-    sparse_file(&disk, 16 << 20)?;
-    let node = LoopDevice::attach(&disk, false)?;
-    std::os::unix::fs::FileExt::write_all_at(
-        &fs::File::options().write(true).open(&disk)?,
-        &[0x53, 0xef],
-        1080,
-    )?;
-    let run = bench.creamery().run(["cp"]).arg(inside(&image, "/g")).arg(node.path());
-    expect_untouched(&disk, || expect_refusal(run, &["this would replace all of it"]))?;
-    node.detach()
+    Ok(())
+}
+
+/// The same into a directory, where the file has the name of its source; and rights that an archive keeps as a copy does.
+fn into_directories(bench: &Bench, image: &Path) -> Result<()> {
+    let dir = bench.scratch.dir("into")?;
+    let (target, second, source) = (dir.join("g"), dir.join("second"), inside(image, "/g"));
+    fs::write(&target, "theirs")?;
+    fs::hard_link(&target, &second)?;
+    bench.creamery().run(["cp"]).arg(&source).arg(&dir).ok()?;
+    ensure!(fs::read(&second)? == b"yy\n", "its other name has other content");
+    fs::remove_file(&target)?;
+    Run::new("mkfifo").arg(&target).ok()?;
+    let script = format!(
+        "cat {0}/g & {1} cp {2} {0}; wait",
+        dir.display(),
+        bench.creamery().path().display(),
+        source.display()
+    );
+    ensure!(Run::new("bash").args(["-ec", &script]).ok()?.stdout == b"yy\n", "the reader of the pipe");
+    fs::remove_file(&target)?;
+    let archive = dir.join("acl.tar");
+    for words in [&["cp"][..], &["tar", "-c", "-f"]] {
+        fs::write(&archive, "")?;
+        let rights = format!(
+            "chown 1234:77 {0}; chmod 600 {0}; setfacl -m u:1235:rw {0}; getfacl -n -p {0}",
+            archive.display()
+        );
+        let before = Run::new("bash").args(["-ec", &rights]).ok()?.stdout;
+        let run = bench.creamery().run(words);
+        let run =
+            if words.len() == 1 { run.arg(&source).arg(&archive) } else { run.arg(&archive).arg(&source) };
+        run.ok()?;
+        let after = Run::new("getfacl").args(["-n", "-p"]).arg(&archive).ok()?.stdout;
+        ensure!(before == after, "{words:?}: {}", String::from_utf8_lossy(&after));
+    }
+    // In a directory that keeps all names nothing is left beside the file.
+    Run::new("chattr").arg("+a").arg(&dir).ok()?;
+    let done = bench.creamery().run(["tar", "-c", "-f"]).arg(&archive).arg(&source).ok();
+    Run::new("chattr").arg("-a").arg(&dir).ok()?;
+    done?;
+    let names = fs::read_dir(&dir)?.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>>>()?;
+    ensure!(names.len() == 2 && is_archive(&archive)?, "{names:?}");
+    Ok(())
 }
 
 /// What is there stays the file that it is, or stays as it is, where cp(1) has it so.
@@ -267,7 +325,7 @@ fn as_they_were(bench: &Bench, user: &dyn Fn() -> Run, own: &Path, image: &Path)
             if is_linked {
                 fs::hard_link(&file, &other)?;
             }
-            std::os::unix::fs::chown(&file, Some(owner), None)?;
+            std::os::unix::fs::chown(&file, Some(owner), Some(owner))?;
             fs::set_permissions(&file, fs::Permissions::from_mode(mode))?;
             let before = file.metadata()?;
             let run = user().arg(own).args(words);

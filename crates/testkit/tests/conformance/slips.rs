@@ -66,7 +66,8 @@ fn images(bench: &Bench) -> Result<()> {
     let forced = |to: &Path| bench.creamery().run(["cp", "-f"]).arg(inside(&one, "/f")).arg(to);
     expect_refusal(forced(&other), &["other.img", "in use"])?;
     put(bench, &one, "/other.img", b"a file of that name")?;
-    let folder = bench.creamery().run(["cp", "-a"]).arg(inside(&one, "/other.img")).arg(bench.scratch.path());
+    let folder =
+        bench.creamery().run(["cp", "-a", "-f"]).arg(inside(&one, "/other.img")).arg(bench.scratch.path());
     expect_refusal(folder, &["other.img", "in use"])?;
     fs::write(mount.dir().join("later"), "written later")?;
     mount.unmount()?;

@@ -1,0 +1,46 @@
+//! The numbers of mounts.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use creamery_base::{Error, Result};
+use rustix::fs::{AtFlags, StatxFlags, statx};
+
+/// A bit of statx(2).
+const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+
+/// Which mount it is.
+///
+/// ```no_run
+/// use creamery_fuse::PinnedPoint;
+/// let mount = PinnedPoint::open("/mnt".as_ref())?.number()?;
+/// assert_eq!(PinnedPoint::open("/mnt".as_ref())?.number()?, mount);
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MountNumber {
+    /// The first field of `/proc/self/mountinfo`. The next mount may have it when this one is gone.
+    pub id: u64,
+    /// The number that no other mount ever has; none before Linux 6.8.
+    pub unique: Option<u64>,
+}
+
+impl MountNumber {
+    /// The mount that an open file lies in. Its server is not asked.
+    ///
+    /// # Errors
+    /// `/proc` is missing.
+    pub(super) fn of(file: &OwnedFd) -> Result<Self> {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
+        let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
+        let id = id.ok_or_else(|| Error::unsupported("reading the number of a mount"))?;
+        Ok(Self { id, unique: unique_number(file) })
+    }
+}
+
+/// The number of the mount that an open file lies in, and that no other one ever has. The server of a mount is not asked for it.
+pub(super) fn unique_number(file: &OwnedFd) -> Option<u64> {
+    let unique = StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE);
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let found = statx(file, "", flags, unique).ok()?;
+    (found.stx_mask & STATX_MNT_ID_UNIQUE != 0).then_some(found.stx_mnt_id)
+}
