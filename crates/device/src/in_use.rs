@@ -153,7 +153,8 @@ pub fn check_unused(file: &File, path: &Path) -> Result<()> {
     unlocked.map_err(|error| Error::from(std::io::Error::from(error)))
 }
 
-/// The same, and nobody opens `file` as an image as long as it is open. Behind a loop device lies another file, which the caller keeps as long.
+/// Takes `file` if it passes [`check_unused`]: nobody opens it as an image as long as it is open. The caller keeps the file behind a loop device, which this gives, as
+/// long.
 ///
 /// ```
 /// let file = tempfile::NamedTempFile::new()?;

@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(more, MORE);
     }
 
-    /// Threads whose first write waits: each says that it is there, and goes on when it is told to.
+    /// The first write of each of these threads waits. The thread reports it, and goes on when the test lets it.
     struct Stops(Mutex<HashMap<&'static str, Stop>>);
 
     type Stop = (Sender<()>, Receiver<()>);

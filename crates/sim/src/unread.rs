@@ -12,7 +12,7 @@ pub(crate) struct Unread {
 }
 
 impl Unread {
-    /// The same of a clone, of whose sectors the one `from` is that at `to`, and `len` more behind it.
+    /// What is not known of a clone that has `len` sectors of this file, those from `from` on, at `to`.
     pub(crate) fn moved(&self, from: usize, len: usize, to: usize) -> Self {
         let within = |sectors: &BTreeSet<usize>| {
             sectors.range(from..from + len).map(|sector| sector - from + to).collect::<BTreeSet<_>>()

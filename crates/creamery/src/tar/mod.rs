@@ -141,7 +141,7 @@ impl Filesystem {
         Ok((id, file_type(kind)))
     }
 
-    /// The same into the file `to` of the host. The archive gets its name when it is whole, and a regular file of that name stays until then.
+    /// Writes the archive of [`write_tar`](Self::write_tar) into the file `to` of the host. The archive gets its name when it is whole, and a regular file of that name stays until then.
     /// Written where they are: a pipe, a device, an open file (`/dev/stdout`), a file with several names, somebody else's, and one in a directory that
     /// takes no new name from this user.
     ///

@@ -23,7 +23,7 @@ pub(crate) fn unpack(
     Ok(out)
 }
 
-/// The same of an inline extent, which lies in a tree: lengths that contradict each other are damage to that, as for Linux.
+/// Unpacks an inline extent, which lies in a tree: lengths that contradict each other are damage to that tree, as for Linux.
 /// Errors: damage.
 pub(super) fn unpack_inline(
     compression: Compression,

@@ -223,7 +223,7 @@ fn protected(bench: &Bench) -> Result<()> {
     rights_of_other_names(&user, &own, (&image, &file))
 }
 
-/// What a copy brings goes to nobody who has another name of the file, or an ACL.
+/// A copy with owner and mode gives no rights to a user who holds another name of the file, or has an entry in its ACL.
 fn rights_of_other_names(user: &dyn Fn() -> Run, own: &Path, (image, file): (&Path, &Path)) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let ours = || Run::new(own);
