@@ -244,7 +244,8 @@ impl Filesystem {
         let file_name = from.file_name().filter(|_| !means_content(from));
         let file = match (kind == fs::FileType::File, into, file_name) {
             (true, false, _) => Some(to.to_owned()),
-            (true, true, Some(name)) => Some(to.join(name)),
+            // SINK-2: a link in the directory may be the image's, copied before, and is replaced.
+            (true, true, Some(name)) => Some(to.join(name)).filter(|to| !to.is_symlink()),
             _ => None,
         };
         if let Some(to) = file {

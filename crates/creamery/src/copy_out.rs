@@ -500,6 +500,10 @@ impl Sink for HostSink {
             Put::Done(is) => is,
             Put::NoPlace(error) => {
                 let Some(old) = old else { return Err(failed(error.into())) };
+                if self.keeps.metadata && old.st_nlink > 1 {
+                    let what = "it has other names, which would get the rights of the copy, and its directory lets no new file take its place";
+                    return Err(failed(Error::new(ErrorKind::PermissionDenied, what)));
+                }
                 let path = self.path.join(&parent.path).join(os(&name));
                 let file = open_old(parent, &name, &old, &path).map_err(failed)?;
                 self.write_over(&file, source, data, failed)?;

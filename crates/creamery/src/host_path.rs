@@ -265,7 +265,7 @@ impl HostPath {
     }
 }
 
-/// A file of the host that is written where it is. Nobody opens it as an image meanwhile.
+/// A file of the host that is written where it is. Nobody opens it as an image meanwhile, if it was long enough for one.
 #[derive(Debug)]
 pub(crate) struct InPlace {
     file: File,
@@ -350,7 +350,10 @@ pub(crate) fn keep_rights(file: BorrowedFd<'_>, old: BorrowedFd<'_>) -> Result<(
     // What the old group may, another one may not.
     let kept = if is_owned { 0o777 } else { 0o707 };
     fchmod(file, Mode::from_raw_mode(meta.st_mode & kept)).map_err(error)?;
-    for (name, value) in host_xattrs(&format!("/proc/self/fd/{}", old.as_raw_fd()))? {
+    let mine = |name: &CStr| is_owned || name != ACL;
+    for (name, value) in
+        host_xattrs(&format!("/proc/self/fd/{}", old.as_raw_fd()))?.into_iter().filter(|(name, _)| mine(name))
+    {
         // Where that is not to be had, what the mode calls the group's is the most that the ACL allows anybody.
         if fsetxattr(file, &name, &value, XattrFlags::empty()).is_err() && *name == *ACL {
             fchmod(file, Mode::from_raw_mode(meta.st_mode & 0o707)).map_err(error)?;

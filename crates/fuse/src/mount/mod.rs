@@ -116,8 +116,8 @@ impl Mount {
 
     /// Ends the connection with the kernel, which whoever mounted may do. One that ended by itself is as good.
     fn cut_off(&self) -> Result<()> {
-        let Some(row) = self.row.as_ref().filter(|row| !row.is_gone()) else { return Ok(()) };
-        match std::fs::write(row.abort_file(), "1") {
+        let Some(abort) = self.row.as_ref().and_then(Row::abort_file) else { return Ok(()) };
+        match std::fs::write(abort, "1") {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
             Ok(()) | Err(_) => Ok(()),
         }

@@ -38,7 +38,7 @@ impl MountNumber {
 }
 
 /// The number of the mount that an open file lies in, and that no other one ever has. The server of a mount is not asked for it.
-pub(super) fn unique_number(file: &OwnedFd) -> Option<u64> {
+fn unique_number(file: &OwnedFd) -> Option<u64> {
     let unique = StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE);
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     let found = statx(file, "", flags, unique).ok()?;

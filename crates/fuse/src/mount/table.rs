@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, open};
 
-use super::number::{MountNumber, unique_number};
+use super::number::MountNumber;
 
 /// Here the kernel lists the connections by the minor number of their devices.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
@@ -51,16 +51,18 @@ impl Row {
         })
     }
 
-    /// The file that ends the connection.
-    pub(super) fn abort_file(&self) -> PathBuf {
-        Path::new(CONNECTIONS).join(self.minor()).join("abort")
+    /// The file that ends the connection; none where that is not to be seen.
+    pub(super) fn abort_file(&self) -> Option<PathBuf> {
+        let is_shown = self.connection.is_some() && connection_of(self.minor()) == self.connection;
+        is_shown.then(|| Path::new(CONNECTIONS).join(self.minor()).join("abort"))
     }
 }
 
 /// The mount that shows connections.
 fn shown_by() -> Option<u64> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    unique_number(&open(CONNECTIONS, flags, Mode::empty()).ok()?)
+    let number = MountNumber::of(&open(CONNECTIONS, flags, Mode::empty()).ok()?).ok()?;
+    Some(number.unique.unwrap_or(number.id))
 }
 
 /// The connection of a device, whose directory goes with the last mount of its filesystem.
