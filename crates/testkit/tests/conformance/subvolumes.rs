@@ -146,8 +146,9 @@ fn in_turn(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
         if names.len() > 2 && gone != source {
             creamery(&["delete"]).arg(at(&gone)).ok().with_context(what)?;
         }
-        let changed =
-            bench.creamery().run(["cp"]).arg(at(&format!("{source}/file-1"))).arg(at(&format!("{copy}/new")));
+        // The source may have those of earlier rounds.
+        let new = format!("{copy}/new-{round}");
+        let changed = bench.creamery().run(["cp"]).arg(at(&format!("{source}/file-1"))).arg(at(&new));
         let is_changed = changed.output()?.code == Some(0);
         btrfs_check(&image).with_context(what)?;
         let mount = LoopMount::mount(&image, &dir, "noatime")?;
@@ -164,7 +165,7 @@ fn in_turn(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
             }
         }
         same(&read_only, &source)?;
-        ensure!(is_changed == mount.dir().join(&copy).join("new").exists(), "{}: the new file", what());
+        ensure!(is_changed == mount.dir().join(&new).exists(), "{}: the new file", what());
         let refused = std::fs::write(mount.dir().join(&read_only).join("file"), "").is_err();
         ensure!(refused, "{}: a read-only snapshot takes a file", what());
         mount.unmount()?;
