@@ -377,7 +377,7 @@ fn host_xattrs(path: &str) -> Result<Vec<(CString, Vec<u8>)>> {
     Ok(found)
 }
 
-/// Whether a copy has the owner of its source. A user who is not root cannot give files away: then the copy is theirs, as with cp(1).
+/// Whether a copy has the owner of its source. Only root gives files away: the copy of another user is that user's, as with cp(1).
 pub(crate) fn owned(outcome: rustix::io::Result<()>) -> Result<bool> {
     match outcome {
         Err(Errno::PERM | Errno::INVAL) if !rustix::process::geteuid().is_root() => Ok(false),

@@ -223,7 +223,7 @@ fn protected(bench: &Bench) -> Result<()> {
     rights_of_other_names(&user, &own, (&image, &file))
 }
 
-/// A copy with owner and mode gives no rights to a user who holds another name of the file, or has an entry in its ACL.
+/// A copy with owner and mode gives no rights by another name of the file, nor by an entry in its ACL.
 fn rights_of_other_names(user: &dyn Fn() -> Run, own: &Path, (image, file): (&Path, &Path)) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let ours = || Run::new(own);
@@ -262,7 +262,7 @@ fn rights_of_other_names(user: &dyn Fn() -> Run, own: &Path, (image, file): (&Pa
     Ok(())
 }
 
-/// The same into a directory, where the file has the name of its source; and rights that an archive keeps as a copy does.
+/// A copy into a directory goes by the rules of a named file. An archive keeps the rights of the file that it replaces, as a copy does.
 fn into_directories(bench: &Bench, image: &Path) -> Result<()> {
     let dir = bench.scratch.dir("into")?;
     let (target, second, source) = (dir.join("g"), dir.join("second"), inside(image, "/g"));
@@ -311,7 +311,7 @@ fn as_they_were(bench: &Bench, user: &dyn Fn() -> Run, own: &Path, image: &Path)
     let dir = bench.scratch.dir("dir/users")?;
     std::os::unix::fs::chown(&dir, Some(65534), Some(65534))?;
     let (file, other) = (dir.join("file"), dir.join("other"));
-    // Who owns the file, its mode, its other name, and whether it is the same file afterwards; none where it is left.
+    // The owner of the file, its mode, whether it has another name, and whether it is the same file afterwards; none where the command leaves it.
     let rows: [(u32, u32, bool, Option<bool>); 5] = [
         (65534, 0o644, false, Some(false)),
         (65534, 0o644, true, Some(true)),

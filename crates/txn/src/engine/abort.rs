@@ -14,12 +14,13 @@ impl Engine {
         self.transaction.aborts().get()
     }
 
-    /// The same, once no commit is on its way any more: one that was when the abort came has failed, or is durable. Never call it with a handle.
+    /// Waits until no commit is on its way, and gives the abort, if there was one: a commit that the abort met has failed by then, or is durable.
+    /// Never call it with a handle.
     #[must_use]
     pub fn aborted_and_over(&self) -> Option<&Abort> {
         let abort = self.aborted()?;
         let _turn = self.pipeline.turns.take();
-        // How it ends is told elsewhere.
+        // The committer gets the error.
         let _ = self.end_write_out();
         Some(abort)
     }
