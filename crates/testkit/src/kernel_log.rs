@@ -1,18 +1,23 @@
 //! What the kernel said about btrfs since a moment.
 //!
 //! The log is opened before the kernel is asked to do anything and read afterwards; lines that the ring lost in
-//! between are reported as a complaint of their own, because silence must mean silence.
+//! between are reported as a complaint of their own, because silence must mean silence. The ring is small and the
+//! whole machine writes into it, so a thread follows it from the first moment and keeps the lines about btrfs.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Seek, SeekFrom, pipe};
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 const RECORD_BYTES_MAX: usize = 8192;
 
-/// An open kernel log, positioned at the moment of its opening.
+/// A kernel log that is followed from the moment of its opening until it is dropped.
 ///
 /// ```no_run
 /// use creamery_testkit::KernelLog;
@@ -20,7 +25,16 @@ const RECORD_BYTES_MAX: usize = 8192;
 /// assert!(log.complaints("loop0").unwrap().is_empty());
 /// ```
 pub struct KernelLog {
+    ring: Arc<Mutex<Ring>>,
+    /// The follower ends when nobody holds the other end of its pipe.
+    alive: Option<PipeWriter>,
+    follower: Option<JoinHandle<()>>,
+}
+
+/// The kernel's ring from the mark on, and what was kept of its lines.
+struct Ring {
     file: File,
+    lines: Vec<String>,
 }
 
 impl KernelLog {
@@ -33,7 +47,17 @@ impl KernelLog {
         let mut file =
             File::options().read(true).custom_flags(flags).open("/dev/kmsg").context("opening /dev/kmsg")?;
         file.seek(SeekFrom::End(0)).context("finding the end of the kernel log")?;
-        Ok(Self { file })
+        let readable = file.try_clone().context("a second handle of the kernel log")?;
+        let (end, alive) = pipe().context("a pipe for the follower of the kernel log")?;
+        let ring = Arc::new(Mutex::new(Ring { file, lines: Vec::new() }));
+        let follower = thread::Builder::new()
+            .name("kernel-log".to_owned())
+            .spawn({
+                let ring = Arc::clone(&ring);
+                move || follow(&ring, &readable, &end)
+            })
+            .context("starting the follower of the kernel log")?;
+        Ok(Self { ring, alive: Some(alive), follower: Some(follower) })
     }
 
     /// The lines since the mark (or since the last call) that complain about btrfs on `device`, such as `loop0`.
@@ -41,26 +65,60 @@ impl KernelLog {
     /// # Errors
     /// When the log cannot be read.
     pub fn complaints(&mut self, device: &str) -> Result<Vec<String>> {
+        let mut ring = lock(&self.ring);
+        ring.read()?;
+        let lines = std::mem::take(&mut ring.lines);
+        Ok(lines.into_iter().filter(|line| line == OVERFLOWED || is_complaint(line, device)).collect())
+    }
+}
+
+impl Drop for KernelLog {
+    fn drop(&mut self) {
+        self.alive = None;
+        if let Some(follower) = self.follower.take() {
+            let _ = follower.join();
+        }
+    }
+}
+
+const OVERFLOWED: &str = "the kernel log overflowed: lines were lost";
+
+/// Reads whenever there is something to read. An error ends it: the next call of `complaints` meets the same and says so.
+fn follow(ring: &Mutex<Ring>, readable: &File, end: &PipeReader) {
+    loop {
+        let mut ready = [PollFd::new(readable, PollFlags::IN), PollFd::new(end, PollFlags::empty())];
+        match poll(&mut ready, None) {
+            Err(Errno::INTR) => {}
+            Ok(_) if ready[1].revents().is_empty() && lock(ring).read().is_ok() => {}
+            _ => return,
+        }
+    }
+}
+
+impl Ring {
+    /// Keeps the lines about btrfs of all that the ring has by now.
+    fn read(&mut self) -> Result<()> {
         let mut record = vec![0; RECORD_BYTES_MAX];
-        let mut found = Vec::new();
         loop {
             match self.file.read(&mut record) {
-                Ok(0) => return Ok(found),
+                Ok(0) => return Ok(()),
                 Ok(len) => {
                     let line = message(&record[..len]);
-                    if is_complaint(&line, device) {
-                        found.push(line);
+                    if is_about_btrfs(&line) {
+                        self.lines.push(line);
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(found),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                    found.push("the kernel log overflowed: lines were lost".to_owned());
-                }
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => self.lines.push(OVERFLOWED.to_owned()),
                 Err(error) => return Err(error).context("reading the kernel log"),
             }
         }
     }
+}
+
+fn lock(ring: &Mutex<Ring>) -> MutexGuard<'_, Ring> {
+    ring.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The text of a record: what follows the first `;`, first line only.
@@ -68,6 +126,10 @@ fn message(record: &[u8]) -> String {
     let text = String::from_utf8_lossy(record);
     let text = text.split_once(';').map_or(&*text, |(_, message)| message);
     text.lines().next().unwrap_or_default().to_owned()
+}
+
+fn is_about_btrfs(line: &str) -> bool {
+    line.contains("fs/btrfs/") || line.starts_with("BTRFS")
 }
 
 fn is_complaint(line: &str, device: &str) -> bool {
@@ -95,7 +157,7 @@ fn is_complaint(line: &str, device: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_complaint, message};
+    use super::{is_about_btrfs, is_complaint, message};
 
     #[test]
     fn only_complaints_about_the_device_are_kept() {
@@ -110,6 +172,7 @@ mod tests {
             ("WARNING: CPU: 1 PID: 77 at fs/btrfs/extent-tree.c:3000 foo+0x1/0x2", true),
             ("EXT4-fs (loop0): mounted filesystem", false),
         ] {
+            assert!(!kept || is_about_btrfs(line), "{line} would not be kept until it is asked for");
             assert_eq!(is_complaint(line, "loop0"), kept, "{line}");
         }
     }
