@@ -250,15 +250,9 @@ impl Filesystem {
         };
         if let Some(to) = file {
             let place = HostPath::find(&to)?;
-            if !options.replace_images {
-                place.refuse_image()?;
-            }
-            place.refuse_used()?;
-            let in_place = place.in_place(keeps.metadata, options.replace_images)?;
             let name = place.name().as_bytes().to_vec();
-            let (dir, path) = place.into_dir();
-            let (sink, dir) = HostSink::within(dir, path, keeps)?;
-            let mut sink = sink.writing_to(in_place);
+            let (sink, dir) = HostSink::at_place(place, keeps)?;
+            let mut sink = sink.replacing_by_force(options.replace_images);
             return driver.copy(&mut sink, id, file_type(kind), dir, Some(&name), from);
         }
         let (parent, name) = match into {
@@ -272,7 +266,7 @@ impl Filesystem {
             return Err(Error::new(ErrorKind::NotADirectory, from.display().to_string()));
         }
         let (sink, dir) = HostSink::open(parent, keeps)?;
-        let mut sink = sink.sparing_images(!options.replace_images);
+        let mut sink = sink.replacing_by_force(options.replace_images);
         driver.copy(&mut sink, id, file_type(kind), dir, name.map(OsStrExt::as_bytes), from)
     }
 

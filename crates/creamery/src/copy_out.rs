@@ -11,8 +11,9 @@
 //!   links and nodes are opened with `O_NOFOLLOW`, one component at a time.
 //! - SINK-3: attributes are set on what was made, by its descriptor, whatever has its name by then.
 //! - SINK-4: a regular file has its name when it is whole, and until then what had it before has it. Where the directory takes no new name,
-//!   or the one file that the user named must stay the file that it is (`host_path`), what is there is written over, as with cp(1).
+//!   or what is there must stay the file that it is (`host_path`), that is written over, as with cp(1).
 //! - SINK-5: an image that somebody has open, or that is copied from, is not replaced.
+//! - SINK-6: a directory in which copies are made is its owner's to write until they are there; afterwards it is as it would have been made.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -24,16 +25,16 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result};
-use creamery_device::{NewFile, Taken, check_unused};
+use creamery_device::{NewFile, Taken};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fcntl_getfl,
-    fremovexattr, fsetxattr, fstat, ftruncate, futimens, linkat, mkdirat, mknodat, openat, setxattr, statat,
-    symlinkat, unlinkat, utimensat,
+    fremovexattr, fsetxattr, fstat, ftruncate, futimens, linkat, mkdirat, mknodat, openat, removexattr,
+    setxattr, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
 use crate::fs::Attributes;
-use crate::host_path::{ACL, InPlace, SMALLEST_IMAGE, is_no_place, keep_rights, owned, refuse_image};
+use crate::host_path::{ACL, DEFAULT_ACL, HostPath, InPlace, is_no_place, owned};
 use crate::salvage::Data;
 use crate::sink::{Keeps, Sink, Source};
 
@@ -45,6 +46,8 @@ pub(crate) struct HostDir {
     fd: OwnedFd,
     /// From where the copy began, for hard links.
     path: PathBuf,
+    /// The rights of the owner that the source does not give (SINK-6).
+    lent: Mode,
 }
 
 /// Makes files on the host.
@@ -55,10 +58,10 @@ pub(crate) struct HostSink {
     keeps: Keeps,
     /// What becomes of files that have the name of a copy.
     taken: Taken,
-    /// Whether images that have the name of a copy stay.
-    spares_images: bool,
-    /// The file that is written, where the user named one that stays the file that it is.
-    in_place: Option<InPlace>,
+    /// Whether images that have the name of a copy go, too, and files that may not be written.
+    by_force: bool,
+    /// Where the one file goes that is copied, if the user named that place.
+    named: Option<HostPath>,
     /// Source files whose other names are still to come.
     links: HashMap<InodeId, FirstCopy>,
     /// Extended attributes that what was made last did not get.
@@ -130,22 +133,25 @@ impl HostSink {
     }
 
     /// Copies go into the directory `root`, whose path is `path`, or below.
-    pub(crate) fn within(root: OwnedFd, path: PathBuf, keeps: Keeps) -> Result<(Self, HostDir)> {
+    fn within(root: OwnedFd, path: PathBuf, keeps: Keeps) -> Result<(Self, HostDir)> {
         let fd = root.try_clone().map_err(|error| Error::from(error).on_host(&path))?;
         let (links, left_out) = (HashMap::new(), RefCell::default());
-        let (taken, spares_images, in_place) = (Taken::Replace, false, None);
-        let sink = Self { root, path, keeps, taken, spares_images, in_place, links, left_out };
-        Ok((sink, HostDir { fd, path: PathBuf::new() }))
+        let (taken, by_force, named) = (Taken::Replace, true, None);
+        let sink = Self { root, path, keeps, taken, by_force, named, links, left_out };
+        Ok((sink, HostDir { fd, path: PathBuf::new(), lent: Mode::empty() }))
     }
 
-    /// The one copy goes into the open file `in_place`, if there is that, whatever its name.
-    pub(crate) fn writing_to(self, in_place: Option<InPlace>) -> Self {
-        Self { in_place, ..self }
+    /// The one file that is copied goes to `place`.
+    pub(crate) fn at_place(place: HostPath, keeps: Keeps) -> Result<(Self, HostDir)> {
+        let (dir, path) = (place.dir().try_clone(), place.dir_path().to_owned());
+        let dir = dir.map_err(|error| Error::from(error).on_host(&path))?;
+        let (sink, dir) = Self::within(dir, path, keeps)?;
+        Ok((Self { named: Some(place), ..sink }, dir))
     }
 
-    /// An image, or a disk with partitions, that has the name of a copy stays, and the copy fails.
-    pub(crate) fn sparing_images(self, spares_images: bool) -> Self {
-        Self { spares_images, ..self }
+    /// Unless `by_force`, an image, a disk with partitions or a file that may not be written stays, and its copy fails.
+    pub(crate) fn replacing_by_force(self, by_force: bool) -> Self {
+        Self { by_force, ..self }
     }
 
     /// What has the name of a copy stays, and there is none.
@@ -167,25 +173,18 @@ impl HostSink {
         }
     }
 
-    /// The regular file that a copy is about to replace, if there is one (SINK-5).
-    fn replaced(&self, parent: &HostDir, name: &CString) -> Result<Option<Stat>> {
-        let found = statat(&parent.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok();
-        let Some(old) = found.filter(|old| FileType::from_raw_mode(old.st_mode) == FileType::RegularFile)
-        else {
-            return Ok(None);
-        };
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        if u64::try_from(old.st_size).is_ok_and(|size| size >= SMALLEST_IMAGE)
-            // What cannot be read is no image of this user's.
-            && let Ok(file) = openat(&parent.fd, name, flags, Mode::empty())
-        {
-            let file = File::from(file);
-            check_unused(&file, &self.path.join(&parent.path).join(os(name)))?;
-            if self.spares_images {
-                refuse_image(&file)?;
-            }
+    /// What has the name of a copy, unless that is an image that stays.
+    fn place(&self, parent: &HostDir, name: &CString) -> Result<HostPath> {
+        let place = HostPath::within(parent.fd.as_fd(), self.path.join(&parent.path), os(name))?;
+        self.may_go(place)
+    }
+
+    /// The same place, unless what is there is an image that stays.
+    fn may_go(&self, place: HostPath) -> Result<HostPath> {
+        if !self.by_force {
+            place.refuse_image()?;
         }
-        Ok(Some(old))
+        Ok(place)
     }
 
     /// The directory of a first copy, when it is still there and the copy in it.
@@ -205,8 +204,10 @@ impl HostSink {
         self.left_out.take();
         let chown = || rustix::fs::fchown(fd, Some(uid(attributes)), Some(gid(attributes)));
         if metadata {
-            // That of what was there, or of the directory; most have none.
-            let _ = fremovexattr(fd, ACL);
+            // Those of what was there, or of the directory; most have none.
+            for acl in [ACL, DEFAULT_ACL] {
+                let _ = fremovexattr(fd, acl);
+            }
         }
         let owned = metadata && owned(chown())?;
         for (name, value) in &source.xattrs {
@@ -235,7 +236,7 @@ impl HostSink {
         name: &CString,
         source: &Source,
         data: &Data<'_>,
-        old: Option<&Stat>,
+        place: &HostPath,
     ) -> Result<Put> {
         let failed = self.at(parent, name);
         let host = |error: std::io::Error| failed(error.into());
@@ -248,16 +249,38 @@ impl HostSink {
         let file = new.file();
         fill(file, source, data, failed)?;
         self.finish(file.as_fd(), source).map_err(failed)?;
-        if old.is_some() && !self.keeps.metadata {
-            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let there = openat(&parent.fd, name, flags, Mode::empty()).map_err(error).map_err(failed)?;
-            keep_rights(file.as_fd(), there.as_fd()).map_err(failed)?;
+        if !self.keeps.metadata {
+            place.keep_rights(file).map_err(failed)?;
         }
         let is = Identity::of(&file.metadata().map_err(host)?);
         match new.publish(os(name), self.taken) {
             Err(error) if is_no_place(&error) => Ok(Put::NoPlace(error)),
             outcome => outcome.map(|()| Put::Done(is)).map_err(host),
         }
+    }
+
+    /// The same, but where the directory does not let a new file take the name, the file that has it gets the content.
+    fn put_or_write_over(
+        &self,
+        parent: &HostDir,
+        name: &CString,
+        source: &Source,
+        data: &Data<'_>,
+        place: &HostPath,
+    ) -> Result<Identity> {
+        let failed = self.at(parent, name);
+        let held = place.hold()?; // SINK-5
+        let error = match self.put(parent, name, source, data, place)? {
+            Put::Done(is) => return Ok(is),
+            Put::NoPlace(error) => error,
+        };
+        let Some(old) = place.metadata()?.filter(Metadata::is_file) else { return Err(failed(error.into())) };
+        if self.keeps.metadata && old.nlink() > 1 {
+            let what = "it has other names, which would get the rights of the copy, and its directory lets no new file take its place";
+            return Err(failed(Error::new(ErrorKind::PermissionDenied, what)));
+        }
+        drop(held);
+        self.write_over(&place.write()?, source, data, failed)
     }
 
     /// Gives a file that is there the content of a copy, and what attributes are kept. Its other names and the programs that have it open see
@@ -268,17 +291,18 @@ impl HostSink {
         source: &Source,
         data: &Data<'_>,
         failed: impl Fn(Error) -> Error + Copy,
-    ) -> Result<()> {
+    ) -> Result<Identity> {
         let host = |error: std::io::Error| failed(error.into());
         data.goes_in_place();
-        if !to.cut().map_err(host)? {
+        if to.cut().map_err(host)? {
+            fill(to.file(), source, data, failed)?;
+            let half = |error: Error| error.context("the content is written, but not all attributes");
+            self.finish(to.file().as_fd(), source).map_err(half).map_err(failed)?;
+        } else {
             pour(to.file(), source, data, failed)?;
-            return to.finish().map_err(host);
         }
-        fill(to.file(), source, data, failed)?;
-        let half = |error: Error| error.context("the content is written, but not all attributes");
-        self.finish(to.file().as_fd(), source).map_err(half).map_err(failed)?;
-        to.finish().map_err(host)
+        to.finish().map_err(host)?;
+        to.file().metadata().map(|meta| Identity::of(&meta)).map_err(host)
     }
 
     fn make_node(&self, parent: &HostDir, name: &CString, source: &Source) -> Result<Identity> {
@@ -313,7 +337,7 @@ impl HostSink {
     ) -> Result<R> {
         match make() {
             Err(Errno::EXIST) if self.taken == Taken::Replace => {
-                self.replaced(dir, name)?;
+                let _held = self.place(dir, name)?.hold()?; // SINK-5
                 unlinkat(&dir.fd, name, AtFlags::empty()).map_err(error)?;
                 make().map_err(error)
             }
@@ -331,6 +355,12 @@ impl HostSink {
         let owned = metadata && owned(chown())?;
         // There is no call that takes such a descriptor, but there is this path, which leads to what is open and no further.
         let path = format!("/proc/self/fd/{}", node.as_raw_fd());
+        if metadata && attributes.kind != crate::fs::FileType::Symlink {
+            // Those of what was there, or of the directory; most have none.
+            for acl in [ACL, DEFAULT_ACL] {
+                let _ = removexattr(&*path, acl);
+            }
+        }
         for (xattr, value) in &source.xattrs {
             let xattr = c_string(xattr)?;
             self.settle_xattr(&xattr, setxattr(&*path, &xattr, value, XattrFlags::empty()))?;
@@ -384,17 +414,6 @@ fn pour(
     zeros(source.attributes.size.saturating_sub(written), file)
 }
 
-/// Opens the file `old`, which has the name, to be written where it is (SINK-2).
-fn open_old(dir: &HostDir, name: &CString, old: &Stat, path: &Path) -> Result<InPlace> {
-    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(openat(&dir.fd, name, flags, Mode::empty()).map_err(error)?);
-    if Identity::of(&file.metadata()?) != Identity::of_stat(old) {
-        return Err(Error::new(ErrorKind::Busy, "somebody has exchanged it while it was copied"));
-    }
-    // SINK-5
-    InPlace::hold(file, path)
-}
-
 /// Opens a node that was just made. Who else may write to the folder can have exchanged it, but not for another one of its kind
 /// that has a name elsewhere.
 fn open_node(dir: &HostDir, name: &CString, kind: FileType) -> Result<(OwnedFd, Identity)> {
@@ -405,6 +424,12 @@ fn open_node(dir: &HostDir, name: &CString, kind: FileType) -> Result<(OwnedFd, 
         return Err(Error::new(ErrorKind::Busy, "somebody has exchanged it while it was copied"));
     }
     Ok((node, Identity::of_stat(&found)))
+}
+
+/// SINK-6.
+fn take_back(dir: &HostDir) -> rustix::io::Result<()> {
+    let now = Mode::from_raw_mode(fstat(&dir.fd)?.st_mode);
+    fchmod(&dir.fd, now - dir.lent)
 }
 
 fn os(name: &CString) -> &std::ffi::OsStr {
@@ -464,8 +489,8 @@ impl Sink for HostSink {
         let name = component(name)?;
         let failed = self.at(parent, &name);
         // Writable until everything is in.
-        let first = mode(&source.attributes) | Mode::RWXU;
-        match mkdirat(&parent.fd, &name, first) {
+        let (last, mut lent) = (mode(&source.attributes), Mode::empty());
+        match mkdirat(&parent.fd, &name, last | Mode::RWXU) {
             Err(Errno::EXIST) => {
                 let there =
                     statat(&parent.fd, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(error).map_err(failed)?;
@@ -474,10 +499,13 @@ impl Sink for HostSink {
                     return Err(failed(Error::new(ErrorKind::AlreadyExists, what)));
                 }
             }
-            outcome => outcome.map_err(error).map_err(failed)?,
+            outcome => {
+                outcome.map_err(error).map_err(failed)?;
+                lent = Mode::RWXU - last;
+            }
         }
         let fd = open_dir(&parent.fd, &name, OFlags::RDONLY).map_err(error).map_err(failed)?;
-        Ok(HostDir { fd, path: parent.path.join(os(&name)) })
+        Ok(HostDir { fd, path: parent.path.join(os(&name)), lent })
     }
 
     fn leave(&mut self, dir: HostDir, source: &Source) -> Result<()> {
@@ -486,29 +514,28 @@ impl Sink for HostSink {
             true => self.finish(dir.fd.as_fd(), source),
             false => self.finish_node(&dir.fd, source),
         };
+        let done = done.and_then(|()| match self.keeps.metadata || dir.lent.is_empty() {
+            true => Ok(()),
+            false => take_back(&dir).map_err(error),
+        });
         done.map_err(|error| error.on_host(&self.path.join(&dir.path)))
     }
 
     fn file(&mut self, parent: &HostDir, name: &[u8], source: &Source, data: &Data<'_>) -> Result<()> {
         let name = component(name)?;
+        let named = self.named.take();
         let failed = self.at(parent, &name);
-        if let Some(file) = &self.in_place {
-            return self.write_over(file, source, data, failed);
-        }
-        let old = self.replaced(parent, &name).map_err(failed)?;
-        let is = match self.put(parent, &name, source, data, old.as_ref())? {
-            Put::Done(is) => is,
-            Put::NoPlace(error) => {
-                let Some(old) = old else { return Err(failed(error.into())) };
-                if self.keeps.metadata && old.st_nlink > 1 {
-                    let what = "it has other names, which would get the rights of the copy, and its directory lets no new file take its place";
-                    return Err(failed(Error::new(ErrorKind::PermissionDenied, what)));
-                }
-                let path = self.path.join(&parent.path).join(os(&name));
-                let file = open_old(parent, &name, &old, &path).map_err(failed)?;
-                self.write_over(&file, source, data, failed)?;
-                Identity::of_stat(&old)
-            }
+        let place = match named {
+            Some(place) => self.may_go(place)?,
+            None => self.place(parent, &name)?,
+        };
+        let in_place = match self.taken {
+            Taken::Replace => place.in_place(self.keeps.metadata, self.by_force)?,
+            Taken::Keep => None,
+        };
+        let is = match in_place {
+            Some(file) => self.write_over(&file, source, data, failed)?,
+            None => self.put_or_write_over(parent, &name, source, data, &place)?,
         };
         self.remember(parent, name, is, source);
         Ok(())

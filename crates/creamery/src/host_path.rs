@@ -15,6 +15,7 @@
 //! - HOSTPATH-3: a file is cut, and a device written, only after the checks that protect an image. Shown by `host-targets/open-files` and
 //!   `host-targets/pipes-and-devices`.
 //! - HOSTPATH-4: nothing is read from a pipe or a terminal, for it would be gone.
+//! - HOSTPATH-5: a name in a directory of a copy ([`HostPath::within`]) stands for what has it, and not for what that leads to.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -24,11 +25,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_device::{check_unused, hold_unused};
+use creamery_device::hold_unused;
 use creamery_format::{SIGNATURES_END, find_signature};
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid, XattrFlags, fchmod, fchown, fremovexattr, fsetxattr,
-    fstat, getxattr, listxattr, open, openat2, statat,
+    fstat, getxattr, listxattr, open, openat, openat2, statat,
 };
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
@@ -37,10 +38,12 @@ use crate::fs::CAPABILITIES;
 
 /// The extended attribute that is the ACL of a file of the host.
 pub(crate) const ACL: &CStr = c"system.posix_acl_access";
+/// The one that what is made in a directory of the host gets.
+pub(crate) const DEFAULT_ACL: &CStr = c"system.posix_acl_default";
 /// Linux caps both a value and a list of extended attributes at this.
 const XATTRS_MAX: usize = 64 << 10;
 /// Less than this holds no superblock.
-pub(crate) const SMALLEST_IMAGE: u64 = 65536 + 4096;
+const SMALLEST_IMAGE: u64 = 65536 + 4096;
 
 /// A directory of the host, and the name of a file that is there or will be.
 #[derive(Debug)]
@@ -48,10 +51,20 @@ pub(crate) struct HostPath {
     dir: OwnedFd,
     dir_path: PathBuf,
     name: OsString,
-    /// The file that has the name, opened with `O_PATH`.
+    /// What has the name, opened with `O_PATH`.
     there: Option<File>,
-    /// Whether the name leads to an open file.
-    is_descriptor: bool,
+    leads: Leads,
+}
+
+/// How a name leads to what was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Leads {
+    /// It is the user's, who may mean what a link leads to.
+    ByLinks,
+    /// To an open file, whatever name that has.
+    ToDescriptor,
+    /// It is one of a tree that is copied: it leads nowhere (HOSTPATH-5).
+    Nowhere,
 }
 
 fn error(errno: Errno) -> Error {
@@ -83,6 +96,22 @@ fn is_descriptor(path: &Path) -> bool {
     found.is_err_and(|errno| errno == Errno::LOOP)
 }
 
+fn is_file(file: &File) -> bool {
+    file.metadata().is_ok_and(|meta| meta.is_file())
+}
+
+fn is_same(one: &File, other: &File) -> bool {
+    let identity = |file: &File| file.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+    identity(one).is_some_and(|one| identity(other) == Some(one))
+}
+
+/// Whether `path` ends with a name of `file`, and not with a link to it.
+fn is_itself(path: &Path, file: &File) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| {
+        file.metadata().is_ok_and(|meta| (found.dev(), found.ino()) == (meta.dev(), meta.ino()))
+    })
+}
+
 /// The path that leads to what is open, whatever has its name by now.
 fn open_path(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
@@ -110,22 +139,42 @@ impl HostPath {
             Err(Errno::NOENT) => None,
             Err(errno) => return Err(failed(errno)),
         };
-        let is_file = |file: &File| file.metadata().is_ok_and(|meta| meta.is_file());
-        let is_descriptor = there.is_some() && is_descriptor(to);
-        // HOSTPATH-1. What is no file may have no path: a pipe behind /dev/stdout.
-        let path = match there.as_ref().filter(|there| is_file(there) && !is_descriptor) {
+        let file = there.as_ref().filter(|there| is_file(there));
+        let leads = match there.is_some() && is_descriptor(to) {
+            true => Leads::ToDescriptor,
+            false => Leads::ByLinks,
+        };
+        // HOSTPATH-1. What is no file may have no path: a pipe behind /dev/stdout. A path without links at its end may lead to where an absolute one
+        // does not, below a directory that is closed to this user.
+        let path = match file.filter(|file| leads == Leads::ByLinks && !is_itself(to, file)) {
             Some(file) => {
                 std::fs::read_link(open_path(file)).map_err(|error| Error::from(error).on_host(to))?
             }
             None => to.to_owned(),
         };
+        let is_checked = leads == Leads::ByLinks && file.is_some();
         let (dir_path, name) = split(&path).ok_or_else(|| failed(Errno::ISDIR))?;
         let dir = open_dir(dir_path).map_err(on_host(dir_path))?;
-        let found = Self { dir, dir_path: dir_path.to_owned(), name: name.to_owned(), there, is_descriptor };
-        match !is_descriptor && found.there.as_ref().is_some_and(is_file) {
+        let found = Self { dir, dir_path: dir_path.to_owned(), name: name.to_owned(), there, leads };
+        match is_checked {
             true => found.check_unexchanged().map_err(|error| error.on_host(to)).map(|()| found),
             false => Ok(found),
         }
+    }
+
+    /// Finds what has the name `name` in the open directory `dir`, whose path is `dir_path`, and not what that leads to.
+    ///
+    /// # Errors
+    /// The host's.
+    pub(crate) fn within(dir: BorrowedFd<'_>, dir_path: PathBuf, name: &OsStr) -> Result<Self> {
+        let path = dir_path.join(name);
+        let dir = dir.try_clone_to_owned().map_err(|error| Error::from(error).on_host(&path))?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let there = match openat(&dir, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => None,
+            there => Some(File::from(there.map_err(on_host(&path))?)),
+        };
+        Ok(Self { dir, dir_path, name: name.to_owned(), there, leads: Leads::Nowhere })
     }
 
     /// HOSTPATH-2
@@ -166,7 +215,11 @@ impl HostPath {
         let Some(meta) = self.metadata()? else { return Ok(None) };
         let (user, group) = (geteuid(), getegid());
         let is_own = user.is_root() || (meta.uid(), meta.gid()) == (user.as_raw(), group.as_raw());
-        let (is_plain, is_others) = (!self.is_descriptor && meta.is_file(), meta.nlink() > 1 || !is_own);
+        if self.leads == Leads::Nowhere && !meta.is_file() {
+            return Ok(None); // HOSTPATH-5
+        }
+        let is_plain = self.leads != Leads::ToDescriptor && meta.is_file();
+        let is_others = meta.nlink() > 1 || !is_own;
         let stays = !is_plain || is_others && !keeps_rights;
         let opened = if stays {
             self.write().map(Some)
@@ -186,7 +239,15 @@ impl HostPath {
     /// Opens the file that has the name.
     fn reopen(&self, how: OFlags) -> rustix::io::Result<File> {
         let there = self.there.as_ref().ok_or(Errno::NOENT)?;
-        open(open_path(there), how | OFlags::CLOEXEC, Mode::empty()).map(File::from)
+        match open(open_path(there), how | OFlags::CLOEXEC, Mode::empty()) {
+            Err(Errno::NOENT) => {
+                // A host without /proc.
+                let flags = how | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let file = File::from(openat(&self.dir, &self.name, flags, Mode::empty())?);
+                if is_same(&file, there) { Ok(file) } else { Err(Errno::NOENT) }
+            }
+            file => file.map(File::from),
+        }
     }
 
     /// Opens the file that has the name for reading, if it is a regular file or a disk (HOSTPATH-4).
@@ -209,23 +270,27 @@ impl HostPath {
         InPlace::hold(file, &self.path())
     }
 
-    /// Refuses a file that somebody has open as an image.
+    /// Refuses a file that somebody has open as an image. As long as what this gives is there, nobody opens it as one.
     ///
     /// # Errors
     /// `Busy`; the host's.
-    pub(crate) fn refuse_used(&self) -> Result<()> {
+    pub(crate) fn hold(&self) -> Result<Option<Held>> {
         // One that cannot be read is asked when it is written, and replaced else.
-        let Some(file) = self.read().ok().flatten() else { return Ok(()) };
-        let is_small = file.metadata()?.len() < SMALLEST_IMAGE;
-        if is_small { Ok(()) } else { check_unused(&file, &self.path()) }
+        let Some(file) = self.read().ok().flatten() else { return Ok(None) };
+        if file.metadata()?.len() < SMALLEST_IMAGE {
+            return Ok(None);
+        }
+        let behind = hold_unused(&file, &self.path())?;
+        Ok(Some(Held { _file: file, _behind: behind }))
     }
 
-    /// Gives a new file that takes the name the rights of the one that has it, if there is one.
+    /// Gives a new file that takes the name the rights of the file that has it, if there is one.
     ///
     /// # Errors
     /// The host's.
     pub(crate) fn keep_rights(&self, new: &File) -> Result<()> {
-        self.there.as_ref().map_or(Ok(()), |there| keep_rights(new.as_fd(), there.as_fd()))
+        let old = self.there.as_ref().filter(|there| is_file(there));
+        old.map_or(Ok(()), |old| keep_rights(new.as_fd(), old.as_fd()))
     }
 
     /// The open directory.
@@ -233,9 +298,9 @@ impl HostPath {
         &self.dir
     }
 
-    /// The open directory and its path.
-    pub(crate) fn into_dir(self) -> (OwnedFd, PathBuf) {
-        (self.dir, self.dir_path)
+    /// The path of the directory.
+    pub(crate) fn dir_path(&self) -> &Path {
+        &self.dir_path
     }
 
     /// Refuses to replace an image or a disk with partitions by what is written to its name, and a disk with whatever is known to lie on it. Everywhere else an image
@@ -263,6 +328,14 @@ impl HostPath {
             _ => Ok(()),
         }
     }
+}
+
+/// A file that a copy replaces. Nobody opens it as an image meanwhile.
+#[derive(Debug)]
+pub(crate) struct Held {
+    _file: File,
+    /// That behind a loop device.
+    _behind: Option<File>,
 }
 
 /// A file of the host that is written where it is. Nobody opens it as an image meanwhile, if it was long enough for one.
@@ -312,23 +385,14 @@ impl InPlace {
     /// # Errors
     /// The host's.
     pub(crate) fn finish(&self) -> std::io::Result<()> {
-        match self.is_disk || self.file.metadata()?.is_file() {
-            true => self.file.sync_data(),
-            false => Ok(()),
+        if !self.is_disk && !self.file.metadata()?.is_file() {
+            return Ok(());
         }
-    }
-}
-
-/// Refuses a file that holds an image, or a disk with partitions.
-///
-/// # Errors
-/// `AlreadyExists`; the host's.
-pub(crate) fn refuse_image(file: &File) -> Result<()> {
-    let mut head = Vec::new();
-    file.take(SIGNATURES_END as u64).read_to_end(&mut head)?;
-    match find_signature(&head).filter(|found| found.is_btrfs() || found.has_partitions) {
-        Some(found) => Err(would_replace(found.name)),
-        None => Ok(()),
+        match self.file.sync_data() {
+            // A file of /proc or /sys, which lies on no disk.
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
+            outcome => outcome,
+        }
     }
 }
 
@@ -341,7 +405,7 @@ fn would_replace(name: &str) -> Error {
 ///
 /// # Errors
 /// The host's.
-pub(crate) fn keep_rights(file: BorrowedFd<'_>, old: BorrowedFd<'_>) -> Result<()> {
+fn keep_rights(file: BorrowedFd<'_>, old: BorrowedFd<'_>) -> Result<()> {
     let meta = fstat(old).map_err(error)?;
     let (uid, gid) = (Uid::from_raw(meta.st_uid), Gid::from_raw(meta.st_gid));
     let is_owned = owned(fchown(file, Some(uid), Some(gid)))?;
@@ -431,18 +495,18 @@ mod tests {
         std::os::unix::fs::symlink(open_path(&open), &link).unwrap();
         for path in [Path::new(&open_path(&open)), &link] {
             let found = HostPath::find(path).unwrap();
-            assert!(found.is_descriptor && found.path() == path, "{}", path.display());
+            assert!(found.leads == Leads::ToDescriptor && found.path() == path, "{}", path.display());
             let meta = found.write().unwrap().file().metadata().unwrap();
             assert_eq!((meta.ino(), meta.len()), (file.metadata().unwrap().ino(), 3));
         }
         // A directory that is reached this way has names as any other one.
         let far = File::open(dir.path().join("far")).unwrap();
         for path in [Path::new(&open_path(&far)).join("file"), dir.path().join("near")] {
-            assert!(!HostPath::find(&path).unwrap().is_descriptor, "{}", path.display());
+            assert!(HostPath::find(&path).unwrap().leads == Leads::ByLinks, "{}", path.display());
         }
         // Nor does it need one.
         std::fs::remove_file(&file).unwrap();
-        assert!(HostPath::find(&link).unwrap().is_descriptor);
+        assert_eq!(HostPath::find(&link).unwrap().leads, Leads::ToDescriptor);
     }
 
     #[test]
@@ -468,10 +532,10 @@ mod tests {
         File::options().write(true).open(&file).unwrap().set_len(SMALLEST_IMAGE).unwrap();
         std::fs::hard_link(&file, dir.path().join("far/other")).unwrap();
         let held = HostPath::find(&file).unwrap().in_place(false, false).unwrap().unwrap();
-        assert_eq!(HostPath::find(&file).unwrap().refuse_used().unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(HostPath::find(&file).unwrap().hold().unwrap_err().kind(), ErrorKind::Busy);
         held.cut().unwrap();
         drop(held);
-        HostPath::find(&file).unwrap().refuse_used().unwrap();
+        HostPath::find(&file).unwrap().hold().unwrap();
     }
 
     #[test]

@@ -163,8 +163,6 @@ impl Filesystem {
         };
         crate::copy::refuse_file_as_directory(to)?;
         let place = HostPath::find(to)?;
-        // As of copies out (SINK-5).
-        place.refuse_used()?;
         if !options.replace_images {
             place.refuse_image()?;
         }
@@ -178,8 +176,10 @@ impl Filesystem {
             return write_over(file, &write);
         }
         let there = place.metadata()?;
+        let held = place.hold()?; // As of copies out (SINK-5).
         let new = match NewFile::within(place.dir(), 0o666) {
             Err(error) if there.is_some() && is_no_place(&error) => {
+                drop(held);
                 return write_over(place.write()?, &write);
             }
             new => new.map_err(host)?,
@@ -189,6 +189,7 @@ impl Filesystem {
         let mut archive = new.file().try_clone().map_err(host)?;
         match new.publish(place.name(), Taken::Replace) {
             Err(error) if there.is_some() && is_no_place(&error) => {
+                drop(held);
                 archive.rewind().map_err(host)?;
                 write_over(place.write()?, &|mut to| {
                     std::io::copy(&mut &archive, &mut to).map(drop).map_err(host)

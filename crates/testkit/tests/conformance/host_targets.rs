@@ -192,9 +192,9 @@ fn protected(bench: &Bench) -> Result<()> {
             })?;
         }
         let mounted = FuseMount::mount(bench.creamery(), &others, &bench.scratch.file("fuse"), "")?;
-        for words in [&["cp", "-r"][..], &["cp", "-f"], &["cp", "-a", "-f"]] {
-            let source = if words[1] == "-r" { "/" } else { "/g" };
-            let target = if words[1] == "-r" { &sticky } else { &others };
+        for words in [&["cp", "-rf"][..], &["cp", "-f"], &["cp", "-a", "-f"]] {
+            let source = if words[1] == "-rf" { "/" } else { "/g" };
+            let target = if words[1] == "-rf" { &sticky } else { &others };
             let run = user().args(words).arg(inside(&image, source)).arg(target);
             expect_untouched(&others, || expect_refusal(run, &["in use"]))?;
         }

@@ -32,6 +32,7 @@ mod freed;
 mod full;
 mod full_sizes;
 mod host_targets;
+mod host_trees;
 mod hostile;
 mod hostile_names;
 mod hostile_trees;
@@ -198,6 +199,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     hostile_trees::cases,
     hostile_writing::cases,
     host_targets::cases,
+    host_trees::cases,
     damaged_subvolumes::cases,
 ];
 
