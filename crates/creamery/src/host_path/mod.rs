@@ -17,7 +17,10 @@
 //! - HOSTPATH-4: nothing is read from a pipe or a terminal, for it would be gone.
 //! - HOSTPATH-5: a name in a directory of a copy ([`HostPath::within`]) stands for what has it, and not for what that leads to.
 
-use std::ffi::{CStr, CString, OsStr, OsString};
+mod held;
+mod rights;
+
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::Read as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -25,25 +28,14 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_device::hold_unused;
 use creamery_format::{SIGNATURES_END, find_signature};
-use rustix::fs::{
-    AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid, XattrFlags, fchmod, fchown, fremovexattr, fsetxattr,
-    fstat, getxattr, listxattr, open, openat, openat2, statat,
-};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, open, openat, openat2, statat};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 
-use crate::fs::CAPABILITIES;
-
-/// The extended attribute that is the ACL of a file of the host.
-pub(crate) const ACL: &CStr = c"system.posix_acl_access";
-/// The one that what is made in a directory of the host gets.
-pub(crate) const DEFAULT_ACL: &CStr = c"system.posix_acl_default";
-/// Linux caps both a value and a list of extended attributes at this.
-const XATTRS_MAX: usize = 64 << 10;
-/// Less than this holds no superblock.
-const SMALLEST_IMAGE: u64 = 65536 + 4096;
+pub(crate) use held::InPlace;
+use held::{Held, SMALLEST_IMAGE};
+pub(crate) use rights::{ACL, DEFAULT_ACL, owned};
 
 /// A directory of the host, and the name of a file that is there or will be.
 #[derive(Debug)]
@@ -65,10 +57,6 @@ enum Leads {
     ToDescriptor,
     /// It is one of a tree that is copied: it leads nowhere (HOSTPATH-5).
     Nowhere,
-}
-
-fn error(errno: Errno) -> Error {
-    std::io::Error::from(errno).into()
 }
 
 fn on_host(path: &Path) -> impl Fn(Errno) -> Error + Copy + '_ {
@@ -277,11 +265,7 @@ impl HostPath {
     pub(crate) fn hold(&self) -> Result<Option<Held>> {
         // One that cannot be read is asked when it is written, and replaced else.
         let Some(file) = self.read().ok().flatten() else { return Ok(None) };
-        if file.metadata()?.len() < SMALLEST_IMAGE {
-            return Ok(None);
-        }
-        let behind = hold_unused(&file, &self.path())?;
-        Ok(Some(Held { _file: file, _behind: behind }))
+        Held::take(file, &self.path())
     }
 
     /// Gives a new file that takes the name the rights of the file that has it, if there is one.
@@ -290,7 +274,7 @@ impl HostPath {
     /// The host's.
     pub(crate) fn keep_rights(&self, new: &File) -> Result<()> {
         let old = self.there.as_ref().filter(|there| is_file(there));
-        old.map_or(Ok(()), |old| keep_rights(new.as_fd(), old.as_fd()))
+        old.map_or(Ok(()), |old| rights::keep_rights(new.as_fd(), old.as_fd()))
     }
 
     /// The open directory.
@@ -330,123 +314,8 @@ impl HostPath {
     }
 }
 
-/// A file that a copy replaces. Nobody opens it as an image meanwhile.
-#[derive(Debug)]
-pub(crate) struct Held {
-    _file: File,
-    /// That behind a loop device.
-    _behind: Option<File>,
-}
-
-/// A file of the host that is written where it is. Nobody opens it as an image meanwhile, if it was long enough for one.
-#[derive(Debug)]
-pub(crate) struct InPlace {
-    file: File,
-    /// That behind a loop device.
-    _behind: Option<File>,
-    is_disk: bool,
-}
-
-impl InPlace {
-    /// Takes an open file for oneself that may be an image (HOSTPATH-3); `path` is what it is called.
-    ///
-    /// # Errors
-    /// `Busy`: somebody has it open as an image.
-    pub(crate) fn hold(file: File, path: &Path) -> Result<Self> {
-        let failed = |error: std::io::Error| Error::from(error).on_host(path);
-        let meta = file.metadata().map_err(failed)?;
-        let is_disk = meta.file_type().is_block_device();
-        let behind = match is_disk || meta.is_file() && meta.len() >= SMALLEST_IMAGE {
-            true => hold_unused(&file, path)?,
-            false => None,
-        };
-        Ok(Self { file, _behind: behind, is_disk })
-    }
-
-    /// The open file.
-    pub(crate) const fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// Takes the content away, if it is a file that may be cut. Else the file is a stream: false.
-    ///
-    /// # Errors
-    /// The host's.
-    pub(crate) fn cut(&self) -> std::io::Result<bool> {
-        let is_file = self.file.metadata()?.is_file();
-        if is_file {
-            self.file.set_len(0)?;
-        }
-        Ok(is_file)
-    }
-
-    /// Everything is written. What a file or a disk has is durable then, as a file that takes a name is.
-    ///
-    /// # Errors
-    /// The host's.
-    pub(crate) fn finish(&self) -> std::io::Result<()> {
-        if !self.is_disk && !self.file.metadata()?.is_file() {
-            return Ok(());
-        }
-        match self.file.sync_data() {
-            // A file of /proc or /sys, which lies on no disk.
-            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
-            outcome => outcome,
-        }
-    }
-}
-
 fn would_replace(name: &str) -> Error {
     Error::new(ErrorKind::AlreadyExists, format!("holds {name}, and this would replace all of it"))
-}
-
-/// What is copied over a file is no more public than that was, and as much its owner's, as with cp(1): for whom its ACL says, too. `old` is that
-/// file, opened with `O_PATH`.
-///
-/// # Errors
-/// The host's.
-fn keep_rights(file: BorrowedFd<'_>, old: BorrowedFd<'_>) -> Result<()> {
-    let meta = fstat(old).map_err(error)?;
-    let (uid, gid) = (Uid::from_raw(meta.st_uid), Gid::from_raw(meta.st_gid));
-    let is_owned = owned(fchown(file, Some(uid), Some(gid)))?;
-    // One that its directory gave it; most have none.
-    let _ = fremovexattr(file, ACL);
-    // What the old group may, another one may not.
-    let kept = if is_owned { 0o777 } else { 0o707 };
-    fchmod(file, Mode::from_raw_mode(meta.st_mode & kept)).map_err(error)?;
-    let mine = |name: &CStr| is_owned || name != ACL;
-    for (name, value) in
-        host_xattrs(&format!("/proc/self/fd/{}", old.as_raw_fd()))?.into_iter().filter(|(name, _)| mine(name))
-    {
-        // Where that is not to be had, what the mode calls the group's is the most that the ACL allows anybody.
-        if fsetxattr(file, &name, &value, XattrFlags::empty()).is_err() && *name == *ACL {
-            fchmod(file, Mode::from_raw_mode(meta.st_mode & 0o707)).map_err(error)?;
-        }
-    }
-    Ok(())
-}
-
-/// The extended attributes of a file of the host, as far as they can be read, but for what a program may: that goes with it.
-fn host_xattrs(path: &str) -> Result<Vec<(CString, Vec<u8>)>> {
-    let mut buffer = vec![0; XATTRS_MAX];
-    let len = listxattr(path, buffer.as_mut_slice()).unwrap_or(0);
-    let names = buffer[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty());
-    let names: Vec<CString> = names.map(|name| CString::new(name).expect("split at zeros")).collect();
-    let mut found = Vec::new();
-    for name in names.into_iter().filter(|name| name.to_bytes() != CAPABILITIES) {
-        if let Ok(len) = getxattr(path, &name, buffer.as_mut_slice()) {
-            found.push((name, buffer[..len].to_vec()));
-        }
-    }
-    Ok(found)
-}
-
-/// Whether a copy has the owner of its source. Only root gives files away: the copy of another user is that user's, as with cp(1).
-pub(crate) fn owned(outcome: rustix::io::Result<()>) -> Result<bool> {
-    match outcome {
-        Err(Errno::PERM | Errno::INVAL) if !rustix::process::geteuid().is_root() => Ok(false),
-        outcome => outcome.map(|()| true).map_err(error),
-    }
 }
 
 #[cfg(test)]
