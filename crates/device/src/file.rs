@@ -6,7 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, Seek, SeekFrom};
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -122,15 +122,13 @@ impl FileDevice {
             |error: std::io::Error| Error::from(error).context(format!("opening {}", path.display()));
         // Looked at before it is opened: opening a fifo would wait for its other end.
         let kind = kind_of(&std::fs::metadata(place).map_err(opening)?, place)?;
-        let mut options = OpenOptions::new();
-        options.read(true).write(access == Access::ReadWrite);
-        if kind == Kind::Block && access == Access::ReadWrite {
-            // On a block device this asks the kernel for sole use, which keeps mounts and swap away too.
-            options.custom_flags(libc::O_EXCL);
-        }
-        let file = match options.open(place) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Err(in_use::busy(place)),
-            other => other.map_err(opening)?,
+        let file = match (kind, access) {
+            (Kind::Block, Access::ReadWrite) => in_use::open_exclusively(place, access, opening)?,
+            _ => OpenOptions::new()
+                .read(true)
+                .write(access == Access::ReadWrite)
+                .open(place)
+                .map_err(opening)?,
         };
         let metadata = file.metadata().map_err(opening)?;
         if kind_of(&metadata, place)? != kind {

@@ -90,13 +90,11 @@ fn refuse(path: &Path, user: &User) -> Error {
     Error::new(ErrorKind::Busy, format!("{}: {user}", path.display()))
 }
 
-/// The refusal for a block device whose exclusive open has failed.
-pub(crate) fn busy(path: &Path) -> Error {
-    let user = fs::metadata(path)
-        .ok()
-        .and_then(|metadata| lock_owner(&metadata).or_else(|| kernel_user_of_block(metadata.rdev())))
-        .unwrap_or(User::Kernel);
-    refuse(path, &user)
+/// Who has a block device, as far as it is to be seen. A reader has its own lock by then, and readers do not keep each other away.
+fn user_of_block(path: &Path, access: Access) -> Option<User> {
+    let metadata = fs::metadata(path).ok()?;
+    let owner = if access == Access::ReadWrite { lock_owner(&metadata) } else { None };
+    owner.or_else(|| kernel_user_of_block(metadata.rdev()))
 }
 
 /// Locks the open `file` for `access` and makes sure that the kernel does not use it. Gives the file behind a loop device, where that
@@ -121,7 +119,7 @@ pub(crate) fn claim(file: &File, path: &Path, access: Access, extent: Extent) ->
     }
     // A writer's exclusive open has proved that the kernel does not have it; a reader only tries one.
     if access == Access::ReadOnly {
-        try_exclusively(path, metadata.rdev())?;
+        try_exclusively(path)?;
     }
     // A loop device is no better protected than its backing file.
     let Some(ours) = LoopDevice::at(&sys_of(metadata.rdev())) else { return Ok(None) };
@@ -258,31 +256,46 @@ fn claim_behind(ours: &LoopDevice) -> Result<Option<File>> {
     }
     for other in LoopDevice::all().filter(|other| other.overlaps(ours)) {
         let node = other.node();
-        if let Ok(metadata) = fs::metadata(&node) {
-            try_exclusively(&node, metadata.rdev())?;
+        if node.exists() {
+            try_exclusively(&node)?;
         }
     }
     Ok(file)
 }
 
-/// Asks the kernel whether somebody has the block device for themselves.
-fn try_exclusively(path: &Path, rdev: u64) -> Result<()> {
-    // Two readers that ask at the same moment see each other; the kernel as user stays.
+/// Opens the block device at `path` for oneself, which mounts and swap are kept away by, too.
+/// Errors: somebody else has it; `opening` makes the others.
+pub(crate) fn open_exclusively(
+    path: &Path,
+    access: Access,
+    opening: impl Fn(std::io::Error) -> Error,
+) -> Result<File> {
+    // Some have it for a moment: two readers who ask at the same time see each other, and losetup(8) takes a device that somebody else has
+    // just attached, to see that it is not free. Users that are to be seen stay.
     const TRIES: u32 = 20;
     const PAUSE: Duration = Duration::from_millis(10);
     for attempt in 0.. {
-        match OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path) {
+        match OpenOptions::new()
+            .read(true)
+            .write(access == Access::ReadWrite)
+            .custom_flags(libc::O_EXCL)
+            .open(path)
+        {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
-            Err(error) => return Err(Error::from(error).context(format!("opening {}", path.display()))),
-            Ok(_) => return Ok(()),
+            opened => return opened.map_err(opening),
         }
-        match kernel_user_of_block(rdev) {
+        match user_of_block(path, access) {
             None if attempt < TRIES => gate::passing(Reason::Device, || std::thread::sleep(PAUSE)),
-            Some(user) => return Err(refuse(path, &user)),
-            None => return Err(busy(path)),
+            user => return Err(refuse(path, &user.unwrap_or(User::Kernel))),
         }
     }
     unreachable!("the loop returns")
+}
+
+/// Asks the kernel whether somebody has the block device for themselves.
+fn try_exclusively(path: &Path) -> Result<()> {
+    let opening = |error: std::io::Error| Error::from(error).context(format!("opening {}", path.display()));
+    open_exclusively(path, Access::ReadOnly, opening).map(drop)
 }
 
 /// Locks a range of a file that was claimed.
