@@ -242,14 +242,9 @@ impl Filesystem {
         let driver = self.driver(options, progress);
         let keeps = Keeps::all(options.keeps_all());
         let file_name = from.file_name().filter(|_| !means_content(from));
-        let file = match (kind == fs::FileType::File, into, file_name) {
-            (true, false, _) => Some(to.to_owned()),
-            // SINK-2: a link in the directory may be the image's, copied before, and is replaced.
-            (true, true, Some(name)) => Some(to.join(name)).filter(|to| !to.is_symlink()),
-            _ => None,
-        };
-        if let Some(to) = file {
-            let place = HostPath::find(&to)?;
+        // SINK-2: a name in a directory that the user named stands for what has it, and for nothing that leads elsewhere.
+        if kind == fs::FileType::File && !into {
+            let place = HostPath::find(to)?;
             let name = place.name().as_bytes().to_vec();
             let (sink, dir) = HostSink::at_place(place, keeps)?;
             let mut sink = sink.replacing_by_force(options.replace_images);

@@ -240,13 +240,18 @@ impl HostSink {
     ) -> Result<Put> {
         let failed = self.at(parent, name);
         let host = |error: std::io::Error| failed(error.into());
-        // Without an archive it is the user's: nobody gets rights by it.
-        let first = if self.keeps.metadata { 0o600 } else { source.attributes.mode & 0o777 };
+        // Without an archive it is the user's: nobody gets rights by it. What was there may have been for fewer.
+        let is_private = self.keeps.metadata || place.metadata()?.is_some_and(|old| old.is_file());
+        let first = if is_private { 0o600 } else { source.attributes.mode & 0o777 };
         let new = match NewFile::within(&parent.fd, first) {
             Err(error) if is_no_place(&error) => return Ok(Put::NoPlace(error)),
             new => new.map_err(host)?,
         };
         let file = new.file();
+        if !self.keeps.metadata && !place.gives_owner(file).map_err(failed)? {
+            return Ok(Put::NoPlace(Errno::PERM.into()));
+        }
+        place.keep_flags(file);
         fill(file, source, data, failed)?;
         self.finish(file.as_fd(), source).map_err(failed)?;
         if !self.keeps.metadata {
@@ -274,10 +279,8 @@ impl HostSink {
             Put::Done(is) => return Ok(is),
             Put::NoPlace(error) => error,
         };
-        let Some(old) = place.metadata()?.filter(Metadata::is_file) else { return Err(failed(error.into())) };
-        if self.keeps.metadata && old.nlink() > 1 {
-            let what = "it has other names, which would get the rights of the copy, and its directory lets no new file take its place";
-            return Err(failed(Error::new(ErrorKind::PermissionDenied, what)));
+        if place.metadata()?.is_none_or(|old| !old.is_file()) {
+            return Err(failed(error.into()));
         }
         drop(held);
         self.write_over(&place.write()?, source, data, failed)
@@ -293,6 +296,11 @@ impl HostSink {
         failed: impl Fn(Error) -> Error + Copy,
     ) -> Result<Identity> {
         let host = |error: std::io::Error| failed(error.into());
+        let old = to.file().metadata().map_err(host)?;
+        if self.keeps.metadata && old.is_file() && old.nlink() > 1 {
+            let what = "it has other names, which would get the rights of the copy, and no new file can take its place";
+            return Err(failed(Error::new(ErrorKind::PermissionDenied, what)));
+        }
         data.goes_in_place();
         if to.cut().map_err(host)? {
             fill(to.file(), source, data, failed)?;
@@ -426,9 +434,23 @@ fn open_node(dir: &HostDir, name: &CString, kind: FileType) -> Result<(OwnedFd, 
     Ok((node, Identity::of_stat(&found)))
 }
 
+/// Gives the owner of a new directory the rights that its source or the umask do not, and says which (SINK-6).
+fn lend(parent: &HostDir, name: &CString) -> rustix::io::Result<Mode> {
+    let dir = open_dir(&parent.fd, name, OFlags::PATH)?;
+    let made = Mode::from_raw_mode(fstat(&dir)?.st_mode);
+    let lent = Mode::RWXU - made;
+    if !lent.is_empty() {
+        rustix::fs::chmod(
+            format!("/proc/self/fd/{}", dir.as_raw_fd()),
+            (made & Mode::from_raw_mode(0o7777)) | lent,
+        )?;
+    }
+    Ok(lent)
+}
+
 /// SINK-6.
 fn take_back(dir: &HostDir) -> rustix::io::Result<()> {
-    let now = Mode::from_raw_mode(fstat(&dir.fd)?.st_mode);
+    let now = Mode::from_raw_mode(fstat(&dir.fd)?.st_mode & 0o7777);
     fchmod(&dir.fd, now - dir.lent)
 }
 
@@ -454,7 +476,7 @@ fn timestamps(attributes: &Attributes) -> Timestamps {
 
 /// The mode of a copy. One that is somebody else's gives nobody the rights of that.
 fn mode_of(attributes: &Attributes, owned: bool) -> Mode {
-    if owned { mode(attributes) } else { mode(attributes) & Mode::from_raw_mode(0o777) }
+    if owned { mode(attributes) } else { mode(attributes) & Mode::from_raw_mode(0o1777) }
 }
 
 /// Why the host does not take an extended attribute of a file that it takes otherwise.
@@ -488,9 +510,8 @@ impl Sink for HostSink {
     fn enter(&mut self, parent: &HostDir, name: &[u8], source: &Source) -> Result<HostDir> {
         let name = component(name)?;
         let failed = self.at(parent, &name);
-        // Writable until everything is in.
-        let (last, mut lent) = (mode(&source.attributes), Mode::empty());
-        match mkdirat(&parent.fd, &name, last | Mode::RWXU) {
+        let mut lent = Mode::empty();
+        match mkdirat(&parent.fd, &name, mode(&source.attributes)) {
             Err(Errno::EXIST) => {
                 let there =
                     statat(&parent.fd, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(error).map_err(failed)?;
@@ -501,10 +522,15 @@ impl Sink for HostSink {
             }
             outcome => {
                 outcome.map_err(error).map_err(failed)?;
-                lent = Mode::RWXU - last;
+                lent = lend(parent, &name).map_err(error).map_err(failed)?;
             }
         }
-        let fd = open_dir(&parent.fd, &name, OFlags::RDONLY).map_err(error).map_err(failed)?;
+        // Names can be made in a directory that cannot be listed.
+        let fd = match open_dir(&parent.fd, &name, OFlags::RDONLY) {
+            Err(Errno::ACCESS) => open_dir(&parent.fd, &name, OFlags::PATH),
+            fd => fd,
+        };
+        let fd = fd.map_err(error).map_err(failed)?;
         Ok(HostDir { fd, path: parent.path.join(os(&name)), lent })
     }
 
@@ -525,7 +551,7 @@ impl Sink for HostSink {
         let name = component(name)?;
         let named = self.named.take();
         let failed = self.at(parent, &name);
-        let place = match named {
+        let mut place = match named {
             Some(place) => self.may_go(place)?,
             None => self.place(parent, &name)?,
         };

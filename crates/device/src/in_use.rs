@@ -90,11 +90,13 @@ fn refuse(path: &Path, user: &User) -> Error {
     Error::new(ErrorKind::Busy, format!("{}: {user}", path.display()))
 }
 
-/// Who has a block device, as far as it is to be seen. A reader has its own lock by then, and readers do not keep each other away.
-fn user_of_block(path: &Path, access: Access) -> Option<User> {
-    let metadata = fs::metadata(path).ok()?;
-    let owner = if access == Access::ReadWrite { lock_owner(&metadata) } else { None };
-    owner.or_else(|| kernel_user_of_block(metadata.rdev()))
+/// Who has a block device, as far as it is to be seen: the kernel, or a process.
+fn kernel_user(path: &Path) -> Option<User> {
+    kernel_user_of_block(fs::metadata(path).ok()?.rdev())
+}
+
+fn process_user(path: &Path) -> Option<User> {
+    lock_owner(&fs::metadata(path).ok()?)
 }
 
 /// Locks the open `file` for `access` and makes sure that the kernel does not use it. Gives the file behind a loop device, where that
@@ -166,6 +168,28 @@ pub fn check_unused(file: &File, path: &Path) -> Result<()> {
 /// As [`check_unused`].
 pub fn hold_unused(file: &File, path: &Path) -> Result<Option<File>> {
     claim(file, path, Access::ReadWrite, Extent::Whole)
+}
+
+/// Refuses when somebody is seen to have the regular file with these attributes as an image. It need not be opened for that; a process that this
+/// user may not look into is seen by its lock alone.
+///
+/// ```
+/// let file = tempfile::NamedTempFile::new()?;
+/// let meta = file.path().metadata()?;
+/// creamery_device::refuse_seen_use(&meta, file.path())?;
+/// creamery_device::hold_unused(file.as_file(), file.path())?;
+/// assert!(creamery_device::refuse_seen_use(&meta, file.path()).is_err());
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Busy`], with who it is; `path` is what the file is called in that.
+pub fn refuse_seen_use(file: &fs::Metadata, path: &Path) -> Result<()> {
+    let is_locked = || is_locked(file).then_some(User::Unknown);
+    match lock_owner(file).or_else(|| loop_device_on(file)).or_else(is_locked) {
+        Some(user) => Err(refuse(path, &user)),
+        None => Ok(()),
+    }
 }
 
 /// Loop devices that may stand on one another.
@@ -284,9 +308,14 @@ pub(crate) fn open_exclusively(
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
             opened => return opened.map_err(opening),
         }
-        match user_of_block(path, access) {
+        // A reader has its own lock by then, and readers do not keep each other away.
+        let seen = kernel_user(path).or_else(|| process_user(path).filter(|_| access == Access::ReadWrite));
+        match seen {
             None if attempt < TRIES => gate::passing(Reason::Device, || std::thread::sleep(PAUSE)),
-            user => return Err(refuse(path, &user.unwrap_or(User::Kernel))),
+            user => {
+                let user = user.or_else(|| process_user(path)).unwrap_or(User::Kernel);
+                return Err(refuse(path, &user));
+            }
         }
     }
     unreachable!("the loop returns")
@@ -404,6 +433,17 @@ fn lock_owner(metadata: &fs::Metadata) -> Option<User> {
     // The one that locked has handed the open file to a child and gone. We have it open too, only to ask.
     let mut others = process_ids().filter(|&pid| pid != std::process::id());
     others.find(|&pid| process_has_open(pid, metadata)).map(process)
+}
+
+/// Whether a file has a BSD lock, whosever it is. Of filesystems that give each subvolume a device number this is not to be seen.
+fn is_locked(file: &fs::Metadata) -> bool {
+    let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
+    let place = format!("{major:02x}:{minor:02x}:{}", file.ino());
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    locks.lines().any(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        fields.any(|field| field == "FLOCK") && fields.any(|field| field == place)
+    })
 }
 
 fn process(pid: u32) -> User {

@@ -43,7 +43,8 @@ impl LoopDevice {
     pub fn attach_disk(image: &Path) -> Result<Self> {
         let mut disk = Self::attach(image, false)?;
         disk.has_partitions = true;
-        Run::new("partx").arg("--add").arg(&disk.path).ok()?;
+        // Those of an earlier disk may still be there, where somebody had them open when it was detached.
+        Run::new("partx").arg("--update").arg(&disk.path).ok()?;
         Ok(disk)
     }
 

@@ -168,6 +168,7 @@ fn copy(
             let fs = images.open(&place.image, Purpose::Read)?;
             let copied = fs.copy_out(&place.path, target, options, &watched(&place.image));
             copied.map_err(|error| match (error.kind(), error.is_on_host()) {
+                _ if options.replace_images => failed(error),
                 (ErrorKind::AlreadyExists, true) if target.is_dir() => {
                     failed(error).advise("have it replaced with --force")
                 }

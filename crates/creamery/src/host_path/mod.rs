@@ -15,7 +15,8 @@
 //! - HOSTPATH-3: a file is cut, and a device written, only after the checks that protect an image. Shown by `host-targets/open-files` and
 //!   `host-targets/pipes-and-devices`.
 //! - HOSTPATH-4: nothing is read from a pipe or a terminal, for it would be gone.
-//! - HOSTPATH-5: a name in a directory of a copy ([`HostPath::within`]) stands for what has it, and not for what that leads to.
+//! - HOSTPATH-5: a name in a directory of a copy ([`HostPath::within`]) stands for what has it, and not for what that leads to, nor for other names of
+//!   that: a new file takes the name.
 
 mod held;
 mod rights;
@@ -28,10 +29,14 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
+use creamery_device::refuse_seen_use;
 use creamery_format::{SIGNATURES_END, find_signature};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, open, openat, openat2, statat};
+use rustix::fs::{
+    AtFlags, IFlags, Mode, OFlags, ResolveFlags, ioctl_getflags, ioctl_setflags, open, openat, openat2,
+    statat,
+};
 use rustix::io::Errno;
-use rustix::process::{getegid, geteuid};
+use rustix::process::{getegid, geteuid, getgroups};
 
 pub(crate) use held::InPlace;
 use held::{Held, SMALLEST_IMAGE};
@@ -82,6 +87,22 @@ fn is_descriptor(path: &Path) -> bool {
     let found = openat2(&dir, name, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS);
     // The kernel has followed all links before, so none leads in a circle.
     found.is_err_and(|errno| errno == Errno::LOOP)
+}
+
+/// Whether a file is a program that runs.
+fn is_running(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::ExecutableFileBusy)
+}
+
+/// Whether this user can make a file with the owner and the group of another one.
+fn is_own(meta: &Metadata) -> bool {
+    let user = geteuid();
+    let is_member = || {
+        let groups = getgroups().unwrap_or_default();
+        meta.gid() == getegid().as_raw() || groups.iter().any(|group| group.as_raw() == meta.gid())
+    };
+    user.is_root() || meta.uid() == user.as_raw() && is_member()
 }
 
 fn is_file(file: &File) -> bool {
@@ -199,27 +220,34 @@ impl HostPath {
     ///
     /// # Errors
     /// It may not be written. `Busy`: it is an image that somebody has open. The host's.
-    pub(crate) fn in_place(&self, keeps_rights: bool, by_force: bool) -> Result<Option<InPlace>> {
+    pub(crate) fn in_place(&mut self, keeps_rights: bool, by_force: bool) -> Result<Option<InPlace>> {
         let Some(meta) = self.metadata()? else { return Ok(None) };
-        let (user, group) = (geteuid(), getegid());
-        let is_own = user.is_root() || (meta.uid(), meta.gid()) == (user.as_raw(), group.as_raw());
-        if self.leads == Leads::Nowhere && !meta.is_file() {
+        let is_in_tree = self.leads == Leads::Nowhere;
+        if is_in_tree && !meta.is_file() {
             return Ok(None); // HOSTPATH-5
         }
         let is_plain = self.leads != Leads::ToDescriptor && meta.is_file();
-        let is_others = meta.nlink() > 1 || !is_own;
+        let is_others = meta.nlink() > 1 && !is_in_tree || !is_own(&meta);
         let stays = !is_plain || is_others && !keeps_rights;
         let opened = if stays {
             self.write().map(Some)
         } else {
             self.reopen(OFlags::WRONLY).map(|_| None).or_else(|errno| match errno {
                 // A program that runs keeps its file.
-                Errno::TXTBSY => Ok(None),
+                Errno::TXTBSY if !by_force => Ok(None),
                 _ => Err(on_host(&self.path())(errno)),
             })
         };
         match opened {
-            Err(error) if by_force && is_plain && error.kind() == ErrorKind::PermissionDenied => Ok(None),
+            Err(error)
+                if by_force
+                    && is_plain
+                    && (error.kind() == ErrorKind::PermissionDenied || is_running(&error)) =>
+            {
+                // It goes as if it was removed: nothing of it stays.
+                self.there = None;
+                Ok(None)
+            }
             opened => opened,
         }
     }
@@ -263,9 +291,30 @@ impl HostPath {
     /// # Errors
     /// `Busy`; the host's.
     pub(crate) fn hold(&self) -> Result<Option<Held>> {
-        // One that cannot be read is asked when it is written, and replaced else.
-        let Some(file) = self.read().ok().flatten() else { return Ok(None) };
-        Held::take(file, &self.path())
+        match (self.read(), self.metadata()?) {
+            (Ok(None), _) | (_, None) => Ok(None),
+            (Ok(Some(file)), _) => Held::take(file, &self.path()),
+            // One that cannot be read cannot be held either.
+            (Err(_), Some(meta)) => refuse_seen_use(&meta, &self.path()).map(|()| None),
+        }
+    }
+
+    /// Gives an empty file that takes the name the inode flags of the file that has it, as far as its filesystem has them and this user may set
+    /// them: a file that is overwritten in place stays one.
+    pub(crate) fn keep_flags(&self, new: &File) {
+        let Some(old) = self.reopen(OFlags::RDONLY | OFlags::NONBLOCK).ok().filter(is_file) else { return };
+        if let Ok(flags) = ioctl_getflags(&old) {
+            let _ = ioctl_setflags(new, flags - (IFlags::IMMUTABLE | IFlags::APPEND));
+        }
+    }
+
+    /// Whether a new file can have the owner and the group of the file that has the name, if there is one. Root in a container, or without
+    /// capabilities, cannot give it to everybody; then what is there stays the file that it is.
+    pub(crate) fn gives_owner(&self, new: &File) -> Result<bool> {
+        match self.there.as_ref().filter(|there| is_file(there)) {
+            Some(old) => rights::give_owner(new.as_fd(), old.as_fd()),
+            None => Ok(true),
+        }
     }
 
     /// Gives a new file that takes the name the rights of the file that has it, if there is one.
@@ -295,6 +344,9 @@ impl HostPath {
     pub(crate) fn refuse_image(&self) -> Result<()> {
         let refuse = |what: String| Err(Error::new(ErrorKind::AlreadyExists, what).on_host(&self.path()));
         let meta = self.metadata()?;
+        if self.leads == Leads::Nowhere && !meta.as_ref().is_some_and(Metadata::is_file) {
+            return Ok(()); // nothing is written to what it leads to
+        }
         let disk = meta.as_ref().is_some_and(|meta| meta.file_type().is_block_device());
         let mut head = Vec::new();
         let read = match self.read() {

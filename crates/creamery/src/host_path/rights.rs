@@ -28,8 +28,7 @@ fn error(errno: Errno) -> Error {
 /// The host's.
 pub(super) fn keep_rights(file: BorrowedFd<'_>, old: BorrowedFd<'_>) -> Result<()> {
     let meta = fstat(old).map_err(error)?;
-    let (uid, gid) = (Uid::from_raw(meta.st_uid), Gid::from_raw(meta.st_gid));
-    let is_owned = owned(fchown(file, Some(uid), Some(gid)))?;
+    let is_owned = give_owner(file, old)?;
     // One that its directory gave it; most have none.
     let _ = fremovexattr(file, ACL);
     // What the old group may, another one may not.
@@ -47,6 +46,15 @@ pub(super) fn keep_rights(file: BorrowedFd<'_>, old: BorrowedFd<'_>) -> Result<(
     Ok(())
 }
 
+/// Gives a file the owner and the group of another one. False where this user may not.
+///
+/// # Errors
+/// The host's.
+pub(super) fn give_owner(file: BorrowedFd<'_>, old: BorrowedFd<'_>) -> Result<bool> {
+    let meta = fstat(old).map_err(error)?;
+    owned(fchown(file, Some(Uid::from_raw(meta.st_uid)), Some(Gid::from_raw(meta.st_gid))))
+}
+
 /// The extended attributes of a file of the host, as far as they can be read, but for what a program may: that goes with it.
 fn host_xattrs(path: &str) -> Result<Vec<(CString, Vec<u8>)>> {
     let mut buffer = vec![0; XATTRS_MAX];
@@ -62,10 +70,11 @@ fn host_xattrs(path: &str) -> Result<Vec<(CString, Vec<u8>)>> {
     Ok(found)
 }
 
-/// Whether a copy has the owner of its source. Only root gives files away: the copy of another user is that user's, as with cp(1).
+/// Whether a copy has the owner of its source. Only who may give files away does: the copy of another user is that user's, as with cp(1). So is one
+/// of root in a container, where that owner is nobody.
 pub(crate) fn owned(outcome: rustix::io::Result<()>) -> Result<bool> {
     match outcome {
-        Err(Errno::PERM | Errno::INVAL) if !rustix::process::geteuid().is_root() => Ok(false),
+        Err(Errno::PERM | Errno::INVAL) => Ok(false),
         outcome => outcome.map(|()| true).map_err(error),
     }
 }

@@ -162,7 +162,9 @@ impl Filesystem {
             self.write_tar(members, out, options, note, progress)
         };
         crate::copy::refuse_file_as_directory(to)?;
-        let place = HostPath::find(to)?;
+        let mut place = HostPath::find(to)?;
+        // That somebody has it open is said first, for no option helps there.
+        place.hold()?;
         if !options.replace_images {
             place.refuse_image()?;
         }
@@ -177,13 +179,18 @@ impl Filesystem {
         }
         let there = place.metadata()?;
         let held = place.hold()?; // As of copies out (SINK-5).
-        let new = match NewFile::within(place.dir(), 0o666) {
+        let new = match NewFile::within(place.dir(), if there.is_some() { 0o600 } else { 0o666 }) {
             Err(error) if there.is_some() && is_no_place(&error) => {
                 drop(held);
                 return write_over(place.write()?, &write);
             }
             new => new.map_err(host)?,
         };
+        if !place.gives_owner(new.file())? {
+            drop(held);
+            return write_over(place.write()?, &write);
+        }
+        place.keep_flags(new.file());
         place.keep_rights(new.file())?;
         write(new.file())?;
         let mut archive = new.file().try_clone().map_err(host)?;

@@ -1,5 +1,5 @@
-//! Trees that are copied to the host over what is there, beside cp(1): each regular file goes by the rules of a named one. A file that is replaced by
-//! force keeps its mode; cp(1) gives it that of the source.
+//! Trees that are copied to the host over what is there, beside cp(1): each regular file goes by the rules of a named one. A
+//! file with several names is replaced, so that no name elsewhere gets the content.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -22,13 +22,15 @@ const TREE: &str = "mkdir tree; cd tree; umask 022; echo content > a; mkdir clos
 
 /// Scripts of an ordinary user in an empty directory; `CP` copies the tree with the options behind it, to the place at the end. Their output and what
 /// they leave are those of cp(1), but for the words of errors, and what cp(1) copies behind the first one.
-const AS_A_USER: [&str; 8] = [
+const AS_A_USER: [&str; 10] = [
     "CP -r out",
     "umask 077; CP -r out",
     "mkdir out; CP -r out; CP -r new",
     "mkdir -p out/tree; echo old > out/tree/a; chmod 444 out/tree/a; CP -r out || echo refused; stat -c %a out/tree/a; cat out/tree/a; mv out/tree/a out; chmod -R u+w out; rm -r out/tree",
-    "mkdir -p out/tree; echo old > out/tree/a; chmod 444 out/tree/a; ln out/tree/a other; CP -r --force out; cat out/tree/a other; chmod 604 out/tree/a",
-    "mkdir -p out/tree; echo older > out/tree/a; ln out/tree/a other; CP -r out; cat other; test other -ef out/tree/a",
+    "mkdir -p out/tree; echo old > out/tree/a; chmod 444 out/tree/a; ln out/tree/a other; CP -r --force out; cat out/tree/a other",
+    "mkdir -p out/tree/deep; chmod 1733 out/tree/deep; CP -r out; stat -c %a out/tree/deep",
+    "mkdir out; umask 277; CP -r out; CP -a new",
+    "mkdir out; umask 777; CP -a out",
     "mkdir -p out/tree; echo older > out/tree/a; chmod 640 out/tree/a; CP -r out; stat -c %a out/tree/a",
     "mkdir -p out/tree/closed; CP -r out; stat -c %a out/tree/closed",
 ];
@@ -37,7 +39,9 @@ const AS_A_USER: [&str; 8] = [
 const LISTING: &str = "find . -mindepth 1 -printf '%P %y %m %U:%G %n %l\\n' | sort";
 
 /// Scripts of root.
-const AS_ROOT: [&str; 4] = [
+const AS_ROOT: [&str; 6] = [
+    "mkdir -p out/tree; echo older > out/tree/a; chown 77:78 out/tree/a; chmod 606 out/tree/a; setpriv --bounding-set=-all --inh-caps=-all bash -c \"$(declare -f CP); CP -r out\"; stat -c %u out/tree/a",
+    "cp /bin/sleep run; mkdir -p out/tree; mv run out/tree/a; exec 9>&1; out/tree/a 1000 & CP -rf out; cat out/tree/a; kill %1; wait || true",
     "mkdir -p out/tree; echo older > out/tree/a; chown 77:78 out/tree/a; CP -r out; stat -c %u:%g out/tree/a",
     "mkdir out; setfacl -d -m u:1234:rwx out; CP -a out; getfacl -R -n out",
     "mkdir out; setfacl -d -m u:1234:rwx out; CP -r out; getfacl -R -n out/tree/a out/tree/deep/g",
