@@ -15,31 +15,30 @@
 //! - SINK-5: an image that somebody has open, or that is copied from, is not replaced.
 //! - SINK-6: a directory in which copies are made is its owner's to write until they are there; afterwards it is as it would have been made.
 
+mod data;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::fs::{File, Metadata};
-use std::io::Write as _;
+use std::fs::Metadata;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result};
 use creamery_device::{NewFile, Taken};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fcntl_getfl,
-    fremovexattr, fsetxattr, fstat, ftruncate, futimens, linkat, mkdirat, mknodat, openat, removexattr,
-    setxattr, statat, symlinkat, unlinkat, utimensat,
+    fremovexattr, fsetxattr, fstat, futimens, linkat, mkdirat, mknodat, openat, removexattr, setxattr,
+    statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
+use self::data::{fill, pour};
 use crate::fs::Attributes;
 use crate::host_path::{ACL, DEFAULT_ACL, HostPath, InPlace, is_no_place, owned};
 use crate::salvage::Data;
 use crate::sink::{Keeps, Sink, Source};
-
-/// A piece of a hole, in a stream.
-const ZEROS: &[u8] = &[0; 64 << 10];
 
 /// A directory of the host.
 pub(crate) struct HostDir {
@@ -388,38 +387,6 @@ enum Put {
     Done(Identity),
     /// The directory does not let it have the name.
     NoPlace(std::io::Error),
-}
-
-/// Writes data and holes into an empty file.
-fn fill(file: &File, source: &Source, data: &Data<'_>, failed: impl Fn(Error) -> Error + Copy) -> Result<()> {
-    data.for_each_piece(|at, bytes| file.write_all_at(bytes, at).map_err(|error| failed(error.into())))?;
-    ftruncate(file, source.attributes.size).map_err(error).map_err(failed)
-}
-
-/// Writes data and holes, which are zeros, one behind the other.
-fn pour(
-    mut file: &File,
-    source: &Source,
-    data: &Data<'_>,
-    failed: impl Fn(Error) -> Error + Copy,
-) -> Result<()> {
-    let host = |error: std::io::Error| failed(error.into());
-    let mut written = 0;
-    let zeros = |mut len: u64, mut file: &File| {
-        while len > 0 {
-            data.go_on()?;
-            let piece = len.min(ZEROS.len() as u64);
-            file.write_all(&ZEROS[..usize::try_from(piece).expect("short")]).map_err(host)?;
-            len -= piece;
-        }
-        Ok(())
-    };
-    data.for_each_piece(|at, bytes| {
-        zeros(at - written, file)?;
-        written = at + bytes.len() as u64;
-        file.write_all(bytes).map_err(host)
-    })?;
-    zeros(source.attributes.size.saturating_sub(written), file)
 }
 
 /// Opens a node that was just made. Who else may write to the folder can have exchanged it, but not for another one of its kind
