@@ -425,7 +425,8 @@ impl Generator {
         {
             return Operation::DeleteSubvolume { dir, name };
         }
-        let stays = subvolume.is_some_and(|id| model.nodes[&id].opens > 0);
+        // An empty one may have open files that have no name any more.
+        let stays = subvolume.is_some_and(|id| !model.may_be_deleted(id));
         if (is_dir != self.mistaken()) && !stays {
             Operation::Rmdir { dir, name }
         } else {
