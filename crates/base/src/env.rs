@@ -22,6 +22,12 @@ pub trait Env: Send + Sync {
     fn monotonic(&self) -> Duration;
     /// A new random UUID (version 4).
     fn uuid(&self) -> Uuid;
+    /// A new UUID for something that is made in a filesystem: random, unless ids follow from what is done. Then it is that of
+    /// `facts`, which nothing else in any filesystem has (version 5, RFC 9562).
+    fn uuid_of(&self, filesystem: Uuid, facts: &dyn Fn() -> Vec<u8>) -> Uuid {
+        let _ = (filesystem, facts);
+        self.uuid()
+    }
 }
 
 fn uuid_v4(high: u64, low: u64) -> Uuid {
@@ -68,6 +74,9 @@ impl Env for SystemEnv {
 /// use creamery_base::{Env, FixedEnv, Timespec};
 /// let (a, b) = (FixedEnv::new(Timespec::default(), 7), FixedEnv::new(Timespec::default(), 7));
 /// assert_eq!(a.uuid(), b.uuid());
+/// let (filesystem, of) = (a.uuid(), |what: &'static str| move || what.as_bytes().to_vec());
+/// assert_eq!(a.uuid_of(filesystem, &of("/one")), b.uuid_of(filesystem, &of("/one")));
+/// assert_ne!(a.uuid_of(filesystem, &of("/one")), a.uuid_of(filesystem, &of("/two")));
 /// ```
 #[derive(Debug)]
 pub struct FixedEnv {
@@ -103,5 +112,9 @@ impl Env for FixedEnv {
 
     fn uuid(&self) -> Uuid {
         uuid_v4(self.next(), self.next())
+    }
+
+    fn uuid_of(&self, filesystem: Uuid, facts: &dyn Fn() -> Vec<u8>) -> Uuid {
+        Uuid::new_v5(&filesystem, &facts())
     }
 }

@@ -9,6 +9,7 @@ use creamery::{Error, ErrorKind, Filesystem, Image, Rescue, TreeId};
 use crate::failure::{Failure, warn, with_all};
 use crate::losses::Losses;
 use crate::place::{Place, is_no_image, mount_of};
+use crate::source_date;
 use crate::view::{ViewArgs, WriteArgs};
 
 /// Whether images are written to.
@@ -127,6 +128,9 @@ impl<'a> Images<'a> {
         }
         if let Some(id) = self.view.subvolid {
             options = options.subvolume_id(TreeId::new(id));
+        }
+        if purpose == Purpose::Write {
+            options = options.env(source_date::env()?);
         }
         let fs = options.open(path)?;
         fs.notes().iter().for_each(|note| warn_of(path, note));

@@ -20,6 +20,7 @@ mod output;
 mod place;
 mod progress;
 mod size;
+mod source_date;
 mod time;
 mod units;
 mod view;

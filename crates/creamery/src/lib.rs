@@ -116,8 +116,8 @@ pub use creamery_fs::{
     VolumeStatistics, WritebackStatistics,
 };
 pub use creamery_mkfs::{
-    Features, KnownFeature, Lost, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,
-    RootdirSubvolume, Skipped, Source, SubvolumeKind, make_image,
+    Features, KnownFeature, LinuxVersion, Lost, Made, MkfsOptions, NoProgress, Profile, Progress,
+    RootdirOptions, RootdirSubvolume, Skipped, Source, SubvolumeKind, make_image,
 };
 pub use creamery_txn::{Conversion, DiscardPolicy};
 pub use creamery_volume::{EarlierRoot, Rescue, SuperblockChange};

@@ -2,6 +2,8 @@
 
 use creamery_base::{Error, Result};
 
+use crate::LinuxVersion;
+
 /// Which on-disk features a new filesystem gets. The default is that of mkfs.btrfs 6.19.
 ///
 /// Extended inode references, skinny metadata, the free space tree, big metadata and mixed backreferences are
@@ -58,43 +60,54 @@ struct Feature {
     alias: Option<&'static str>,
     about: &'static str,
     state: State,
+    /// The first Linux that writes it; of what this version never makes it does not count.
+    since: LinuxVersion,
 }
 
 const fn feature(
     name: &'static str,
     alias: Option<&'static str>,
     state: State,
+    since: (u16, u16),
     about: &'static str,
 ) -> Feature {
-    Feature { name, alias, about, state }
+    Feature { name, alias, about, state, since: LinuxVersion::new(since.0, since.1) }
 }
 
 /// Every name that mkfs.btrfs 6.19 knows, experimental ones too.
 const FEATURES: &[Feature] = &[
-    feature("mixed-bg", None, State::Switch(|f| &mut f.mixed_groups), "data and metadata share block groups"),
-    feature("quota", None, State::Switch(|f| &mut f.quota), "quota groups"),
-    feature("extref", None, State::On, "up to 65536 hard links of a file in one directory"),
-    feature("raid56", None, State::Off, "RAID5 and RAID6"),
-    feature("skinny-metadata", None, State::On, "short extent items for tree blocks"),
-    feature("no-holes", None, State::Switch(|f| &mut f.no_holes), "no items for holes in files"),
-    feature("free-space-tree", Some("fst"), State::On, "free space in a tree (space_cache=v2)"),
-    feature("raid1c34", None, State::Off, "RAID1 with three or four copies"),
-    feature("zoned", None, State::Off, "zoned devices"),
+    feature(
+        "mixed-bg",
+        None,
+        State::Switch(|f| &mut f.mixed_groups),
+        (2, 6),
+        "data and metadata share block groups",
+    ),
+    feature("quota", None, State::Switch(|f| &mut f.quota), (3, 6), "quota groups"),
+    feature("extref", None, State::On, (3, 7), "up to 65536 hard links of a file in one directory"),
+    feature("raid56", None, State::Off, (3, 9), "RAID5 and RAID6"),
+    feature("skinny-metadata", None, State::On, (3, 10), "short extent items for tree blocks"),
+    feature("no-holes", None, State::Switch(|f| &mut f.no_holes), (3, 14), "no items for holes in files"),
+    feature("free-space-tree", Some("fst"), State::On, (4, 5), "free space in a tree (space_cache=v2)"),
+    feature("raid1c34", None, State::Off, (5, 5), "RAID1 with three or four copies"),
+    feature("zoned", None, State::Off, (5, 12), "zoned devices"),
     feature(
         "block-group-tree",
         Some("bgt"),
         State::Switch(|f| &mut f.block_group_tree),
+        (6, 1),
         "block groups in a tree of their own, for fast mounts",
     ),
-    feature("extent-tree-v2", None, State::Off, "extent tree version 2 (experimental)"),
+    feature("extent-tree-v2", None, State::Off, (5, 17), "extent tree version 2 (experimental)"),
     feature(
         "raid-stripe-tree",
         Some("rst"),
         State::Off,
+        (6, 7),
         "where the stripes of RAID extents lie (experimental)",
     ),
-    feature("squota", None, State::Switch(|f| &mut f.simple_quota), "simple quotas"),
-    feature("remap-tree", None, State::Off, "relocation by a table (experimental)"),
+    feature("squota", None, State::Switch(|f| &mut f.simple_quota), (6, 7), "simple quotas"),
+    feature("remap-tree", None, State::Off, (6, 19), "relocation by a table (experimental)"),
 ];
 
 /// One line of [`Features::known`].
@@ -128,6 +141,44 @@ impl Features {
             };
             KnownFeature { name: row.name, about: row.about, default, changeable }
         })
+    }
+
+    /// The default for a Linux that is to write the filesystem: without what it cannot.
+    ///
+    /// ```
+    /// use creamery_mkfs::{Features, LinuxVersion};
+    /// assert!(!Features::of_linux(LinuxVersion::new(5, 15)).block_group_tree);
+    /// assert_eq!(Features::of_linux(LinuxVersion::new(6, 18)), Features::default());
+    /// ```
+    #[must_use]
+    pub fn of_linux(version: LinuxVersion) -> Self {
+        let mut features = Self::default();
+        for row in FEATURES {
+            if let State::Switch(field) = row.state
+                && row.since > version
+            {
+                *field(&mut features) = false;
+            }
+        }
+        features
+    }
+
+    /// Refuses what a Linux cannot write.
+    ///
+    /// # Errors
+    /// Names the first feature.
+    pub(crate) fn check_for(mut self, version: LinuxVersion) -> Result<()> {
+        for row in FEATURES {
+            let is_on = match row.state {
+                State::Switch(field) => *field(&mut self),
+                State::On => true,
+                State::Off => false,
+            };
+            if is_on {
+                version.check(format_args!("feature {}", row.name), row.since)?;
+            }
+        }
+        Ok(())
     }
 
     /// Applies a list as `-O` takes it: names with commas between, `^` in front turns one off.
@@ -197,6 +248,25 @@ mod tests {
     fn the_default_is_that_of_mkfs_btrfs_6_19() {
         let on: Vec<_> = Features::known().filter(|row| row.default).map(|row| row.name).collect();
         assert_eq!(on, ["extref", "skinny-metadata", "no-holes", "free-space-tree", "block-group-tree"]);
+    }
+
+    #[test]
+    fn a_linux_gets_what_it_writes_and_refuses_the_rest() {
+        let of = |version: &str| Features::of_linux(version.parse().unwrap());
+        assert_eq!(of("6.1"), Features::default());
+        for version in ["4.5", "5.15", "6.0"] {
+            let features = of(version);
+            assert!(features.no_holes && !features.block_group_tree, "{version}");
+            let version = version.parse().unwrap();
+            features.check_for(version).unwrap();
+            let refused = Features::default().check_for(version).unwrap_err().to_string();
+            assert!(refused.contains("block-group-tree") && refused.contains("6.1"), "{refused}");
+        }
+        let old = LinuxVersion::new(4, 4);
+        assert!(Features::of_linux(old).check_for(old).unwrap_err().to_string().contains("free-space-tree"));
+        let simple = Features { simple_quota: true, ..Features::default() };
+        assert!(simple.check_for(LinuxVersion::new(6, 6)).is_err());
+        simple.check_for(LinuxVersion::new(6, 7)).unwrap();
     }
 
     #[test]

@@ -77,6 +77,7 @@ pub fn make_image(
     options.check()?;
     if let Some(source) = source {
         source.check()?;
+        source.compress().map_or(Ok(()), |method| options.check_compression(method.kind()))?;
     }
     let mut target = Target::look(path)?;
     // What no filesystem fits into says nothing of how large it is to be.

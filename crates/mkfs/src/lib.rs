@@ -8,6 +8,7 @@
 //! Everything is deterministic: the same options, UUID, environment and source tree give the same bytes.
 
 mod bulk;
+mod compat;
 mod features;
 mod held;
 mod image;
@@ -21,6 +22,7 @@ mod source;
 mod superblock;
 mod trees;
 
+pub use compat::LinuxVersion;
 pub use features::{Features, KnownFeature};
 pub use image::{make_image, make_on};
 pub use make::{Made, make_filesystem};

@@ -107,6 +107,7 @@ pub(crate) fn check(device: &dyn BlockDevice, options: &MkfsOptions, env: &dyn E
     Ok(Plan {
         generation: FIRST_GENERATION,
         now: env.now(),
+        owner: options.owner,
         fsid: options.uuid.unwrap_or_else(|| env.uuid()),
         device_uuid: options.device_uuid.unwrap_or_else(|| env.uuid()),
         chunk_tree_uuid: env.uuid(),

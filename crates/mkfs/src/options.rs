@@ -1,9 +1,9 @@
 //! What a caller asks for, and the checked form of it.
 
 use creamery_base::{Error, Result, Uuid};
-use creamery_codec::ChecksumType;
+use creamery_codec::{ChecksumType, CompressionType};
 
-use crate::Features;
+use crate::{Features, LinuxVersion};
 
 const SIZE_MIN: u32 = 4 << 10;
 const SIZE_MAX: u32 = 64 << 10;
@@ -81,6 +81,9 @@ pub struct MkfsOptions {
     pub data: Option<Profile>,
     /// Profile of metadata and of the chunk tree.
     pub metadata: Option<Profile>,
+    /// Owner and group of the root directory, as long as nothing else fills the filesystem: what does brings its own. Root's when none
+    /// is given.
+    pub owner: (u32, u32),
     /// Bytes of a tree block: a power of two from 4 to 64 KiB.
     pub node_size: Option<u32>,
     /// Bytes of a data block: a power of two from 4 KiB to the node size.
@@ -89,6 +92,9 @@ pub struct MkfsOptions {
     pub checksum: ChecksumType,
     /// On-disk features.
     pub features: Features,
+    /// The oldest Linux that is to write the filesystem: what it cannot write is refused. [`Features::of_linux`] leaves out of the default
+    /// what it lacks.
+    pub compat: Option<LinuxVersion>,
     /// Use this many bytes of the device instead of all.
     pub total_bytes: Option<u64>,
     /// Leave the device's old content where nothing new is written, instead of discarding it.
@@ -126,8 +132,28 @@ impl MkfsOptions {
         self.geometry().map(drop)
     }
 
+    fn check_compat(&self) -> Result<()> {
+        let Some(version) = self.compat else { return Ok(()) };
+        self.features.check_for(version)?;
+        match self.checksum {
+            ChecksumType::Crc32c => Ok(()),
+            checksum => version.check(format_args!("checksums of type {checksum}"), LinuxVersion::new(5, 5)),
+        }
+    }
+
+    /// Refuses compression that the oldest Linux of [`compat`](Self::compat) cannot read.
+    pub(crate) fn check_compression(&self, kind: CompressionType) -> Result<()> {
+        let since = match kind {
+            CompressionType::Zlib | CompressionType::Lzo => return Ok(()),
+            CompressionType::Zstd => LinuxVersion::new(4, 14),
+        };
+        self.compat
+            .map_or(Ok(()), |version| version.check(format_args!("data compressed with {kind}"), since))
+    }
+
     pub(crate) fn geometry(&self) -> Result<Geometry> {
         self.features.check()?;
+        self.check_compat()?;
         self.check_label()?;
         let mixed = self.features.mixed_groups;
         let sector_size = self.sector_size.unwrap_or(SIZE_MIN);

@@ -26,6 +26,8 @@ const DEFAULT_SUBVOLUME: &[u8] = b"default";
 pub(crate) struct Plan {
     pub(crate) generation: Generation,
     pub(crate) now: Timespec,
+    /// Owner and group of the root directory.
+    pub(crate) owner: (u32, u32),
     pub(crate) fsid: Uuid,
     pub(crate) device_uuid: Uuid,
     pub(crate) chunk_tree_uuid: Uuid,
@@ -152,8 +154,10 @@ impl Plan {
     /// An empty subvolume: its root directory, which is its own parent.
     pub(crate) fn subvolume_tree(&self) -> Vec<Item> {
         let root = ObjectId::FIRST_FREE;
+        let (uid, gid) = self.owner;
+        let inode = RawInodeItem { uid: uid.into(), gid: gid.into(), ..self.root_dir_inode() };
         vec![
-            (key(root, KeyType::INODE_ITEM, 0), self.root_dir_inode().as_bytes().to_vec()),
+            (key(root, KeyType::INODE_ITEM, 0), inode.as_bytes().to_vec()),
             (key(root, KeyType::INODE_REF, root.get()), inode_ref(b"..")),
         ]
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use creamery::{
-    Compress, CompressionMethod, Env, Error, Escaped, Features, FixedEnv, Made, MkfsOptions, Progress,
+    CompressionMethod, Env, Error, Escaped, Features, FixedEnv, LinuxVersion, Made, MkfsOptions, Progress,
     RootdirOptions, RootdirSubvolume, Source, SystemEnv, TarRootfs, Timespec, Uuid, make_image,
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -24,6 +24,7 @@ use crate::json::text_of;
 use crate::output::{Output, writing};
 use crate::progress::{ProgressArgs, Shown};
 use crate::size::{Human, Size};
+use crate::source_date;
 
 /// Make a new filesystem, empty or filled from a directory or from archives.
 ///
@@ -85,6 +86,10 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'O', long, value_name = "LIST", help_heading = "Layout")]
     features: Vec<String>,
 
+    /// Leave out what this version of Linux, such as 5.15, cannot write, and refuse it where it is asked for.
+    #[arg(long, value_name = "LINUX-VERSION", help_heading = "Layout")]
+    compat: Option<LinuxVersion>,
+
     /// As -O, by the name that some features had once: quota, squota, free-space-tree and block-group-tree.
     #[arg(short = 'R', long, value_name = "LIST", hide = true)]
     runtime_features: Vec<String>,
@@ -125,8 +130,8 @@ pub(crate) struct MkfsArgs {
     #[arg(long, value_name = "ALGORITHM[:LEVEL]", requires = "source", help_heading = "Creation")]
     compress: Option<Compression>,
 
-    /// Give every file this owner and group.
-    #[arg(long, value_name = "UID:GID", requires = "source", value_parser = parse_owner)]
+    /// Give every file of the source this owner and group; without a source, the root directory [default: yours].
+    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
     #[arg(help_heading = "Creation")]
     owner: Option<(u32, u32)>,
 
@@ -159,7 +164,7 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<(), Failure> {
     let Some(target) = &args.target else {
         return Err(Failure::usage("mkfs", "the argument <IMAGE|DEVICE> is missing"));
     };
-    let epoch = source_date_epoch().map_err(told)?;
+    let epoch = source_date::epoch().map_err(told)?;
     let mut options = options(args).map_err(told)?;
     // With a fixed time everything random follows from the UUID.
     let env: Arc<dyn Env> = match epoch {
@@ -178,11 +183,12 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<(), Failure> {
     bar.0.end();
     let made = made.map_err(told)?;
     warn_of_table(target);
-    if args.quiet && !args.json { Ok(()) } else { print(target, args.json, &made).map_err(told) }
+    let owner = source.is_none().then_some(options.owner);
+    if args.quiet && !args.json { Ok(()) } else { print(target, args.json, &made, owner).map_err(told) }
 }
 
 fn options(args: &MkfsArgs) -> Result<MkfsOptions, Error> {
-    let mut features = Features::default();
+    let mut features = args.compat.map_or_else(Features::default, Features::of_linux);
     for list in &args.features {
         features.change(list)?;
     }
@@ -207,6 +213,8 @@ fn options(args: &MkfsArgs) -> Result<MkfsOptions, Error> {
         sector_size: size("sector size", args.sectorsize)?,
         checksum: args.csum,
         features,
+        compat: args.compat,
+        owner: args.owner.unwrap_or_else(|| if has_source(args) { (0, 0) } else { callers() }),
         total_bytes: args.byte_count.map(|Size(bytes)| bytes).filter(|&bytes| bytes > 0),
         keep_content: args.nodiscard,
         force: args.force,
@@ -223,6 +231,10 @@ fn check_runtime(list: &str) -> Result<(), Error> {
         Some(name) => Err(Error::invalid(format!("unknown runtime feature '{name}'"))),
         None => Ok(()),
     }
+}
+
+fn has_source(args: &MkfsArgs) -> bool {
+    args.rootdir.is_some() || !args.from_tar.is_empty()
 }
 
 /// What fills it.
@@ -254,17 +266,17 @@ fn source(args: &MkfsArgs, epoch: Option<Timespec>) -> Result<Option<Box<dyn Sou
     })))
 }
 
-/// The time of reproducible builds (reproducible-builds.org), in seconds since 1970.
-fn source_date_epoch() -> Result<Option<Timespec>, Error> {
-    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
-    let sec = text.to_str().and_then(|text| text.parse().ok());
-    let wrong = || Error::invalid(format!("SOURCE_DATE_EPOCH is {text:?}, want seconds since 1970"));
-    Ok(Some(Timespec { sec: sec.ok_or_else(wrong)?, nsec: 0 }))
-}
-
 fn seed(uuid: Uuid) -> u64 {
     let (high, low) = uuid.as_u64_pair();
     high ^ low.rotate_left(1)
+}
+
+/// An ordinary user works in what they make; root's filesystems are as mkfs.btrfs makes them.
+fn callers() -> (u32, u32) {
+    match rustix::process::geteuid() {
+        root if root.is_root() => (0, 0),
+        user => (user.as_raw(), rustix::process::getegid().as_raw()),
+    }
 }
 
 /// Parses `UID:GID`.
@@ -287,10 +299,13 @@ impl FromStr for Compression {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
+        if matches!(text, "no" | "none") {
+            return Ok(Self(None));
+        }
         // mkfs.btrfs takes a colon without a level.
-        let method = text.strip_suffix(':').filter(|method| method.parse::<CompressionMethod>().is_ok());
-        Compress::option(method.unwrap_or(text))
-            .map(|compress| Self(compress.map(|compress| compress.method)))
+        let method = text.strip_suffix(':').filter(|word| !word.contains(':')).unwrap_or(text);
+        let method = CompressionMethod::with_its_level(method);
+        method.map(|method| Self(Some(method))).map_err(|error| Error::invalid(error.to_string()))
     }
 }
 
@@ -373,6 +388,11 @@ struct MadeJson {
     data: String,
     metadata: String,
     features: Vec<&'static str>,
+    /// Of the root directory of an empty filesystem.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gid: Option<u32>,
 }
 
 /// The features that a filesystem has, by name.
@@ -389,7 +409,8 @@ fn names(features: Features) -> Vec<&'static str> {
     known.map(|row| row.name).filter(|name| has(name)).collect()
 }
 
-fn print(target: &Path, as_json: bool, made: &Made) -> Result<(), Error> {
+/// `owner` is that of the root directory of an empty filesystem.
+fn print(target: &Path, as_json: bool, made: &Made, owner: Option<(u32, u32)>) -> Result<(), Error> {
     let (image, image_bytes) = text_of(target.as_os_str().as_bytes());
     let (label, label_bytes) = text_of(&made.label);
     let json = MadeJson {
@@ -405,6 +426,8 @@ fn print(target: &Path, as_json: bool, made: &Made) -> Result<(), Error> {
         data: made.profiles.0.to_string(),
         metadata: made.profiles.1.to_string(),
         features: names(made.features),
+        uid: owner.map(|(uid, _)| uid),
+        gid: owner.map(|(_, gid)| gid),
     };
     let mut out = Output::new();
     let mut print = || -> std::io::Result<()> {
@@ -425,7 +448,16 @@ fn print(target: &Path, as_json: bool, made: &Made) -> Result<(), Error> {
         ] {
             writeln!(out, "{name:12} {value}")?;
         }
-        Ok(())
+        match owner {
+            None | Some((0, 0)) => Ok(()),
+            Some((uid, gid)) => {
+                writeln!(
+                    out,
+                    "{:12} {uid}:{gid}, of the empty root directory (--owner 0:0 makes it root's)",
+                    "Owner"
+                )
+            }
+        }
     };
     print().map_err(writing)?;
     out.finish()

@@ -90,6 +90,29 @@ impl CompressionMethod {
         Self { level, ..self }
     }
 
+    /// Parses as [`FromStr`] does, but takes no level that the algorithm does not have: who makes a filesystem hears of a slip, as from
+    /// mkfs.btrfs. 0 stands for the default level.
+    ///
+    /// ```
+    /// use creamery_codec::CompressionMethod;
+    /// assert_eq!(CompressionMethod::with_its_level("zlib:9")?.level(), Some(9));
+    /// let error = CompressionMethod::with_its_level("zstd:16").unwrap_err();
+    /// assert_eq!(error.to_string(), "zstd has no level 16, want one from -15 to 15");
+    /// # Ok::<(), creamery_codec::ParseCompressionMethodError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The text names no way to compress, or no level of it.
+    pub fn with_its_level(text: &str) -> Result<Self, ParseCompressionMethodError> {
+        let (kind, level) = split(text)?;
+        // mkfs.btrfs knows one level of LZO, which changes nothing.
+        let (lowest, highest) = kind.levels().map_or((0, 1), RangeInclusive::into_inner);
+        if level != 0 && !(lowest..=highest).contains(&level) {
+            return Err(ParseCompressionMethodError::NoSuchLevel { kind, level, lowest, highest });
+        }
+        Ok(Self::new(kind).with_level(level))
+    }
+
     /// The algorithm.
     #[must_use]
     pub const fn kind(self) -> CompressionType {
@@ -115,7 +138,7 @@ impl fmt::Display for CompressionMethod {
     }
 }
 
-/// The text names no way to compress.
+/// Why a text names no way to compress.
 ///
 /// ```
 /// use creamery_codec::CompressionMethod;
@@ -123,19 +146,41 @@ impl fmt::Display for CompressionMethod {
 /// assert_eq!(error.to_string(), "unknown compression, want zlib, lzo or zstd, or one of them with a level: zstd:3");
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("unknown compression, want zlib, lzo or zstd, or one of them with a level: zstd:3")]
-pub struct ParseCompressionMethodError;
+pub enum ParseCompressionMethodError {
+    /// There is no such algorithm, or what stands behind the colon is no number.
+    #[error("unknown compression, want zlib, lzo or zstd, or one of them with a level: zstd:3")]
+    Unknown,
+    /// The algorithm has no such level.
+    #[error("{kind} has no level {level}, want one from {lowest} to {highest}")]
+    NoSuchLevel {
+        /// The algorithm.
+        kind: CompressionType,
+        /// What was found.
+        level: i32,
+        /// The first level that there is.
+        lowest: i32,
+        /// The last one.
+        highest: i32,
+    },
+}
+
+/// The algorithm and the level that a text names; 0 where it names none.
+fn split(text: &str) -> Result<(CompressionType, i32), ParseCompressionMethodError> {
+    let unknown = ParseCompressionMethodError::Unknown;
+    let (word, level) = match text.split_once(':') {
+        Some((word, level)) => (word, level.parse().map_err(|_| unknown)?),
+        None => (text, 0),
+    };
+    let kind = CompressionType::ALL.into_iter().find(|kind| kind.word() == word);
+    Ok((kind.ok_or(unknown)?, level))
+}
 
 impl FromStr for CompressionMethod {
     type Err = ParseCompressionMethodError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (word, level) = match text.split_once(':') {
-            Some((word, level)) => (word, level.parse().map_err(|_| ParseCompressionMethodError)?),
-            None => (text, 0),
-        };
-        let kind = CompressionType::ALL.into_iter().find(|kind| kind.word() == word);
-        Ok(Self::new(kind.ok_or(ParseCompressionMethodError)?).with_level(level))
+        let (kind, level) = split(text)?;
+        Ok(Self::new(kind).with_level(level))
     }
 }
 

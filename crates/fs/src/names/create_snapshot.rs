@@ -121,7 +121,7 @@ impl Names {
             source,
             within: dir.id.subvolume,
             id,
-            uuid: engine.env().uuid(),
+            uuid: self.uuid_of_new_subvolume(id, &dir, name.bytes()),
             otime: engine.now(),
             read_only,
             groups: groups.to_vec(),

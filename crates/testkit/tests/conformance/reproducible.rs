@@ -24,6 +24,7 @@ pub(crate) fn cases() -> Vec<Case> {
             &[Judge::Program, Judge::Tool("taskset")],
             byte_identical_compressed,
         ),
+        Case::new("reproducible/each-command", &JUDGED, each_command),
     ]
 }
 
@@ -62,6 +63,84 @@ fn builds(bench: &Bench, options: &[&str]) -> Result<()> {
         mount.unmount()?;
     }
     Ok(())
+}
+
+/// What is done to an image, with `FILES` for a tree and `ARCHIVE` for an archive of the host.
+const STEPS: [&str; 20] = [
+    "mkdir -p IMG:/a/b/c",
+    "cp -a FILES IMG:/a",
+    "cp -r FILES IMG:/plain",
+    "subvolume create IMG:/s",
+    "subvolume create IMG:/s/inner",
+    "cp -a FILES IMG:/s",
+    "subvolume snapshot IMG:/s IMG:/snapshot",
+    "subvolume snapshot -r IMG:/s IMG:/a/read-only",
+    "mv IMG:/plain IMG:/moved",
+    "ln IMG:/moved/noise IMG:/linked",
+    "chmod 600 IMG:/moved/noise",
+    "chown 7:8 IMG:/moved/noise",
+    "touch IMG:/touched",
+    "truncate -s 70000 IMG:/touched",
+    "tar -x -f ARCHIVE -C IMG:/a/b",
+    "rm -r IMG:/moved",
+    "subvolume delete IMG:/snapshot",
+    "filesystem label IMG name",
+    "quota enable IMG",
+    "tune -x IMG",
+];
+
+fn each_command(bench: &Bench) -> Result<()> {
+    let source = bench.scratch.dir("source")?;
+    plant(&source, 1)?;
+    std::fs::write(source.join("noise"), Random::new(0).bytes(3 << 20))?;
+    let archive = bench.scratch.file("source.tar");
+    Run::new("tar").args(["-c", "-f"]).arg(&archive).arg("-C").arg(&source).arg(".").ok()?;
+    let image = |name: &str| bench.scratch.file(name);
+    let dated = |run: Run| run.env("SOURCE_DATE_EPOCH", EPOCH.to_string());
+    let made = bench.creamery().run(["mkfs", "-q", "-U", FSID, "-b", "256M", "-O", "^quota"]);
+    dated(made.arg(image("one.img"))).ok()?;
+    for copy in ["two.img", "other.img"] {
+        std::fs::copy(image("one.img"), image(copy))?;
+    }
+    for (step, name) in STEPS.iter().flat_map(|step| ["one.img", "two.img"].map(|name| (step, name))) {
+        let path = image(name).display().to_string();
+        let words = step.split(' ').map(|word| {
+            word.replace("IMG", &path)
+                .replace("FILES", &source.display().to_string())
+                .replace("ARCHIVE", &archive.display().to_string())
+        });
+        dated(bench.creamery().run(words.collect::<Vec<_>>())).ok()?;
+        if name == "two.img" {
+            let same = Run::new("cmp").arg(image("one.img")).arg(image("two.img")).output()?;
+            ensure!(same.code == Some(0), "{step}: {same}");
+        }
+    }
+    btrfs_check(&image("one.img"))?;
+    // Of images that differ no two subvolumes have one UUID, wherever they lie.
+    dated(bench.creamery().run(["mkdir"]).arg(crate::support::inside(&image("other.img"), "/x"))).ok()?;
+    let uuid = |name: &str, path: &str| -> Result<String> {
+        dated(bench.creamery().run(["subvolume", "create"]).arg(crate::support::inside(&image(name), path)))
+            .ok()?;
+        let shown = bench
+            .creamery()
+            .run(["subvolume", "show"])
+            .arg(crate::support::inside(&image(name), path))
+            .ok()?;
+        let text = shown.stdout_text();
+        let line = text.lines().find(|line| line.trim_start().starts_with("UUID:")).unwrap_or_default();
+        Ok(line.split_whitespace().last().unwrap_or_default().to_owned())
+    };
+    let uuids = [
+        uuid("other.img", "/a")?,
+        uuid("one.img", "/same")?,
+        uuid("two.img", "/same")?,
+        uuid("two.img", "/different")?,
+    ];
+    ensure!(uuids.iter().all(|uuid| uuid.len() == 36) && uuids[1] == uuids[2], "{uuids:?}");
+    ensure!(uuids[0] != uuids[1] && uuids[2] != uuids[3], "{uuids:?}");
+    let mount = LoopMount::mount(&image("one.img"), &bench.scratch.file("kernel"), "ro")?;
+    ensure!(mount.dir().join("a/read-only/source/noise").exists(), "the kernel's view");
+    mount.unmount()
 }
 
 /// Access, change and birth time are the epoch, the modification time is at most the epoch.

@@ -1,0 +1,76 @@
+//! Versions of Linux that are to write a filesystem, and from which one on they can.
+
+use std::fmt;
+use std::str::FromStr;
+
+use creamery_base::{Error, Result};
+
+/// A version of Linux, such as 5.15. What stands behind the second number changes no format.
+///
+/// ```
+/// use creamery_mkfs::LinuxVersion;
+/// let old: LinuxVersion = "5.15.149".parse()?;
+/// assert!(old < "6.1".parse()? && old.to_string() == "5.15");
+/// assert!("latest".parse::<LinuxVersion>().is_err());
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct LinuxVersion {
+    major: u16,
+    minor: u16,
+}
+
+impl LinuxVersion {
+    /// This version.
+    #[must_use]
+    pub const fn new(major: u16, minor: u16) -> Self {
+        Self { major, minor }
+    }
+
+    /// Refuses what only later versions write.
+    pub(crate) fn check(self, what: impl fmt::Display, since: Self) -> Result<()> {
+        if self >= since {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "Linux {self} cannot write {what}, which is there since {since}: leave it out, or give a later version"
+        )))
+    }
+}
+
+impl fmt::Display for LinuxVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+impl FromStr for LinuxVersion {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong =
+            || Error::invalid(format!("\"{text}\" is no version of Linux, want one as 5.15 or 6.1.38"));
+        let mut numbers = text.split('.').map(|number| number.parse::<u16>());
+        let (major, minor) = (numbers.next(), numbers.next());
+        let is_version = numbers.next().is_none_or(|number| number.is_ok()) && numbers.next().is_none();
+        match (major, minor) {
+            (Some(Ok(major)), Some(Ok(minor))) if is_version => Ok(Self { major, minor }),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LinuxVersion;
+
+    #[test]
+    fn versions_have_two_or_three_numbers() {
+        for (text, wanted) in [("5.15", Some((5, 15))), ("6.1.38", Some((6, 1))), ("6.18.0", Some((6, 18)))] {
+            assert_eq!(text.parse().ok(), wanted.map(|(major, minor)| LinuxVersion::new(major, minor)));
+        }
+        for text in ["", "6", "6.", ".1", "6.1.", "6.1.x", "6.1.2.3", "v6.1", "-1.2", "6.99999", "latest"] {
+            assert!(text.parse::<LinuxVersion>().is_err(), "{text}");
+        }
+    }
+}
