@@ -39,7 +39,7 @@ pub struct TarRootfs {
     pub owner: Option<(u32, u32)>,
     /// Access, change and birth times are this time, modification times at most this (`SOURCE_DATE_EPOCH`).
     pub clamp_times: Option<Timespec>,
-    /// Directories that are subvolumes, whether the archives have them or not.
+    /// Directories of the archives that become subvolumes.
     pub subvolumes: Vec<RootdirSubvolume>,
     /// Cut the finished filesystem to what it needs.
     pub shrink: bool,
@@ -58,6 +58,34 @@ impl TarRootfs {
             subvolumes: Vec::new(),
             shrink: false,
             compress: None,
+        }
+    }
+
+    /// Refuses a subvolume that no archive has anything of, as where a directory is the source.
+    fn check_subvolumes(&self) -> Result<()> {
+        let paths = self.subvolumes.iter().map(|subvolume| components(&subvolume.path));
+        let mut missing = paths.collect::<Result<Vec<_>>>()?;
+        for archive in &self.archives {
+            if missing.is_empty() {
+                break;
+            }
+            let mut members = archive.members().map_err(|error| of_archive(archive, None, error))?;
+            while let Some(member) = members.next().map_err(|error| of_archive(archive, None, error))? {
+                // What is wrong with a member, or is no directory, is said when it is made.
+                let Ok(names) = components(&member.facts.name) else { continue };
+                missing.retain(|path| !names.starts_with(path));
+            }
+        }
+        match missing.first() {
+            None => Ok(()),
+            Some(path) => {
+                let path = path.join(&b'/');
+                let what = format!(
+                    "subvolume '{}' of the source: no archive has such a directory; check the path",
+                    Escaped(&path)
+                );
+                Err(Error::invalid(what))
+            }
         }
     }
 
@@ -115,7 +143,8 @@ impl Source for TarRootfs {
     }
 
     fn check(&self) -> Result<()> {
-        RootdirSubvolume::check_all(&self.subvolumes)
+        RootdirSubvolume::check_all(&self.subvolumes)?;
+        self.check_subvolumes()
     }
 
     fn check_target(&self, target: &Path, is_new: bool) -> Result<()> {

@@ -152,10 +152,15 @@ fn all_or_nothing(bench: &Bench) -> Result<()> {
         expect_refusal(run.env("TMPDIR", bench.scratch.path()), words)?;
         ensure!(!image.exists(), "{words:?}: an image is left");
     }
-    for member in [("home", b'0', "", &b"1"[..]), (".wh.home", b'0', "", b"")] {
+    let (taken, missing) = ("an archive has something else there", "no archive has such a directory");
+    for (member, words) in [
+        (("home", b'0', "", &b"1"[..]), taken),
+        ((".wh.home", b'0', "", b""), missing),
+        (("homes/x", b'0', "", b""), missing),
+    ] {
         let run = bench.creamery().run(["mkfs", "--subvol", "home", "--oci-whiteouts", "--from-tar", "-"]);
         let run = run.arg(&image).input(archive_of(&[member])).env("TMPDIR", bench.scratch.path());
-        expect_refusal(run, &["subvolume 'home': an archive has something else there"])?;
+        expect_refusal(run, &["subvolume 'home'", words])?;
         ensure!(!image.exists(), "an image without its subvolume");
     }
     // Which of several it is, however it is packed.
