@@ -108,6 +108,11 @@ impl Judged {
         &self.attributes
     }
 
+    /// Owner and group, as the mount shows them.
+    pub(crate) const fn owners(&self) -> (u32, u32) {
+        (self.uid, self.gid)
+    }
+
     /// Whether `asker` may do what is `wanted` with a directory. Errors: `EACCES`; `EPERM` where nobody may write to it.
     pub(crate) fn check_access(&self, asker: &Asker, wanted: u32) -> Result<(), Errno> {
         if wanted & WRITE != 0 && self.attributes.flags.contains(InodeFlags::IMMUTABLE) {

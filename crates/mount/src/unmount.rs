@@ -51,6 +51,32 @@ pub fn unmount(dir: &Path, how: How) -> Result<()> {
     outcome.map_err(|error| error.context(format_args!("{} is unmounted, but", dir.display())))
 }
 
+/// Clears away what is mounted at `dir` if its server has died and the caller may: its mounter, or root. Says what became of it then, for the
+/// caller to be told.
+///
+/// # Errors
+/// It is another user's; it cannot be unmounted.
+pub fn clear_dead(dir: &Path) -> Result<Option<String>> {
+    let Ok(mounted) = mounted_at(dir) else { return Ok(None) };
+    if !Channel::open(&mounted).is_err_and(|error| is_of_a_dead_server(&error)) {
+        return Ok(None);
+    }
+    let (image, shown) = (mounted.image.display(), dir.display());
+    let asker = rustix::process::geteuid();
+    if !asker.is_root() && asker.as_raw() != mounted.mounter {
+        let what = format!(
+            "{shown}: the server of {image}, which is mounted there, has died: user {} or root has to unmount it",
+            mounted.mounter
+        );
+        return Err(Error::new(ErrorKind::PermissionDenied, what));
+    }
+    let point = PinnedPoint::open(&mounted.point)?;
+    let number = point.number_of(mounted.id)?;
+    detach(&mounted, (&point, number), How::Lazy)
+        .map_err(|error| error.context(format_args!("unmounting {shown}, whose server has died")))?;
+    Ok(Some(format!("{shown} was still the mount of {image}: {}; unmounted", died(mounted.is_read_only))))
+}
+
 /// Who serves a mount, as far as it is to be seen before the unmount.
 enum Server {
     /// It will tell how it ended.

@@ -96,6 +96,11 @@ pub(crate) fn run(args: &MountArgs) -> Result<(), Failure> {
     if options.remount {
         return creamery_mount::remount(&args.dir, &options).map_err(failed);
     }
+    if !args.announce
+        && let Some(what) = creamery_mount::clear_dead(&args.dir).map_err(failed)?
+    {
+        warn(&what);
+    }
     if !args.foreground {
         return start_in_background(args).map_err(failed);
     }
@@ -132,6 +137,9 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
         warn_of(&image, "it is a seed, which others are made from: mounted read-only");
     }
     fs.engine().volume().notes().iter().for_each(|note| warn_of(&image, note));
+    if let Some(note) = creamery_mount::why_mounter_makes_nothing(&fs, &options)? {
+        warn_of(&image, &note);
+    }
     // Made before the mount may hide its directory.
     let log = if args.announce { Log::make(&image) } else { None };
     options.log = match (&log, args.announce) {

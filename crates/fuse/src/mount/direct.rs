@@ -9,7 +9,7 @@ use creamery_base::{Error, ErrorKind};
 use rustix::io::Errno;
 
 use super::{MountOptions, open_path};
-use crate::transport::Device;
+use crate::transport::{Device, cannot_be_opened};
 
 pub(super) enum Failure {
     NotPermitted,
@@ -25,7 +25,7 @@ pub(super) fn mount(point: &File, options: &MountOptions) -> Result<Device, Fail
     let stat = rustix::fs::fstat(point).map_err(|errno| failed("looking at the mount point", errno))?;
     let device = Device::open().map_err(|errno| match errno {
         Errno::ACCESS | Errno::PERM => Failure::NotPermitted,
-        errno => failed("opening /dev/fuse", errno),
+        errno => Failure::Other(cannot_be_opened(errno)),
     })?;
     let data = format!(
         "fd={},rootmode={:o},user_id={},group_id={}{}",

@@ -9,12 +9,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use creamery_base::{Error, ErrorKind, Result};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
 };
 
 use super::{MountOptions, Unmount};
-use crate::transport::Device;
+use crate::transport::{Device, cannot_be_opened};
 
 const HELPER: &str = "fusermount3";
 
@@ -22,14 +23,27 @@ const HELPER: &str = "fusermount3";
 pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<Device> {
     let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     let (ours, theirs) = pair.map_err(std::io::Error::from)?;
-    run(Command::new(HELPER)
+    let mounted = run(Command::new(HELPER)
         .env("_FUSE_COMMFD", "0")
         .stdin(Stdio::from(theirs))
         .arg("-o")
         .arg(options.fusermount_words())
         .arg("--")
-        .arg(point))?;
+        .arg(point));
+    mounted.map_err(of_device)?;
     receive(&ours).map(Device::from)
+}
+
+/// Where it is the device that cannot be opened, the reason for that, and what to do.
+fn of_device(error: Error) -> Error {
+    let said = error.to_string();
+    let is_said = ["/dev/fuse", "fuse device"].iter().any(|words| said.contains(words));
+    match Device::open() {
+        // The helper, which is root's, may open what this user may not.
+        Err(Errno::ACCESS | Errno::PERM) if !is_said && error.kind() != ErrorKind::Unsupported => error,
+        Err(errno) => cannot_be_opened(errno),
+        Ok(_) => error,
+    }
 }
 
 /// Unmounts `point`.

@@ -3,6 +3,7 @@
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use creamery_base::{Error, ErrorKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags, major, minor};
 use rustix::io::Errno;
@@ -18,6 +19,26 @@ pub(crate) struct Device {
 const NUMBER: (u32, u32) = (10, 229);
 /// `FUSE_DEV_IOC_CLONE`.
 const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
+
+/// Why `/dev/fuse` cannot be opened, and what to do.
+pub(crate) fn cannot_be_opened(errno: Errno) -> Error {
+    let (kind, what) = match errno {
+        Errno::NOENT => (
+            ErrorKind::NotFound,
+            "there is no /dev/fuse: load the kernel's FUSE (modprobe fuse), or give it to the container (--device /dev/fuse)",
+        ),
+        Errno::NODEV | Errno::NXIO => (
+            ErrorKind::Unsupported,
+            "there is no FUSE behind /dev/fuse: load the kernel's (modprobe fuse), or run a kernel that has it",
+        ),
+        Errno::ACCESS | Errno::PERM => (
+            ErrorKind::PermissionDenied,
+            "this user may not open /dev/fuse: let root give it mode 666, or give it to the container (--device /dev/fuse)",
+        ),
+        errno => return Error::from(std::io::Error::from(errno)).context("opening /dev/fuse"),
+    };
+    Error::new(kind, what)
+}
 
 impl Device {
     /// A fresh channel that belongs to no connection yet.

@@ -8,7 +8,7 @@ mod crew;
 mod device;
 mod linger;
 
-pub(crate) use device::Device;
+pub(crate) use device::{Device, cannot_be_opened};
 
 use std::cell::Cell;
 

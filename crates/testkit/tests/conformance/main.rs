@@ -98,6 +98,7 @@ mod tune;
 mod tune_uuid;
 mod unmount_waits;
 mod unprivileged;
+mod unprivileged_first;
 mod untouched;
 mod work;
 mod wrong_calls;
@@ -143,6 +144,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     tune::cases,
     tune_uuid::cases,
     unprivileged::cases,
+    unprivileged_first::cases,
     unmount_waits::cases,
     callers::cases,
     commands::cases,

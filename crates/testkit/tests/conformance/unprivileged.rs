@@ -10,7 +10,7 @@ use creamery_testkit::{FuseMount, Judge, LoopMount, Program, Run, btrfs_check, t
 
 use crate::support::{JUDGED, expect_refusal, judge, mkfs_empty};
 
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 
 pub(crate) fn cases() -> Vec<Case> {
     let tools = [Judge::Tool("setpriv")];
@@ -26,7 +26,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// A folder that nobody (the user) owns, with a copy of the program: the real one may lie where nobody may look.
-fn place(bench: &Bench) -> Result<(PathBuf, Program)> {
+pub(crate) fn place(bench: &Bench) -> Result<(PathBuf, Program)> {
     use std::os::unix::fs::{PermissionsExt, chown};
     let dir = bench.scratch.dir("place")?;
     let copy = dir.join("creamery");
@@ -38,7 +38,7 @@ fn place(bench: &Bench) -> Result<(PathBuf, Program)> {
     Ok((dir, bench.creamery().clone()))
 }
 
-fn as_nobody(dir: &Path) -> Run {
+pub(crate) fn as_nobody(dir: &Path) -> Run {
     let run = Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
     run.arg(dir.join("creamery"))
 }
