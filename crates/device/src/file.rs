@@ -18,23 +18,7 @@ use rustix::fs::FallocateFlags;
 use crate::device::{check_range, write_zeros};
 use crate::in_use::{self, Extent};
 use crate::range_lock::{self, Lock, WHOLE};
-use crate::{BlockDevice, Completion, DeviceId, ImageName, Reply, Request};
-
-/// What an opener wants to do, and so how it must share.
-///
-/// ```
-/// use creamery_device::Access;
-/// assert_ne!(Access::ReadOnly, Access::ReadOnlyForced);
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
-    /// Read, beside other readers; refused while somebody may write.
-    ReadOnly,
-    /// Read and write, alone.
-    ReadWrite,
-    /// Read whoever else has it. What is read may change meanwhile; only for looking.
-    ReadOnlyForced,
-}
+use crate::{Access, BlockDevice, Completion, DeviceId, ImageName, Reply, Request};
 
 /// An open image file or block device, or a partition of one (see [`ImageName`]). Dropping it gives the lock back, for children forked meanwhile too: a
 /// program that turns itself into a daemon opens its devices afterwards.

@@ -37,6 +37,7 @@
 //!   length. Shown by `nothing_outside_of_a_part_is_reached`.
 #![allow(unsafe_code)] // aligned allocation and one ioctl; each block says why it is sound
 
+mod access;
 mod aligned;
 mod device;
 mod file;
@@ -54,9 +55,10 @@ mod range_lock;
 mod slab;
 mod stream;
 
+pub use access::Access;
 pub use aligned::{AlignedBuffer, BUFFER_ALIGNMENT};
 pub use device::{BlockDevice, Completion, DeviceId, Pending, Reply, Request};
-pub use file::{Access, FileDevice};
+pub use file::FileDevice;
 pub use held::{HeldDevice, Released};
 pub use hooked::{Hook, Hooked};
 pub use image_name::ImageName;
