@@ -55,7 +55,7 @@ fn refuse_sharing(options: CopyOptions, from: &Path) -> Result<()> {
 }
 
 /// Refuses to make a file on the host whose name means a partition of one that is there.
-fn refuse_part(to: &Path) -> Result<()> {
+pub(crate) fn refuse_part(to: &Path) -> Result<()> {
     if !ImageName::find(to)?.is_part() {
         return Ok(());
     }

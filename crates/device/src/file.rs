@@ -88,7 +88,7 @@ impl FileDevice {
         let name = ImageName::find(path)?;
         let mut device = Self::open_whole(path, &name, access)?;
         for part in name.parts() {
-            device.narrow(*part)?;
+            device.narrow(part)?;
         }
         device.shared.path = path.to_owned();
         if name.is_part() {

@@ -1,8 +1,9 @@
 //! How an image is named: by the path of a file or a block device, and for a part of it with `@` behind.
 //!
-//! `disk.raw@2` is partition 2, `disk.raw@@1M` what begins at that byte. A file that is really called so comes first: what follows an
-//! `@` counts only where nothing has the whole name and something has the name before it. So no file of the host loses its name, and a
-//! name under which there is nothing is that of a file to come. A part may have parts itself: `disk.raw@1@2`.
+//! `disk.raw@2` is partition 2, `disk.raw@root` the one that a GPT calls so, or that has this as its UUID, `disk.raw@@1M` what begins at that byte. A file
+//! that is really called so comes first: what follows an `@` counts only where nothing has the whole name and something has the name before it; what is
+//! no number only where that has a partition table. So no file of the host loses its name, and a name under which there is nothing is that of a file
+//! to come. A part may have parts itself: `disk.raw@1@2`.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -12,11 +13,16 @@ use std::path::{Path, PathBuf};
 
 use creamery_base::{Result, parse_size};
 
+use crate::partition::PartitionTable;
+use crate::{Access, FileDevice};
+
 /// Which part of what is named before it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     /// The partition with this number.
     Number(u64),
+    /// The partition with this name or UUID.
+    Named(String),
     /// What begins at this byte.
     Offset(u64),
 }
@@ -48,13 +54,21 @@ const PARTS_MAX: usize = 8;
 fn split(name: &[u8]) -> Option<(&[u8], Result<Part>)> {
     let at = name.iter().rposition(|byte| *byte == b'@')?;
     let (before, behind) = (&name[..at], std::str::from_utf8(&name[at + 1..]).ok()?);
-    if !behind.starts_with(|first: char| first.is_ascii_digit()) {
-        return None;
-    }
+    let is_number = behind.starts_with(|first: char| first.is_ascii_digit());
     match before.strip_suffix(b"@") {
-        Some(before) => Some((before, parse_size(behind).map(Part::Offset))),
-        None => behind.parse().ok().map(|number| (before, Ok(Part::Number(number)))),
+        Some(before) if is_number => Some((before, parse_size(behind).map(Part::Offset))),
+        None if !behind.is_empty() && !behind.contains('/') => {
+            let part = behind.parse().map_or_else(|_| Part::Named(behind.to_owned()), Part::Number);
+            Some((before, Ok(part)))
+        }
+        _ => None,
     }
+}
+
+/// Whether what has this name has a partition table, be it a damaged one.
+fn has_table(name: &Path) -> bool {
+    FileDevice::open(name, Access::ReadOnlyForced)
+        .is_ok_and(|device| PartitionTable::read(&device).map_or(true, |table| table.is_some()))
 }
 
 impl ImageName {
@@ -71,6 +85,9 @@ impl ImageName {
         let (mut rest, mut parts) = (name.as_os_str().as_bytes(), Vec::new());
         while let Some((before, part)) = split(rest).filter(|_| parts.len() < PARTS_MAX) {
             rest = before;
+            if matches!(part, Ok(Part::Named(_))) && !has_table(Path::new(OsStr::from_bytes(rest))) {
+                return Ok(whole);
+            }
             parts.push(part);
             let file = Path::new(OsStr::from_bytes(rest));
             if std::fs::metadata(file).is_ok_and(|meta| !meta.is_dir()) {
@@ -115,7 +132,8 @@ mod tests {
     #[test]
     fn a_name_is_split_at_the_last_at_that_a_number_follows() {
         type Halves = Option<(&'static str, Option<Part>)>;
-        let rows: [(&str, Halves); 12] = [
+        let named = |name: &str| Some(Part::Named(name.to_owned()));
+        let rows: [(&str, Halves); 14] = [
             ("disk@2", Some(("disk", Some(Part::Number(2))))),
             ("disk@0", Some(("disk", Some(Part::Number(0))))),
             ("disk@1@2", Some(("disk@1", Some(Part::Number(2))))),
@@ -124,8 +142,10 @@ mod tests {
             ("disk@@18446744073709551615", Some(("disk", Some(Part::Offset(u64::MAX))))),
             ("disk@@18446744073709551616", Some(("disk", None))),
             ("disk@@1Q", Some(("disk", None))),
-            ("disk@18446744073709551616", None),
-            ("me@home", None),
+            ("disk@18446744073709551616", Some(("disk", named("18446744073709551616")))),
+            ("me@home", Some(("me", named("home")))),
+            ("disk@@home", None),
+            ("me@home/disk", None),
             ("disk@", None),
             ("disk", None),
         ];
@@ -150,6 +170,8 @@ mod tests {
         }
         std::fs::write(path("disk"), "").unwrap();
         assert_eq!(file("disk@2"), ("disk".to_owned(), vec![Part::Number(2)]));
+        // Without a partition table what is no number is a name as any other one.
+        assert_eq!(file("disk@root"), ("disk@root".to_owned(), vec![]));
         assert_eq!(file("disk@1@@4k"), ("disk".to_owned(), vec![Part::Number(1), Part::Offset(4096)]));
         assert!(
             ImageName::find(path("disk@@1Q")).unwrap_err().to_string().contains("disk@@1Q: '1Q' has no unit")

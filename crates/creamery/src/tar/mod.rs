@@ -162,6 +162,7 @@ impl Filesystem {
             self.write_tar(members, out, options, note, progress)
         };
         crate::copy::refuse_file_as_directory(to)?;
+        crate::copy::refuse_part(to)?;
         let mut place = HostPath::find(to)?;
         // That somebody has it open is said first, for no option helps there.
         place.hold()?;

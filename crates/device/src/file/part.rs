@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 
-use creamery_base::{Error, ErrorKind, Result};
+use creamery_base::{Error, ErrorKind, Escaped, Result};
 
 use super::FileDevice;
 use crate::image_name::Part;
@@ -15,15 +15,20 @@ impl FileDevice {
     ///
     /// # Errors
     /// There is no such part, or it does not fit.
-    pub(super) fn narrow(&mut self, part: Part) -> Result<()> {
+    pub(super) fn narrow(&mut self, part: &Part) -> Result<()> {
         let (outer, whole) = (self.shared.path.display().to_string(), self.len());
         let (start, len, name) = match part {
             Part::Number(number) => {
-                let (start, len) = self.partition(number)?;
+                let (start, len) = self.partition(*number)?;
                 (start, len, format!("{outer}@{number}"))
             }
+            Part::Named(name) => {
+                let number = self.number_of(name)?;
+                let (start, len) = self.partition(number)?;
+                (start, len, format!("{outer}@{name}"))
+            }
             Part::Offset(offset) => {
-                let (start, len) = self.stretch(offset)?;
+                let (start, len) = self.stretch(*offset)?;
                 (start, len, format!("{outer}@@{offset}"))
             }
         };
@@ -35,6 +40,33 @@ impl FileDevice {
         shared.is_part = true;
         shared.path = PathBuf::from(name);
         Ok(())
+    }
+
+    /// The number of the partition that has this name or UUID.
+    fn number_of(&self, name: &str) -> Result<u64> {
+        let Some(table) = PartitionTable::read(self)? else {
+            let what = format!(
+                "{} has no partition table, so no partition is called '{}'",
+                self.describe(),
+                Escaped(name.as_bytes())
+            );
+            return Err(Error::invalid(what));
+        };
+        let called: Vec<u64> = table.called(name).map(|partition| partition.number.into()).collect();
+        match called[..] {
+            [number] => Ok(number),
+            [] => Err(no_such(self, &table, format_args!("called '{}'", Escaped(name.as_bytes())))),
+            _ => {
+                let numbers: Vec<String> = called.iter().map(u64::to_string).collect();
+                let what = format!(
+                    "partitions {} of {} are all called '{}': name one by its number or its UUID",
+                    numbers.join(", "),
+                    self.describe(),
+                    Escaped(name.as_bytes())
+                );
+                Err(Error::invalid(what))
+            }
+        }
     }
 
     /// Where the partition with this number lies, start and length.

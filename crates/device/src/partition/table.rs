@@ -144,6 +144,14 @@ impl PartitionTable {
         self.partitions.iter().find(|partition| u64::from(partition.number) == number)
     }
 
+    /// The partitions that are called `name`, or have that as their UUID. Several may be called the same.
+    pub fn called<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Partition> {
+        let uuid = Uuid::parse_str(name).ok();
+        self.partitions
+            .iter()
+            .filter(move |partition| partition.name == name || uuid.is_some() && partition.uuid == uuid)
+    }
+
     /// Where the stretch ends that `offset` is in: at the next place where a partition begins or ends, or a sector of the table itself,
     /// or the space for partitions does.
     /// None: that is not before the device's end.
@@ -192,12 +200,12 @@ pub(super) fn bytes(first: u64, sectors: u64, sector: u64) -> Option<(u64, u64)>
     start.checked_add(len).filter(|_| len > 0).map(|_| (start, len))
 }
 
-/// The number of a partition is not in its table.
-pub(crate) fn no_such(device: &dyn BlockDevice, table: &PartitionTable, number: u64) -> Error {
+/// A table does not have the partition with this number, or with this name.
+pub(crate) fn no_such(device: &dyn BlockDevice, table: &PartitionTable, which: impl fmt::Display) -> Error {
     let told = match table.tell(device) {
         Ok(told) => told,
         Err(error) => return error,
     };
     let notes: String = table.notes.iter().map(|note| format!("; {note}")).collect();
-    Error::invalid(format!("{} has no partition {number}; there are: {told}{notes}", device.describe()))
+    Error::invalid(format!("{} has no partition {which}; there are: {told}{notes}", device.describe()))
 }

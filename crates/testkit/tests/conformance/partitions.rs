@@ -30,6 +30,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         Case::new("partitions/damaged-tables", &[Judge::Program, Judge::Tool("sfdisk")], damaged_tables),
         Case::new("partitions/told", &[Judge::Program, Judge::Tool("sfdisk")], told),
+        Case::new("partitions/by-name", &mounted, by_name),
     ]
 }
 
@@ -56,6 +57,61 @@ const MBR: Table = Table {
              start=317MiB, size=160MiB, type=5\nstart=318MiB, size=150MiB, type=83\n",
     last: 5,
 };
+
+/// Partitions by what a GPT calls them, and by their UUIDs. A name that no partition has makes no file beside a disk.
+fn by_name(bench: &Bench) -> Result<()> {
+    const UUID: &str = "5c0ac001-1111-4222-8333-00000000abcd";
+    let disk = bench.scratch.file("disk.raw");
+    sparse_file(&disk, DISK)?;
+    let script = format!(
+        "label: gpt\nstart=1MiB, size=16MiB, name=twice\nstart=17MiB, size=300MiB, name=root, uuid={UUID}\n\
+         start=318MiB, size=20MiB, name=twice\nstart=340MiB, size=120MiB, name=\"a name\"\n"
+    );
+    Run::new("sfdisk").arg("-q").arg(&disk).input(script.into_bytes()).ok()?;
+    let named = |name: &str| PathBuf::from(format!("{}@{name}", disk.display()));
+    let creamery = |words: &[&str]| bench.creamery().run(words.iter().copied());
+    creamery(&["mkfs", "-q", "-L", "by-name"]).arg(named("root")).ok()?;
+    creamery(&["mkfs", "-q", "--owner", "7:8"]).arg(named("a name")).ok()?;
+    creamery(&["mkdir"]).arg(inside(&named(&UUID.to_uppercase()), "/made")).ok()?;
+    for name in ["root", "2", UUID] {
+        let listed = creamery(&["ls"]).arg(inside(&named(name), "/")).ok()?.stdout_text();
+        ensure!(listed == "made\n", "{name}: {listed}");
+    }
+    let mount = FuseMount::mount(bench.creamery(), &named("a name"), &bench.scratch.file("fuse"), "rw")?;
+    std::fs::write(mount.dir().join("file"), "text")?;
+    mount.unmount()?;
+    let made: Vec<(&[&str], &str, &[&str])> = vec![
+        (&["mkfs", "-b", "128M"], "none", &["has no partition called 'none'", "root", "a name"]),
+        (&["mkfs", "-f"], "twice", &["partitions 1, 3", "called 'twice'", "number"]),
+        (&["ls"], "none", &["has no partition called 'none'"]),
+        (&["check"], "none", &["has no partition called 'none'"]),
+    ];
+    for (words, name, said) in made {
+        expect_refusal(creamery(words).arg(named(name)), said)?;
+        ensure!(!named(name).exists(), "{words:?} has made a file");
+    }
+    let copy = creamery(&["cp"]).arg(inside(&named("a name"), "/file")).arg(named("none"));
+    expect_refusal(copy, &["is a partition of an image"])?;
+    let archive = creamery(&["tar", "-c", "-f"]).arg(named("none")).arg(inside(&named("root"), "/made"));
+    expect_refusal(archive, &["the archive is the image itself"])?;
+    ensure!(!named("none").exists(), "a file beside the disk");
+    // Beside a file without a table the name is one as any other.
+    let plain = bench.scratch.file("plain");
+    sparse_file(&plain, 1 << 20)?;
+    let beside = PathBuf::from(format!("{}@home", plain.display()));
+    creamery(&["mkfs", "-q", "-b", "128M"]).arg(&beside).ok()?;
+    ensure!(beside.exists(), "a file called plain@home");
+    let device = LoopDevice::attach_disk(&disk)?;
+    for number in [2, 4] {
+        btrfs_check(&device.partition(number)?)?;
+    }
+    let dir = bench.scratch.file("linux");
+    mounted_by_linux(&device.partition(4)?, &dir, "ro", || {
+        ensure!(std::fs::read(dir.join("file"))? == b"text", "what Linux reads");
+        Ok(())
+    })?;
+    device.detach()
+}
 
 /// Between logical partitions there is free space, and in it the sectors that lead from one to the next.
 fn between_logical_partitions(bench: &Bench) -> Result<()> {
