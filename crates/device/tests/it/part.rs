@@ -186,6 +186,7 @@ fn people_are_told_which_partitions_there_are_and_what_is_wrong_with_a_name() {
         ("@3", format!("{disk} has no partition 3; {there}")),
         ("@0", format!("{disk} has no partition 0; {there}")),
         ("@18446744073709551615", format!("{disk} has no partition 18446744073709551615; {there}")),
+        ("@x", format!("{disk} has no partition called 'x'; {there}")),
         ("@1@1", format!("{disk}@1 has no partition table, so there is no partition 1")),
         ("@@513", format!("byte 513 of {disk} is not at the start of a sector of 512 bytes")),
         ("@@16M", format!("byte 16777216 of {disk} is behind the last of its {LEN} bytes")),
@@ -198,7 +199,7 @@ fn people_are_told_which_partitions_there_are_and_what_is_wrong_with_a_name() {
             assert!(error.to_string().starts_with(&want), "{name}: {error}");
         }
     }
-    let none = open(&path, "@x", Access::ReadOnly).err().unwrap();
+    let none = open(&path, "@1@x", Access::ReadOnly).err().unwrap();
     assert_eq!(none.kind(), ErrorKind::NotFound, "{none}");
     // The last sector is one.
     assert_eq!(open(&path, "@@16776704", Access::ReadOnly).unwrap().len(), 512);
