@@ -90,11 +90,12 @@ fn refuse(path: &Path, user: &User) -> Error {
     Error::new(ErrorKind::Busy, format!("{}: {user}", path.display()))
 }
 
-/// Who has a block device, as far as it is to be seen: the kernel, or a process.
+/// The kernel as the user of a block device, as far as that is to be seen.
 fn kernel_user(path: &Path) -> Option<User> {
     kernel_user_of_block(fs::metadata(path).ok()?.rdev())
 }
 
+/// The process that has it locked.
 fn process_user(path: &Path) -> Option<User> {
     lock_owner(&fs::metadata(path).ok()?)
 }

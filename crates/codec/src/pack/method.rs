@@ -90,8 +90,8 @@ impl CompressionMethod {
         Self { level, ..self }
     }
 
-    /// Parses as [`FromStr`] does, but takes no level that the algorithm does not have: who makes a filesystem hears of a slip, as from
-    /// mkfs.btrfs. 0 stands for the default level.
+    /// Parses as [`FromStr`] does, but takes no level that the algorithm does not have: mkfs.btrfs refuses such a slip, too.
+    /// 0 stands for the default level.
     ///
     /// ```
     /// use creamery_codec::CompressionMethod;
