@@ -179,6 +179,15 @@ impl Chunk {
                 .all(|(number, stripe)| others(number).iter().all(|other| other.dev != stripe.dev))
     }
 
+    /// Whether `other` says the same. Sub stripes count for RAID10 alone: elsewhere programs write 0 or 1, and btrfs-image now the one, now the
+    /// other.
+    #[must_use]
+    pub fn is_as(&self, other: &Self) -> bool {
+        let counts = self.flags.contains(BlockGroupFlags::RAID10);
+        let sub_stripes = if counts { self.sub_stripes } else { other.sub_stripes };
+        Self { sub_stripes, ..self.clone() } == *other
+    }
+
     pub(crate) fn layout(&self) -> Layout {
         self.layout_if_valid().expect("the number of stripes was checked when the chunk was made")
     }
@@ -282,6 +291,14 @@ mod tests {
         let error = Chunk::from_item(chunk.start, &chunk.to_item(), 4096).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         error.to_string()
+    }
+
+    #[test]
+    fn sub_stripes_count_for_raid10_alone() {
+        let with = |flags, sub_stripes| Chunk { flags, sub_stripes, ..dup() };
+        let (one, ten) = (BlockGroupFlags::SYSTEM, BlockGroupFlags::DATA | BlockGroupFlags::RAID10);
+        assert!(with(one, 0).is_as(&with(one, 1)) && !with(ten, 0).is_as(&with(ten, 2)));
+        assert!(!dup().is_as(&Chunk { len: 4 << 20, ..dup() }) && !with(one, 1).is_as(&with(ten, 1)));
     }
 
     #[test]

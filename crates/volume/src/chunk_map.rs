@@ -57,10 +57,10 @@ impl Table {
         self.0.get(page)?.get(place).or_else(|| self.0.get(page + 1)?.first())
     }
 
-    /// Adds a chunk, unless an equal one is there.
+    /// Adds a chunk, unless one that says the same is there.
     fn insert(&mut self, chunk: Chunk) -> Result<()> {
         let before = self.at_or_before(chunk.start);
-        if before.is_some_and(|before| **before == chunk) {
+        if before.is_some_and(|before| before.is_as(&chunk)) {
             return Ok(());
         }
         if let Some(before) = before.filter(|before| chunk.start < before.end()) {

@@ -134,7 +134,7 @@ fn read_chunks(volume: &Volume, chunk_tree: &Tree) -> Result<()> {
         }
         let chunk = Chunk::from_item(key.offset.into(), data, volume.sector_size())?;
         match volume.chunk_at(chunk.start) {
-            Some(known) if *known == chunk => {}
+            Some(known) if known.is_as(&chunk) => {}
             Some(known) => {
                 let message =
                     format!("chunk {} differs from the superblock's chunk {}", chunk.start, known.start);
