@@ -44,7 +44,8 @@ impl LoopDevice {
         let mut disk = Self::attach(image, false)?;
         disk.has_partitions = true;
         // Those of an earlier disk may still be there, where somebody had them open when it was detached.
-        Run::new("partx").arg("--update").arg(&disk.path).ok()?;
+        let _ = Run::new("partx").arg("--delete").arg(&disk.path).output();
+        Run::new("partx").arg("--add").arg(&disk.path).ok()?;
         Ok(disk)
     }
 

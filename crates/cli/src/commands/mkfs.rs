@@ -305,7 +305,9 @@ impl FromStr for Compression {
         // mkfs.btrfs takes a colon without a level.
         let method = text.strip_suffix(':').filter(|word| !word.contains(':')).unwrap_or(text);
         let method = CompressionMethod::with_its_level(method);
-        method.map(|method| Self(Some(method))).map_err(|error| Error::invalid(error.to_string()))
+        method
+            .map(|method| Self(Some(method)))
+            .map_err(|error| Error::invalid(format!("\"{text}\": {error}")))
     }
 }
 

@@ -137,9 +137,6 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
         warn_of(&image, "it is a seed, which others are made from: mounted read-only");
     }
     fs.engine().volume().notes().iter().for_each(|note| warn_of(&image, note));
-    if let Some(note) = creamery_mount::why_mounter_makes_nothing(&fs, &options)? {
-        warn_of(&image, &note);
-    }
     // Made before the mount may hide its directory.
     let log = if args.announce { Log::make(&image) } else { None };
     options.log = match (&log, args.announce) {
@@ -151,6 +148,9 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
         true => error,
         false => error.context(args.image.display()),
     };
+    if let Some(note) = creamery_mount::why_mounter_makes_nothing(&fs, &options).map_err(of_image)? {
+        warn_of(&image, &note);
+    }
     // From here on no signal kills: a mount without its server would stay.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let mounted = creamery_mount::mount(fs, &dir, &options).inspect_err(|_| forget(log.as_ref()));
