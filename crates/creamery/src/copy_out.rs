@@ -178,7 +178,7 @@ impl HostSink {
         self.may_go(place)
     }
 
-    /// The same place, unless what is there is an image that stays.
+    /// Gives the place back, unless an image lies there that stays.
     fn may_go(&self, place: HostPath) -> Result<HostPath> {
         if !self.by_force {
             place.refuse_image()?;
@@ -263,7 +263,7 @@ impl HostSink {
         }
     }
 
-    /// The same, but where the directory does not let a new file take the name, the file that has it gets the content.
+    /// Makes a regular file as `put` does. Where the directory lets no new file take the name, the file that has it gets the content.
     fn put_or_write_over(
         &self,
         parent: &HostDir,

@@ -1,5 +1,5 @@
-//! Trees that are copied to the host over what is there, beside cp(1): each regular file goes by the rules of a named one. A
-//! file with several names is replaced, so that no name elsewhere gets the content.
+//! Trees that are copied to the host over what is there, beside cp(1). A file with several names is
+//! replaced, so that no name elsewhere gets the content.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
