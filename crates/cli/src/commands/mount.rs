@@ -137,13 +137,6 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
         warn_of(&image, "it is a seed, which others are made from: mounted read-only");
     }
     fs.engine().volume().notes().iter().for_each(|note| warn_of(&image, note));
-    // Made before the mount may hide its directory.
-    let log = if args.announce { Log::make(&image) } else { None };
-    options.log = match (&log, args.announce) {
-        (Some(log), _) => Some(log.path.display().to_string()),
-        (None, true) => None,
-        (None, false) => Some("standard error of the server".to_owned()),
-    };
     let of_image = |error: Error| match error.is_on_host() {
         true => error,
         false => error.context(args.image.display()),
@@ -151,6 +144,13 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
     if let Some(note) = creamery_mount::why_mounter_makes_nothing(&fs, &options).map_err(of_image)? {
         warn_of(&image, &note);
     }
+    // Made before the mount may hide its directory.
+    let log = if args.announce { Log::make(&image) } else { None };
+    options.log = match (&log, args.announce) {
+        (Some(log), _) => Some(log.path.display().to_string()),
+        (None, true) => None,
+        (None, false) => Some("standard error of the server".to_owned()),
+    };
     // From here on no signal kills: a mount without its server would stay.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let mounted = creamery_mount::mount(fs, &dir, &options).inspect_err(|_| forget(log.as_ref()));
