@@ -82,21 +82,43 @@ impl Watched {
     /// Follows a change of the row.
     pub(crate) fn look(&self, fs: &Filesystem) {
         let Some(now) = self.point.get().and_then(|point| flags_at(point)) else { return };
-        if now.iter().any(|word| word == "ro") {
-            // Who began before that is done then.
-            drop(self.unasked.write());
-        }
+        self.wait_for_controls(&now);
         let mut flags = self.flags.lock();
         if flags.as_ref() != Some(&now) {
             fs.set_atime(of_row(&now));
             *flags = Some(now);
         }
     }
+
+    /// Where the mount is read-only `now`, waits for the controls that began to write before.
+    fn wait_for_controls(&self, now: &[String]) {
+        if now.iter().any(|word| word == "ro") {
+            drop(self.unasked.write());
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use creamery_testkit::{ThreadWatch, wait_until};
+
     use super::*;
+
+    #[test]
+    fn a_mount_that_becomes_read_only_waits_for_controls_that_write() {
+        let (watched, watch) = (Watched::default(), ThreadWatch::default());
+        let right = watched.write_unasked(0, 256).expect("the mount is writable");
+        watched.wait_for_controls(&["rw".to_owned()]);
+        std::thread::scope(|scope| {
+            let remount = scope.spawn(|| {
+                watch.this_thread();
+                watched.wait_for_controls(&["ro".to_owned()]);
+            });
+            wait_until("the remount", || watch.waits() || remount.is_finished());
+            assert!(!remount.is_finished(), "the control has not ended");
+            drop(right);
+        });
+    }
 
     #[test]
     fn words_of_an_option_list_and_of_the_mount_table_mean_the_same() {

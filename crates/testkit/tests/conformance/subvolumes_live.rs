@@ -1,13 +1,14 @@
 //! Subvolumes of a live mount: by the program's commands, and by the controls that other programs send to Linux' Btrfs.
 
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, Judge, Run, btrfs_check, is_napping, until};
+use creamery_testkit::{FuseMount, Judge, Run, btrfs_check, create_subvolume, is_napping, until};
 
 use crate::support::{MOUNTED, expect_refusal, inside, judge_mount, mkfs_empty};
 
@@ -20,6 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("subvolumes/of-other-users", &with_users, other_users),
         Case::new("subvolumes/many-at-once-on-a-live-mount", &MOUNTED, many_at_once),
         Case::new("subvolumes/numbers-on-a-live-mount", &MOUNTED, numbers),
+        Case::new("subvolumes/a-remount-waits-for-controls", &MOUNTED, remounted_meanwhile),
     ]
 }
 
@@ -366,4 +368,59 @@ fn numbers(bench: &Bench) -> Result<()> {
     names(&mount.dir().join("d"))?;
     ensure!(all(mount.dir())? == before, "other numbers than before");
     judge_mount(bench, &image, mount)
+}
+
+/// Threads make subvolumes until the mount is read-only. From the moment that `remount,ro` returns the image stays as it is, and it
+/// has every subvolume that was reported as made.
+fn remounted_meanwhile(bench: &Bench) -> Result<()> {
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 10;
+    let (image, mount) = mounted(bench, "")?;
+    let superblock = || -> Result<Vec<u8>> {
+        let mut bytes = vec![0; 4096];
+        std::fs::File::open(&image)?.read_exact_at(&mut bytes, 64 << 10)?;
+        Ok(bytes)
+    };
+    let remount = |flag: &str| {
+        let option = format!("remount,{flag}");
+        bench.creamery().run(["mount", "-o", &option]).arg(&image).arg(mount.dir()).again_while_busy().ok()
+    };
+    let mut made = Vec::new();
+    for round in 0..ROUNDS {
+        let begun = AtomicUsize::new(0);
+        made.extend(std::thread::scope(|scope| -> Result<Vec<String>> {
+            let makers: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    let (begun, dir) = (&begun, mount.dir());
+                    scope.spawn(move || make_until_read_only(dir, &format!("{round}-{thread}"), begun))
+                })
+                .collect();
+            until("a subvolume is made", || Ok(begun.load(Ordering::Relaxed) > round))?;
+            let remounted = remount("ro").and_then(|_| superblock());
+            let made: Vec<_> = makers.into_iter().map(|maker| maker.join().expect("no panic")).collect();
+            let before = remounted?;
+            ensure!(superblock()? == before, "round {round}: the image changed behind the remount");
+            Ok(made.into_iter().collect::<Result<Vec<_>>>()?.concat())
+        })?);
+        remount("rw")?;
+    }
+    made.sort();
+    ensure!(names(mount.dir())? == made, "not these were made: {made:?}");
+    judge_mount(bench, &image, mount)
+}
+
+/// Makes subvolumes in `dir` until that is read-only, or there are as many as 1,000, and counts them; their names.
+fn make_until_read_only(dir: &Path, prefix: &str, made: &AtomicUsize) -> Result<Vec<String>> {
+    let dir = std::fs::File::open(dir)?;
+    let mut names = Vec::new();
+    for number in 0..1000 {
+        let name = format!("{prefix}-{number}");
+        match create_subvolume(&dir, &name) {
+            Ok(()) => names.push(name),
+            Err(rustix::io::Errno::ROFS) => return Ok(names),
+            Err(error) => return Err(error.into()),
+        }
+        made.fetch_add(1, Ordering::Relaxed);
+    }
+    anyhow::bail!("1,000 subvolumes were made, and the mount is still not read-only")
 }
