@@ -2,7 +2,7 @@
 //!
 //! It shares no code with what writes filesystems: blocks are read raw from the volume, and the walker and the rules
 //! about items are its own. So a mistake of the writer is not repeated by its judge. It never writes, and what
-//! it finds has permanent numbers ([`Problem`], `docs/findings.md`).
+//! it finds has permanent numbers ([`Problem`], `docs/use/findings.md`).
 //!
 //! # How a filesystem of any size is checked in little memory
 //! - Blocks are walked tree by tree, leaves of a node by several threads (`walk`).

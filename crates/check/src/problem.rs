@@ -1,4 +1,4 @@
-//! What can be wrong, each with a number that never changes its meaning. `docs/findings.md` is the page about them.
+//! What can be wrong, each with a number that never changes its meaning. `docs/use/findings.md` is the page about them.
 
 use std::fmt;
 
@@ -398,12 +398,12 @@ mod tests {
 
     #[test]
     fn numbers_ascend_and_each_has_its_row_in_the_page() {
-        let page = include_str!("../../../docs/findings.md");
+        let page = include_str!("../../../docs/use/findings.md");
         assert!(Problem::ALL.windows(2).all(|pair| pair[0].number() < pair[1].number()));
         for problem in Problem::ALL {
             let (number, severity, title) = (problem.number(), problem.severity(), problem.title());
             let row = format!("| {number} | {severity} | {title} | {} |", problem.meaning());
-            assert!(page.contains(&row), "docs/findings.md lacks: {row}");
+            assert!(page.contains(&row), "docs/use/findings.md lacks: {row}");
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct RescueArgs {
     #[arg(long)]
     usebackuproot: bool,
 
-    /// Read a damaged image and pass over, as mount option rescue= has it (docs/rescue.md): usebackuproot; ignorebadroots (trees
+    /// Read a damaged image and pass over, as mount option rescue= has it (docs/use/rescue.md): usebackuproot; ignorebadroots (trees
     /// that reading can do without); ignoredatacsums (wrong checksums of data); ignoremetacsums (and of tree blocks);
     /// ignoresuperflags (states that forbid reading); nologreplay; or all. Several with : between.
     #[arg(long = "rescue", value_name = "WORDS", value_parser = words)]

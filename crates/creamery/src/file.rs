@@ -373,7 +373,7 @@ impl File {
         found(self.open.seek_hole(offset))
     }
 
-    /// The digest of a file with fs-verity, whose data is held against it as it is read; none of any other file (`docs/verity.md`).
+    /// The digest of a file with fs-verity, whose data is held against it as it is read; none of any other file (`docs/use/verity.md`).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -149,7 +149,7 @@ impl ImageOptions {
     }
 
     /// What new data is compressed with, where a file does not say otherwise by its property or its flags
-    /// (`docs/compression.md`); nothing unless told.
+    /// (`docs/use/compression.md`); nothing unless told.
     ///
     /// ```no_run
     /// # fn example() -> creamery::Result<()> {

@@ -45,7 +45,7 @@ pub struct Tuning {
     pub fingers: bool,
     /// Walks through trees have the blocks that they come to next read before.
     pub read_ahead: bool,
-    /// An open file remembers where its last search for data or a hole ended (`docs/seek.md`).
+    /// An open file remembers where its last search for data or a hole ended (`docs/use/seek.md`).
     pub seek_cursors: bool,
     /// The leaf of a file stays locked while is looked whether its data may be written in place, as Linux once did. Off unless told.
     pub nocow_keeps_leaf: bool,

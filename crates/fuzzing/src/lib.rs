@@ -1,7 +1,7 @@
 //! The bodies of the fuzz targets: what is done with the bytes that a fuzzer makes up.
 //!
 //! libFuzzer calls them through the thin programs in `fuzz/`, and `tests/it/replay.rs` calls them with every file of the
-//! corpora and every past crasher, in a plain build. `docs/fuzzing.md` says how to run both.
+//! corpora and every past crasher, in a plain build. `docs/internals/fuzzing.md` says how to run both.
 //!
 //! | target | takes | holds |
 //! |---|---|---|

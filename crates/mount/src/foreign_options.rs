@@ -52,7 +52,11 @@ const OF_LINUX: [Foreign; 30] = [
     ("ssd_spread", Takes::Nothing, Some("space is chosen as ever")),
     ("nossd_spread", Takes::Nothing, None),
     ("thread_pool", Takes::NumberAbove0, Some("there are as many threads as are needed")),
-    ("user_subvol_rm_allowed", Takes::Nothing, Some("who may delete a subvolume is told in docs/mount.md")),
+    (
+        "user_subvol_rm_allowed",
+        Takes::Nothing,
+        Some("who may delete a subvolume is told in docs/use/mount.md"),
+    ),
     ("device", Takes::Anything, Some("a filesystem of one device needs no other")),
     ("mand", Takes::Nothing, None),
     ("nomand", Takes::Nothing, None),

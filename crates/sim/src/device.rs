@@ -118,7 +118,7 @@ struct State {
     unreadable: Vec<Range<u64>>,
 }
 
-/// A device in memory that implements `docs/media-assumptions.md`.
+/// A device in memory that implements `docs/internals/media-assumptions.md`.
 ///
 /// ```
 /// use creamery_device::BlockDevice;

@@ -1,6 +1,6 @@
 //! Proof by simulation: power cuts, faults, and a model of the files to hold the engine against.
 //!
-//! [`SimDevice`] keeps `docs/media-assumptions.md` to the letter, notes what is asked of it and fails where it is told
+//! [`SimDevice`] keeps `docs/internals/media-assumptions.md` to the letter, notes what is asked of it and fails where it is told
 //! to. [`Model`] is a filesystem in memory, [`Driver`] lets both do the same [`Operation`]s and compares the answers,
 //! and [`Snapshot`] is what a walk sees. On these stand:
 //!

@@ -7,7 +7,7 @@
 //!
 //! - Before the first block is touched every copy of all of them is read: what is damaged is told while nothing is changed, and no older
 //!   block of the same address, which a write has missed, is taken for the one that the extent tree knows.
-//! - They lie in the first sector, and a write is torn between sectors (`docs/media-assumptions.md`), so a block is old or new. No
+//! - They lie in the first sector, and a write is torn between sectors (`docs/internals/media-assumptions.md`), so a block is old or new. No
 //!   more than its first page is written, of each copy.
 //! - The leaf of the chunk tree with the device's item has the UUID at its other end, too, and is written as a whole, a copy at a time. Where it is
 //!   torn between both its checksum fits what its first sector says: the item is given that UUID when it is read.

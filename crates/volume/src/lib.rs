@@ -18,7 +18,7 @@
 //! answering an fsync) can run before the superblock is. The tokens are bound to their volume.
 //!
 //! Superblock copies: [`Volume::publish`] writes the first copy, [`Volume::finish`] flushes and then writes the
-//! others. `docs/media-assumptions.md` walks through the crashes and says why in this order.
+//! others. `docs/internals/media-assumptions.md` walks through the crashes and says why in this order.
 //!
 //! # Batches
 //! A write is a batch of ranges with what they are to hold ([`WriteBatch`]), tree blocks or data. It is mapped to all copies,

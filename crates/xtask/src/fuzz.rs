@@ -52,7 +52,10 @@ pub(crate) fn fuzz(words: &[&str]) -> Result<()> {
         findings += usize::from(!done.status.success());
     }
     println!("{:<14}{executions:>14}{:>12.1}", "together", cpu.as_secs_f64());
-    ensure!(findings == 0, "{findings} targets found something, see fuzz/artifacts and docs/fuzzing.md");
+    ensure!(
+        findings == 0,
+        "{findings} targets found something, see fuzz/artifacts and docs/internals/fuzzing.md"
+    );
     Ok(())
 }
 

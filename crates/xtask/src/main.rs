@@ -36,7 +36,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
                    (a filter with a slash, as image/default, builds the program and the conformance tests alone:
                    cargo test -p creamery-testkit --test conformance -- FILTER)
   ci               every change: formatting, tidy, lints, documentation, all tests with every judge required, a share of the power cuts
-  proof [STEP..]   before a release: what takes longer, each matrix as a whole; notes its result in docs/proof.md
+  proof [STEP..]   before a release: what takes longer, each matrix as a whole; notes its result in docs/internals/proof.md
                    (--fstests DIR, --btrfs-progs DIR: checkouts for the suites that need one)
   bare-root        the README's two commands and .ci/run in a bare root folder of the distribution (as root; [demo|test|ci..])
   tidy             the rules that a compiler does not know; --ratchet accepts today's debts

@@ -2,7 +2,7 @@
 //!
 //! What takes too long for every change: the program that is handed out and its packages, the whole sanitizer, thousands of power cuts,
 //! other people's suites, long schedules, and every matrix as a whole, from a fresh seed that is printed. Each step's last result
-//! stands in docs/proof.md with its date, its commit and its seconds, so that a proof may be made in several sittings.
+//! stands in docs/internals/proof.md with its date, its commit and its seconds, so that a proof may be made in several sittings.
 
 mod page;
 

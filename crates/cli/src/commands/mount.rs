@@ -37,7 +37,7 @@ const READY: &[u8] = b"mounted\n";
 /// was synced after the last commit is not brought back), usesupercopy (write from a copy of the superblock when the first
 /// one is damaged: what was synced after the last commit is lost then), usebackuproot (with ro: where the root tree is damaged,
 /// what an earlier commit left), rescue= (with ro: a damaged image is read past what is wrong with it, a word each time: nologreplay, usebackuproot, ignorebadroots,
-/// ignoredatacsums, ignoremetacsums, ignoresuperflags, all; docs/rescue.md), noatime, relatime, strictatime, nodiratime,
+/// ignoredatacsums, ignoremetacsums, ignoresuperflags, all; docs/use/rescue.md), noatime, relatime, strictatime, nodiratime,
 /// lazytime (access times), uid=ID, gid=ID (show every file as owned by them),
 /// fakeroot (the mounter is root in it: owners can be changed, new files are root's),
 /// allow_other, default_permissions, and remount (change the flags of what is mounted at DIR; how it is written stays).

@@ -4,7 +4,7 @@
 //! numbers beyond the fields of ustar, holes. What is read is that, ustar, GNU tar's own format and all its ways to say holes.
 //!
 //! An archive comes from anybody. Its names are components below the directory that it is unpacked to; a name with `..` is refused,
-//! and links on the way are followed as if that directory were the root of all (`docs/tar.md`). Numbers are checked before
+//! and links on the way are followed as if that directory were the root of all (`docs/use/tar.md`). Numbers are checked before
 //! anything is done with them, and nothing is allocated because it was claimed.
 //!
 //! Headers are the crate's (`tar`); records of extended headers are ours, because it splits them at the ends of lines that values may have.

@@ -1,7 +1,7 @@
 //! Printing, byte for byte as `btrfs inspect-internal dump-tree` and `dump-super` of btrfs-progs 6.14 do.
 //!
 //! Nothing here trusts what it prints: a block or superblock that failed its checks can be printed as well, and
-//! whatever cannot be read is said to be damaged. Remaining differences are listed in `docs/dump-tree.md`.
+//! whatever cannot be read is said to be damaged. Remaining differences are listed in `docs/use/dump-tree.md`.
 
 mod devices;
 mod extents;

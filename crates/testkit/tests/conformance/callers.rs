@@ -224,7 +224,7 @@ fn said_no(outcome: &Outcome) -> bool {
     !["status Some(0) ", "status true "].iter().any(|yes| outcome.state.starts_with(yes))
 }
 
-/// Whether a cell may differ from Linux, for a reason that docs/mount.md has.
+/// Whether a cell may differ from Linux, for a reason that docs/use/mount.md has.
 fn may_differ(cell: &Cell, want: &Outcome, found: &Outcome) -> bool {
     // A read-only subvolume of Linux takes an ACL all the same.
     let takes_acl = cell.operation.name == "set an ACL" && cell.object == "read-only";

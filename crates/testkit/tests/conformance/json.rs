@@ -1,4 +1,4 @@
-//! What `--json` prints, against `docs/json.md`: each key of the one is in the other, and of a type that it says.
+//! What `--json` prints, against `docs/use/json.md`: each key of the one is in the other, and of a type that it says.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,7 +29,7 @@ struct Page(BTreeMap<String, Row>);
 
 impl Page {
     fn read() -> Result<Self> {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json.md");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/use/json.md");
         let text = std::fs::read_to_string(path)?.replace("\\|", "or");
         let mut rows: BTreeMap<String, Row> = BTreeMap::new();
         for line in text.lines().filter(|line| line.starts_with("| `")) {

@@ -242,7 +242,7 @@ fn in_turn(bench: &Bench, kind: Kind, seed: u64) -> Result<()> {
     let seed = seed + asked_seed();
     let mut state = State::new(seed);
     // Linux takes an extent from a subvolume's group twice when its references change in one transaction of the drop and the
-    // subvolume's own goes in another (docs/quotas.md).
+    // subvolume's own goes in another (docs/use/quotas.md).
     state.waits_for_drops = matches!(kind.made, Made::ByLinux(["-O", "quota"], _));
     let rounds = rounds(ROUNDS.0, ROUNDS.1);
     for round in 0..rounds {

@@ -1,4 +1,4 @@
-//! The role of a rescuer, in the order of docs/rescue.md: an image with three wounds, and all that is whole comes out of it.
+//! The role of a rescuer, in the order of docs/use/rescue.md: an image with three wounds, and all that is whole comes out of it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

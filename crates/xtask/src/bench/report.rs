@@ -1,4 +1,4 @@
-//! Tables for `docs/benchmarks.md`, with the machine, the date and the command.
+//! Tables for `docs/internals/benchmarks.md`, with the machine, the date and the command.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace::{read, root};
 
-const FILE: &str = "docs/benchmarks.md";
+const FILE: &str = "docs/internals/benchmarks.md";
 
 /// Prints the table, and puts it between its marks in the document unless the run is `dry`.
 pub(super) fn publish(name: &str, body: &str, dry: bool) -> Result<()> {

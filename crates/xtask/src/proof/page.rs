@@ -1,4 +1,4 @@
-//! The last result of each step of the proof, as docs/proof.md shows it.
+//! The last result of each step of the proof, as docs/internals/proof.md shows it.
 
 use anyhow::{Context, Result};
 use creamery_testkit::Run;
@@ -7,7 +7,7 @@ use crate::coverage::between;
 use crate::steps::Done;
 use crate::workspace::{read, root};
 
-const PAGE: &str = "docs/proof.md";
+const PAGE: &str = "docs/internals/proof.md";
 const MARKS: (&str, &str) = ("<!-- last proof: begin (cargo xtask proof) -->", "<!-- last proof: end -->");
 const HEAD: &str = "\n| step | result | seconds | date | commit | seed |\n|---|---|---|---|---|---|\n";
 
