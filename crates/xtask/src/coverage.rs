@@ -1,19 +1,20 @@
-//! What works, as data: `docs/coverage/*.toml` in, the tables in README.md and in docs/coverage.md out.
+//! The state of each feature as data: `docs/coverage/*.toml` in, the tables of docs/coverage.md and docs/limitations.md out.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use toml::{Table, Value};
 
-use crate::workspace::{files, read, root};
+use crate::workspace::{files, read};
 
-const BEGIN: &str = "<!-- coverage: begin (cargo xtask readme) -->";
-const END: &str = "<!-- coverage: end -->";
-/// The same for what does not work yet, of all sheets, on the first page.
-const MISSING_BEGIN: &str = "<!-- missing: begin (cargo xtask readme) -->";
-const MISSING_END: &str = "<!-- missing: end -->";
-/// Where the tables stand, each between its marks: the first unless a sheet names another one.
-const PAGES: [&str; 2] = ["README.md", "docs/coverage.md"];
+/// The page of all rows, and the marks around its tables.
+const COVERAGE: &str = "docs/coverage.md";
+const COVERAGE_MARKS: (&str, &str) =
+    ("<!-- coverage: begin (cargo xtask readme) -->", "<!-- coverage: end -->");
+/// The page of the rows that do not work, or work in part.
+const LIMITATIONS: &str = "docs/limitations.md";
+const LIMITATIONS_MARKS: (&str, &str) =
+    ("<!-- limitations: begin (cargo xtask readme) -->", "<!-- limitations: end -->");
 
 /// One thing that works, in part, or not.
 #[derive(Debug)]
@@ -49,8 +50,6 @@ impl Row {
 #[derive(Debug)]
 pub(crate) struct Sheet {
     title: String,
-    /// One of [`PAGES`].
-    page: &'static str,
     pub(crate) rows: Vec<Row>,
 }
 
@@ -70,13 +69,9 @@ pub(crate) fn sheets() -> Result<Vec<Sheet>> {
 fn sheet(text: &str) -> Result<Sheet> {
     let table: Table = text.parse()?;
     let title = table.get("title").and_then(Value::as_str).context("a title")?.to_owned();
-    let page = table
-        .get("page")
-        .map_or(Some(PAGES[0]), |page| PAGES.into_iter().find(|&known| page.as_str() == Some(known)));
-    let page = page.with_context(|| format!("{title}: the page is none of {}", PAGES.join(", ")))?;
     let rows = table.get("row").and_then(Value::as_array).context("rows")?;
     let rows = rows.iter().map(row).collect::<Result<_>>()?;
-    Ok(Sheet { title, page, rows })
+    Ok(Sheet { title, rows })
 }
 
 fn row(value: &Value) -> Result<Row> {
@@ -103,7 +98,7 @@ fn row(value: &Value) -> Result<Row> {
 }
 
 /// The tables as they stand on a page.
-fn table<'a>(sheets: impl IntoIterator<Item = &'a Sheet>) -> String {
+fn table(sheets: &[Sheet]) -> String {
     let mut text = String::new();
     for sheet in sheets {
         let works = sheet.rows.iter().filter(|row| row.state == State::Works).count();
@@ -146,16 +141,10 @@ fn missing(sheets: &[Sheet]) -> String {
     text
 }
 
-/// A page as it is, and with fresh tables.
-fn renewed(page: &str, sheets: &[Sheet]) -> Result<(String, String)> {
-    let old = read(page)?;
-    let tables = table(sheets.iter().filter(|sheet| sheet.page == page));
-    let mut new = between(&old, (BEGIN, END), &tables).with_context(|| format!("in {page}"))?;
-    if page == PAGES[0] {
-        new = between(&new, (MISSING_BEGIN, MISSING_END), &missing(sheets))
-            .with_context(|| format!("in {page}"))?;
-    }
-    Ok((old, new))
+/// How many rows work, and how many rows there are.
+pub(crate) fn counts(sheets: &[Sheet]) -> (usize, usize) {
+    let rows = || sheets.iter().flat_map(|sheet| &sheet.rows);
+    (rows().filter(|row| row.state == State::Works).count(), rows().count())
 }
 
 /// A text with something else between two marks.
@@ -165,31 +154,15 @@ pub(crate) fn between(text: &str, (begin, end): (&str, &str), what: &str) -> Res
     Ok(format!("{head}{begin}\n{what}\n{end}{tail}"))
 }
 
-/// `cargo xtask readme`.
-pub(crate) fn write_pages() -> Result<()> {
-    let sheets = sheets()?;
-    for page in PAGES {
-        let (old, new) = renewed(page, &sheets)?;
-        if old == new {
-            println!("{page} is up to date");
-        } else {
-            std::fs::write(root().join(page), new).with_context(|| format!("writing {page}"))?;
-        }
-    }
-    Ok(())
-}
-
-/// The pages whose tables do not say what the files say.
-pub(crate) fn stale_pages() -> Result<Vec<&'static str>> {
-    let sheets = sheets()?;
-    let mut stale = Vec::new();
-    for page in PAGES {
-        let (old, new) = renewed(page, &sheets)?;
-        if old != new {
-            stale.push(page);
-        }
-    }
-    Ok(stale)
+/// The pages that are made from the sheets, with fresh tables.
+pub(crate) fn pages(sheets: &[Sheet]) -> Result<[(&'static str, String); 2]> {
+    let fresh = |page, marks, tables: String| {
+        between(&read(page)?, marks, &tables).with_context(|| format!("in {page}")).map(|new| (page, new))
+    };
+    Ok([
+        fresh(COVERAGE, COVERAGE_MARKS, table(sheets))?,
+        fresh(LIMITATIONS, LIMITATIONS_MARKS, missing(sheets))?,
+    ])
 }
 
 #[cfg(test)]
@@ -219,14 +192,5 @@ mod tests {
         assert!(sheet("title = \"x\"\n[[row]]\nname = \"a\"\nstate = \"partial\"\ntest = \"t\"\n").is_err());
         assert!(sheet("title = \"x\"\n[[row]]\nname = \"a\"\nstate = \"maybe\"\n").is_err());
         assert!(sheet("title = \"x\"\n[[row]]\nname = \"a\"\nstate = \"no\"\nwhy = \"\"\n").is_err());
-    }
-
-    #[test]
-    fn a_sheet_is_on_a_page_that_there_is() {
-        let on = |page: &str| {
-            sheet(&format!("title = \"x\"\npage = {page}\n[[row]]\nname = \"a\"\nstate = \"no\"\n"))
-        };
-        assert_eq!(on("\"docs/coverage.md\"").unwrap().page, "docs/coverage.md");
-        assert!(on("\"docs/none.md\"").is_err() && on("3").is_err());
     }
 }

@@ -15,6 +15,7 @@ mod fuzz;
 mod install;
 mod licences;
 mod proof;
+mod readme;
 mod release;
 mod sanitize;
 mod steps;
@@ -41,7 +42,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   bare-root        the README's two commands and .ci/run in a bare root folder of the distribution (as root; [demo|test|ci..])
   tidy             the rules that a compiler does not know; --ratchet accepts today's debts
   licences         what is linked and where it comes from, by cargo-deny (cargo installs it)
-  readme           write the tables of what works into README.md and docs/coverage.md, from docs/coverage/*.toml
+  readme           write what is made from data into README.md, docs/coverage.md and docs/limitations.md
   release          what is handed out: a static program, packages of it, their sums (--out DIR; --try: each in a bare root folder, as root)
   publish          packs the crates for the registry, and sends nothing
   crash            power cuts on a simulated device (--seed S --states N --judged N)
@@ -100,7 +101,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["tidy"] => tidy::tidy(),
         ["licences"] => licences::check(),
         ["tidy", "--ratchet"] => tidy::accept_debts(),
-        ["readme"] => coverage::write_pages(),
+        ["readme"] => readme::write_pages(),
         ["release", options @ ..] => release::release(options),
         ["publish"] => release::try_publishing(),
         ["crash", options @ ..] => crash::crash(options),

@@ -36,6 +36,9 @@ struct ProofStep {
     body: fn(&Proof<'_>) -> Result<()>,
 }
 
+/// Power cuts, and how many of them Linux and `btrfs check` judge.
+pub(crate) const CRASH: (u32, u32) = (3000, 200);
+
 const fn step(name: &'static str, body: fn(&Proof<'_>) -> Result<()>) -> ProofStep {
     ProofStep { name, lacks: |_| None, body }
 }
@@ -50,7 +53,10 @@ const STEPS: [ProofStep; 12] = [
     step("schedules", |proof| {
         run_schedules(&[("CREAMERY_MATRIX", "whole"), ("CREAMERY_SEED", &proof.seed.to_string())])
     }),
-    step("crash", |proof| crash(&["--seed", &proof.seed.to_string(), "--states", "3000", "--judged", "200"])),
+    step("crash", |proof| {
+        let (states, judged) = (CRASH.0.to_string(), CRASH.1.to_string());
+        crash(&["--seed", &proof.seed.to_string(), "--states", &states, "--judged", &judged])
+    }),
     step("pjdfstest", |_| with_the_program(&["pjdfstest"])),
     step("fsx", |_| with_the_program(&["fsx"])),
     step("packages", |_| release::release_and_try()),

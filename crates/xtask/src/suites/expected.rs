@@ -69,6 +69,11 @@ impl Expected {
         })
     }
 
+    /// How many of the cases that Linux passes are expected to pass on ours.
+    pub(crate) fn passed(&self) -> usize {
+        self.kernel.iter().filter(|case| !self.not_passed.contains_key(*case)).count()
+    }
+
     /// Errors: all cases that went otherwise than expected.
     pub(crate) fn hold_against<'a>(&self, seen: impl Iterator<Item = (&'a str, Verdict)>) -> Result<()> {
         let mut surprises = Vec::new();
@@ -110,6 +115,7 @@ mod tests {
         let not = || Verdict::Not("fails".to_owned());
         let hold = |seen: &[(&'static str, Verdict)]| expected.hold_against(seen.iter().cloned());
         assert!(hold(&[("a", Verdict::Passed), ("b", not()), ("z", not())]).is_ok());
+        assert_eq!(expected.passed(), 2);
         assert!(hold(&[("a", not())]).unwrap_err().to_string().contains("a: fails"));
         assert!(hold(&[("b", Verdict::Passed)]).unwrap_err().to_string().contains("although"));
         assert!(Expected::parse("kernel = []\n[not_passed]\nb = \"\"\n").is_err());

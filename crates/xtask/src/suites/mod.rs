@@ -10,6 +10,7 @@ mod mount_helpers;
 mod pjdfstest;
 
 pub(crate) use collection::collection;
+pub(crate) use expected::Expected;
 pub(crate) use fstests::fstests;
 pub(crate) use fsx::fsx;
 pub(crate) use pjdfstest::pjdfstest;

@@ -5,10 +5,14 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use toml::{Table, Value};
 
-use crate::coverage::{sheets, stale_pages};
+use crate::coverage::sheets;
+use crate::readme::stale_pages;
 use crate::workspace::{files, read, root};
 
 const ARCHITECTURE_LINES_MAX: usize = 300;
+/// The first page is read to its end.
+const README_LINES_MAX: usize = 150;
+const README_LINE_MAX: usize = 400;
 const DEPENDENCIES: &str = "docs/adr/0004-dependencies.md";
 
 /// Complains about dead links, stale tables, claims without a test, and dependencies without a reason.
@@ -21,12 +25,24 @@ pub(super) fn check(complaints: &mut Vec<String>) -> Result<()> {
             complaints.push(format!("{}: {target} does not exist", path.display()));
         }
     }
-    let lines = read("ARCHITECTURE.md")?.lines().count();
-    if lines > ARCHITECTURE_LINES_MAX {
-        complaints.push(format!("ARCHITECTURE.md: {lines} lines, at most {ARCHITECTURE_LINES_MAX}"));
+    let readme = read("README.md")?;
+    for (page, text, max) in [
+        ("ARCHITECTURE.md", &read("ARCHITECTURE.md")?, ARCHITECTURE_LINES_MAX),
+        ("README.md", &readme, README_LINES_MAX),
+    ] {
+        let lines = text.lines().count();
+        if lines > max {
+            complaints.push(format!("{page}: {lines} lines, at most {max}"));
+        }
+    }
+    for (number, line) in
+        readme.lines().enumerate().filter(|(_, line)| line.chars().count() > README_LINE_MAX)
+    {
+        let length = line.chars().count();
+        complaints.push(format!("README.md:{}: {length} characters, at most {README_LINE_MAX}", number + 1));
     }
     for page in stale_pages()? {
-        complaints.push(format!("{page}: the tables are not what docs/coverage says: cargo xtask readme"));
+        complaints.push(format!("{page}: what is made from data differs from it: cargo xtask readme"));
     }
     claims(complaints)?;
     dependencies(complaints)
