@@ -74,7 +74,7 @@ pub(super) fn table() -> Result<String> {
     let mut text = "\n| work | beside | library, command | mount |\n|---|---|---|---|\n".to_owned();
     for row in &ROWS {
         let value = |cell: &Option<Cell>| match cell {
-            Some(cell) => find(&page, cell).map(|value| format!("{value} ×")),
+            Some(cell) => find(&page, cell).map(|value| format!("{value} \u{d7}")),
             None => Ok(String::new()),
         };
         let (library, mount) = (value(&row.library)?, value(&row.mount)?);
