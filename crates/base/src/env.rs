@@ -22,11 +22,14 @@ pub trait Env: Send + Sync {
     fn monotonic(&self) -> Duration;
     /// A new random UUID (version 4).
     fn uuid(&self) -> Uuid;
-    /// A new UUID for something that is made in a filesystem: random, unless ids follow from what is done. Then it is that of
-    /// `facts`, which nothing else in any filesystem has (version 5, RFC 9562).
-    fn uuid_of(&self, filesystem: Uuid, facts: &dyn Fn() -> Vec<u8>) -> Uuid {
-        let _ = (filesystem, facts);
-        self.uuid()
+    /// Whether the same steps on the same bytes make the same bytes (reproducible-builds.org). Ids then follow from what a filesystem has,
+    /// and nothing may depend on how threads take turns.
+    fn is_reproducible(&self) -> bool {
+        false
+    }
+    /// A new UUID in the place of `old`: random, or for reproducible images one that follows from `old` (version 5, RFC 9562).
+    fn uuid_after(&self, old: Uuid) -> Uuid {
+        if self.is_reproducible() { Uuid::new_v5(&old, b"creamery: the next one") } else { self.uuid() }
     }
 }
 
@@ -74,21 +77,26 @@ impl Env for SystemEnv {
 /// use creamery_base::{Env, FixedEnv, Timespec};
 /// let (a, b) = (FixedEnv::new(Timespec::default(), 7), FixedEnv::new(Timespec::default(), 7));
 /// assert_eq!(a.uuid(), b.uuid());
-/// let (filesystem, of) = (a.uuid(), |what: &'static str| move || what.as_bytes().to_vec());
-/// assert_eq!(a.uuid_of(filesystem, &of("/one")), b.uuid_of(filesystem, &of("/one")));
-/// assert_ne!(a.uuid_of(filesystem, &of("/one")), a.uuid_of(filesystem, &of("/two")));
+/// assert!(!a.is_reproducible() && FixedEnv::reproducible(Timespec::default(), 7).is_reproducible());
 /// ```
 #[derive(Debug)]
 pub struct FixedEnv {
     now: Timespec,
     state: AtomicU64,
+    is_reproducible: bool,
 }
 
 impl FixedEnv {
     /// Time stands at `now`; ids follow from `seed`.
     #[must_use]
     pub const fn new(now: Timespec, seed: u64) -> Self {
-        Self { now, state: AtomicU64::new(seed) }
+        Self { now, state: AtomicU64::new(seed), is_reproducible: false }
+    }
+
+    /// The same for reproducible images: ids follow from what a filesystem has, where it has something, and from `seed` elsewhere.
+    #[must_use]
+    pub const fn reproducible(now: Timespec, seed: u64) -> Self {
+        Self { is_reproducible: true, ..Self::new(now, seed) }
     }
 
     /// The next number of the splitmix64 sequence (Steele, Lea, Flood 2014).
@@ -114,7 +122,7 @@ impl Env for FixedEnv {
         uuid_v4(self.next(), self.next())
     }
 
-    fn uuid_of(&self, filesystem: Uuid, facts: &dyn Fn() -> Vec<u8>) -> Uuid {
-        Uuid::new_v5(&filesystem, &facts())
+    fn is_reproducible(&self) -> bool {
+        self.is_reproducible
     }
 }

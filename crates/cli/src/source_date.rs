@@ -22,7 +22,7 @@ pub(crate) fn epoch() -> Result<Option<Timespec>, Error> {
 /// As [`epoch`].
 pub(crate) fn env() -> Result<Arc<dyn Env>, Error> {
     Ok(match epoch()? {
-        Some(epoch) => Arc::new(FixedEnv::new(epoch, 0)),
+        Some(epoch) => Arc::new(FixedEnv::reproducible(epoch, 0)),
         None => Arc::new(SystemEnv),
     })
 }

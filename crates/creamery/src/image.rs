@@ -276,7 +276,8 @@ impl ImageOptions {
             true => volume.by_newest_usable_root(|volume| self.open_subvolume(volume))?,
             false => self.open_subvolume(volume)?,
         };
-        Ok(Filesystem::new(fs, root, image, self.tuning.threads(self.write)))
+        let threads = self.tuning.threads(self.write, fs.engine().env());
+        Ok(Filesystem::new(fs, root, image, threads))
     }
 
     /// The filesystem on a volume, and the root of the subvolume that paths begin in.

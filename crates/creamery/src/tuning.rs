@@ -1,5 +1,6 @@
 //! What can be turned without changing what a program sees, only how fast it sees it and what memory that takes.
 
+use creamery_base::Env;
 use creamery_txn::{BackgroundThreads, Options};
 
 use crate::fs::FsOptions;
@@ -36,7 +37,7 @@ pub struct Tuning {
     pub delayed_bytes: u64,
     /// Threads that delete what was unlinked and closed, help to write commits, and do whatever else nobody waits for, as long
     /// as the [`Filesystem`](crate::Filesystem) is there; two to four, by the number of cores, when none is said, and none when it is
-    /// opened for reading. With 0, those who work do that as they come by.
+    /// opened for reading or its environment is [reproducible](crate::Env::is_reproducible). With 0, those who work do that as they come by.
     pub background_threads: Option<usize>,
     /// Insertions let go of a leaf's parents before they search it.
     pub early_unlock: bool,
@@ -74,7 +75,13 @@ impl Default for Tuning {
 
 impl Tuning {
     /// How many threads work in the background.
-    pub(crate) fn threads(&self, writing: bool) -> usize {
-        if writing { self.background_threads.unwrap_or_else(BackgroundThreads::usual) } else { 0 }
+    pub(crate) fn threads(&self, writing: bool, env: &dyn Env) -> usize {
+        match self.background_threads {
+            _ if !writing => 0,
+            Some(threads) => threads,
+            // What they write, and when, depends on their turns.
+            None if env.is_reproducible() => 0,
+            None => BackgroundThreads::usual(),
+        }
     }
 }

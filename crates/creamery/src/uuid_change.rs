@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use creamery_base::{Env, Result, SystemEnv, Uuid};
+use creamery_base::{Env, Result, Uuid};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_txn::change_fsid;
 use creamery_volume::FsidChange;
@@ -19,30 +19,34 @@ use crate::image::{Image, refuse_mounted};
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// use creamery::{Image, Uuid};
-/// let change = Image::change_uuid(&image, Some(Uuid::from_u128(1)))?;
+/// use creamery::{Image, SystemEnv, Uuid};
+/// use std::sync::Arc;
+/// let change = Image::change_uuid(&image, Some(Uuid::from_u128(1)), Arc::new(SystemEnv))?;
 /// assert_eq!(change.run(&mut |_done, _of| Ok(()))?, 0);
 /// let fs = Image::open(&image)?;
 /// assert_eq!((fs.uuid(), fs.metadata_uuid()), (Uuid::from_u128(1), Uuid::from_u128(1)));
 /// # Ok::<(), creamery::Error>(())
 /// ```
 #[must_use]
-pub struct UuidChange(FsidChange);
+pub struct UuidChange {
+    change: FsidChange,
+    env: Arc<dyn Env>,
+}
 
 impl Image {
-    /// Looks whether a filesystem can be given another UUID, one at random where none is wanted, in all its tree blocks. Nothing is
-    /// written before [`UuidChange::run`]. One that was ended in the middle goes on with its own.
+    /// Looks whether a filesystem can be given another UUID in all its tree blocks: `uuid`, or one that `env` makes ([`Env::uuid_after`]). Nothing is
+    /// written before [`UuidChange::run`]. A change that was ended in the middle goes on with its own.
     ///
     /// # Errors
     /// When somebody has it open; when a filesystem that Linux has mounted has that UUID, or the filesystem itself; when another one was
     /// begun; when the UUID was changed apart from that of the tree blocks ([`SuperblockChange`](crate::SuperblockChange)); when a log
     /// waits; when the first superblock is damaged, or of a feature or a state that forbids writing.
-    pub fn change_uuid(path: impl AsRef<Path>, uuid: Option<Uuid>) -> Result<UuidChange> {
+    pub fn change_uuid(path: impl AsRef<Path>, uuid: Option<Uuid>, env: Arc<dyn Env>) -> Result<UuidChange> {
         let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path.as_ref(), Access::ReadWrite)?);
-        let change = FsidChange::new(device, uuid, SystemEnv.uuid())?;
+        let change = FsidChange::new(device, uuid, &*env)?;
         // The one that it is to have: of one that goes on nobody has named it here.
         refuse_mounted(path.as_ref(), Some(change.new_uuid()))?;
-        Ok(UuidChange(change))
+        Ok(UuidChange { change, env })
     }
 }
 
@@ -50,13 +54,13 @@ impl UuidChange {
     /// The UUID that the filesystem had.
     #[must_use]
     pub fn old(&self) -> Uuid {
-        self.0.old()
+        self.change.old()
     }
 
     /// The one that it is to have.
     #[must_use]
     pub fn new_uuid(&self) -> Uuid {
-        self.0.new_uuid()
+        self.change.new_uuid()
     }
 
     /// Writes it; durable when it returns. Gives how many tree blocks could not be read and stay as they are: none, unless it goes on with
@@ -66,6 +70,7 @@ impl UuidChange {
     /// # Errors
     /// A copy of a tree block is damaged, which is found before anything was written; device errors; what `progress` gives.
     pub fn run(self, progress: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<u64> {
-        change_fsid(self.0, SystemEnv.uuid(), progress)
+        let chunk_tree = self.env.uuid_after(self.change.new_uuid());
+        change_fsid(self.change, chunk_tree, progress)
     }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -69,6 +70,22 @@ impl LoopDevice {
     #[must_use]
     pub fn name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Waits until nobody has the device for himself: a filesystem that was unmounted here may be mounted in another namespace for a
+    /// moment more.
+    ///
+    /// # Errors
+    /// When somebody keeps it.
+    pub fn until_free(&self) -> Result<()> {
+        let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+        until(&format!("others to let go of {}", self.path.display()), || {
+            match rustix::fs::open(&self.path, flags, Mode::empty()) {
+                Ok(_) => Ok(true),
+                Err(Errno::BUSY) => Ok(false),
+                Err(error) => Err(error.into()),
+            }
+        })
     }
 
     /// Detaches, and returns once the kernel has let go of the image.

@@ -48,7 +48,7 @@ pub type FsidProgress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 /// ```no_run
 /// # fn example(device: std::sync::Arc<dyn creamery_device::BlockDevice>) -> creamery_base::Result<()> {
 /// use creamery_base::{Env, SystemEnv};
-/// let change = creamery_volume::FsidChange::new(device, None, SystemEnv.uuid())?;
+/// let change = creamery_volume::FsidChange::new(device, None, &SystemEnv)?;
 /// creamery_txn::change_fsid(change, SystemEnv.uuid(), &mut |_, _| Ok(()))?;
 /// # Ok(())
 /// # }

@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Result, Uuid};
+use creamery_base::{Env, Error, ErrorKind, Result, Uuid};
 use creamery_device::BlockDevice;
 use creamery_format::{Incompat, SuperFlags, Superblock};
 
@@ -26,12 +26,12 @@ use crate::{Mode, Rescue, Volume};
 /// A change of the UUID that all tree blocks have, begun already or about to be.
 ///
 /// ```
-/// use creamery_base::Uuid;
+/// use creamery_base::SystemEnv;
 /// use creamery_device::MemoryDevice;
 /// use creamery_volume::FsidChange;
 /// use std::sync::Arc;
 /// let nothing = Arc::new(MemoryDevice::new(1 << 20));
-/// assert!(FsidChange::new(nothing, None, Uuid::from_u128(1)).is_err());
+/// assert!(FsidChange::new(nothing, None, &SystemEnv).is_err());
 /// ```
 pub struct FsidChange {
     device: Arc<dyn BlockDevice>,
@@ -42,17 +42,18 @@ pub struct FsidChange {
 }
 
 impl FsidChange {
-    /// Looks at the superblock and writes nothing. The new UUID is `wanted`, or `random` where none is; one that was begun
-    /// goes on with its own.
+    /// Looks at the superblock and writes nothing. The new UUID is `wanted`, or where none is, `env` makes one; a change that
+    /// was begun goes on with its own.
     ///
     /// # Errors
     /// It has that UUID already; one of zeros; another one was begun; a filesystem whose UUID was changed apart from that of its tree
     /// blocks; the first superblock is damaged, or of a feature or a state that forbids writing, a log to replay among them.
-    pub fn new(device: Arc<dyn BlockDevice>, wanted: Option<Uuid>, random: Uuid) -> Result<Self> {
+    pub fn new(device: Arc<dyn BlockDevice>, wanted: Option<Uuid>, env: &dyn Env) -> Result<Self> {
         let last = copies::find(&*device, Want::Writing)?.superblock;
         let name = device.describe();
         let is_begun = last.flags().contains(SuperFlags::CHANGING_FSID);
-        let new = new_uuid(&last, wanted, random).map_err(|error| error.context(&name))?;
+        let new =
+            new_uuid(&last, wanted, env.uuid_after(last.fsid())).map_err(|error| error.context(&name))?;
         let old = Uuid::from_bytes(last.dev_item().fsid);
         let mut behind = last;
         let flags = behind.flags() - SuperFlags::CHANGING_FSID;

@@ -53,16 +53,6 @@ impl Volume {
         Err(no_good_copy(&doing(), &copies, errors))
     }
 
-    /// The checksum of the root of the last commit, as long as the type of checksums has it: it says which state the filesystem is in. Nothing
-    /// where that block cannot be read.
-    #[must_use]
-    pub fn last_checksum(&self) -> Vec<u8> {
-        let superblock = self.superblock();
-        let (root, _) = superblock.root();
-        let block = self.read_tree_block(root, &Expected::anything(root, &superblock), Wait::Yes);
-        block.map_or_else(|_| Vec::new(), |block| block[..superblock.checksum_type().size()].to_vec())
-    }
-
     /// Whether a copy is as expected in all but its checksum, which is then in `block`.
     fn read_by_all_but_checksum(&self, copies: &MirrorSet, block: &mut [u8], want: &Expected) -> bool {
         copies.mirrors().iter().any(|mirror| {

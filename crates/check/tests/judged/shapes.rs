@@ -137,6 +137,7 @@ pub(crate) fn make_on_devices(scratch: &Scratch, profile: &str, count: usize) ->
     let filled = Run::new("bash").args(["-c", FILL]).within(&dir).ok();
     Run::new("umount").arg(&dir).again_while_busy().ok()?;
     filled?;
+    devices.iter().try_for_each(LoopDevice::until_free)?;
     // It looks at every device of the host for the others, and tells of those that vanish meanwhile.
     let judged = Run::new("btrfs").args(["check", "--check-data-csum"]).arg(names[0]).ok()?;
     ensure!(judged.stdout_text().contains("no error found"), "{judged}");

@@ -170,7 +170,7 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<(), Failure> {
     let env: Arc<dyn Env> = match epoch {
         Some(epoch) => {
             let uuid = *options.uuid.get_or_insert_with(|| SystemEnv.uuid());
-            Arc::new(FixedEnv::new(epoch, seed(uuid)))
+            Arc::new(FixedEnv::reproducible(epoch, seed(uuid)))
         }
         None => Arc::new(SystemEnv),
     };

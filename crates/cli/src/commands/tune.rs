@@ -1,10 +1,10 @@
 //! `creamery tune`, which is btrfstune.
 
 use std::io::{self, BufRead, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use creamery::{Conversion, Env, Error, ErrorKind, Filesystem, Image, SuperblockChange, SystemEnv, Uuid};
+use creamery::{Conversion, Error, ErrorKind, Filesystem, Image, SuperblockChange, Uuid};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::{Failure, warn};
@@ -12,6 +12,7 @@ use crate::images::{Images, Purpose};
 use crate::interrupt;
 use crate::output::{Output, tell};
 use crate::progress::{ProgressArgs, Shown};
+use crate::source_date;
 use crate::view::WriteArgs;
 
 const COMMAND: &str = "tune";
@@ -137,6 +138,12 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
         return convert(args, conversion);
     }
     let image = args.image.display();
+    let uuid = match args.uuid {
+        None if args.random_uuid => {
+            Some(another_uuid(&args.image).map_err(|error| Failure::new(COMMAND, error))?)
+        }
+        uuid => uuid,
+    };
     let mut change = SuperblockChange::default();
     if args.extref {
         change = change.extref();
@@ -147,7 +154,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
     if args.no_holes {
         change = change.no_holes();
     }
-    if let Some(uuid) = args.uuid.or_else(|| args.random_uuid.then(|| SystemEnv.uuid())) {
+    if let Some(uuid) = uuid {
         change = change.uuid(uuid);
     }
     if let Some(is_seed) = args.seeding {
@@ -218,17 +225,24 @@ fn convert(args: &TuneArgs, conversion: Conversion) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A UUID at random, or for reproducible images one that follows from the one that the filesystem has.
+fn another_uuid(image: &Path) -> Result<Uuid, Error> {
+    let env = source_date::env()?;
+    if env.is_reproducible() { Ok(env.uuid_after(Image::open(image)?.uuid())) } else { Ok(env.uuid()) }
+}
+
 /// Another UUID in all tree blocks.
 fn rewrite(args: &TuneArgs) -> Result<(), Failure> {
     let failed = |error: Error| Failure::new(COMMAND, error);
-    let change = match Image::change_uuid(&args.image, args.rewrite_to) {
-        // As btrfstune, which writes all blocks anew as they are.
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            warn(&format!("{}, and nothing is changed", error.without_kind()));
-            return Ok(());
-        }
-        change => change.map_err(failed)?,
-    };
+    let change =
+        match source_date::env().and_then(|env| Image::change_uuid(&args.image, args.rewrite_to, env)) {
+            // As btrfstune, which writes all blocks anew as they are.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                warn(&format!("{}, and nothing is changed", error.without_kind()));
+                return Ok(());
+            }
+            change => change.map_err(failed)?,
+        };
     let mut out = Output::new();
     if !args.force && !ask(&mut out).map_err(|error| failed(error.into()))? {
         return Err(failed(Error::invalid("the UUID stays as it is")).advise("-f does it without asking"));

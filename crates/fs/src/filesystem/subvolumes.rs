@@ -189,6 +189,13 @@ impl Filesystem {
         self.set_read_only(inode.subvolume(), read_only)
     }
 
+    /// Gives the subvolumes `ids`, which were filled since they were made, UUIDs that follow from what the filesystem has now, where
+    /// its environment is [reproducible](creamery_base::Env::is_reproducible).
+    /// Errors: not found; device errors; damage.
+    pub fn renew_uuids(&self, ids: &[TreeId]) -> Result<()> {
+        self.inodes.subvolumes().renew_uuids(ids)
+    }
+
     /// Makes of a subvolume that was received and may be changed one that was not received.
     /// Errors: [`ErrorKind::ReadOnly`](creamery_base::ErrorKind::ReadOnly), when it may not be changed.
     pub fn forget_received(&self, id: TreeId) -> Result<()> {

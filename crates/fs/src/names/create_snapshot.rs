@@ -121,7 +121,7 @@ impl Names {
             source,
             within: dir.id.subvolume,
             id,
-            uuid: self.uuid_of_new_subvolume(id, &dir, name.bytes()),
+            uuid: self.subvolumes().new_uuid(id, dir.id, name.bytes(), Some(source))?,
             otime: engine.now(),
             read_only,
             groups: groups.to_vec(),

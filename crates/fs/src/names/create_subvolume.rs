@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Error, InodeId, ObjectId, QgroupId, Result, TreeId, Uuid};
+use creamery_base::{Error, InodeId, ObjectId, QgroupId, Result};
 use creamery_txn::Units;
 
 use super::Name;
@@ -12,7 +12,7 @@ use super::create::check_may_add;
 use super::dir_item::Head;
 use super::directory::{self, Target};
 use super::new_inode::{Draft, NewInode, NewKind};
-use crate::inode::{FileType, Inode};
+use crate::inode::FileType;
 use crate::keys;
 use crate::operation::{finish, or_end};
 use crate::subvolume::{Subvolume, SubvolumeEntry};
@@ -48,7 +48,7 @@ impl Names {
         let mut draft = Draft::root_of_subvolume(&dir, &dir_item, new, now)?;
         let index = directory::next_index(&dir)?;
         let id = self.subvolumes().next_id(&changing)?;
-        let uuid = self.uuid_of_new_subvolume(id, &dir, name.bytes());
+        let uuid = self.subvolumes().new_uuid(id, dir.id, name.bytes(), None)?;
         let units = Units::items(10 + draft.item_count() + items_of_groups(groups)).of(dir.id.subvolume);
         let handle = self.engine().start(units)?;
         let running = handle.generation();
@@ -75,17 +75,5 @@ impl Names {
         let (subvolume, _) = self.subvolumes().put(id, subvolume);
         draft.publish(self.table(), root, subvolume);
         Ok(root)
-    }
-
-    /// The UUID of a subvolume that is being made. Where it follows from what is done, it is that of its place and number in this
-    /// transaction, after the commit before it: images that differ have subvolumes that differ, or a later receive would take the wrong
-    /// parent.
-    pub(super) fn uuid_of_new_subvolume(&self, id: TreeId, dir: &Inode, name: &[u8]) -> Uuid {
-        let engine = self.engine();
-        let facts = || {
-            let numbers = [engine.generation().get(), id.get(), dir.id.subvolume.get(), dir.id.ino.get()];
-            [&numbers.map(u64::to_le_bytes).concat(), &engine.volume().last_checksum(), name].concat()
-        };
-        engine.env().uuid_of(engine.volume().superblock().fsid(), &facts)
     }
 }

@@ -1,6 +1,6 @@
 //! A subvolume in use: its tree, its inode numbers, and whether it may be changed.
 //!
-//! `subvolumes` has all that are in use; `root_ref` is how they hang in one another; `info` tells of them; `ino_allocator` gives out
+//! `subvolumes` has all that are in use; `root_ref` is how they hang in one another; `info` tells of them; `uuid` makes their UUIDs; `ino_allocator` gives out
 //! numbers; `change_gate` keeps changes out of one that is read-only, `in_place` writes in place out of one that is snapshotted.
 //!
 //! # Locking
@@ -19,6 +19,7 @@ mod read_only_tests;
 mod root_ref;
 mod subvolumes;
 mod table;
+mod uuid;
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -350,7 +350,8 @@ impl Subvolumes {
         Ok(())
     }
 
-    fn remove_uuid(&self, handle: &Handle<'_>, key: &Key, id: TreeId) -> Result<()> {
+    /// Takes a subvolume away from those that the UUID of `key` stands for.
+    pub(super) fn remove_uuid(&self, handle: &Handle<'_>, key: &Key, id: TreeId) -> Result<()> {
         let tree = match self.shared.engine.tree(TreeId::UUID) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => other?,

@@ -46,7 +46,9 @@ pub fn copy_in(fs: &Filesystem, copy: &CopyIn<'_>, progress: &dyn Progress) -> R
         true => (Keep::Everything, None),
         false => (Keep::Permissions, Some((0, 0))),
     };
-    let rules = Rules { owner, clamp: None, now: fs.engine().now(), keep };
+    let (now, is_reproducible) = (fs.engine().now(), fs.engine().env().is_reproducible());
+    // Reading a file moves its access time: the next copy would be another one.
+    let rules = Rules { owner, clamp: is_reproducible.then_some(now), now, keep };
     let place = match copy.name {
         Some(name) => Place::In(copy.dir, name),
         None => Place::Onto(copy.dir),

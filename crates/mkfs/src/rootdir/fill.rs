@@ -133,6 +133,8 @@ impl<'a> Filler<'a> {
         if !self.open.is_empty() {
             return Err(Error::new(ErrorKind::Interrupted, "the walk over the source tree ended early"));
         }
+        let made = self.pending.iter().map(|pending| pending.tree);
+        self.fs.renew_uuids(&std::iter::once(TreeId::FS).chain(made).collect::<Vec<_>>())?;
         for Pending { tree, kind } in &self.pending {
             if kind.is_default() {
                 self.fs.set_default_subvolume(*tree)?;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{ErrorKind, Generation, Logical, TreeId, Uuid};
+use creamery_base::{ErrorKind, Generation, Logical, SystemEnv, TreeId, Uuid};
 use creamery_device::{AlignedBuffer, BlockDevice};
 use creamery_format::{BlockMut, BlockRef, Key, seal};
 use creamery_mkfs::Profile;
@@ -26,7 +26,7 @@ fn images() -> [Image; 2] {
 
 fn change(device: &Arc<SimDevice>, wanted: Option<Uuid>, chunk_tree: Uuid) -> creamery_base::Result<u64> {
     let device = Arc::<SimDevice>::clone(device);
-    change_fsid(FsidChange::new(device, wanted, Uuid::from_u128(9))?, chunk_tree, &mut |_, _| Ok(()))
+    change_fsid(FsidChange::new(device, wanted, &SystemEnv)?, chunk_tree, &mut |_, _| Ok(()))
 }
 
 /// Where the copies of the root of the tree of files begin on the device.
@@ -157,7 +157,7 @@ fn a_change_that_goes_on_prefers_the_listed_copy_of_a_block_to_a_stale_one() {
         BlockMut::new(&mut bytes).set_generation(Generation::new(listed.get() - 1));
         let volume = Volume::open(vec![device.clone()], Mode::ReadOnly).unwrap();
         seal(&mut bytes, volume.checksum_type());
-        FsidChange::new(device.clone(), Some(NEW), Uuid::from_u128(9)).unwrap().begin().unwrap();
+        FsidChange::new(device.clone(), Some(NEW), &SystemEnv).unwrap().begin().unwrap();
         device.write_at(stale, &bytes).unwrap();
         assert_eq!(change(&device, None, CHUNK_TREE[1]).unwrap(), 0, "a block is lost");
         for &place in &places {

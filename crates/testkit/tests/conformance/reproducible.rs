@@ -1,5 +1,6 @@
 //! Two builds of one tree give the same bytes, whatever order the host lists things in.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions, set_permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,7 +12,7 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Moment, Walk};
 use creamery_testkit::{Judge, Judges, LoopMount, Random, Run, btrfs_check};
 
-use crate::support::JUDGED;
+use crate::support::{JUDGED, inside};
 
 const EPOCH: u64 = 1_700_000_000;
 const FSID: &str = "c0ffee00-1234-4abc-8def-0123456789ab";
@@ -25,6 +26,8 @@ pub(crate) fn cases() -> Vec<Case> {
             byte_identical_compressed,
         ),
         Case::new("reproducible/each-command", &JUDGED, each_command),
+        Case::new("reproducible/much-data", &JUDGED, much_data),
+        Case::new("reproducible/subvolumes-of-other-content", &JUDGED, subvolumes),
     ]
 }
 
@@ -66,7 +69,7 @@ fn builds(bench: &Bench, options: &[&str]) -> Result<()> {
 }
 
 /// What is done to an image, with `FILES` for a tree and `ARCHIVE` for an archive of the host.
-const STEPS: [&str; 20] = [
+const STEPS: [&str; 22] = [
     "mkdir -p IMG:/a/b/c",
     "cp -a FILES IMG:/a",
     "cp -r FILES IMG:/plain",
@@ -87,6 +90,8 @@ const STEPS: [&str; 20] = [
     "filesystem label IMG name",
     "quota enable IMG",
     "tune -x IMG",
+    "tune -f -u IMG",
+    "tune -m IMG",
 ];
 
 fn each_command(bench: &Bench) -> Result<()> {
@@ -96,12 +101,9 @@ fn each_command(bench: &Bench) -> Result<()> {
     let archive = bench.scratch.file("source.tar");
     Run::new("tar").args(["-c", "-f"]).arg(&archive).arg("-C").arg(&source).arg(".").ok()?;
     let image = |name: &str| bench.scratch.file(name);
-    let dated = |run: Run| run.env("SOURCE_DATE_EPOCH", EPOCH.to_string());
     let made = bench.creamery().run(["mkfs", "-q", "-U", FSID, "-b", "256M", "-O", "^quota"]);
     dated(made.arg(image("one.img"))).ok()?;
-    for copy in ["two.img", "other.img"] {
-        std::fs::copy(image("one.img"), image(copy))?;
-    }
+    std::fs::copy(image("one.img"), image("two.img"))?;
     for (step, name) in STEPS.iter().flat_map(|step| ["one.img", "two.img"].map(|name| (step, name))) {
         let path = image(name).display().to_string();
         let words = step.split(' ').map(|word| {
@@ -116,31 +118,99 @@ fn each_command(bench: &Bench) -> Result<()> {
         }
     }
     btrfs_check(&image("one.img"))?;
-    // Of images that differ no two subvolumes have one UUID, wherever they lie.
-    dated(bench.creamery().run(["mkdir"]).arg(crate::support::inside(&image("other.img"), "/x"))).ok()?;
-    let uuid = |name: &str, path: &str| -> Result<String> {
-        dated(bench.creamery().run(["subvolume", "create"]).arg(crate::support::inside(&image(name), path)))
-            .ok()?;
-        let shown = bench
-            .creamery()
-            .run(["subvolume", "show"])
-            .arg(crate::support::inside(&image(name), path))
-            .ok()?;
-        let text = shown.stdout_text();
-        let line = text.lines().find(|line| line.trim_start().starts_with("UUID:")).unwrap_or_default();
-        Ok(line.split_whitespace().last().unwrap_or_default().to_owned())
-    };
-    let uuids = [
-        uuid("other.img", "/a")?,
-        uuid("one.img", "/same")?,
-        uuid("two.img", "/same")?,
-        uuid("two.img", "/different")?,
-    ];
-    ensure!(uuids.iter().all(|uuid| uuid.len() == 36) && uuids[1] == uuids[2], "{uuids:?}");
-    ensure!(uuids[0] != uuids[1] && uuids[2] != uuids[3], "{uuids:?}");
     let mount = LoopMount::mount(&image("one.img"), &bench.scratch.file("kernel"), "ro")?;
     ensure!(mount.dir().join("a/read-only/source/noise").exists(), "the kernel's view");
     mount.unmount()
+}
+
+/// The command with a time that stands still.
+fn dated(run: Run) -> Run {
+    run.env("SOURCE_DATE_EPOCH", EPOCH.to_string())
+}
+
+/// More data than may be delayed before somebody writes it back: which thread does so when must not be seen.
+fn much_data(bench: &Bench) -> Result<()> {
+    let source = bench.scratch.dir("source")?;
+    plant(&source, 1)?;
+    for number in 0..4 {
+        std::fs::write(source.join(format!("noise-{number}")), Random::new(number).bytes(20 << 20))?;
+    }
+    let archive = bench.scratch.file("source.tar");
+    Run::new("tar").args(["-c", "-f"]).arg(&archive).arg("-C").arg(&source).arg(".").ok()?;
+    let image = |name: &str| bench.scratch.file(name);
+    dated(bench.creamery().run(["mkfs", "-q", "-U", FSID, "-b", "1G"]).arg(image("empty.img"))).ok()?;
+    dated(bench.creamery().run(["mkfs", "-q", "-U", FSID, "--rootdir"]).arg(&source).arg(image("full.img")))
+        .ok()?;
+    let steps = ["tar -x -f ARCHIVE IMG:/", "cp -a SOURCE IMG:/", "cp -r FULL:/ IMG:/copy"];
+    for step in steps {
+        let mut images = Vec::new();
+        for name in ["one.img", "two.img"] {
+            Run::new("cp").arg("--sparse=always").arg(image("empty.img")).arg(image(name)).ok()?;
+            let words = step.split(' ').map(|word| {
+                word.replace("IMG", &image(name).display().to_string())
+                    .replace("FULL", &image("full.img").display().to_string())
+                    .replace("ARCHIVE", &archive.display().to_string())
+                    .replace("SOURCE", &source.display().to_string())
+            });
+            dated(bench.creamery().run(words.collect::<Vec<_>>())).ok()?;
+            images.push(image(name));
+        }
+        let same = Run::new("cmp").args(&images).output()?;
+        ensure!(same.code == Some(0), "{step}: {same}");
+        btrfs_check(&images[0])?;
+    }
+    Ok(())
+}
+
+/// `btrfs receive` finds a parent by its UUID: subvolumes with other content have other ones.
+fn subvolumes(bench: &Bench) -> Result<()> {
+    let image = |name: &str| bench.scratch.file(name);
+    let file = bench.scratch.file("file");
+    let run = |words: &[&str], path: &Path| dated(bench.creamery().run(words)).arg(path).ok();
+    // Filesystems of one UUID, with files of the same size and time.
+    let mut uuids = Vec::new();
+    for (name, byte) in [("one.img", b'A'), ("other.img", b'B')] {
+        std::fs::write(&file, vec![byte; 100_000])?;
+        File::options().write(true).open(&file)?.set_modified(UNIX_EPOCH + Duration::from_secs(EPOCH - 1))?;
+        run(&["mkfs", "-q", "-b", "256M", "-U", FSID], &image(name))?;
+        let at = |path: &str| inside(&image(name), path);
+        run(&["subvolume", "create"], Path::new(&at("/work")))?;
+        dated(bench.creamery().run(["cp"]).arg(&file).arg(at("/work/data"))).ok()?;
+        dated(bench.creamery().run(["subvolume", "snapshot", "-r"]).arg(at("/work")).arg(at("/snapshot")))
+            .ok()?;
+        uuids.push(uuid_of(bench, &image(name), "/snapshot")?);
+        // Of what mkfs fills, too.
+        let rootfs = bench.scratch.dir(&format!("rootfs-{name}"))?;
+        std::fs::create_dir(rootfs.join("sub"))?;
+        std::fs::copy(&file, rootfs.join("sub/data"))?;
+        let filled = image(&format!("filled-{name}"));
+        let words = ["mkfs", "-q", "-U", FSID, "-u", "ro:sub", "--rootdir"];
+        dated(bench.creamery().run(words).arg(&rootfs).arg(&filled)).ok()?;
+        btrfs_check(&filled)?;
+        uuids.push(uuid_of(bench, &filled, "/sub")?);
+    }
+    // A snapshot at one place, of one or the other of two equal subvolumes.
+    for name in ["x", "y"] {
+        run(&["mkfs", "-q", "-b", "256M", "-U", FSID], &image(name))?;
+        for subvolume in ["/x", "/y"] {
+            run(&["subvolume", "create"], Path::new(&inside(&image(name), subvolume)))?;
+        }
+        let words = ["subvolume", "snapshot", "-r"];
+        let (source, target) = (inside(&image(name), &format!("/{name}")), inside(&image(name), "/snapshot"));
+        dated(bench.creamery().run(words).arg(source).arg(target)).ok()?;
+        uuids.push(uuid_of(bench, &image(name), "/snapshot")?);
+    }
+    let different: BTreeSet<_> = uuids.iter().collect();
+    ensure!(different.len() == uuids.len(), "subvolumes that differ have one UUID: {uuids:?}");
+    Ok(())
+}
+
+fn uuid_of(bench: &Bench, image: &Path, path: &str) -> Result<String> {
+    let shown = bench.creamery().run(["subvolume", "show"]).arg(inside(image, path)).ok()?.stdout_text();
+    let line = shown.lines().find(|line| line.trim_start().starts_with("UUID:")).unwrap_or_default();
+    let uuid = line.split_whitespace().last().unwrap_or_default();
+    ensure!(uuid.len() == 36, "{path}: {shown}");
+    Ok(uuid.to_owned())
 }
 
 /// Access, change and birth time are the epoch, the modification time is at most the epoch.
