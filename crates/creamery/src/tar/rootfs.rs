@@ -13,8 +13,8 @@ use super::extract::{Extractor, Rules};
 use super::names::components;
 use super::stored::TarArchive;
 use super::way::DIRECTORY_MODE;
-use crate::Filesystem;
 use crate::fs::{self, NewInode};
+use crate::{FileType, Filesystem};
 
 /// Archives that fill a new filesystem, one above the other.
 ///
@@ -61,32 +61,33 @@ impl TarRootfs {
         }
     }
 
-    /// Refuses a subvolume that no archive has anything of, as where a directory is the source.
+    /// Refuses a subvolume that no archive has a directory for, as where a directory is the source.
     fn check_subvolumes(&self) -> Result<()> {
-        let paths = self.subvolumes.iter().map(|subvolume| components(&subvolume.path));
-        let mut missing = paths.collect::<Result<Vec<_>>>()?;
+        let mut wanted = Vec::new();
+        for subvolume in &self.subvolumes {
+            wanted.push((components(&subvolume.path)?, There::Nothing));
+        }
         for archive in &self.archives {
-            if missing.is_empty() {
+            if wanted.is_empty() {
                 break;
             }
             let mut members = archive.members().map_err(|error| of_archive(archive, None, error))?;
             while let Some(member) = members.next().map_err(|error| of_archive(archive, None, error))? {
-                // What is wrong with a member, or is no directory, is said when it is made.
+                // What is wrong with a member is said when it is made.
                 let Ok(names) = components(&member.facts.name) else { continue };
-                missing.retain(|path| !names.starts_with(path));
+                let is_directory = member.file_type() == FileType::Directory;
+                wanted.iter_mut().for_each(|(path, there)| there.add(path, &names, is_directory));
             }
         }
-        match missing.first() {
-            None => Ok(()),
-            Some(path) => {
-                let path = path.join(&b'/');
-                let what = format!(
-                    "subvolume '{}' of the source: no archive has such a directory; check the path",
-                    Escaped(&path)
-                );
-                Err(Error::invalid(what))
-            }
-        }
+        let Some((path, there)) = wanted.iter().find(|(_, there)| *there != There::Directory) else {
+            return Ok(());
+        };
+        let path = path.join(&b'/');
+        let what = match there {
+            There::SomethingElse => "an archive has something else there",
+            _ => "no archive has such a directory; check the path",
+        };
+        Err(Error::invalid(format!("subvolume '{}' of the source: {what}", Escaped(&path))))
     }
 
     /// Makes the subvolumes, before anything is in them.
@@ -112,6 +113,27 @@ impl TarRootfs {
         let mut sorted: Vec<&RootdirSubvolume> = self.subvolumes.iter().collect();
         sorted.sort_by(|one, other| one.path.cmp(&other.path));
         sorted.into_iter().map(|subvolume| Ok((make(&subvolume.path)?, subvolume))).collect()
+    }
+}
+
+/// What archives have at the path of a subvolume, one member after the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum There {
+    Nothing,
+    Directory,
+    SomethingElse,
+}
+
+impl There {
+    /// Takes a member called `names` into account.
+    fn add(&mut self, path: &[&[u8]], names: &[&[u8]], is_directory: bool) {
+        if names == path {
+            *self = if is_directory { Self::Directory } else { Self::SomethingElse };
+        } else if names.starts_with(path) && *self == Self::Nothing {
+            *self = Self::Directory;
+        } else if path.starts_with(names) && !is_directory {
+            *self = Self::SomethingElse;
+        }
     }
 }
 
@@ -190,6 +212,8 @@ impl Source for TarRootfs {
             let mut extractor = Extractor { to: &to, root, progress, failed: &failed, rules, gives_way };
             extractor.add(archive).map_err(|error| of_archive(archive, None, error))?;
         }
+        let trees = subvolumes.iter().map(|(tree, _)| *tree);
+        fs.renew_uuids(&std::iter::once(TreeId::FS).chain(trees).collect::<Vec<_>>())?;
         for (tree, RootdirSubvolume { path, kind }) in subvolumes {
             let there =
                 components(path)?.into_iter().try_fold(root, |dir, name| fs.lookup(dir, name, Wait::Yes));

@@ -185,6 +185,15 @@ fn all_or_nothing(bench: &Bench) -> Result<()> {
             &["broken.gz: "],
         )
     })?;
+    for (subvolume, member) in
+        [("home", ("home", b'0', "", &b"1"[..])), ("home/x", ("home", b'2', "to", b""))]
+    {
+        expect_untouched(&old, || {
+            let run = bench.creamery().run(["mkfs", "-f", "--subvol", subvolume, "--from-tar", "-"]);
+            let run = run.arg(&old).input(archive_of(&[member])).env("TMPDIR", bench.scratch.path());
+            expect_refusal(run, &["subvolume 'home", taken])
+        })?;
+    }
     let out = archive_of(&[("../x", b'0', "", b"bad")]);
     let run = bench.creamery().run(["mkfs", "-f", "--from-tar", "-"]).arg(&old).input(out);
     let words = ["old.img: no filesystem is left there", "../x"];
