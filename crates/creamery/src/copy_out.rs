@@ -281,6 +281,10 @@ impl HostSink {
         if place.metadata()?.is_none_or(|old| !old.is_file()) {
             return Err(failed(error.into()));
         }
+        if place.spares_other_names() && place.metadata()?.is_some_and(|old| old.nlink() > 1) {
+            let what = "it has other names, which would get the content, and no new file can take its place";
+            return Err(failed(Error::new(ErrorKind::PermissionDenied, what)));
+        }
         drop(held);
         self.write_over(&place.write()?, source, data, failed)
     }

@@ -37,6 +37,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getgroups};
+use rustix::thread::{CapabilitySet, capabilities};
 
 pub(crate) use held::InPlace;
 use held::{Held, SMALLEST_IMAGE};
@@ -102,7 +103,13 @@ fn is_own(meta: &Metadata) -> bool {
         let groups = getgroups().unwrap_or_default();
         meta.gid() == getegid().as_raw() || groups.iter().any(|group| group.as_raw() == meta.gid())
     };
-    user.is_root() || meta.uid() == user.as_raw() && is_member()
+    if user.is_root() { gives_files_away() } else { meta.uid() == user.as_raw() && is_member() }
+}
+
+/// Whether a file that root makes can be somebody else's with that one's mode: root of a container may have less rights than its number says.
+fn gives_files_away() -> bool {
+    let needed = CapabilitySet::CHOWN | CapabilitySet::FOWNER;
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 
 fn is_file(file: &File) -> bool {
@@ -215,6 +222,11 @@ impl HostPath {
         meta.map_err(|error| Error::from(error).on_host(&self.path()))
     }
 
+    /// Whether other names of the file that has the name are none of the copy's business (HOSTPATH-5).
+    pub(crate) fn spares_other_names(&self) -> bool {
+        self.leads == Leads::Nowhere
+    }
+
     /// Opens the file that has the name, with the content that it has, where no new file may take its place. `None` where one may, or there is
     /// none. `keeps_rights` says whether the copy brings its own owner and mode, `by_force` whether it also replaces a file that may not be written.
     ///
@@ -227,7 +239,10 @@ impl HostPath {
             return Ok(None); // HOSTPATH-5
         }
         let is_plain = self.leads != Leads::ToDescriptor && meta.is_file();
-        let is_others = meta.nlink() > 1 && !is_in_tree || !is_own(&meta);
+        let is_others = match is_in_tree {
+            true => meta.nlink() == 1 && !is_own(&meta), // HOSTPATH-5
+            false => meta.nlink() > 1 || !is_own(&meta),
+        };
         let stays = !is_plain || is_others && !keeps_rights;
         let opened = if stays {
             self.write().map(Some)

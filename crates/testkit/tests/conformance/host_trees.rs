@@ -39,7 +39,8 @@ const AS_A_USER: [&str; 10] = [
 const LISTING: &str = "find . -mindepth 1 -printf '%P %y %m %U:%G %n %l\\n' | sort";
 
 /// Scripts of root.
-const AS_ROOT: [&str; 6] = [
+const AS_ROOT: [&str; 7] = [
+    "mkdir -p out/tree; echo older > out/tree/a; chown 77:78 out/tree/a; chmod 606 out/tree/a; setpriv --bounding-set=-fowner --inh-caps=-fowner bash -c \"$(declare -f CP); CP -r out\"; stat -c %u:%a out/tree/a",
     "mkdir -p out/tree; echo older > out/tree/a; chown 77:78 out/tree/a; chmod 606 out/tree/a; setpriv --bounding-set=-all --inh-caps=-all bash -c \"$(declare -f CP); CP -r out\"; stat -c %u out/tree/a",
     "cp /bin/sleep run; mkdir -p out/tree; mv run out/tree/a; exec 9>&1; out/tree/a 1000 & CP -rf out; cat out/tree/a; kill %1; wait || true",
     "mkdir -p out/tree; echo older > out/tree/a; chown 77:78 out/tree/a; CP -r out; stat -c %u:%g out/tree/a",
@@ -88,7 +89,42 @@ fn trees(bench: &Bench) -> Result<()> {
         }
         ensure!(seen[0] == seen[1], "{script}\ncp(1):\n{}\nours:\n{}", seen[0], seen[1]);
     }
+    other_names_stay(bench, &dir, &image, &own)?;
     images_stay(bench, &dir, &image, &own)
+}
+
+/// A file with a name elsewhere keeps its content there: a new file takes the name in the tree. The copy fails where the directory lets it not, or the
+/// file is somebody else's.
+fn other_names_stay(bench: &Bench, dir: &Path, image: &Path, own: &Path) -> Result<()> {
+    let (place, elsewhere) = (bench.scratch.dir("dir/names/tree")?, dir.join("elsewhere"));
+    let source = inside(image, "/tree");
+    for (owner, mode_of_dir, succeeds) in
+        [(65534, 0o777, true), (77, 0o777, false), (65534, 0o555, false), (77, 0o555, false)]
+    {
+        fs::write(&elsewhere, "elsewhere")?;
+        fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o666))?;
+        fs::hard_link(&elsewhere, place.join("a"))?;
+        std::os::unix::fs::chown(&elsewhere, Some(owner), Some(owner))?;
+        std::os::unix::fs::chown(&place, Some(65534), Some(65534))?;
+        fs::set_permissions(&place, fs::Permissions::from_mode(mode_of_dir))?;
+        for target in [dir.join("names"), place.clone()] {
+            let from = if target == place { inside(image, "/tree/a") } else { source.clone() };
+            let run =
+                Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(own);
+            let done = run.args(["cp", "-r"]).arg(from).arg(&target).output()?;
+            ensure!(fs::read(&elsewhere)? == b"elsewhere", "owner {owner}, mode {mode_of_dir:o}: {done}");
+            let is_named = done.code == Some(1) && done.stderr_text().contains("other names");
+            ensure!(
+                succeeds && fs::read(place.join("a"))? == b"content\n" || !succeeds && is_named,
+                "owner {owner}, mode {mode_of_dir:o}: {done}"
+            );
+        }
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o777))?;
+        fs::remove_dir_all(&place)?;
+        fs::create_dir(&place)?;
+        fs::remove_file(&elsewhere)?;
+    }
+    Ok(())
 }
 
 /// An image in the place of a copy stays without `--force`, also where this user cannot read it; one that is mounted stays in any case.
