@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::crash::crash;
 use crate::install::install_missing;
 use crate::steps::{run_step, sum_up};
-use crate::test::{run_schedules, run_tests};
+use crate::test::{Part, run_part, run_schedules};
 use crate::workspace::run;
 use crate::{bare_root, licences, release, sanitize};
 
@@ -43,13 +43,13 @@ const fn step(name: &'static str, body: fn(&Proof<'_>) -> Result<()>) -> ProofSt
     ProofStep { name, lacks: |_| None, body }
 }
 
-const STEPS: [ProofStep; 12] = [
+const STEPS: [ProofStep; 14] = [
     step("licences", |_| licences::check()),
     step("publishing", |_| release::try_publishing()),
     step("sanitizer", |_| sanitize::sanitize(&sanitize::ALL)),
-    step("tests", |proof| {
-        with_the_program(&["proof", "--inner", "tests", "--seed", &proof.seed.to_string()])
-    }),
+    step("tests", |proof| whole_matrices("tests", proof.seed)),
+    step("verifier", |proof| whole_matrices("verifier", proof.seed)),
+    step("conformance", |proof| whole_matrices("conformance", proof.seed)),
     step("schedules", |proof| {
         run_schedules(&[("CREAMERY_MATRIX", "whole"), ("CREAMERY_SEED", &proof.seed.to_string())])
     }),
@@ -75,8 +75,8 @@ const STEPS: [ProofStep; 12] = [
 
 /// Runs the steps that are named, or all, and writes what became of them into the page.
 pub(crate) fn proof(words: &[&str]) -> Result<()> {
-    if let ["--inner", "tests", "--seed", seed] = words {
-        return whole_matrices(seed);
+    if let ["--inner", step, "--seed", seed] = words {
+        return run_whole(part_of(step)?, seed);
     }
     let (proof, wanted) = parse(words)?;
     install_missing().context("installing what the tests need")?;
@@ -123,8 +123,22 @@ fn with_the_program(words: &[&str]) -> Result<()> {
     run(Command::new("/proc/self/exe").args(words).env("CREAMERY_BIN", program))
 }
 
-/// All tests, each matrix as a whole.
-fn whole_matrices(seed: &str) -> Result<()> {
+/// Runs the step again in a process that has the static program as the one to look at.
+fn whole_matrices(step: &str, seed: u64) -> Result<()> {
+    with_the_program(&["proof", "--inner", step, "--seed", &seed.to_string()])
+}
+
+fn part_of(step: &str) -> Result<Part> {
+    match step {
+        "tests" => Ok(Part::Rooms),
+        "verifier" => Ok(Part::Verifier),
+        "conformance" => Ok(Part::Conformance),
+        other => bail!("{other} is no step of tests"),
+    }
+}
+
+/// A part of the tests, each matrix as a whole.
+fn run_whole(part: Part, seed: &str) -> Result<()> {
     // A whole matrix takes longer than a share of it.
     let variables = [
         ("CREAMERY_REQUIRE_JUDGES", "1"),
@@ -132,5 +146,5 @@ fn whole_matrices(seed: &str) -> Result<()> {
         ("CREAMERY_SEED", seed),
         ("CREAMERY_CASE_SECONDS", "3000"),
     ];
-    run_tests(&[], &variables)
+    run_part(part, &variables)
 }

@@ -64,6 +64,32 @@ pub(crate) fn run_tests(filters: &[&str], variables: &[(&str, &str)]) -> Result<
     run_all(&[&all, &scheduled], filters, variables)
 }
 
+/// A share of all tests that the proof runs by itself: together they are all but those under a scheduler.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    /// The rooms of the engine and the program, and the simulation.
+    Rooms,
+    /// `check`, held against the kernel and `btrfs check`.
+    Verifier,
+    /// The program beside the kernel, coreutils and btrfs-progs.
+    Conformance,
+}
+
+/// Runs a part of the tests, with `variables` added to the environment.
+pub(crate) fn run_part(part: Part, variables: &[(&str, &str)]) -> Result<()> {
+    let package = |package| vec!["test", "--locked", "--no-fail-fast", "--package", package];
+    let words = match part {
+        Part::Rooms => {
+            let rest =
+                ["test", "--no-fail-fast", "--exclude", "creamery-check", "--exclude", "creamery-testkit"];
+            with_faults(&rest)
+        }
+        Part::Verifier => package("creamery-check"),
+        Part::Conformance => package("creamery-testkit"),
+    };
+    run_all(&[&[&words[..], &["--", "--show-output"]].concat()], &[], variables)
+}
+
 /// The tests under a scheduler alone.
 pub(crate) fn run_schedules(variables: &[(&str, &str)]) -> Result<()> {
     run_all(&[&[&SCHEDULES[..], &["--"]].concat()], &[], variables)
@@ -129,15 +155,15 @@ struct Counts {
     /// Tests of the current binary that said they were skipped and count as passed there.
     returned_early: u64,
     reasons: BTreeMap<String, u64>,
-    /// Which part of a binary's report is being read.
-    part: Part,
+    /// Which section of a binary's report is being read.
+    section: Section,
     /// What failed tests said and their names: repeated last, where a reader of a long log begins.
     failures: Vec<String>,
 }
 
-/// The parts of the report with which a test binary ends.
+/// The sections of the report with which a test binary ends.
 #[derive(Default, PartialEq)]
-enum Part {
+enum Section {
     #[default]
     Results,
     Successes,
@@ -171,15 +197,15 @@ impl Counts {
     /// Whether somebody who reads the log wants this line. What a test that passed printed is no news, but for what it
     /// lacked: a canary that must be caught fails on purpose, with a backtrace of a hundred lines.
     fn is_worth_showing(&self, line: &str) -> bool {
-        self.part != Part::Successes || line.starts_with("skipped: ")
+        self.section != Section::Successes || line.starts_with("skipped: ")
     }
 
     fn keep_failure(&mut self, line: &str) {
         match line {
-            "successes:" => self.part = Part::Successes,
-            "failures:" => self.part = Part::Failures,
-            _ if line.starts_with("test result: ") => self.part = Part::Results,
-            _ if self.part == Part::Failures
+            "successes:" => self.section = Section::Successes,
+            "failures:" => self.section = Section::Failures,
+            _ if line.starts_with("test result: ") => self.section = Section::Results,
+            _ if self.section == Section::Failures
                 && !line.trim().is_empty()
                 && !is_stack_frame(line)
                 && self.failures.len() < FAILURE_LINES =>
