@@ -111,6 +111,13 @@ impl<'a> Images<'a> {
         self.open.iter().for_each(|(path, _, fs)| losses.read_from(path, fs));
     }
 
+    /// Says of what is open where paths begin, if that is not the top level and nobody chose it.
+    pub(crate) fn note_beginnings(&self) {
+        for (path, _, fs) in &self.open {
+            fs.why_paths_begin_below().iter().for_each(|note| warn_of(path, note));
+        }
+    }
+
     /// One that is open.
     pub(crate) fn get(&self, path: &Path) -> &Filesystem {
         let (.., fs) = self.open.iter().find(|(open, ..)| open == path).expect("the image was opened before");

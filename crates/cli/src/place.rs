@@ -6,14 +6,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use creamery::partitions::ImageName;
-use creamery::{Error, ErrorKind};
+use creamery::{Error, ErrorKind, TOP_LEVEL};
 use creamery_mount::Live;
 
 /// A path inside an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     pub(crate) image: PathBuf,
-    /// Begins with a slash.
+    /// Begins with a slash, or with [`TOP_LEVEL`].
     pub(crate) path: PathBuf,
 }
 
@@ -58,10 +58,20 @@ impl std::fmt::Display for End {
 /// Every way to read `text` as an image and a path in it, the shortest image first.
 fn splits(text: &OsStr) -> impl Iterator<Item = Place> {
     let bytes = text.as_bytes();
-    bytes.windows(2).enumerate().filter(|(at, pair)| *at > 0 && *pair == b":/").map(move |(at, _)| Place {
+    let colons = (1..bytes.len()).filter(move |&at| bytes[at] == b':');
+    colons.filter(move |&at| begins_path(&bytes[at + 1..])).map(move |at| Place {
         image: OsStr::from_bytes(&bytes[..at]).into(),
         path: OsStr::from_bytes(&bytes[at + 1..]).into(),
     })
+}
+
+/// Whether a path in an image begins so.
+fn begins_path(text: &[u8]) -> bool {
+    text.starts_with(b"/") || is_of_top_level(Path::new(OsStr::from_bytes(text)))
+}
+
+fn is_of_top_level(path: &Path) -> bool {
+    path.iter().next().is_some_and(|first| first == TOP_LEVEL)
 }
 
 /// Whether an image can be there at all.
@@ -87,11 +97,19 @@ pub(crate) fn is_no_image(error: &Error) -> bool {
 }
 
 impl Place {
-    /// Reads `IMAGE:/PATH`, or `IMAGE` alone for its root. Where a name holds ":/" itself, the image is the shortest
+    /// Reads `IMAGE:/PATH`, `IMAGE:<FS_TREE>/PATH`, or `IMAGE` alone for its root. Where a name holds ":/" itself, the image is the shortest
     /// beginning that exists.
     pub(crate) fn parse(text: &OsStr) -> Self {
         let there = splits(text).find(|place| is_image(&place.image));
         there.or_else(|| splits(text).next()).unwrap_or_else(|| Self { image: text.into(), path: "/".into() })
+    }
+}
+
+impl Place {
+    /// The path without what it begins with, as the name of something in an archive.
+    pub(crate) fn below_root(&self) -> &Path {
+        let below = self.path.strip_prefix(TOP_LEVEL).unwrap_or(&self.path);
+        below.strip_prefix("/").unwrap_or(below)
     }
 }
 
@@ -118,6 +136,10 @@ mod tests {
         assert_eq!((place.image, place.path), ("/tmp/disk.img".into(), "/etc/x:/y".into()));
         let place = Place::parse("disk.img".as_ref());
         assert_eq!((place.image, place.path), ("disk.img".into(), "/".into()));
+        let place = Place::parse("disk.img:<FS_TREE>/@home".as_ref());
+        assert_eq!((place.image.clone(), place.path.clone()), ("disk.img".into(), "<FS_TREE>/@home".into()));
+        assert_eq!(place.below_root(), Path::new("@home"));
+        assert_eq!(Place::parse("disk.img:<FS_TREE>x".as_ref()).image, PathBuf::from("disk.img:<FS_TREE>x"));
         let place = Place::parse("a:b".as_ref());
         assert_eq!(place.image, PathBuf::from("a:b"));
     }

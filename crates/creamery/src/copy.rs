@@ -82,7 +82,7 @@ impl Filesystem {
             Err(error) => return Err(error),
         }
         if directory {
-            let (dir, name) = self.resolve_parent(to)?;
+            let (dir, name) = self.resolve_parent_to_make(to)?;
             return Ok(Destination { dir, name: Some(name.to_vec()) });
         }
         refuse_file_as_directory(to)?;
@@ -91,6 +91,7 @@ impl Filesystem {
         if self.symlink_metadata(to).is_ok() && self.fs.lookup(dir, &name, Wait::Yes).is_err() {
             return Err(at(to)(Error::new(ErrorKind::NotFound, "is a link that leads nowhere")));
         }
+        self.refuse_name_of_top_level(dir, &name).map_err(at(to))?;
         Ok(Destination { dir, name: Some(name) })
     }
 

@@ -156,11 +156,13 @@ impl OpenOptions {
 
     fn make(&self, fs: &Filesystem, path: &Path) -> Result<Arc<OpenFile>> {
         let (dir, name) = fs.resolve_parent_of_file(path, || ErrorKind::IsADirectory)?;
+        fs.refuse_name_of_top_level(dir, name).map_err(at(path))?;
         self.make_in(fs, dir, name).map_err(at(path))
     }
 
     fn make_target(&self, fs: &Filesystem, path: &Path) -> Result<Arc<OpenFile>> {
         let (dir, name) = resolve_parent_of_target(&fs.fs, fs.root, path)?;
+        fs.refuse_name_of_top_level(dir, &name).map_err(at(path))?;
         self.make_in(fs, dir, &name).map_err(at(path))
     }
 

@@ -58,6 +58,8 @@ pub struct Filesystem {
     /// For what each thread opens.
     near: Striped<OnceLock<Near<fs::Filesystem>>>,
     pub(crate) root: InodeId,
+    /// The root is that of the default subvolume, which nobody chose.
+    pub(crate) is_default: bool,
     /// Device and inode of the image file on the host.
     pub(crate) image: Option<(u64, u64)>,
 }
@@ -88,7 +90,13 @@ impl Filesystem {
         threads: usize,
     ) -> Self {
         let background = fs.engine().start_background(threads);
-        Self { background, fs, near: Striped::default(), root, image }
+        Self { background, fs, near: Striped::default(), root, is_default: false, image }
+    }
+
+    /// The same with a root that nobody chose.
+    pub(crate) const fn by_default(mut self, is_default: bool) -> Self {
+        self.is_default = is_default;
+        self
     }
 
     /// A reference for something that this thread opens.
@@ -165,10 +173,11 @@ impl Filesystem {
             true => resolve(&self.fs, self.root, path, last),
             false => self.resolve_past_damage(path, last).map(|(id, _)| id),
         }
+        .map_err(|error| self.with_beginning(path, error))
     }
 
     pub(crate) fn resolve_parent<'p>(&self, path: &'p Path) -> Result<(InodeId, &'p [u8])> {
-        resolve_parent(&self.fs, self.root, path)
+        resolve_parent(&self.fs, self.root, path).map_err(|error| self.with_beginning(path, error))
     }
 
     /// The same for something that is no directory and is to get that name, or to lose it: "x/" can only be one, which
@@ -325,7 +334,7 @@ impl Filesystem {
     }
 
     fn make(&self, path: &Path, new: &NewInode<'_>) -> Result<InodeId> {
-        let (dir, name) = self.resolve_parent(path)?;
+        let (dir, name) = self.resolve_parent_to_make(path)?;
         self.fs.create(dir, name, new).map(|made| made.id).map_err(at(path))
     }
 
@@ -350,16 +359,16 @@ impl Filesystem {
     /// # Errors
     /// When something on the way is no directory.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        make_directories(&self.fs, self.root, path.as_ref(), &|dir, name| match self.fs.create(
-            dir,
-            name,
-            &new_directory(),
-        ) {
-            Ok(made) => Ok((made.id, fs::FileType::Directory)),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                self.fs.lookup_kind(dir, name, Wait::Yes)
+        let path = path.as_ref();
+        make_directories(&self.fs, self.root, path, &|dir, name| {
+            self.refuse_name_of_top_level(dir, name)?;
+            match self.fs.create(dir, name, &new_directory()) {
+                Ok(made) => Ok((made.id, fs::FileType::Directory)),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    self.fs.lookup_kind(dir, name, Wait::Yes)
+                }
+                Err(error) => Err(error),
             }
-            Err(error) => Err(error),
         })
     }
 
@@ -370,6 +379,7 @@ impl Filesystem {
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let link = link.as_ref();
         let (dir, name) = self.resolve_parent_of_file(link, || self.taken_or_not(link))?;
+        self.refuse_name_of_top_level(dir, name).map_err(at(link))?;
         let kind = NewKind::Symlink(target.as_ref().as_os_str().as_bytes());
         self.fs.create(dir, name, &NewInode { kind, ..NewInode::file(0o777) }).map(drop).map_err(at(link))
     }
@@ -382,6 +392,7 @@ impl Filesystem {
         let link = link.as_ref();
         let id = self.resolve(original.as_ref(), Last::Keep)?;
         let (dir, name) = self.resolve_parent_of_file(link, || self.taken_or_not(link))?;
+        self.refuse_name_of_top_level(dir, name).map_err(at(link))?;
         self.fs.link(id, dir, name).map(drop).map_err(at(link))
     }
 
@@ -392,7 +403,7 @@ impl Filesystem {
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let (from_dir, from_name) = self.resolve_parent(from)?;
-        let (to_dir, to_name) = self.resolve_parent(to)?;
+        let (to_dir, to_name) = self.resolve_parent_to_make(to)?;
         if means_directory(from) || means_directory(to) {
             let (_, kind) = self.fs.lookup_kind(from_dir, from_name, Wait::Yes).map_err(at(from))?;
             if kind != fs::FileType::Directory {

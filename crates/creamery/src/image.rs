@@ -277,7 +277,8 @@ impl ImageOptions {
             false => self.open_subvolume(volume)?,
         };
         let threads = self.tuning.threads(self.write, fs.engine().env());
-        Ok(Filesystem::new(fs, root, image, threads))
+        let is_default = self.subvolume.is_none() && self.subvolume_id.is_none();
+        Ok(Filesystem::new(fs, root, image, threads).by_default(is_default))
     }
 
     /// The filesystem on a volume, and the root of the subvolume that paths begin in.

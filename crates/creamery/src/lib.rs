@@ -56,6 +56,7 @@
 //! ```
 
 mod attributes;
+mod beginning;
 mod capabilities;
 pub mod check;
 mod convert;
@@ -98,6 +99,7 @@ mod volume;
 mod walk;
 
 pub use attributes::AttributeChange;
+pub use beginning::TOP_LEVEL;
 pub use copy_options::{CopyOptions, Reflink};
 pub use creamery_base::{
     DevId, Env, Error, ErrorKind, Escaped, FixedEnv, Generation, Logical, ObjectId, QgroupId, Result,

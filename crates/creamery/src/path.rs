@@ -9,6 +9,7 @@ use std::path::Path;
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use smallvec::{SmallVec, smallvec};
 
+use crate::beginning::{TOP_LEVEL, begin, is_of_top_level};
 use crate::fs;
 
 /// How many links one path may go through, as in Linux.
@@ -63,6 +64,7 @@ pub(crate) fn resolve(fs: &fs::Filesystem, root: InodeId, path: &Path, last: Las
 }
 
 fn resolve_bytes(fs: &fs::Filesystem, root: InodeId, path: &[u8], last: Last) -> Result<InodeId> {
+    let (root, path) = begin(root, path);
     let mut walk = PathWalk::from(fs, root);
     walk.go(path, last)?;
     Ok(walk.trail.here())
@@ -84,8 +86,9 @@ pub(crate) fn make_directories(
     path: &Path,
     make: MakeDirectory<'_>,
 ) -> Result<()> {
+    let (root, rest) = begin(root, path.as_os_str().as_bytes());
     let mut walk = PathWalk { make: Some(make), ..PathWalk::from(fs, root) };
-    walk.go(path.as_os_str().as_bytes(), Last::Follow).map_err(at(path))?;
+    walk.go(rest, Last::Follow).map_err(at(path))?;
     match walk.kind {
         fs::FileType::Directory => Ok(()),
         _ => Err(at(path)(ErrorKind::AlreadyExists.into())),
@@ -100,8 +103,9 @@ pub(crate) fn resolve_past_damage(
     last: Last,
     find_lost: FindLost<'_>,
 ) -> Result<(InodeId, fs::FileType)> {
+    let (root, rest) = begin(root, path.as_os_str().as_bytes());
     let mut walk = PathWalk { find_lost: Some(find_lost), ..PathWalk::from(fs, root) };
-    walk.go(path.as_os_str().as_bytes(), last).map_err(at(path))?;
+    walk.go(rest, last).map_err(at(path))?;
     Ok((walk.trail.here(), walk.kind))
 }
 
@@ -204,7 +208,11 @@ pub(crate) fn resolve_parent_of_target(
             _ => return Ok((dir, name.to_vec())),
         };
         let leads_to = target_of(fs, link).map_err(at(path))?;
-        target = target.parent().unwrap_or(Path::new("/")).join(OsStr::from_bytes(&leads_to));
+        let leads_to = Path::new(OsStr::from_bytes(&leads_to));
+        target = match leads_to.strip_prefix("/") {
+            Ok(rest) if is_of_top_level(path) => Path::new(TOP_LEVEL).join(rest),
+            _ => target.parent().unwrap_or(Path::new("/")).join(leads_to),
+        };
     }
     Err(at(path)(ErrorKind::TooManySymlinks.into()))
 }
@@ -219,8 +227,9 @@ pub(crate) fn resolve_parent<'p>(
     let trimmed = &bytes[..bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |end| end + 1)];
     let start = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     let (parent, name) = trimmed.split_at(start);
-    if matches!(name, b"" | b"." | b"..") {
-        let what = if name.is_empty() { "the root directory itself" } else { "a path that ends in dots" };
+    let is_root = name.is_empty() || parent.is_empty() && name == TOP_LEVEL.as_bytes();
+    if is_root || matches!(name, b"." | b"..") {
+        let what = if is_root { "the root directory itself" } else { "a path that ends in dots" };
         return Err(Error::invalid(what)).map_err(at(path));
     }
     let parent = resolve_bytes(fs, root, parent, Last::Follow).map_err(at(path))?;

@@ -44,7 +44,7 @@ impl Filesystem {
     /// # Ok::<(), creamery::Error>(())
     /// ```
     pub fn create_subvolume_in_groups(&self, path: impl AsRef<Path>, groups: &[QgroupId]) -> Result<()> {
-        let (dir, name) = self.resolve_parent(path.as_ref())?;
+        let (dir, name) = self.resolve_parent_to_make(path.as_ref())?;
         let made = self.fs.create_subvolume_in_groups(dir, name, &new_directory(), groups);
         made.map(drop).map_err(at(path.as_ref()))
     }
@@ -224,7 +224,7 @@ impl Filesystem {
         groups: &[QgroupId],
     ) -> Result<()> {
         let of = self.subvolume_at(source.as_ref())?;
-        let (dir, name) = self.resolve_parent(path.as_ref())?;
+        let (dir, name) = self.resolve_parent_to_make(path.as_ref())?;
         let made = self.fs.create_snapshot_in_groups(of, dir, name, read_only, groups);
         made.map(drop).map_err(at(path.as_ref()))
     }

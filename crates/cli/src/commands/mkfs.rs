@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use creamery::{
     CompressionMethod, Env, Error, Escaped, Features, FixedEnv, LinuxVersion, Made, MkfsOptions, Progress,
-    RootdirOptions, RootdirSubvolume, Source, SystemEnv, TarRootfs, Timespec, Uuid, make_image,
+    RootdirOptions, RootdirSubvolume, Source, SystemEnv, TOP_LEVEL, TarRootfs, Timespec, Uuid, make_image,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -184,7 +184,7 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<(), Failure> {
     let made = made.map_err(told)?;
     warn_of_table(target);
     let owner = source.is_none().then_some(options.owner);
-    if args.quiet && !args.json { Ok(()) } else { print(target, args.json, &made, owner).map_err(told) }
+    if args.quiet && !args.json { Ok(()) } else { print(target, args, &made, owner).map_err(told) }
 }
 
 fn options(args: &MkfsArgs) -> Result<MkfsOptions, Error> {
@@ -411,8 +411,14 @@ fn names(features: Features) -> Vec<&'static str> {
     known.map(|row| row.name).filter(|name| has(name)).collect()
 }
 
+/// The path of the subvolume that becomes the default one.
+fn default_subvolume(args: &MkfsArgs) -> Option<Vec<u8>> {
+    let mut subvolumes = args.subvol.iter().filter_map(|text| RootdirSubvolume::parse(text.as_bytes()).ok());
+    subvolumes.find(|subvolume| subvolume.kind.is_default()).map(|subvolume| subvolume.path)
+}
+
 /// `owner` is that of the root directory of an empty filesystem.
-fn print(target: &Path, as_json: bool, made: &Made, owner: Option<(u32, u32)>) -> Result<(), Error> {
+fn print(target: &Path, args: &MkfsArgs, made: &Made, owner: Option<(u32, u32)>) -> Result<(), Error> {
     let (image, image_bytes) = text_of(target.as_os_str().as_bytes());
     let (label, label_bytes) = text_of(&made.label);
     let json = MadeJson {
@@ -433,7 +439,7 @@ fn print(target: &Path, as_json: bool, made: &Made, owner: Option<(u32, u32)>) -
     };
     let mut out = Output::new();
     let mut print = || -> std::io::Result<()> {
-        if as_json {
+        if args.json {
             serde_json::to_writer_pretty(&mut out, &json)?;
             return writeln!(out);
         }
@@ -449,6 +455,14 @@ fn print(target: &Path, as_json: bool, made: &Made, owner: Option<(u32, u32)>) -
             ("Features", json.features.join(", ")),
         ] {
             writeln!(out, "{name:12} {value}")?;
+        }
+        if let Some(default) = default_subvolume(args) {
+            let shown = Escaped(&default);
+            writeln!(
+                out,
+                "{:12} {shown}, where paths begin; IMAGE:{TOP_LEVEL}/PATH begins at the top level",
+                "Default"
+            )?;
         }
         match owner {
             None | Some((0, 0)) => Ok(()),

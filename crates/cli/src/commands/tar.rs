@@ -193,7 +193,7 @@ fn members(args: &TarArgs, images: &Images<'_>) -> Result<(PathBuf, Vec<TarMembe
             let what = "an archive is written from one image";
             return Err(Failure::usage("tar", what));
         }
-        let name: PathBuf = place.path.strip_prefix("/").unwrap_or(&place.path).components().collect();
+        let name: PathBuf = place.below_root().components().collect();
         found.push(TarMember::new(place.path, name));
     }
     Ok((image.expect("clap wants one"), found))

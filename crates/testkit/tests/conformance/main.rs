@@ -79,6 +79,7 @@ mod slips;
 mod space_caches;
 mod stats;
 mod subvolumes;
+mod subvolumes_beside_default;
 mod subvolumes_controls;
 mod subvolumes_killed;
 mod subvolumes_live;
@@ -163,6 +164,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     subvolumes_killed::cases,
     many_snapshots::cases,
     subvolumes_live::cases,
+    subvolumes_beside_default::cases,
     subvolumes_controls::cases,
     subvolumes_moved::cases,
     subvolumes_received::cases,

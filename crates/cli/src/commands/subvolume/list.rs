@@ -188,6 +188,7 @@ struct Row {
 pub(super) fn run(args: &ListArgs) -> Result<(), Failure> {
     let mut images = Images::new("subvolume list", &args.view);
     let rows = rows(args, Told::of(&mut images, &args.place)?);
+    images.note_beginnings();
     let mut out = Output::new();
     let printed = match (args.json, args.table) {
         (true, _) => as_json(&mut out, &rows),
