@@ -1,19 +1,30 @@
 //! `SOURCE_DATE_EPOCH`, the time of reproducible builds (reproducible-builds.org): with it the same commands on the same image make the same
 //! bytes. The clock stands still at that time, and random ids follow from what is done.
 
+use std::ffi::OsStr;
 use std::sync::Arc;
 
-use creamery::{Env, Error, FixedEnv, SystemEnv, Timespec};
+use creamery::{Env, Error, Escaped, FixedEnv, SystemEnv, Timespec};
 
-/// The time that it names, if it is set.
+/// The time that it names. An empty one names none, as for gcc.
 ///
 /// # Errors
-/// It is no number of seconds.
+/// It is no number of seconds since 1970, or one that no time of a Btrfs can be.
 pub(crate) fn epoch() -> Result<Option<Timespec>, Error> {
-    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
-    let sec = text.to_str().and_then(|text| text.parse().ok());
-    let wrong = || Error::invalid(format!("SOURCE_DATE_EPOCH is {text:?}, want seconds since 1970"));
-    Ok(Some(Timespec { sec: sec.ok_or_else(wrong)?, nsec: 0 }))
+    let text = std::env::var_os("SOURCE_DATE_EPOCH").filter(|text| !text.is_empty());
+    text.map(|text| parse(&text)).transpose()
+}
+
+fn parse(text: &OsStr) -> Result<Timespec, Error> {
+    // Rust takes a sign before a number.
+    let digits = text.to_str().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let wrong = || {
+        let shown = Escaped(text.as_encoded_bytes());
+        let most = i64::MAX;
+        Error::invalid(format!("SOURCE_DATE_EPOCH is '{shown}', want seconds since 1970, 0 to {most}"))
+    };
+    let sec = digits.and_then(|text| text.parse().ok()).ok_or_else(wrong)?;
+    Ok(Timespec { sec, nsec: 0 })
 }
 
 /// Clock and randomness for an image that is written and not mounted.
@@ -25,4 +36,28 @@ pub(crate) fn env() -> Result<Arc<dyn Env>, Error> {
         Some(epoch) => Arc::new(FixedEnv::reproducible(epoch, 0)),
         None => Arc::new(SystemEnv),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_number_without_a_sign_that_a_filesystem_can_hold() {
+        let sec = |text: &str| parse(text.as_ref()).map(|time| time.sec).ok();
+        let rows = [
+            ("0", Some(0)),
+            ("1700000000", Some(1_700_000_000)),
+            ("9223372036854775807", Some(i64::MAX)),
+            ("9223372036854775808", None),
+            ("-1", None),
+            ("+1", None),
+            (" 1", None),
+            ("1.5", None),
+            ("yesterday", None),
+        ];
+        for (text, want) in rows {
+            assert_eq!(sec(text), want, "{text}");
+        }
+    }
 }

@@ -91,17 +91,27 @@ fn failures_say_what_where_and_what_to_do() {
 }
 
 #[test]
-fn a_bad_source_date_epoch_is_refused() {
+fn a_bad_source_date_epoch_is_refused_and_an_empty_one_is_none() {
     let dir = tempfile::tempdir().unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_creamery"))
-        .args(["mkfs", "-b", "300M", "x.img"])
-        .current_dir(dir.path())
-        .env("SOURCE_DATE_EPOCH", "yesterday")
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("yesterday"));
-    assert!(!dir.path().join("x.img").exists());
+    let mkfs = |epoch: &str| {
+        Command::new(env!("CARGO_BIN_EXE_creamery"))
+            .args(["mkfs", "-q", "-b", "300M", "x.img"])
+            .current_dir(dir.path())
+            .env("SOURCE_DATE_EPOCH", epoch)
+            .output()
+            .unwrap()
+    };
+    for epoch in ["yesterday", "-1", "+1", "9223372036854775808"] {
+        let output = mkfs(epoch);
+        assert_eq!(output.status.code(), Some(1), "{epoch}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(&format!("'{epoch}'")) && said.contains("since 1970"), "{said}");
+        assert!(!dir.path().join("x.img").exists());
+    }
+    for epoch in ["", "9223372036854775807"] {
+        assert!(mkfs(epoch).status.success(), "{epoch}");
+        std::fs::remove_file(dir.path().join("x.img")).unwrap();
+    }
 }
 
 #[test]

@@ -54,13 +54,9 @@ fn refuse_sharing(options: CopyOptions, from: &Path) -> Result<()> {
     Err(at(from)(Error::new(ErrorKind::CrossDevice, "data is shared within a filesystem only")))
 }
 
-/// Refuses to make a file on the host whose name means a partition of one that is there.
+/// Refuses to make a file or a directory on the host whose name means a partition of a file that is there.
 pub(crate) fn refuse_part(to: &Path) -> Result<()> {
-    if !ImageName::find(to)?.is_part() {
-        return Ok(());
-    }
-    let what = format!("is a partition of an image; a place in it is named as {}:/", to.display());
-    Err(Error::invalid(what).on_host(to))
+    ImageName::refuse_part(to).map_err(|error| error.on_host(to))
 }
 
 /// A place in an image: a directory, and the name there.
@@ -236,8 +232,10 @@ impl Filesystem {
         let (id, kind) = self.copy_source(from, options)?;
         let directory = kind == fs::FileType::Directory;
         let into = std::fs::metadata(to).is_ok_and(|meta| meta.is_dir());
-        if !into && !directory {
-            refuse_file_as_directory(to)?;
+        if !into {
+            if !directory {
+                refuse_file_as_directory(to)?;
+            }
             refuse_part(to)?;
         }
         let driver = self.driver(options, progress);

@@ -257,7 +257,8 @@ impl HostSink {
             place.keep_rights(file).map_err(failed)?;
         }
         let is = Identity::of(&file.metadata().map_err(host)?);
-        match new.publish(os(name), self.taken) {
+        let taken = if self.taken == Taken::Keep { Taken::Keep } else { place.taken() };
+        match new.publish(os(name), taken) {
             Err(error) if is_no_place(&error) => Ok(Put::NoPlace(error)),
             outcome => outcome.map(|()| Put::Done(is)).map_err(host),
         }

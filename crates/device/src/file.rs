@@ -87,9 +87,7 @@ impl FileDevice {
         let path = path.as_ref();
         let name = ImageName::find(path)?;
         let mut device = Self::open_whole(path, &name, access)?;
-        for part in name.parts() {
-            device.narrow(part)?;
-        }
+        device.narrow_all(name.behind())?;
         device.shared.path = path.to_owned();
         if name.is_part() {
             let shared = &device.shared;

@@ -4,6 +4,9 @@
 //! that is really called so comes first: what follows an `@` counts only where nothing has the whole name and something has the name before it; what is
 //! no number only where that has a partition table. So no file of the host loses its name, and a name under which there is nothing is that of a file
 //! to come. A part may have parts itself: `disk.raw@1@2`.
+//!
+//! The text behind the file may have an `@` in it, for a GPT may call a partition so. Text that is a row of numbers and offsets is that, whatever partitions
+//! are called. Of other text the longest beginning counts that is a name, a number or an offset.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -11,18 +14,17 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use creamery_base::{Result, parse_size};
+use creamery_base::{Error, Result, parse_size};
 
-use crate::partition::PartitionTable;
 use crate::{Access, FileDevice};
 
 /// Which part of what is named before it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Part {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part<'n> {
     /// The partition with this number.
     Number(u64),
-    /// The partition with this name or UUID.
-    Named(String),
+    /// The partition with this name or UUID. It may be that there is none.
+    Named(&'n [u8]),
     /// What begins at this byte.
     Offset(u64),
 }
@@ -43,60 +45,128 @@ pub(crate) enum Part {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ImageName {
     file: PathBuf,
-    /// Outer ones first.
-    parts: Vec<Part>,
+    /// What is behind the file, which begins with an `@`; empty if the whole file is meant.
+    behind: Vec<u8>,
 }
 
 /// As many parts of parts as anybody may name.
-const PARTS_MAX: usize = 8;
+pub(crate) const PARTS_MAX: usize = 8;
+/// Bytes of the longest name that a GPT can have, which is longer than any form of a UUID.
+const NAME_MAX: usize = 36 * 3;
+/// No longer path is opened by Linux.
+const PATH_MAX: usize = 4096;
 
-/// The name before the last `@` or `@@`, and what is behind that.
-fn split(name: &[u8]) -> Option<(&[u8], Result<Part>)> {
-    let at = name.iter().rposition(|byte| *byte == b'@')?;
-    let (before, behind) = (&name[..at], std::str::from_utf8(&name[at + 1..]).ok()?);
-    let is_number = behind.starts_with(|first: char| first.is_ascii_digit());
-    match before.strip_suffix(b"@") {
-        Some(before) if is_number => Some((before, parse_size(behind).map(Part::Offset))),
-        None if !behind.is_empty() && !behind.contains('/') => {
-            let part = behind.parse().map_or_else(|_| Part::Named(behind.to_owned()), Part::Number);
-            Some((before, Ok(part)))
+/// A number, or an offset with its `@` in front. None: it can only be a name.
+fn number(text: &[u8]) -> Option<Result<Part<'static>>> {
+    let text = std::str::from_utf8(text).ok()?;
+    match text.strip_prefix('@') {
+        Some(offset) if offset.starts_with(|first: char| first.is_ascii_digit()) && !offset.contains('@') => {
+            Some(parse_size(offset).map(Part::Offset))
         }
+        // Rust takes a plus sign before a number.
+        _ if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok().map(Part::Number).map(Ok),
         _ => None,
     }
 }
 
-/// Whether what has this name has a partition table, be it a damaged one.
-fn has_table(name: &Path) -> bool {
-    FileDevice::open(name, Access::ReadOnlyForced)
-        .is_ok_and(|device| PartitionTable::read(&device).map_or(true, |table| table.is_some()))
+/// Splits `text` behind the number or the offset that it begins with.
+fn first_number(text: &[u8]) -> Option<(Result<Part<'static>>, &[u8])> {
+    let end = text.iter().skip(1).position(|byte| *byte == b'@').map_or(text.len(), |at| at + 1);
+    number(&text[..end]).map(|part| (part, &text[end..]))
+}
+
+/// Whether `behind` is a row of numbers and offsets, and nothing else.
+///
+/// # Errors
+/// It is, and an offset is no size.
+fn is_numbers(mut behind: &[u8]) -> Result<bool> {
+    let mut wrong = None;
+    while let Some(text) = behind.strip_prefix(b"@") {
+        let Some((part, rest)) = first_number(text) else { return Ok(false) };
+        wrong = wrong.or(part.err());
+        behind = rest;
+    }
+    wrong.map_or(Ok(true), Err)
+}
+
+/// The first part that `behind` names, and what is behind that in turn. `is_called`: whether there is a partition with this name or UUID.
+///
+/// # Errors
+/// An offset that is no size.
+pub(crate) fn first_part(behind: &[u8], is_called: impl Fn(&str) -> bool) -> Result<(Part<'_>, &[u8])> {
+    let text = behind.strip_prefix(b"@").unwrap_or(behind);
+    if let Some((part, rest)) = first_number(text).filter(|_| is_numbers(behind).unwrap_or(true)) {
+        return part.map(|part| (part, rest));
+    }
+    let ends = text.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@').map(|(at, _)| at);
+    for end in std::iter::once(text.len()).chain(ends) {
+        let (first, rest) = text.split_at(end);
+        // An @ at the end names nothing, and belongs to the name.
+        if first.is_empty() || first.len() > NAME_MAX || rest == b"@" {
+            continue;
+        }
+        if let Some(part) = number(first) {
+            return part.map(|part| (part, rest));
+        }
+        if std::str::from_utf8(first).is_ok_and(&is_called) {
+            return Ok((Part::Named(first), rest));
+        }
+    }
+    Ok((Part::Named(text), &[]))
 }
 
 impl ImageName {
+    /// `file` itself, whatever it is called.
+    pub(crate) fn whole(file: &Path) -> Self {
+        Self { file: file.to_owned(), behind: Vec::new() }
+    }
+
     /// What `name` means. What is not there at all is no part.
     ///
     /// # Errors
     /// An offset that is no size.
     pub fn find(name: impl AsRef<Path>) -> Result<Self> {
         let name = name.as_ref();
-        let whole = Self { file: name.to_owned(), parts: Vec::new() };
+        let whole = Self::whole(name);
         if std::fs::symlink_metadata(name).is_ok() {
             return Ok(whole);
         }
-        let (mut rest, mut parts) = (name.as_os_str().as_bytes(), Vec::new());
-        while let Some((before, part)) = split(rest).filter(|_| parts.len() < PARTS_MAX) {
-            rest = before;
-            if matches!(part, Ok(Part::Named(_))) && !has_table(Path::new(OsStr::from_bytes(rest))) {
-                return Ok(whole);
+        let bytes = name.as_os_str().as_bytes();
+        // A name behind a slash is one in a directory.
+        let last = bytes.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let ats = (last..bytes.len().min(PATH_MAX)).rev().filter(|at| bytes[*at] == b'@');
+        for at in ats {
+            let (file, behind) = (Path::new(OsStr::from_bytes(&bytes[..at])), &bytes[at..]);
+            if !std::fs::metadata(file).is_ok_and(|meta| !meta.is_dir()) {
+                continue;
             }
-            parts.push(part);
-            let file = Path::new(OsStr::from_bytes(rest));
-            if std::fs::metadata(file).is_ok_and(|meta| !meta.is_dir()) {
-                let parts: Result<Vec<Part>> = parts.into_iter().rev().collect();
-                let parts = parts.map_err(|error| error.context(name.display()))?;
-                return Ok(Self { file: file.to_owned(), parts });
+            let is_numbers = is_numbers(behind).map_err(|error| error.context(name.display()))?;
+            if is_numbers || FileDevice::has_table(file, behind) {
+                return Ok(Self { file: file.to_owned(), behind: behind.to_vec() });
             }
         }
         Ok(whole)
+    }
+
+    /// Refuses to make a file or a directory called `path` where that means a part of a file that is there. It may end like a directory.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](creamery_base::ErrorKind::InvalidInput), with the partitions that there are. The caller says that it is about `path`.
+    pub fn refuse_part(path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let Some(name) = path.file_name() else { return Ok(()) };
+        let path = path.with_file_name(name);
+        let found = Self::find(&path)?;
+        if !found.is_part() {
+            return Ok(());
+        }
+        // What is wrong with the part says more than that it is one.
+        FileDevice::open(&path, Access::ReadOnlyForced).map_err(|error| {
+            let file = found.file.display();
+            error.context(format!("means a part of {file}, and is no name for a new file"))
+        })?;
+        let what = format!("is a partition of an image; a place in it is named as {}:/", path.display());
+        Err(Error::invalid(what))
     }
 
     /// The file or block device.
@@ -108,11 +178,12 @@ impl ImageName {
     /// Whether only a part of it is meant.
     #[must_use]
     pub const fn is_part(&self) -> bool {
-        !self.parts.is_empty()
+        !self.behind.is_empty()
     }
 
-    pub(crate) fn parts(&self) -> &[Part] {
-        &self.parts
+    /// What is behind the file; see [`first_part`].
+    pub(crate) fn behind(&self) -> &[u8] {
+        &self.behind
     }
 
     /// What the host says of the file that an image of this name is in, or would be.
@@ -129,30 +200,70 @@ impl ImageName {
 mod tests {
     use super::*;
 
+    /// All parts that `behind` names, where partitions have these names; what is wrong with one ends it.
+    fn parts<'n>(mut behind: &'n str, names: &[&str]) -> Vec<Option<Part<'n>>> {
+        let mut parts = Vec::new();
+        while !behind.is_empty() {
+            let Ok((part, rest)) = first_part(behind.as_bytes(), |name| names.contains(&name)) else {
+                parts.push(None);
+                break;
+            };
+            parts.push(Some(part));
+            behind = std::str::from_utf8(rest).unwrap();
+        }
+        parts
+    }
+
     #[test]
-    fn a_name_is_split_at_the_last_at_that_a_number_follows() {
-        type Halves = Option<(&'static str, Option<Part>)>;
-        let named = |name: &str| Some(Part::Named(name.to_owned()));
-        let rows: [(&str, Halves); 14] = [
-            ("disk@2", Some(("disk", Some(Part::Number(2))))),
-            ("disk@0", Some(("disk", Some(Part::Number(0))))),
-            ("disk@1@2", Some(("disk@1", Some(Part::Number(2))))),
-            ("disk@@1M", Some(("disk", Some(Part::Offset(1 << 20))))),
-            ("disk@@0", Some(("disk", Some(Part::Offset(0))))),
-            ("disk@@18446744073709551615", Some(("disk", Some(Part::Offset(u64::MAX))))),
-            ("disk@@18446744073709551616", Some(("disk", None))),
-            ("disk@@1Q", Some(("disk", None))),
-            ("disk@18446744073709551616", Some(("disk", named("18446744073709551616")))),
-            ("me@home", Some(("me", named("home")))),
-            ("disk@@home", None),
-            ("me@home/disk", None),
-            ("disk@", None),
-            ("disk", None),
+    fn numbers_and_offsets_are_read_and_all_else_is_a_name() {
+        use Part::{Named, Number, Offset};
+        let named = |name: &'static str| vec![Some(Named(name.as_bytes()))];
+        let rows: [(&str, Vec<Option<Part<'_>>>); 17] = [
+            ("@2", vec![Some(Number(2))]),
+            ("@0", vec![Some(Number(0))]),
+            ("@1@2", vec![Some(Number(1)), Some(Number(2))]),
+            ("@@1M", vec![Some(Offset(1 << 20))]),
+            ("@@0", vec![Some(Offset(0))]),
+            ("@@1M@@4k@3", vec![Some(Offset(1 << 20)), Some(Offset(4096)), Some(Number(3))]),
+            ("@@18446744073709551615", vec![Some(Offset(u64::MAX))]),
+            ("@@18446744073709551616", vec![None]),
+            ("@@1Q", vec![None]),
+            ("@18446744073709551616", named("18446744073709551616")),
+            ("@home", named("home")),
+            ("@+2", named("+2")),
+            ("@-2", named("-2")),
+            ("@@home", named("@home")),
+            ("@@+1", named("@+1")),
+            ("@", named("")),
+            ("@home@", named("home@")),
         ];
-        for (name, want) in rows {
-            let found = split(name.as_bytes());
-            let found = found.map(|(before, part)| (std::str::from_utf8(before).unwrap(), part.ok()));
-            assert_eq!(found, want, "{name}");
+        for (behind, want) in rows {
+            assert_eq!(parts(behind, &[]), want, "{behind}");
+        }
+    }
+
+    #[test]
+    fn the_longest_name_counts_and_numbers_come_before_names() {
+        use Part::{Named, Number, Offset};
+        let names = ["a", "a@b", "@c", "2", "1@2", "d@", "+2"];
+        let named = |name: &'static str| Some(Named(name.as_bytes()));
+        let rows: [(&str, Vec<Option<Part<'_>>>); 13] = [
+            ("@a@b", vec![named("a@b")]),
+            ("@a@c", vec![named("a"), named("c")]),
+            ("@a@b@1", vec![named("a@b"), Some(Number(1))]),
+            ("@a@@1M", vec![named("a"), Some(Offset(1 << 20))]),
+            ("@a@@1Q", vec![named("a"), None]),
+            ("@@c", vec![named("@c")]),
+            ("@2", vec![Some(Number(2))]),
+            ("@1@2", vec![Some(Number(1)), Some(Number(2))]),
+            ("@2@b", vec![Some(Number(2)), named("b")]),
+            ("@d@", vec![named("d@")]),
+            ("@a@", vec![named("a@")]),
+            ("@2@", vec![named("2@")]),
+            ("@+2", vec![named("+2")]),
+        ];
+        for (behind, want) in rows {
+            assert_eq!(parts(behind, &names), want, "{behind}");
         }
     }
 
@@ -162,28 +273,42 @@ mod tests {
         let path = |name: &str| dir.path().join(name);
         let file = |name: &str| {
             let found = ImageName::find(path(name)).unwrap();
-            (found.file().file_name().unwrap().to_str().unwrap().to_owned(), found.parts().to_vec())
+            let behind = std::str::from_utf8(found.behind()).unwrap().to_owned();
+            (found.file().file_name().unwrap().to_str().unwrap().to_owned(), behind)
         };
+        let of = |name: &str, behind: &str| (name.to_owned(), behind.to_owned());
         std::fs::create_dir(path("folder")).unwrap();
         for name in ["folder@2", "none@2", "none", "me@home", "none@@1M"] {
-            assert_eq!(file(name), (name.to_owned(), vec![]));
+            assert_eq!(file(name), of(name, ""));
         }
         std::fs::write(path("disk"), "").unwrap();
-        assert_eq!(file("disk@2"), ("disk".to_owned(), vec![Part::Number(2)]));
+        assert_eq!(file("disk@2"), of("disk", "@2"));
         // Without a partition table what is no number is a name as any other one.
-        assert_eq!(file("disk@root"), ("disk@root".to_owned(), vec![]));
-        assert_eq!(file("disk@1@@4k"), ("disk".to_owned(), vec![Part::Number(1), Part::Offset(4096)]));
+        for name in ["disk@root", "disk@+2", "disk@", "disk@@", "disk@@root", "disk@2@", "disk@1@root"] {
+            assert_eq!(file(name), of(name, ""));
+        }
+        assert_eq!(file("disk@1@@4k"), of("disk", "@1@@4k"));
+        assert_eq!(ImageName::find(path("disk@2/name")).unwrap().behind(), b"");
         assert!(
             ImageName::find(path("disk@@1Q")).unwrap_err().to_string().contains("disk@@1Q: '1Q' has no unit")
         );
         std::fs::write(path("disk@1"), "").unwrap();
-        assert_eq!(file("disk@1"), ("disk@1".to_owned(), vec![]));
-        assert_eq!(file("disk@1@2"), ("disk@1".to_owned(), vec![Part::Number(2)]));
-        assert_eq!(file(&format!("disk{}", "@2".repeat(PARTS_MAX))).1.len(), PARTS_MAX);
-        let deep = format!("disk{}", "@2".repeat(PARTS_MAX + 1));
-        assert_eq!(file(&deep), (deep, vec![]));
+        assert_eq!(file("disk@1"), of("disk@1", ""));
+        assert_eq!(file("disk@1@2"), of("disk@1", "@2"));
         // A link that leads nowhere has its name all the same.
         std::os::unix::fs::symlink("nowhere", path("disk@3")).unwrap();
-        assert_eq!(file("disk@3"), ("disk@3".to_owned(), vec![]));
+        assert_eq!(file("disk@3"), of("disk@3", ""));
+    }
+
+    #[test]
+    fn a_name_of_any_length_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = dir.path().join("x");
+        std::fs::write(&disk, "").unwrap();
+        for (piece, is_part) in [("@a", false), ("@", false), ("@2", true), ("@@1", true)] {
+            let name = disk.display().to_string() + &piece.repeat(40_000);
+            assert_eq!(ImageName::find(&name).unwrap().is_part(), is_part, "{piece}");
+            FileDevice::open(&name, Access::ReadOnlyForced).map(drop).unwrap_err();
+        }
     }
 }

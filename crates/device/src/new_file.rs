@@ -7,6 +7,7 @@
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -55,19 +56,33 @@ pub struct NewFile<D: AsFd = OwnedFd> {
     meanwhile: Option<CString>,
 }
 
-/// Names that are tried until one is free.
-const NAMES_MAX: u32 = 1000;
+/// Names that are tried until one is free. Nobody guesses one, so that others are taken by chance alone.
+const NAMES_MAX: u32 = 16;
 
-/// Calls `make` with names that nobody uses until one is free.
-fn under_a_free_name(make: impl Fn(&CStr) -> rustix::io::Result<()>) -> rustix::io::Result<CString> {
-    for number in 0..NAMES_MAX {
-        let name = CString::new(format!(".creamery-{number}.part")).expect("no zero byte");
+/// A name that nobody can know before it is there: in `/tmp` any user could take it.
+fn meanwhile() -> CString {
+    // Each has keys of its own, from the random numbers of the system.
+    let random = RandomState::new().build_hasher().finish();
+    CString::new(format!(".creamery-{random:016x}.part")).expect("no zero byte")
+}
+
+/// Calls `make` with `names` until one is free.
+///
+/// # Errors
+/// Those of `make`. That no name was free is none of [`AlreadyExists`](io::ErrorKind::AlreadyExists), which would be about the name that the file is to have.
+fn under_a_free_name(
+    names: impl Fn() -> CString,
+    make: impl Fn(&CStr) -> rustix::io::Result<()>,
+) -> io::Result<CString> {
+    for _ in 0..NAMES_MAX {
+        let name = names();
         match make(&name) {
             Err(Errno::EXIST) => {}
-            outcome => return outcome.map(|()| name),
+            outcome => return Ok(outcome.map(|()| name)?),
         }
     }
-    Err(Errno::EXIST)
+    let what = format!("{NAMES_MAX} names for it until it is whole, .creamery-*.part, are taken; try again");
+    Err(io::Error::other(what))
 }
 
 /// Whether a file without a name can be given one: that goes by way of /proc.
@@ -105,13 +120,13 @@ impl<D: AsFd> NewFile<D> {
                 file => return Ok(Self { file: file?.into(), dir, meanwhile: None }),
             }
         }
-        Self::with_name(dir, mode)
+        Self::with_name(dir, mode, meanwhile)
     }
 
-    fn with_name(dir: D, mode: Mode) -> io::Result<Self> {
+    fn with_name(dir: D, mode: Mode, names: impl Fn() -> CString) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let made = std::cell::Cell::new(None);
-        let meanwhile = under_a_free_name(|name| {
+        let meanwhile = under_a_free_name(names, |name| {
             made.set(Some(openat(&dir, name, flags, mode)?));
             Ok(())
         })?;
@@ -134,26 +149,26 @@ impl<D: AsFd> NewFile<D> {
         if self.meanwhile.is_some() && taken == Taken::Replace {
             rustix::fs::fdatasync(&self.file)?;
         }
-        Ok(match self.meanwhile.take() {
-            Some(meanwhile) => self.rename(&meanwhile, &name, taken),
-            None => self.link(&name, taken),
-        }?)
+        match self.meanwhile.take() {
+            Some(meanwhile) => Ok(self.rename(&meanwhile, &name, taken)?),
+            None => self.link(&name, taken, meanwhile),
+        }
     }
 
-    fn link(&self, name: &CStr, taken: Taken) -> rustix::io::Result<()> {
+    fn link(&self, name: &CStr, taken: Taken, names: impl Fn() -> CString) -> io::Result<()> {
         let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let link = |name: &CStr| linkat(CWD, &*own, &self.dir, name, AtFlags::SYMLINK_FOLLOW);
         match link(name) {
             Err(Errno::EXIST) if taken == Taken::Replace => {
                 if self.is_append_only() {
-                    return Err(Errno::PERM); // a free name could not be taken away again
+                    return Err(Errno::PERM.into()); // a free name could not be taken away again
                 }
                 // Before it has a name of any kind: who is killed meanwhile leaves none behind.
                 rustix::fs::fdatasync(&self.file)?;
-                let meanwhile = under_a_free_name(link)?;
-                self.rename(&meanwhile, name, taken)
+                let meanwhile = under_a_free_name(names, link)?;
+                Ok(self.rename(&meanwhile, name, taken)?)
             }
-            outcome => outcome,
+            outcome => Ok(outcome?),
         }
     }
 
@@ -168,9 +183,14 @@ impl<D: AsFd> NewFile<D> {
         let renamed = match taken {
             Taken::Replace => renameat(dir, meanwhile, dir, name),
             Taken::Keep => match renameat_with(dir, meanwhile, dir, name, RenameFlags::NOREPLACE) {
-                // Not every filesystem has this kind of renaming; those have links.
-                Err(Errno::INVAL | Errno::NOSYS) => {
-                    linkat(dir, meanwhile, dir, name, AtFlags::empty()).and_then(|()| self.remove(meanwhile))
+                // Not every filesystem has this kind of renaming; most of those have links.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                    match linkat(dir, meanwhile, dir, name, AtFlags::empty()) {
+                        Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::MLINK) => {
+                            self.rename_over_own(meanwhile, name)
+                        }
+                        linked => linked.and_then(|()| self.remove(meanwhile)),
+                    }
                 }
                 outcome => outcome,
             },
@@ -178,6 +198,16 @@ impl<D: AsFd> NewFile<D> {
         renamed.inspect_err(|_| {
             // Why it has not got its name is more news than that it cannot be removed.
             let _ = self.remove(meanwhile);
+        })
+    }
+
+    /// Takes the free `name` with an empty file, and renames over that.
+    fn rename_over_own(&self, meanwhile: &CStr, name: &CStr) -> rustix::io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        drop(openat(&self.dir, name, flags, Mode::RUSR | Mode::WUSR)?);
+        renameat(&self.dir, meanwhile, &self.dir, name).inspect_err(|_| {
+            // It is ours and empty; why the other one has not got its name is more news.
+            let _ = self.remove(name);
         })
     }
 
@@ -211,7 +241,7 @@ mod tests {
                 let open = File::open(dir.path()).unwrap();
                 let new = match unnamed {
                     true => NewFile::within(open.into(), 0o600),
-                    false => NewFile::with_name(open.into(), Mode::RUSR | Mode::WUSR),
+                    false => NewFile::with_name(open.into(), Mode::RUSR | Mode::WUSR, meanwhile),
                 };
                 let new = new.unwrap();
                 new.file().write_all(b"new").unwrap();
@@ -265,5 +295,48 @@ mod tests {
             }
             assert_eq!(names(dir), ["folder", "link", "old"]);
         });
+    }
+
+    #[test]
+    fn a_name_that_is_taken_meanwhile_is_no_error_of_the_name_that_the_file_is_to_have() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || OwnedFd::from(File::open(dir.path()).unwrap());
+        std::fs::write(dir.path().join("taken"), "other").unwrap();
+        std::fs::write(dir.path().join("old"), "old").unwrap();
+        let taken = || c"taken".to_owned();
+        let refused = NewFile::with_name(open(), Mode::RWXU, taken).unwrap_err();
+        assert!(
+            refused.kind() == io::ErrorKind::Other && refused.to_string().contains("are taken"),
+            "{refused}"
+        );
+        let new = NewFile::within(open(), 0o600).unwrap();
+        if new.meanwhile.is_none() {
+            let refused = new.link(c"old", Taken::Replace, taken).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::Other);
+        }
+        assert_eq!(std::fs::read(dir.path().join("old")).unwrap(), b"old");
+        assert_eq!(std::fs::read(dir.path().join("taken")).unwrap(), b"other");
+    }
+
+    #[test]
+    fn where_there_are_no_links_a_free_name_is_taken_first() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("old"), "old").unwrap();
+        let open = || OwnedFd::from(File::open(dir.path()).unwrap());
+        let new = NewFile::with_name(open(), Mode::RWXU, || c"meanwhile".to_owned()).unwrap();
+        new.file().write_all(b"new").unwrap();
+        assert_eq!(new.rename_over_own(c"meanwhile", c"old"), Err(Errno::EXIST));
+        new.rename_over_own(c"meanwhile", c"free").unwrap();
+        assert_eq!(new.rename_over_own(c"meanwhile", c"gone"), Err(Errno::NOENT));
+        drop(new);
+        assert_eq!(names(dir.path()), ["free", "old"]);
+        assert_eq!(std::fs::read(dir.path().join("free")).unwrap(), b"new");
+        assert_eq!(std::fs::read(dir.path().join("old")).unwrap(), b"old");
+    }
+
+    #[test]
+    fn names_for_a_while_are_not_to_be_guessed() {
+        let names: std::collections::HashSet<CString> = (0..100).map(|_| meanwhile()).collect();
+        assert_eq!(names.len(), 100);
     }
 }

@@ -50,11 +50,16 @@ impl FromStr for LinuxVersion {
     fn from_str(text: &str) -> Result<Self> {
         let wrong =
             || Error::invalid(format!("\"{text}\" is no version of Linux, want one as 5.15 or 6.1.38"));
-        let mut numbers = text.split('.').map(|number| number.parse::<u16>());
+        // Rust takes a plus sign before a number.
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let mut numbers = text.split('.').map(|number| match is_number(number) {
+            true => number.parse::<u16>().ok(),
+            false => None,
+        });
         let (major, minor) = (numbers.next(), numbers.next());
-        let is_version = numbers.next().is_none_or(|number| number.is_ok()) && numbers.next().is_none();
+        let is_version = numbers.next().is_none_or(|number| number.is_some()) && numbers.next().is_none();
         match (major, minor) {
-            (Some(Ok(major)), Some(Ok(minor))) if is_version => Ok(Self { major, minor }),
+            (Some(Some(major)), Some(Some(minor))) if is_version => Ok(Self { major, minor }),
             _ => Err(wrong()),
         }
     }
@@ -69,7 +74,10 @@ mod tests {
         for (text, wanted) in [("5.15", Some((5, 15))), ("6.1.38", Some((6, 1))), ("6.18.0", Some((6, 18)))] {
             assert_eq!(text.parse().ok(), wanted.map(|(major, minor)| LinuxVersion::new(major, minor)));
         }
-        for text in ["", "6", "6.", ".1", "6.1.", "6.1.x", "6.1.2.3", "v6.1", "-1.2", "6.99999", "latest"] {
+        for text in [
+            "", "6", "6.", ".1", "6.1.", "6.1.x", "6.1.2.3", "v6.1", "-1.2", "+6.1", "6.+1", "6.99999",
+            "latest",
+        ] {
             assert!(text.parse::<LinuxVersion>().is_err(), "{text}");
         }
     }

@@ -88,7 +88,8 @@ const FEATURES: &[Feature] = &[
     feature("raid56", None, State::Off, (3, 9), "RAID5 and RAID6"),
     feature("skinny-metadata", None, State::On, (3, 10), "short extent items for tree blocks"),
     feature("no-holes", None, State::Switch(|f| &mut f.no_holes), (3, 14), "no items for holes in files"),
-    feature("free-space-tree", Some("fst"), State::On, (4, 5), "free space in a tree (space_cache=v2)"),
+    // Linux reads the tree since 4.5. A bit of its own says that the tree is valid, and before 4.9 Linux does not write where it is set.
+    feature("free-space-tree", Some("fst"), State::On, (4, 9), "free space in a tree (space_cache=v2)"),
     feature("raid1c34", None, State::Off, (5, 5), "RAID1 with three or four copies"),
     feature("zoned", None, State::Off, (5, 12), "zoned devices"),
     feature(
@@ -168,13 +169,17 @@ impl Features {
     /// # Errors
     /// Names the first feature.
     pub(crate) fn check_for(mut self, version: LinuxVersion) -> Result<()> {
+        let always = FEATURES.iter().filter(|row| matches!(row.state, State::On));
+        if let Some(row) = always.max_by_key(|row| row.since).filter(|row| row.since > version) {
+            return Err(Error::invalid(format!(
+                "Linux {version} cannot write {}, which every filesystem made here has: give {} or later",
+                row.name, row.since
+            )));
+        }
         for row in FEATURES {
-            let is_on = match row.state {
-                State::Switch(field) => *field(&mut self),
-                State::On => true,
-                State::Off => false,
-            };
-            if is_on {
+            if let State::Switch(field) = row.state
+                && *field(&mut self)
+            {
                 version.check(format_args!("feature {}", row.name), row.since)?;
             }
         }
@@ -254,7 +259,7 @@ mod tests {
     fn a_linux_gets_what_it_writes_and_refuses_the_rest() {
         let of = |version: &str| Features::of_linux(version.parse().unwrap());
         assert_eq!(of("6.1"), Features::default());
-        for version in ["4.5", "5.15", "6.0"] {
+        for version in ["4.9", "5.15", "6.0"] {
             let features = of(version);
             assert!(features.no_holes && !features.block_group_tree, "{version}");
             let version = version.parse().unwrap();
@@ -262,8 +267,11 @@ mod tests {
             let refused = Features::default().check_for(version).unwrap_err().to_string();
             assert!(refused.contains("block-group-tree") && refused.contains("6.1"), "{refused}");
         }
-        let old = LinuxVersion::new(4, 4);
-        assert!(Features::of_linux(old).check_for(old).unwrap_err().to_string().contains("free-space-tree"));
+        for old in ["4.4", "4.5", "4.8"] {
+            let version = old.parse().unwrap();
+            let refused = Features::of_linux(version).check_for(version).unwrap_err().to_string();
+            assert!(refused.contains("free-space-tree") && refused.contains("4.9"), "{old}: {refused}");
+        }
         let simple = Features { simple_quota: true, ..Features::default() };
         assert!(simple.check_for(LinuxVersion::new(6, 6)).is_err());
         simple.check_for(LinuxVersion::new(6, 7)).unwrap();

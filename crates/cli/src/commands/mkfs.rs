@@ -34,7 +34,8 @@ use crate::source_date;
 ///
 /// Two runs over the same tree make the same bytes when SOURCE_DATE_EPOCH (seconds since
 /// 1970) is set and -U is given: access, change and birth times become that time, and newer
-/// modification times too.
+/// modification times too. Without a source the root directory is the caller's: with --owner 0:0
+/// the bytes are the same whoever calls.
 ///
 /// Examples:
 ///   creamery mkfs -b 10G -L backup disk.img
@@ -86,7 +87,8 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'O', long, value_name = "LIST", help_heading = "Layout")]
     features: Vec<String>,
 
-    /// Leave out what this version of Linux, such as 5.15, cannot write, and refuse it where it is asked for.
+    /// Leave out what this version of Linux, such as 5.15, cannot write, and refuse it where it is asked for. Which -s it can
+    /// write depends on the machine's memory pages, too.
     #[arg(long, value_name = "LINUX-VERSION", help_heading = "Layout")]
     compat: Option<LinuxVersion>,
 

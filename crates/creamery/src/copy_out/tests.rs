@@ -260,3 +260,33 @@ fn an_attribute_that_the_host_does_not_take_ends_nothing_else() {
     assert_eq!(refusal(Err(Errno::PERM)).unwrap().unwrap().kind(), ErrorKind::PermissionDenied);
     assert!(refusal(Err(Errno::IO)).is_err() && refusal(Ok(())).unwrap().is_none());
 }
+
+/// Somebody makes a file while a copy is written.
+struct Meddler(PathBuf);
+
+impl creamery_mkfs::Progress for Meddler {
+    fn go_on(&self) -> Result<()> {
+        std::fs::write(&self.0, "somebody else's").map_err(Error::from)
+    }
+}
+
+#[test]
+fn a_file_that_takes_a_free_name_meanwhile_stays() {
+    let host = Host::new();
+    let new = host.path("out/new");
+    let meddler = Meddler(new.clone());
+    let options = crate::CopyOptions { replace_images: true, ..crate::CopyOptions::default() };
+    let refused = host.fs.copy_out("/file", &new, options, &meddler).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::AlreadyExists, "{refused}");
+    assert_eq!(std::fs::read_to_string(&new).unwrap(), "somebody else's");
+    std::fs::remove_file(&new).unwrap();
+    let members = [crate::TarMember::new("/file", "file")];
+    let refused =
+        host.fs.write_tar_file(&members, &new, crate::TarOptions::default(), &|_| (), &meddler).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::AlreadyExists, "{refused}");
+    assert_eq!(std::fs::read_to_string(&new).unwrap(), "somebody else's");
+    // One that was there is looked at, and replaced.
+    host.fs.copy_out("/file", &new, options, &NoProgress).unwrap();
+    assert_eq!(std::fs::read_to_string(&new).unwrap(), "from the image");
+    assert_eq!(std::fs::read_dir(host.path("out")).unwrap().count(), 1);
+}

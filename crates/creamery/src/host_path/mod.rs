@@ -29,7 +29,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_device::refuse_seen_use;
+use creamery_device::{Taken, refuse_seen_use};
 use creamery_format::{SIGNATURES_END, find_signature};
 use rustix::fs::{
     AtFlags, IFlags, Mode, OFlags, ResolveFlags, ioctl_getflags, ioctl_setflags, open, openat, openat2,
@@ -51,6 +51,8 @@ pub(crate) struct HostPath {
     name: OsString,
     /// What has the name, opened with `O_PATH`.
     there: Option<File>,
+    /// Nothing had the name when it was looked up.
+    was_free: bool,
     leads: Leads,
 }
 
@@ -171,7 +173,8 @@ impl HostPath {
         let is_checked = leads == Leads::ByLinks && file.is_some();
         let (dir_path, name) = split(&path).ok_or_else(|| failed(Errno::ISDIR))?;
         let dir = open_dir(dir_path).map_err(on_host(dir_path))?;
-        let found = Self { dir, dir_path: dir_path.to_owned(), name: name.to_owned(), there, leads };
+        let (dir_path, name, was_free) = (dir_path.to_owned(), name.to_owned(), there.is_none());
+        let found = Self { dir, dir_path, name, there, was_free, leads };
         match is_checked {
             true => found.check_unexchanged().map_err(|error| error.on_host(to)).map(|()| found),
             false => Ok(found),
@@ -190,7 +193,8 @@ impl HostPath {
             Err(Errno::NOENT) => None,
             there => Some(File::from(there.map_err(on_host(&path))?)),
         };
-        Ok(Self { dir, dir_path, name: name.to_owned(), there, leads: Leads::Nowhere })
+        let was_free = there.is_none();
+        Ok(Self { dir, dir_path, name: name.to_owned(), there, was_free, leads: Leads::Nowhere })
     }
 
     /// HOSTPATH-2
@@ -211,6 +215,12 @@ impl HostPath {
     /// The name in the directory.
     pub(crate) fn name(&self) -> &OsStr {
         &self.name
+    }
+
+    /// What becomes of a file that has the name when a new one is to take it. One that was not there when the name was looked up is unchecked, and stays,
+    /// as with cp(1).
+    pub(crate) const fn taken(&self) -> Taken {
+        if self.was_free { Taken::Keep } else { Taken::Replace }
     }
 
     /// The attributes of the file that has the name.

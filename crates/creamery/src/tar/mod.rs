@@ -32,7 +32,7 @@ use std::io::{BufWriter, Read, Seek as _, Write};
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
-use creamery_device::{NewFile, Taken};
+use creamery_device::NewFile;
 
 pub use self::list::{TarEntry, list_tar};
 pub use self::rootfs::TarRootfs;
@@ -195,7 +195,7 @@ impl Filesystem {
         place.keep_rights(new.file())?;
         write(new.file())?;
         let mut archive = new.file().try_clone().map_err(host)?;
-        match new.publish(place.name(), Taken::Replace) {
+        match new.publish(place.name(), place.taken()) {
             Err(error) if there.is_some() && is_no_place(&error) => {
                 drop(held);
                 archive.rewind().map_err(host)?;

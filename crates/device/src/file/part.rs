@@ -1,82 +1,118 @@
 //! Finding the part of a file or device that a name means.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use creamery_base::{Error, ErrorKind, Escaped, Result};
 
 use super::FileDevice;
-use crate::image_name::Part;
-use crate::partition::{PartitionTable, no_such};
+use crate::image_name::{ImageName, PARTS_MAX, Part, first_part};
+use crate::partition::{Partition, PartitionTable, no_such};
 use crate::{Access, BlockDevice};
 
 impl FileDevice {
-    /// Makes it a part of what it is. For opening it: nothing was read from it yet that anybody keeps.
+    /// Makes it the part that `behind` names, text that begins with an `@`, or the part of the part.
     ///
     /// # Errors
-    /// There is no such part, or it does not fit.
-    pub(super) fn narrow(&mut self, part: &Part) -> Result<()> {
-        let (outer, whole) = (self.shared.path.display().to_string(), self.len());
-        let (start, len, name) = match part {
-            Part::Number(number) => {
-                let (start, len) = self.partition(*number)?;
-                (start, len, format!("{outer}@{number}"))
+    /// There is no such part, or it does not fit; or `behind` names more than [`PARTS_MAX`].
+    pub(super) fn narrow_all(&mut self, mut behind: &[u8]) -> Result<()> {
+        let mut count = 0;
+        while !behind.is_empty() {
+            if count == PARTS_MAX {
+                let what = format!("no more than {PARTS_MAX} parts are looked for in each other");
+                return Err(Error::invalid(what).context(self.describe()));
             }
-            Part::Named(name) => {
-                let number = self.number_of(name)?;
-                let (start, len) = self.partition(number)?;
-                (start, len, format!("{outer}@{name}"))
+            behind = self.narrow(behind)?;
+            count += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether `file` has a partition table, be it a damaged one, or what has an offset in it that `behind` begins with. `file` is no part itself.
+    pub(crate) fn has_table(file: &Path, mut behind: &[u8]) -> bool {
+        let name = ImageName::whole(file);
+        let Ok(mut device) = Self::open_whole(file, &name, Access::ReadOnlyForced) else { return false };
+        for _ in 0..PARTS_MAX {
+            if PartitionTable::read(&device).map_or(true, |table| table.is_some()) {
+                return true;
             }
-            Part::Offset(offset) => {
-                let (start, len) = self.stretch(*offset)?;
-                (start, len, format!("{outer}@@{offset}"))
+            // Without a table only an offset leads further.
+            match device.narrow(behind) {
+                Ok(rest) if !rest.is_empty() => behind = rest,
+                _ => return false,
             }
+        }
+        false
+    }
+
+    /// Makes it the first part that `behind` names, and gives the rest back. For opening it: nothing was read from it yet that anybody keeps.
+    fn narrow<'n>(&mut self, behind: &'n [u8]) -> Result<&'n [u8]> {
+        let (outer, whole) = (self.shared.path.clone(), self.len());
+        let table = PartitionTable::read(self);
+        let is_called = |name: &str| {
+            let table = table.as_ref().ok().and_then(Option::as_ref);
+            table.is_some_and(|table| table.called(name).next().is_some())
+        };
+        let (part, rest) = first_part(behind, is_called).map_err(|error| error.context(self.describe()))?;
+        let (start, len) = match part {
+            Part::Number(number) => self.numbered(table?.as_ref(), number)?,
+            Part::Named(name) => self.called(table?.as_ref(), name)?,
+            Part::Offset(offset) => self.stretch(table, offset)?,
         };
         assert!(start.checked_add(len).is_some_and(|end| end <= whole), "DEV-5: it lies within");
+        let mut path = outer.into_os_string();
+        path.push(OsStr::from_bytes(&behind[..behind.len() - rest.len()]));
         let shared = &mut self.shared;
         shared.start += start;
         shared.id.start = shared.start;
         shared.len = AtomicU64::new(len);
         shared.is_part = true;
-        shared.path = PathBuf::from(name);
-        Ok(())
+        shared.path = PathBuf::from(path);
+        Ok(rest)
     }
 
-    /// The number of the partition that has this name or UUID.
-    fn number_of(&self, name: &str) -> Result<u64> {
-        let Some(table) = PartitionTable::read(self)? else {
-            let what = format!(
-                "{} has no partition table, so no partition is called '{}'",
-                self.describe(),
-                Escaped(name.as_bytes())
-            );
+    /// Where the partition with this number lies, start and length.
+    fn numbered(&mut self, table: Option<&PartitionTable>, number: u64) -> Result<(u64, u64)> {
+        let Some(table) = table else {
+            let what =
+                format!("{} has no partition table, so there is no partition {number}", self.describe());
             return Err(Error::invalid(what));
         };
-        let called: Vec<u64> = table.called(name).map(|partition| partition.number.into()).collect();
+        let Some(partition) = table.partition(number) else { return Err(no_such(self, table, number)) };
+        self.place_of_partition(table, partition)
+    }
+
+    /// Where the partition lies that has this name or UUID.
+    fn called(&mut self, table: Option<&PartitionTable>, name: &[u8]) -> Result<(u64, u64)> {
+        let shown = Escaped(name);
+        let Some(table) = table else {
+            let what =
+                format!("{} has no partition table, so no partition is called '{shown}'", self.describe());
+            return Err(Error::invalid(what));
+        };
+        // Partitions without a name are called nothing.
+        let text = std::str::from_utf8(name).ok().filter(|text| !text.is_empty());
+        let called: Vec<&Partition> = text.into_iter().flat_map(|text| table.called(text)).collect();
         match called[..] {
-            [number] => Ok(number),
-            [] => Err(no_such(self, &table, format_args!("called '{}'", Escaped(name.as_bytes())))),
+            [partition] => self.place_of_partition(table, partition),
+            [] => Err(no_such(self, table, format_args!("called '{shown}'"))),
             _ => {
-                let numbers: Vec<String> = called.iter().map(u64::to_string).collect();
+                let numbers: Vec<String> =
+                    called.iter().map(|partition| partition.number.to_string()).collect();
                 let what = format!(
-                    "partitions {} of {} are all called '{}': name one by its number or its UUID",
+                    "partitions {} of {} are all called '{shown}': name one by its number or its UUID",
                     numbers.join(", "),
                     self.describe(),
-                    Escaped(name.as_bytes())
                 );
                 Err(Error::invalid(what))
             }
         }
     }
 
-    /// Where the partition with this number lies, start and length.
-    fn partition(&mut self, number: u64) -> Result<(u64, u64)> {
-        let Some(table) = PartitionTable::read(self)? else {
-            let what =
-                format!("{} has no partition table, so there is no partition {number}", self.describe());
-            return Err(Error::invalid(what));
-        };
-        let Some(partition) = table.partition(number) else { return Err(no_such(self, &table, number)) };
+    fn place_of_partition(&mut self, table: &PartitionTable, partition: &Partition) -> Result<(u64, u64)> {
+        let number = partition.number;
         if partition.kind.is_extended() {
             let what = format!("partition {number} of {} only holds others; there are: ", self.describe());
             return Err(Error::invalid(what + &table.tell(self)?));
@@ -99,7 +135,7 @@ impl FileDevice {
 
     /// What begins at `offset` and ends with the partition that it is in, start and length. A table that cannot be read ends nothing:
     /// it is for such disks that offsets are named.
-    fn stretch(&self, offset: u64) -> Result<(u64, u64)> {
+    fn stretch(&self, table: Result<Option<PartitionTable>>, offset: u64) -> Result<(u64, u64)> {
         let (len, sector) = (self.len(), self.sector_size());
         if !offset.is_multiple_of(sector) {
             let what = format!(
@@ -112,7 +148,7 @@ impl FileDevice {
             let what = format!("byte {offset} of {} is behind the last of its {len} bytes", self.describe());
             return Err(Error::invalid(what));
         }
-        let table = match PartitionTable::read(self) {
+        let table = match table {
             Err(error) if error.kind() == ErrorKind::InvalidInput => None,
             table => table?,
         };

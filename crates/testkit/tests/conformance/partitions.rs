@@ -1,9 +1,11 @@
 //! A filesystem in a partition, which Linux has as a device that partx has told it of, and Creamery as a part of the disk image.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::Read;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +33,12 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("partitions/damaged-tables", &[Judge::Program, Judge::Tool("sfdisk")], damaged_tables),
         Case::new("partitions/told", &[Judge::Program, Judge::Tool("sfdisk")], told),
         Case::new("partitions/by-name", &mounted, by_name),
+        Case::new("partitions/signs-in-names", &judged, signs_in_names),
+        Case::new(
+            "partitions/no-file-beside-a-disk",
+            &[Judge::Program, Judge::Tool("sfdisk")],
+            no_file_beside_a_disk,
+        ),
     ]
 }
 
@@ -91,7 +99,7 @@ fn by_name(bench: &Bench) -> Result<()> {
         ensure!(!named(name).exists(), "{words:?} has made a file");
     }
     let copy = creamery(&["cp"]).arg(inside(&named("a name"), "/file")).arg(named("none"));
-    expect_refusal(copy, &["is a partition of an image"])?;
+    expect_refusal(copy, &["has no partition called 'none'", "root"])?;
     let archive = creamery(&["tar", "-c", "-f"]).arg(named("none")).arg(inside(&named("root"), "/made"));
     expect_refusal(archive, &["the archive is the image itself"])?;
     ensure!(!named("none").exists(), "a file beside the disk");
@@ -111,6 +119,78 @@ fn by_name(bench: &Bench) -> Result<()> {
         Ok(())
     })?;
     device.detach()
+}
+
+/// A disk whose partitions have names with signs in them, and their sizes in MiB.
+fn disk_with_signs(bench: &Bench) -> Result<PathBuf> {
+    let disk = bench.scratch.file("disk.raw");
+    sparse_file(&disk, 600 * MIB)?;
+    let script = "label: gpt\nstart=1MiB, size=120MiB, name=\"+2\"\nstart=121MiB, size=130MiB, name=\"a@b\"\n\
+                  start=251MiB, size=140MiB, name=root\nstart=391MiB, size=150MiB, name=\"@c\"\n";
+    Run::new("sfdisk").arg("-q").arg(&disk).input(script).ok()?;
+    Ok(disk)
+}
+
+/// A sign is a part of a name, and never of a number.
+fn signs_in_names(bench: &Bench) -> Result<()> {
+    let disk = disk_with_signs(bench)?;
+    for (name, number, label) in
+        [("+2", 1, "one"), ("a@b", 2, "two"), ("root", 3, "three"), ("@c", 4, "four")]
+    {
+        let mkfs = bench.creamery().run(["mkfs", "-q", "-b", "110M", "-L", label]).arg(part(&disk, name));
+        mkfs.ok()?;
+        let told = bench.creamery().run(["inspect", "partitions"]).arg(&disk).ok()?.stdout_text();
+        ensure!(told.matches(" Btrfs ").count() == number, "{name}: {told}");
+        let listed = bench.creamery().run(["filesystem", "label"]).arg(part(&disk, number)).ok()?;
+        let listed = listed.stdout_text();
+        ensure!(listed.trim() == label, "{name}: {listed}");
+    }
+    bench.creamery().run(["mkdir"]).arg(inside(&part(&disk, "a@b"), "/made")).ok()?;
+    ensure!(std::fs::read_dir(bench.scratch.path())?.count() == 1, "a file beside the disk");
+    let device = LoopDevice::attach_disk(&disk)?;
+    for number in 1..=4 {
+        btrfs_check(&device.partition(number)?)?;
+    }
+    device.detach()
+}
+
+/// No command makes a file or a directory of a name that a disk with partitions has, and an `@` behind. Without a table it does.
+fn no_file_beside_a_disk(bench: &Bench) -> Result<()> {
+    let disk = disk_with_signs(bench)?;
+    let image = bench.scratch.file("disk.img");
+    bench.creamery().run(["mkfs", "-q", "-b", "128M"]).arg(&image).ok()?;
+    bench.creamery().run(["mkdir"]).arg(inside(&image, "/folder")).ok()?;
+    bench.creamery().run(["touch"]).arg(inside(&image, "/file")).ok()?;
+    let names = || -> Result<usize> { Ok(std::fs::read_dir(bench.scratch.path())?.count()) };
+    let before = names()?;
+    let behind: [&[u8]; 11] =
+        [b"", b"@", b"b@", b"@root", b"@+1", b"+3", b"zzz", b"a@b@", b"\xff", b"1@root", b"9"];
+    let named = |behind: &[u8]| {
+        let mut name = part(&disk, "").into_os_string();
+        name.push(OsStr::from_bytes(behind));
+        PathBuf::from(name)
+    };
+    for behind in behind {
+        let name = named(behind);
+        let from = inside(&image, "/folder");
+        let run = |words: &[&str]| bench.creamery().run(words.iter().copied());
+        let commands = [
+            run(&["mkfs", "-q", "-b", "110M"]).arg(&name),
+            run(&["cp", "-r"]).arg(&from).arg(&name),
+            run(&["cp", "-r"]).arg(inside(&image, "/")).arg(&name),
+            run(&["cp", "-a"]).arg(&from).arg(name.join("")),
+            run(&["cp"]).arg(inside(&image, "/file")).arg(&name),
+            run(&["tar", "-c", "-f"]).arg(&name).arg(&from),
+            run(&["restore"]).arg(&image).arg(&name),
+        ];
+        for command in commands {
+            let done = command.output()?;
+            ensure!(done.code.is_some_and(|code| code != 0), "succeeds: {done}");
+            ensure!(names()? == before, "makes a file: {done}");
+        }
+        expect_refusal(run(&["mkfs", "-q", "-b", "110M"]).arg(&name), &["partition"])?;
+    }
+    Ok(())
 }
 
 /// Between logical partitions there is free space, and in it the sectors that lead from one to the next.
