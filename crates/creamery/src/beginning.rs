@@ -1,15 +1,9 @@
 //! Where paths begin: in the default subvolume, as on Linux, or in the one that was chosen. Behind `<FS_TREE>` a path begins at the top level in any
 //! case; `btrfs subvolume list -a` shows such paths so.
-//!
-//! A filesystem with another default subvolume than the top level usually has its subvolumes side by side at the top level (`@`, `@home`). A path
-//! that means one of those and begins in the default subvolume would make a directory of that name inside the default one. Such a name is refused.
 
 use std::path::Path;
 
-use creamery_base::{Error, ErrorKind, Escaped, InodeId, ObjectId, Result, TreeId, Wait};
-
-use crate::Filesystem;
-use crate::path::at;
+use creamery_base::{InodeId, ObjectId, TreeId};
 
 /// What a path begins with that begins at the top level.
 pub const TOP_LEVEL: &str = "<FS_TREE>";
@@ -27,82 +21,4 @@ pub(crate) fn begin(root: InodeId, path: &[u8]) -> (InodeId, &[u8]) {
 /// Whether `path` begins at the top level, whatever subvolume is chosen.
 pub(crate) fn is_of_top_level(path: &Path) -> bool {
     path.iter().next().is_some_and(|first| first == TOP_LEVEL)
-}
-
-impl Filesystem {
-    /// Whether nobody chose the subvolume that paths begin in, and it is not the top level.
-    fn begins_by_default(&self) -> bool {
-        self.is_default && self.root.subvolume != TreeId::FS
-    }
-
-    /// Where paths begin, if nobody chose that and it is not the top level: a sentence for whoever lists subvolumes.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let image = dir.path().join("disk.img");
-    /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// use creamery::{Image, TOP_LEVEL, TreeId};
-    /// let fs = Image::options().write(true).open(&image)?;
-    /// fs.create_subvolume("/@")?;
-    /// fs.create_subvolume("/@home")?;
-    /// fs.set_default_subvolume(fs.subvolume_at("/@")?)?;
-    /// assert_eq!(fs.why_paths_begin_below(), None);
-    /// fs.close()?;
-    /// let fs = Image::options().write(true).open(&image)?;
-    /// assert!(fs.why_paths_begin_below().is_some_and(|note| note.contains(TOP_LEVEL)));
-    /// assert!(!fs.exists("/@home") && fs.exists("<FS_TREE>/@home"));
-    /// assert!(fs.create_dir("/@home").is_err());
-    /// # Ok::<(), creamery::Error>(())
-    /// ```
-    #[must_use]
-    pub fn why_paths_begin_below(&self) -> Option<String> {
-        let default = self.root.subvolume;
-        self.begins_by_default().then(|| {
-            format!(
-                "paths begin in the default subvolume {default}; {TOP_LEVEL}/PATH begins at the top level"
-            )
-        })
-    }
-
-    /// Says of a path that leads nowhere where it began.
-    pub(crate) fn with_beginning(&self, path: &Path, error: Error) -> Error {
-        if error.kind() != ErrorKind::NotFound || !self.begins_by_default() || is_of_top_level(path) {
-            return error;
-        }
-        let (default, rest) = (self.root.subvolume, path.strip_prefix("/").unwrap_or(path));
-        let what = format!(
-            "paths begin in the default subvolume {default}; {TOP_LEVEL}/{} begins at the top level",
-            rest.display()
-        );
-        Error::new(ErrorKind::NotFound, what).context(path.display())
-    }
-
-    /// Refuses to make a name in the default subvolume that a subvolume of the top level has.
-    ///
-    /// # Errors
-    /// `AlreadyExists`
-    pub(crate) fn refuse_name_of_top_level(&self, dir: InodeId, name: &[u8]) -> Result<()> {
-        if !self.begins_by_default() || dir != self.root || self.fs.lookup(dir, name, Wait::Yes).is_ok() {
-            return Ok(());
-        }
-        let top_level = InodeId::new(TreeId::FS, ObjectId::FIRST_FREE);
-        match self.fs.lookup(top_level, name, Wait::Yes) {
-            Ok(found) if found.ino == ObjectId::FIRST_FREE && found.subvolume != TreeId::FS => {
-                let (default, name) = (self.root.subvolume, Escaped(name));
-                let what = format!(
-                    "'{name}' is a subvolume of the top level, and paths begin in the default subvolume {default}: {TOP_LEVEL}/{name} \
-                     is that one; with --subvolid {default} a new '{name}' is made"
-                );
-                Err(Error::new(ErrorKind::AlreadyExists, what))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The directory and the name of something that is about to be made.
-    pub(crate) fn resolve_parent_to_make<'p>(&self, path: &'p Path) -> Result<(InodeId, &'p [u8])> {
-        let (dir, name) = self.resolve_parent(path)?;
-        self.refuse_name_of_top_level(dir, name).map_err(at(path))?;
-        Ok((dir, name))
-    }
 }

@@ -64,6 +64,7 @@ mod copy;
 mod copy_options;
 mod copy_out;
 mod dedupe;
+mod default_subvolume;
 pub mod device;
 mod disk_usage;
 mod file;

@@ -98,7 +98,7 @@ mod types;
 pub use control::{control, control_number};
 pub use counts::{RequestCount, RequestCounts};
 pub use errno::{Errno, Result};
-pub use mount::{MountNumber, MountOptions, PinnedPoint, Unmount};
+pub use mount::{HeldMount, MountNumber, MountOptions, PinnedPoint, Unmount};
 pub use negotiate::{Agreement, Negotiation};
 pub use notify::{Notice, Notifier, NotifyMark, NotifyQueue, NotifyThread};
 pub use operations::Operations;

@@ -47,7 +47,7 @@ use creamery_device::ImageName;
 use creamery_fs::{Filesystem, Statistics};
 use creamery_fuse::protocol::IoctlFlags;
 use creamery_fuse::{
-    Errno, IoctlReply, IoctlRequest, RequestContext, RequestCounts, control, control_number,
+    Errno, HeldMount, IoctlReply, IoctlRequest, RequestContext, RequestCounts, control, control_number,
 };
 use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
@@ -352,6 +352,12 @@ impl Channel {
         Ok(Self::of(dir, point))
     }
 
+    /// To the server of a mount that is held, which has the path `point`.
+    pub(crate) fn through(held: &HeldMount, point: &Path) -> Result<Self> {
+        let dir = held.open_root().map_err(|error| told(error, point))?;
+        Ok(Self::of(dir, point.to_owned()))
+    }
+
     /// By a directory that is open, called `point`.
     pub(crate) const fn of(dir: File, point: PathBuf) -> Self {
         Self { dir, point }
@@ -435,10 +441,14 @@ fn find_around(place: &Path) -> Result<MountedImage> {
 
 /// Whether that is what the kernel says of a mount whose server died.
 pub(crate) fn is_of_a_dead_server(error: &Error) -> bool {
-    use rustix::io::Errno as Raw;
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
-    let errno = cause.and_then(Raw::from_io_error);
-    errno.is_some_and(|errno| [Raw::NOTCONN, Raw::CONNABORTED].contains(&errno))
+    cause.is_some_and(says_dead)
+}
+
+/// The same, of what a system call says.
+pub(crate) fn says_dead(error: &std::io::Error) -> bool {
+    use rustix::io::Errno as Raw;
+    Raw::from_io_error(error).is_some_and(|errno| [Raw::NOTCONN, Raw::CONNABORTED].contains(&errno))
 }
 
 fn told(error: std::io::Error, point: &Path) -> Error {

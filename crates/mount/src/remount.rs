@@ -4,11 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_fuse::PinnedPoint;
 
 use crate::control::Channel;
 use crate::options::Options;
-use crate::table::mounted_at;
+use crate::table::held_at;
 
 /// Gives the mount at `dir` the flags of `options` (`ro`, `rw`, `noatime`, ...). When it becomes read-only, everything that was
 /// done on it is durable and nothing is left to do for the server: the image does not change until it becomes writable again.
@@ -16,11 +15,8 @@ use crate::table::mounted_at;
 /// Errors: nothing of ours is mounted there; `commit=` and other words about writing say something else than when it was mounted; not root; files are open for writing and it is to become read-only; it is
 /// to become writable, but was mounted from an image opened read-only, or has aborted; not everything is durable.
 pub fn remount(dir: &Path, options: &Options) -> Result<()> {
-    let mounted = mounted_at(dir)?;
-    // From here on the server, which may be another user's, cannot lead to another mount.
-    let point = PinnedPoint::open(&mounted.point)?;
-    let number = point.number_of(mounted.id)?;
-    let channel = Channel::open(&mounted)?;
+    let (mounted, point, held) = held_at(dir)?;
+    let channel = Channel::through(&held, &mounted.point)?;
     let to_be_read_only = options.transport.read_only();
     let told = channel.statistics()?;
     let why_not = match told.filesystem.aborted {
@@ -46,7 +42,7 @@ pub fn remount(dir: &Path, options: &Options) -> Result<()> {
     }
     // Before, so that the kernel is not kept long with writers shut out.
     channel.sync()?;
-    let remounted = until_closed(|| point.remount(number, &options.transport));
+    let remounted = until_closed(|| point.remount(held.number(), &options.transport));
     remounted.map_err(|error| error.context(format_args!("remounting {}", dir.display())))?;
     if let Some(compression) = options.compression() {
         channel.compress(&compression)?;

@@ -5,7 +5,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use creamery_base::{Error, Result};
+use creamery_base::{Error, ErrorKind, Result};
+use creamery_fuse::{HeldMount, PinnedPoint};
 
 use crate::control::Channel;
 
@@ -108,6 +109,54 @@ pub(crate) fn mounted_at(dir: &Path) -> Result<MountedImage> {
     Err(Error::invalid(format!("{}: a {kind} is mounted there, not an image of ours", dir.display())))
 }
 
+/// The mount of ours at `dir`, held: the row of the table, and what comes next, are about that one.
+/// Errors: as [`mounted_at`]; another mount took its place meanwhile.
+pub(crate) fn held_at(dir: &Path) -> Result<(MountedImage, PinnedPoint, HeldMount)> {
+    // From here on the server, which may be another user's, cannot lead to another mount.
+    let point = PinnedPoint::open(&mounted_at(dir)?.point)?;
+    let held = point.hold()?;
+    // What the table had before may have been the row of one that is gone, whose number this one has now.
+    let mounted = mounted_at(dir)?;
+    if mounted.id == held.number().id {
+        return Ok((mounted, point, held));
+    }
+    Err(Error::new(ErrorKind::NotFound, format!("{}: another mount is there by now", dir.display())))
+}
+
+/// What is mounted below the mount with the number `id`, and on what lies below it: mount point, type and source, in words. None where nothing is.
+pub(crate) fn shown_below(id: u64) -> Result<Option<String>> {
+    /// More are counted.
+    const NAMED: usize = 4;
+    let table = table()?;
+    let below = below(&table, id);
+    let show = |row: &Row| {
+        let [point, kind, source] =
+            [&row.point, &row.kind, &row.source].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        format!("{point} ({kind} {source})")
+    };
+    let mut shown: Vec<String> = below.iter().take(NAMED).map(show).collect();
+    if below.len() > NAMED {
+        shown.push(format!("{} more", below.len() - NAMED));
+    }
+    Ok((!shown.is_empty()).then(|| shown.join(", ")))
+}
+
+/// The rows of what is mounted below the mount with the number `id`. Paths do not tell: what is hidden by the mount has such a path, too.
+fn below(table: &[u8], id: u64) -> Vec<Row> {
+    let mut rest: Vec<Row> = rows(table).filter(|row| row.id != id).collect();
+    let (mut found, mut parents) = (Vec::new(), HashSet::from([id]));
+    loop {
+        let (below, others): (Vec<Row>, Vec<Row>) =
+            rest.into_iter().partition(|row| parents.contains(&row.parent));
+        if below.is_empty() {
+            return found;
+        }
+        parents.extend(below.iter().map(|row| row.id));
+        found.extend(below);
+        rest = others;
+    }
+}
+
 /// Whether the filesystem with this device number is an image of ours that is mounted: true, or false where its type in the table does
 /// not say; none if it is no mount of FUSE's.
 pub(crate) fn is_ours(device: u64) -> Result<Option<bool>> {
@@ -198,6 +247,8 @@ fn resolve_folder(path: &Path) -> PathBuf {
 struct Row {
     /// The number of the mount.
     id: u64,
+    /// The number of the mount that it lies on.
+    parent: u64,
     device: String,
     /// The directory of the filesystem that is mounted.
     root: Vec<u8>,
@@ -232,8 +283,8 @@ impl From<Row> for MountedImage {
 fn rows(table: &[u8]) -> impl Iterator<Item = Row> {
     table.split(|&byte| byte == b'\n').filter_map(|row| {
         let mut fields = row.split(|&byte| byte == b' ');
-        let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-        let mut fields = fields.skip(1);
+        let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse().ok();
+        let (id, parent) = (number()?, number()?);
         let device = String::from_utf8_lossy(fields.next()?).into_owned();
         let (root, point) = (unescape(fields.next()?), unescape(fields.next()?));
         let of_mount = fields.next()?;
@@ -244,7 +295,7 @@ fn rows(table: &[u8]) -> impl Iterator<Item = Row> {
         let is_read_only = of_filesystem.split(|&byte| byte == b',').any(|word| word == b"ro");
         let words = [of_mount, of_filesystem].into_iter().flat_map(|list| list.split(|&byte| byte == b','));
         let flags = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-        Some(Row { id, device, root, point, kind, source, mounter, is_read_only, flags })
+        Some(Row { id, parent, device, root, point, kind, source, mounter, is_read_only, flags })
     })
 }
 
@@ -307,6 +358,21 @@ mod tests {
         assert_eq!(row(b"/").expect("is there").kind, b"ext4");
         assert!(row(b"/mnt").is_none());
         assert_eq!(rows(b"\n \n- -").count(), 0);
+    }
+
+    #[test]
+    fn a_mount_lies_below_the_one_that_it_is_mounted_on() {
+        let table = b"22 1 8:1 / / rw - ext4 /dev/sda rw\n\
+            34 33 0:44 / /m/sub/deep rw - tmpfs none rw\n\
+            31 22 0:41 / /m/hidden rw - tmpfs none rw\n\
+            30 22 0:40 / /m rw - fuse.creamery /a.img rw\n\
+            33 30 0:43 / /m/sub rw - fuse.creamery /b.img rw\n\
+            35 30 0:45 / /elsewhere rw - tmpfs none rw\n\
+            36 22 0:46 / /m2 rw - tmpfs none rw\n";
+        let numbers = |id| below(table, id).iter().map(|row| row.id).collect::<Vec<_>>();
+        assert_eq!(numbers(30), [33, 35, 34]);
+        assert_eq!(numbers(33), [34]);
+        assert!(numbers(36).is_empty() && numbers(99).is_empty());
     }
 
     #[test]

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::{Access, FileDevice, ImageName, is_only_read};
-use creamery_fuse::{MountNumber, PinnedPoint, Unmount};
+use creamery_fuse::{HeldMount, MountNumber, PinnedPoint, Unmount};
 
 use crate::closing::{End, Watch};
-use crate::control::{Channel, is_of_a_dead_server};
-use crate::table::{MountedImage, is_mounted, mounted_at};
+use crate::control::{Channel, is_of_a_dead_server, says_dead};
+use crate::table::{MountedImage, held_at, is_mounted, shown_below};
 
 /// Time between two looks at whether there is something to wait for.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -37,11 +37,10 @@ pub enum How {
 /// Errors: nothing of ours is mounted there; in use; what the system said. And, with nothing mounted there any more: that
 /// not everything that was done on the mount is durable, and why; that this is not known, because the server could not be asked.
 pub fn unmount(dir: &Path, how: How) -> Result<()> {
-    let mounted = mounted_at(dir)?;
-    // From here on the server, which may be another user's, cannot lead to another mount.
-    let point = PinnedPoint::open(&mounted.point)?;
-    let number = point.number_of(mounted.id)?;
-    let server = if how == How::Lazy { None } else { Some(Server::of(&mounted)) };
+    let (mounted, point, held) = held_at(dir)?;
+    let number = held.number();
+    let server = if how == How::Lazy { None } else { Some(Server::of(&held, &mounted)) };
+    drop(held); // it keeps the mount busy
     detach(&mounted, (&point, number), how)
         .map_err(|error| error.context(format_args!("unmounting {}", dir.display())))?;
     let outcome = match server {
@@ -52,29 +51,87 @@ pub fn unmount(dir: &Path, how: How) -> Result<()> {
 }
 
 /// Clears away what is mounted at `dir` if its server has died and the caller may: its mounter, or root. Says what became of it then, for the
-/// caller to be told.
+/// caller to be told. Nothing is said where somebody else clears it away at the same time.
 ///
 /// # Errors
-/// It is another user's; it cannot be unmounted.
+/// `Busy`: other mounts lie below it, and nothing is unmounted. `PermissionDenied`: it is another user's; a mount that does not let the caller in,
+/// whose server may live. It cannot be unmounted.
 pub fn clear_dead(dir: &Path) -> Result<Option<String>> {
-    let Ok(mounted) = mounted_at(dir) else { return Ok(None) };
-    if !Channel::open(&mounted).is_err_and(|error| is_of_a_dead_server(&error)) {
-        return Ok(None);
-    }
+    let Ok((mounted, point, held)) = held_at(dir) else { return Ok(None) };
     let (image, shown) = (mounted.image.display(), dir.display());
+    let remedy = format!("user {} or root can unmount it: `creamery umount {shown}`", mounted.mounter);
+    match held.ask() {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            let by = mounted.mounter;
+            let what = format!(
+                "{shown}: user {by} has mounted {image} there, and the mount lets nobody else in: {remedy}"
+            );
+            return Err(Error::new(ErrorKind::PermissionDenied, what));
+        }
+        Err(error) if says_dead(&error) => {}
+        Ok(()) | Err(_) => return Ok(None),
+    }
     let asker = rustix::process::geteuid();
     if !asker.is_root() && asker.as_raw() != mounted.mounter {
-        let what = format!(
-            "{shown}: the server of {image}, which is mounted there, has died: user {} or root has to unmount it",
-            mounted.mounter
-        );
+        let what = format!("{shown}: the server of {image}, which is mounted there, has died: {remedy}");
         return Err(Error::new(ErrorKind::PermissionDenied, what));
     }
-    let point = PinnedPoint::open(&mounted.point)?;
-    let number = point.number_of(mounted.id)?;
-    detach(&mounted, (&point, number), How::Lazy)
-        .map_err(|error| error.context(format_args!("unmounting {shown}, whose server has died")))?;
+    let is_cleared = if asker.is_root() {
+        expect_nothing_below(&mounted, dir).and_then(|()| cleared(held.detach()))
+    } else {
+        clear_by_helper(&mounted, dir, &point, held)
+    };
+    if !is_cleared? {
+        return Ok(None);
+    }
     Ok(Some(format!("{shown} was still the mount of {image}: {}; unmounted", died(mounted.is_read_only))))
+}
+
+/// Whether this unmount cleared a dead mount away; false where somebody else had by then.
+fn cleared(unmounted: Result<()>) -> Result<bool> {
+    match unmounted {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error.context("unmounting a mount whose server has died")),
+    }
+}
+
+/// An unmount of a dead mount takes along what lies below it.
+/// Errors: `Busy`: something does.
+fn expect_nothing_below(mounted: &MountedImage, dir: &Path) -> Result<()> {
+    let Some(below) = shown_below(mounted.id)? else { return Ok(()) };
+    let (image, shown) = (mounted.image.display(), dir.display());
+    let what = format!(
+        "{shown}: the server of {image}, which is mounted there, has died, but other mounts lie below it: {below}: unmount these first, \
+         or, once their paths lead nowhere any more, everything with `creamery umount -l {shown}`"
+    );
+    Err(Error::new(ErrorKind::Busy, what))
+}
+
+/// fusermount3 unmounts what is at a path, and compares nothing. So the dead mount is looked for right before each run of it, and the first run
+/// refuses a mount that is in use: one that took the place after the look is taken away only if nobody uses it.
+fn clear_by_helper(mounted: &MountedImage, dir: &Path, point: &PinnedPoint, held: HeldMount) -> Result<bool> {
+    let number = held.number();
+    drop(held); // it keeps the mount busy
+    let is_there = || {
+        let there = point.hold().ok().filter(|there| there.number() == number);
+        there.is_some_and(|there| there.ask().is_err_and(|error| says_dead(&error)))
+    };
+    let mut refused = None;
+    for how in [How::WhenIdle, How::Lazy] {
+        if !is_there() {
+            return Ok(false);
+        }
+        expect_nothing_below(mounted, dir)?;
+        match run_helper(&mounted.point, how) {
+            Ok(()) => return Ok(true),
+            Err(error) => refused = Some(error),
+        }
+    }
+    match refused {
+        Some(error) if is_there() => cleared(Err(error)),
+        _ => Ok(false),
+    }
 }
 
 /// Who serves a mount, as far as it is to be seen before the unmount.
@@ -92,8 +149,9 @@ enum Server {
 }
 
 impl Server {
-    fn of(mounted: &MountedImage) -> Self {
-        let watch = Channel::open(mounted).and_then(|channel| Watch::begin(&channel, mounted.mounter));
+    fn of(held: &HeldMount, mounted: &MountedImage) -> Self {
+        let channel = Channel::through(held, &mounted.point);
+        let watch = channel.and_then(|channel| Watch::begin(&channel, mounted.mounter));
         match watch {
             Ok(watch) => Self::Speaks(watch),
             Err(error) if is_of_a_dead_server(&error) => Self::Gone,
@@ -143,18 +201,34 @@ const fn died(is_read_only: bool) -> &'static str {
 }
 
 fn detach(mounted: &MountedImage, (there, number): (&PinnedPoint, MountNumber), how: How) -> Result<()> {
-    let point = &mounted.point;
-    if rustix::process::geteuid().is_root() {
+    let unmounted = if rustix::process::geteuid().is_root() {
         let how = if how == How::Lazy { Unmount::Lazy } else { Unmount::WhenIdle };
-        let unmounted = there.unmount(number, how);
-        return unmounted.map_err(|error| match error.kind() {
-            ErrorKind::Busy => {
-                let what = "files are open there, or it is somebody's working directory (-l detaches it all the same)";
-                Error::new(ErrorKind::Busy, what)
-            }
-            _ => error,
-        });
-    }
+        there.unmount(number, how)
+    } else {
+        run_helper(&mounted.point, how)
+    };
+    unmounted.map_err(|error| match error.kind() {
+        ErrorKind::Busy => in_use(mounted),
+        _ => error,
+    })
+}
+
+/// Why a mount is in use.
+fn in_use(mounted: &MountedImage) -> Error {
+    let what = match shown_below(mounted.id) {
+        Ok(Some(below)) => {
+            format!("other mounts lie below it: {below} (-l detaches it all the same, and these with it)")
+        }
+        Ok(None) | Err(_) => {
+            "files are open there, or it is somebody's working directory (-l detaches it all the same)"
+                .to_owned()
+        }
+    };
+    Error::new(ErrorKind::Busy, what)
+}
+
+/// Unmounts what is at `point`, as an ordinary user.
+fn run_helper(point: &Path, how: How) -> Result<()> {
     let mut command = Command::new("fusermount3");
     command.arg("-u").args((how == How::Lazy).then_some("-z")).arg("--").arg(point);
     let output = command.output().map_err(|error| Error::from(error).context("running fusermount3"))?;

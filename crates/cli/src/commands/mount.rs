@@ -97,7 +97,7 @@ pub(crate) fn run(args: &MountArgs) -> Result<(), Failure> {
         return creamery_mount::remount(&args.dir, &options).map_err(failed);
     }
     if !args.announce
-        && let Some(what) = creamery_mount::clear_dead(&args.dir).map_err(failed)?
+        && let Some(what) = creamery_mount::clear_dead(&args.dir).map_err(|error| failed(error).plain())?
     {
         warn(&what);
     }
@@ -141,7 +141,9 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
         true => error,
         false => error.context(args.image.display()),
     };
-    if let Some(note) = creamery_mount::why_mounter_makes_nothing(&fs, &options).map_err(of_image)? {
+    if let Some(note) =
+        creamery_mount::why_mounter_makes_nothing(&fs, &options, &args.dir).map_err(of_image)?
+    {
         warn_of(&image, &note);
     }
     // Made before the mount may hide its directory.

@@ -12,11 +12,13 @@
 
 mod direct;
 mod fusermount;
+mod held;
 mod number;
 mod options;
 mod pinned;
 mod table;
 
+pub use held::HeldMount;
 pub use number::MountNumber;
 pub use options::MountOptions;
 pub use pinned::PinnedPoint;

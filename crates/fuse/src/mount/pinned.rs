@@ -10,7 +10,6 @@
 //! - PINNED-2: mount(2) changes the flags of a mount with the expected number, by a descriptor of its root directory.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -19,6 +18,7 @@ use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
+use super::held::HeldMount;
 use super::number::MountNumber;
 use super::{MountOptions, Unmount, direct, open_path};
 
@@ -64,24 +64,16 @@ impl PinnedPoint {
     /// # Errors
     /// Nothing has the name; `/proc` is missing.
     pub fn number(&self) -> Result<MountNumber> {
-        self.there().map(|(_, number)| number)
+        self.hold().map(|held| held.number())
     }
 
-    /// The mount on top at the name, which the mount table calls `id`.
+    /// Holds the mount on top at the name, so that its numbers are no other mount's. Its server is not asked.
     ///
     /// # Errors
-    /// `NotFound`: another one is there. As [`number`](Self::number).
-    pub fn number_of(&self, id: u64) -> Result<MountNumber> {
-        let number = self.number()?;
-        if number.id == id { Ok(number) } else { Err(another()) }
-    }
-
-    /// The root directory of the mount on top at the name, and which mount it is.
-    fn there(&self) -> Result<(File, MountNumber)> {
+    /// As [`number`](Self::number).
+    pub fn hold(&self) -> Result<HeldMount> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let there = openat(&self.dir, &self.name, flags, Mode::empty()).map_err(error)?;
-        let number = MountNumber::of(&there)?;
-        Ok((there.into(), number))
+        HeldMount::of(openat(&self.dir, &self.name, flags, Mode::empty()).map_err(error)?)
     }
 
     /// Gives the mount `expected` there the flags of `options`: `ro`, `noatime`, `nodev` and the like. The kernel enforces them; the server is not
@@ -90,12 +82,12 @@ impl PinnedPoint {
     /// # Errors
     /// `NotFound`: that mount is not on top at the name. `Busy`: files are open for writing, and it is to become read-only. Not root.
     pub fn remount(&self, expected: MountNumber, options: &MountOptions) -> Result<()> {
-        let (root, found) = self.there()?;
+        let held = self.hold()?;
         // PINNED-2
-        if found != expected {
+        if held.number() != expected {
             return Err(another());
         }
-        direct::remount(&open_path(&root), options)
+        direct::remount(&open_path(&held.root), options)
     }
 
     /// Unmounts the mount `expected` there.

@@ -83,6 +83,29 @@ fn the_next_mount_with_the_number_of_one_that_is_gone_stays() {
     std::fs::remove_dir_all(root).unwrap();
 }
 
+/// While a mount is held its numbers are no other mount's, and only that one is detached.
+#[test]
+fn a_held_mount_is_detached_and_no_other() {
+    let test = "a_held_mount_is_detached_and_no_other";
+    if !can_mount(test) {
+        return;
+    }
+    let [root, of_user, _, other] = scene(test);
+    let pinned = |dir: &Path| PinnedPoint::open(&dir.join("m")).unwrap();
+    let gone = pinned(&of_user).hold().unwrap();
+    gone.ask().unwrap();
+    pinned(&of_user).unmount(gone.number(), Unmount::Lazy).unwrap();
+    mount("none", of_user.join("m"), "tmpfs", MountFlags::empty(), None::<&std::ffi::CStr>).unwrap();
+    assert_ne!(pinned(&of_user).number().unwrap().id, gone.number().id);
+    assert_eq!(gone.detach().unwrap_err().kind(), ErrorKind::NotFound, "HELD-1");
+    assert!(is_mounted(&of_user) && is_mounted(&other));
+    for dir in [&of_user, &other] {
+        pinned(dir).hold().unwrap().detach().unwrap();
+        assert!(!is_mounted(dir));
+    }
+    std::fs::remove_dir_all(root).unwrap();
+}
+
 #[test]
 fn an_exchanged_directory_has_no_other_mount_remounted() {
     let test = "an_exchanged_directory_has_no_other_mount_remounted";

@@ -17,6 +17,7 @@ mod compression;
 mod compression_words;
 mod cut_short;
 mod damaged_subvolumes;
+mod dead_mounts;
 mod defragment;
 mod delayed;
 mod devices;
@@ -146,6 +147,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     tune_uuid::cases,
     unprivileged::cases,
     unprivileged_first::cases,
+    dead_mounts::cases,
     unmount_waits::cases,
     callers::cases,
     commands::cases,

@@ -15,13 +15,14 @@ pub(crate) fn cases() -> Vec<Case> {
     let judges = [&JUDGED[..], &with_fuse].concat();
     vec![
         Case::new("unprivileged/first-steps", &judges, first_steps),
+        Case::new("unprivileged/advice-about-the-root-directory", &judges, advice),
         Case::new("unprivileged/without-the-device", &judges, without_the_device),
         Case::new("mkfs/owner-of-an-empty-root", &judges, owners),
     ]
 }
 
 /// A mount namespace in which everybody may open `/dev/fuse`.
-const BEGIN: &str = r#"
+pub(crate) const BEGIN: &str = r#"
 set -e
 mkdir dev && mount -t tmpfs -o mode=755 tmpfs dev
 mknod dev/fuse c 10 229 && chmod 666 dev/fuse && mount --bind dev/fuse /dev/fuse
@@ -76,7 +77,7 @@ fn first_steps(bench: &Bench) -> Result<()> {
     let notes: Vec<&str> = errors.lines().filter(|line| line.starts_with("creamery: ")).collect();
     let wanted = [
         &["was still the mount of", "died", "unmounted"][..],
-        &["mount:", "user 0 or root has to unmount it"],
+        &["mount:", "died", "user 0 or root can unmount it: `creamery umount mnt`"],
         &["was still the mount of", "died", "unmounted"],
         &[
             "user 65534 may not write to its root directory, which is 0:0's",
@@ -93,6 +94,56 @@ fn first_steps(bench: &Bench) -> Result<()> {
     ensure!((root.uid(), root.gid(), root.mode() & 0o7777) == (NOBODY, NOBODY, 0o755), "{root:?}");
     ensure!(std::fs::read(mount.dir().join("x"))? == b"durable\n", "what the user wrote");
     mount.unmount()
+}
+
+/// Each way out that `mount` names for a root directory that the mounter may not write to, followed: a file is made, and nothing more is said.
+const ADVICE: &str = r#"
+works() { nobody touch mnt/x; nobody ./creamery umount mnt; }
+closed() {
+    nobody ./creamery mount "$@" mnt 2> said
+    cat said >&2
+    if nobody touch mnt/x 2>/dev/null; then exit 9; fi
+}
+follow() { nobody sh -c "$(sed -n 's/.*`\(chmod [^`]*\)`.*/\1/p' said)"; works; }
+nobody ./creamery mkfs -q --owner 0:0 -b 256M roots.img
+closed roots.img
+nobody ./creamery umount mnt
+for way in fakeroot uid=65534,gid=65534; do
+    nobody ./creamery mount -o $way roots.img mnt
+    works
+    nobody ./creamery rm roots.img:/x
+done
+nobody ./creamery chmod 555 roots.img:/
+closed -o uid=65534,gid=65534 roots.img
+follow
+nobody ./creamery mkfs -q -f --owner 65534:65534 -b 256M roots.img
+nobody ./creamery mount roots.img mnt
+works
+nobody ./creamery mkfs -q -b 256M disk.img
+for mode in 555 600 077; do
+    nobody ./creamery chmod $mode disk.img:/
+    closed disk.img
+    follow
+    nobody ./creamery chmod $mode disk.img:/
+    nobody ./creamery mount -o fakeroot disk.img mnt
+    works
+done
+"#;
+
+fn advice(bench: &Bench) -> Result<()> {
+    let (dir, _) = place(bench)?;
+    let script = format!("{BEGIN}{ADVICE}");
+    let run = Run::new("unshare").args(["--mount", "--propagation", "private", "bash", "-c", &script]);
+    let said = run.within(&dir).ok()?;
+    let errors = said.stderr_text();
+    let notes: Vec<&str> = errors.lines().collect();
+    let own = &["65534:65534's", "`chmod u+rwx mnt`", "fakeroot"][..];
+    let wanted = [&["0:0's", "fakeroot", "uid=65534,gid=65534", "mkfs --owner"][..], own, own, own, own];
+    let is_said = |(line, words): (&&str, &&[&str])| words.iter().all(|word| line.contains(word));
+    ensure!(notes.len() == wanted.len() && notes.iter().zip(&wanted).all(is_said), "{notes:#?}");
+    let is_owners = |line: &&str| !line.contains("-o uid=") && !line.contains("--owner");
+    ensure!(notes[1..].iter().all(is_owners), "{notes:#?}");
+    btrfs_check(&dir.join("disk.img"))
 }
 
 /// Without a device that can be opened there is one reason and one remedy.

@@ -1,0 +1,80 @@
+//! A mount whose root directory is open.
+//!
+//! The kernel gives the number of a mount to another one only when nothing holds the first one any more. So a caller that holds a mount can read the
+//! mount table, ask the server and unmount, and all three are about one mount, whatever others mount and unmount at the same path meanwhile.
+//!
+//! # Invariants
+//! - HELD-1: the server is asked, and the mount is detached, by the descriptor and not by a path.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+
+use creamery_base::{Error, ErrorKind, Result};
+use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use super::number::MountNumber;
+use super::open_path;
+
+/// A mount that is held. It is busy as long.
+///
+/// ```no_run
+/// use creamery_fuse::PinnedPoint;
+/// let mount = PinnedPoint::open("/mnt".as_ref())?.hold()?;
+/// if mount.ask().is_err_and(|error| error.kind() == std::io::ErrorKind::NotConnected) {
+///     mount.detach()?;
+/// }
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct HeldMount {
+    pub(super) root: File,
+    number: MountNumber,
+}
+
+impl HeldMount {
+    pub(super) fn of(root: OwnedFd) -> Result<Self> {
+        let number = MountNumber::of(&root)?;
+        Ok(Self { root: root.into(), number })
+    }
+
+    /// Which mount it is.
+    #[must_use]
+    pub const fn number(&self) -> MountNumber {
+        self.number
+    }
+
+    /// Asks the server for the attributes of the root directory. The kernel does not answer for it, and no permissions of that directory count.
+    ///
+    /// # Errors
+    /// `ENOTCONN`, `ECONNABORTED`: the server has died. `EACCES`: the mount does not let this process in. What the server says.
+    pub fn ask(&self) -> std::io::Result<()> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
+        statx(&self.root, "", flags, StatxFlags::BASIC_STATS)?;
+        Ok(())
+    }
+
+    /// Opens the root directory to read.
+    ///
+    /// # Errors
+    /// The permissions of the directory; what the server says; it is no directory; `/proc` is missing.
+    pub fn open_root(&self) -> std::io::Result<File> {
+        let flags = OFlags::DIRECTORY.bits().cast_signed();
+        File::options().read(true).custom_flags(flags).open(open_path(&self.root))
+    }
+
+    /// Detaches this mount and everything that is mounted below it.
+    ///
+    /// # Errors
+    /// `NotFound`: it is not mounted any more. What umount(2) says.
+    pub fn detach(&self) -> Result<()> {
+        // HELD-1
+        match rustix::mount::unmount(open_path(&self.root), UnmountFlags::DETACH) {
+            Ok(()) => Ok(()),
+            Err(Errno::INVAL) => Err(ErrorKind::NotFound.into()),
+            Err(errno) => Err(Error::from(std::io::Error::from(errno))),
+        }
+    }
+}
