@@ -4,7 +4,7 @@
 //! mount table, ask the server and unmount, and all three are about one mount, whatever others mount and unmount at the same path meanwhile.
 //!
 //! # Invariants
-//! - HELD-1: the server is asked, and the mount is detached, by the descriptor and not by a path.
+//! - HELDMOUNT-1: the server is asked, and the mount is detached, by the descriptor and not by a path.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -70,7 +70,7 @@ impl HeldMount {
     /// # Errors
     /// `NotFound`: it is not mounted any more. What umount(2) says.
     pub fn detach(&self) -> Result<()> {
-        // HELD-1
+        // HELDMOUNT-1
         match rustix::mount::unmount(open_path(&self.root), UnmountFlags::DETACH) {
             Ok(()) => Ok(()),
             Err(Errno::INVAL) => Err(ErrorKind::NotFound.into()),
