@@ -93,7 +93,8 @@ impl FixedEnv {
         Self { now, state: AtomicU64::new(seed), is_reproducible: false }
     }
 
-    /// The same for reproducible images: ids follow from what a filesystem has, where it has something, and from `seed` elsewhere.
+    /// A clock that stands still for reproducible images ([`Env::is_reproducible`]). Ids follow from the content of a filesystem, and from `seed` where
+    /// there is none.
     #[must_use]
     pub const fn reproducible(now: Timespec, seed: u64) -> Self {
         Self { is_reproducible: true, ..Self::new(now, seed) }

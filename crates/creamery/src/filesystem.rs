@@ -93,7 +93,7 @@ impl Filesystem {
         Self { background, fs, near: Striped::default(), root, is_default: false, image }
     }
 
-    /// The same with a root that nobody chose.
+    /// Notes whether the root is the default subvolume because no other one was chosen.
     pub(crate) const fn by_default(mut self, is_default: bool) -> Self {
         self.is_default = is_default;
         self

@@ -97,7 +97,7 @@ fn a_held_mount_is_detached_and_no_other() {
     pinned(&of_user).unmount(gone.number(), Unmount::Lazy).unwrap();
     mount("none", of_user.join("m"), "tmpfs", MountFlags::empty(), None::<&std::ffi::CStr>).unwrap();
     assert_ne!(pinned(&of_user).number().unwrap().id, gone.number().id);
-    assert_eq!(gone.detach().unwrap_err().kind(), ErrorKind::NotFound, "HELD-1");
+    assert_eq!(gone.detach().unwrap_err().kind(), ErrorKind::NotFound, "HELDMOUNT-1");
     assert!(is_mounted(&of_user) && is_mounted(&other));
     for dir in [&of_user, &other] {
         pinned(dir).hold().unwrap().detach().unwrap();

@@ -174,9 +174,9 @@ fn subvolumes(bench: &Bench) -> Result<()> {
         File::options().write(true).open(&file)?.set_modified(UNIX_EPOCH + Duration::from_secs(EPOCH - 1))?;
         run(&["mkfs", "-q", "-b", "256M", "-U", FSID], &image(name))?;
         let at = |path: &str| inside(&image(name), path);
-        run(&["subvolume", "create"], Path::new(&at("/work")))?;
-        dated(bench.creamery().run(["cp"]).arg(&file).arg(at("/work/data"))).ok()?;
-        dated(bench.creamery().run(["subvolume", "snapshot", "-r"]).arg(at("/work")).arg(at("/snapshot")))
+        run(&["subvolume", "create"], Path::new(&at("/source")))?;
+        dated(bench.creamery().run(["cp"]).arg(&file).arg(at("/source/data"))).ok()?;
+        dated(bench.creamery().run(["subvolume", "snapshot", "-r"]).arg(at("/source")).arg(at("/snapshot")))
             .ok()?;
         uuids.push(uuid_of(bench, &image(name), "/snapshot")?);
         // Of what mkfs fills, too.
