@@ -67,11 +67,7 @@ fn splits(text: &OsStr) -> impl Iterator<Item = Place> {
 
 /// Whether a path in an image begins so.
 fn begins_path(text: &[u8]) -> bool {
-    text.starts_with(b"/") || is_of_top_level(Path::new(OsStr::from_bytes(text)))
-}
-
-fn is_of_top_level(path: &Path) -> bool {
-    path.iter().next().is_some_and(|first| first == TOP_LEVEL)
+    text.starts_with(b"/") || Path::new(OsStr::from_bytes(text)).starts_with(TOP_LEVEL)
 }
 
 /// Whether an image can be there at all.

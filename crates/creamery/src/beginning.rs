@@ -1,8 +1,6 @@
 //! Where paths begin: in the default subvolume, as on Linux, or in the one that was chosen. Behind `<FS_TREE>` a path begins at the top level in any
 //! case; `btrfs subvolume list -a` shows such paths so.
 
-use std::path::Path;
-
 use creamery_base::{InodeId, ObjectId, TreeId};
 
 /// What a path begins with that begins at the top level.
@@ -16,9 +14,4 @@ pub(crate) fn begin(root: InodeId, path: &[u8]) -> (InodeId, &[u8]) {
         }
         _ => (root, path),
     }
-}
-
-/// Whether `path` begins at the top level, whatever subvolume is chosen.
-pub(crate) fn is_of_top_level(path: &Path) -> bool {
-    path.iter().next().is_some_and(|first| first == TOP_LEVEL)
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use creamery_base::{Error, ErrorKind, Escaped, InodeId, ObjectId, Result, TreeId, Wait};
 
 use crate::Filesystem;
-use crate::beginning::{TOP_LEVEL, is_of_top_level};
+use crate::beginning::TOP_LEVEL;
 use crate::path::at;
 
 impl Filesystem {
@@ -48,7 +48,7 @@ impl Filesystem {
 
     /// Says of a path that leads nowhere where it began.
     pub(crate) fn with_beginning(&self, path: &Path, error: Error) -> Error {
-        if error.kind() != ErrorKind::NotFound || !self.begins_by_default() || is_of_top_level(path) {
+        if error.kind() != ErrorKind::NotFound || !self.begins_by_default() || path.starts_with(TOP_LEVEL) {
             return error;
         }
         let (default, rest) = (self.root.subvolume, path.strip_prefix("/").unwrap_or(path));

@@ -9,7 +9,7 @@ use std::path::Path;
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use smallvec::{SmallVec, smallvec};
 
-use crate::beginning::{TOP_LEVEL, begin, is_of_top_level};
+use crate::beginning::{TOP_LEVEL, begin};
 use crate::fs;
 
 /// How many links one path may go through, as in Linux.
@@ -210,7 +210,7 @@ pub(crate) fn resolve_parent_of_target(
         let leads_to = target_of(fs, link).map_err(at(path))?;
         let leads_to = Path::new(OsStr::from_bytes(&leads_to));
         target = match leads_to.strip_prefix("/") {
-            Ok(rest) if is_of_top_level(path) => Path::new(TOP_LEVEL).join(rest),
+            Ok(rest) if path.starts_with(TOP_LEVEL) => Path::new(TOP_LEVEL).join(rest),
             _ => target.parent().unwrap_or(Path::new("/")).join(leads_to),
         };
     }

@@ -445,7 +445,7 @@ pub(crate) fn is_of_a_dead_server(error: &Error) -> bool {
     cause.is_some_and(says_dead)
 }
 
-/// The same, of what a system call says.
+/// Whether a system call on a mount failed because the server died.
 pub(crate) fn says_dead(error: &std::io::Error) -> bool {
     use rustix::io::Errno as Raw;
     Raw::from_io_error(error).is_some_and(|errno| [Raw::NOTCONN, Raw::CONNABORTED].contains(&errno))

@@ -5,6 +5,9 @@
 //! together from the wrong parent. The UUID therefore follows from everything that the subvolumes of the filesystem have: all items of their trees, and the
 //! checksums of their data. Data without checksums counts by its place alone.
 //!
+//! The digest reads all of these trees while the directory of the new subvolume is locked. An image is made reproducible by one thread, so nobody waits
+//! for that.
+//!
 //! A subvolume that is filled after it was made keeps its UUID, as on Linux: two copies of it that are changed apart have the same one. A snapshot
 //! of each has its own.
 
