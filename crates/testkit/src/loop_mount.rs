@@ -173,6 +173,17 @@ impl LoopMount {
         Ok(Self { device: Some(device), dir: dir.to_owned(), log, mounted: true })
     }
 
+    /// Unmounts, and mounts `image`, which is what was mounted, for reading only. The kernel writes trees after a commit, too, up to
+    /// the unmount: only a mount that reads has figures that stay.
+    ///
+    /// # Errors
+    /// When something keeps the mount busy, or the kernel complained.
+    pub fn again_read_only(self, image: &Path) -> Result<Self> {
+        let dir = self.dir.clone();
+        self.unmount()?;
+        Self::mount(image, &dir, "ro")
+    }
+
     /// Where it is mounted.
     #[must_use]
     pub fn dir(&self) -> &Path {

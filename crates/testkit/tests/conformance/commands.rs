@@ -347,7 +347,7 @@ fn usage(bench: &Bench) -> Result<()> {
         Run::new("mkfs.btrfs").args(["-q", "-f"]).args(options).arg(&image).ok()?;
         let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
         std::fs::write(mount.dir().join("file"), vec![1; 20 << 20])?;
-        creamery_testkit::sync_filesystem(mount.dir())?;
+        let mount = mount.again_read_only(&image)?;
         let device = Run::new("findmnt").args(["-no", "SOURCE"]).arg(mount.dir()).ok()?.stdout_text();
         let units =
             ["", "-b", "-h", "-H", "-k", "-m", "-g", "-t", "--raw", "--iec", "--si", "--kbytes", "--tbytes"];

@@ -44,6 +44,7 @@ fn format_json(bench: &Bench) -> Result<()> {
     Run::new("btrfs").args(["qgroup", "limit", "10M"]).arg(dir.join("a")).ok()?;
     creamery_testkit::sync_filesystem(&dir)?;
     Run::new("btrfs").args(["quota", "rescan", "-w"]).arg(&dir).ok()?;
+    let linux = linux.again_read_only(&image)?;
     let commands = ["filesystem df", "qgroup show"];
     let theirs: Vec<_> =
         commands.iter().map(|words| said("btrfs".as_ref(), words, &dir)).collect::<Result<_>>()?;
@@ -78,7 +79,7 @@ fn btrfs(bench: &Bench) -> Result<()> {
         .err()
         .map_or_else(|| anyhow::bail!("a snapshot without a name was taken"), |_| Ok(()))?;
     Run::new("btrfs").args(["subvolume", "snapshot", "-r"]).args([dir.join("a"), dir.join("s")]).ok()?;
-    Run::new("sync").ok()?;
+    let linux = linux.again_read_only(&image)?;
     let words = [
         "sub l",
         "sub l -puq",
