@@ -137,10 +137,12 @@ pub struct Error {
     detail: Option<Box<Detail>>,
 }
 
+#[derive(Default)]
 struct Detail {
     context: String,
     /// Whether the message begins with a path of the host.
     is_on_host: bool,
+    advice: Option<Box<str>>,
     source: Option<Box<dyn StdError + Send + Sync + 'static>>,
 }
 
@@ -151,10 +153,7 @@ impl Error {
     /// An error of `kind` that says in `context` what was being done or found.
     #[cold]
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
-        Self {
-            kind,
-            detail: Some(Box::new(Detail { context: context.into(), is_on_host: false, source: None })),
-        }
+        Self { kind, detail: Some(Box::new(Detail { context: context.into(), ..Detail::default() })) }
     }
 
     /// The same with the error that caused it.
@@ -165,7 +164,7 @@ impl Error {
         source: impl Into<Box<dyn StdError + Send + Sync + 'static>>,
     ) -> Self {
         let (context, source) = (context.into(), Some(source.into()));
-        Self { kind, detail: Some(Box::new(Detail { context, is_on_host: false, source })) }
+        Self { kind, detail: Some(Box::new(Detail { context, source, ..Detail::default() })) }
     }
 
     /// What sort of failure it was.
@@ -205,7 +204,7 @@ impl Error {
             Some(detail) => detail.context = format!("{context}: {}", detail.context),
             None => {
                 let context = context.to_string();
-                self.detail = Some(Box::new(Detail { context, is_on_host: false, source: None }));
+                self.detail = Some(Box::new(Detail { context, ..Detail::default() }));
             }
         }
         self
@@ -233,6 +232,27 @@ impl Error {
     #[must_use]
     pub fn is_on_host(&self) -> bool {
         self.detail.as_ref().is_some_and(|detail| detail.is_on_host)
+    }
+
+    /// Adds what can be done about it. The message does not say it: [`advice`](Self::advice) has it for the end of the line.
+    ///
+    /// ```
+    /// use creamery_base::{Error, ErrorKind};
+    /// let error = Error::new(ErrorKind::NotFound, "there is no /dev/fuse").advise("load the kernel's FUSE");
+    /// assert_eq!(error.to_string(), "there is no /dev/fuse: not found");
+    /// assert_eq!(error.context("mounting").advice(), Some("load the kernel's FUSE"));
+    /// ```
+    #[must_use]
+    #[cold]
+    pub fn advise(mut self, advice: impl Into<Box<str>>) -> Self {
+        self.detail.get_or_insert_default().advice = Some(advice.into());
+        self
+    }
+
+    /// What can be done about it, where that place knew.
+    #[must_use]
+    pub fn advice(&self) -> Option<&str> {
+        self.detail.as_ref().and_then(|detail| detail.advice.as_deref())
     }
 
     /// What it says but for the words of its kind: for a list at whose end the whole says them once.

@@ -26,17 +26,18 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure of `command`, with the usual advice for its kind.
+    /// A failure of `command`, with the advice that it brings, or the usual one for its kind.
     pub(crate) fn new(command: &'static str, error: Error) -> Self {
         if error.kind() == ErrorKind::Interrupted
             && let Some((what, status)) = interrupt::end(command)
         {
             return Self::new(command, Error::invalid(what)).ended(status);
         }
-        let advice = match error.host() {
-            Some(std::io::ErrorKind::StorageFull) => Some(FULL_HOST),
-            Some(std::io::ErrorKind::FileTooLarge) => Some(LONG_FOR_HOST),
-            _ => usual_advice(command, error.kind()),
+        let advice = match (error.advice(), error.host()) {
+            (Some(known), _) => Some(known),
+            (None, Some(std::io::ErrorKind::StorageFull)) => Some(FULL_HOST),
+            (None, Some(std::io::ErrorKind::FileTooLarge)) => Some(LONG_FOR_HOST),
+            (None, _) => usual_advice(command, error.kind()),
         };
         let advice = advice.map(str::to_owned);
         Self { command, error, advice, status: 1, is_plain: false, is_told: false, is_ended: false }

@@ -489,7 +489,7 @@ impl Sink for HostSink {
                     statat(&parent.fd, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(error).map_err(failed)?;
                 if FileType::from_raw_mode(there.st_mode) != FileType::Directory {
                     let what = "something else has the name of the directory";
-                    return Err(failed(Error::new(ErrorKind::AlreadyExists, what)));
+                    return Err(failed(Error::new(ErrorKind::NotADirectory, what)));
                 }
             }
             outcome => {

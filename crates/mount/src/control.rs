@@ -452,14 +452,20 @@ pub(crate) fn says_dead(error: &std::io::Error) -> bool {
 }
 
 fn told(error: std::io::Error, point: &Path) -> Error {
-    let what = match rustix::io::Errno::from_io_error(&error) {
-        Some(rustix::io::Errno::NOTTY) => "the program that serves this mount does not know what it is asked",
-        Some(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED) => {
-            "the program that served this mount is gone"
-        }
+    use rustix::io::Errno as Raw;
+    let raw = Raw::from_io_error(&error);
+    let what = match raw {
+        Some(Raw::NOTTY) => "the program that serves this mount does not know what it is asked",
+        Some(Raw::NOTCONN | Raw::CONNABORTED) => "the program that served this mount is gone",
         _ => "asking the mount",
     };
-    Error::from(error).context(format_args!("{}: {what}", point.display()))
+    let told = Error::from(error).context(format_args!("{}: {what}", point.display()));
+    match raw {
+        Some(Raw::ACCESS | Raw::PERM) => {
+            told.advise("its mounter may ask; a mount with -o allow_other lets others in")
+        }
+        _ => told,
+    }
 }
 
 /// A number that nobody else chooses.

@@ -87,8 +87,10 @@ const REFUSED: [(&str, &str); 10] = [
 /// What a word of `-o` is to us that Linux' Btrfs knows and that changes nothing here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Known {
-    /// It is no such word, or has no such value.
+    /// It is no such word.
     No,
+    /// The word has no such value.
+    NoSuchValue,
     Harmless,
     /// This is worth knowing.
     Note(&'static str),
@@ -114,7 +116,7 @@ pub(crate) fn look_up(word: &str) -> Known {
         _ => false,
     };
     match note {
-        _ if !fits => Known::No,
+        _ if !fits => Known::NoSuchValue,
         // What is usual here.
         _ if word == "space_cache=v2" => Known::Harmless,
         Some(note) => Known::Note(note),
@@ -137,15 +139,17 @@ mod tests {
             assert!(matches!(look_up(word), Known::Note(_)), "{word}");
         }
         for word in
-            ["", "acl=1", "thread_pool", "thread_pool=", "thread_pool=x", "thread_pool=0", "space_cache=v3"]
+            ["acl=1", "thread_pool", "thread_pool=", "thread_pool=x", "thread_pool=0", "space_cache=v3"]
         {
-            assert_eq!(look_up(word), Known::No, "{word}");
+            assert_eq!(look_up(word), Known::NoSuchValue, "{word}");
         }
         for word in ["inode_cache", "check_int", "check_int_print_mask=1", "recovery", "fragment=data"] {
             assert!(matches!(look_up(word), Known::Refused(_)), "{word}");
         }
-        for word in ["device", "device=", "fatal_errors", "fatal_errors=", "autodefragx", "metadata_ratio=1x"]
-        {
+        for word in ["device", "device=", "fatal_errors", "fatal_errors=", "metadata_ratio=1x"] {
+            assert_eq!(look_up(word), Known::NoSuchValue, "{word}");
+        }
+        for word in ["", "autodefragx"] {
             assert_eq!(look_up(word), Known::No, "{word}");
         }
     }

@@ -363,14 +363,8 @@ impl Options {
         {
             return Ok(());
         }
-        match foreign_options::look_up(word) {
-            Known::No => {}
-            Known::Harmless => return Ok(()),
-            Known::Note(note) => {
-                self.notes.push(format!("mount option {word}: {note}"));
-                return Ok(());
-            }
-            Known::Refused(why) => return Err(Error::invalid(format!("mount option {word}: {why}"))),
+        if self.knows_as_foreign(word)? {
+            return Ok(());
         }
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         let not_a_number = || Error::invalid(format!("mount option {word}: want a number"));
@@ -422,6 +416,21 @@ impl Options {
             self.of_writing.push(word.to_owned());
         }
         Ok(())
+    }
+
+    /// Whether it is a word of Linux' Btrfs that changes nothing here. Errors: it has no such value, or Linux refuses it, too.
+    fn knows_as_foreign(&mut self, word: &str) -> Result<bool> {
+        let refused = |why| Err(Error::invalid(format!("mount option {word}: {why}")));
+        match foreign_options::look_up(word) {
+            Known::No => Ok(false),
+            Known::NoSuchValue => refused("it does not take that value"),
+            Known::Harmless => Ok(true),
+            Known::Note(note) => {
+                self.notes.push(format!("mount option {word}: {note}"));
+                Ok(true)
+            }
+            Known::Refused(why) => refused(why),
+        }
     }
 
     fn fakeroot(&mut self) {

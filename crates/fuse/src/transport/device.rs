@@ -22,22 +22,26 @@ const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
 
 /// Why `/dev/fuse` cannot be opened, and what to do.
 pub(crate) fn cannot_be_opened(errno: Errno) -> Error {
-    let (kind, what) = match errno {
+    const CONTAINER: &str = "give it to the container (--device /dev/fuse)";
+    let (kind, what, advice) = match errno {
         Errno::NOENT => (
             ErrorKind::NotFound,
-            "there is no /dev/fuse: load the kernel's FUSE (modprobe fuse), or give it to the container (--device /dev/fuse)",
+            "there is no /dev/fuse",
+            format!("load the kernel's FUSE (modprobe fuse), or {CONTAINER}"),
         ),
         Errno::NODEV | Errno::NXIO => (
             ErrorKind::Unsupported,
-            "there is no FUSE behind /dev/fuse: load the kernel's (modprobe fuse), or run a kernel that has it",
+            "there is no FUSE behind /dev/fuse",
+            "load the kernel's (modprobe fuse), or run a kernel that has it".to_owned(),
         ),
         Errno::ACCESS | Errno::PERM => (
             ErrorKind::PermissionDenied,
-            "this user may not open /dev/fuse: let root give it mode 666, or give it to the container (--device /dev/fuse)",
+            "this user may not open /dev/fuse",
+            format!("let root give it mode 666, or {CONTAINER}"),
         ),
         errno => return Error::from(std::io::Error::from(errno)).context("opening /dev/fuse"),
     };
-    Error::new(kind, what)
+    Error::new(kind, what).advise(advice)
 }
 
 impl Device {

@@ -139,7 +139,7 @@ fn options_of_an_fstab(bench: &Bench) -> Result<()> {
     }
     for refused in ["thread_pool=many", "fatal_errors=ignore", "space_cache=v3"] {
         let run = bench.creamery().run(["mount", "-o", refused]).arg(&image).arg(&dir);
-        expect_refusal(run, &[refused, "does not exist here"])?;
+        expect_refusal(run, &[refused, "does not take that value"])?;
     }
     Ok(())
 }

@@ -171,6 +171,10 @@ fn without_the_device(bench: &Bench) -> Result<()> {
             let text = said.stderr_text();
             ensure!(said.code == Some(1) && text.lines().count() == 1, "{said}");
             ensure!(words.iter().all(|word| text.contains(word)), "{said}");
+            ensure!(
+                !text.contains("check the path") && text.matches("; ").count() == 1,
+                "one remedy: {said}"
+            );
         }
     }
     Ok(())
