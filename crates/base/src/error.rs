@@ -5,6 +5,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use crate::DamagedBlock;
 use crate::escape::Escaping;
 
 /// `Result` with the house's [`Error`].
@@ -91,6 +92,12 @@ impl ErrorKind {
         matches!(self, Self::Corrupt | Self::Unreadable | Self::Io)
     }
 
+    /// Whether whatever is tried next would fail by it, too: there is no room, nothing may be written, or the caller wants no more.
+    #[must_use]
+    pub const fn ends_all(self) -> bool {
+        self.is_no_room() || matches!(self, Self::ReadOnly | Self::Aborted | Self::Interrupted)
+    }
+
     const fn words(self) -> &'static str {
         match self {
             Self::NotFound => "not found",
@@ -143,6 +150,7 @@ struct Detail {
     /// Whether the message begins with a path of the host.
     is_on_host: bool,
     advice: Option<Box<str>>,
+    block: Option<DamagedBlock>,
     source: Option<Box<dyn StdError + Send + Sync + 'static>>,
 }
 
@@ -185,14 +193,24 @@ impl Error {
     /// ```
     #[must_use]
     pub fn host(&self) -> Option<std::io::ErrorKind> {
+        self.in_chain(|error| error.downcast_ref::<std::io::Error>().map(std::io::Error::kind))
+    }
+
+    /// What `find` finds first, in this error and those that caused it.
+    fn in_chain<'e, T>(&'e self, find: impl Fn(&'e (dyn StdError + 'static)) -> Option<T>) -> Option<T> {
         let mut cause: Option<&(dyn StdError + 'static)> = Some(self);
         while let Some(error) = cause {
-            if let Some(io) = error.downcast_ref::<std::io::Error>() {
-                return Some(io.kind());
+            if let Some(found) = find(error) {
+                return Some(found);
             }
             cause = error.source();
         }
         None
+    }
+
+    /// The same of what our own errors know beside their message.
+    fn known<'e, T>(&'e self, find: impl Fn(&'e Detail) -> Option<T>) -> Option<T> {
+        self.in_chain(|error| error.downcast_ref::<Self>()?.detail.as_deref().and_then(&find))
     }
 
     /// Puts what was being done in front of the message.
@@ -252,7 +270,28 @@ impl Error {
     /// What can be done about it, where that place knew.
     #[must_use]
     pub fn advice(&self) -> Option<&str> {
-        self.detail.as_ref().and_then(|detail| detail.advice.as_deref())
+        self.known(|detail| detail.advice.as_deref())
+    }
+
+    /// Says which block is damaged, where no more exact one is known already.
+    ///
+    /// ```
+    /// use creamery_base::{DamagedBlock, Error, ErrorKind, Logical};
+    /// let error = Error::new(ErrorKind::Unreadable, "no good copy").of_block(DamagedBlock::Data(Logical::new(4096)));
+    /// let outer = error.of_block(DamagedBlock::Tree(Logical::new(8192))).context("reading");
+    /// assert_eq!(outer.block(), Some(DamagedBlock::Data(Logical::new(4096))));
+    /// ```
+    #[must_use]
+    #[cold]
+    pub fn of_block(mut self, block: DamagedBlock) -> Self {
+        self.detail.get_or_insert_default().block.get_or_insert(block);
+        self
+    }
+
+    /// The block that is damaged, where that is the cause and the place is known.
+    #[must_use]
+    pub fn block(&self) -> Option<DamagedBlock> {
+        self.known(|detail| detail.block)
     }
 
     /// What it says but for the words of its kind: for a list at whose end the whole says them once.

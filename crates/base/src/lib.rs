@@ -8,6 +8,7 @@
 //! shared cache line. [`memory`] knows what collections take. [`panics`] makes a panic a value.
 
 mod address;
+mod damaged_block;
 mod env;
 mod error;
 mod escape;
@@ -28,6 +29,7 @@ mod time;
 pub use crossbeam_utils::CachePadded;
 
 pub use address::{DevId, Generation, InodeId, Logical, ObjectId, Physical, TreeId};
+pub use damaged_block::DamagedBlock;
 pub use env::{Env, FixedEnv, SystemEnv};
 pub use error::{Error, ErrorKind, Result};
 pub use escape::{Escaped, is_drawn};

@@ -171,7 +171,7 @@ impl ChunkTree {
         let superblock = volume.superblock();
         let number = |problem, found: u64, want: u64| {
             if found != want {
-                sink.add(problem, Place::default(), format!("found {found}, want {want}"));
+                sink.add(problem, Place::default(), format!("expected {want}, found {found}"));
             }
         };
         number(Problem::SuperblockDeviceCount, superblock.device_count(), self.devices.len() as u64);
@@ -195,7 +195,7 @@ impl ChunkTree {
                     let of = |item: &RawDevItem| {
                         format!("{} bytes, {} used, uuid {}", item.total_bytes, item.bytes_used, item.uuid())
                     };
-                    let message = format!("found {}, want {}", of(own), of(item));
+                    let message = format!("expected {}, found {}", of(item), of(own));
                     sink.add(Problem::SuperblockDevice, Place::default(), message);
                 }
             }
@@ -204,7 +204,7 @@ impl ChunkTree {
             let Some(device) = volume.device(item.dev_id()) else { continue };
             let (found, want) = (device.len(), item.total_bytes.get());
             if found < want {
-                let message = format!("device {}, found {found} bytes, want {want}", item.devid);
+                let message = format!("device {}, expected {want}, found {found} bytes", item.devid);
                 sink.add(Problem::DeviceSize, Place::default(), message);
             }
         }
@@ -228,8 +228,8 @@ impl ChunkTree {
                         if found != want {
                             let (a, b) = (found, want);
                             let message = format!(
-                                "found chunk {} and {} bytes, want chunk {} and {} bytes",
-                                a.0, a.1, b.0, b.1
+                                "expected chunk {} and {} bytes, found chunk {} and {} bytes",
+                                b.0, b.1, a.0, a.1
                             );
                             sink.add(Problem::DeviceExtentWrong, DeviceExtents::place(place), message);
                         }
@@ -266,13 +266,13 @@ impl ChunkTree {
             with_group.insert(group.start, ());
             if (group.len, group.flags) != (chunk.len, chunk.flags) {
                 let message = format!(
-                    "found {} bytes for {}, want {} bytes for {}",
-                    group.len, group.flags, chunk.len, chunk.flags
+                    "expected {} bytes for {}, found {} bytes for {}",
+                    chunk.len, chunk.flags, group.len, group.flags
                 );
                 sink.add(Problem::BlockGroupWrong, place.clone(), message);
             }
             if complete && group.used != used {
-                sink.add(Problem::BlockGroupUsed, place, format!("found {}, want {used}", group.used));
+                sink.add(Problem::BlockGroupUsed, place, format!("expected {used}, found {}", group.used));
             }
         }
         for start in self.chunks.keys().filter(|start| complete && !with_group.contains_key(start)) {
@@ -337,7 +337,7 @@ impl DeviceExtents {
             let (found, want) = (item.bytes_used.get(), sums.get(device).copied().unwrap_or_default());
             if found != want {
                 let key = Key::new(1.into(), KeyType::DEV_ITEM, *device);
-                let message = format!("found {found}, want {want}");
+                let message = format!("expected {want}, found {found}");
                 sink.add(Problem::DeviceBytesUsed, Place::key(TreeId::CHUNK, key), message);
             }
         }

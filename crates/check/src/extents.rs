@@ -117,7 +117,7 @@ impl<'a> ExtentSequence<'a> {
     fn close(&mut self, whole: bool) {
         let Some(open) = self.open.take() else { return };
         if whole && open.want != open.listed {
-            let message = format!("found {}, want {}", open.want, open.listed);
+            let message = format!("expected {}, found {}", open.listed, open.want);
             self.say(Problem::ExtentRefCount, open.place, message);
         }
         if !open.is_tree || self.references_only {
@@ -194,10 +194,14 @@ impl<'a> ExtentSequence<'a> {
             self.say(Problem::ExtentOverlap, place.clone(), message);
         }
         if is_tree && len != self.node_size {
-            self.say(Problem::ExtentLength, place.clone(), format!("found {len}, want {}", self.node_size));
+            self.say(
+                Problem::ExtentLength,
+                place.clone(),
+                format!("expected {}, found {len}", self.node_size),
+            );
         }
         if generation > self.generation.saturating_add(1) {
-            let message = format!("found {generation}, want at most {}", self.generation);
+            let message = format!("expected at most {}, found {generation}", self.generation);
             self.say(Problem::ExtentGeneration, place.clone(), message);
         }
         match self.chunks.use_range(bytenr, len) {
@@ -248,7 +252,7 @@ impl<'a> ExtentSequence<'a> {
         let Ok(Some(found)) = ExtentRef::parse_keyed(key.kind, key.offset, data) else { return };
         let want = found.key_offset();
         if key.offset.wrapping_sub(want) > HASH_REACH {
-            self.say(Problem::ReferenceHash, place, format!("found {}, want {want}", key.offset));
+            self.say(Problem::ReferenceHash, place, format!("expected {want}, found {}", key.offset));
         }
         self.add_reference(&found);
     }

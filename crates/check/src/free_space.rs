@@ -89,7 +89,7 @@ impl<'a> FreeSpaceSequence<'a> {
         let Ok(info) = RawFreeSpaceInfo::ref_from_bytes(data) else { return };
         let group = self.groups.remove(&key.objectid.get());
         if let Some(group) = group.filter(|group| group.len != key.offset) {
-            let message = format!("found {}, want {}", key.offset, group.len);
+            let message = format!("expected {}, found {}", group.len, key.offset);
             self.sink.add(Problem::FreeSpaceInfoWrong, Place::key(TreeId::FREE_SPACE, key), message);
         }
         if group.is_none() && !self.left_by_mkfs(key) {
@@ -144,7 +144,7 @@ impl<'a> FreeSpaceSequence<'a> {
         let place = Place::key(TreeId::FREE_SPACE, open.key);
         let count = if open.bitmaps { open.free.len() as u64 } else { open.extents };
         if count != u64::from(open.want_count) {
-            let message = format!("found {}, want {count}", open.want_count);
+            let message = format!("expected {count}, found {}", open.want_count);
             self.sink.add(Problem::FreeSpaceCount, place.clone(), message);
         }
         let (start, end) = (group.start, group.start.saturating_add(group.len));

@@ -252,7 +252,7 @@ fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key
 /// What items of all kinds begin with.
 fn judge_head(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, generation: u64, other_encoding: u16) {
     if generation == 0 || generation > context.rules.generation {
-        let message = format!("found {generation}, want 1 to {}", context.rules.generation);
+        let message = format!("expected 1 to {}, found {generation}", context.rules.generation);
         context.sink.add(Problem::FileExtentGeneration, leaf.place(slot), message);
     }
     if other_encoding != 0 {

@@ -274,7 +274,7 @@ impl Group {
             say(Problem::InodeGeneration, message);
         }
         if inode.links != self.names {
-            say(Problem::InodeLinks, format!("found {}, want {}", inode.links, self.names));
+            say(Problem::InodeLinks, format!("expected {}, found {}", self.names, inode.links));
         }
         match FileType::from_mode(inode.mode) {
             Some(FileType::Directory) => self.judge_directory(inode, &say),
@@ -282,7 +282,7 @@ impl Group {
             _ if self.extents.count > 0 => {
                 say(Problem::InodeItems, format!("file extents with mode 0o{:o}", inode.mode));
             }
-            _ if inode.size > 0 => say(Problem::SpecialSize, format!("found {}, want 0", inode.size)),
+            _ if inode.size > 0 => say(Problem::SpecialSize, format!("expected 0, found {}", inode.size)),
             _ => {}
         }
         if FileType::from_mode(inode.mode) == Some(FileType::Symlink) && inode.links > 0 {
@@ -292,7 +292,7 @@ impl Group {
         if FileType::from_mode(inode.mode) == Some(FileType::Symlink) && !fixed.is_empty() {
             say(
                 Problem::InodeFlags,
-                format!("found 0x{:x}, want neither immutable nor append", fixed.bits()),
+                format!("expected neither immutable nor append, found 0x{:x}", fixed.bits()),
             );
         }
         let directory = FileType::from_mode(inode.mode) == Some(FileType::Directory);
@@ -313,7 +313,7 @@ impl Group {
             say(Problem::DirectoryIndexes, message);
         }
         if inode.size != self.name_bytes {
-            say(Problem::DirectorySize, format!("found {}, want {}", inode.size, self.name_bytes));
+            say(Problem::DirectorySize, format!("expected {}, found {}", self.name_bytes, inode.size));
         }
     }
 
@@ -321,7 +321,7 @@ impl Group {
     fn judge_target(&self, inode: &InodeFacts, say: &dyn Fn(Problem, String)) {
         let held = self.extents.bytes;
         if held != inode.size && held != inode.size.saturating_add(1) {
-            say(Problem::SymlinkSize, format!("found {}, want {held}", inode.size));
+            say(Problem::SymlinkSize, format!("expected {held}, found {}", inode.size));
         } else if self.extents.has_zero {
             say(Problem::SymlinkTarget, format!("of {} bytes", inode.size));
         }
@@ -334,7 +334,7 @@ impl Group {
         }
         // While a file without links is cut away, its number of bytes stays what it was.
         if inode.links > 0 && inode.nbytes != extents.bytes {
-            say(Problem::InodeBytes, format!("found {}, want {}", inode.nbytes, extents.bytes));
+            say(Problem::InodeBytes, format!("expected {}, found {}", extents.bytes, inode.nbytes));
         }
         if let Some(at) = extents.overlap {
             say(Problem::FileExtentOverlap, format!("at file offset {at}"));

@@ -174,7 +174,8 @@ impl Inode {
                     continue;
                 }
                 Some((Some(want), _)) if want.to_disk() != *kind => {
-                    let message = format!("'{shown}' of inode {ino}, found {kind}, want {}", want.to_disk());
+                    let message =
+                        format!("'{shown}' of inode {ino}, expected {}, found {kind}", want.to_disk());
                     sink.add(Problem::EntryType, place(), message);
                 }
                 Some(_) => {}

@@ -186,10 +186,10 @@ impl<'a> LogSequence<'a> {
 
     fn head(&self, generation: u64, other_encoding: u16, place: &Place) {
         if generation == 0 {
-            self.refuse(place.clone(), "generation of a file extent, found 0, want at least 1");
+            self.refuse(place.clone(), "generation of a file extent, expected at least 1, found 0");
         }
         if other_encoding != 0 {
-            self.refuse(place.clone(), &format!("other encoding, found {other_encoding}, want 0"));
+            self.refuse(place.clone(), &format!("other encoding, expected 0, found {other_encoding}"));
         }
     }
 }

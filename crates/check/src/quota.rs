@@ -201,7 +201,7 @@ impl QuotaTree {
         let say = |group: u64, problem, found: u64, want: u64| {
             if found != want && !inconsistent {
                 let key = Key::new(ObjectId::new(0), KeyType::QGROUP_INFO, group);
-                sink.add(problem, Place::key(TreeId::QUOTA, key), format!("found {found}, want {want}"));
+                sink.add(problem, Place::key(TreeId::QUOTA, key), format!("expected {want}, found {found}"));
             }
         };
         for (group, found) in &self.groups {

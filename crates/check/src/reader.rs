@@ -211,7 +211,7 @@ impl BlockFault {
             Self::Read(error) => error.to_string(),
             Self::Corrupt(corruption) => corruption.kind().to_string(),
             Self::NullKey => "the first key is all zeros".to_owned(),
-            Self::Upper { found, want } => format!("last key, found {found}, want below {want}"),
+            Self::Upper { found, want } => format!("last key, expected below {want}, found {found}"),
         }
     }
 

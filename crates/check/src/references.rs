@@ -166,7 +166,7 @@ impl References {
             if (found < recorded && !complete) || (recorded < found && !extents_complete) {
                 continue;
             }
-            let message = format!("{}, found {recorded}, want {found}", reference.describe());
+            let message = format!("{}, expected {found}, found {recorded}", reference.describe());
             sink.add(problem, Place::tree(TreeId::EXTENT), message);
         }
     }

@@ -16,8 +16,8 @@ use crate::problem::{Problem, Severity};
 ///
 /// ```
 /// use creamery_check::{Finding, Problem};
-/// let finding = Finding::new(Problem::ExtentOverlap, Default::default(), "extent 4096, found 1, want 0");
-/// assert_eq!(finding.to_string(), "error 401: extents overlap: extent 4096, found 1, want 0");
+/// let finding = Finding::new(Problem::ExtentOverlap, Default::default(), "extent 4096, expected 0, found 1");
+/// assert_eq!(finding.to_string(), "error 401: extents overlap: extent 4096, expected 0, found 1");
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {

@@ -97,7 +97,7 @@ impl Roots {
         let newest = reader.generation;
         for (key, item) in &self.items {
             if item.root_generation() > newest {
-                let message = format!("found {}, want at most {newest}", item.root_generation());
+                let message = format!("expected at most {newest}, found {}", item.root_generation());
                 reader.sink.add(Problem::RootGeneration, Place::key(TreeId::ROOT, *key), message);
             }
         }
@@ -115,7 +115,8 @@ impl Roots {
         // Linux does not read such a leaf.
         let most = newest.get().saturating_add(1);
         for (key, found) in self.told.iter().filter(|(_, found)| *found > most) {
-            let message = format!("found {found} as its second or that of a snapshot, want at most {most}");
+            let message =
+                format!("expected at most {most}, found {found} as its second or that of a snapshot");
             reader.sink.add(Problem::RootGeneration, Place::key(TreeId::ROOT, *key), message);
         }
         for tree in required.iter().filter(|tree| complete && self.find(**tree).is_none()) {

@@ -223,7 +223,7 @@ impl Check<'_> {
         let want = groups.iter().fold(0_u64, |sum, group| sum.saturating_add(group.used));
         let used = self.reader.volume.superblock().bytes_used();
         if groups_complete && used != want {
-            let message = format!("found {used}, want {want}");
+            let message = format!("expected {want}, found {used}");
             sink.add(Problem::SuperblockBytesUsed, Place::default(), message);
         }
         Ok(())

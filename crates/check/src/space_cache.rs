@@ -96,7 +96,7 @@ impl SpaceCaches {
             let (found, want) = (listed.covered(0, u64::MAX), end - start - taken.covered(start, end));
             let missing = taken.gaps(start, end).find_map(|(from, to)| listed.first_gap(from, to));
             if found != want {
-                let message = format!("free bytes, found {found}, want {want}");
+                let message = format!("free bytes, expected {want}, found {found}");
                 reader.sink.add(Problem::SpaceCacheUnusable, place, message);
             } else if let Some((from, to)) = missing {
                 let message = format!("[{from}, {to}) is free and something else is listed");
@@ -161,7 +161,7 @@ fn parse(bytes: &[u8], header: &RawFreeSpaceHeader, sector: u64) -> Result<Vec<(
     let mut reading = Reading { bytes, sums, sum_of: &sum_of, at: sums + 8 };
     reading.verify(0)?;
     if generation != header.generation.get() {
-        return Err(format!("generation, found {generation}, want {}", header.generation));
+        return Err(format!("generation, expected {}, found {generation}", header.generation));
     }
     let (mut free, mut bitmaps) = (Vec::new(), Vec::new());
     for _ in 0..header.num_entries.get().saturating_add(header.num_bitmaps.get()) {

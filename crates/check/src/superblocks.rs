@@ -17,7 +17,7 @@ pub(crate) fn judge_numbers(volume: &Volume, sink: &Sink) {
     let superblock = volume.superblock();
     let (found, want) = (superblock.raw().stripesize.get(), superblock.sector_size());
     if ![STRIPE_SIZE_OF_OLD, want].contains(&found) {
-        let message = format!("found {found}, want {want}");
+        let message = format!("expected {want}, found {found}");
         sink.add(Problem::SuperblockStripeSize, Place::default(), message);
     }
     let flags = superblock.raw().flags.get();
@@ -35,7 +35,7 @@ pub(crate) fn judge_numbers(volume: &Volume, sink: &Sink) {
     }
     let (found, most) = (superblock.raw().cache_generation.get(), superblock.generation().get());
     if found > most && found != u64::MAX {
-        let message = format!("found {found}, want at most {most}");
+        let message = format!("expected at most {most}, found {found}");
         sink.add(Problem::SuperblockCacheGeneration, Place::default(), message);
     }
 }
@@ -74,11 +74,11 @@ fn judge(
         Err(SuperblockError::Magic) => say(sink, Problem::SuperblockCopyMissing, dev, at, "no magic number"),
         Err(error) => say(sink, Problem::SuperblockCopyDamaged, dev, at, &error.to_string()),
         Ok(copy) if copy.fsid() != volume.fsid() => {
-            let message = format!("found {}, want {}", copy.fsid(), volume.fsid());
+            let message = format!("expected {}, found {}", volume.fsid(), copy.fsid());
             say(sink, Problem::SuperblockCopyForeign, dev, at, &message);
         }
         Ok(copy) if copy.generation() != volume.generation() => {
-            let message = format!("found {}, want {}", copy.generation(), volume.generation());
+            let message = format!("expected {}, found {}", volume.generation(), copy.generation());
             say(sink, Problem::SuperblockCopyOld, dev, at, &message);
         }
         Ok(_) => {}

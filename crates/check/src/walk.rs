@@ -407,7 +407,7 @@ impl<'a> Walker<'a> {
         if extent.generation != meta.generation.get() {
             let older = extent.generation < meta.generation.get();
             let problem = if older { Problem::ExtentOlder } else { Problem::ExtentNewer };
-            let message = format!("found {}, want {}", extent.generation, meta.generation);
+            let message = format!("expected {}, found {}", meta.generation, extent.generation);
             self.reader.sink.add(problem, place.clone(), message);
         }
         // A copy that relocation made is referred to by its address, and old backrefs are not of this format.

@@ -214,6 +214,10 @@ pub(crate) struct CpArgs {
     #[arg(long)]
     pub(crate) ignore_errors: bool,
 
+    /// Write what is lost to FILE, as JSON (see docs/use/json.md).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+
     /// Print each name that is copied.
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,

@@ -188,7 +188,11 @@ fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
         ("mkfs", ErrorKind::AlreadyExists) => "use -f to overwrite it",
         ("mkfs", ErrorKind::NoSpace) => "give more with -b",
         (_, ErrorKind::Busy) => "unmount or close it first",
-        (_, ErrorKind::Corrupt | ErrorKind::Unreadable) => "look at it with `btrfs check`",
+        (_, ErrorKind::Corrupt | ErrorKind::Unreadable)
+            if command != "check" && !command.starts_with("rescue") =>
+        {
+            "`creamery check IMAGE` says what is damaged"
+        }
         ("rm", ErrorKind::IsADirectory) => "use -r for directories",
         ("cat", ErrorKind::IsADirectory) => "use ls",
         ("cp", ErrorKind::IsADirectory) => "use -r or -a",

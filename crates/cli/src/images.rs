@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use creamery::partitions::{self, ImageName};
+use creamery::rescue::{WayIn, way_in};
 use creamery::{Error, ErrorKind, Filesystem, Image, Rescue, TreeId};
 
 use crate::failure::{Failure, warn, with_all};
@@ -95,7 +96,7 @@ impl<'a> Images<'a> {
                 let what = if is_number { "check the number" } else { "check the path" };
                 Failure::new(self.command, error).advise(what)
             }
-            _ => Failure::new(self.command, error),
+            _ => Failure::new(self.command, with_way_in(path, error)),
         }
     }
 
@@ -147,7 +148,11 @@ impl<'a> Images<'a> {
     /// Puts the image in front of what went wrong in it, and not on the host.
     pub(crate) fn failed(&self, image: &Path) -> impl Fn(Error) -> Failure + use<> {
         let (command, image) = (self.command, image.display().to_string());
-        move |error| Failure::new(command, in_image(&image, error))
+        move |error| {
+            let is_damage = error.kind().is_damage() && error.host().is_none();
+            let failure = Failure::new(command, in_image(&image, error));
+            if is_damage { failure.advise(past_damage(command, &image)) } else { failure }
+        }
     }
 
     /// Makes durable what was done, also where the rest of it failed: what came before stays. Tells the first failure, and where
@@ -164,6 +169,33 @@ impl<'a> Images<'a> {
             Err(failure) if failure.is_told() => Err(closed.map_err(Failure::tell).err().unwrap_or(failure)),
             outcome => outcome.and(closed),
         }
+    }
+}
+
+/// Why an image does not open, with how it can be read all the same where damage is the reason: that was tried.
+pub(crate) fn with_way_in(image: &Path, error: Error) -> Error {
+    if !error.kind().is_damage() || error.host().is_some() || error.advice().is_some() {
+        return error;
+    }
+    let shown = image.display();
+    error.advise(match way_in(image) {
+        Some(WayIn::Read) => format!("its files can be read: `creamery cp -a {shown}:/ DIR`"),
+        Some(WayIn::Rescue(words)) => {
+            format!("its files can be read with `creamery cp -a --ignore-errors --rescue {words} {shown}:/ DIR`")
+        }
+        Some(WayIn::RootTree(root)) => {
+            format!("its files can be read with `creamery restore -i -t {root} {shown} DIR`")
+        }
+        None => "no other way to read it was found; the page on rescue (docs/use/rescue.md) says what is left to try".to_owned(),
+    })
+}
+
+/// What brings the rest of an image in which something is damaged.
+fn past_damage(command: &str, image: &str) -> String {
+    match command {
+        "cat" | "cp" | "tar" => "what is whole comes with --ignore-errors".to_owned(),
+        "restore" => "what is whole comes with -i".to_owned(),
+        _ => format!("what is whole comes out with `creamery cp -a --ignore-errors {image}:/ DIR`"),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::metadata::file_type;
 use crate::path::{Last, at, means_directory, resolve_parent_of_target};
 use crate::salvage::for_each_piece;
 use crate::sink::{Driver, Keeps};
-use crate::{CopyOptions, File, Filesystem, OpenOptions, Reflink};
+use crate::{CopyOptions, File, Filesystem, OnError, OpenOptions, Reflink};
 
 /// Bytes that are read at once of what comes from a stream.
 const STREAM_PIECE: usize = 1 << 20;
@@ -127,7 +127,7 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// The first file that cannot be copied; what came before stays.
+    /// With [`OnError::Stop`] the first file that cannot be copied; what came before stays.
     pub fn copy_in(
         &self,
         source: impl AsRef<Path>,
@@ -159,7 +159,8 @@ impl Filesystem {
         };
         let Destination { dir, name } = self.destination(to, name, meta.is_dir())?;
         let name = name.as_deref();
-        let copy = CopyIn { source: from, dir, name, archive: options.keeps_all(), image: self.image };
+        let (archive, on_error) = (options.keeps_all(), options.on_error);
+        let copy = CopyIn { source: from, dir, name, archive, on_error, image: self.image };
         copy_in(&self.fs, &copy, progress)
     }
 
@@ -219,7 +220,7 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// The first file that cannot be copied; what came before stays.
+    /// With [`OnError::Stop`] the first file that cannot be copied; what came before stays.
     pub fn copy_out(
         &self,
         from: impl AsRef<Path>,
@@ -282,7 +283,7 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// The first file that cannot be copied; what came before stays.
+    /// With [`OnError::Stop`] the first file that cannot be copied; what came before stays.
     pub fn copy_between(
         &self,
         from: impl AsRef<Path>,
@@ -354,7 +355,7 @@ impl Filesystem {
     fn copy_source(&self, from: &Path, options: CopyOptions) -> Result<(InodeId, fs::FileType)> {
         let recursive = options.recursive || options.archive;
         let last = if recursive { Last::Keep } else { Last::Follow };
-        let (id, led_to) = match options.ignore_errors {
+        let (id, led_to) = match options.on_error == OnError::PastDamage {
             true => self.resolve_past_damage(from, last).map(|(id, kind)| (id, Some(kind)))?,
             false => (self.resolve(from, last)?, None),
         };
@@ -370,8 +371,8 @@ impl Filesystem {
     }
 
     const fn driver<'a>(&'a self, options: CopyOptions, progress: &'a dyn Progress) -> Driver<'a> {
-        let (keeps, ignore_errors) = (Keeps::all(options.keeps_all()), options.ignore_errors);
-        Driver { from: self, keeps, ignore_errors, selection: None, progress }
+        let (keeps, on_error) = (Keeps::all(options.keeps_all()), options.on_error);
+        Driver { from: self, keeps, on_error, selection: None, progress }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a copy takes along, and how.
 
+use crate::OnError;
+
 /// What a copy takes along.
 ///
 /// ```
@@ -18,9 +20,8 @@ pub struct CopyOptions {
     pub preserve: bool,
     /// Whether copies within a filesystem share the data of their sources.
     pub reflink: Reflink,
-    /// Go on past what cannot be read, out of a damaged filesystem: each such thing is told to [`Progress::lost`](crate::Progress::lost). A copy that
-    /// cannot be made ends nothing either, unless none could be: the target is full, or may not be written to.
-    pub ignore_errors: bool,
+    /// What becomes of the rest behind what cannot be read, or cannot be made where the copy goes.
+    pub on_error: OnError,
     /// A file of the host that is an image of a Btrfs filesystem may be replaced, too, by what is copied to its very name.
     pub replace_images: bool,
 }

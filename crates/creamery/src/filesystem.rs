@@ -211,7 +211,7 @@ impl Filesystem {
     }
 
     /// The same where its name is lost in a damaged directory: it is found by its inode, as when that directory is copied with
-    /// [`CopyOptions::ignore_errors`](crate::CopyOptions::ignore_errors). So it is with each path when the image was opened to
+    /// [`OnError::PastDamage`](crate::OnError::PastDamage). So it is with each path when the image was opened to
     /// [rescue](crate::ImageOptions::rescue) something.
     ///
     /// ```no_run

@@ -247,7 +247,7 @@ mod tests {
         let resolve = |path: &str| fs.resolve(path.as_ref(), crate::path::Last::Keep).unwrap();
         let attributes = fs.fs.stat(resolve("/file"), Wait::Yes).unwrap();
         let source = Source { attributes, xattrs: Vec::new(), target: Vec::new() };
-        let (salvage, to) = (Salvage::new(false, &NoProgress), resolve("/to"));
+        let (salvage, to) = (Salvage::new(crate::OnError::Stop, &NoProgress), resolve("/to"));
         let mut sink = ImageSink::new(&fs.fs, true, Reflink::Never);
         let mut copy = |file: &crate::File| {
             let data = Data { file, path: "/file".as_ref(), size: source.attributes.size, salvage: &salvage };

@@ -103,8 +103,8 @@ pub use attributes::AttributeChange;
 pub use beginning::TOP_LEVEL;
 pub use copy_options::{CopyOptions, Reflink};
 pub use creamery_base::{
-    DevId, Env, Error, ErrorKind, Escaped, FixedEnv, Generation, Logical, ObjectId, QgroupId, Result,
-    SystemEnv, Timespec, TreeId, Uuid,
+    DamagedBlock, DevId, Env, Error, ErrorKind, Escaped, FixedEnv, Generation, Logical, ObjectId, QgroupId,
+    Result, SystemEnv, Timespec, TreeId, Uuid,
 };
 pub use creamery_codec::{
     ChecksumType, CompressionMethod, CompressionType, ParseCompressionMethodError, VerityDigest, VerityHash,
@@ -119,7 +119,7 @@ pub use creamery_fs::{
     VolumeStatistics, WritebackStatistics,
 };
 pub use creamery_mkfs::{
-    Features, KnownFeature, LinuxVersion, Lost, Made, MkfsOptions, NoProgress, Profile, Progress,
+    Features, KnownFeature, LinuxVersion, Lost, Made, MkfsOptions, NoProgress, OnError, Profile, Progress,
     RootdirOptions, RootdirSubvolume, Skipped, Source, SubvolumeKind, make_image,
 };
 pub use creamery_txn::{Conversion, DiscardPolicy};

@@ -18,14 +18,14 @@ use crate::fs::{self, Attributes};
 use crate::lost_names::Searches;
 use crate::path::at;
 use crate::read_dir::ReadDir;
-use crate::{File, FileType, Lost, Progress};
+use crate::{File, FileType, Lost, OnError, Progress};
 
 /// Bytes that are read at once.
 const PIECE: u64 = 1 << 20;
 
 /// What becomes of errors.
 pub(crate) struct Salvage<'a> {
-    ignore_errors: bool,
+    on_error: OnError,
     progress: &'a dyn Progress,
     /// Directories that somebody went into.
     entered: HashSet<InodeId>,
@@ -33,20 +33,20 @@ pub(crate) struct Salvage<'a> {
 }
 
 impl<'a> Salvage<'a> {
-    /// The first error ends everything, unless they are ignored and `progress` is told.
-    pub(crate) fn new(ignore_errors: bool, progress: &'a dyn Progress) -> Self {
-        Self { ignore_errors, progress, entered: HashSet::new(), searches: Searches::new() }
+    pub(crate) fn new(on_error: OnError, progress: &'a dyn Progress) -> Self {
+        Self { on_error, progress, entered: HashSet::new(), searches: Searches::new() }
     }
 
-    pub(crate) const fn ignores_errors(&self) -> bool {
-        self.ignore_errors
+    /// Whether what is whole of a damaged file or directory comes.
+    pub(crate) fn passes_damage(&self) -> bool {
+        self.on_error == OnError::PastDamage
     }
 
     /// What came of something that was done for `path`; nothing when that failed and the rest goes on without it.
     pub(crate) fn settle<T>(&self, path: &Path, what: Lost, outcome: Result<T>) -> Result<Option<T>> {
         match outcome {
             Ok(value) => Ok(Some(value)),
-            Err(error) if self.ignore_errors && !ends_all(error.kind()) => {
+            Err(error) if self.on_error != OnError::Stop && !error.kind().ends_all() => {
                 self.progress.lost(path.as_os_str().as_encoded_bytes(), what, &error);
                 Ok(None)
             }
@@ -63,7 +63,7 @@ impl<'a> Salvage<'a> {
     /// Whether to go into a directory. Without damage it has one name, but for the empty one that stands for every subvolume in a snapshot.
     pub(crate) fn enters(&mut self, id: InodeId) -> Result<()> {
         let is_stub = id.ino == ObjectId::EMPTY_SUBVOLUME_DIR;
-        if self.ignore_errors && !is_stub && !self.entered.insert(id) {
+        if self.on_error != OnError::Stop && !is_stub && !self.entered.insert(id) {
             return Err(Error::new(
                 ErrorKind::Corrupt,
                 "the directory was copied before, under another name",
@@ -74,7 +74,7 @@ impl<'a> Salvage<'a> {
 
     /// Whether a listing that has come to its end goes on with entries that it had lost.
     pub(crate) fn finds_more(&mut self, dir: &mut ReadDir) -> bool {
-        self.ignore_errors && self.searches.go_on(dir, &self.entered)
+        self.passes_damage() && self.searches.go_on(dir, &self.entered)
     }
 
     /// The attributes of an inode, and whether they are its own: those of a directory that cannot be read are told as lost, and what
@@ -87,7 +87,7 @@ impl<'a> Salvage<'a> {
         path: &Path,
     ) -> Result<(Attributes, bool)> {
         let error = match fs.stat(id, Wait::Yes) {
-            Err(error) if self.ignore_errors && kind.is_dir() && error.kind().is_damage() => error,
+            Err(error) if self.passes_damage() && kind.is_dir() && error.kind().is_damage() => error,
             found => return found.map(|attributes| (attributes, true)),
         };
         if fs.take_for_directory(id).is_err() {
@@ -101,18 +101,6 @@ impl<'a> Salvage<'a> {
     fn lost(&self, path: &Path, bytes: Range<u64>, error: &Error) {
         self.progress.lost(path.as_os_str().as_encoded_bytes(), Lost::Bytes(bytes), error);
     }
-}
-
-/// Whether an error of what is written to is one that everything after it would have, too.
-pub(crate) const fn ends_all(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::NoSpace
-            | ErrorKind::QuotaExceeded
-            | ErrorKind::ReadOnly
-            | ErrorKind::Aborted
-            | ErrorKind::Interrupted
-    )
 }
 
 /// The content of a file that is copied.
@@ -145,7 +133,7 @@ impl Data<'_> {
             self.salvage.go_on()?;
             each(at, bytes)
         };
-        if self.salvage.ignores_errors() {
+        if self.salvage.passes_damage() {
             let lost = |bytes: Range<u64>, error: &Error| self.salvage.lost(self.path, bytes, error);
             for_each_readable_piece(self.file, self.size, lost, each)
         } else {

@@ -13,7 +13,7 @@ use crate::path::at;
 use crate::read_dir::{DirEntry, ReadDir};
 use crate::salvage::{Data, Salvage};
 use crate::selection::Selection;
-use crate::{File, FileType, Filesystem, Lost, Progress};
+use crate::{File, FileType, Filesystem, Lost, OnError, Progress};
 
 /// Everything about a source file but its data.
 pub(crate) struct Source {
@@ -89,7 +89,7 @@ pub(crate) trait Sink {
 pub(crate) struct Driver<'a> {
     pub(crate) from: &'a Filesystem,
     pub(crate) keeps: Keeps,
-    pub(crate) ignore_errors: bool,
+    pub(crate) on_error: OnError,
     pub(crate) selection: Option<&'a Selection>,
     pub(crate) progress: &'a dyn Progress,
 }
@@ -140,13 +140,18 @@ impl Driver<'_> {
         name: Option<&[u8]>,
         path: &Path,
     ) -> Result<()> {
-        let mut salvage = Salvage::new(self.ignore_errors, self.progress);
+        let mut salvage = Salvage::new(self.on_error, self.progress);
         let source = self.source(&salvage, id, kind, path).map_err(at(path))?;
         let directory = source.attributes.kind == crate::fs::FileType::Directory;
         let dir = match name {
             Some(name) if !directory => {
                 let made = self.leaf(sink, &salvage, &parent, name, &source, path);
-                return salvage.settle(path, Lost::Everything, made).map(drop);
+                // Where nothing but one file was wanted its error is the whole outcome.
+                return if salvage.passes_damage() {
+                    salvage.settle(path, self.all_of(id), made).map(drop)
+                } else {
+                    made.map_err(at(path))
+                };
             }
             Some(name) => sink.enter(&parent, name, &source).map_err(at(path))?,
             None => parent,
@@ -154,7 +159,7 @@ impl Driver<'_> {
         let entries = ReadDir::new(Arc::clone(&self.from.fs), id, path.to_owned())?;
         salvage.enters(id)?;
         self.progress.entry(path.as_os_str().as_encoded_bytes(), 0);
-        let entries = if self.ignore_errors { entries.past_damage() } else { entries };
+        let entries = if self.on_error == OnError::Stop { entries } else { entries.past_damage() };
         let mut levels = vec![Level { entries, names: HashSet::new(), dir, source, path: path.to_owned() }];
         let hashes = RandomState::new();
         while let Some(level) = levels.last_mut() {
@@ -176,11 +181,20 @@ impl Driver<'_> {
                 false => Err(Error::new(ErrorKind::Corrupt, "the directory has this name twice")
                     .context(path.display())),
             };
-            if let Some(Some(below)) = salvage.settle(&path, Lost::Everything, outcome)? {
+            let lost =
+                if outcome.is_err() { self.all_of(entry.id()) } else { Lost::Everything { size: None } };
+            if let Some(Some(below)) = salvage.settle(&path, lost, outcome)? {
                 levels.push(below);
             }
         }
         Ok(())
+    }
+
+    /// All of an inode that does not come.
+    fn all_of(&self, id: InodeId) -> Lost {
+        let attributes = self.from.fs.stat(id, Wait::Yes).ok();
+        let file = attributes.filter(|attributes| attributes.kind == crate::fs::FileType::File);
+        Lost::Everything { size: file.map(|file| file.size) }
     }
 
     /// Copies an entry of a directory; what is in one that is a directory itself is still to come.
@@ -202,7 +216,11 @@ impl Driver<'_> {
             self.leaf(sink, salvage, &level.dir, name, &source, path)?;
             return Ok(None);
         }
-        let entries = if self.ignore_errors { entry.read_dir_past_damage() } else { entry.read_dir() }?;
+        let entries = match self.on_error {
+            OnError::Stop => entry.read_dir(),
+            OnError::NextFile => entry.read_dir().map(ReadDir::past_damage),
+            OnError::PastDamage => entry.read_dir_past_damage(),
+        }?;
         salvage.enters(entry.id())?;
         let dir = sink.enter(&level.dir, name, &source)?;
         self.progress.entry(path.as_os_str().as_encoded_bytes(), 0);
@@ -241,13 +259,17 @@ impl Driver<'_> {
         } else if !S::TAKES_EMPTY_LINKS && source.is_empty_link() {
             // Nobody can make one. The others are copied, as with cp(1).
             let error = Error::unsupported("a symbolic link without a target, which no copy can have");
-            self.progress.lost(path.as_os_str().as_encoded_bytes(), Lost::Everything, &error);
+            self.progress.lost(path.as_os_str().as_encoded_bytes(), Lost::Everything { size: None }, &error);
             return Ok(());
         } else {
             match sink.node(parent, name, source) {
                 // Only root makes devices. The others are copied, as with cp(1).
                 Err(error) if error.is_on_host() && error.kind() == ErrorKind::PermissionDenied => {
-                    self.progress.lost(path.as_os_str().as_encoded_bytes(), Lost::Everything, &error);
+                    self.progress.lost(
+                        path.as_os_str().as_encoded_bytes(),
+                        Lost::Everything { size: None },
+                        &error,
+                    );
                     return Ok(());
                 }
                 outcome => outcome?,

@@ -1,11 +1,11 @@
 //! What is wrong with a block, and where: exact inside, one kind of error outside.
 //!
-//! Messages follow one grammar: `corrupt <leaf|node>: <where>, <reason>[, found <value>[, want <range>]]`; lower
+//! Messages follow one grammar: `corrupt <leaf|node>: <where>, <reason>[[, expected <range>], found <value>]`; lower
 //! case, decimal numbers, checksums in hex, half-open ranges as `[a, b)` and closed ones as `[a, b]`.
 
 use std::fmt;
 
-use creamery_base::{Error, ErrorKind, Generation, Logical, TreeId, Uuid};
+use creamery_base::{DamagedBlock, Error, ErrorKind, Generation, Logical, TreeId, Uuid};
 
 use crate::key::{Key, KeyType};
 
@@ -78,69 +78,69 @@ impl fmt::Display for SumHex {
 ///
 /// ```
 /// use creamery_format::CorruptKind;
-/// assert_eq!(CorruptKind::Level { found: 9, want: 0 }.to_string(), "wrong level, found 9, want 0");
+/// assert_eq!(CorruptKind::Level { found: 9, want: 0 }.to_string(), "wrong level, expected 0, found 9");
 /// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[allow(missing_docs)] // the message beside each variant says what its fields are
 pub enum CorruptKind {
-    #[error("block has wrong length, found {found}, want {want}")]
+    #[error("block has wrong length, expected {want}, found {found}")]
     BlockLength { found: usize, want: usize },
-    #[error("checksum mismatch, found {found}, want {want}")]
+    #[error("checksum mismatch, expected {want}, found {found}")]
     Checksum { found: SumHex, want: SumHex },
-    #[error("wrong filesystem uuid, found {found}, want {want}")]
+    #[error("wrong filesystem uuid, expected {want}, found {found}")]
     Fsid { found: Uuid, want: Uuid },
-    #[error("wrong address, found {found}, want {want}")]
+    #[error("wrong address, expected {want}, found {found}")]
     Address { found: Logical, want: Logical },
-    #[error("wrong generation, found {found}, want {want}")]
+    #[error("wrong generation, expected {want}, found {found}")]
     WrongGeneration { found: Generation, want: Generation },
     #[error("block is not marked as written")]
     NotWritten,
-    #[error("wrong level, found {found}, want {want}")]
+    #[error("wrong level, expected {want}, found {found}")]
     Level { found: u8, want: u8 },
-    #[error("level too high, found {found}, want [0, 7]")]
+    #[error("level too high, expected [0, 7], found {found}")]
     LevelMax { found: u8 },
-    #[error("wrong owner, found {found}, want {want}")]
+    #[error("wrong owner, expected {want}, found {found}")]
     Owner { found: TreeId, want: TreeId },
-    #[error("owner out of range, found {found}, want at most {max}")]
+    #[error("owner out of range, expected at most {max}, found {found}")]
     OwnerRange { found: u64, max: u64 },
-    #[error("wrong first key, found {found}, want {want}")]
+    #[error("wrong first key, expected {want}, found {found}")]
     FirstKey { found: Key, want: Key },
     #[error("block is empty")]
     Empty,
-    #[error("too many entries, found {found}, want [1, {max}]")]
+    #[error("too many entries, expected [1, {max}], found {found}")]
     Count { found: usize, max: usize },
     #[error("keys out of order, found {found} after {previous}")]
     KeyOrder { previous: Key, found: Key },
-    #[error("item ends past leaf data, found {found}, want [0, {max}]")]
+    #[error("item ends past leaf data, expected [0, {max}], found {found}")]
     ItemEnd { found: u64, max: u64 },
-    #[error("item data has a gap or overlaps, found end {found}, want {want}")]
+    #[error("item data has a gap or overlaps, expected {want}, found end {found}")]
     ItemGap { found: u64, want: u64 },
-    #[error("item data overlaps item heads, found offset {found}, want [{min}, {max}]")]
+    #[error("item data overlaps item heads, expected [{min}, {max}], found offset {found}")]
     ItemOverlap { found: u64, min: u64, max: u64 },
     #[error("child pointer is null")]
     ChildNull,
-    #[error("child pointer is not aligned, found {found}, want a multiple of {unit}")]
+    #[error("child pointer is not aligned, expected a multiple of {unit}, found {found}")]
     ChildAlignment { found: Logical, unit: u64 },
-    #[error("child is newer than the node, found generation {found}, want at most {max}")]
+    #[error("child is newer than the node, expected at most {max}, found generation {found}")]
     ChildGeneration { found: Generation, max: Generation },
-    #[error("wrong size of {kind}, found {found}, want {want}")]
+    #[error("wrong size of {kind}, expected {want}, found {found}")]
     ItemSize { kind: KeyType, found: usize, want: usize },
-    #[error("size of {kind} out of range, found {found}, want [{min}, {max}]")]
+    #[error("size of {kind} out of range, expected [{min}, {max}], found {found}")]
     ItemSizeRange { kind: KeyType, found: usize, min: usize, max: usize },
-    #[error("wrong size of {kind}, found {found}, want a multiple of {unit}")]
+    #[error("wrong size of {kind}, expected a multiple of {unit}, found {found}")]
     ItemArray { kind: KeyType, found: usize, unit: usize },
-    #[error("{what} is cut short, found {found} bytes, want {want}")]
+    #[error("{what} is cut short, expected {want}, found {found} bytes")]
     Truncated { what: &'static str, found: usize, want: usize },
-    #[error("{what} out of range, found {found}, want [{min}, {max}]")]
+    #[error("{what} out of range, expected [{min}, {max}], found {found}")]
     Range { what: &'static str, found: u64, min: u64, max: u64 },
-    #[error("{what} is not aligned, found {found}, want a multiple of {unit}")]
+    #[error("{what} is not aligned, expected a multiple of {unit}, found {found}")]
     Alignment { what: &'static str, found: u64, unit: u64 },
-    #[error("{what}, found {found}, want {want}")]
+    #[error("{what}, expected {want}, found {found}")]
     Mismatch { what: &'static str, found: u64, want: u64 },
-    #[error("{what} runs past its item, found end {found}, want [0, {max}]")]
+    #[error("{what} runs past its item, expected [0, {max}], found end {found}")]
     Overrun { what: &'static str, found: u64, max: u64 },
-    #[error("{what} begins before the one before it ends, found {found}, want at least {end}")]
+    #[error("{what} begins before the one before it ends, expected at least {end}, found {found}")]
     Overlap { what: &'static str, found: u64, end: u64 },
     #[error("inline references out of order, found {found} {by} after {previous} {after}")]
     RefOrder { previous: KeyType, after: u64, found: KeyType, by: u64 },
@@ -192,6 +192,7 @@ impl Corruption {
 
 impl From<Corruption> for Error {
     fn from(damage: Corruption) -> Self {
-        Self::with_source(ErrorKind::Corrupt, String::new(), damage)
+        let block = DamagedBlock::Tree(damage.site().logical);
+        Self::with_source(ErrorKind::Corrupt, String::new(), damage).of_block(block)
     }
 }

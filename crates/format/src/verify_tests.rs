@@ -61,10 +61,13 @@ fn each_field_of_the_header_is_compared() {
     assert!(message(&flipped, &want(0)).contains("checksum mismatch, found 0x"));
     for (want, reason) in [
         (Expected { fsid: Uuid::nil(), ..want(0) }, "wrong filesystem uuid"),
-        (Expected { logical: Logical::new(4096), ..want(0) }, "wrong address, found 1048576, want 4096"),
-        (Expected { level: Some(1), ..want(0) }, "wrong level, found 0, want 1"),
-        (Expected { generation: Some(Generation::new(4)), ..want(0) }, "wrong generation, found 3, want 4"),
-        (Expected { owner: Some(TreeId::EXTENT), ..want(0) }, "wrong owner, found 257, want 2"),
+        (Expected { logical: Logical::new(4096), ..want(0) }, "wrong address, expected 4096, found 1048576"),
+        (Expected { level: Some(1), ..want(0) }, "wrong level, expected 1, found 0"),
+        (
+            Expected { generation: Some(Generation::new(4)), ..want(0) },
+            "wrong generation, expected 4, found 3",
+        ),
+        (Expected { owner: Some(TreeId::EXTENT), ..want(0) }, "wrong owner, expected 2, found 257"),
         (Expected { first_key: Some(key(2)), ..want(0) }, "wrong first key"),
     ] {
         let message = message(&good, &want);
@@ -111,7 +114,7 @@ fn the_message_names_tree_address_slot_key_and_values() {
     assert_eq!(
         message(&bytes, &want(0)),
         "corrupt leaf: tree=5 logical=1048576 slot=1 key=(257 ORPHAN_ITEM 0), \
-         item ends past leaf data, found 8975, want [0, 3995]"
+         item ends past leaf data, expected [0, 3995], found 8975"
     );
 }
 
@@ -152,5 +155,5 @@ fn a_child_is_not_newer_than_its_node() {
     };
     assert_eq!(verify_block(&node(3), &want(1)), Ok(()));
     let said = message(&node(4), &want(1));
-    assert!(said.contains("slot=0") && said.contains("found generation 4, want at most 3"), "{said}");
+    assert!(said.contains("slot=0") && said.contains("expected at most 3, found generation 4"), "{said}");
 }

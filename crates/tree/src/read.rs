@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use creamery_base::lock::Held;
-use creamery_base::{Error, ErrorKind, Result, Wait};
+use creamery_base::{DamagedBlock, Error, ErrorKind, Result, Wait};
 use creamery_format::{BlockRef, Expected, Key};
 
 use crate::LEVELS;
@@ -227,7 +227,8 @@ impl Tree {
             return Ok(());
         }
         let (id, at) = (self.id(), node.child(slot).0);
-        let message = format!("tree {id} block {at} has level {found}, its parent wants {want}");
+        let message =
+            format!("tree {id} block {at}: expected level {want}, as its parent says, found {found}");
         Err(Error::new(ErrorKind::Corrupt, message))
     }
 
@@ -294,21 +295,21 @@ impl Tree {
             }
             Some(_) if !belongs => format!(
                 "corrupt node: tree={} logical={} slot={slot}, its pointer to {logical} leads to another tree's \
-                 block, found owner {}, want {}",
+                 block, expected owner {}, found {}",
                 self.id(),
                 parent.logical(),
-                child.owner(),
-                self.id()
+                self.id(),
+                child.owner()
             ),
             Some(found) => format!(
                 "corrupt node: tree={} logical={} slot={slot}, its pointer to {logical} disagrees with that block, \
-                 found generation {} first key {found}, want generation {generation} first key {key}",
+                 expected generation {generation} first key {key}, found generation {} first key {found}",
                 self.id(),
                 parent.logical(),
                 child.generation()
             ),
         };
-        Err(Error::new(ErrorKind::Corrupt, message))
+        Err(Error::new(ErrorKind::Corrupt, message).of_block(DamagedBlock::Tree(logical)))
     }
 
     /// Calls `read` with the data of the item at `key`; none when there is no such item.

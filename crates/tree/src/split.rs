@@ -70,13 +70,13 @@ impl Tree {
     /// 2^64 bytes of nodes fit below a root at the highest level: one that is full there was made up.
     fn too_high(&self, root: &BlockRef<'_>) -> Error {
         let message = format!(
-            "corrupt node: tree={} logical={} key={}, the root is full at level {}, found {} pointers, want [1, {}]",
+            "corrupt node: tree={} logical={} key={}, the root is full at level {}, expected [1, {}] pointers, found {}",
             self.id(),
             root.logical(),
             root.key(0),
             root.level(),
-            root.count(),
             self.pointers_max() - SPARE_POINTERS - 1,
+            root.count(),
         );
         Error::new(ErrorKind::Corrupt, message)
     }

@@ -363,13 +363,13 @@ pub(crate) fn check_root(id: TreeId, root: RootPointer, block: BlockRef<'_>) -> 
         return Ok(());
     }
     let message = format!(
-        "corrupt root of tree {id}: logical={}, found generation {} level {} owner {}, want generation {} level {}",
+        "corrupt root of tree {id}: logical={}, expected generation {} level {}, found generation {} level {} owner {}",
         root.logical,
+        root.generation,
+        root.level,
         found.generation,
         found.level,
-        block.owner(),
-        root.generation,
-        root.level
+        block.owner()
     );
     Err(Error::new(ErrorKind::Corrupt, message))
 }

@@ -100,7 +100,7 @@ impl ListedBlock {
             return Ok(());
         }
         let what = format!(
-            "the tree block at logical {at}: wrong generation, found {found}, want [{}, {newest}]",
+            "the tree block at logical {at}: wrong generation, expected [{}, {newest}], found {found}",
             self.item
         );
         Err(Error::new(ErrorKind::Unreadable, what))

@@ -38,7 +38,7 @@ pub(crate) fn open_by_item(store: &Arc<BufferStore>, id: TreeId, item: &RawRootI
     let newest = store.volume().generation();
     if root.generation > newest {
         let message = format!(
-            "corrupt root of tree {id}: logical={}, newer than the filesystem, found generation {}, want at most {newest}",
+            "corrupt root of tree {id}: logical={}, newer than the filesystem, expected at most {newest}, found generation {}",
             root.logical, root.generation
         );
         return Err(Error::new(ErrorKind::Corrupt, message));

@@ -206,18 +206,18 @@ impl Chunk {
         let unit = u64::from(sector_size);
         let aligned = |what: &str, value: u64| match value.is_multiple_of(unit) {
             true => Ok(()),
-            false => Err(format!("{what} is not aligned, found {value}, want a multiple of {unit}")),
+            false => Err(format!("{what} is not aligned, expected a multiple of {unit}, found {value}")),
         };
         aligned("address", self.start.get())?;
         aligned("length", self.len)?;
         if self.len == 0 || self.len > LEN_MAX || self.start.checked_add(self.len).is_none() {
-            return Err(format!("length out of range, found {}, want [{unit}, {LEN_MAX}]", self.len));
+            return Err(format!("length out of range, expected [{unit}, {LEN_MAX}], found {}", self.len));
         }
         if !self.stripe_len.is_power_of_two() || self.stripe_len < unit || self.stripe_len > LEN_MAX {
-            return Err(format!("wrong stripe length, found {}, want {STRIPE_LEN}", self.stripe_len));
+            return Err(format!("wrong stripe length, expected {STRIPE_LEN}, found {}", self.stripe_len));
         }
         if self.sector_size != sector_size {
-            return Err(format!("wrong sector size, found {}, want {sector_size}", self.sector_size));
+            return Err(format!("wrong sector size, expected {sector_size}, found {}", self.sector_size));
         }
         self.check_flags()?;
         let Some(layout) = self.layout_if_valid() else {

@@ -177,7 +177,7 @@ impl Volume {
         self.expect_devices(listed)?;
         let (found, want) = (self.superblock().device_count(), listed.len() as u64);
         if found != want {
-            self.note(format!("the superblock's number of devices is wrong, found {found}, want {want}"));
+            self.note(format!("the superblock's number of devices is wrong, expected {want}, found {found}"));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
+use creamery_base::{DamagedBlock, Error, ErrorKind, Logical, Result, Wait};
 use creamery_device::{AlignedBuffer, Pending, Reply, Request};
 use creamery_format::{BlockRef, Expected, verify_block, verify_block_but_checksum};
 
@@ -50,7 +50,7 @@ impl Volume {
             return Ok(block);
         }
         self.counters.unreadable.add(1);
-        Err(no_good_copy(&doing(), &copies, errors))
+        Err(no_good_copy(DamagedBlock::Tree(at), &copies, errors))
     }
 
     /// Whether a copy is as expected in all but its checksum, which is then in `block`.
@@ -210,7 +210,7 @@ impl Volume {
             Err(error) => error,
         };
         let errors = copies.mirrors().iter().map(|mirror| &mirror[..]).map(explain).collect();
-        Err(no_good_copy(&format!("reading data at logical {at}"), &copies, errors))
+        Err(no_good_copy(DamagedBlock::Data(at), &copies, errors))
     }
 
     /// Reads the pieces of one copy into `out`: all at once, if they are several.
@@ -268,7 +268,7 @@ fn without(run: &Range<usize>, holes: &[Range<usize>]) -> Vec<Range<usize>> {
 }
 
 /// One line that lists what each copy had.
-fn no_good_copy(doing: &str, copies: &MirrorSet, errors: Vec<Error>) -> Error {
+fn no_good_copy(block: DamagedBlock, copies: &MirrorSet, errors: Vec<Error>) -> Error {
     let kinds: Vec<ErrorKind> = errors.iter().map(Error::kind).collect();
     let kind =
         if kinds.iter().all(|kind| *kind == ErrorKind::Io) { ErrorKind::Io } else { ErrorKind::Unreadable };
@@ -279,7 +279,7 @@ fn no_good_copy(doing: &str, copies: &MirrorSet, errors: Vec<Error>) -> Error {
             None => format!("copy {}: {}", copy + 1, told(error)),
         })
         .collect();
-    Error::new(kind, format!("{doing}: no good copy: {}", list.join("; ")))
+    Error::new(kind, format!("reading {block}: no good copy: {}", list.join("; "))).of_block(block)
 }
 
 #[cfg(test)]

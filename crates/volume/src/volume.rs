@@ -317,12 +317,18 @@ impl Volume {
                 Err(Error::new(ErrorKind::Corrupt, place))
             };
             if stripe.dev_uuid != member.uuid {
-                return wrong(format!("wrong device uuid, found {}, want {}", stripe.dev_uuid, member.uuid));
+                return wrong(format!(
+                    "wrong device uuid, expected {}, found {}",
+                    member.uuid, stripe.dev_uuid
+                ));
             }
             let end = stripe.offset + chunk.stripe_bytes();
             let max = member.end();
             if end > max {
-                return wrong(format!("ends beyond device {}, found end {end}, want [0, {max}]", stripe.dev));
+                return wrong(format!(
+                    "ends beyond device {}, expected [0, {max}], found end {end}",
+                    stripe.dev
+                ));
             }
         }
         Ok(())

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use creamery::{
-    Compress, CopyOptions, Env, File, Filesystem, Image, NoProgress, OpenOptions, Permissions, Reflink,
-    Statistics, SystemEnv, Tuning,
+    Compress, CopyOptions, Env, File, Filesystem, Image, NoProgress, OnError, OpenOptions, Permissions,
+    Reflink, Statistics, SystemEnv, Tuning,
 };
 
 use super::{Content, How, Side};
@@ -14,7 +14,7 @@ const EVERYTHING: CopyOptions = CopyOptions {
     recursive: true,
     archive: true,
     reflink: Reflink::Never,
-    ignore_errors: false,
+    on_error: OnError::Stop,
     preserve: false,
     replace_images: false,
 };

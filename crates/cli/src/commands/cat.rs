@@ -9,7 +9,7 @@ use creamery::{Error, File, Lost};
 use crate::args::CatArgs;
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
-use crate::losses::Losses;
+use crate::losses::{Losses, Site};
 use crate::output::{Output, writing};
 use crate::place::Place;
 
@@ -55,7 +55,8 @@ pub(super) fn cat(
 fn past_damage(file: &File, place: &Place, out: &mut Output, losses: &Losses) -> Result<(), Error> {
     let image = place.image.display().to_string();
     let lost = |bytes: Range<u64>, error: &Error| {
-        losses.tell(&image, place.path.as_os_str().as_bytes(), Lost::Bytes(bytes), error);
+        let site = Site::in_image(&image, place.path.as_os_str().as_bytes());
+        losses.tell(&site, Lost::Bytes(bytes), error);
     };
     let mut written = 0;
     file.read_past_damage(lost, |at, bytes| {

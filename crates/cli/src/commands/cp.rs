@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use creamery::{CopyOptions, Error, ErrorKind, Image};
+use creamery::{CopyOptions, Error, ErrorKind, Image, OnError};
 
 use super::cat::cat;
 use crate::archives::is_stream;
@@ -16,6 +16,9 @@ use crate::losses::{Losses, Watched};
 use crate::names::Names;
 use crate::output::Output;
 use crate::place::{End, JustMade, Place, is_image};
+
+/// What is whole of a damaged file comes by this.
+const BRINGS_MORE: &str = "what is whole of a damaged file comes with --ignore-errors";
 
 pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     let told = |error| Failure::new("cp", error);
@@ -45,7 +48,9 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     if is_out_of_others(&from, &to) {
         images = images.sparing_written();
     }
-    let (names, mut losses) = (Names::new("cp", args.verbose, args.progress), Losses::new("cp"));
+    let names = Names::new("cp", args.verbose, args.progress);
+    let losses = if args.ignore_errors { Losses::new("cp") } else { Losses::new("cp").advising(BRINGS_MORE) };
+    let mut losses = losses.reported(args.report.as_deref())?;
     if !from.iter().chain([&to]).any(|end| matches!(end, End::Host(path) if interrupt::may_wait(path))) {
         interrupt::watch();
     }
@@ -83,7 +88,7 @@ fn is_out_of_others(from: &[End], to: &End) -> bool {
 fn to_stdout(place: &Place, args: &CpArgs) -> Result<(), Failure> {
     let mut images = Images::new("cp", &args.write.view);
     let mut out = Output::new();
-    let mut losses = Losses::new("cp");
+    let mut losses = Losses::new("cp").reported(args.report.as_deref())?;
     let lost = args.ignore_errors.then_some(&losses);
     let outcome = cat(&mut images, place, &mut out, lost);
     images.note_in(&mut losses);
@@ -148,10 +153,10 @@ fn copy(
         archive: args.archive,
         preserve: args.preserve,
         reflink: args.reflink.into(),
-        ignore_errors: args.ignore_errors,
+        on_error: if args.ignore_errors { OnError::PastDamage } else { OnError::NextFile },
         replace_images: args.force,
     };
-    let watched = |image: &Path| Watched { image: image.display().to_string(), names, losses };
+    let watched = |image: &Path| Watched::image(image, names, losses);
     match (from, to) {
         (End::Host(source), End::Image(place)) if is_stream(source) => {
             let failed = images.failed(&place.image);
@@ -161,7 +166,7 @@ fn copy(
         (End::Host(source), End::Image(place)) => {
             let failed = images.failed(&place.image);
             let fs = images.get(&place.image);
-            fs.copy_in(source, &place.path, options, names).map_err(failed)
+            fs.copy_in(source, &place.path, options, &Watched::host(source, names, losses)).map_err(failed)
         }
         (End::Image(place), End::Host(target)) => {
             let failed = images.failed(&place.image);

@@ -12,7 +12,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, warn};
-use crate::images::warn_of;
+use crate::images::{warn_of, with_way_in};
 use crate::log::{Log, say};
 
 /// What the serving process says when the mount answers.
@@ -131,7 +131,8 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
     let image = std::path::absolute(&args.image)?;
     let dir = args.dir.canonicalize().map_err(|error| about(&args.dir, error))?;
     let is_asked = options.transport.read_only();
-    let fs = creamery_mount::open(&args.image, &mut options)?;
+    let fs =
+        creamery_mount::open(&args.image, &mut options).map_err(|error| with_way_in(&args.image, error))?;
     // While there is a terminal.
     if options.transport.read_only() && !is_asked {
         warn_of(&image, "it is a seed, which others are made from: mounted read-only");

@@ -13,9 +13,9 @@ use creamery::{Error, ErrorKind, Escaped, Image, Logical, Lost, Progress, Rescue
 
 use crate::descriptors;
 use crate::failure::Failure;
-use crate::images::{in_image, warn_of};
+use crate::images::{in_image, warn_of, with_way_in};
 use crate::interrupt;
-use crate::losses::Losses;
+use crate::losses::{Losses, Site};
 use crate::names::Names;
 use crate::output::{Output, writing};
 use crate::progress::ProgressArgs;
@@ -70,6 +70,10 @@ pub(crate) struct RestoreArgs {
     /// Go on past what cannot be read: lost parts of files are holes, each is named, and the exit status is 1.
     #[arg(short, long)]
     ignore_errors: bool,
+
+    /// Write what is lost to FILE, as JSON (see docs/use/json.md).
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
 
     /// Replace files that are there.
     #[arg(short, long)]
@@ -151,15 +155,16 @@ fn failed(error: Error) -> Failure {
 }
 
 /// Who names a copy of the superblock gets no other, so that nobody takes what one has for what another has.
-fn not_open(start: Start, error: Error) -> Failure {
+fn not_open(image: &Path, start: Start, error: Error) -> Failure {
     match start.super_copy {
         Some(_) => failed(error).advise("leave -u out for the newest copy that is whole, or name another"),
-        None => failed(error),
+        None if start.root_tree.is_none() => failed(with_way_in(image, error)),
+        None => failed(error).advise("name another root tree: `creamery rescue find-root` lists them"),
     }
 }
 
 fn list_roots(image: &Path, start: Start, rescue: Rescue) -> Result<(), Failure> {
-    let found = tree_roots(image, start, rescue).map_err(|error| not_open(start, error))?;
+    let found = tree_roots(image, start, rescue).map_err(|error| not_open(image, start, error))?;
     let mut out = Output::new();
     let mut print = || found.roots.iter().try_for_each(|root| writeln!(out, " {root}"));
     print().map_err(writing).and_then(|()| out.finish()).map_err(failed)?;
@@ -184,7 +189,7 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
         pattern: pattern.transpose().map_err(failed)?,
     };
     let open = Image::options().rescue(rescue).start(start).subvolume_id(TreeId::new(args.root));
-    let fs = open.open(&args.image).map_err(|error| not_open(start, error))?;
+    let fs = open.open(&args.image).map_err(|error| not_open(&args.image, start, error))?;
     fs.notes().iter().for_each(|note| warn_of(&args.image, note));
     let image = args.image.display().to_string();
     let names = args.dry_run || args.verbose > 0;
@@ -196,7 +201,7 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
         counted: if names { counted.unseen() } else { counted },
         verbose: args.verbose > 0,
         was_taken: AtomicBool::new(false),
-        losses: Losses::new(COMMAND),
+        losses: Losses::new(COMMAND).reported(args.report.as_deref())?,
         unprinted: OnceLock::new(),
     };
     if args.dry_run {
@@ -258,6 +263,7 @@ impl Progress for Told<'_> {
     }
 
     fn entry(&self, path: &[u8], bytes: u64) {
+        self.losses.came(bytes);
         self.counted.entry(path, bytes);
         if self.names && path != b"/" {
             self.say(&format!("Restoring {}", self.restored(path)));
@@ -283,10 +289,10 @@ impl Progress for Told<'_> {
     }
 
     fn lost(&self, path: &[u8], what: Lost, error: &Error) {
-        self.losses.tell(self.image, path, what, error);
+        self.losses.tell(&Site::in_image(self.image, path), what, error);
     }
 
     fn xattr_left_out(&self, path: &[u8], name: &[u8], error: &Error) {
-        self.losses.tell_xattr(self.image, path, name, error);
+        self.losses.tell_xattr(&Site::in_image(self.image, path), name, error);
     }
 }

@@ -87,6 +87,10 @@ pub(crate) struct TarArgs {
     #[arg(long, conflicts_with_all = ["extract", "list"])]
     ignore_errors: bool,
 
+    /// Write what is lost to FILE, as JSON (see docs/use/json.md).
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["extract", "list"])]
+    report: Option<PathBuf>,
+
     /// With -c replace an image that has the name of the archive, or a file that you may not write; other files are replaced without it, too.
     #[arg(long, conflicts_with_all = ["extract", "list"])]
     force: bool,
@@ -225,8 +229,8 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
             _ => {}
         }
     }
-    let (names, mut losses) = (args.names(), Losses::new("tar"));
-    let watched = Watched { image: image.display().to_string(), names: &names, losses: &losses };
+    let (names, mut losses) = (args.names(), Losses::new("tar").reported(args.report.as_deref())?);
+    let watched = Watched::image(&image, &names, &losses);
     let progress = Told { verbose: args.verbose, rest: &watched };
     let options = TarOptions { ignore_errors: args.ignore_errors, replace_images: args.force };
     let note = |note: &str| warn(&format!("tar: {note}"));

@@ -14,7 +14,7 @@ const OUTSIDE: &str = "nobody touches this";
 
 /// Copies a file whose data is that of `data`.
 fn copy_file(sink: &mut HostSink, dir: &HostDir, name: &[u8], source: &Source, data: &File) -> Result<()> {
-    let salvage = Salvage::new(false, &NoProgress);
+    let salvage = Salvage::new(crate::OnError::Stop, &NoProgress);
     let (path, size) = ("/file".as_ref(), source.attributes.size);
     sink.file(dir, name, source, &Data { file: data, path, size, salvage: &salvage })
 }

@@ -7,11 +7,13 @@ mod restore;
 mod start;
 mod superblocks;
 mod tree_roots;
+mod way_in;
 
 pub use find_root::{Candidate, FindRoot, Roots, find_roots};
 pub use restore::RestoreOptions;
 pub use start::Start;
 pub use superblocks::{SuperRecovery, clear_space_cache, zero_log};
 pub use tree_roots::{TreeRoot, TreeRoots, tree_roots};
+pub use way_in::{WayIn, way_in};
 
 pub use crate::selection::PathPattern;

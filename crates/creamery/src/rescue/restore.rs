@@ -12,7 +12,7 @@ use crate::fs::FileType;
 use crate::metadata::file_type;
 use crate::selection::{PathPattern, Selection};
 use crate::sink::{Driver, Keeps};
-use crate::{Filesystem, Progress};
+use crate::{Filesystem, OnError, Progress};
 
 /// What is restored, and how. Without more it is the regular files and directories, and of those the data, names and permission bits; hard
 /// links stay what they are.
@@ -35,7 +35,7 @@ pub struct RestoreOptions {
     /// Files that have a name already where the copy goes are replaced; without it they stay, and
     /// [`Progress::skipped`] is told.
     pub overwrite: bool,
-    /// Go on past what cannot be read, as with [`CopyOptions::ignore_errors`](crate::CopyOptions::ignore_errors).
+    /// Go on past what cannot be read, as with [`OnError::PastDamage`].
     pub ignore_errors: bool,
     /// Make nothing, and tell [`Progress::entry`] what would be made.
     pub dry_run: bool,
@@ -76,7 +76,7 @@ impl Filesystem {
         let driver = Driver {
             from: self,
             keeps,
-            ignore_errors: options.ignore_errors,
+            on_error: if options.ignore_errors { OnError::PastDamage } else { OnError::Stop },
             selection: Some(&selection),
             progress,
         };

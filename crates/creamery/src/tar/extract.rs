@@ -17,7 +17,6 @@ use super::way::{Missing, way};
 use super::whiteouts::is_marked;
 use crate::fs::{self, Inherit, NewInode, NewKind, SetAttributes, Time, Times, XattrMode};
 use crate::path::{Last, resolve};
-use crate::salvage::ends_all;
 use crate::{Escaped, FileType, Filesystem, Progress, ReadDir};
 
 /// Bytes that are written at once.
@@ -100,7 +99,7 @@ impl Extractor<'_> {
     /// Tells what became of a member, unless all ends with it.
     pub(super) fn tell(&self, name: &[u8], size: u64, outcome: Result<()>) -> Result<()> {
         match outcome {
-            Err(error) if ends_all(error.kind()) || error.is_on_host() => Err(error),
+            Err(error) if error.kind().ends_all() || error.is_on_host() => Err(error),
             Err(error) => (self.failed)(name, error),
             Ok(()) => {
                 self.progress.entry(name, size);

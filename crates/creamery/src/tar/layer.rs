@@ -12,7 +12,6 @@ use super::way::{Missing, way};
 use super::whiteouts::{Whiteout, is_marked, parse};
 use crate::FileType;
 use crate::fs;
-use crate::salvage::ends_all;
 
 fn is_directory(member: &Member) -> bool {
     member.file_type() == FileType::Directory
@@ -49,7 +48,7 @@ impl Extractor<'_> {
                 continue;
             }
             match components(name).and_then(|names| self.clear(&names, is_directory(&member))) {
-                Err(error) if ends_all(error.kind()) => return Err(error),
+                Err(error) if error.kind().ends_all() => return Err(error),
                 // Whatever is wrong is told when the member is made.
                 _ => {}
             }

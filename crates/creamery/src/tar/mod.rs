@@ -45,7 +45,7 @@ use crate::host_path::{HostPath, InPlace, is_no_place};
 use crate::metadata::file_type;
 use crate::path::{Last, at};
 use crate::sink::{Driver, Keeps};
-use crate::{FileType, Filesystem, Progress};
+use crate::{FileType, Filesystem, OnError, Progress};
 
 /// Bytes that are written to an archive at once.
 const BUFFER: usize = 1 << 20;
@@ -89,7 +89,7 @@ pub struct TarOptions {
 impl Filesystem {
     /// Writes an archive with these members, and all that is in them. Sockets are left out, which `note` is told in a sentence. With
     /// [`TarOptions::ignore_errors`] it goes on past what cannot be read, out of a damaged filesystem, as
-    /// [`CopyOptions::ignore_errors`](crate::CopyOptions::ignore_errors) does.
+    /// [`OnError::PastDamage`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -119,12 +119,11 @@ impl Filesystem {
         progress: &dyn Progress,
     ) -> Result<()> {
         let mut sink = TarSink::new(&mut out, note);
-        let ignore_errors = options.ignore_errors;
+        let on_error = if options.ignore_errors { OnError::PastDamage } else { OnError::Stop };
         for TarMember { path, name } in members {
             let (id, kind) = self.member(path, options)?;
             let (parent, name) = split(name);
-            let driver =
-                Driver { from: self, keeps: Keeps::all(true), ignore_errors, selection: None, progress };
+            let driver = Driver { from: self, keeps: Keeps::all(true), on_error, selection: None, progress };
             driver.copy(&mut sink, id, kind, parent, Some(name), path)?;
         }
         sink.finish()

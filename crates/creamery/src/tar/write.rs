@@ -139,7 +139,7 @@ impl<'a> TarSink<'a> {
                 let want = (piece.end - at).min(PIECE);
                 buffer.resize(usize::try_from(want).expect("a piece fits in memory"), 0);
                 let count = match data.file.read_at(&mut buffer, at) {
-                    Err(error) if data.salvage.ignores_errors() => {
+                    Err(error) if data.salvage.passes_damage() => {
                         data.lost(at..at + want, &error);
                         buffer.fill(0);
                         buffer.len()
@@ -206,7 +206,7 @@ fn map_of(data: &Data<'_>) -> Result<Map> {
         _ if piece.is_empty() => {}
         _ => pieces.push(piece),
     };
-    if data.salvage.ignores_errors() {
+    if data.salvage.passes_damage() {
         data.for_each_piece(|at, bytes| {
             push(at..at + bytes.len() as u64);
             Ok(())

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
 use creamery::{
-    CopyOptions, Error, ErrorKind, Filesystem, Image, NoProgress, OpenOptions, Permissions, Reflink,
+    CopyOptions, Error, ErrorKind, Filesystem, Image, NoProgress, OnError, OpenOptions, Permissions, Reflink,
     Timespec, TreeId,
 };
 
@@ -13,7 +13,7 @@ const EVERYTHING: CopyOptions = CopyOptions {
     recursive: true,
     archive: true,
     reflink: Reflink::Auto,
-    ignore_errors: false,
+    on_error: OnError::Stop,
     preserve: false,
     replace_images: false,
 };
@@ -21,7 +21,7 @@ const PLAIN: CopyOptions = CopyOptions {
     recursive: true,
     archive: false,
     reflink: Reflink::Auto,
-    ignore_errors: false,
+    on_error: OnError::Stop,
     preserve: false,
     replace_images: false,
 };

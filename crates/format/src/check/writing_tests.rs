@@ -88,7 +88,7 @@ fn an_inode_is_not_newer_than_the_transaction_that_runs() {
 fn items_of_an_inode_are_behind_its_item_in_subvolumes() {
     let items =
         [(256, KeyType::INODE_ITEM, 0, inode(|_| ())), (257, KeyType::EXTENT_DATA, 0, file_extent(|_| ()))];
-    refused("without its inode item, found 257, want 256", check(TreeId::FS, &items));
+    refused("without its inode item, expected 256, found 257", check(TreeId::FS, &items));
     assert_eq!(check(TreeId::TREE_LOG, &items), Ok(()), "a log has items of inodes that it has not");
     assert_eq!(check(TreeId::FS, &items[1..]), Ok(()), "the inode may be in the leaf before");
 }

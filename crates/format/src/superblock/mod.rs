@@ -46,23 +46,23 @@ const SECTOR_SIZE_MIN: u32 = 4096;
 pub enum SuperblockError {
     #[error("no Btrfs filesystem found (no superblock magic)")]
     Magic,
-    #[error("superblock is cut short, found {found} bytes, want 4096")]
+    #[error("superblock is cut short, expected 4096, found {found} bytes")]
     Length { found: usize },
     #[error("unknown checksum type {found} in superblock")]
     ChecksumType { found: u16 },
-    #[error("corrupt superblock: checksum mismatch, found {found}, want {want}")]
+    #[error("corrupt superblock: checksum mismatch, expected {want}, found {found}")]
     Checksum { found: SumHex, want: SumHex },
-    #[error("corrupt superblock: wrong address, found {found}, want {want}")]
+    #[error("corrupt superblock: wrong address, expected {want}, found {found}")]
     Address { found: u64, want: u64 },
     #[error("corrupt superblock: {what} is not a possible size, found {found}")]
     Size { what: &'static str, found: u64 },
-    #[error("corrupt superblock: {what} too high, found {found}, want [0, 7]")]
+    #[error("corrupt superblock: {what} too high, expected [0, 7], found {found}")]
     Level { what: &'static str, found: u8 },
     #[error("corrupt superblock: {what} is not a possible address, found {found}")]
     Root { what: &'static str, found: u64 },
-    #[error("corrupt superblock: {what}, found {found}, want {want}")]
+    #[error("corrupt superblock: {what}, expected {want}, found {found}")]
     Mismatch { what: &'static str, found: u64, want: u64 },
-    #[error("corrupt superblock: device belongs to another filesystem, found {found}, want {want}")]
+    #[error("corrupt superblock: device belongs to another filesystem, expected {want}, found {found}")]
     DeviceFsid { found: Uuid, want: Uuid },
     #[error("corrupt superblock: system chunk array, {0}")]
     SysChunkArray(CorruptKind),

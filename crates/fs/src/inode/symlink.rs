@@ -51,7 +51,7 @@ impl Inode {
         let len = len.ok_or_else(|| {
             let (id, size) = (self.id, item.size);
             let message =
-                format!("inode {id}: size of a symbolic link, found {size}, want [0, {TARGET_LEN_MAX}]");
+                format!("inode {id}: size of a symbolic link, expected [0, {TARGET_LEN_MAX}], found {size}");
             Error::new(ErrorKind::Corrupt, message)
         })?;
         let mut target = vec![0; len];

@@ -110,15 +110,18 @@ fn check_extent(data: &[u8]) -> Result<()> {
         return Ok(());
     }
     if head.generation.get() == 0 {
-        return damaged("generation of a file extent, found 0, want at least 1".to_owned());
+        return damaged("generation of a file extent, expected at least 1, found 0".to_owned());
     }
     if head.other_encoding.get() != 0 {
-        return damaged(format!("other encoding of a file extent, found {}, want 0", head.other_encoding));
+        return damaged(format!(
+            "other encoding of a file extent, expected 0, found {}",
+            head.other_encoding
+        ));
     }
     let Some(extent) = regular else { return Ok(()) };
     let (end, held) = (extent.offset.get().saturating_add(extent.num_bytes.get()), extent.ram_bytes.get());
     if end > held {
-        return damaged(format!("end of a file extent in memory, found {end}, want [0, {held}]"));
+        return damaged(format!("end of a file extent in memory, expected [0, {held}], found {end}"));
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ impl<'a> VerityFile<'a> {
         };
         let (found, want) = (sealed.descriptor().data_len(), item.size);
         if found != want {
-            let what = format!("its descriptor is of a file of another size, found {found}, want {want}");
+            let what = format!("its descriptor is of a file of another size, expected {want}, found {found}");
             return Err(damaged(id, what));
         }
         Ok(Self { inode, sealed, wait })
@@ -75,7 +75,7 @@ impl<'a> VerityFile<'a> {
 
     fn mismatch(&self, what: std::fmt::Arguments<'_>, found: VerityDigest, want: VerityDigest) -> Error {
         let hash = self.descriptor().hash();
-        let what = format!("{what} is not what was sealed, found {hash}:{found}, want {hash}:{want}");
+        let what = format!("{what} is not what was sealed, expected {hash}:{want}, found {hash}:{found}");
         damaged(self.inode.id, what)
     }
 

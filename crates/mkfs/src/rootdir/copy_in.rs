@@ -11,15 +11,15 @@ use super::fill::{Keep, Place, Rules};
 use super::queue::Feeder;
 use super::source::SourceDir;
 use super::subvolume::Subvolumes;
-use super::{Progress, run};
+use super::{OnError, Progress, run};
 
 /// What of the host goes where.
 ///
 /// ```no_run
 /// # fn example(fs: &creamery_fs::Filesystem) -> creamery_base::Result<()> {
-/// use creamery_mkfs::{copy_in, CopyIn, NoProgress};
+/// use creamery_mkfs::{copy_in, CopyIn, NoProgress, OnError};
 /// let root = fs.root(fs.default_subvolume())?;
-/// let copy = CopyIn { source: "/etc".as_ref(), dir: root, name: Some(b"etc"), archive: true, image: None };
+/// let copy = CopyIn { source: "/etc".as_ref(), dir: root, name: Some(b"etc"), archive: true, on_error: OnError::Stop, image: None };
 /// copy_in(fs, &copy, &NoProgress)
 /// # }
 /// ```
@@ -33,6 +33,9 @@ pub struct CopyIn<'a> {
     pub name: Option<&'a [u8]>,
     /// Keep owners, times, xattrs and hard links; otherwise only permission bits.
     pub archive: bool,
+    /// What becomes of the rest behind a file that cannot be read or made. Nothing of the host is read past damage:
+    /// [`OnError::PastDamage`] is [`OnError::NextFile`] here.
+    pub on_error: OnError,
     /// Device and inode of the image file, which may lie in the source and cannot be copied into itself.
     pub image: Option<(u64, u64)>,
 }
@@ -40,7 +43,7 @@ pub struct CopyIn<'a> {
 /// Copies a file, or a directory with all that is in it. What has a name already is replaced, directories are merged.
 ///
 /// # Errors
-/// The first thing that cannot be read or written; what came before stays.
+/// With [`OnError::Stop`] the first thing that cannot be read or written; what came before stays.
 pub fn copy_in(fs: &Filesystem, copy: &CopyIn<'_>, progress: &dyn Progress) -> Result<()> {
     let (keep, owner) = match copy.archive {
         true => (Keep::Everything, None),
@@ -48,7 +51,8 @@ pub fn copy_in(fs: &Filesystem, copy: &CopyIn<'_>, progress: &dyn Progress) -> R
     };
     let (now, is_reproducible) = (fs.engine().now(), fs.engine().env().is_reproducible());
     // Reading a file moves its access time: the next copy would be another one.
-    let rules = Rules { owner, clamp: is_reproducible.then_some(now), now, keep };
+    let clamp = is_reproducible.then_some(now);
+    let rules = Rules { owner, clamp, now, keep, on_error: copy.on_error };
     let place = match copy.name {
         Some(name) => Place::In(copy.dir, name),
         None => Place::Onto(copy.dir),

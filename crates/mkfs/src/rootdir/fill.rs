@@ -6,9 +6,11 @@
 //! because every name put into it changes them. A file is made, written, and given its times last. A file of several
 //! names is made at the first of them in the order of the walk; the others become links to it.
 
+mod left_out;
+
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
@@ -20,7 +22,7 @@ use creamery_fs::{
 };
 use rustix::fs::FileType;
 
-use super::progress::Progress;
+use super::progress::{OnError, Progress};
 use super::queue::Step;
 use super::reader::{LinkKey, Part, Shared};
 use super::source::{Meta, join};
@@ -55,6 +57,7 @@ pub(crate) struct Rules {
     pub(crate) clamp: Option<Timespec>,
     pub(crate) now: Timespec,
     pub(crate) keep: Keep,
+    pub(crate) on_error: OnError,
 }
 
 /// How much of a source file is kept besides its data.
@@ -99,8 +102,12 @@ pub(crate) struct Filler<'a> {
     open: Vec<Open>,
     /// Files whose other names are still to come, and how many.
     links: HashMap<LinkKey, (InodeId, u64)>,
+    /// Files of several names whose data went by and is in no file: readers send it once.
+    missed: HashSet<LinkKey>,
     pending: Vec<Pending>,
     subvolume_count: u32,
+    /// How many directories deep the walk is in one that could not be made.
+    left_out: usize,
 }
 
 impl<'a> Filler<'a> {
@@ -119,8 +126,10 @@ impl<'a> Filler<'a> {
             place,
             open: Vec::new(),
             links: HashMap::new(),
+            missed: HashSet::new(),
             pending: Vec::new(),
             subvolume_count: 0,
+            left_out: 0,
         }
     }
 
@@ -150,12 +159,26 @@ impl<'a> Filler<'a> {
         match step {
             Step::Enter { number, name, path, meta, subvolume } => {
                 self.shared.budget.advance(number);
-                let done = self.enter(&name, &path, &meta, subvolume).map_err(writing(&path));
-                self.progress.entry(&path, 0);
-                done
+                if self.left_out > 0 {
+                    self.left_out += 1;
+                    return Ok(());
+                }
+                match self.enter(&name, &path, &meta, subvolume).map_err(writing(&path)) {
+                    Ok(()) => self.progress.entry(&path, 0),
+                    Err(error) if self.open.is_empty() => return Err(error),
+                    Err(error) => {
+                        self.settle(&path, error)?;
+                        self.left_out = 1;
+                    }
+                }
+                Ok(())
             }
             Step::Leave { number } => {
                 self.shared.budget.advance(number);
+                if self.left_out > 0 {
+                    self.left_out -= 1;
+                    return Ok(());
+                }
                 let left = self.open.pop().expect("the walk leaves what it entered");
                 self.fs.set_attributes(left.id, &left.restore).map_err(writing(&left.path)).map(drop)
             }
@@ -165,10 +188,22 @@ impl<'a> Filler<'a> {
                     Some(open) => ((open.id, open.subvolume), join(&open.path, &name)),
                     None => (self.lone_place(), name.clone()),
                 };
-                let bytes = self.file(dir, &name, &parts, &path)?;
-                self.progress.entry(&path, bytes);
+                if self.left_out > 0 {
+                    return self.drain(&parts, dir.1);
+                }
+                match self.file(dir, &name, &parts, &path) {
+                    Ok(bytes) => self.progress.entry(&path, bytes),
+                    // Where nothing but one file was wanted its error is the whole outcome.
+                    Err(error) if self.open.is_empty() => return Err(error),
+                    Err(error) => {
+                        self.settle(&path, error)?;
+                        self.drain(&parts, dir.1)?;
+                    }
+                }
                 Ok(())
             }
+            Step::Unread { path, error } if self.left_out == 0 => self.settle(&path, error),
+            Step::Unread { .. } => Ok(()),
             Step::Failed(error) => Err(error),
         }
     }
@@ -334,7 +369,7 @@ impl<'a> Filler<'a> {
     /// Makes what is no directory; returns the bytes of its data.
     fn file(
         &mut self,
-        (dir, subvolume): (InodeId, u32),
+        dir: (InodeId, u32),
         name: &[u8],
         parts: &Receiver<Result<Part>>,
         path: &[u8],
@@ -343,21 +378,40 @@ impl<'a> Filler<'a> {
             Part::Meta(meta) => meta,
             Part::Data { .. } | Part::End { .. } => unreachable!("a reader begins with what the file is"),
         };
+        let made = self.file_like(&meta, dir, name, parts, path);
+        if made.is_err() {
+            self.miss(dir.1, &meta);
+        }
+        made
+    }
+
+    fn file_like(
+        &mut self,
+        meta: &Meta,
+        (dir, subvolume): (InodeId, u32),
+        name: &[u8],
+        parts: &Receiver<Result<Part>>,
+        path: &[u8],
+    ) -> Result<u64> {
         let key = (subvolume, meta.dev, meta.ino);
-        let has_links = meta.nlink > 1 && self.rules.keep == Keep::Everything;
+        let has_links = self.has_links(meta);
+        if self.missed.contains(&key) {
+            let what = "an earlier name of this file could not be copied";
+            return Err(writing(path)(Error::new(ErrorKind::Stale, what)));
+        }
         if has_links && let Some(original) = self.take_link(key) {
             self.discard(parts)?;
             self.link(original, dir, name).map_err(writing(path))?;
             return Ok(0);
         }
         if meta.kind == FileType::RegularFile {
-            let (id, bytes) = self.regular(dir, name, &meta, parts, path)?;
-            self.remember(has_links, key, id, &meta);
+            let (id, bytes) = self.regular(dir, name, meta, parts, path)?;
+            self.remember(has_links, key, id, meta);
             return Ok(bytes);
         }
-        let kind = new_kind(&meta).map_err(writing(path))?;
-        let made = self.with_new(&meta, kind, |new| self.node(dir, name, new)).map_err(writing(path))?;
-        self.remember(has_links, key, made.id, &meta);
+        let kind = new_kind(meta).map_err(writing(path))?;
+        let made = self.with_new(meta, kind, |new| self.node(dir, name, new)).map_err(writing(path))?;
+        self.remember(has_links, key, made.id, meta);
         self.discard(parts)?;
         Ok(0)
     }
@@ -445,10 +499,14 @@ impl<'a> Filler<'a> {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut taken = 0;
         while taken < GATHER_MAX {
-            match next_part(parts)? {
-                Part::Meta(_) => unreachable!("a reader says once what a file is"),
-                Part::End { size } => return Ok((pieces, Some(size))),
-                Part::Data { offset, bytes, packed } => {
+            match next_part(parts) {
+                Err(error) => {
+                    self.shared.budget.give_back(taken);
+                    return Err(error);
+                }
+                Ok(Part::Meta(_)) => unreachable!("a reader says once what a file is"),
+                Ok(Part::End { size }) => return Ok((pieces, Some(size))),
+                Ok(Part::Data { offset, bytes, packed }) => {
                     taken += bytes.len() as u64;
                     pieces.push(Piece { offset, bytes, packed });
                 }

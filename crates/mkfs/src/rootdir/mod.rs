@@ -40,7 +40,7 @@ use creamery_codec::CompressionMethod;
 use creamery_fs::Filesystem;
 
 pub use copy_in::{CopyIn, copy_in};
-pub use progress::{Lost, NoProgress, Progress, Skipped};
+pub use progress::{Lost, NoProgress, OnError, Progress, Skipped};
 pub use subvolume::{RootdirSubvolume, SubvolumeKind};
 
 use fill::{Filler, Keep, Place, Rules};
@@ -161,6 +161,7 @@ fn fill(
         clamp: options.clamp_times,
         now: fs.engine().now(),
         keep: Keep::Everything,
+        on_error: OnError::Stop,
     };
     let place = Place::Onto(fs.root(TreeId::FS)?);
     run(fs, rules, place, progress, |steps, jobs| Feeder::new(steps, jobs, &subvolumes, image).run(root))

@@ -68,13 +68,33 @@ pub trait Progress: Sync {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Lost {
     /// The file, or the directory with all in it.
-    Everything,
+    Everything {
+        /// The length of a regular file, where that is known.
+        size: Option<u64>,
+    },
     /// Some of the directory's entries.
     Entries,
     /// The extended attributes.
     Xattrs,
     /// These bytes of the data, which are a hole in the copy.
     Bytes(Range<u64>),
+}
+
+/// What a copy does after what it cannot copy. None goes on where the rest cannot be copied either: what it is copied to is full, or may not be
+/// written to.
+///
+/// ```
+/// assert_eq!(creamery_mkfs::OnError::default(), creamery_mkfs::OnError::Stop);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum OnError {
+    /// It ends with the error.
+    #[default]
+    Stop,
+    /// It leaves the file out, tells [`Progress::lost`], and goes on with the next one, as cp(1) does.
+    NextFile,
+    /// It brings of the file what can be read, and tells [`Progress::lost`] what cannot: for a damaged filesystem.
+    PastDamage,
 }
 
 /// Why a copy leaves something out that it could have.

@@ -33,6 +33,8 @@ pub(crate) enum Step {
     Leave { number: u64 },
     /// Anything else; what it is comes from a reader.
     File { number: u64, name: Vec<u8>, parts: Receiver<Result<Part>> },
+    /// What has this path cannot be read. The walk goes on behind it.
+    Unread { path: Vec<u8>, error: Error },
     /// The walk ends here.
     Failed(Error),
 }
@@ -128,6 +130,10 @@ impl Visitor for Feeder<'_> {
         self.levels.pop();
         let number = self.next_number();
         self.send(Step::Leave { number })
+    }
+
+    fn unread(&mut self, path: &[u8], error: Error) -> Result<(), Stop> {
+        self.send(Step::Unread { path: path.to_vec(), error })
     }
 
     fn file(&mut self, name: &CStr, kind: FileType, dir: &Arc<SourceDir>) -> Result<(), Stop> {

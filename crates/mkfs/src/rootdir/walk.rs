@@ -38,6 +38,11 @@ pub(crate) trait Visitor {
     fn enter(&mut self, name: &[u8], dir: &SourceDir, meta: Meta) -> Result<(), Stop>;
     /// The directory entered last is complete.
     fn leave(&mut self) -> Result<(), Stop>;
+    /// The directory at `path`, or what has that name, cannot be looked at. The walk goes on behind it, unless this ends it.
+    fn unread(&mut self, path: &[u8], error: Error) -> Result<(), Stop> {
+        let _ = path;
+        Err(error.into())
+    }
     /// Anything that is no directory; `kind` is what the directory says it is, if it does.
     fn file(&mut self, name: &CStr, kind: FileType, dir: &Arc<SourceDir>) -> Result<(), Stop>;
 }
@@ -54,7 +59,7 @@ struct Level {
 
 /// Shows `visitor` the directory `root` and all that is in it.
 pub(crate) fn walk(root: SourceDir, visitor: &mut dyn Visitor) -> Result<(), Stop> {
-    let mut levels = vec![enter(b"", root, visitor)?];
+    let mut levels = vec![enter(b"", look(root)?, visitor)?];
     while let Some(level) = levels.last_mut() {
         if level.next == level.listing.len() {
             leave(&mut levels, visitor)?;
@@ -64,22 +69,41 @@ pub(crate) fn walk(root: SourceDir, visitor: &mut dyn Visitor) -> Result<(), Sto
         level.next += 1;
         let dir = level.dir.as_ref().expect("the level at hand is open");
         let (name, kind) = level.listing.get(index);
-        if is_dir(dir, name, kind)? {
-            let child = enter(name.to_bytes(), dir.open_dir(name)?, visitor)?;
-            levels.push(child);
-            if let Some(far) = levels.len().checked_sub(OPEN_DEPTH + 1) {
-                levels[far].dir = None;
+        let directory = match is_dir(dir, name, kind) {
+            Ok(true) => dir.open_dir(name).and_then(look).map(Some),
+            Ok(false) => Ok(None),
+            Err(error) => Err(error),
+        };
+        match directory {
+            Ok(Some(directory)) => {
+                let below = enter(name.to_bytes(), directory, visitor)?;
+                levels.push(below);
+                if let Some(far) = levels.len().checked_sub(OPEN_DEPTH + 1) {
+                    levels[far].dir = None;
+                }
             }
-        } else {
-            visitor.file(name, kind, dir)?;
+            Ok(None) => visitor.file(name, kind, dir)?,
+            Err(error) => visitor.unread(&join(&dir.path, name.to_bytes()), error)?,
         }
     }
     Ok(())
 }
 
-fn enter(name: &[u8], dir: SourceDir, visitor: &mut dyn Visitor) -> Result<Level, Stop> {
+/// A directory that could be read.
+struct Found {
+    dir: SourceDir,
+    meta: Meta,
+    listing: Listing,
+}
+
+fn look(dir: SourceDir) -> Result<Found> {
     let meta = dir.meta().map_err(at_path(&dir.path))?;
     let listing = Listing::read(dir.fd.as_fd()).map_err(at_path(&dir.path))?;
+    Ok(Found { dir, meta, listing })
+}
+
+fn enter(name: &[u8], directory: Found, visitor: &mut dyn Visitor) -> Result<Level, Stop> {
+    let Found { dir, meta, listing } = directory;
     let (dev, ino) = (meta.dev, meta.ino);
     visitor.enter(name, &dir, meta)?;
     Ok(Level { path: dir.path.clone(), dir: Some(Arc::new(dir)), dev, ino, listing, next: 0 })

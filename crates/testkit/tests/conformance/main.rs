@@ -67,6 +67,7 @@ mod rescue;
 mod rescue_commands;
 mod rescue_lost;
 mod rescue_named;
+mod rescue_next;
 mod rescue_options;
 mod rescue_tools;
 mod resize;
@@ -190,6 +191,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     rescue_commands::cases,
     rescue_lost::cases,
     rescue_named::cases,
+    rescue_next::cases,
     rescue_options::cases,
     rescue_tools::cases,
     restore::cases,

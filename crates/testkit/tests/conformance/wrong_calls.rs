@@ -61,7 +61,7 @@ const ROWS: [Row; 157] = [
     ("mkdir --rescue ibadroots x.img:/new", 1, "mkdir: x.img: what is passed over to rescue files is for reading only"),
     ("rescue zero-log", 2, "rescue zero-log: the following required arguments were not provided: <IMAGE>; see `creamery rescue zero-log --help`"),
     ("rescue zero-log raw.img", 1, "rescue zero-log: raw.img: no Btrfs filesystem: it holds a disk with a DOS partition table; name a partition, as in raw.img@2, which has a Btrfs"),
-    ("rescue super-recover -y raw.img", 1, "rescue super-recover: raw.img: no copy of a superblock is whole: filesystem is damaged; look at it with `btrfs check`"),
+    ("rescue super-recover -y raw.img", 1, "rescue super-recover: raw.img: no copy of a superblock is whole: filesystem is damaged"),
     ("rescue find-root -l 300 x.img", 2, "rescue find-root: invalid value '300' for '-l <LEVEL>': 300 is not in 0..=255; see `creamery rescue find-root --help`"),
     ("rescue find-root nope.img", 1, "rescue find-root: opening nope.img: No such file or directory (os error 2); check the path"),
     ("rescue clear-space-cache v3 x.img", 2, "rescue clear-space-cache: there are caches of two kinds: want v1 or v2; see `creamery rescue clear-space-cache --help`"),

@@ -214,7 +214,7 @@ fn a_block_that_claims_to_be_of_the_running_transaction() {
     is_damage("open", &error, root.logical);
     let text = error.to_string();
     assert!(text.contains("slot=2"), "{text}");
-    let want = format!("found generation {running}, want at most {}", root.generation);
+    let want = format!("expected at most {}, found generation {running}", root.generation);
     assert!(text.contains(&want), "{text}");
 }
 

@@ -136,7 +136,7 @@ impl<B: Blocks> Trees<B> {
         if let Some(bytes) = self.blocks.get(&at) {
             let found = BlockRef::new(bytes).level();
             if found != level {
-                let message = format!("corrupt node: logical={at}, found level {found}, want {level}");
+                let message = format!("corrupt node: logical={at}, expected {level}, found level {found}");
                 return Err(Error::new(ErrorKind::Corrupt, message));
             }
             return Ok(bytes.clone());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Generation, InodeId, Logical, Result, TreeId, Wait};
+use creamery_base::{DamagedBlock, Error, ErrorKind, Generation, InodeId, Logical, Result, TreeId, Wait};
 use creamery_device::Parts;
 use creamery_volume::{WriteBatch, Written};
 
@@ -224,7 +224,7 @@ impl Engine {
                 "reading data at logical {at}: tree {} has no checksum for it, and its file is not NODATASUM",
                 TreeId::CSUM
             );
-            return Err(Error::new(ErrorKind::Unreadable, message));
+            return Err(Error::new(ErrorKind::Unreadable, message).of_block(DamagedBlock::Data(at)));
         }
         let matches = |index: usize, bytes: &[u8]| {
             found.get(index) == Some(creamery_codec::checksum(kind, bytes).as_bytes(kind))

@@ -16,7 +16,7 @@ impl Engine {
         let most = self.volume().device(dev).map_or(0, |device| device.len());
         if total > most || !total.is_multiple_of(sector) {
             let what = format!(
-                "device {dev}: the size is out of range, found {total}, want at most {most}, in sectors"
+                "device {dev}: the size is out of range, expected at most {most}, found {total}, in sectors"
             );
             return Err(Error::invalid(what));
         }

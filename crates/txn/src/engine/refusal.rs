@@ -25,7 +25,9 @@ pub(super) fn refusal_to_write(
 ) -> Result<Option<String>> {
     let generation = superblock.generation();
     if generation.get() > GENERATION_MAX {
-        return Ok(Some(format!("generation out of range, found {generation}, want [0, {GENERATION_MAX}]")));
+        return Ok(Some(format!(
+            "generation out of range, expected [0, {GENERATION_MAX}], found {generation}"
+        )));
     }
     let found = superblock.raw().stripesize.get();
     if !found.is_power_of_two() {

@@ -52,8 +52,9 @@ impl ExtentTree {
             visit(at, end - at);
         }
         if found != used {
-            let what =
-                format!("block group {start}: found extents of {found} bytes, want {used}, as its item says");
+            let what = format!(
+                "block group {start}: expected {used}, found extents of {found} bytes, as its item says"
+            );
             return Err(Error::new(ErrorKind::Corrupt, what));
         }
         Ok(())

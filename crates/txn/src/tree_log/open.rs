@@ -104,7 +104,7 @@ impl Blocks<'_> {
             if generation != self.generation {
                 let want = self.generation;
                 return Err(damaged(format!(
-                    "log block {logical}, found generation {generation}, want {want}"
+                    "log block {logical}, expected {want}, found generation {generation}"
                 )));
             }
             if !self.seen.insert(logical) {

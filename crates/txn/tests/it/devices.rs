@@ -83,7 +83,7 @@ fn a_number_that_is_too_large_is_corrected_by_a_commit() {
     for number in [2, 8, u64::MAX] {
         set_number(image, number);
         let reading = open(&[image], Mode::ReadOnly).expect("its one device is there");
-        let said = format!("number of devices is wrong, found {number}, want 1");
+        let said = format!("number of devices is wrong, expected 1, found {number}");
         assert!(reading.volume().notes()[0].contains(&said), "{:?}", reading.volume().notes());
         drop(reading);
         expect_number(image, number);
@@ -139,7 +139,7 @@ fn devices_are_missing_when_the_chunk_tree_lists_them() {
             let notes = both.volume().notes();
             match number {
                 2 => assert_eq!(notes, [""; 0]),
-                _ => assert!(notes[0].contains("found 1, want 2"), "{notes:?}"),
+                _ => assert!(notes[0].contains("expected 2, found 1"), "{notes:?}"),
             }
         }
     }

@@ -1,0 +1,87 @@
+//! The damaged blocks that a copy has met, and how many files each takes.
+
+use std::collections::BTreeMap;
+
+use creamery::{DamagedBlock, Error};
+
+/// How many blocks are told apart: a damaged disk may have any number of them.
+const BLOCKS_MAX: usize = 4096;
+
+/// All that were met.
+#[derive(Default)]
+pub(super) struct Blocks {
+    met: BTreeMap<(String, DamagedBlock), Block>,
+    /// Times that a block was met which is not told apart.
+    others: u64,
+}
+
+/// One of them.
+pub(super) struct Block {
+    pub(super) files: u64,
+    /// What each copy of it has.
+    pub(super) why: String,
+    /// Number of the file that was counted last.
+    last: u64,
+}
+
+impl Blocks {
+    /// Counts the block that `error` names for the file with this number, if it names one.
+    pub(super) fn note(&mut self, image: &str, error: &Error, file: u64) {
+        let Some(block) = error.block() else { return };
+        let key = (image.to_owned(), block);
+        if !self.met.contains_key(&key) && self.met.len() == BLOCKS_MAX {
+            self.others += 1;
+            return;
+        }
+        let found =
+            self.met.entry(key).or_insert_with(|| Block { files: 0, why: why(block, error), last: 0 });
+        found.files += u64::from(found.last != file);
+        found.last = file;
+    }
+
+    /// Each with the image that it is in.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, DamagedBlock, &Block)> {
+        self.met.iter().map(|((image, block), found)| (&image[..], *block, found))
+    }
+
+    pub(super) const fn others(&self) -> u64 {
+        self.others
+    }
+}
+
+/// The reason alone, without the block and what was done with it.
+fn why(block: DamagedBlock, error: &Error) -> String {
+    let whole = error.without_kind();
+    whole.split_once(&format!("{block}: ")).map_or(&whole[..], |(_, why)| why).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery::{ErrorKind, Logical};
+
+    use super::*;
+
+    #[test]
+    fn a_file_counts_once_for_each_block() {
+        let block = DamagedBlock::Tree(Logical::new(4096));
+        let error =
+            || Error::new(ErrorKind::Unreadable, format!("its xattrs: reading {block}: no good copy"));
+        let mut blocks = Blocks::default();
+        for file in [1, 1, 2, 3, 3] {
+            blocks.note("disk.img", &error().of_block(block), file);
+        }
+        blocks.note("disk.img", &error(), 4);
+        let met: Vec<_> = blocks.iter().map(|(_, block, met)| (block, met.files, met.why.clone())).collect();
+        assert_eq!(met, [(block, 3, "no good copy".to_owned())]);
+    }
+
+    #[test]
+    fn only_so_many_are_told_apart() {
+        let mut blocks = Blocks::default();
+        for at in 0..BLOCKS_MAX as u64 + 2 {
+            let error = Error::from(ErrorKind::Unreadable).of_block(DamagedBlock::Data(Logical::new(at)));
+            blocks.note("disk.img", &error, 1);
+        }
+        assert_eq!((blocks.iter().count(), blocks.others()), (BLOCKS_MAX, 2));
+    }
+}

@@ -1,0 +1,92 @@
+//! How much came, and how much did not.
+
+use serde::Serialize;
+
+/// Files, directories and bytes of a copy.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
+pub(super) struct Counts {
+    /// Files and directories that came, also those that lack something.
+    pub(super) came: u64,
+    /// Bytes of files that came, holes among them.
+    pub(super) came_bytes: u64,
+    /// Files and directories that did not come.
+    pub(super) left_out: u64,
+    /// Bytes of those files, as far as their lengths are known.
+    pub(super) left_out_bytes: u64,
+    /// Files that came and lack bytes.
+    pub(super) lack_bytes: u64,
+    pub(super) lost_bytes: u64,
+    /// Directories that came and lack entries.
+    pub(super) lack_entries: u64,
+    /// Files and directories that came and lack attributes.
+    pub(super) lack_attributes: u64,
+    /// Extended attributes without room where the copy went.
+    pub(super) large_attributes: u64,
+}
+
+impl Counts {
+    /// What did not come, in words; none where everything came.
+    pub(super) fn told(&self) -> Option<String> {
+        let mut parts = Vec::new();
+        let mut add = |count: u64, one: &str, several: &str, rest: String| match count {
+            0 => {}
+            1 => parts.push(format!("1 {one}{rest}")),
+            _ => parts.push(format!("{count} {several}{rest}")),
+        };
+        let bytes = |count: u64| if count == 0 { String::new() } else { format!(" ({count} bytes)") };
+        let lost = format!(" {} bytes", self.lost_bytes);
+        add(
+            self.left_out,
+            "file or directory did not come",
+            "files and directories did not come",
+            bytes(self.left_out_bytes),
+        );
+        add(self.lack_bytes, "file lacks", "files lack", lost);
+        add(self.lack_entries, "directory lacks entries", "directories lack entries", String::new());
+        add(
+            self.lack_attributes,
+            "file or directory lacks attributes",
+            "files and directories lack attributes",
+            String::new(),
+        );
+        add(
+            self.large_attributes,
+            "extended attribute does not come along",
+            "extended attributes do not come along",
+            String::new(),
+        );
+        if parts.is_empty() {
+            return None;
+        }
+        let came = match (self.came, self.came_bytes) {
+            (0, _) => String::new(),
+            (came, bytes) => format!("{came} files and directories came ({bytes} bytes); "),
+        };
+        Some(format!("{came}{}, each named above", parts.join(", ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_told_beside_what_came() {
+        assert_eq!(Counts { came: 4, came_bytes: 9, ..Counts::default() }.told(), None);
+        let some = Counts {
+            came: 4,
+            came_bytes: 9,
+            left_out: 2,
+            left_out_bytes: 7,
+            lack_bytes: 1,
+            lost_bytes: 3,
+            ..Counts::default()
+        };
+        assert_eq!(
+            some.told().as_deref(),
+            Some(
+                "4 files and directories came (9 bytes); 2 files and directories did not come (7 bytes), 1 file lacks 3 bytes, each named above"
+            )
+        );
+    }
+}

@@ -1,0 +1,338 @@
+//! What a copy goes on without: one short line for each file that lacks something, one for each damaged block with the number of files that
+//! it takes, and in the end how much came and how much did not. Attributes that the host takes none of are summed up alone. And who read
+//! an earlier commit than the last one is told so in the end: to a script, files that may be old are not all right.
+
+mod blocks;
+mod count;
+mod report;
+
+use std::ffi::OsStr;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use creamery::{EarlierRoot, Error, ErrorKind, Escaped, Filesystem, Lost, Progress};
+
+use self::blocks::Blocks;
+use self::count::Counts;
+use self::report::{LossJson, Report};
+use crate::failure::{Failure, complain, warn, with_all};
+use crate::names::Names;
+
+/// Counts what a command goes on without.
+pub(crate) struct Losses {
+    command: &'static str,
+    /// What brings more of the files that are left out.
+    advice: Option<&'static str>,
+    state: Mutex<State>,
+    /// What was read of an earlier commit: a sentence for each image.
+    earlier: Vec<String>,
+}
+
+#[derive(Default)]
+struct State {
+    counts: Counts,
+    blocks: Blocks,
+    report: Option<Report>,
+    /// The file whose bytes are being lost.
+    at_hand: Option<Stretches>,
+    /// Files that something was lost of.
+    files: u64,
+    /// Whether something was damaged, and not only refused by the host.
+    is_damaged: bool,
+    /// Extended attributes of kinds that the host does not take, and the first of them.
+    untaken: u64,
+    first_untaken: Option<String>,
+}
+
+/// Stretches of one file that are lost.
+struct Stretches {
+    shown: String,
+    count: u64,
+    first: Range<u64>,
+    bytes: u64,
+    /// The first reason, where no block's line tells it.
+    why: Option<String>,
+}
+
+/// Where something is lost.
+pub(crate) struct Site<'a> {
+    /// The image, or the source on the host.
+    source: &'a str,
+    /// What is between that and the path: a colon, or a slash.
+    between: &'static str,
+    /// As the library tells it.
+    told: &'a [u8],
+    /// Without a "." that was named (`disk.img:/.`).
+    path: PathBuf,
+}
+
+impl<'a> Site<'a> {
+    pub(crate) fn in_image(image: &'a str, path: &'a [u8]) -> Self {
+        Self::of(image, ":", path)
+    }
+
+    fn of(source: &'a str, between: &'static str, told: &'a [u8]) -> Self {
+        let path = Path::new(OsStr::from_bytes(told)).components().collect();
+        Self { source, between, told, path }
+    }
+
+    fn path(&self) -> &[u8] {
+        self.path.as_os_str().as_bytes()
+    }
+
+    fn shown(&self) -> String {
+        format!("{}{}{}", self.source, self.between, Escaped(self.path()))
+    }
+}
+
+impl Losses {
+    pub(crate) fn new(command: &'static str) -> Self {
+        Self { command, advice: None, state: Mutex::default(), earlier: Vec::new() }
+    }
+
+    /// With what brings more of what is left out by damage.
+    pub(crate) fn advising(self, advice: &'static str) -> Self {
+        Self { advice: Some(advice), ..self }
+    }
+
+    /// With a report in `path`, if one is wanted. Errors: it cannot be made.
+    pub(crate) fn reported(self, path: Option<&Path>) -> Result<Self, Failure> {
+        if let Some(path) = path {
+            let report =
+                Report::begin(self.command, path).map_err(|error| Failure::new(self.command, error))?;
+            self.state().report = Some(report);
+        }
+        Ok(self)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells that `what` cannot be read there.
+    pub(crate) fn tell(&self, site: &Site<'_>, what: Lost, error: &Error) {
+        let mut state = self.state();
+        let shown = site.shown();
+        state.is_damaged |= error.kind().is_damage() && !error.is_on_host();
+        let why = error.block().is_none().then(|| told_reason(site, error));
+        if let Lost::Bytes(bytes) = what {
+            state.report(|| {
+                let len = bytes.end - bytes.start;
+                LossJson::new(site.source, site.path(), "bytes", error).of(Some(len), Some(bytes.start))
+            });
+            state.lose_bytes(self.command, &shown, bytes, why);
+        } else {
+            state.settle(self.command);
+            state.files += 1;
+            let (words, field, size) = match what {
+                Lost::Entries => ("some of its entries are lost", "entries", None),
+                Lost::Xattrs => ("its attributes are lost", "attributes", None),
+                Lost::Everything { size } => ("left out", "everything", size),
+                Lost::Bytes(_) => unreachable!("told above"),
+            };
+            state.count(&what);
+            state.report(|| LossJson::new(site.source, site.path(), field, error).of(size, None));
+            complain(&line(self.command, &shown, words, why.as_deref()));
+        }
+        let file = state.files;
+        state.blocks.note(site.source, error, file);
+    }
+
+    /// Tells that an extended attribute does not come along.
+    pub(crate) fn tell_xattr(&self, site: &Site<'_>, name: &[u8], error: &Error) {
+        let mut state = self.state();
+        let what =
+            format!("{}: extended attribute {}: {}", site.shown(), Escaped(name), error.without_kind());
+        if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied) {
+            state.untaken += 1;
+            state.first_untaken.get_or_insert(what);
+        } else {
+            state.counts.large_attributes += 1;
+            state.report(|| LossJson::new(site.source, site.path(), "extended attribute", error));
+            complain(&format!("{}: {what}", self.command));
+        }
+    }
+
+    /// Counts a file or directory that came, with the bytes that it should have.
+    pub(crate) fn came(&self, bytes: u64) {
+        let mut state = self.state();
+        let lost = state.settle(self.command);
+        state.counts.came += 1;
+        state.counts.came_bytes += bytes.saturating_sub(lost);
+    }
+
+    /// Notes which commit was read of `fs`, the filesystem in `image`.
+    pub(crate) fn read_from(&mut self, image: &Path, fs: &Filesystem) {
+        if let Some(EarlierRoot { wanted, shown }) = fs.earlier_root() {
+            self.earlier.push(format!(
+                "{}: generation {shown} was read, since generation {wanted} cannot be: what was changed after it may be missing or old",
+                image.display()
+            ));
+        }
+    }
+
+    /// The outcome of all, with what was lost and may be old: that is told beside a failure, too.
+    pub(crate) fn end(self, outcome: Result<(), Failure>) -> Result<(), Failure> {
+        match (outcome, self.finish()) {
+            (Err(failure), Err(lost)) => {
+                let _told = lost.tell();
+                Err(failure)
+            }
+            (outcome, lost) => outcome.and(lost),
+        }
+    }
+
+    /// That something was lost, or may be old, if so. What the host takes of nobody is worth a line, as it would come along elsewhere, and no failure.
+    fn finish(self) -> Result<(), Failure> {
+        let command = self.command;
+        let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        state.settle(command);
+        if let Some(first) = state.first_untaken {
+            let count = state.untaken;
+            warn(&format!("{command}: {count} extended attributes do not come along; the first: {first}"));
+        }
+        for (image, block, met) in state.blocks.iter() {
+            let files = if met.files == 1 { "1 file".to_owned() } else { format!("{} files", met.files) };
+            complain(&format!("{command}: {image}: {block} is damaged, which takes of {files}: {}", met.why));
+        }
+        if state.blocks.others() > 0 {
+            complain(&format!("{command}: more damaged blocks were met {} times", state.blocks.others()));
+        }
+        let mut failures: Vec<Failure> = Vec::new();
+        if let Some(report) = state.report {
+            let written = report.end(&state.blocks, &state.counts, &self.earlier);
+            failures.extend(written.err().map(|error| Failure::new(command, error)));
+        }
+        let advice = self.advice.filter(|_| state.is_damaged);
+        failures.extend(state.counts.told().map(|what| lost(command, what, advice)));
+        failures.extend(self.earlier.into_iter().map(|what| lost(command, what, None)));
+        with_all(failures, Err)
+    }
+}
+
+fn lost(command: &'static str, what: String, advice: Option<&'static str>) -> Failure {
+    let failure = Failure::new(command, Error::new(ErrorKind::Unreadable, what)).plain();
+    match advice {
+        Some(advice) => failure.advise(advice),
+        None => failure,
+    }
+}
+
+/// The reason, without the path that the line begins with.
+fn told_reason(site: &Site<'_>, error: &Error) -> String {
+    let (path, why) = (Escaped(site.told).to_string(), error.to_string());
+    let said = [format!("{path}: "), format!("reading source '{path}': "), format!("writing '{path}': ")];
+    said.iter().find_map(|said| why.strip_prefix(said)).unwrap_or(&why).to_owned()
+}
+
+fn line(command: &str, shown: &str, words: &str, why: Option<&str>) -> String {
+    match why {
+        Some(why) => format!("{command}: {shown}: {words}: {why}"),
+        None => format!("{command}: {shown}: {words}"),
+    }
+}
+
+impl State {
+    fn report(&mut self, loss: impl FnOnce() -> LossJson) {
+        if let Some(report) = &mut self.report {
+            report.add(&loss());
+        }
+    }
+
+    const fn count(&mut self, what: &Lost) {
+        let counts = &mut self.counts;
+        match what {
+            Lost::Everything { size } => {
+                counts.left_out += 1;
+                if let Some(size) = size {
+                    counts.left_out_bytes = counts.left_out_bytes.saturating_add(*size);
+                }
+            }
+            Lost::Entries => counts.lack_entries += 1,
+            Lost::Xattrs => counts.lack_attributes += 1,
+            Lost::Bytes(_) => {}
+        }
+    }
+
+    /// Adds to what is lost of the file at hand.
+    fn lose_bytes(&mut self, command: &str, shown: &str, bytes: Range<u64>, why: Option<String>) {
+        let len = bytes.end - bytes.start;
+        self.counts.lost_bytes += len;
+        match &mut self.at_hand {
+            Some(file) if file.shown == shown => {
+                file.count += 1;
+                file.bytes += len;
+            }
+            _ => {
+                self.settle(command);
+                self.files += 1;
+                let shown = shown.to_owned();
+                self.at_hand = Some(Stretches { shown, count: 1, first: bytes, bytes: len, why });
+            }
+        }
+    }
+
+    /// The file at hand is done: its line, and how many bytes it lacks.
+    fn settle(&mut self, command: &str) -> u64 {
+        let Some(Stretches { shown, count, first, bytes, why }) = self.at_hand.take() else { return 0 };
+        self.counts.lack_bytes += 1;
+        let words = match count {
+            1 => format!("{bytes} bytes from {} on are lost", first.start),
+            _ => format!("{bytes} bytes in {count} places are lost, the first from {} on", first.start),
+        };
+        complain(&line(command, &shown, &words, why.as_deref()));
+        bytes
+    }
+}
+
+/// A copy as it goes.
+pub(crate) struct Watched<'a> {
+    /// The image, or the source on the host.
+    pub(crate) source: String,
+    /// What is between that and a path in it.
+    pub(crate) between: &'static str,
+    pub(crate) names: &'a Names,
+    pub(crate) losses: &'a Losses,
+}
+
+impl<'a> Watched<'a> {
+    fn at<'s>(&'s self, path: &'s [u8]) -> Site<'s> {
+        Site::of(&self.source, self.between, path)
+    }
+
+    /// A copy out of `image`.
+    pub(crate) fn image(image: &Path, names: &'a Names, losses: &'a Losses) -> Self {
+        Self { source: image.display().to_string(), between: ":", names, losses }
+    }
+
+    /// A copy of `source`, which is on the host.
+    pub(crate) fn host(source: &Path, names: &'a Names, losses: &'a Losses) -> Self {
+        let source = source.display().to_string();
+        Self { source: source.trim_end_matches('/').to_owned(), between: "/", names, losses }
+    }
+}
+
+impl Progress for Watched<'_> {
+    fn entry(&self, path: &[u8], bytes: u64) {
+        self.losses.came(bytes);
+        self.names.entry(path, bytes);
+    }
+
+    fn in_place(&self, path: &[u8]) {
+        self.names.in_place(path);
+    }
+
+    fn go_on(&self) -> Result<(), Error> {
+        self.names.go_on()
+    }
+
+    fn lost(&self, path: &[u8], what: Lost, error: &Error) {
+        self.losses.tell(&self.at(path), what, error);
+    }
+
+    fn xattr_left_out(&self, path: &[u8], name: &[u8], error: &Error) {
+        self.losses.tell_xattr(&self.at(path), name, error);
+    }
+}

@@ -1,0 +1,133 @@
+//! `--report FILE`: what a copy goes on without, as JSON.
+//!
+//! Losses are written as they come, so that a disk with any number of them takes no memory for it.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use creamery::partitions::ImageName;
+use creamery::{Error, ErrorKind};
+use serde::Serialize;
+
+use super::blocks::Blocks;
+use super::count::Counts;
+use crate::json::text_of;
+use crate::place::is_image;
+
+/// A report that is being written.
+pub(super) struct Report {
+    path: PathBuf,
+    out: BufWriter<File>,
+    is_first: bool,
+    /// What it could not be written for. The copy goes on.
+    failed: Option<io::Error>,
+}
+
+/// What is lost of one file.
+#[derive(Serialize)]
+pub(super) struct LossJson {
+    image: String,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
+    lost: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+    why: String,
+}
+
+impl LossJson {
+    pub(super) fn new(image: &str, path: &[u8], lost: &'static str, why: &Error) -> Self {
+        let (path, path_bytes) = text_of(path);
+        Self {
+            image: image.to_owned(),
+            path,
+            path_bytes,
+            lost,
+            bytes: None,
+            offset: None,
+            why: why.to_string(),
+        }
+    }
+
+    /// Of so many bytes, where that is known.
+    pub(super) const fn of(mut self, bytes: Option<u64>, offset: Option<u64>) -> Self {
+        (self.bytes, self.offset) = (bytes, offset);
+        self
+    }
+}
+
+#[derive(Serialize)]
+struct BlockJson<'a> {
+    image: &'a str,
+    kind: &'static str,
+    logical: u64,
+    files: u64,
+    why: &'a str,
+}
+
+#[derive(Serialize)]
+struct EndJson<'a> {
+    damaged_blocks: Vec<BlockJson<'a>>,
+    damaged_blocks_not_listed: u64,
+    #[serde(flatten)]
+    counts: &'a Counts,
+    earlier_commits: &'a [String],
+}
+
+impl Report {
+    /// Begins one at `path`; what is there goes.
+    /// Errors: it is an image, or a name of a partition that does not exist; the host's.
+    pub(super) fn begin(command: &str, path: &Path) -> Result<Self, Error> {
+        if is_image(path) {
+            let what = "it holds a filesystem, and the report would replace it";
+            return Err(Error::new(ErrorKind::AlreadyExists, what).on_host(path).advise("name another file"));
+        }
+        ImageName::refuse_part(path).map_err(|error| error.on_host(path))?;
+        let file = File::create(path).map_err(|error| Error::from(error).on_host(path))?;
+        let mut out = BufWriter::new(file);
+        let failed = write!(out, "{{\"command\": \"{command}\", \"losses\": [").err();
+        Ok(Self { path: path.to_owned(), out, is_first: true, failed })
+    }
+
+    pub(super) fn add(&mut self, loss: &LossJson) {
+        let before = if std::mem::take(&mut self.is_first) { "\n" } else { ",\n" };
+        self.write(|out| {
+            out.write_all(before.as_bytes())?;
+            serde_json::to_writer(out, loss).map_err(io::Error::from)
+        });
+    }
+
+    /// Ends it. Errors: it could not be written.
+    pub(super) fn end(mut self, blocks: &Blocks, counts: &Counts, earlier: &[String]) -> Result<(), Error> {
+        let damaged_blocks = blocks.iter().map(|(image, block, met)| BlockJson {
+            image,
+            kind: if matches!(block, creamery::DamagedBlock::Tree(_)) { "tree" } else { "data" },
+            logical: block.logical().get(),
+            files: met.files,
+            why: &met.why,
+        });
+        let end = EndJson {
+            damaged_blocks: damaged_blocks.collect(),
+            damaged_blocks_not_listed: blocks.others(),
+            counts,
+            earlier_commits: earlier,
+        };
+        self.write(|out| {
+            let rest = serde_json::to_string(&end).map_err(io::Error::from)?;
+            // An object's own brace is open already.
+            writeln!(out, "\n], {}", rest.strip_prefix('{').unwrap_or(&rest))?;
+            out.flush()
+        });
+        self.failed.map_or(Ok(()), |error| Err(Error::from(error).on_host(&self.path)))
+    }
+
+    fn write(&mut self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) {
+        if self.failed.is_none() {
+            self.failed = write(&mut self.out).err();
+        }
+    }
+}

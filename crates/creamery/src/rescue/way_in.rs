@@ -1,0 +1,76 @@
+//! How a filesystem that does not open can be read all the same.
+//!
+//! Each way is tried before it is told: the image is opened that way, for reading alone, and its root directory is listed. The one that takes
+//! the least on trust wins.
+
+use std::path::Path;
+
+use creamery_base::{ErrorKind, Logical, Result};
+use creamery_device::ImageName;
+
+use super::{FindRoot, Roots, Start, find_roots};
+use crate::{Filesystem, Image, Rescue};
+
+/// Words of `--rescue`, from the one that takes the least on trust.
+const WORDS: [&str; 6] = ["", "ibadroots", "usebackuproot", "ibadroots:usebackuproot", "imetacsums", "all"];
+
+/// Root trees that are tried, the newest first.
+const ROOTS_MAX: usize = 16;
+
+/// The largest image that is searched for root trees: the search reads all tree blocks.
+const SEARCHED_MAX: u64 = 64 << 30;
+
+/// A way to read what is left of a filesystem.
+///
+/// ```
+/// use creamery::rescue::{WayIn, way_in};
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// assert_eq!(way_in(&image), Some(WayIn::Read));
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WayIn {
+    /// It opens for reading as it is.
+    Read,
+    /// It opens for reading with these words of `--rescue`.
+    Rescue(&'static str),
+    /// It opens by the root tree at this address ([`Start::root_tree`]), with [`Rescue::ignore_bad_roots`].
+    RootTree(Logical),
+}
+
+/// Looks for a way to read the filesystem in `image`, which is not changed. None where none was found.
+#[must_use]
+pub fn way_in(image: impl AsRef<Path>) -> Option<WayIn> {
+    let image = image.as_ref();
+    for words in WORDS {
+        let rescue =
+            if words.is_empty() { Rescue::default() } else { words.parse().expect("they are words of it") };
+        let opened = shows_root(Image::options().rescue(rescue).open(image));
+        match opened {
+            Ok(()) if words.is_empty() => return Some(WayIn::Read),
+            Ok(()) => return Some(WayIn::Rescue(words)),
+            // Somebody has it open, or it cannot be opened at all: nothing else helps.
+            Err(kind) if !kind.is_damage() => return None,
+            Err(_) => {}
+        }
+    }
+    let is_searched = ImageName::metadata(image).is_ok_and(|meta| meta.len() <= SEARCHED_MAX);
+    let Roots { found, others, .. } = find_roots(image, &FindRoot::default()).ok().filter(|_| is_searched)?;
+    let rescue = Rescue { ignore_bad_roots: true, ..Rescue::default() };
+    found.into_iter().chain(others).take(ROOTS_MAX).map(|root| root.logical).find_map(|root| {
+        let start = Start { root_tree: Some(root), ..Start::default() };
+        let opened = shows_root(Image::options().rescue(rescue).start(start).open(image));
+        opened.ok().map(|()| WayIn::RootTree(root))
+    })
+}
+
+/// Errors: the root directory cannot be listed.
+fn shows_root(opened: Result<Filesystem>) -> Result<(), ErrorKind> {
+    let look = |fs: Filesystem| match fs.read_dir("/")?.next() {
+        Some(Err(error)) => Err(error),
+        _ => Ok(()),
+    };
+    opened.and_then(look).map_err(|error| error.kind())
+}
