@@ -152,6 +152,24 @@ pub struct DiffTrouble {
     pub error: Error,
 }
 
+impl std::fmt::Display for DiffTrouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for DiffTrouble {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+impl From<DiffTrouble> for Error {
+    fn from(trouble: DiffTrouble) -> Self {
+        trouble.error
+    }
+}
+
 /// How many differences there are.
 ///
 /// ```
