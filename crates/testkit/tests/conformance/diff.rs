@@ -20,6 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("diff/what-the-kernel-changed", &with_tools, kernel_changes),
         Case::new("diff/random-changes-beside-rsync", &with_rsync, beside_rsync),
         Case::new("diff/shared-extents-are-not-read", &[Judge::Program], shared_extents),
+        Case::new("diff/damaged-trees", &[Judge::Program, Judge::BtrfsProgs], damaged_trees),
         Case::new("diff/hostile-names", &[Judge::Program, Judge::Tool("script")], hostile_names),
         Case::new("diff/in-use", &MOUNTED, in_use),
     ]
@@ -313,6 +314,53 @@ fn shared_extents(bench: &Bench) -> Result<()> {
         ensure!(told.stdout_text().contains("modified: 2, with 0 bytes"), "{told}");
     }
     Ok(())
+}
+
+/// With any leaf of one tree lost no name counts as added or removed that may be in it, what differs elsewhere is listed, and each trouble
+/// names its side.
+fn damaged_trees(bench: &Bench) -> Result<()> {
+    let source = bench.scratch.dir("source")?;
+    for (dir, files) in [("many", 1_000), ("other", 1)] {
+        std::fs::create_dir(source.join(dir))?;
+        for number in 0..files {
+            std::fs::write(source.join(dir).join(format!("file-{number}")), "text")?;
+        }
+    }
+    let (sound, damaged) = (bench.scratch.file("sound.img"), bench.scratch.file("damaged.img"));
+    mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &sound)?;
+    bench.creamery().run(["cp", "-a"]).arg(source.join(".")).arg(inside(&sound, "/")).ok()?;
+    Run::new("cp").arg("--sparse=always").args([&sound, &damaged]).ok()?;
+    bench.creamery().run(["chmod", "600"]).arg(inside(&sound, "/other/file-0")).ok()?;
+    let tree = Run::new("btrfs").args(["inspect-internal", "dump-tree", "-t", "5"]).arg(&damaged).ok()?;
+    let tree = tree.stdout_text();
+    let leaves: BTreeSet<u64> =
+        tree.lines().filter_map(|line| line.strip_prefix("leaf ")?.split(' ').next()?.parse().ok()).collect();
+    ensure!(leaves.len() > 10, "{leaves:?}");
+    let (difference, mut listed) = ("M mode\tother/file-0\n", 0);
+    for leaf in leaves.iter().step_by(2) {
+        flip_byte(&damaged, leaf + 200)?;
+        for sides in [[&damaged, &sound], [&sound, &damaged]] {
+            let told = bench.creamery().run(["diff"]).args(sides).output()?;
+            let (said, place) = (told.stderr_text(), format!("creamery: diff: {}", damaged.display()));
+            let is_named = !said.is_empty() && said.lines().all(|line| line.starts_with(&place));
+            // Listings do not read the names by their hashes, which have leaves of their own.
+            let is_read = told.code != Some(DIFFERENT) || !said.is_empty() || !has_hashes_alone(&tree, *leaf);
+            ensure!(!is_read || told.code == Some(TROUBLE) && is_named, "leaf {leaf}: {told}");
+            ensure!(["", difference].contains(&&*told.stdout_text()), "leaf {leaf}: {told}");
+            listed += usize::from(!told.stdout.is_empty());
+        }
+        flip_byte(&damaged, leaf + 200)?;
+    }
+    ensure!(listed + 6 > leaves.len(), "{listed} of {} calls listed what differs", leaves.len());
+    Ok(())
+}
+
+/// Whether a leaf has nothing but names of files by their hashes.
+fn has_hashes_alone(tree: &str, leaf: u64) -> bool {
+    let items = tree.lines().skip_while(|line| !line.starts_with(&format!("leaf {leaf} items ")));
+    let items = items.skip(1).take_while(|line| !line.starts_with("leaf ") || line.contains(" flags "));
+    let mut keys = items.filter(|line| line.trim_start().starts_with("item ")).peekable();
+    keys.peek().is_some() && keys.all(|line| line.contains(" DIR_ITEM "))
 }
 
 /// Names that do something to lines, and to programs that read them.
