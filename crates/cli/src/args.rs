@@ -49,6 +49,7 @@ pub(crate) enum Command {
     Touch(crate::commands::attributes::TouchArgs),
     Truncate(crate::commands::truncate::TruncateArgs),
     Find(crate::commands::find::FindArgs),
+    Diff(crate::commands::diff::DiffArgs),
     Tar(Box<crate::commands::tar::TarArgs>),
     Fallocate(FallocateArgs),
     Df(DfArgs),

@@ -114,6 +114,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Touch(args) => commands::attributes::touch(&args),
         Command::Truncate(args) => commands::truncate::run(&args),
         Command::Find(args) => commands::find::run(&args),
+        Command::Diff(args) => commands::diff::run(&args),
         Command::Tar(args) => commands::tar::run(&args),
         Command::Device(command) => commands::device::run(&command),
         Command::Fallocate(args) => commands::fallocate::run(&args),

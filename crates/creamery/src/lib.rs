@@ -66,6 +66,7 @@ mod copy_out;
 mod dedupe;
 mod default_subvolume;
 pub mod device;
+mod diff;
 mod disk_usage;
 mod file;
 mod filesystem;
@@ -125,6 +126,7 @@ pub use creamery_mkfs::{
 pub use creamery_txn::{Conversion, DiscardPolicy};
 pub use creamery_volume::{EarlierRoot, Rescue, SuperblockChange};
 pub use dedupe::DedupeReport;
+pub use diff::{Diff, DiffChange, DiffKind, DiffSide, DiffSummary, DiffTrouble, Difference};
 pub use disk_usage::DiskUsage;
 pub use file::{File, OpenOptions};
 pub use filesystem::{Filesystem, Usage};

@@ -35,6 +35,7 @@
 mod background;
 mod background_statistics;
 mod cleaner;
+mod compare;
 mod compression;
 mod data;
 mod defragment;

@@ -9,6 +9,7 @@ pub(crate) mod dedupe;
 pub(crate) mod defragment;
 pub(crate) mod device;
 pub(crate) mod df;
+pub(crate) mod diff;
 pub(crate) mod du;
 pub(crate) mod fallocate;
 pub(crate) mod fiemap;

@@ -34,9 +34,9 @@ use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::in_handle;
 
-/// Pieces put into the target in one handle at most. A full filesystem is not asked for fewer: what a clone takes does not come
+/// Pieces put into the target in one handle at most, and looked at together. A full filesystem is not asked for fewer: what a clone takes does not come
 /// back, and each step would wait for a commit.
-const PIECES_MAX: usize = 16;
+pub(super) const PIECES_MAX: usize = 16;
 
 /// What is cloned to where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct CloneRange {
 
 /// What a piece of the source is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Shared {
+pub(super) enum Shared {
     Hole,
     /// In the tree itself.
     Inline,
@@ -65,13 +65,13 @@ enum Shared {
 
 /// A part of the source in one item, or between two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Piece {
-    start: u64,
-    end: u64,
-    what: Shared,
+pub(super) struct Piece {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) what: Shared,
 }
 
-type Pieces = SmallVec<[Piece; PIECES_MAX]>;
+pub(super) type Pieces = SmallVec<[Piece; PIECES_MAX]>;
 
 /// Clones `range` of `source`, whose item is `source_item`, to `target`, whose item is `item`. `reached` follows: the target has
 /// the source's range up to there, also after an error, and is no longer than that makes it.
@@ -122,7 +122,7 @@ fn write_all(target: &Inode, item: &mut InodeItem, at: u64, data: &[u8]) -> Resu
 }
 
 /// The first pieces of a range of `source`, without gaps; `most` at most, and one that is inline is alone.
-fn pieces(source: &Inode, (start, end): (u64, u64), most: usize) -> Result<Pieces> {
+pub(super) fn pieces(source: &Inode, (start, end): (u64, u64), most: usize) -> Result<Pieces> {
     let sector = u64::from(source.engine().sector_size());
     let mut found = Pieces::new();
     let mut at = start;

@@ -37,6 +37,7 @@
 
 mod behalf;
 mod clone_range;
+mod compare;
 mod completion;
 mod compressed;
 mod content;
@@ -78,6 +79,7 @@ use crate::inode::{Inode, InodeItem};
 
 use behalf::Behalf;
 pub(crate) use clone_range::{CloneRange, clone_range, is_shared};
+pub(crate) use compare::first_unshared;
 pub(crate) use content::{Content, pack_ahead};
 pub use content::{FileContent, Stretch};
 pub(crate) use extent_map::{extents_of, has_prealloc, holes_of};

@@ -233,11 +233,12 @@ fn progress(bench: &Bench) -> Result<()> {
     let (image_name, archive) = (image.display().to_string(), dir.join("tree.tar").display().to_string());
     bench.creamery().run(["subvolume", "create", &place("/sub")?]).ok()?;
     let of_files = format!(": {} files and directories, ", FILES + 1);
-    let rows: [(&[&str], &str); 9] = [
+    let rows: [(&[&str], &str); 10] = [
         (&["cp", "-a", &tree, &out], &of_files),
         (&["tar", "-c", "-f", &archive, &tree], &of_files),
         (&["tar", "-x", "-f", &archive, &place("/sub")?], &of_files),
         (&["restore", &image_name, &out], "files and directories, "),
+        (&["diff", &root, &root], "files and directories, "),
         (&["dedupe", &root], "files and directories, "),
         (&["filesystem", "defragment", "-r", &root], "files and directories, "),
         (&["quota", "enable", &image_name], "all is counted in "),

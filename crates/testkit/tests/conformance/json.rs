@@ -144,6 +144,8 @@ fn as_documented(bench: &Bench) -> Result<()> {
         ("stat", &["stat", "--json", &file, &root]),
         ("find", &["find", &root, "--json"]),
         ("df", &["df", "--json", &image]),
+        ("diff", &["diff", "--json", &sub, &root]),
+        ("diff --stat", &["diff", "--stat", "--json", &sub, &sub]),
         ("filesystem df", &["filesystem", "df", "--json", &image]),
         ("filesystem usage", &["filesystem", "usage", "--json", &image]),
         ("device stats", &["device", "stats", "--json", &image]),
@@ -185,7 +187,9 @@ fn as_documented(bench: &Bench) -> Result<()> {
             "stats" => Some(FuseMount::mount(bench.creamery(), Path::new(&image), Path::new(&mount), "")?),
             _ => None,
         };
-        let said = run(words).ok()?.stdout_text();
+        // What differs is the exit status of that, too.
+        let finished = if *name == "diff" { run(words).output()? } else { run(words).ok()? };
+        let said = finished.stdout_text();
         live.map_or(Ok(()), FuseMount::unmount)?;
         check(name, &said, &page)?;
     }

@@ -21,6 +21,7 @@ mod dead_mounts;
 mod defragment;
 mod delayed;
 mod devices;
+mod diff;
 mod direct;
 mod discard;
 mod dup;
@@ -137,6 +138,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     access_times::cases,
     allocation::cases,
     devices::cases,
+    diff::cases,
     direct::cases,
     discard::cases,
     dup::cases,

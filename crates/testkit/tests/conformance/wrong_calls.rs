@@ -21,7 +21,7 @@ type Row = (&'static str, i32, &'static str);
 /// In a folder with a directory `d` and a file in it, an image that has both and a subvolume, one device of two, and a disk whose
 /// second partition has a Btrfs.
 #[rustfmt::skip]
-const ROWS: [Row; 157] = [
+const ROWS: [Row; 161] = [
     ("ls raw.img", 1, "ls: raw.img: no Btrfs filesystem: it holds a disk with a DOS partition table; name a partition, as in raw.img@2, which has a Btrfs"),
     ("ls raw.img@3", 1, "ls: raw.img@3: raw.img has no partition 3; there are: 1 (Linux, 100.00MiB); 2 (Linux, 200.00MiB), which has a Btrfs"),
     ("ls raw.img@1", 1, "ls: raw.img@1: no Btrfs filesystem: zeros where the superblock would be"),
@@ -138,6 +138,10 @@ const ROWS: [Row; 157] = [
     ("mv x.img:/d x.img:/d/e", 1, "mv: x.img:/d: moving a directory into itself"),
     ("ln x.img:/d x.img:/e", 1, "ln: x.img:/d: a directory has one name; use -s"),
     ("ln d/f x.img:/e", 1, "ln: a hard link is another name in the same image; name the file as IMAGE:/PATH, or use -s"),
+    ("diff x.img", 2, "diff: the following required arguments were not provided: <NEW>; see `creamery diff --help`"),
+    ("diff x.img:/nope x.img", 2, "diff: x.img:/nope: not found; check the path"),
+    ("diff x.img nope.img", 2, "diff: opening nope.img: No such file or directory (os error 2); check the path"),
+    ("diff -0 --stat x.img x.img", 2, "diff: the argument '--null' cannot be used with '--stat'; see `creamery diff --help`"),
     ("find -name x", 2, "find: name where to begin, as IMAGE:/PATH, before the tests; see `creamery find --help`"),
     ("find x.img -exec rm", 2, "find: no test is called '-exec'; see `creamery find --help`"),
     ("find x.img -type x", 2, "find: -type x: want letters of f, d, l, p, s, c and b; see `creamery find --help`"),

@@ -1,0 +1,213 @@
+//! Comparing two files of one name.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+
+use super::report::{DiffChange, DiffKind, DiffTrouble, Difference, SIDES};
+use super::{Diff, Node};
+use crate::fs::{Access, Attributes, InodeFlags, OpenFile};
+use crate::metadata::file_type;
+use crate::path::at;
+use crate::{FileType, Metadata};
+
+/// Bytes of each file that are compared at once.
+const PIECE: usize = 256 << 10;
+
+/// Flags that chattr(1) shows. The others say how data is stored.
+const FLAGS: InodeFlags = InodeFlags::SYNC
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::COMPRESS)
+    .union(InodeFlags::NOCOMPRESS)
+    .union(InodeFlags::NODATACOW)
+    .union(InodeFlags::VERITY);
+
+/// Why something cannot be compared.
+enum Stop {
+    /// This side cannot be read.
+    Lost(usize, Error),
+    /// Whoever watches wants no more.
+    Ended(Error),
+}
+
+/// A kind of difference, if there is one.
+type Outcome = std::result::Result<Option<DiffKind>, Stop>;
+
+impl Diff<'_> {
+    /// Compares `nodes`, which are at `below` in both trees, and reports the difference as one of `shown`. Returns whether what is below
+    /// them can be compared, too.
+    pub(super) fn compare(&mut self, below: &Path, shown: &Path, nodes: [Node; 2]) -> bool {
+        let Some(attributes) = self.attributes(below, nodes) else { return false };
+        let lens = attributes.each_ref().map(|attributes| match file_type(attributes.kind) {
+            FileType::File => Some(attributes.size),
+            _ => None,
+        });
+        let len = lens[1].or(lens[0]).unwrap_or(0);
+        let is_type = nodes[0].kind != nodes[1].kind || nodes[0].rank != nodes[1].rank;
+        let kinds = if is_type {
+            vec![DiffKind::Type]
+        } else {
+            let mut kinds = of_attributes(&attributes);
+            if let Some(kind) = self.settle(below, Self::content, nodes, &attributes) {
+                kinds.extend(kind);
+            }
+            if let Some(kind) = self.settle(below, Self::xattrs, nodes, &attributes) {
+                kinds.extend(kind);
+            }
+            kinds.sort_unstable();
+            kinds
+        };
+        self.progress.entry(shown.as_os_str().as_encoded_bytes(), len);
+        if !kinds.is_empty() {
+            let is_counted = kinds.iter().any(|kind| matches!(kind, DiffKind::Content | DiffKind::Type));
+            let len = if is_counted { len } else { 0 };
+            let (path, change) = (shown.to_owned(), DiffChange::Modified);
+            self.ready.push_back(Ok(Difference { path, change, kinds, is_subvolume: false, len }));
+        }
+        true
+    }
+
+    fn attributes(&mut self, below: &Path, nodes: [Node; 2]) -> Option<[Attributes; 2]> {
+        let read = [0, 1].map(|side: usize| self.trees[side].fs.stat(nodes[side].id, Wait::Yes));
+        let mut failed = |side: usize, error| self.lost(side, below, error);
+        match read {
+            [Ok(old), Ok(new)] => return Some([old, new]),
+            [old, new] => {
+                old.err().into_iter().for_each(|error| failed(0, error));
+                new.err().into_iter().for_each(|error| failed(1, error));
+            }
+        }
+        None
+    }
+
+    /// What `compared` finds; none when it fails, which is reported.
+    fn settle(
+        &mut self,
+        below: &Path,
+        compared: fn(&mut Self, [Node; 2], &[Attributes; 2]) -> Outcome,
+        nodes: [Node; 2],
+        attributes: &[Attributes; 2],
+    ) -> Option<Option<DiffKind>> {
+        match compared(self, nodes, attributes) {
+            Ok(kind) => return Some(kind),
+            Err(Stop::Lost(side, error)) => self.lost(side, below, error),
+            Err(Stop::Ended(error)) => self.end(error),
+        }
+        None
+    }
+
+    fn lost(&mut self, side: usize, below: &Path, error: Error) {
+        let path = self.trees[side].path_of(below);
+        self.trouble(SIDES[side], at(&path)(error));
+    }
+
+    /// Nothing more is compared.
+    pub(super) fn end(&mut self, error: Error) {
+        self.levels.clear();
+        self.ready.push_back(Err(DiffTrouble { side: None, error }));
+    }
+
+    fn xattrs(&mut self, nodes: [Node; 2], _: &[Attributes; 2]) -> Outcome {
+        let of = |side: usize| self.xattrs_of(side, nodes[side].id).map_err(|error| Stop::Lost(side, error));
+        Ok((of(0)? != of(1)?).then_some(DiffKind::Xattr))
+    }
+
+    /// In an order that does not depend on how they were made.
+    fn xattrs_of(&self, side: usize, id: InodeId) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let fs = &self.trees[side].fs;
+        let names = fs.list_xattrs(id, Wait::Yes).map_err(|error| error.context("its xattrs"))?;
+        let value = |name: Vec<u8>| {
+            let named = |error: Error| error.context(format!("xattr {}", String::from_utf8_lossy(&name)));
+            let value = fs.get_xattr(id, &name, Wait::Yes).map_err(named)?;
+            Ok((name, value))
+        };
+        let mut all: Vec<_> = names.into_iter().map(value).collect::<Result<_>>()?;
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    fn content(&mut self, nodes: [Node; 2], attributes: &[Attributes; 2]) -> Outcome {
+        let [old, new] = attributes;
+        let is_equal = match nodes[0].kind {
+            FileType::File if old.size != new.size => false,
+            FileType::File => self.has_equal_data(nodes, old.size)?,
+            FileType::Symlink => {
+                let target = |side: usize| {
+                    let target = self.trees[side].fs.read_link(nodes[side].id, Wait::Yes);
+                    target.map_err(|error| Stop::Lost(side, error))
+                };
+                target(0)? == target(1)?
+            }
+            FileType::CharDevice | FileType::BlockDevice => old.device == new.device,
+            FileType::Directory | FileType::Fifo | FileType::Socket => true,
+        };
+        Ok((!is_equal).then_some(DiffKind::Content))
+    }
+
+    /// Whether two files of `len` bytes have the same.
+    fn has_equal_data(&mut self, nodes: [Node; 2], len: u64) -> std::result::Result<bool, Stop> {
+        let open = |side: usize| {
+            let file = self.trees[side].fs.open_file_for(nodes[side].id, Access::Read);
+            file.map_err(|error| Stop::Lost(side, error))
+        };
+        let files = [open(0)?, open(1)?];
+        let mut done = 0;
+        while done < len {
+            // What is damaged there is so when it is read, which says on which side.
+            let differs = files[0].first_unshared(&files[1], done..len).unwrap_or(Some(done..len));
+            let Some(range) = differs else { break };
+            done = range.end;
+            if !self.reads_equal(&files, range)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether `range` of both has the same bytes.
+    fn reads_equal(
+        &mut self,
+        files: &[Arc<OpenFile>; 2],
+        range: Range<u64>,
+    ) -> std::result::Result<bool, Stop> {
+        self.buffers.iter_mut().for_each(|buffer| buffer.resize(PIECE, 0));
+        let mut done = range.start;
+        while done < range.end {
+            self.progress.go_on().map_err(Stop::Ended)?;
+            let len = usize::try_from(range.end - done).unwrap_or(usize::MAX).min(PIECE);
+            for (side, (file, buffer)) in files.iter().zip(&mut self.buffers).enumerate() {
+                let lost = |error| Stop::Lost(side, error);
+                if file.read_at(done, &mut buffer[..len], Wait::Yes).map_err(lost)? < len {
+                    return Err(lost(Error::new(ErrorKind::Stale, "it was cut while it was compared")));
+                }
+            }
+            let [old, new] = &self.buffers;
+            if old[..len] != new[..len] {
+                return Ok(false);
+            }
+            done += len as u64;
+        }
+        Ok(true)
+    }
+}
+
+/// The kinds of difference that attributes alone show.
+fn of_attributes(attributes: &[Attributes; 2]) -> Vec<DiffKind> {
+    let [old, new] = attributes.clone().map(Metadata::new);
+    let flags = |meta: &Metadata| InodeFlags::from_bits_retain(meta.flags()) & FLAGS;
+    [
+        (DiffKind::Mode, old.permissions() != new.permissions()),
+        (DiffKind::Owner, (old.uid(), old.gid()) != (new.uid(), new.gid())),
+        (DiffKind::Time, old.mtime() != new.mtime()),
+        (DiffKind::Flags, flags(&old) != flags(&new)),
+    ]
+    .into_iter()
+    .filter_map(|(kind, differs)| differs.then_some(kind))
+    .collect()
+}

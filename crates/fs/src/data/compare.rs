@@ -1,0 +1,100 @@
+//! Which bytes of two files have to be read to know whether the files are equal.
+//!
+//! A range that both files show of one extent is equal without a look at the data, and so are two ranges that read as zeros: holes and
+//! preallocated space. Addresses say nothing across filesystems, so there only zeros are known to be equal.
+//!
+//! Equal here means that the items of the trees agree. Whether the data behind them can be read is not looked at.
+
+use std::ops::Range;
+
+use creamery_base::{Result, Wait};
+use creamery_format::Compression;
+
+use super::clone_range::{PIECES_MAX, Piece, Pieces, Shared, pieces};
+use crate::inode::Inode;
+
+/// What a place of a file shows, as far as it can be compared without reading data.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Zeros,
+    /// Bytes in the tree.
+    Inline,
+    /// The byte at `offset` of an unpacked extent.
+    Extent {
+        disk_bytenr: u64,
+        disk_num_bytes: u64,
+        compression: Compression,
+        offset: u64,
+    },
+}
+
+impl Shown {
+    /// What `piece` shows at the byte `at` of the file.
+    const fn of(piece: &Piece, at: u64) -> Self {
+        match piece.what {
+            Shared::Hole | Shared::Extent { prealloc: true, .. } => Self::Zeros,
+            Shared::Inline => Self::Inline,
+            Shared::Extent { extent, .. } => Self::Extent {
+                disk_bytenr: extent.disk_bytenr.get(),
+                disk_num_bytes: extent.disk_num_bytes,
+                compression: extent.compression,
+                offset: extent.offset + (at - piece.start),
+            },
+        }
+    }
+
+    /// Whether both are known to be equal. `is_one` says that both files are in one filesystem.
+    fn is_equal(self, other: Self, is_one: bool) -> bool {
+        match self {
+            Self::Zeros => other == Self::Zeros,
+            Self::Inline => false,
+            Self::Extent { .. } => is_one && self == other,
+        }
+    }
+}
+
+/// The first bytes of `range` that the files do not have in common by their items; none when they have all in common. Bytes
+/// that are delayed have no items, so a file with some has nothing in common.
+/// Errors: device errors; damage of either tree.
+pub(crate) fn first_unshared(one: &Inode, other: &Inode, range: Range<u64>) -> Result<Option<Range<u64>>> {
+    if range.is_empty() {
+        return Ok(None);
+    }
+    if one.delalloc().any() || other.delalloc().any() {
+        return Ok(Some(range));
+    }
+    let is_one = std::ptr::eq(one.engine(), other.engine());
+    // Both begin and end with whole sectors; the caller reads no further than its range.
+    let sector = u64::from(one.engine().sector_size().max(other.engine().sector_size()));
+    let (mut at, end) = (range.start - range.start % sector, range.end.next_multiple_of(sector));
+    let mut found: Option<u64> = None;
+    while at < range.end {
+        let (ones, others) = (pieces_of(one, (at, end))?, pieces_of(other, (at, end))?);
+        let (mut left, mut right) = (ones.iter().peekable(), others.iter().peekable());
+        while let (Some(piece), Some(beside), true) = (left.peek(), right.peek(), at < range.end) {
+            let is_equal = Shown::of(piece, at).is_equal(Shown::of(beside, at), is_one);
+            match found {
+                None if !is_equal => found = Some(at),
+                Some(start) if is_equal => return Ok(clip(&range, start, at)),
+                _ => {}
+            }
+            at = piece.end.min(beside.end);
+            left.next_if(|piece| piece.end <= at);
+            right.next_if(|beside| beside.end <= at);
+        }
+        if let Some(start) = found {
+            return Ok(clip(&range, start, at));
+        }
+    }
+    Ok(None)
+}
+
+/// The first pieces of a file, with its items held only while they are looked at.
+fn pieces_of(inode: &Inode, range: (u64, u64)) -> Result<Pieces> {
+    let _still = inode.hold_extents(Wait::Yes)?;
+    pieces(inode, range, PIECES_MAX)
+}
+
+fn clip(range: &Range<u64>, start: u64, end: u64) -> Option<Range<u64>> {
+    Some(start.max(range.start)..end.min(range.end))
+}
