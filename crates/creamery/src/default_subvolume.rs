@@ -13,7 +13,7 @@ use crate::path::at;
 
 impl Filesystem {
     /// Whether nobody chose the subvolume that paths begin in, and it is not the top level.
-    fn begins_by_default(&self) -> bool {
+    pub(crate) fn begins_by_default(&self) -> bool {
         self.is_default && self.root.subvolume != TreeId::FS
     }
 

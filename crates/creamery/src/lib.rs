@@ -55,6 +55,11 @@
 //! # Ok::<(), creamery::Error>(())
 //! ```
 
+/// The lines of the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 mod attributes;
 mod beginning;
 mod capabilities;

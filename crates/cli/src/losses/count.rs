@@ -60,6 +60,7 @@ impl Counts {
         }
         let came = match (self.came, self.came_bytes) {
             (0, _) => String::new(),
+            (1, bytes) => format!("1 file or directory came ({bytes} bytes); "),
             (came, bytes) => format!("{came} files and directories came ({bytes} bytes); "),
         };
         Some(format!("{came}{}, each named above", parts.join(", ")))

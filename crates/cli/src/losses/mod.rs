@@ -10,9 +10,9 @@ use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use creamery::{EarlierRoot, Error, ErrorKind, Escaped, Filesystem, Lost, Progress};
+use creamery_base::lock::{RankedMutex, rank};
 
 use self::blocks::Blocks;
 use self::count::Counts;
@@ -25,7 +25,7 @@ pub(crate) struct Losses {
     command: &'static str,
     /// What brings more of the files that are left out.
     advice: Option<&'static str>,
-    state: Mutex<State>,
+    state: RankedMutex<State, { rank::LEAF }>,
     /// What was read of an earlier commit: a sentence for each image.
     earlier: Vec<String>,
 }
@@ -89,7 +89,7 @@ impl<'a> Site<'a> {
 
 impl Losses {
     pub(crate) fn new(command: &'static str) -> Self {
-        Self { command, advice: None, state: Mutex::default(), earlier: Vec::new() }
+        Self { command, advice: None, state: RankedMutex::default(), earlier: Vec::new() }
     }
 
     /// With what brings more of what is left out by damage.
@@ -102,21 +102,22 @@ impl Losses {
         if let Some(path) = path {
             let report =
                 Report::begin(self.command, path).map_err(|error| Failure::new(self.command, error))?;
-            self.state().report = Some(report);
+            self.state.lock().report = Some(report);
         }
         Ok(self)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Tells that `what` cannot be read there.
     pub(crate) fn tell(&self, site: &Site<'_>, what: Lost, error: &Error) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let shown = site.shown();
         state.is_damaged |= error.kind().is_damage() && !error.is_on_host();
-        let why = error.block().is_none().then(|| told_reason(site, error));
+        let why = error.block().is_none().then(|| match (error.kind(), error.is_on_host()) {
+            (ErrorKind::AlreadyExists, true) => {
+                format!("{}; have it replaced with --force", told_reason(site, error))
+            }
+            _ => told_reason(site, error),
+        });
         if let Lost::Bytes(bytes) = what {
             state.report(|| {
                 let len = bytes.end - bytes.start;
@@ -142,7 +143,7 @@ impl Losses {
 
     /// Tells that an extended attribute does not come along.
     pub(crate) fn tell_xattr(&self, site: &Site<'_>, name: &[u8], error: &Error) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let what =
             format!("{}: extended attribute {}: {}", site.shown(), Escaped(name), error.without_kind());
         if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied) {
@@ -157,7 +158,7 @@ impl Losses {
 
     /// Counts a file or directory that came, with the bytes that it should have.
     pub(crate) fn came(&self, bytes: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let lost = state.settle(self.command);
         state.counts.came += 1;
         state.counts.came_bytes += bytes.saturating_sub(lost);
@@ -187,7 +188,7 @@ impl Losses {
     /// That something was lost, or may be old, if so. What the host takes of nobody is worth a line, as it would come along elsewhere, and no failure.
     fn finish(self) -> Result<(), Failure> {
         let command = self.command;
-        let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.into_inner();
         state.settle(command);
         if let Some(first) = state.first_untaken {
             let count = state.untaken;

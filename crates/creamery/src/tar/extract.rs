@@ -124,6 +124,7 @@ impl Extractor<'_> {
                 _ => Err(Error::invalid("its name means the directory that is unpacked to, and it is none")),
             };
         };
+        self.to.refuse_name_of_top_level(self.root, names[0])?;
         let is_link = member.kind == EntryType::Link;
         if is_link && components(&facts.link).is_ok_and(|target| parents.starts_with(&target)) {
             return Err(Error::invalid("it is a link to what it lies in"));

@@ -88,7 +88,7 @@ fn damage_is_named() {
         ("node size is not a possible size, found 131072", |raw| raw.nodesize = U32::new(131_072)),
         ("leaf size differs", |raw| raw.leafsize = U32::new(4096)),
         ("mixed groups", |raw| raw.incompat_flags = U64::new(4)),
-        ("root level too high, found 8", |raw| raw.root_level = 8),
+        ("root level too high, expected [0, 7], found 8", |raw| raw.root_level = 8),
         ("chunk root is not a possible address", |raw| raw.chunk_root = U64::new(1)),
         ("device belongs to another filesystem", |raw| raw.dev_item.fsid = [8; 16]),
         ("newer than the superblock", |raw| raw.chunk_root_generation = U64::new(10)),

@@ -9,7 +9,9 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{FuseMount, Judge, LoopDevice, Run};
 
-use crate::support::{JUDGED, MOUNTED, expect_refusal, expect_untouched, inside, mkfs_empty, sparse_file};
+use crate::support::{
+    JUDGED, MOUNTED, expect_failure, expect_refusal, expect_untouched, inside, mkfs_empty, sparse_file,
+};
 
 pub(crate) fn cases() -> Vec<Case> {
     let with = |tools: &[&'static str]| {
@@ -196,7 +198,7 @@ fn protected(bench: &Bench) -> Result<()> {
             let source = if words[1] == "-rf" { "/" } else { "/g" };
             let target = if words[1] == "-rf" { &sticky } else { &others };
             let run = user().args(words).arg(inside(&image, source)).arg(target);
-            expect_untouched(&others, || expect_refusal(run, &["in use"]))?;
+            expect_untouched(&others, || expect_failure(run, &["in use"]).map(drop))?;
         }
         mounted.unmount()?;
     }
@@ -204,7 +206,7 @@ fn protected(bench: &Bench) -> Result<()> {
     for words in [&["cp"][..], &["cp", "-r"], &["cp", "-a"]] {
         let source = if words.len() == 1 { "/g" } else { "/" };
         let run = bench.creamery().run(words).arg(inside(&image, source)).arg(&sticky);
-        expect_untouched(&others, || expect_refusal(run, &["replace all of it"]))?;
+        expect_untouched(&others, || expect_failure(run, &["replace all of it", "--force"]).map(drop))?;
     }
     fs::remove_file(&others)?;
     into_directories(bench, &image)?;

@@ -179,7 +179,7 @@ fn attributes_not_taken(bench: &Bench) -> Result<()> {
         ensure!(said.code == Some(1) && is_there(), "{said}");
         let text = said.stderr_text();
         ensure!(text.contains("/folder/file: extended attribute user.large: "), "{said}");
-        ensure!(text.contains("1 extended attributes do not come along, each named above"), "{said}");
+        ensure!(text.contains("1 extended attribute does not come along, each named above"), "{said}");
         let small = Run::new("getfattr").args(["-n", "user.small", "--only-values"]);
         let small = small.arg(dir.join("folder/file")).ok()?;
         ensure!(small.stdout == b"1", "{small}");

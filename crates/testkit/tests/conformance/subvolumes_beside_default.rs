@@ -4,16 +4,16 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{LoopMount, btrfs_check};
+use creamery_testkit::{LoopMount, Run, btrfs_check};
 
-use crate::support::{JUDGED, expect_refusal, inside};
+use crate::support::{JUDGED, expect_failure, expect_refusal, inside};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new("subvolumes/beside-the-default", &JUDGED, beside_the_default)]
 }
 
 /// Commands that would make a name in `@` that a subvolume beside it has. `IMG` is the image, `DIR` a directory of the host.
-const REFUSED: [&str; 8] = [
+const REFUSED: [&str; 10] = [
     "cp -a DIR IMG:/@home/",
     "cp DIR/file IMG:/@home",
     "mkdir IMG:/@home",
@@ -22,6 +22,8 @@ const REFUSED: [&str; 8] = [
     "subvolume create IMG:/@home",
     "subvolume snapshot IMG:/ IMG:/@home",
     "mv IMG:/etc IMG:/@home",
+    "cp -a ROOT/. IMG:/",
+    "tar -x -f ROOT/../root.tar -C IMG:/",
 ];
 
 /// Commands at the top level, and one that says where it begins.
@@ -49,12 +51,17 @@ fn beside_the_default(bench: &Bench) -> Result<()> {
     ensure!(said.contains("<FS_TREE>") && said.contains("Default      @,"), "{said}");
     let run = |words: &str| {
         let words = words.split(' ').map(|word| {
-            word.replace("IMG", &image.display().to_string()).replace("DIR", &dir.display().to_string())
+            let places = [("IMG", &image), ("DIR", &dir), ("ROOT", &source)];
+            places
+                .iter()
+                .fold(word.to_owned(), |word, (name, path)| word.replace(name, &path.display().to_string()))
         });
         bench.creamery().run(words.collect::<Vec<_>>())
     };
+    let archive = Run::new("tar").arg("-cf").arg(bench.scratch.file("root.tar"));
+    archive.arg("-C").arg(&source).arg("@home").ok()?;
     for words in REFUSED {
-        expect_refusal(run(words), &["<FS_TREE>/@home", "default subvolume 256"])?;
+        expect_failure(run(words), &["<FS_TREE>/@home", "default subvolume 256"])?;
     }
     expect_refusal(run("ls IMG:/@home/x"), &["<FS_TREE>/@home/x begins at the top level", "not found"])?;
     let listed = run("subvolume list IMG").ok()?;

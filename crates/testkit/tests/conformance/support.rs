@@ -95,9 +95,16 @@ pub(crate) fn inside(image: &Path, path: &str) -> OsString {
 /// Insists that a run fails the way the issue of bad input wants: a status that is not 0, not a panic, and one line on
 /// stderr that contains all of `words`, whatever their case.
 pub(crate) fn expect_refusal(run: Run, words: &[&str]) -> Result<()> {
+    let finished = expect_failure(run, words)?;
+    let lines = finished.stderr_text().lines().filter(|line| !line.trim().is_empty()).count();
+    ensure!(lines == 1, "wants one line on stderr, found {lines}: {finished}");
+    Ok(())
+}
+
+/// The same, in any number of lines: a command that goes on behind what failed sums up in the end.
+pub(crate) fn expect_failure(run: Run, words: &[&str]) -> Result<Finished> {
     let finished = run.output()?;
     let stderr = finished.stderr_text();
-    let lines = stderr.lines().filter(|line| !line.trim().is_empty()).count();
     match finished.code {
         None => bail!("ended by a signal: {finished}"),
         Some(0) => bail!("should have been refused: {finished}"),
@@ -105,12 +112,11 @@ pub(crate) fn expect_refusal(run: Run, words: &[&str]) -> Result<()> {
         Some(_) => {}
     }
     ensure!(!stderr.contains("panicked"), "panicked: {finished}");
-    ensure!(lines == 1, "wants one line on stderr, found {lines}: {finished}");
     let lower = stderr.to_lowercase();
     for word in words {
         ensure!(lower.contains(&word.to_lowercase()), "the message does not say {word:?}: {finished}");
     }
-    Ok(())
+    Ok(finished)
 }
 
 /// Runs `change` and insists that the file has the same bytes afterwards.
