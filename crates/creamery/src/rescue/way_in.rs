@@ -17,7 +17,7 @@ const WORDS: [&str; 6] = ["", "ibadroots", "usebackuproot", "ibadroots:usebackup
 /// Root trees that are tried, the newest first.
 const ROOTS_MAX: usize = 16;
 
-/// The largest image that is searched for root trees: the search reads all tree blocks.
+/// The largest image file that is searched for root trees, which reads all tree blocks. A disk is not: it would keep a message waiting for minutes.
 const SEARCHED_MAX: u64 = 64 << 30;
 
 /// A way to read what is left of a filesystem.
@@ -56,7 +56,8 @@ pub fn way_in(image: impl AsRef<Path>) -> Option<WayIn> {
             Err(_) => {}
         }
     }
-    let is_searched = ImageName::metadata(image).is_ok_and(|meta| meta.len() <= SEARCHED_MAX);
+    let is_searched =
+        ImageName::metadata(image).is_ok_and(|meta| meta.is_file() && meta.len() <= SEARCHED_MAX);
     let Roots { found, others, .. } = find_roots(image, &FindRoot::default()).ok().filter(|_| is_searched)?;
     let rescue = Rescue { ignore_bad_roots: true, ..Rescue::default() };
     found.into_iter().chain(others).take(ROOTS_MAX).map(|root| root.logical).find_map(|root| {
