@@ -92,10 +92,10 @@ impl ErrorKind {
         matches!(self, Self::Corrupt | Self::Unreadable | Self::Io)
     }
 
-    /// Whether whatever is tried next would fail by it, too: there is no room, nothing may be written, or the caller wants no more.
+    /// Whether whatever is tried next would fail by it, too: there is no room, the transaction was aborted, or the caller wants no more.
     #[must_use]
     pub const fn ends_all(self) -> bool {
-        self.is_no_room() || matches!(self, Self::ReadOnly | Self::Aborted | Self::Interrupted)
+        self.is_no_room() || matches!(self, Self::Aborted | Self::Interrupted)
     }
 
     const fn words(self) -> &'static str {

@@ -97,6 +97,11 @@ impl Failure {
         self.is_ended
     }
 
+    /// What went wrong, without what to do.
+    pub(crate) fn why(&self) -> String {
+        if self.is_plain { self.error.without_kind() } else { self.error.to_string() }
+    }
+
     /// Whether its line was printed.
     pub(crate) const fn is_told(&self) -> bool {
         self.is_told
@@ -162,6 +167,11 @@ pub(crate) fn say(line: &str) {
     let _ = writeln!(anstream::stderr(), "{line}");
 }
 
+/// What is said of `error`, `why` it was: with what can be done, where that place knew.
+pub(crate) fn with_advice(why: String, error: &Error) -> String {
+    error.advice().map_or_else(|| why.clone(), |advice| format!("{why}; {advice}"))
+}
+
 /// Says a line about what went wrong on stderr.
 pub(crate) fn complain(line: &str) {
     say(&format!("{} {}", "creamery:".red().bold(), on_one_line(line)));
@@ -191,7 +201,7 @@ fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
         (_, ErrorKind::Corrupt | ErrorKind::Unreadable)
             if command != "check" && !command.starts_with("rescue") =>
         {
-            "`creamery check IMAGE` says what is damaged"
+            "`creamery check` says what is damaged"
         }
         ("rm", ErrorKind::IsADirectory) => "use -r for directories",
         ("cat", ErrorKind::IsADirectory) => "use ls",

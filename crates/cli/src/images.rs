@@ -148,10 +148,15 @@ impl<'a> Images<'a> {
     /// Puts the image in front of what went wrong in it, and not on the host.
     pub(crate) fn failed(&self, image: &Path) -> impl Fn(Error) -> Failure + use<> {
         let (command, image) = (self.command, image.display().to_string());
+        let within = match (self.view.subvolid, &self.view.subvol) {
+            (Some(id), _) => format!(" --subvolid {id}"),
+            (None, Some(path)) => format!(" --subvol {}", quoted(&path.display().to_string())),
+            (None, None) => String::new(),
+        };
         move |error| {
             let is_damage = error.kind().is_damage() && error.host().is_none();
             let failure = Failure::new(command, in_image(&image, error));
-            if is_damage { failure.advise(past_damage(command, &image)) } else { failure }
+            if is_damage { failure.advise(past_damage(&image, &within)) } else { failure }
         }
     }
 
@@ -177,9 +182,9 @@ pub(crate) fn with_way_in(image: &Path, error: Error) -> Error {
     if !error.kind().is_damage() || error.host().is_some() || error.advice().is_some() {
         return error;
     }
-    let shown = image.display();
+    let shown = quoted(&image.display().to_string());
     error.advise(match way_in(image) {
-        Some(WayIn::Read) => format!("its files can be read: `creamery cp -a {shown}:/ DIR`"),
+        Some(WayIn::Read) => format!("its files can be read: `creamery cp -a --ignore-errors {shown}:/ DIR`"),
         Some(WayIn::Rescue(words)) => {
             format!("its files can be read with `creamery cp -a --ignore-errors --rescue {words} {shown}:/ DIR`")
         }
@@ -191,12 +196,16 @@ pub(crate) fn with_way_in(image: &Path, error: Error) -> Error {
 }
 
 /// What brings the rest of an image in which something is damaged.
-fn past_damage(command: &str, image: &str) -> String {
-    match command {
-        "cat" | "cp" | "tar" => "what is whole comes with --ignore-errors".to_owned(),
-        "restore" => "what is whole comes with -i".to_owned(),
-        _ => format!("what is whole comes out with `creamery cp -a --ignore-errors {image}:/ DIR`"),
-    }
+fn past_damage(image: &str, within: &str) -> String {
+    format!("what is whole comes out with `creamery cp -a --ignore-errors{within} {}:/ DIR`", quoted(image))
+}
+
+/// A name as a shell takes it for one word.
+fn quoted(name: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./@:+,=%".contains(letter);
+    // What begins with a dash is no option.
+    let name = if name.starts_with('-') { format!("./{name}") } else { name.to_owned() };
+    if name.chars().all(is_plain) { name } else { format!("'{}'", name.replace('\'', r"'\''")) }
 }
 
 /// `IMAGE:/path: why`, where the library says `/path: why`.

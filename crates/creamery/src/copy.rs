@@ -71,6 +71,7 @@ impl Filesystem {
         match self.metadata(to) {
             Ok(meta) if meta.is_dir() => {
                 let dir = self.resolve(to, Last::Follow)?;
+                name.map_or(Ok(()), |name| self.refuse_name_of_top_level(dir, name).map_err(at(to)))?;
                 return Ok(Destination { dir, name: name.map(<[u8]>::to_vec) });
             }
             Ok(_) => {}

@@ -72,10 +72,12 @@ impl Filesystem {
             Ok(found) if found.ino == ObjectId::FIRST_FREE && found.subvolume != TreeId::FS => {
                 let (default, name) = (self.root.subvolume, Escaped(name));
                 let what = format!(
-                    "'{name}' is a subvolume of the top level, and paths begin in the default subvolume {default}: {TOP_LEVEL}/{name} \
-                     is that one; with --subvolid {default} a new '{name}' is made"
+                    "'{name}' is a subvolume of the top level, and paths begin in the default subvolume {default}"
                 );
-                Err(Error::new(ErrorKind::AlreadyExists, what))
+                let advice = format!(
+                    "{TOP_LEVEL}/{name} is that one; with --subvolid {default} a new '{name}' is made"
+                );
+                Err(Error::new(ErrorKind::AlreadyExists, what).advise(advice))
             }
             _ => Ok(()),
         }

@@ -81,7 +81,7 @@ impl Volume {
                             "the filesystem can be read: copy files out with `creamery cp` or `creamery restore`, or mount it with -o ro; \
                              to write to it have its device be {want} bytes long again"
                         );
-                        return Err(Error::new(ErrorKind::Corrupt, format!("{what}; {advice}")));
+                        return Err(Error::new(ErrorKind::Corrupt, what).advise(advice));
                     }
                 }
             }

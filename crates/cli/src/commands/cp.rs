@@ -50,7 +50,8 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     }
     let names = Names::new("cp", args.verbose, args.progress);
     let losses = if args.ignore_errors { Losses::new("cp") } else { Losses::new("cp").advising(BRINGS_MORE) };
-    let mut losses = losses.reported(args.report.as_deref())?;
+    let target = if let End::Host(path) = &to { Some(path.as_path()) } else { None };
+    let mut losses = losses.reported(args.report.as_deref(), target)?;
     if !from.iter().chain([&to]).any(|end| matches!(end, End::Host(path) if interrupt::may_wait(path))) {
         interrupt::watch();
     }
@@ -88,7 +89,7 @@ fn is_out_of_others(from: &[End], to: &End) -> bool {
 fn to_stdout(place: &Place, args: &CpArgs) -> Result<(), Failure> {
     let mut images = Images::new("cp", &args.write.view);
     let mut out = Output::new();
-    let mut losses = Losses::new("cp").reported(args.report.as_deref())?;
+    let mut losses = Losses::new("cp").reported(args.report.as_deref(), None)?;
     let lost = args.ignore_errors.then_some(&losses);
     let outcome = cat(&mut images, place, &mut out, lost);
     images.note_in(&mut losses);
@@ -166,7 +167,8 @@ fn copy(
         (End::Host(source), End::Image(place)) => {
             let failed = images.failed(&place.image);
             let fs = images.get(&place.image);
-            fs.copy_in(source, &place.path, options, &Watched::host(source, names, losses)).map_err(failed)
+            fs.copy_in(source, &place.path, options, &Watched::host(source, &place.image, names, losses))
+                .map_err(failed)
         }
         (End::Image(place), End::Host(target)) => {
             let failed = images.failed(&place.image);

@@ -189,7 +189,11 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
         pattern: pattern.transpose().map_err(failed)?,
     };
     let open = Image::options().rescue(rescue).start(start).subvolume_id(TreeId::new(args.root));
-    let fs = open.open(&args.image).map_err(|error| not_open(&args.image, start, error))?;
+    let losses = Losses::new(COMMAND).reported(args.report.as_deref(), None)?;
+    let fs = match open.open(&args.image) {
+        Ok(fs) => fs,
+        Err(error) => return losses.end(Err(not_open(&args.image, start, error))),
+    };
     fs.notes().iter().for_each(|note| warn_of(&args.image, note));
     let image = args.image.display().to_string();
     let names = args.dry_run || args.verbose > 0;
@@ -201,7 +205,7 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
         counted: if names { counted.unseen() } else { counted },
         verbose: args.verbose > 0,
         was_taken: AtomicBool::new(false),
-        losses: Losses::new(COMMAND).reported(args.report.as_deref())?,
+        losses,
         unprinted: OnceLock::new(),
     };
     if args.dry_run {
@@ -209,7 +213,11 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
     }
     interrupt::watch();
     descriptors::allow_all();
-    let restored = fs.restore(dir, &options, &told).map_err(|error| failed(in_image(&image, error)));
+    let restored = fs.restore(dir, &options, &told).map_err(|error| {
+        let is_damage = error.kind().is_damage() && error.host().is_none();
+        let failure = failed(in_image(&image, error));
+        if is_damage && !args.ignore_errors { failure.advise("what is whole comes with -i") } else { failure }
+    });
     let Told { mut losses, unprinted, counted, .. } = told;
     losses.read_from(&args.image, &fs);
     let counted = counted.finish();

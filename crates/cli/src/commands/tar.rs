@@ -13,7 +13,7 @@ use creamery::{Error, ErrorKind, Escaped, Progress, TarMember, TarOptions};
 use super::tar_list::{Form, list};
 use crate::archives::{self, is_stream};
 use crate::closed_output::expect_open;
-use crate::failure::{Failure, complain, warn};
+use crate::failure::{Failure, complain, warn, with_advice};
 use crate::images::{Images, Purpose};
 use crate::interrupt;
 use crate::losses::{Losses, Watched};
@@ -229,7 +229,14 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
             _ => {}
         }
     }
-    let (names, mut losses) = (args.names(), Losses::new("tar").reported(args.report.as_deref())?);
+    if is_image(&args.file) && same_file(&args.file, &image) {
+        return Err(told(Error::invalid("the archive is the image itself")));
+    }
+    if is_stream(&args.file) {
+        expect_open().map_err(told)?;
+    }
+    let losses = Losses::new("tar").reported(args.report.as_deref(), Some(&args.file))?;
+    let (names, mut losses) = (args.names(), losses);
     let watched = Watched::image(&image, &names, &losses);
     let progress = Told { verbose: args.verbose, rest: &watched };
     let options = TarOptions { ignore_errors: args.ignore_errors, replace_images: args.force };
@@ -242,11 +249,8 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
         interrupt::archive_in_place();
     }
     let written = if is_stream(&args.file) {
-        expect_open().map_err(told)?;
         let out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
         fs.write_tar(&members, out, options, &note, &progress)
-    } else if is_image(&args.file) && same_file(&args.file, &image) {
-        return Err(told(Error::invalid("the archive is the image itself")));
     } else {
         fs.write_tar_file(&members, &args.file, options, &note, &progress)
     };
@@ -301,7 +305,7 @@ fn extract(args: &TarArgs) -> Result<(), Failure> {
             ErrorKind::Corrupt | ErrorKind::InvalidInput => error.without_kind(),
             _ => error.to_string(),
         };
-        complain(&format!("tar: {}: {why}", Escaped(name)));
+        complain(&with_advice(format!("tar: {}: {why}", Escaped(name)), error));
     };
     let names = args.names();
     let progress = Told { verbose: args.verbose, rest: &names };

@@ -9,7 +9,7 @@ pub(super) struct Counts {
     pub(super) came: u64,
     /// Bytes of files that came, holes among them.
     pub(super) came_bytes: u64,
-    /// Files and directories that did not come.
+    /// Files and directories that did not come; what is in such a directory is not counted.
     pub(super) left_out: u64,
     /// Bytes of those files, as far as their lengths are known.
     pub(super) left_out_bytes: u64,
@@ -25,8 +25,8 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// What did not come, in words; none where everything came.
-    pub(super) fn told(&self) -> Option<String> {
+    /// What did not come, in words; none where everything came. What came is told where the command came to its end.
+    pub(super) fn told(&self, is_ended: bool) -> Option<String> {
         let mut parts = Vec::new();
         let mut add = |count: u64, one: &str, several: &str, rest: String| match count {
             0 => {}
@@ -59,6 +59,7 @@ impl Counts {
             return None;
         }
         let came = match (self.came, self.came_bytes) {
+            _ if !is_ended => String::new(),
             (0, _) => String::new(),
             (1, bytes) => format!("1 file or directory came ({bytes} bytes); "),
             (came, bytes) => format!("{came} files and directories came ({bytes} bytes); "),
@@ -73,7 +74,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_told_beside_what_came() {
-        assert_eq!(Counts { came: 4, came_bytes: 9, ..Counts::default() }.told(), None);
+        assert_eq!(Counts { came: 4, came_bytes: 9, ..Counts::default() }.told(true), None);
         let some = Counts {
             came: 4,
             came_bytes: 9,
@@ -84,7 +85,7 @@ mod tests {
             ..Counts::default()
         };
         assert_eq!(
-            some.told().as_deref(),
+            some.told(true).as_deref(),
             Some(
                 "4 files and directories came (9 bytes); 2 files and directories did not come (7 bytes), 1 file lacks 3 bytes, each named above"
             )

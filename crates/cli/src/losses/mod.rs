@@ -17,7 +17,7 @@ use creamery_base::lock::{RankedMutex, rank};
 use self::blocks::Blocks;
 use self::count::Counts;
 use self::report::{LossJson, Report};
-use crate::failure::{Failure, complain, warn, with_all};
+use crate::failure::{Failure, complain, warn, with_advice, with_all};
 use crate::names::Names;
 
 /// Counts what a command goes on without.
@@ -37,8 +37,11 @@ struct State {
     report: Option<Report>,
     /// The file whose bytes are being lost.
     at_hand: Option<Stretches>,
-    /// Files that something was lost of.
+    /// Files that something was lost of, and the last of them.
     files: u64,
+    last: String,
+    /// Whether that one, a directory, lacks entries already.
+    lacks_entries: bool,
     /// Whether something was damaged, and not only refused by the host.
     is_damaged: bool,
     /// Extended attributes of kinds that the host does not take, and the first of them.
@@ -62,6 +65,8 @@ pub(crate) struct Site<'a> {
     source: &'a str,
     /// What is between that and the path: a colon, or a slash.
     between: &'static str,
+    /// The image whose blocks may be damaged.
+    image: &'a str,
     /// As the library tells it.
     told: &'a [u8],
     /// Without a "." that was named (`disk.img:/.`).
@@ -70,12 +75,17 @@ pub(crate) struct Site<'a> {
 
 impl<'a> Site<'a> {
     pub(crate) fn in_image(image: &'a str, path: &'a [u8]) -> Self {
-        Self::of(image, ":", path)
+        Self::of(image, ":", image, path)
     }
 
-    fn of(source: &'a str, between: &'static str, told: &'a [u8]) -> Self {
+    fn of(source: &'a str, between: &'static str, image: &'a str, told: &'a [u8]) -> Self {
         let path = Path::new(OsStr::from_bytes(told)).components().collect();
-        Self { source, between, told, path }
+        Self { source, between, image, told, path }
+    }
+
+    /// Whether what is read may be damaged: the host tells its own errors.
+    fn is_in_image(&self) -> bool {
+        self.between == ":"
     }
 
     fn path(&self) -> &[u8] {
@@ -97,11 +107,11 @@ impl Losses {
         Self { advice: Some(advice), ..self }
     }
 
-    /// With a report in `path`, if one is wanted. Errors: it cannot be made.
-    pub(crate) fn reported(self, path: Option<&Path>) -> Result<Self, Failure> {
+    /// With a report in `path`, if one is wanted, beside what is written to `target` of the host. Errors: it cannot be made; both are one.
+    pub(crate) fn reported(self, path: Option<&Path>, target: Option<&Path>) -> Result<Self, Failure> {
         if let Some(path) = path {
-            let report =
-                Report::begin(self.command, path).map_err(|error| Failure::new(self.command, error))?;
+            let report = Report::begin(self.command, path, target)
+                .map_err(|error| Failure::new(self.command, error))?;
             self.state.lock().report = Some(report);
         }
         Ok(self)
@@ -111,12 +121,12 @@ impl Losses {
     pub(crate) fn tell(&self, site: &Site<'_>, what: Lost, error: &Error) {
         let mut state = self.state.lock();
         let shown = site.shown();
-        state.is_damaged |= error.kind().is_damage() && !error.is_on_host();
+        state.is_damaged |= error.kind().is_damage() && !error.is_on_host() && site.is_in_image();
         let why = error.block().is_none().then(|| match (error.kind(), error.is_on_host()) {
             (ErrorKind::AlreadyExists, true) => {
                 format!("{}; have it replaced with --force", told_reason(site, error))
             }
-            _ => told_reason(site, error),
+            _ => with_advice(told_reason(site, error), error),
         });
         if let Lost::Bytes(bytes) = what {
             state.report(|| {
@@ -126,19 +136,22 @@ impl Losses {
             state.lose_bytes(self.command, &shown, bytes, why);
         } else {
             state.settle(self.command);
-            state.files += 1;
+            let is_known = !state.turn_to(&shown) && what == Lost::Entries && state.lacks_entries;
+            state.lacks_entries |= what == Lost::Entries;
             let (words, field, size) = match what {
                 Lost::Entries => ("some of its entries are lost", "entries", None),
                 Lost::Xattrs => ("its attributes are lost", "attributes", None),
                 Lost::Everything { size } => ("left out", "everything", size),
                 Lost::Bytes(_) => unreachable!("told above"),
             };
-            state.count(&what);
             state.report(|| LossJson::new(site.source, site.path(), field, error).of(size, None));
-            complain(&line(self.command, &shown, words, why.as_deref()));
+            if !is_known {
+                state.count(&what);
+                complain(&line(self.command, &shown, words, why.as_deref()));
+            }
         }
         let file = state.files;
-        state.blocks.note(site.source, error, file);
+        state.blocks.note(site.image, error, file);
     }
 
     /// Tells that an extended attribute does not come along.
@@ -176,7 +189,8 @@ impl Losses {
 
     /// The outcome of all, with what was lost and may be old: that is told beside a failure, too.
     pub(crate) fn end(self, outcome: Result<(), Failure>) -> Result<(), Failure> {
-        match (outcome, self.finish()) {
+        let ended_by = outcome.as_ref().err().map(Failure::why);
+        match (outcome, self.finish(ended_by)) {
             (Err(failure), Err(lost)) => {
                 let _told = lost.tell();
                 Err(failure)
@@ -186,7 +200,8 @@ impl Losses {
     }
 
     /// That something was lost, or may be old, if so. What the host takes of nobody is worth a line, as it would come along elsewhere, and no failure.
-    fn finish(self) -> Result<(), Failure> {
+    /// `ended_by` is what ended the command before its end: what came may not be durable then, and is not told.
+    fn finish(self, ended_by: Option<String>) -> Result<(), Failure> {
         let command = self.command;
         let mut state = self.state.into_inner();
         state.settle(command);
@@ -203,11 +218,11 @@ impl Losses {
         }
         let mut failures: Vec<Failure> = Vec::new();
         if let Some(report) = state.report {
-            let written = report.end(&state.blocks, &state.counts, &self.earlier);
+            let written = report.end(&state.blocks, &state.counts, &self.earlier, ended_by.as_deref());
             failures.extend(written.err().map(|error| Failure::new(command, error)));
         }
         let advice = self.advice.filter(|_| state.is_damaged);
-        failures.extend(state.counts.told().map(|what| lost(command, what, advice)));
+        failures.extend(state.counts.told(ended_by.is_none()).map(|what| lost(command, what, advice)));
         failures.extend(self.earlier.into_iter().map(|what| lost(command, what, None)));
         with_all(failures, Err)
     }
@@ -257,6 +272,17 @@ impl State {
         }
     }
 
+    /// Counts a file that something is lost of. False where it is the last one still.
+    fn turn_to(&mut self, shown: &str) -> bool {
+        if self.last == shown {
+            return false;
+        }
+        self.files += 1;
+        self.last = shown.to_owned();
+        self.lacks_entries = false;
+        true
+    }
+
     /// Adds to what is lost of the file at hand.
     fn lose_bytes(&mut self, command: &str, shown: &str, bytes: Range<u64>, why: Option<String>) {
         let len = bytes.end - bytes.start;
@@ -268,7 +294,7 @@ impl State {
             }
             _ => {
                 self.settle(command);
-                self.files += 1;
+                self.turn_to(shown);
                 let shown = shown.to_owned();
                 self.at_hand = Some(Stretches { shown, count: 1, first: bytes, bytes: len, why });
             }
@@ -294,24 +320,27 @@ pub(crate) struct Watched<'a> {
     pub(crate) source: String,
     /// What is between that and a path in it.
     pub(crate) between: &'static str,
+    /// The image whose blocks may be damaged: the source, or where copies of the host's files go.
+    pub(crate) image: String,
     pub(crate) names: &'a Names,
     pub(crate) losses: &'a Losses,
 }
 
 impl<'a> Watched<'a> {
     fn at<'s>(&'s self, path: &'s [u8]) -> Site<'s> {
-        Site::of(&self.source, self.between, path)
+        Site::of(&self.source, self.between, &self.image, path)
     }
 
     /// A copy out of `image`.
     pub(crate) fn image(image: &Path, names: &'a Names, losses: &'a Losses) -> Self {
-        Self { source: image.display().to_string(), between: ":", names, losses }
+        let source = image.display().to_string();
+        Self { image: source.clone(), source, between: ":", names, losses }
     }
 
-    /// A copy of `source`, which is on the host.
-    pub(crate) fn host(source: &Path, names: &'a Names, losses: &'a Losses) -> Self {
-        let source = source.display().to_string();
-        Self { source: source.trim_end_matches('/').to_owned(), between: "/", names, losses }
+    /// A copy of `source`, which is on the host, into `image`.
+    pub(crate) fn host(source: &Path, image: &Path, names: &'a Names, losses: &'a Losses) -> Self {
+        let (source, image) = (source.display().to_string(), image.display().to_string());
+        Self { source: source.trim_end_matches('/').to_owned(), between: "/", image, names, losses }
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use creamery::partitions::ImageName;
@@ -13,7 +14,9 @@ use serde::Serialize;
 use super::blocks::Blocks;
 use super::count::Counts;
 use crate::json::text_of;
-use crate::place::is_image;
+
+/// What every report begins with.
+const BEGIN: &[u8; 12] = b"{\"command\": ";
 
 /// A report that is being written.
 pub(super) struct Report {
@@ -76,20 +79,46 @@ struct EndJson<'a> {
     #[serde(flatten)]
     counts: &'a Counts,
     earlier_commits: &'a [String],
+    /// Why the command ended before its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_by: Option<&'a str>,
+}
+
+/// Whether both are one file, or will be.
+fn is_one(path: &Path, target: &Path) -> bool {
+    let identity =
+        |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino(), meta.is_file()));
+    path == target || identity(path).is_some_and(|it| it.2 && Some(it) == identity(target))
 }
 
 impl Report {
-    /// Begins one at `path`; what is there goes.
-    /// Errors: it is an image, or a name of a partition that does not exist; the host's.
-    pub(super) fn begin(command: &str, path: &Path) -> Result<Self, Error> {
-        if is_image(path) {
-            let what = "it holds a filesystem, and the report would replace it";
-            return Err(Error::new(ErrorKind::AlreadyExists, what).on_host(path).advise("name another file"));
+    /// Begins one at `path`, in place of an earlier report. What is no file, a pipe or a terminal, is written to.
+    /// Errors: another file is there, which may be what is copied; it is the name of a partition that does not exist; the host's.
+    pub(super) fn begin(command: &str, path: &Path, target: Option<&Path>) -> Result<Self, Error> {
+        if target.is_some_and(|target| is_one(path, target)) {
+            return Err(Error::invalid("the report would be lost: the copy has its name").on_host(path));
         }
+        let told = |error: io::Error| Error::from(error).on_host(path);
         ImageName::refuse_part(path).map_err(|error| error.on_host(path))?;
-        let file = File::create(path).map_err(|error| Error::from(error).on_host(path))?;
+        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path);
+        if file.as_ref().is_err_and(|_| std::fs::metadata(path).is_ok_and(|meta| !meta.is_file())) {
+            // What can be written to alone.
+            file = File::options().write(true).open(path);
+        }
+        let file = file.map_err(told)?;
+        if file.metadata().map_err(told)?.is_file() {
+            let mut first = [0; BEGIN.len()];
+            let count = file.read_at(&mut first, 0).map_err(told)?;
+            if count > 0 && first != *BEGIN {
+                let what = "it is there, and no report, so it stays";
+                return Err(Error::new(ErrorKind::AlreadyExists, what)
+                    .on_host(path)
+                    .advise("name another file"));
+            }
+            file.set_len(0).map_err(told)?;
+        }
         let mut out = BufWriter::new(file);
-        let failed = write!(out, "{{\"command\": \"{command}\", \"losses\": [").err();
+        let failed = out.write_all(BEGIN).and_then(|()| write!(out, "\"{command}\", \"losses\": [")).err();
         Ok(Self { path: path.to_owned(), out, is_first: true, failed })
     }
 
@@ -102,7 +131,13 @@ impl Report {
     }
 
     /// Ends it. Errors: it could not be written.
-    pub(super) fn end(mut self, blocks: &Blocks, counts: &Counts, earlier: &[String]) -> Result<(), Error> {
+    pub(super) fn end(
+        mut self,
+        blocks: &Blocks,
+        counts: &Counts,
+        earlier: &[String],
+        ended_by: Option<&str>,
+    ) -> Result<(), Error> {
         let damaged_blocks = blocks.iter().map(|(image, block, met)| BlockJson {
             image,
             kind: if matches!(block, creamery::DamagedBlock::Tree(_)) { "tree" } else { "data" },
@@ -115,6 +150,7 @@ impl Report {
             damaged_blocks_not_listed: blocks.others(),
             counts,
             earlier_commits: earlier,
+            ended_by,
         };
         self.write(|out| {
             let rest = serde_json::to_string(&end).map_err(io::Error::from)?;

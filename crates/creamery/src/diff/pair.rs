@@ -16,7 +16,7 @@ use crate::{FileType, Metadata};
 /// Bytes of each file that are compared at once.
 const PIECE: usize = 256 << 10;
 
-/// Flags that chattr(1) shows. The others say how data is stored.
+/// Flags that chattr(1) shows. The others say how data is stored; so does NOCOMPRESS, which Linux sets by itself on data that does not get shorter.
 const FLAGS: InodeFlags = InodeFlags::SYNC
     .union(InodeFlags::IMMUTABLE)
     .union(InodeFlags::APPEND)
@@ -24,7 +24,6 @@ const FLAGS: InodeFlags = InodeFlags::SYNC
     .union(InodeFlags::NOATIME)
     .union(InodeFlags::DIRSYNC)
     .union(InodeFlags::COMPRESS)
-    .union(InodeFlags::NOCOMPRESS)
     .union(InodeFlags::NODATACOW)
     .union(InodeFlags::VERITY);
 

@@ -27,12 +27,13 @@ const SEARCHED_MAX: u64 = 64 << 30;
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// # creamery::Image::options().write(true).open(&image)?.write("/note", "kept")?;
 /// assert_eq!(way_in(&image), Some(WayIn::Read));
 /// # Ok::<(), creamery::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WayIn {
-    /// It opens for reading as it is.
+    /// It opens for reading as it is; what is damaged in it may have to be passed over ([`OnError::PastDamage`](crate::OnError::PastDamage)).
     Read,
     /// It opens for reading with these words of `--rescue`.
     Rescue(&'static str),
@@ -44,11 +45,13 @@ pub enum WayIn {
 #[must_use]
 pub fn way_in(image: impl AsRef<Path>) -> Option<WayIn> {
     let image = image.as_ref();
+    let mut opens = false;
     for words in WORDS {
         let rescue =
             if words.is_empty() { Rescue::default() } else { words.parse().expect("they are words of it") };
-        let opened = shows_root(Image::options().rescue(rescue).open(image));
-        match opened {
+        let opened = Image::options().rescue(rescue).open(image);
+        opens |= words.is_empty() && opened.is_ok();
+        match shows_root(opened) {
             Ok(()) if words.is_empty() => return Some(WayIn::Read),
             Ok(()) => return Some(WayIn::Rescue(words)),
             // Somebody has it open, or it cannot be opened at all: nothing else helps.
@@ -58,7 +61,14 @@ pub fn way_in(image: impl AsRef<Path>) -> Option<WayIn> {
     }
     let is_searched =
         ImageName::metadata(image).is_ok_and(|meta| meta.is_file() && meta.len() <= SEARCHED_MAX);
-    let Roots { found, others, .. } = find_roots(image, &FindRoot::default()).ok().filter(|_| is_searched)?;
+    // Of a root directory that cannot be listed names are found elsewhere (`lost_names`).
+    if opens {
+        return Some(WayIn::Read);
+    }
+    if !is_searched {
+        return None;
+    }
+    let Roots { found, others, .. } = find_roots(image, &FindRoot::default()).ok()?;
     let rescue = Rescue { ignore_bad_roots: true, ..Rescue::default() };
     found.into_iter().chain(others).take(ROOTS_MAX).map(|root| root.logical).find_map(|root| {
         let start = Start { root_tree: Some(root), ..Start::default() };
@@ -67,11 +77,12 @@ pub fn way_in(image: impl AsRef<Path>) -> Option<WayIn> {
     })
 }
 
-/// Errors: the root directory cannot be listed.
+/// Errors: the root directory cannot be listed, or has nothing in it: nobody is helped by that.
 fn shows_root(opened: Result<Filesystem>) -> Result<(), ErrorKind> {
     let look = |fs: Filesystem| match fs.read_dir("/")?.next() {
         Some(Err(error)) => Err(error),
-        _ => Ok(()),
+        Some(Ok(_)) => Ok(()),
+        None => Err(ErrorKind::Unreadable.into()),
     };
     opened.and_then(look).map_err(|error| error.kind())
 }

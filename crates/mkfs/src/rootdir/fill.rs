@@ -157,12 +157,13 @@ impl<'a> Filler<'a> {
 
     fn step(&mut self, step: Step) -> Result<()> {
         match step {
-            Step::Enter { number, name, path, meta, subvolume } => {
+            Step::Enter { number, name, path, mut meta, subvolume } => {
                 self.shared.budget.advance(number);
                 if self.left_out > 0 {
                     self.left_out += 1;
                     return Ok(());
                 }
+                self.leave_out_large_xattrs(&mut meta, &path)?;
                 match self.enter(&name, &path, &meta, subvolume).map_err(writing(&path)) {
                     Ok(()) => self.progress.entry(&path, 0),
                     Err(error) if self.open.is_empty() => return Err(error),
@@ -374,10 +375,11 @@ impl<'a> Filler<'a> {
         parts: &Receiver<Result<Part>>,
         path: &[u8],
     ) -> Result<u64> {
-        let meta = match next_part(parts)? {
+        let mut meta = match next_part(parts)? {
             Part::Meta(meta) => meta,
             Part::Data { .. } | Part::End { .. } => unreachable!("a reader begins with what the file is"),
         };
+        self.leave_out_large_xattrs(&mut meta, path)?;
         let made = self.file_like(&meta, dir, name, parts, path);
         if made.is_err() {
             self.miss(dir.1, &meta);
@@ -395,14 +397,14 @@ impl<'a> Filler<'a> {
     ) -> Result<u64> {
         let key = (subvolume, meta.dev, meta.ino);
         let has_links = self.has_links(meta);
-        if self.missed.contains(&key) {
-            let what = "an earlier name of this file could not be copied";
-            return Err(writing(path)(Error::new(ErrorKind::Stale, what)));
-        }
         if has_links && let Some(original) = self.take_link(key) {
             self.discard(parts)?;
             self.link(original, dir, name).map_err(writing(path))?;
             return Ok(0);
+        }
+        if self.missed.contains(&key) {
+            let what = "an earlier name of this file could not be copied";
+            return Err(writing(path)(Error::new(ErrorKind::Stale, what)));
         }
         if meta.kind == FileType::RegularFile {
             let (id, bytes) = self.regular(dir, name, meta, parts, path)?;

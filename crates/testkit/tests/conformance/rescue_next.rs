@@ -60,8 +60,27 @@ fn report(bench: &Bench) -> Result<()> {
         let lines = said.lines().filter(|line| line.contains("is damaged, which takes of ")).count();
         ensure!(lines == blocks.len(), "a line for each block: {said}");
     }
-    let refused = run(&["cp", "-a"]).arg(&image).arg(&place).arg(&out);
-    expect_refusal(refused, &["disk.img", "holds a filesystem", "name another file"])
+    // A report takes the place of another one, and of nothing else.
+    for (place_of_report, words) in
+        [(&image, "no report"), (&out.join("below/large"), "no report"), (&file("new"), "one name")]
+    {
+        let refused = run(&["cp", "-a"])
+            .arg(place_of_report)
+            .arg(inside(&image, "/below/deeper/last"))
+            .arg(file("new"));
+        let wanted = if words == "one name" { "the copy has its name" } else { "it is there, and no report" };
+        expect_refusal(refused, &[wanted])?;
+    }
+    // What ends a command is in it.
+    let lone =
+        run(&["cp"]).arg(file("cp.json")).arg(inside(&image, "/below/large")).arg(file("new")).output()?;
+    let report: Value = serde_json::from_slice(&fs::read(file("cp.json"))?)?;
+    let why = report["ended_by"].as_str().unwrap_or_default();
+    ensure!(
+        lone.code == Some(1) && why.contains("no good copy") && !file("new").exists(),
+        "{report:#}\n{lone}"
+    );
+    Ok(())
 }
 
 /// `cp` from the host goes on behind a file and a directory that it may not read, as cp(1), and its other names are no files of zeros.
@@ -84,7 +103,9 @@ fn of_the_host(bench: &Bench) -> Result<()> {
     fs::create_dir(source.join("e"))?;
     fs::write(source.join("e/0-first"), "linked twice")?;
     fs::hard_link(source.join("e/0-first"), source.join("f-second"))?;
-    bench.creamery().run(["mkdir"]).arg(inside(&image, "/source")).ok()?;
+    bench.creamery().run(["mkdir"]).args([inside(&image, "/source"), inside(&image, "/source/g-2")]).ok()?;
+    fs::write(source.join("g-1"), "three names")?;
+    ["g-2", "g-3"].iter().try_for_each(|name| fs::hard_link(source.join("g-1"), source.join(name)))?;
     bench.creamery().run(["cp"]).arg(source.join("a")).arg(inside(&image, "/source/e")).ok()?;
     let copied = Run::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
@@ -95,13 +116,15 @@ fn of_the_host(bench: &Bench) -> Result<()> {
         .output()?;
     let said = copied.stderr_text();
     ensure!(copied.code == Some(1), "{copied}");
-    for name in ["/b-secret", "/d-closed", "/e", "/f-second"] {
+    for name in ["/b-secret", "/d-closed", "/e", "/f-second", "/g-2"] {
         ensure!(said.contains(&format!("source{name}: left out: ")), "{name}: {copied}");
     }
     let names = bench.creamery().run(["ls"]).arg(inside(&image, "/source")).ok()?.stdout_text();
-    ensure!(names.lines().eq(["a", "c", "e", "z-name-of-within"]), "{names}\n{copied}");
-    let text = bench.creamery().run(["cat"]).arg(inside(&image, "/source/z-name-of-within")).ok()?;
-    ensure!(text.stdout == b"within", "{text}");
+    ensure!(names.lines().eq(["a", "c", "e", "g-1", "g-2", "g-3", "z-name-of-within"]), "{names}\n{copied}");
+    for (name, wanted) in [("z-name-of-within", "within"), ("g-3", "three names")] {
+        let text = bench.creamery().run(["cat"]).arg(inside(&image, &format!("/source/{name}"))).ok()?;
+        ensure!(text.stdout_text() == wanted, "{name}: {text}");
+    }
     bench.creamery().run(["check", "--check-data-csum"]).arg(&image).ok().map(drop)
 }
 

@@ -53,7 +53,7 @@ impl ExtentTree {
         }
         if found != used {
             let what = format!(
-                "block group {start}: expected {used}, found extents of {found} bytes, as its item says"
+                "block group {start}: expected extents of {used} bytes, as its item says, found {found}"
             );
             return Err(Error::new(ErrorKind::Corrupt, what));
         }

@@ -1,7 +1,7 @@
 //! Going on without a file that cannot be read or made.
 //!
 //! A reader sends the data of a file of several names once, with the first of them. Where that name is left out the others are, too: their
-//! steps come without data, and would make a file of zeros.
+//! steps come without data, and would make a file of zeros. Where the first name was made the others are its links, whatever becomes of one of them.
 
 use std::sync::mpsc::Receiver;
 
@@ -35,11 +35,31 @@ impl Filler<'_> {
         Ok(())
     }
 
-    /// Notes that the data of this file does not come again with its other names.
+    /// Notes that the data of this file does not come again with its other names, where none of them has it.
     pub(super) fn miss(&mut self, subvolume: u32, meta: &Meta) {
-        if self.has_links(meta) {
-            self.missed.insert((subvolume, meta.dev, meta.ino));
+        let key = (subvolume, meta.dev, meta.ino);
+        if self.has_links(meta) && !self.links.contains_key(&key) {
+            self.missed.insert(key);
         }
+    }
+
+    /// Leaves out the attributes that no leaf holds, where errors end nothing.
+    pub(super) fn leave_out_large_xattrs(&self, meta: &mut Meta, path: &[u8]) -> Result<()> {
+        if self.rules.on_error == OnError::Stop || self.rules.keep != Keep::Everything {
+            return Ok(());
+        }
+        let mut fitting = Vec::with_capacity(meta.xattrs.len());
+        for (name, value) in std::mem::take(&mut meta.xattrs) {
+            let most = self.fs.xattr_value_max(&name)?;
+            if value.len() > most {
+                let what = format!("it has {} bytes, nodes of this size hold {most} at most", value.len());
+                self.progress.xattr_left_out(path, &name, &Error::invalid(what));
+            } else {
+                fitting.push((name, value));
+            }
+        }
+        meta.xattrs = fitting;
+        Ok(())
     }
 
     pub(super) fn has_links(&self, meta: &Meta) -> bool {
