@@ -10,6 +10,7 @@ mod tree_roots;
 mod way_in;
 
 pub use find_root::{Candidate, FindRoot, Roots, find_roots};
+pub(crate) use find_root::{candidate_at, tree_block_places};
 pub use restore::RestoreOptions;
 pub use start::Start;
 pub use superblocks::{SuperRecovery, clear_space_cache, zero_log};
