@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Component;
 use std::sync::Arc;
 
+use creamery::history::{gone_files_of_device, history_of_device};
 use creamery::inspect::{SuperDump, TreeDump, dump_super_of, dump_tree_of};
 use creamery::{
     CopyOptions, ExtentPart, Filesystem, FixedEnv, Generation, Image, OpenOptions, Rescue, Timespec,
@@ -53,6 +54,12 @@ pub(crate) fn read_everything(device: &Arc<SimDevice>) {
     let _ = dump_super_of(device.as_ref(), "image", what, &mut out);
     let _ = dump_tree_of(dyn_device(device), "image", TreeDump::Everything, &mut out);
     let _ = checked(device);
+    let _ = history_of_device(dyn_device(device));
+    let mut files = 0;
+    let _ = gone_files_of_device(dyn_device(device), &mut |_| {
+        files += 1;
+        if files > ENTRIES_MAX { Err(creamery_base::Error::invalid("enough")) } else { Ok(()) }
+    });
     // Past damage only where nothing else leads anywhere: the rest is seen by the first already.
     let past = |what| Image::options().rescue(what).open_device(dyn_device(device));
     let nothing = Rescue::default();

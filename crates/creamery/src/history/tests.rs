@@ -118,7 +118,7 @@ fn renamed_and_linked_files_are_not_gone() {
     });
     assert_eq!(gone(&image), []);
     let error = back(&image, "/a", UndeleteOptions::default()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.advice().is_some_and(|advice| advice.contains("--generation")), "{error}");
 }
 
@@ -224,4 +224,35 @@ fn files_without_checksums_are_marked_and_copied_on_request() {
     assert!(error.advice().is_some_and(|advice| advice.contains("--unverified")), "{error}");
     let unverified = UndeleteOptions { unverified: true, ..UndeleteOptions::default() };
     assert_eq!(back(&image, "/plain", unverified).unwrap().1, vec![b'p'; 100_000]);
+}
+
+#[test]
+fn another_file_with_the_same_number_is_not_the_same() {
+    let (_dir, image) = made();
+    let had = change(&image, |fs| fs.write("/file", "text").unwrap());
+    let commits = commits::Commits::open(&image, None, &NoSearchProgress).unwrap();
+    let id = commits.current.fs.resolve(Path::new("/file"), crate::path::Last::Keep).unwrap();
+    assert!(commits.current.has(id, had).unwrap());
+    assert!(!commits.current.has(id, Generation::new(had.get() - 1)).unwrap());
+}
+
+#[test]
+fn a_block_of_a_root_tree_that_is_no_root_is_no_commit() {
+    let (_dir, image) = made();
+    // The root tree gets a second level.
+    let generation = change(&image, |fs| {
+        (0..60).for_each(|number| drop(fs.create_subvolume(format!("/sub-{number}")).unwrap()));
+    });
+    let commits = list(&image).commits;
+    assert!(commits[0].level > 0, "{commits:?}");
+    let volume = open(&image).unwrap();
+    map_chunks(&volume);
+    let mut judge = Judge::new(&volume, &NoSearchProgress);
+    let ends = judge.ends();
+    let all =
+        Candidates::search(&volume, Search::Only(generation), &NoSearchProgress).of(generation).unwrap();
+    let leaves: Vec<_> = all.iter().copied().filter(|one| !one.is_named).collect();
+    assert!(!leaves.is_empty() && leaves.iter().all(|one| one.level < commits[0].level));
+    assert!(judge.pick(&leaves, ends).is_none());
+    assert_eq!(judge.pick(&all, ends).unwrap().candidate.logical, commits[0].root);
 }

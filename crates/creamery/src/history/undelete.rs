@@ -81,7 +81,7 @@ pub fn undelete(
     let generation = commits.earlier[*number].candidate.generation;
     if attributes.kind == Kind::File && !options.unverified && is_unverified(attributes) {
         let what = "its data has no checksums (NODATASUM), so nobody can tell whether its space is another file's by now";
-        let error = Error::new(ErrorKind::Unreadable, what).advise("copy it all the same with --unverified");
+        let error = Error::invalid(what).advise("copy it all the same with --unverified");
         return Err(at(path)(error));
     }
     if !options.force {
@@ -99,8 +99,10 @@ pub fn undelete(
     match copied {
         Err(error) if error.kind().is_damage() && !error.is_on_host() => {
             let older = older_that_is_whole(&commits, *number, path, progress)?;
-            Err(older.into_iter().fold(error, |error, older| {
-                error.advise(format!("--generation {older} has it whole, as it was then"))
+            Err(error.advise(match older {
+                Some(older) => format!("--generation {older} has it whole, as it was then"),
+                None if options.generation.is_some() => "another --generation may have it whole".to_owned(),
+                None => "its space is in use again, and no older commit that is left has it whole".to_owned(),
             }))
         }
         copied => copied.map(|()| Undeleted { generation }),
@@ -139,7 +141,7 @@ fn choose(commits: &Commits, image: &Path, path: &Path, options: &UndeleteOption
     }
     let shown = image.display();
     if is_there {
-        let error = Error::new(ErrorKind::AlreadyExists, "the last commit has it still");
+        let error = Error::invalid("the last commit has it still");
         return Err(at(path)(error.advise(format!(
             "copy it with `creamery cp -a`, or name the commit with --generation: `creamery history {shown}` lists them"
         ))));
