@@ -34,8 +34,8 @@ pub(crate) struct RescueArgs {
     passed_over: Option<Rescue>,
 
     /// Read the commit of this generation in place of the last one, if it is left (`creamery history IMAGE` lists those that are).
-    #[arg(long, value_name = "N", conflicts_with = "usebackuproot")]
-    generation: Option<u64>,
+    #[arg(long = "generation", value_name = "N", conflicts_with = "usebackuproot")]
+    shown_generation: Option<u64>,
 }
 
 fn words(text: &str) -> Result<Rescue, Error> {
@@ -51,7 +51,7 @@ impl RescueArgs {
 
     /// The commit that is read, if that is not the last one.
     pub(crate) fn generation(&self) -> Option<Generation> {
-        self.generation.map(Generation::new)
+        self.shown_generation.map(Generation::new)
     }
 
     /// For who names no subvolume.

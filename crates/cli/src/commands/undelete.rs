@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
@@ -187,6 +188,7 @@ fn list(args: &UndeleteArgs, image: &Path) -> Result<(), Failure> {
 struct Told<'a> {
     watched: Watched<'a>,
     image: String,
+    watch: Once,
     /// Files that were left out for want of a word.
     taken: AtomicU64,
     unverified: AtomicU64,
@@ -202,6 +204,8 @@ impl Progress for Told<'_> {
     }
 
     fn go_on(&self) -> Result<(), Error> {
+        // Before the first of these nothing is made that a signal could leave behind.
+        self.watch.call_once(interrupt::watch);
         self.watched.go_on()
     }
 
@@ -235,11 +239,10 @@ fn copy(args: &UndeleteArgs, place: &Place, target: &Path) -> Result<(), Failure
         force: args.force,
         unverified: args.unverified,
     };
-    interrupt::watch();
     descriptors::allow_all();
     let watched = Watched::image(&place.image, &names, &losses);
     let (taken, unverified) = (AtomicU64::new(0), AtomicU64::new(0));
-    let told = Told { watched, image: image.clone(), taken, unverified };
+    let told = Told { watched, image: image.clone(), watch: Once::new(), taken, unverified };
     let outcome = undelete(&place.image, &place.path, target, &options, &told).map_err(failed);
     let (taken, unverified) = (told.taken.into_inner(), told.unverified.into_inner());
     let left_out = [

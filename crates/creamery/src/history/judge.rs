@@ -79,6 +79,8 @@ pub(super) struct RootTree {
     fate: Fate,
     ends: Ends,
     has_root: bool,
+    /// Whether its first key can be that of a root tree.
+    begins: bool,
 }
 
 impl RootTree {
@@ -139,9 +141,10 @@ impl<'v> Judge<'v> {
             if found.tree.has_root && found.tree.ends.has(ends) {
                 complete.push(found);
             } else if !found.tree.fate.is_whole()
+                && (candidate.is_named || found.tree.begins || !ends.first)
                 && partial.as_ref().is_none_or(|first| !first.tree.has_root && found.tree.has_root)
             {
-                // A part of a root tree, or a root tree of which a part is gone: what is left tells of neither.
+                // Its end is gone, and the block of the highest level is most likely the root.
                 partial = Some(found);
             }
         }
@@ -224,8 +227,13 @@ impl<'v> Judge<'v> {
 
     /// Reads all of a root tree that can be read.
     pub(super) fn root_tree(&mut self, root: &Candidate) -> RootTree {
-        let mut tree =
-            RootTree { trees: Vec::new(), fate: Fate::default(), ends: Ends::NONE, has_root: false };
+        let mut tree = RootTree {
+            trees: Vec::new(),
+            fate: Fate::default(),
+            ends: Ends::NONE,
+            has_root: false,
+            begins: false,
+        };
         let mut todo = vec![self.expected(TreeId::ROOT, (root.logical, root.level, root.generation), None)];
         let mut met = std::collections::HashSet::new();
         while let Some(want) = todo.pop() {
@@ -239,8 +247,11 @@ impl<'v> Judge<'v> {
                     continue;
                 }
             };
-            tree.has_root |= want.logical == root.logical;
             let block = BlockRef::new(&bytes);
+            if want.logical == root.logical {
+                tree.has_root = true;
+                tree.begins = block.first_key().is_some_and(|key| key.objectid <= TreeId::EXTENT.objectid());
+            }
             if block.is_leaf() {
                 tree.note(block);
                 continue;

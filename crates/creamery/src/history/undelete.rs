@@ -95,6 +95,7 @@ pub fn undelete(
         replace_images: options.force,
         ..CopyOptions::default()
     };
+    progress.go_on()?;
     let copied = fs.copy_out_selected(path, to, copy, Some(&selection), !options.force, progress);
     match copied {
         Err(error) if error.kind().is_damage() && !error.is_on_host() => {
