@@ -6,7 +6,6 @@ use creamery_base::{Error, ErrorKind, ObjectId, Result, Wait};
 use creamery_mkfs::Skipped;
 use regex::bytes::{Regex, RegexBuilder};
 
-use crate::history::is_unverified;
 use crate::read_dir::DirEntry;
 use crate::{FileType, fs};
 
@@ -100,6 +99,11 @@ impl Selection {
             }
         })
     }
+}
+
+/// Whether nothing tells that the data of a file is its own still.
+pub(crate) fn is_unverified(attributes: &fs::Attributes) -> bool {
+    attributes.flags.contains(fs::InodeFlags::NODATASUM) && attributes.size > 0
 }
 
 #[cfg(test)]

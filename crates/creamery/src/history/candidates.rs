@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use creamery_base::{Generation, Logical, TreeId};
 use creamery_volume::Volume;
 
-use super::SearchProgress;
-use super::judge::RootTree;
+use super::progress::SearchProgress;
+use crate::inspect::push_chunks;
 use crate::rescue::{candidate_at, tree_block_places};
 
 /// Of one generation no more are kept: of the root tree's blocks those of the highest level.
@@ -24,12 +24,6 @@ pub(super) struct Candidate {
     pub(super) level: u8,
     /// Whether the superblock or one of its backups leads to it.
     pub(super) is_named: bool,
-}
-
-/// The root of a commit.
-pub(super) struct Found {
-    pub(super) candidate: Candidate,
-    pub(super) tree: RootTree,
 }
 
 /// Where they are looked for.
@@ -100,4 +94,12 @@ impl Candidates {
     pub(super) fn newest_first(self) -> impl Iterator<Item = Vec<Candidate>> {
         self.0.into_iter().rev().map(|(_, all)| all)
     }
+}
+
+/// Maps all chunks, and says which cannot be.
+pub(super) fn map_chunks(volume: &Volume) -> Option<String> {
+    let unread = push_chunks(volume, &volume.superblock(), &mut Vec::new())?;
+    Some(format!(
+        "not all of the chunk tree could be read, and what is in other chunks counts as gone: {unread}"
+    ))
 }

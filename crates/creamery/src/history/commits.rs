@@ -8,9 +8,9 @@ use creamery_base::{ErrorKind, Generation, InodeId, Result, TreeId, Wait};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_volume::{Rescue, Volume};
 
-use super::candidates::{Candidates, Found, Search};
-use super::judge::{Judge, TreeOfCommit};
-use super::{SearchProgress, map_chunks};
+use super::candidates::{Candidates, Search, map_chunks};
+use super::judge::{Found, Judge, TreeOfCommit};
+use super::progress::SearchProgress;
 use crate::{Filesystem, Image};
 
 /// A filesystem whose earlier commits are opened, each when it is asked for.

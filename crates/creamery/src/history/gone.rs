@@ -13,10 +13,9 @@ use creamery_format::{BlockRef, Expected, KeyType, RawInodeItem, Superblock};
 use creamery_volume::Volume;
 use zerocopy::FromBytes;
 
-use super::SearchProgress;
-use super::candidates::Found;
 use super::commits::Commits;
-use super::judge::TreeOfCommit;
+use super::judge::{Found, TreeOfCommit};
+use super::progress::{NoSearchProgress, SearchProgress};
 use crate::fs::InodeFlags;
 use crate::{FileType, Filesystem, TOP_LEVEL};
 
@@ -111,7 +110,7 @@ pub fn gone_files_of_device(
     device: std::sync::Arc<dyn creamery_device::BlockDevice>,
     each: &mut dyn FnMut(GoneFile) -> Result<()>,
 ) -> Result<GoneFiles> {
-    let quiet = super::NoSearchProgress;
+    let quiet = NoSearchProgress;
     list(&Commits::on(device, None, &quiet)?, &quiet, each)
 }
 

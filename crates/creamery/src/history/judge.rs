@@ -8,8 +8,9 @@ use creamery_device::AlignedBuffer;
 use creamery_format::{BlockRef, Expected, Key, KeyType, RawRootItem, Superblock};
 use creamery_volume::Volume;
 
-use super::candidates::{Candidate, Found};
-use super::{CommitState, SearchProgress};
+use super::candidates::Candidate;
+use super::commit::CommitState;
+use super::progress::SearchProgress;
 
 /// Subtrees whose fate is kept, 16 bytes each and the room beside them.
 const FATES_MAX: usize = 16 << 20;
@@ -81,6 +82,12 @@ pub(super) struct RootTree {
     has_root: bool,
     /// Whether its first key can be that of a root tree.
     begins: bool,
+}
+
+/// The root of a commit.
+pub(super) struct Found {
+    pub(super) candidate: Candidate,
+    pub(super) tree: RootTree,
 }
 
 impl RootTree {

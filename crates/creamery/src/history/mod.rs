@@ -24,157 +24,29 @@
 //! Work is bounded by the pointers between blocks: levels go down by one, and the fate of a subtree is kept.
 
 mod candidates;
+mod commit;
 mod commits;
 mod gone;
 mod judge;
+mod progress;
 mod undelete;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Generation, Logical, Result, Timespec};
+use creamery_base::{Error, ErrorKind, Generation, Logical, Result};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_volume::{Rescue, Volume};
 
+pub use commit::{Commit, CommitState, History};
 #[doc(hidden)]
 pub use gone::gone_files_of_device;
 pub use gone::{GoneFile, GoneFiles, gone_files};
-pub(crate) use undelete::is_unverified;
+pub use progress::{NoSearchProgress, SearchProgress};
 pub use undelete::{UndeleteOptions, Undeleted, undelete};
 
-use self::candidates::{Candidates, Found, Search};
-use self::judge::Judge;
-use crate::inspect::push_chunks;
-
-/// A commit of a filesystem.
-///
-/// ```
-/// # let dir = tempfile::tempdir()?;
-/// # let image = dir.path().join("disk.img");
-/// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// use creamery::history::{NoSearchProgress, history};
-/// for commit in history(&image, &NoSearchProgress)?.commits {
-///     println!("{} at {}", commit.generation, commit.root);
-/// }
-/// # Ok::<(), creamery::Error>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct Commit {
-    /// Its number, which grows from commit to commit.
-    pub generation: Generation,
-    /// Where the root of its root tree is.
-    pub root: Logical,
-    /// The level of that.
-    pub level: u8,
-    /// About when it was made: the newest change of a subvolume that it has, as far as its trees tell.
-    pub time: Option<Timespec>,
-    /// What is left of it.
-    pub state: CommitState,
-    /// Whether it is the last one, which the filesystem is without `generation`.
-    pub is_current: bool,
-}
-
-/// What is left of a commit. Of file data only reading tells.
-///
-/// ```
-/// use creamery::history::CommitState;
-/// assert_eq!(CommitState::Whole.to_string(), "whole");
-/// assert_eq!(CommitState::Gone { blocks: 2 }.to_string(), "2 blocks gone");
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum CommitState {
-    /// Each tree block can be read.
-    Whole,
-    /// This many of the tree blocks that were met cannot be read, or belong to a newer commit. One that several trees share may
-    /// count more than once; those below it were not met.
-    Gone {
-        /// How many.
-        blocks: u64,
-    },
-    /// The same, and each is all zeros: the device was told that nobody needs them (`fstrim`, `discard`).
-    Discarded {
-        /// How many.
-        blocks: u64,
-    },
-}
-
-impl CommitState {
-    /// How many blocks are gone.
-    #[must_use]
-    pub const fn gone(self) -> u64 {
-        match self {
-            Self::Whole => 0,
-            Self::Gone { blocks } | Self::Discarded { blocks } => blocks,
-        }
-    }
-
-    /// In a word: `whole`, `gone` or `discarded`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Whole => "whole",
-            Self::Gone { .. } => "gone",
-            Self::Discarded { .. } => "discarded",
-        }
-    }
-}
-
-impl std::fmt::Display for CommitState {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Whole => f.write_str("whole"),
-            Self::Gone { blocks: 1 } => f.write_str("1 block gone"),
-            Self::Gone { blocks } => write!(f, "{blocks} blocks gone"),
-            Self::Discarded { .. } => f.write_str("discarded"),
-        }
-    }
-}
-
-/// What [`history`] found.
-///
-/// ```
-/// assert!(creamery::history::History::default().commits.is_empty());
-/// ```
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-#[non_exhaustive]
-pub struct History {
-    /// The newest first.
-    pub commits: Vec<Commit>,
-    /// What is to be known of the filesystem, as [`Filesystem::notes`](crate::Filesystem::notes), one sentence each.
-    pub notes: Vec<String>,
-}
-
-/// Is told how far a search is.
-///
-/// ```
-/// use creamery::history::SearchProgress;
-/// struct Percent;
-/// impl SearchProgress for Percent {
-///     fn at(&self, done: u64, of: Option<u64>) {
-///         if let Some(of) = of.filter(|of| *of > 0) {
-///             println!("{}%", done * 100 / of);
-///         }
-///     }
-/// }
-/// ```
-pub trait SearchProgress {
-    /// `done` blocks were looked at, of `of` where that is known.
-    fn at(&self, done: u64, of: Option<u64>);
-}
-
-/// Nobody is told.
-///
-/// ```
-/// let _quiet: &dyn creamery::history::SearchProgress = &creamery::history::NoSearchProgress;
-/// ```
-#[derive(Clone, Copy, Default, Debug)]
-pub struct NoSearchProgress;
-
-impl SearchProgress for NoSearchProgress {
-    fn at(&self, _done: u64, _of: Option<u64>) {}
-}
+use self::candidates::{Candidates, Search, map_chunks};
+use self::judge::{Found, Judge};
 
 /// Lists the commits that are left in an image, of which [`ImageOptions::generation`](crate::ImageOptions::generation) opens one. All tree blocks are read.
 ///
@@ -210,14 +82,6 @@ fn open(image: &Path) -> Result<Volume> {
 
 fn volume_on(device: Arc<dyn BlockDevice>) -> Result<Volume> {
     Volume::open_for_rescue(vec![device], Rescue { ignore_super_flags: true, ..Rescue::default() })
-}
-
-/// Maps all chunks, and says which cannot be.
-fn map_chunks(volume: &Volume) -> Option<String> {
-    let unread = push_chunks(volume, &volume.superblock(), &mut Vec::new())?;
-    Some(format!(
-        "not all of the chunk tree could be read, and what is in other chunks counts as gone: {unread}"
-    ))
 }
 
 fn history_of(volume: &Volume, progress: &dyn SearchProgress) -> Result<History> {

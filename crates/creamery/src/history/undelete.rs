@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Result, Wait};
 
-use super::NoSearchProgress;
-use super::candidates::Found;
 use super::commits::Commits;
-use crate::fs::{Attributes, FileType as Kind, InodeFlags};
+use super::judge::Found;
+use super::progress::NoSearchProgress;
+use crate::fs::{Attributes, FileType as Kind};
 use crate::path::{Last, at};
 use crate::salvage::for_each_piece;
-use crate::selection::Selection;
+use crate::selection::{Selection, is_unverified};
 use crate::{CopyOptions, File, Filesystem, OnError, Progress};
 
 /// What is copied, and how.
@@ -169,11 +169,6 @@ fn look(commits: &Commits, commit: &Found, path: &Path) -> Result<(Filesystem, I
     let id = fs.resolve(path, Last::Keep)?;
     let attributes = fs.fs.stat(id, Wait::Yes)?;
     Ok((fs, id, attributes))
-}
-
-/// Whether nothing tells that the data of a file is its own still.
-pub(crate) fn is_unverified(attributes: &Attributes) -> bool {
-    attributes.flags.contains(InodeFlags::NODATASUM) && attributes.size > 0
 }
 
 /// Errors: something has the name that the copy would get.

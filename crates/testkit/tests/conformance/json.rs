@@ -198,7 +198,11 @@ fn as_documented(bench: &Bench) -> Result<()> {
         live.map_or(Ok(()), FuseMount::unmount)?;
         check(name, &said, &page)?;
     }
-    // Also what fails prints one document, or nothing.
+    fails_in_one_document(bench, calls)
+}
+
+/// Also what fails prints one document, or nothing.
+fn fails_in_one_document(bench: &Bench, calls: &[(&str, &[&str])]) -> Result<()> {
     for (name, words) in calls {
         let words: Vec<String> = words.iter().map(|word| word.replace("disk.img", "none.img")).collect();
         let said = bench.creamery().run(words).output()?.stdout_text();
