@@ -241,7 +241,7 @@ fn a_block_of_a_root_tree_that_is_no_root_is_no_commit() {
     let (_dir, image) = made();
     // The root tree gets a second level.
     let generation = change(&image, |fs| {
-        (0..60).for_each(|number| drop(fs.create_subvolume(format!("/sub-{number}")).unwrap()));
+        (0..60).for_each(|number| fs.create_subvolume(format!("/sub-{number}")).unwrap());
     });
     let commits = list(&image).commits;
     assert!(commits[0].level > 0, "{commits:?}");
