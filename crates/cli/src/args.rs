@@ -75,6 +75,8 @@ pub(crate) enum Command {
     Filesystem(FilesystemCommand),
     Tune(crate::commands::tune::TuneArgs),
     Check(crate::commands::check::CheckArgs),
+    History(crate::commands::history::HistoryArgs),
+    Undelete(crate::commands::undelete::UndeleteArgs),
     /// Help where a filesystem cannot be opened.
     #[command(subcommand)]
     Rescue(crate::commands::rescue::RescueCommand),

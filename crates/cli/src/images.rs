@@ -90,6 +90,13 @@ impl<'a> Images<'a> {
     fn not_open(&self, path: &Path, error: Error) -> Failure {
         match error.kind() {
             _ if is_no_image(&error) && mount_of(path).is_some() => self.on_a_mount(path),
+            _ if error.advice().is_some() => Failure::new(self.command, error),
+            // What is said of another commit than the last helps nobody.
+            kind if kind.is_damage() && self.view.rescue.generation().is_some() => {
+                let advice =
+                    format!("`creamery history {}` lists the commits that can be read", path.display());
+                Failure::new(self.command, error).advise(advice)
+            }
             // Of the image, where commands have advice of their own for what is in one.
             ErrorKind::NotFound => {
                 let is_number = self.view.subvolid.is_some() && ImageName::metadata(path).is_ok();
@@ -131,6 +138,9 @@ impl<'a> Images<'a> {
             .write(purpose == Purpose::Write)
             .use_super_copy(self.use_super_copy)
             .rescue(if is_spared { Rescue::default() } else { self.view.rescue.all() });
+        if let Some(generation) = self.view.rescue.generation().filter(|_| !is_spared) {
+            options = options.generation(generation);
+        }
         if let Some(subvolume) = &self.view.subvol {
             options = options.subvolume(subvolume);
         }

@@ -129,6 +129,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Generate(command) => commands::generate::run(&command, Cli::command()),
         Command::Tune(args) => commands::tune::run(&args),
         Command::Check(args) => commands::check::run(&args),
+        Command::History(args) => commands::history::run(&args),
+        Command::Undelete(args) => commands::undelete::run(&args),
         Command::Rescue(command) => commands::rescue::run(&command),
         Command::Restore(args) => commands::restore::run(&args),
         Command::Inspect(InspectCommand::DumpSuper(args)) => commands::inspect::dump_super(&args),

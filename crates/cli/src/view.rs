@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use creamery::{Error, Rescue};
+use creamery::{Error, Generation, Rescue};
 
 /// Which subvolume a path begins in, and of which commit.
 #[derive(Args, Debug, Clone, Default)]
@@ -32,6 +32,10 @@ pub(crate) struct RescueArgs {
     /// ignoresuperflags (states that forbid reading); nologreplay; or all. Several with : between.
     #[arg(long = "rescue", value_name = "WORDS", value_parser = words)]
     passed_over: Option<Rescue>,
+
+    /// Read the commit of this generation in place of the last one, if it is left (`creamery history IMAGE` lists those that are).
+    #[arg(long = "generation", value_name = "N", conflicts_with = "usebackuproot")]
+    shown_generation: Option<u64>,
 }
 
 fn words(text: &str) -> Result<Rescue, Error> {
@@ -43,6 +47,11 @@ impl RescueArgs {
     pub(crate) fn all(&self) -> Rescue {
         let all = self.passed_over.unwrap_or_default();
         Rescue { use_backup_root: all.use_backup_root || self.usebackuproot, ..all }
+    }
+
+    /// The commit that is read, if that is not the last one.
+    pub(crate) fn generation(&self) -> Option<Generation> {
+        self.shown_generation.map(Generation::new)
     }
 
     /// For who names no subvolume.

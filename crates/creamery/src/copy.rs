@@ -9,13 +9,14 @@ use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_device::ImageName;
 use creamery_mkfs::{CopyIn, Progress, copy_in};
 
-use crate::copy_out::HostSink;
+use crate::copy_out::{HostDir, HostSink};
 use crate::fs::{self, NewInode};
 use crate::host_path::HostPath;
 use crate::image_sink::ImageSink;
 use crate::metadata::file_type;
 use crate::path::{Last, at, means_directory, resolve_parent_of_target};
 use crate::salvage::for_each_piece;
+use crate::selection::Selection;
 use crate::sink::{Driver, Keeps};
 use crate::{CopyOptions, File, Filesystem, OnError, OpenOptions, Reflink};
 
@@ -235,7 +236,19 @@ impl Filesystem {
         options: CopyOptions,
         progress: &dyn Progress,
     ) -> Result<()> {
-        let (from, to) = (from.as_ref(), to.as_ref());
+        self.copy_out_selected(from.as_ref(), to.as_ref(), options, None, false, progress)
+    }
+
+    /// The same of what is selected. What is there can be kept; [`Progress::skipped`] is told then.
+    pub(crate) fn copy_out_selected(
+        &self,
+        from: &Path,
+        to: &Path,
+        options: CopyOptions,
+        selection: Option<&Selection>,
+        keeps_what_is_there: bool,
+        progress: &dyn Progress,
+    ) -> Result<()> {
         refuse_sharing(options, from)?;
         let (id, kind) = self.copy_source(from, options)?;
         let directory = kind == fs::FileType::Directory;
@@ -246,15 +259,18 @@ impl Filesystem {
             }
             refuse_part(to)?;
         }
-        let driver = self.driver(options, progress);
+        let driver = Driver { selection, ..self.driver(options, progress) };
         let keeps = Keeps::all(options.keeps_all());
+        let sink = |(sink, dir): (HostSink, HostDir)| {
+            let sink = sink.replacing_by_force(options.replace_images);
+            (if keeps_what_is_there { sink.keeping_what_is_there() } else { sink }, dir)
+        };
         let file_name = from.file_name().filter(|_| !means_content(from));
         // SINK-2: a name in a directory that the user named stands for what has it, and for nothing that leads elsewhere.
         if kind == fs::FileType::File && !into {
             let place = HostPath::find(to)?;
             let name = place.name().as_bytes().to_vec();
-            let (sink, dir) = HostSink::at_place(place, keeps)?;
-            let mut sink = sink.replacing_by_force(options.replace_images);
+            let (mut sink, dir) = sink(HostSink::at_place(place, keeps)?);
             return driver.copy(&mut sink, id, file_type(kind), dir, Some(&name), from);
         }
         let (parent, name) = match into {
@@ -267,8 +283,7 @@ impl Filesystem {
         if name.is_none() && !directory {
             return Err(Error::new(ErrorKind::NotADirectory, from.display().to_string()));
         }
-        let (sink, dir) = HostSink::open(parent, keeps)?;
-        let mut sink = sink.replacing_by_force(options.replace_images);
+        let (mut sink, dir) = sink(HostSink::open(parent, keeps)?);
         driver.copy(&mut sink, id, file_type(kind), dir, name.map(OsStrExt::as_bytes), from)
     }
 

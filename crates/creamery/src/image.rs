@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::{Env, Error, ErrorKind, InodeId, Result, SystemEnv, TreeId, Uuid};
+use creamery_base::{Env, Error, ErrorKind, Generation, InodeId, Result, SystemEnv, TreeId, Uuid};
 use creamery_device::{Access, BlockDevice, FileDevice, ImageName, file_of};
 use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, Source, make_image, make_on};
 use creamery_txn::{DiscardPolicy, Engine, Options};
 use creamery_volume::{Mode, Rescue, SuperblockChange, Volume};
 
 use crate::fs::FsOptions;
+use crate::history::volume_at;
 use crate::rescue::Start;
 use crate::rescue::openable::check_first;
 use crate::{Compress, Filesystem, TarRootfs, Tuning};
@@ -100,6 +101,7 @@ pub struct ImageOptions {
     use_super_copy: bool,
     rescue: Rescue,
     start: Start,
+    generation: Option<Generation>,
     env: Option<Arc<dyn Env>>,
 }
 
@@ -217,6 +219,33 @@ impl ImageOptions {
         self
     }
 
+    /// Shows the commit of this generation in place of the last one, for reading only, if its blocks are there still:
+    /// [`history`](crate::history::history) lists those that are. Data is read by the checksums of that commit, so that what was given to other
+    /// files since is an error, and so is all data if the checksum tree of that commit is gone; a file without checksums (NODATASUM) has what is in its place by now.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// use creamery::Image;
+    /// use creamery::history::{NoSearchProgress, history};
+    /// let fs = Image::options().write(true).open(&image)?;
+    /// fs.write("/note", "milk")?;
+    /// fs.close()?;
+    /// let before = history(&image, &NoSearchProgress)?.commits[0];
+    /// let fs = Image::options().write(true).open(&image)?;
+    /// fs.remove_file("/note")?;
+    /// fs.close()?;
+    /// let fs = Image::options().generation(before.generation).open(&image)?;
+    /// assert_eq!(fs.read("/note")?, b"milk");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn generation(mut self, generation: Generation) -> Self {
+        self.generation = Some(generation);
+        self
+    }
+
     /// Memory, threads and short cuts.
     #[must_use]
     pub fn tuning(mut self, tuning: Tuning) -> Self {
@@ -267,11 +296,46 @@ impl ImageOptions {
             self.rescue.check_writing()?;
             self.start.check_writing()?;
         }
+        self.check_generation()?;
         let volume = match (self.write, self.use_super_copy) {
-            (false, _) => self.start.volume(device, self.rescue)?,
+            (false, _) => self.start.volume(device, self.passed_over())?,
             (true, false) => Volume::open(vec![device], Mode::ReadWrite)?,
             (true, true) => Volume::open_by_copy(vec![device])?,
         };
+        let volume = match self.generation {
+            Some(generation) => volume_at(volume, generation)?,
+            None => volume,
+        };
+        self.open_on_volume(volume, image)
+    }
+
+    /// What is passed over. Of an earlier commit trees may be gone that reading can do without.
+    const fn passed_over(&self) -> Rescue {
+        Rescue { ignore_bad_roots: self.rescue.ignore_bad_roots || self.generation.is_some(), ..self.rescue }
+    }
+
+    /// Errors: another commit than the last is written to, or two things say which.
+    fn check_generation(&self) -> Result<()> {
+        let why = match self.generation {
+            None => return Ok(()),
+            Some(_) if self.write => "an earlier commit is for reading only: its blocks may be in use again",
+            Some(_) if self.rescue.use_backup_root => {
+                "both a generation and usebackuproot say which commit is read; leave one out"
+            }
+            Some(_) if self.start.root_tree.is_some() => {
+                "both a generation and a root tree say which commit is read; leave one out"
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(Error::invalid(why))
+    }
+
+    /// Opens the filesystem on a volume for reading.
+    pub(crate) fn open_on(&self, volume: Volume) -> Result<Filesystem> {
+        self.open_on_volume(volume, None)
+    }
+
+    fn open_on_volume(&self, volume: Volume, image: Option<(u64, u64)>) -> Result<Filesystem> {
         let (fs, root) = match self.rescue.use_backup_root {
             true => volume.by_newest_usable_root(|volume| self.open_subvolume(volume))?,
             false => self.open_subvolume(volume)?,
@@ -292,6 +356,7 @@ impl ImageOptions {
             early_unlock: tuning.early_unlock,
             fingers: tuning.fingers,
             read_ahead: tuning.read_ahead,
+            earlier_commit: self.generation.is_some(),
             lock_times: tuning.lock_times,
             tree_log: self.tree_log.unwrap_or(usual.tree_log),
             env,

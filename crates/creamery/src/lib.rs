@@ -77,6 +77,7 @@ mod file;
 mod filesystem;
 mod find;
 mod glob;
+pub mod history;
 mod host_path;
 mod image;
 mod image_sink;

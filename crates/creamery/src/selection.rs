@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use creamery_base::{Error, ErrorKind, ObjectId, Result};
+use creamery_base::{Error, ErrorKind, ObjectId, Result, Wait};
 use creamery_mkfs::Skipped;
 use regex::bytes::{Regex, RegexBuilder};
 
@@ -56,11 +56,20 @@ pub(crate) struct Selection {
     /// Snapshots with all that is in them.
     pub(crate) snapshots: bool,
     pub(crate) symlinks: bool,
+    /// Fifos, sockets and devices.
+    pub(crate) special: bool,
+    /// Of regular files only those whose data has checksums.
+    pub(crate) verified: bool,
     /// Of files and directories only those.
     pub(crate) pattern: Option<PathPattern>,
 }
 
 impl Selection {
+    /// All there is.
+    pub(crate) fn everything() -> Self {
+        Self { snapshots: true, symlinks: true, special: true, ..Self::default() }
+    }
+
     /// Why an entry of a directory is left out, if it is.
     pub(crate) fn skips(
         &self,
@@ -79,13 +88,22 @@ impl Selection {
                     !self.snapshots && is_subvolume && fs.subvolume_info(id.subvolume)?.is_snapshot;
                 is_snapshot.then_some(Skipped::Snapshot)
             }
+            FileType::File if self.verified => {
+                let attributes = fs.stat(entry.id(), Wait::Yes)?;
+                is_unverified(&attributes).then_some(Skipped::Unverified)
+            }
             FileType::File => None,
             FileType::Symlink => (!self.symlinks).then_some(Skipped::Symlink),
             FileType::Fifo | FileType::Socket | FileType::CharDevice | FileType::BlockDevice => {
-                Some(Skipped::Special)
+                (!self.special).then_some(Skipped::Special)
             }
         })
     }
+}
+
+/// Whether nothing tells that the data of a file is its own still.
+pub(crate) fn is_unverified(attributes: &fs::Attributes) -> bool {
+    attributes.flags.contains(fs::InodeFlags::NODATASUM) && attributes.size > 0
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Component;
 use std::sync::Arc;
 
+use creamery::history::{gone_files_of_device, history_of_device};
 use creamery::inspect::{SuperDump, TreeDump, dump_super_of, dump_tree_of};
 use creamery::{
     CopyOptions, ExtentPart, Filesystem, FixedEnv, Generation, Image, OpenOptions, Rescue, Timespec,
@@ -23,6 +24,8 @@ const READ_MAX: usize = 160 << 10;
 const FIRST_DATA: u64 = 13_631_488;
 /// Addresses that are looked for.
 const ADDRESSES_MAX: usize = 32;
+/// Of so many images one is searched for earlier commits.
+const SEARCHED_ONE_OF: u64 = 32;
 /// Bytes of a dump that are made.
 const DUMP_MAX: usize = 4 << 20;
 
@@ -53,6 +56,9 @@ pub(crate) fn read_everything(device: &Arc<SimDevice>) {
     let _ = dump_super_of(device.as_ref(), "image", what, &mut out);
     let _ = dump_tree_of(dyn_device(device), "image", TreeDump::Everything, &mut out);
     let _ = checked(device);
+    if before.is_multiple_of(SEARCHED_ONE_OF) {
+        search_history(device);
+    }
     // Past damage only where nothing else leads anywhere: the rest is seen by the first already.
     let past = |what| Image::options().rescue(what).open_device(dyn_device(device));
     let nothing = Rescue::default();
@@ -61,6 +67,16 @@ pub(crate) fn read_everything(device: &Arc<SimDevice>) {
         look(&fs);
     }
     assert_eq!(device.image().hash(), before, "a reader has changed the image");
+}
+
+/// Looks for earlier commits and what is gone of them: that reads all places where a tree block can be.
+fn search_history(device: &Arc<SimDevice>) {
+    let _ = history_of_device(dyn_device(device));
+    let mut files = 0;
+    let _ = gone_files_of_device(dyn_device(device), &mut |_| {
+        files += 1;
+        if files > ENTRIES_MAX { Err(creamery_base::Error::invalid("enough")) } else { Ok(()) }
+    });
 }
 
 /// The filesystem, open for writing with a clock that stands still, if it can be opened.

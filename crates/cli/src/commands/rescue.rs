@@ -19,6 +19,7 @@ const ABORTED: u8 = 4;
 pub(crate) enum RescueCommand {
     ClearSpaceCache(ClearSpaceCacheArgs),
     FindRoot(FindRootArgs),
+    Scan(super::scan::ScanArgs),
     SuperRecover(SuperRecoverArgs),
     ZeroLog(ZeroLogArgs),
     #[command(hide = true)]
@@ -134,6 +135,7 @@ pub(crate) fn run(command: &RescueCommand) -> Result<(), Failure> {
         RescueCommand::ZeroLog(args) => zero_log(&args.image),
         RescueCommand::SuperRecover(args) => super_recover(args),
         RescueCommand::FindRoot(args) => find_root(args),
+        RescueCommand::Scan(args) => super::scan::run(args),
         RescueCommand::ClearSpaceCache(args) => clear_space_cache(args),
         RescueCommand::ChunkRecover(_) => Err(not_here(
             "rescue chunk-recover",

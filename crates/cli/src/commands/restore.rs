@@ -142,6 +142,10 @@ pub(crate) fn run(args: &RestoreArgs) -> Result<(), Failure> {
     let rescue = args.rescue.all().and(usual);
     match &args.dir {
         Some(dir) if !args.list_roots => restore(args, dir, start, rescue),
+        _ if args.rescue.generation().is_some() => {
+            let what = "-l lists the trees of the last root tree, or of the one that -t names, and not those of --generation";
+            Err(failed(Error::invalid(what)))
+        }
         _ => list_roots(&args.image, start, rescue),
     }
 }
@@ -189,6 +193,10 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
         pattern: pattern.transpose().map_err(failed)?,
     };
     let open = Image::options().rescue(rescue).start(start).subvolume_id(TreeId::new(args.root));
+    let open = match args.rescue.generation() {
+        Some(generation) => open.generation(generation),
+        None => open,
+    };
     let losses = Losses::new(COMMAND).reported(args.report.as_deref(), None)?;
     let fs = match open.open(&args.image) {
         Ok(fs) => fs,

@@ -106,7 +106,8 @@ fn search(volume: &Volume, superblock: &Superblock, what: &FindRoot) -> Roots {
         _ => None,
     };
     let mut by_generation: BTreeMap<Generation, (u8, Vec<Logical>)> = BTreeMap::new();
-    for candidate in blocks(volume, superblock).filter_map(|at| candidate(volume, superblock, what.tree, at))
+    for candidate in
+        tree_block_places(volume, superblock).filter_map(|at| candidate_at(volume, superblock, what.tree, at))
     {
         let Candidate { logical, generation, level } = candidate;
         if generation < what.generation || level < what.level {
@@ -140,7 +141,7 @@ fn newest_first(found: BTreeMap<Generation, (u8, Vec<Logical>)>) -> Vec<Candidat
 }
 
 /// The places of tree blocks, in order. Chunks that share no byte of the devices have no more of them than fit there.
-fn blocks(volume: &Volume, superblock: &Superblock) -> impl Iterator<Item = Logical> {
+pub(crate) fn tree_block_places(volume: &Volume, superblock: &Superblock) -> impl Iterator<Item = Logical> {
     let node_size = u64::from(superblock.node_size());
     let of_trees = BlockGroupFlags::METADATA | BlockGroupFlags::SYSTEM;
     let there = volume.devices_len() / node_size;
@@ -152,7 +153,12 @@ fn blocks(volume: &Volume, superblock: &Superblock) -> impl Iterator<Item = Logi
 }
 
 /// The block at an address, if it is whole and of the tree.
-fn candidate(volume: &Volume, superblock: &Superblock, tree: TreeId, at: Logical) -> Option<Candidate> {
+pub(crate) fn candidate_at(
+    volume: &Volume,
+    superblock: &Superblock,
+    tree: TreeId,
+    at: Logical,
+) -> Option<Candidate> {
     let want = Expected::anything(at, superblock);
     let bytes = volume.read_tree_block(at, &want, Wait::Yes).ok()?;
     let block = BlockRef::new(&bytes);

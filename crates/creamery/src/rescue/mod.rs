@@ -4,13 +4,16 @@ mod dry_run;
 mod find_root;
 pub(crate) mod openable;
 mod restore;
+mod scan;
 mod start;
 mod superblocks;
 mod tree_roots;
 mod way_in;
 
 pub use find_root::{Candidate, FindRoot, Roots, find_roots};
+pub(crate) use find_root::{candidate_at, tree_block_places};
 pub use restore::RestoreOptions;
+pub use scan::{FoundFilesystem, FoundSuperblock, Scan, scan};
 pub use start::Start;
 pub use superblocks::{SuperRecovery, clear_space_cache, zero_log};
 pub use tree_roots::{TreeRoot, TreeRoots, tree_roots};

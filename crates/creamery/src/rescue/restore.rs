@@ -71,7 +71,8 @@ impl Filesystem {
     ) -> Result<()> {
         let (to, from) = (to.as_ref(), Path::new("/"));
         let &RestoreOptions { snapshots, symlinks, metadata, xattrs, .. } = options;
-        let selection = Selection { snapshots, symlinks, pattern: options.pattern.clone() };
+        let pattern = options.pattern.clone();
+        let selection = Selection { snapshots, symlinks, pattern, ..Selection::default() };
         let keeps = Keeps { metadata, xattrs, links: true };
         let driver = Driver {
             from: self,

@@ -115,6 +115,8 @@ pub enum Skipped {
     Special,
     /// Its path is none of those that are wanted.
     Unmatched,
+    /// Its data has no checksums, and may be another file's by now.
+    Unverified,
 }
 
 /// Nobody watches.

@@ -127,6 +127,8 @@ fn things(bench: &Bench) -> Result<Things> {
     run(&["tar", "-c", "-f", &archive]).arg(at("/")?).ok()?;
     sparse_file(&disk, 100 << 20)?;
     Run::new("sfdisk").arg("-q").arg(&disk).input("label: gpt\nsize=50M, name=root\n").ok()?;
+    run(&["cp", "-"]).arg(at("/gone")?).input("gone").ok()?;
+    run(&["rm"]).arg(at("/gone")?).ok()?;
     let map = run(&["filesystem", "fiemap", "--json"]).arg(at("/f")?).ok()?.stdout_text();
     let map: Value = serde_json::from_str(&map)?;
     let data = map[0]["physical"].to_string();
@@ -141,6 +143,9 @@ fn as_documented(bench: &Bench) -> Result<()> {
     let mount = bench.scratch.file("mount").display().to_string();
     let calls: &[(&str, &[&str])] = &[
         ("ls", &["ls", "--json", "-R", &root]),
+        ("history", &["history", "--json", &image]),
+        ("undelete", &["undelete", "--json", &image]),
+        ("rescue scan", &["rescue", "scan", "--json", &image]),
         ("stat", &["stat", "--json", &file, &root]),
         ("find", &["find", &root, "--json"]),
         ("df", &["df", "--json", &image]),
@@ -193,7 +198,11 @@ fn as_documented(bench: &Bench) -> Result<()> {
         live.map_or(Ok(()), FuseMount::unmount)?;
         check(name, &said, &page)?;
     }
-    // Also what fails prints one document, or nothing.
+    fails_in_one_document(bench, calls)
+}
+
+/// Also what fails prints one document, or nothing.
+fn fails_in_one_document(bench: &Bench, calls: &[(&str, &[&str])]) -> Result<()> {
     for (name, words) in calls {
         let words: Vec<String> = words.iter().map(|word| word.replace("disk.img", "none.img")).collect();
         let said = bench.creamery().run(words).output()?.stdout_text();

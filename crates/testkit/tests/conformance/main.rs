@@ -33,6 +33,7 @@ mod fragmented;
 mod freed;
 mod full;
 mod full_sizes;
+mod history;
 mod host_targets;
 mod host_trees;
 mod hostile;
@@ -208,6 +209,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     hostile_names::cases,
     hostile_trees::cases,
     hostile_writing::cases,
+    history::cases,
     host_targets::cases,
     host_trees::cases,
     damaged_subvolumes::cases,

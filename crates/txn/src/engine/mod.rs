@@ -115,6 +115,9 @@ pub struct Options {
     /// Who is about to write a log waits a moment for others, when the last one was for several: on a device that turns a write
     /// more costs more than that (Linux' `nossd`).
     pub gather_syncs: bool,
+    /// Data that should have checksums is not read without them where their tree is left out as it cannot be read: space of an earlier
+    /// commit may be in use again.
+    pub earlier_commit: bool,
     /// Takes the times of locks on tree blocks.
     pub lock_times: bool,
     /// Clock and randomness.
@@ -133,6 +136,7 @@ impl Default for Options {
             read_ahead: true,
             tree_log: true,
             gather_syncs: false,
+            earlier_commit: false,
             lock_times: false,
             env: Arc::new(SystemEnv),
         }

@@ -41,6 +41,8 @@ impl Engine {
         let (dev_tree, no_dev_tree) = left_out.unless(TreeId::DEV, required(TreeId::DEV))?;
         let (extent_tree, _) = left_out.unless(TreeId::EXTENT, required(TreeId::EXTENT))?;
         let (csum_tree, takes_unchecked_data) = left_out.unless_csums(required(TreeId::CSUM))?;
+        let takes_unchecked_data =
+            takes_unchecked_data && (!options.earlier_commit || volume.rescue().ignore_data_csums);
         let has_free_space_tree = superblock.compat_ro().contains(CompatRo::FREE_SPACE_TREE);
         let has_group_tree = superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE);
         let devices = left_out

@@ -1,0 +1,104 @@
+//! The commits of a filesystem, each as a filesystem of its own.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use creamery_base::{ErrorKind, Generation, InodeId, Result, TreeId, Wait};
+use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_volume::{Rescue, Volume};
+
+use super::candidates::{Candidates, Search, map_chunks};
+use super::judge::{Found, Judge, TreeOfCommit};
+use super::progress::SearchProgress;
+use crate::{Filesystem, Image};
+
+/// A filesystem whose earlier commits are opened, each when it is asked for.
+pub(super) struct Commits {
+    volume: Volume,
+    /// The last one.
+    pub(super) current: Present,
+    /// The others, the newest first.
+    pub(super) earlier: Vec<Found>,
+}
+
+/// The last commit: what of others is still there.
+pub(super) struct Present {
+    pub(super) fs: Filesystem,
+    pub(super) trees: HashMap<TreeId, TreeOfCommit>,
+}
+
+impl Commits {
+    /// Those of one generation, or all.
+    pub(super) fn open(
+        image: &Path,
+        only: Option<Generation>,
+        progress: &dyn SearchProgress,
+    ) -> Result<Self> {
+        Self::on(Arc::new(FileDevice::open(image, Access::ReadOnly)?), only, progress)
+    }
+
+    pub(super) fn on(
+        device: Arc<dyn BlockDevice>,
+        only: Option<Generation>,
+        progress: &dyn SearchProgress,
+    ) -> Result<Self> {
+        let passed_over = Rescue { ignore_super_flags: true, ignore_bad_roots: true, ..Rescue::default() };
+        let volume = Volume::open_for_rescue(vec![device], passed_over)?;
+        map_chunks(&volume);
+        let last = volume.superblock();
+        let fs = Image::options().open_on(volume.by_root_tree(last.root().0)?)?;
+        let mut judge = Judge::new(&volume, progress);
+        let ends = judge.ends();
+        let named =
+            only.is_some_and(|only| Candidates::search(&volume, Search::Named, progress).of(only).is_some());
+        let search = if named { Search::Named } else { only.map_or(Search::All, Search::Only) };
+        let all = Candidates::search(&volume, search, progress);
+        let (mut trees, mut earlier) = (HashMap::new(), Vec::new());
+        for found in all.newest_first().filter_map(|candidates| judge.pick(&candidates, ends)) {
+            let generation = found.candidate.generation;
+            if generation == last.generation() {
+                trees = found.tree.trees.iter().map(|tree| (tree.id, *tree)).collect();
+            }
+            let is_wanted = match only {
+                None => generation < last.generation(),
+                Some(only) => generation == only,
+            };
+            if is_wanted && found.tree.has_root() {
+                earlier.push(found);
+            }
+        }
+        drop(judge);
+        Ok(Self { volume, current: Present { fs, trees }, earlier })
+    }
+
+    /// The devices, with all chunks mapped.
+    pub(super) const fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// One of them. Trees may be gone that reading can do without; without that of checksums data is an error (HISTORY-3).
+    pub(super) fn show(&self, commit: &Found) -> Result<Filesystem> {
+        let volume = self.volume.by_root_tree(commit.candidate.logical)?;
+        Image::options().generation(commit.candidate.generation).open_on(volume)
+    }
+}
+
+impl Present {
+    /// Whether an inode is there still, with a name, and is the one that was made in transaction `generation`.
+    pub(super) fn has(&self, id: InodeId, generation: Generation) -> Result<bool> {
+        if !self.trees.contains_key(&id.subvolume) {
+            return Ok(false);
+        }
+        match self.fs.fs.stat(id, Wait::Yes) {
+            Ok(found) => Ok(found.generation == generation && found.nlink > 0),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the subvolume is there still, and not another one that has its number.
+    pub(super) fn has_subvolume(&self, tree: &TreeOfCommit) -> bool {
+        self.trees.get(&tree.id).is_some_and(|now| now.uuid == tree.uuid)
+    }
+}

@@ -1,0 +1,356 @@
+//! The files that earlier commits have and the last one has not.
+//!
+//! A file is the same as long as it is in the same subvolume, has the same inode number, and was made in the same transaction: one that was renamed
+//! is not gone. All leaves of all subvolumes of all commits are looked at, but none twice, and none that the last commit has. What was looked at is
+//! kept by a number of 64 bits for each block, and from [`SEEN_MAX`] on not kept but looked at again.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+
+use creamery_base::{Error, Generation, InodeId, Logical, Result, Timespec, TreeId, Wait};
+use creamery_format::{BlockRef, Expected, KeyType, RawInodeItem, Superblock};
+use creamery_volume::Volume;
+use zerocopy::FromBytes;
+
+use super::commits::Commits;
+use super::judge::{Found, TreeOfCommit};
+use super::progress::{NoSearchProgress, SearchProgress};
+use crate::fs::InodeFlags;
+use crate::{FileType, Filesystem, TOP_LEVEL};
+
+/// Blocks that are known to be looked at already.
+const SEEN_MAX: usize = 16 << 20;
+/// Blocks between two words about how far it is.
+const BETWEEN: u64 = 256;
+
+/// A file that an earlier commit has and the last one has not.
+///
+/// ```
+/// fn line(file: &creamery::history::GoneFile) -> String {
+///     format!("{} {} {}", file.generation, file.len, file.path.display())
+/// }
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct GoneFile {
+    /// The newest commit that has it.
+    pub generation: Generation,
+    /// The path that it had there, as commands take it: from the default subvolume on, or from `<FS_TREE>`.
+    pub path: PathBuf,
+    /// A regular file, a directory or a symbolic link.
+    pub file_type: FileType,
+    /// Bytes.
+    pub len: u64,
+    /// Last change of the data.
+    pub mtime: Timespec,
+    /// The subvolume that it was in.
+    pub subvolume: TreeId,
+    /// Its number there.
+    pub ino: u64,
+    /// Whether its data has no checksums (NODATASUM), so that nobody can tell whether its space is another file's by now.
+    pub is_unverified: bool,
+}
+
+/// What [`gone_files`] looked at.
+///
+/// ```
+/// assert_eq!(creamery::history::GoneFiles::default().commits, 0);
+/// ```
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct GoneFiles {
+    /// How many earlier commits.
+    pub commits: u64,
+    /// Of which not all could be read, the newest first: there may be more files.
+    pub partial: Vec<Generation>,
+    /// What is to be known of the filesystem, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Shows `each` file, directory and symbolic link that an earlier commit has and the last one has not, once, as the newest
+/// commit has it that has it; those of one commit by their paths. What of it can be read is not asked.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// use creamery::Image;
+/// use creamery::history::{NoSearchProgress, gone_files};
+/// for work in [true, false] {
+///     let fs = Image::options().write(true).open(&image)?;
+///     if work { fs.write("/note", "by mistake")? } else { fs.remove_file("/note")? }
+///     fs.close()?;
+/// }
+/// let mut gone = Vec::new();
+/// gone_files(&image, &NoSearchProgress, &mut |file| {
+///     gone.push(file.path);
+///     Ok(())
+/// })?;
+/// assert_eq!(gone, [std::path::Path::new("/note")]);
+/// # Ok::<(), creamery::Error>(())
+/// ```
+///
+/// # Errors
+/// The last commit cannot be read, or the image is being written to; those of `each`.
+pub fn gone_files(
+    image: impl AsRef<Path>,
+    progress: &dyn SearchProgress,
+    each: &mut dyn FnMut(GoneFile) -> Result<()>,
+) -> Result<GoneFiles> {
+    list(&Commits::open(image.as_ref(), None, progress)?, progress, each)
+}
+
+/// The same of a device that is open already. For tests of this project; no part of the promise.
+///
+/// # Errors
+/// As [`gone_files`].
+#[doc(hidden)]
+pub fn gone_files_of_device(
+    device: std::sync::Arc<dyn creamery_device::BlockDevice>,
+    each: &mut dyn FnMut(GoneFile) -> Result<()>,
+) -> Result<GoneFiles> {
+    let quiet = NoSearchProgress;
+    list(&Commits::on(device, None, &quiet)?, &quiet, each)
+}
+
+fn list(
+    commits: &Commits,
+    progress: &dyn SearchProgress,
+    each: &mut dyn FnMut(GoneFile) -> Result<()>,
+) -> Result<GoneFiles> {
+    let mut search = Search::new(commits, progress);
+    let mut told = GoneFiles { notes: commits.volume().notes(), ..GoneFiles::default() };
+    for commit in &commits.earlier {
+        told.commits += 1;
+        let (mut files, is_all) = search.commit(commit)?;
+        if !is_all {
+            told.partial.push(commit.candidate.generation);
+        }
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        files.into_iter().try_for_each(&mut *each)?;
+    }
+    Ok(told)
+}
+
+/// Which inode it is, and in which transaction it was made.
+type Identity = (InodeId, Generation);
+
+struct Search<'c> {
+    commits: &'c Commits,
+    volume: &'c Volume,
+    superblock: Superblock,
+    /// Subvolumes of the last commit whose blocks count as seen.
+    known: HashSet<TreeId>,
+    seen: HashSet<u64>,
+    hashes: RandomState,
+    listed: HashSet<Identity>,
+    progress: &'c dyn SearchProgress,
+    done: u64,
+}
+
+impl<'c> Search<'c> {
+    fn new(commits: &'c Commits, progress: &'c dyn SearchProgress) -> Self {
+        Self {
+            commits,
+            volume: commits.volume(),
+            superblock: commits.volume().superblock(),
+            known: HashSet::new(),
+            seen: HashSet::new(),
+            hashes: RandomState::new(),
+            listed: HashSet::new(),
+            progress,
+            done: 0,
+        }
+    }
+
+    /// What is gone of one commit, and whether all of it could be read.
+    fn commit(&mut self, commit: &Found) -> Result<(Vec<GoneFile>, bool)> {
+        let fs = match self.commits.show(commit) {
+            Err(error) if error.kind().is_damage() || error.kind() == creamery_base::ErrorKind::NotFound => {
+                return Ok((Vec::new(), false));
+            }
+            opened => opened?,
+        };
+        let (mut files, mut is_all) = (Vec::new(), true);
+        for tree in commit.tree.trees.iter().filter(|tree| tree.id.is_subvolume()) {
+            is_all &= self.subvolume(commit.candidate.generation, &fs, tree, &mut files)?;
+        }
+        Ok((files, is_all && commit.tree.is_whole()))
+    }
+
+    fn subvolume(
+        &mut self,
+        generation: Generation,
+        fs: &Filesystem,
+        tree: &TreeOfCommit,
+        files: &mut Vec<GoneFile>,
+    ) -> Result<bool> {
+        let present = &self.commits.current;
+        let is_there = present.has_subvolume(tree);
+        if let Some(now) = present.trees.get(&tree.id).filter(|_| is_there) {
+            if now.root == tree.root {
+                return Ok(true);
+            }
+            if self.known.insert(tree.id) {
+                self.pass_over(tree.id, now.root);
+            }
+        }
+        let beginning = Beginning::of(fs, tree.id);
+        let (logical, level, of) = tree.root;
+        let want = self.expected(tree.id, logical, level, of);
+        let mut found = Vec::new();
+        let is_all = self.new_leaves(tree.id, &want, &mut |leaf| inodes(leaf, &mut found))?;
+        let mut is_named = true;
+        for (ino, item) in found {
+            let id = InodeId::new(tree.id, ino);
+            let made = Generation::new(item.generation.get());
+            if self.listed.contains(&(id, made)) || is_there && present.has(id, made).unwrap_or(true) {
+                continue;
+            }
+            let Some(path) = beginning.path(fs, id) else {
+                is_named = false;
+                continue;
+            };
+            self.listed.insert((id, made));
+            files.push(gone(generation, path, id, &item));
+        }
+        Ok(is_all && is_named)
+    }
+
+    fn expected(&self, owner: TreeId, logical: Logical, level: u8, generation: Generation) -> Expected {
+        Expected {
+            level: Some(level),
+            generation: Some(generation),
+            owner: Some(owner),
+            ..Expected::anything(logical, &self.superblock)
+        }
+    }
+
+    fn key(&self, tree: TreeId, logical: Logical, generation: Option<Generation>) -> u64 {
+        self.hashes.hash_one((tree, logical, generation))
+    }
+
+    /// Notes a block. False when it was noted before.
+    fn notes(&mut self, tree: TreeId, want: &Expected) -> bool {
+        let key = self.key(tree, want.logical, want.generation);
+        if self.seen.len() < SEEN_MAX { self.seen.insert(key) } else { !self.seen.contains(&key) }
+    }
+
+    fn read(&mut self, want: &Expected) -> Result<creamery_device::AlignedBuffer> {
+        if self.done.is_multiple_of(BETWEEN) {
+            self.progress.at(self.done, None);
+        }
+        self.done += 1;
+        self.volume.read_tree_block(want.logical, want, Wait::Yes)
+    }
+
+    /// Notes all blocks of a tree of the last commit. Its leaves are not read for that.
+    fn pass_over(&mut self, tree: TreeId, (logical, level, generation): (Logical, u8, Generation)) {
+        let mut todo = vec![self.expected(tree, logical, level, generation)];
+        while let Some(want) = todo.pop() {
+            if !self.notes(tree, &want) || want.level == Some(0) {
+                continue;
+            }
+            let Ok(bytes) = self.read(&want) else { continue };
+            let block = BlockRef::new(&bytes);
+            for slot in 0..block.count() {
+                let (child, of) = block.child(slot);
+                todo.push(self.expected(tree, child, block.level() - 1, of));
+            }
+        }
+    }
+
+    /// Shows each leaf of a tree that was not seen in it. Gives whether all could be read.
+    fn new_leaves(
+        &mut self,
+        tree: TreeId,
+        root: &Expected,
+        each: &mut dyn FnMut(BlockRef<'_>) -> Result<()>,
+    ) -> Result<bool> {
+        let (mut todo, mut is_all) = (vec![*root], true);
+        while let Some(want) = todo.pop() {
+            if !self.notes(tree, &want) {
+                continue;
+            }
+            let Ok(bytes) = self.read(&want) else {
+                is_all = false;
+                continue;
+            };
+            let block = BlockRef::new(&bytes);
+            if block.is_leaf() {
+                each(block)?;
+                continue;
+            }
+            for slot in (0..block.count()).rev() {
+                let (child, of) = block.child(slot);
+                let below = self.expected(tree, child, block.level() - 1, of);
+                todo.push(Expected { first_key: Some(block.key(slot)), ..below });
+            }
+        }
+        Ok(is_all)
+    }
+}
+
+/// The inodes in a leaf that files, directories and symbolic links have.
+fn inodes(leaf: BlockRef<'_>, found: &mut Vec<(creamery_base::ObjectId, RawInodeItem)>) -> Result<()> {
+    for slot in (0..leaf.count()).filter(|slot| leaf.key(*slot).kind == KeyType::INODE_ITEM) {
+        let Ok(item) = RawInodeItem::ref_from_bytes(leaf.data(slot)) else { continue };
+        let ino = leaf.key(slot).objectid;
+        if item.nlink.get() > 0
+            && kind(item).is_some()
+            && InodeId::new(TreeId::FS, ino).ino >= creamery_base::ObjectId::FIRST_FREE
+        {
+            found.push((ino, *item));
+        }
+    }
+    Ok(())
+}
+
+fn kind(item: &RawInodeItem) -> Option<FileType> {
+    Some(match item.mode.get() & 0o170_000 {
+        0o100_000 => FileType::File,
+        0o040_000 => FileType::Directory,
+        0o120_000 => FileType::Symlink,
+        _ => return None,
+    })
+}
+
+fn gone(generation: Generation, path: PathBuf, id: InodeId, item: &RawInodeItem) -> GoneFile {
+    let file_type = kind(item).unwrap_or(FileType::File);
+    let is_file = file_type == FileType::File && item.size.get() > 0;
+    GoneFile {
+        generation,
+        path,
+        file_type,
+        len: item.size.get(),
+        mtime: item.mtime.into(),
+        subvolume: id.subvolume,
+        ino: id.ino.get(),
+        is_unverified: is_file && item.flags().contains(InodeFlags::NODATASUM),
+    }
+}
+
+/// Where the paths of a subvolume begin, as commands take them.
+struct Beginning(Option<PathBuf>);
+
+impl Beginning {
+    fn of(fs: &Filesystem, subvolume: TreeId) -> Self {
+        Self(beginning(fs, subvolume).ok())
+    }
+
+    /// The first path of an inode; none where nothing tells of it any more.
+    fn path(&self, fs: &Filesystem, id: InodeId) -> Option<PathBuf> {
+        let below = fs.inode_paths(id.subvolume, id.ino.get()).ok()?.into_iter().next()?;
+        let top = self.0.as_ref()?;
+        Some(if below.as_os_str().is_empty() { top.clone() } else { top.join(below) })
+    }
+}
+
+fn beginning(fs: &Filesystem, subvolume: TreeId) -> Result<PathBuf, Error> {
+    let (path, shown) = (fs.subvolume_path(subvolume)?, fs.subvolume_path(fs.root.subvolume)?);
+    Ok(match path.strip_prefix(&shown) {
+        Ok(below) => Path::new("/").join(below),
+        Err(_) => Path::new(TOP_LEVEL).join(path),
+    })
+}

@@ -1,0 +1,152 @@
+//! Time travel: the earlier commits that can still be read, and the files that they have and the last one has not.
+//!
+//! A commit overwrites no tree block of the commit before. It writes new blocks, up to a new root of the root tree, and points the superblock
+//! there. The old blocks stay on the device until their space is used again, or discarded. An earlier commit can be read as long as
+//! its blocks are there. Nothing is written here.
+//!
+//! # Where commits are looked for
+//! The superblock leads to the last commit, and its backups to up to four; all metadata chunks are searched for blocks of the root tree. The chunk
+//! tree is the current one: a block of a chunk that is gone counts as gone. Blocks of a transaction that was never committed are newer than the
+//! superblock, and left out.
+//!
+//! A block of the root tree that the search finds may be a root, or a part of a larger root tree whose root is gone. Items of the extent tree come
+//! first in each root tree, and those of the data relocation tree last of all that matters to readers. So a root tree that was read as a whole is one
+//! if it has both (HISTORY-1).
+//!
+//! # What is judged
+//! - HISTORY-1: a block counts as the root of a commit only if the superblock or a backup names it, or its tree reaches from the first tree to the last.
+//! - HISTORY-2: a commit is whole only after each block that its trees reach was read, or was proved before: by checksum, address, generation,
+//!   level, owner and first key. A subtree has to be proved once, whichever commits share it. A subvolume that was deleted before the commit
+//!   counts no more: its blocks are given back step by step.
+//! - HISTORY-3: data is read by the trees of its own commit, the checksum tree among them. An extent that was given to another file since does not agree
+//!   with its checksum there, and reading it is an error.
+//!
+//! Work is bounded by the pointers between blocks: levels go down by one, and the fate of a subtree is kept.
+
+mod candidates;
+mod commit;
+mod commits;
+mod gone;
+mod judge;
+mod progress;
+mod undelete;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Generation, Logical, Result};
+use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_volume::{Rescue, Volume};
+
+pub use commit::{Commit, CommitState, History};
+#[doc(hidden)]
+pub use gone::gone_files_of_device;
+pub use gone::{GoneFile, GoneFiles, gone_files};
+pub use progress::{NoSearchProgress, SearchProgress};
+pub use undelete::{UndeleteOptions, Undeleted, undelete};
+
+use self::candidates::{Candidates, Search, map_chunks};
+use self::judge::{Found, Judge};
+
+/// Lists the commits that are left in an image, of which [`ImageOptions::generation`](crate::ImageOptions::generation) opens one. All tree blocks are read.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// use creamery::history::{CommitState, NoSearchProgress, history};
+/// let commits = history(&image, &NoSearchProgress)?.commits;
+/// assert!(commits[0].is_current && commits[0].state == CommitState::Whole);
+/// # Ok::<(), creamery::Error>(())
+/// ```
+///
+/// # Errors
+/// As opening; the image is being written to.
+pub fn history(image: impl AsRef<Path>, progress: &dyn SearchProgress) -> Result<History> {
+    history_of(&open(image.as_ref())?, progress)
+}
+
+/// The same of a device that is open already. For tests of this project; no part of the promise.
+///
+/// # Errors
+/// As [`history`].
+#[doc(hidden)]
+pub fn history_of_device(device: Arc<dyn BlockDevice>) -> Result<History> {
+    history_of(&volume_on(device)?, &NoSearchProgress)
+}
+
+/// The filesystem's devices with all chunks mapped, for reading.
+fn open(image: &Path) -> Result<Volume> {
+    volume_on(Arc::new(FileDevice::open(image, Access::ReadOnly)?))
+}
+
+fn volume_on(device: Arc<dyn BlockDevice>) -> Result<Volume> {
+    Volume::open_for_rescue(vec![device], Rescue { ignore_super_flags: true, ..Rescue::default() })
+}
+
+fn history_of(volume: &Volume, progress: &dyn SearchProgress) -> Result<History> {
+    let unread = map_chunks(volume);
+    let mut judge = Judge::new(volume, progress);
+    let current = volume.superblock().generation();
+    let mut commits = Vec::new();
+    for found in commits_of(volume, &mut judge, progress) {
+        let state = judge.state(&found.tree);
+        let Found { candidate, tree } = found;
+        commits.push(Commit {
+            generation: candidate.generation,
+            root: candidate.logical,
+            level: candidate.level,
+            time: tree.time(candidate.generation),
+            state,
+            is_current: candidate.generation == current,
+        });
+    }
+    Ok(History { commits, notes: volume.notes().into_iter().chain(unread).collect() })
+}
+
+/// The roots of all commits that are left, the newest first. All chunks are mapped.
+fn commits_of<'v>(volume: &'v Volume, judge: &mut Judge<'v>, progress: &dyn SearchProgress) -> Vec<Found> {
+    let candidates = Candidates::search(volume, Search::All, progress);
+    let ends = judge.ends();
+    candidates.newest_first().filter_map(|all| judge.pick(&all, ends)).collect()
+}
+
+/// The volume that shows the commit `generation` in place of the last one.
+///
+/// # Errors
+/// Not found: no root of it is left. Damage.
+pub(crate) fn volume_at(volume: Volume, generation: Generation) -> Result<Volume> {
+    let superblock = volume.superblock();
+    if generation == superblock.generation() {
+        return Ok(volume);
+    }
+    // A chunk that cannot be mapped hides what is in it, and nothing else.
+    map_chunks(&volume);
+    let root = root_of(&volume, generation);
+    let root = root.ok_or_else(|| {
+        let name = volume.describe();
+        let newest = superblock.generation();
+        let what = if generation > superblock.generation() {
+            format!("{name}: there is no commit of generation {generation}, the last one is {newest}")
+        } else {
+            format!("{name}: no root of the commit of generation {generation} is left")
+        };
+        let error = Error::new(ErrorKind::NotFound, what);
+        error.advise(format!("`creamery history {name}` lists the commits that can be read"))
+    })?;
+    volume.by_root_tree(root)
+}
+
+/// Where the root of the root tree of a commit is, by the superblock's backups, else by a search.
+fn root_of(volume: &Volume, generation: Generation) -> Option<Logical> {
+    let mut judge = Judge::new(volume, &NoSearchProgress);
+    let ends = judge.ends();
+    [Search::Named, Search::Only(generation)].into_iter().find_map(|search| {
+        let candidates = Candidates::search(volume, search, &NoSearchProgress);
+        let found = judge.pick(&candidates.of(generation)?, ends)?;
+        found.tree.has_root().then_some(found.candidate.logical)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! Copying a file out of an earlier commit.
+
+use std::path::{Path, PathBuf};
+
+use creamery_base::{Error, ErrorKind, Generation, InodeId, Result, Wait};
+
+use super::commits::Commits;
+use super::judge::Found;
+use super::progress::NoSearchProgress;
+use crate::fs::{Attributes, FileType as Kind};
+use crate::path::{Last, at};
+use crate::salvage::for_each_piece;
+use crate::selection::{Selection, is_unverified};
+use crate::{CopyOptions, File, Filesystem, OnError, Progress};
+
+/// What is copied, and how.
+///
+/// ```
+/// use creamery::{Generation, history::UndeleteOptions};
+/// let of_nine = UndeleteOptions { generation: Some(Generation::new(9)), ..UndeleteOptions::default() };
+/// assert!(!of_nine.force && !of_nine.unverified);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct UndeleteOptions {
+    /// Out of this commit. Without it, out of the newest that has the path with a file that the last commit has not.
+    pub generation: Option<Generation>,
+    /// Files of the host that are there are replaced.
+    pub force: bool,
+    /// Files without checksums (NODATASUM), too: their space may be another file's by now, and then the copy has the content of that.
+    pub unverified: bool,
+}
+
+/// What was copied.
+///
+/// ```
+/// fn line(undeleted: creamery::history::Undeleted) -> String {
+///     format!("as generation {} has it", undeleted.generation)
+/// }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Undeleted {
+    /// The commit that it was copied out of.
+    pub generation: Generation,
+}
+
+/// Copies `path`, as an earlier commit has it, to the host: into `to`, when that is a directory. A directory comes with all that can be read in it, and
+/// what cannot is told as with [`OnError::NextFile`]. What is there on the host stays, unless `force` is set: then a file is refused, and in
+/// a directory [`Progress::skipped`] is told. The image is only read.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let (image, out) = (dir.path().join("disk.img"), dir.path().join("out"));
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// use creamery::history::{UndeleteOptions, undelete};
+/// use creamery::{Image, NoProgress};
+/// for work in [true, false] {
+///     let fs = Image::options().write(true).open(&image)?;
+///     if work { fs.write("/note", "by mistake")? } else { fs.remove_file("/note")? }
+///     fs.close()?;
+/// }
+/// undelete(&image, "/note", &out, &UndeleteOptions::default(), &NoProgress)?;
+/// assert_eq!(std::fs::read(&out)?, b"by mistake");
+/// # Ok::<(), creamery::Error>(())
+/// ```
+///
+/// # Errors
+/// No commit that is left has it; the last one has it still; its data cannot be read, with an older commit that has it whole as advice;
+/// something has its name on the host.
+pub fn undelete(
+    image: impl AsRef<Path>,
+    path: impl AsRef<Path>,
+    to: impl AsRef<Path>,
+    options: &UndeleteOptions,
+    progress: &dyn Progress,
+) -> Result<Undeleted> {
+    let (image, path, to) = (image.as_ref(), path.as_ref(), to.as_ref());
+    let commits = Commits::open(image, options.generation, &NoSearchProgress)?;
+    let chosen = choose(&commits, image, path, options)?;
+    let Chosen { number, fs, attributes } = &chosen;
+    let generation = commits.earlier[*number].candidate.generation;
+    if attributes.kind == Kind::File && !options.unverified && is_unverified(attributes) {
+        let what = "its data has no checksums (NODATASUM), so nobody can tell whether its space is another file's by now";
+        let error = Error::invalid(what).advise("copy it all the same with --unverified");
+        return Err(at(path)(error));
+    }
+    if !options.force {
+        refuse_taken(path, to, attributes.kind == Kind::Directory)?;
+    }
+    let selection = Selection { verified: !options.unverified, ..Selection::everything() };
+    let copy = CopyOptions {
+        recursive: true,
+        archive: true,
+        on_error: if attributes.kind == Kind::Directory { OnError::NextFile } else { OnError::Stop },
+        replace_images: options.force,
+        ..CopyOptions::default()
+    };
+    progress.go_on()?;
+    let copied = fs.copy_out_selected(path, to, copy, Some(&selection), !options.force, progress);
+    match copied {
+        Err(error) if error.kind().is_damage() && !error.is_on_host() => {
+            let older = older_that_is_whole(&commits, *number, path, progress)?;
+            Err(error.advise(match older {
+                Some(older) => format!("--generation {older} has it whole, as it was then"),
+                None if options.generation.is_some() => "another --generation may have it whole".to_owned(),
+                None => "its space is in use again, and no older commit that is left has it whole".to_owned(),
+            }))
+        }
+        copied => copied.map(|()| Undeleted { generation }),
+    }
+}
+
+/// The file in the commit that it is copied out of.
+struct Chosen {
+    /// Which of the commits.
+    number: usize,
+    fs: Filesystem,
+    attributes: Attributes,
+}
+
+fn choose(commits: &Commits, image: &Path, path: &Path, options: &UndeleteOptions) -> Result<Chosen> {
+    let (mut is_there, mut first) = (false, None);
+    for (number, commit) in commits.earlier.iter().enumerate() {
+        let found = look(commits, commit, path);
+        let (fs, id, attributes) = match found {
+            Ok(found) => found,
+            Err(error) => {
+                let is_absent = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+                if !is_absent {
+                    let generation = commit.candidate.generation;
+                    first.get_or_insert_with(|| error.context(format!("generation {generation}")));
+                }
+                continue;
+            }
+        };
+        // Who names a commit wants what that has.
+        if options.generation.is_none() && commits.current.has(id, attributes.generation)? {
+            is_there = true;
+            continue;
+        }
+        return Ok(Chosen { number, fs, attributes });
+    }
+    let shown = image.display();
+    if is_there {
+        let error = Error::invalid("the last commit has it still");
+        return Err(at(path)(error.advise(format!(
+            "copy it with `creamery cp -a`, or name the commit with --generation: `creamery history {shown}` lists them"
+        ))));
+    }
+    if let Some(error) = first {
+        return Err(at(path)(error.context("no commit that can be read has it")));
+    }
+    let what = match options.generation {
+        Some(generation) if commits.earlier.is_empty() => {
+            format!("no root of the commit of generation {generation} is left")
+        }
+        Some(generation) => format!("the commit of generation {generation} has no such file"),
+        None => "no commit that is left has it".to_owned(),
+    };
+    let advice = match options.generation {
+        Some(_) => format!("`creamery history {shown}` lists the commits that can be read"),
+        None => format!("`creamery undelete {shown}` lists the files that some commit has"),
+    };
+    Err(at(path)(Error::new(ErrorKind::NotFound, what).advise(advice)))
+}
+
+fn look(commits: &Commits, commit: &Found, path: &Path) -> Result<(Filesystem, InodeId, Attributes)> {
+    let fs = commits.show(commit)?;
+    let id = fs.resolve(path, Last::Keep)?;
+    let attributes = fs.fs.stat(id, Wait::Yes)?;
+    Ok((fs, id, attributes))
+}
+
+/// Errors: something has the name that the copy would get.
+fn refuse_taken(path: &Path, to: &Path, is_directory: bool) -> Result<()> {
+    let place = place(path, to);
+    match std::fs::symlink_metadata(&place) {
+        Ok(there) if is_directory && there.is_dir() => Ok(()),
+        Ok(_) => {
+            let error = Error::new(ErrorKind::AlreadyExists, "it stays as it is");
+            Err(error.on_host(&place).advise("have it replaced with --force, or name another target"))
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+/// Where the copy goes.
+fn place(path: &Path, to: &Path) -> PathBuf {
+    match path.file_name().filter(|_| to.is_dir()) {
+        Some(name) => to.join(name),
+        None => to.to_owned(),
+    }
+}
+
+/// The newest commit before the one that was read in which all data of the file can be read.
+fn older_that_is_whole(
+    commits: &Commits,
+    read: usize,
+    path: &Path,
+    progress: &dyn Progress,
+) -> Result<Option<Generation>> {
+    for commit in &commits.earlier[read + 1..] {
+        let Ok((fs, id, attributes)) = look(commits, commit, path) else { continue };
+        if attributes.kind != Kind::File || is_unverified(&attributes) {
+            continue;
+        }
+        let Ok(file) = fs.fs.open_file(id) else { continue };
+        let file = File::for_reading(fs.near(), file);
+        match for_each_piece(&file, attributes.size, |_, _| progress.go_on()) {
+            Ok(()) => return Ok(Some(commit.candidate.generation)),
+            Err(error) if error.kind().is_damage() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
