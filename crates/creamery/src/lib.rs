@@ -92,6 +92,7 @@ pub mod partitions;
 mod path;
 mod quota;
 mod read_dir;
+pub mod report;
 pub mod rescue;
 mod resize;
 mod resolve;

@@ -6,14 +6,13 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use creamery::partitions::ImageName;
-use creamery::{Error, ErrorKind};
+use creamery::Error;
 use serde::Serialize;
 
 use super::blocks::Blocks;
 use super::count::Counts;
 use crate::json::text_of;
-use crate::place::is_image;
+use crate::new_file::make_file;
 
 /// A report that is being written.
 pub(super) struct Report {
@@ -82,12 +81,7 @@ impl Report {
     /// Begins one at `path`; what is there goes.
     /// Errors: it is an image, or a name of a partition that does not exist; the host's.
     pub(super) fn begin(command: &str, path: &Path) -> Result<Self, Error> {
-        if is_image(path) {
-            let what = "it holds a filesystem, and the report would replace it";
-            return Err(Error::new(ErrorKind::AlreadyExists, what).on_host(path).advise("name another file"));
-        }
-        ImageName::refuse_part(path).map_err(|error| error.on_host(path))?;
-        let file = File::create(path).map_err(|error| Error::from(error).on_host(path))?;
+        let file = make_file(path)?;
         let mut out = BufWriter::new(file);
         let failed = write!(out, "{{\"command\": \"{command}\", \"losses\": [").err();
         Ok(Self { path: path.to_owned(), out, is_first: true, failed })
