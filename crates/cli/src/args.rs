@@ -50,6 +50,7 @@ pub(crate) enum Command {
     Truncate(crate::commands::truncate::TruncateArgs),
     Find(crate::commands::find::FindArgs),
     Diff(crate::commands::diff::DiffArgs),
+    Report(crate::commands::report::ReportArgs),
     Tar(Box<crate::commands::tar::TarArgs>),
     Fallocate(FallocateArgs),
     Df(DfArgs),

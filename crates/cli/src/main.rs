@@ -115,6 +115,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Truncate(args) => commands::truncate::run(&args),
         Command::Find(args) => commands::find::run(&args),
         Command::Diff(args) => commands::diff::run(&args),
+        Command::Report(args) => commands::report::run(&args),
         Command::Tar(args) => commands::tar::run(&args),
         Command::Device(command) => commands::device::run(&command),
         Command::Fallocate(args) => commands::fallocate::run(&args),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::{ErrorKind, InodeId, Result, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
 use crate::filesystem::Filesystem;
 use crate::fs::{FileUsage, UsageSet};
@@ -56,12 +56,25 @@ impl Filesystem {
         path: impl AsRef<Path>,
         mut each: impl FnMut(&Path, FileUsage),
     ) -> Result<DiskUsage> {
-        let path = path.as_ref();
+        let mut each = |path: &Path, usage| {
+            each(path, usage);
+            Ok(())
+        };
+        self.disk_usage_past_damage(path.as_ref(), &mut each, &mut Err)
+    }
+
+    /// The same, told of each error of a file or directory, which is not counted then. An error that `each` or `trouble` answers with ends it.
+    pub(crate) fn disk_usage_past_damage(
+        &self,
+        path: &Path,
+        each: &mut dyn FnMut(&Path, FileUsage) -> Result<()>,
+        trouble: &mut dyn FnMut(Error) -> Result<()>,
+    ) -> Result<DiskUsage> {
         let id = self.resolve(path, Last::Follow)?;
         let mut set = self.fs.usage_set().map_err(at(path))?;
         let usage = match file_type(self.fs.stat(id, Wait::Yes).map_err(at(path))?.kind) {
             FileType::File => set.add(id).map_err(at(path))?.unwrap_or_default(),
-            FileType::Directory => self.usage_below(&mut set, id, path, &mut each)?,
+            FileType::Directory => self.usage_below(&mut set, id, path, each, trouble)?,
             _ => FileUsage::default(),
         };
         Ok(DiskUsage { total: usage.total, exclusive: usage.exclusive, set_shared: set.shared() })
@@ -72,35 +85,46 @@ impl Filesystem {
         set: &mut UsageSet<'_>,
         id: InodeId,
         path: &Path,
-        each: &mut impl FnMut(&Path, FileUsage),
+        each: &mut dyn FnMut(&Path, FileUsage) -> Result<()>,
+        trouble: &mut dyn FnMut(Error) -> Result<()>,
     ) -> Result<FileUsage> {
         let level =
             |path: &Path, entries| Level { path: path.to_owned(), entries, usage: FileUsage::default() };
         let mut levels = vec![level(path, ReadDir::new(Arc::clone(&self.fs), id, path.to_owned())?)];
         loop {
             let here = levels.last_mut().expect("the first one ends this");
-            let Some(entry) = here.entries.next().transpose()? else {
+            let Some(entry) = here.entries.next() else {
                 let done = levels.pop().expect("it was there");
                 let Some(above) = levels.last_mut() else { return Ok(done.usage) };
                 above.usage += done.usage;
-                each(&done.path, done.usage);
+                each(&done.path, done.usage)?;
                 continue;
+            };
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    trouble(error)?;
+                    continue;
+                }
             };
             let path = entry.path();
             let counted = match entry.file_type() {
-                FileType::File => set.add(entry.id()).map_err(at(&path)).map(|usage| {
-                    if let Some(usage) = usage {
+                FileType::File => match set.add(entry.id()).map_err(at(&path)) {
+                    Ok(Some(usage)) => {
                         here.usage += usage;
-                        each(&path, usage);
+                        each(&path, usage)?;
+                        Ok(())
                     }
-                }),
+                    other => other.map(drop),
+                },
                 FileType::Directory => entry.read_dir().map(|entries| levels.push(level(&path, entries))),
                 _ => Ok(()),
             };
             match counted {
                 // Removed since it was listed.
                 Err(error) if matches!(error.kind(), ErrorKind::Stale | ErrorKind::NotFound) => {}
-                other => other?,
+                Err(error) => trouble(error)?,
+                Ok(()) => {}
             }
         }
     }

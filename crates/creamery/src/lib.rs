@@ -93,6 +93,7 @@ pub mod partitions;
 mod path;
 mod quota;
 mod read_dir;
+pub mod report;
 pub mod rescue;
 mod resize;
 mod resolve;

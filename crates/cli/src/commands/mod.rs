@@ -27,6 +27,7 @@ pub(crate) mod mv;
 pub(crate) mod partitions;
 pub(crate) mod property;
 pub(crate) mod quota;
+pub(crate) mod report;
 pub(crate) mod rescue;
 pub(crate) mod resize;
 pub(crate) mod resolve;

@@ -13,6 +13,12 @@ use crate::partition::{Partition, PartitionTable, no_such};
 use crate::{Access, BlockDevice};
 
 impl FileDevice {
+    /// The byte of the file where it begins: 0, or where the partition is.
+    #[must_use]
+    pub fn start_in_file(&self) -> u64 {
+        self.shared.start
+    }
+
     /// Makes it the part that `behind` names, text that begins with an `@`, or the part of the part.
     ///
     /// # Errors

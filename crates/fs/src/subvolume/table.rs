@@ -15,7 +15,7 @@ use super::{ListedSubvolume, Subvolumes};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SubvolumeTable {
     /// By their numbers, those that are being deleted too. The first is the top level; its path is empty.
     pub subvolumes: Vec<ListedSubvolume>,

@@ -133,6 +133,18 @@ impl Engine {
         sums.into_values().collect()
     }
 
+    /// Where each block group begins, and what is in extents there, as the last commit left them.
+    #[must_use]
+    pub fn group_uses(&self) -> Vec<(Logical, u64)> {
+        let mut uses = Vec::new();
+        let mut next = self.space.next_group(Logical::new(0));
+        while let Some(group) = next {
+            uses.push((group.start, group.recorded_used()));
+            next = self.space.next_group(group.end());
+        }
+        uses
+    }
+
     /// How long write locks on tree blocks were held and waited for, by level, leaves first; all zero unless
     /// [`Options::lock_times`](crate::Options::lock_times) is on.
     #[must_use]

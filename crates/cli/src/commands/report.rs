@@ -1,0 +1,85 @@
+//! `creamery report`.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use creamery::report::{Overview, PictureKind};
+use creamery::{Error, Progress as _};
+
+use crate::failure::Failure;
+use crate::images::with_way_in;
+use crate::interrupt;
+use crate::names::Names;
+use crate::new_file::make_file;
+use crate::output::{Output, writing};
+use crate::progress::ProgressArgs;
+use crate::view::RescueArgs;
+
+/// Make a page that shows a filesystem: what lies where, what takes space, and what is wrong.
+///
+/// The page is one file of HTML without script, and needs nothing else: a map of the disk, the
+/// space by directory, the subvolumes, what the filesystem is, and what a check of its trees
+/// found. What cannot be read is listed. Nothing is written to the image.
+///
+/// Examples:
+///   creamery report disk.img -o report.html
+///   creamery report --svg map disk.img > map.svg
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct ReportArgs {
+    /// The image or device, or a partition of one (disk.raw@2).
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+
+    /// Where the page goes; standard output without it.
+    #[arg(short = 'o', long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// One picture alone, as SVG.
+    #[arg(long, value_name = "PICTURE")]
+    svg: Option<Picture>,
+
+    #[command(flatten)]
+    progress: ProgressArgs,
+
+    #[command(flatten)]
+    rescue: RescueArgs,
+}
+
+/// A picture.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Picture {
+    /// Chunks in the order of the disk's bytes.
+    Map,
+    /// Space by directory.
+    Treemap,
+}
+
+const COMMAND: &str = "report";
+
+pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
+    let failed = |error| Failure::new(COMMAND, error);
+    let names = Names::new(COMMAND, false, args.progress);
+    interrupt::watch();
+    names.go_on().map_err(failed)?;
+    let overview = Overview::of(&args.image, args.rescue.all(), &names)
+        .map_err(|error| failed(with_way_in(&args.image, error)))?;
+    let ended = names.finish();
+    let text = match args.svg {
+        None => overview.html(),
+        Some(Picture::Map) => overview.svg(PictureKind::Map),
+        Some(Picture::Treemap) => overview.svg(PictureKind::Treemap),
+    };
+    match &args.output {
+        Some(path) => {
+            let mut file = make_file(path).map_err(failed)?;
+            file.write_all(text.as_bytes()).map_err(|error| failed(Error::from(error).on_host(path)))?;
+        }
+        None => {
+            let mut out = Output::new();
+            out.write_all(text.as_bytes()).map_err(writing).and_then(|()| out.finish()).map_err(failed)?;
+        }
+    }
+    ended
+}

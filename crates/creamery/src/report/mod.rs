@@ -1,0 +1,183 @@
+//! A filesystem to look at: one page, or a picture of it.
+//!
+//! The page stands alone: no script, no network, no font but the reader's own, and no address in it but that of SVG's namespace. It shows the
+//! disk map (chunks in the order of the devices' bytes, coloured by kind and fill, damage marked, the disk around a partition), the space by
+//! directory, the subvolumes, what the filesystem is, and what a check found.
+//!
+//! # One pass
+//! Space is counted once, as [`Filesystem::disk_usage`] counts it; pictures and subvolumes take their shares from what that tells. Names that a
+//! picture is too small for are not kept (`treemap`). The check reads the trees once more, and no data.
+//!
+//! # Damage
+//! What can be read is drawn, and the rest is listed. A page of an image that opens only past damage is made with the same words of `--rescue` as
+//! any other command.
+//!
+//! # Hostile names
+//! Whatever comes from the disk goes through one function (`svg::escaped`) on its way into the page.
+
+mod disk_map;
+mod page;
+mod subvolume_tree;
+mod svg;
+mod treemap;
+
+use std::path::Path;
+
+use creamery_base::{Error, ErrorKind, HumanSize, Result, TreeId};
+use creamery_device::{Access, FileDevice};
+
+use self::disk_map::{DiskMap, Frame};
+use self::subvolume_tree::SubvolumeTree;
+use self::treemap::{Gathered, Node};
+use crate::check::{self, CheckOptions};
+use crate::partitions::{self, ImageName};
+use crate::{FileUsage, Filesystem, Image, Progress, Rescue};
+
+/// Pixels of a picture.
+const WIDTH: f64 = 1000.0;
+const HEIGHT: f64 = 620.0;
+/// Of all space, what a file or directory has that is shown by name.
+const SHARE_SHOWN: u64 = 2_000;
+/// Troubles that are listed.
+const TROUBLES_MAX: usize = 1_000;
+
+/// What a page or a picture is made from.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// use creamery::{NoProgress, Rescue, report::{Overview, PictureKind}};
+/// let overview = Overview::of(&image, Rescue::default(), &NoProgress)?;
+/// assert!(overview.html().starts_with("<!doctype html>"));
+/// assert!(overview.svg(PictureKind::Map).starts_with("<svg "));
+/// # Ok::<(), creamery::Error>(())
+/// ```
+pub struct Overview {
+    name: String,
+    map: DiskMap,
+    space: Node,
+    subvolumes: SubvolumeTree,
+    facts: Vec<(&'static str, String)>,
+    findings: Result<check::Report>,
+    /// What could not be counted.
+    troubles: Vec<String>,
+    more_troubles: u64,
+}
+
+/// A picture.
+///
+/// ```
+/// assert_ne!(creamery::report::PictureKind::Map, creamery::report::PictureKind::Treemap);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PictureKind {
+    /// Chunks in the order of the devices' bytes.
+    Map,
+    /// Space by directory.
+    Treemap,
+}
+
+impl Overview {
+    /// Looks at the filesystem in `image`, for reading.
+    ///
+    /// # Errors
+    /// It does not open; `progress` wants no more.
+    pub fn of(image: impl AsRef<Path>, rescue: Rescue, progress: &dyn Progress) -> Result<Self> {
+        let image = image.as_ref();
+        let fs = Image::options().rescue(rescue).subvolume_id(TreeId::FS).open(image)?;
+        let mut map = DiskMap::of(&fs, frame(image));
+        let mut gathered = Gathered::new((fs.bytes_used() / SHARE_SHOWN).max(1));
+        let (mut troubles, mut more_troubles) = (Vec::new(), 0);
+        let mut trouble = |error: Error| {
+            if error.kind() == ErrorKind::Interrupted {
+                return Err(error);
+            }
+            if troubles.len() < TROUBLES_MAX {
+                troubles.push(error.to_string())
+            } else {
+                more_troubles += 1
+            }
+            Ok(())
+        };
+        let mut subvolumes = match fs.subvolume_table() {
+            Ok(table) => SubvolumeTree::new(table),
+            Err(error) => {
+                trouble(error.context("the subvolumes"))?;
+                SubvolumeTree::new(Default::default())
+            }
+        };
+        let counted = fs.disk_usage_past_damage(
+            Path::new("/"),
+            &mut |path, usage| {
+                gathered.add(path, usage);
+                subvolumes.count(path, usage);
+                progress.entry(path.as_os_str().as_encoded_bytes(), 0);
+                progress.go_on()
+            },
+            &mut trouble,
+        )?;
+        let whole = FileUsage { total: counted.total, exclusive: counted.exclusive };
+        let findings = check::check([image], &CheckOptions::default(), &check::NoProgress);
+        for finding in findings.iter().flat_map(|report| &report.findings) {
+            match &finding.place.sector {
+                Some(sector) => match (sector.devid, sector.device_offset) {
+                    (Some(id), Some(offset)) => map.mark(id, offset),
+                    _ => map.mark_logical(sector.logical),
+                },
+                None => finding.place.block.into_iter().for_each(|block| map.mark_logical(block)),
+            }
+        }
+        Ok(Self {
+            name: image.display().to_string(),
+            map,
+            space: gathered.finish("/", whole),
+            subvolumes,
+            facts: facts(&fs),
+            findings,
+            troubles,
+            more_troubles,
+        })
+    }
+
+    /// One picture, as a file of SVG.
+    #[must_use]
+    pub fn svg(&self, kind: PictureKind) -> String {
+        match kind {
+            PictureKind::Map => self.map.picture(WIDTH),
+            PictureKind::Treemap => self.space.picture(WIDTH, HEIGHT),
+        }
+    }
+}
+
+/// The disk around an image that is a partition.
+fn frame(image: &Path) -> Option<Frame> {
+    let name = ImageName::find(image).ok()?;
+    let file = name.file().to_owned();
+    let disk = partitions::list(&file).ok().filter(|_| file != image)?;
+    let ours = FileDevice::open(image, Access::ReadOnlyForced).ok()?.start_in_file();
+    let of = |listed: &partitions::Listed| {
+        let partition = &listed.partition;
+        let is_ours = ours == partition.start;
+        (partition.start, partition.len, partition.to_string(), is_ours)
+    };
+    Some(Frame { len: disk.len, partitions: disk.partitions.iter().map(of).collect() })
+}
+
+fn facts(fs: &Filesystem) -> Vec<(&'static str, String)> {
+    let label = String::from_utf8_lossy(&fs.label()).into_owned();
+    let owner = fs
+        .metadata("/")
+        .map(|root| format!("{}:{}, mode {:o}", root.uid(), root.gid(), root.permissions().mode()));
+    let sizes: u64 = fs.devices().iter().map(|device| device.total_bytes).sum();
+    vec![
+        ("label", label),
+        ("UUID", fs.uuid().to_string()),
+        ("generation", fs.generation().to_string()),
+        ("size", format!("{} on {} devices", HumanSize(sizes), fs.devices().len())),
+        ("used", HumanSize(fs.bytes_used()).to_string()),
+        ("tree blocks", format!("{} bytes, checksum {}", fs.node_size(), fs.checksum_type())),
+        ("features", fs.features().join(", ")),
+        ("root directory", owner.unwrap_or_else(|error| error.to_string())),
+    ]
+}
