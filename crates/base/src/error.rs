@@ -208,7 +208,7 @@ impl Error {
         None
     }
 
-    /// The same of what our own errors know beside their message.
+    /// What `find` finds first in the details of our own errors among these.
     fn known<'e, T>(&'e self, find: impl Fn(&'e Detail) -> Option<T>) -> Option<T> {
         self.in_chain(|error| error.downcast_ref::<Self>()?.detail.as_deref().and_then(&find))
     }

@@ -164,9 +164,9 @@ impl<'a> Images<'a> {
             (None, None) => String::new(),
         };
         move |error| {
-            let is_damage = error.kind().is_damage() && error.host().is_none();
+            let is_bare = error.kind().is_damage() && error.host().is_none() && error.advice().is_none();
             let failure = Failure::new(command, in_image(&image, error));
-            if is_damage { failure.advise(past_damage(&image, &within)) } else { failure }
+            if is_bare { failure.advise(past_damage(&image, &within)) } else { failure }
         }
     }
 

@@ -161,11 +161,10 @@ impl Filesystem {
         };
         let Destination { dir, name } = self.destination(to, name, meta.is_dir())?;
         let name = name.as_deref();
-        if name.is_none() && self.begins_by_default() {
-            for entry in std::fs::read_dir(from).map_err(host)? {
-                let entry = entry.map_err(host)?;
-                self.refuse_name_of_top_level(dir, entry.file_name().as_bytes()).map_err(at(to))?;
-            }
+        if name.is_none() {
+            let names = std::fs::read_dir(from).map_err(host)?;
+            self.refuse_names_of_top_level(dir, names.flatten().map(|entry| entry.file_name()))
+                .map_err(at(to))?;
         }
         let (archive, on_error) = (options.keeps_all(), options.on_error);
         let copy = CopyIn { source: from, dir, name, archive, on_error, image: self.image };
@@ -322,11 +321,10 @@ impl Filesystem {
         if name.is_none() && !directory {
             return Err(Error::new(ErrorKind::NotADirectory, from.display().to_string()));
         }
-        if name.is_none() && other.begins_by_default() {
-            // What cannot be listed is told as it is copied.
-            for entry in self.read_dir(from).into_iter().flatten().flatten() {
-                other.refuse_name_of_top_level(dir, entry.file_name().as_bytes()).map_err(at(to.as_ref()))?;
-            }
+        if name.is_none() {
+            let names = self.read_dir(from).into_iter().flatten().flatten();
+            let names = names.map(|entry| entry.file_name().to_owned());
+            other.refuse_names_of_top_level(dir, names).map_err(at(to.as_ref()))?;
         }
         if std::sync::Arc::ptr_eq(&self.fs, &other.fs) {
             if directory {

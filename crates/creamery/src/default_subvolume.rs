@@ -3,6 +3,7 @@
 //! A filesystem with another default subvolume than the top level usually has its subvolumes side by side at the top level (`@`, `@home`). A path
 //! that means one of those and begins in the default subvolume would make a directory of that name inside the default one. Such a name is refused.
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use creamery_base::{Error, ErrorKind, Escaped, InodeId, ObjectId, Result, TreeId, Wait};
@@ -13,7 +14,7 @@ use crate::path::at;
 
 impl Filesystem {
     /// Whether nobody chose the subvolume that paths begin in, and it is not the top level.
-    pub(crate) fn begins_by_default(&self) -> bool {
+    fn begins_by_default(&self) -> bool {
         self.is_default && self.root.subvolume != TreeId::FS
     }
 
@@ -81,6 +82,18 @@ impl Filesystem {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The same of each of `names`, the content of a directory. The copy itself reports what of that cannot be listed.
+    pub(crate) fn refuse_names_of_top_level(
+        &self,
+        dir: InodeId,
+        mut names: impl Iterator<Item = OsString>,
+    ) -> Result<()> {
+        if !self.begins_by_default() {
+            return Ok(());
+        }
+        names.try_for_each(|name| self.refuse_name_of_top_level(dir, name.as_encoded_bytes()))
     }
 
     /// The directory and the name of something that is about to be made.

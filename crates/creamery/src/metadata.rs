@@ -2,9 +2,20 @@
 
 use std::time::SystemTime;
 
-use creamery_base::{Timespec, TreeId};
+use creamery_base::{Error, InodeId, Result, Timespec, TreeId, Wait};
 
-use crate::fs::Attributes;
+use crate::fs::{Attributes, Filesystem};
+
+/// The extended attributes of an inode, with their values.
+pub(crate) fn xattrs_of(fs: &Filesystem, id: InodeId) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let names = fs.list_xattrs(id, Wait::Yes).map_err(|error| error.context("its xattrs"))?;
+    let value = |name: Vec<u8>| {
+        let named = |error: Error| error.context(format!("xattr {}", String::from_utf8_lossy(&name)));
+        let value = fs.get_xattr(id, &name, Wait::Yes).map_err(named)?;
+        Ok((name, value))
+    };
+    names.into_iter().map(value).collect()
+}
 
 /// What a file is.
 ///

@@ -9,6 +9,7 @@ use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_mkfs::Skipped;
 
 use crate::fs::Attributes;
+use crate::metadata::xattrs_of;
 use crate::path::at;
 use crate::read_dir::{DirEntry, ReadDir};
 use crate::salvage::{Data, Salvage};
@@ -110,23 +111,12 @@ impl Driver<'_> {
         let fs = &self.from.fs;
         let (attributes, are_its_own) = salvage.attributes(fs, id, kind, path)?;
         let keeps_xattrs = self.keeps.xattrs && are_its_own;
-        let xattrs = if keeps_xattrs { salvage.settle(path, Lost::Xattrs, self.xattrs(id))? } else { None };
+        let xattrs = if keeps_xattrs { salvage.settle(path, Lost::Xattrs, xattrs_of(fs, id))? } else { None };
         let target = match attributes.kind {
             crate::fs::FileType::Symlink => fs.read_link(id, Wait::Yes)?,
             _ => Vec::new(),
         };
         Ok(Source { attributes, xattrs: xattrs.unwrap_or_default(), target })
-    }
-
-    fn xattrs(&self, id: InodeId) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let fs = &self.from.fs;
-        let names = fs.list_xattrs(id, Wait::Yes).map_err(|error| error.context("its xattrs"))?;
-        let value = |name: Vec<u8>| {
-            let named = |error: Error| error.context(format!("xattr {}", String::from_utf8_lossy(&name)));
-            let value = fs.get_xattr(id, &name, Wait::Yes).map_err(named)?;
-            Ok((name, value))
-        };
-        names.into_iter().map(value).collect()
     }
 
     /// Copies the file or tree `id` to `name` in `parent`; without a name, the content of the directory `id` goes into

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use creamery::{DamagedBlock, Error};
 
-/// How many blocks are told apart: a damaged disk may have any number of them.
+/// A copy counts this many blocks one by one: a damaged disk may have any number of them.
 const BLOCKS_MAX: usize = 4096;
 
 /// All that were met.
 #[derive(Default)]
 pub(super) struct Blocks {
     met: BTreeMap<(String, DamagedBlock), Block>,
-    /// Times that a block was met which is not told apart.
+    /// Times that a copy met one of the blocks beyond those.
     others: u64,
 }
 
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_are_told_apart() {
+    fn blocks_beyond_the_limit_share_one_count() {
         let mut blocks = Blocks::default();
         for at in 0..BLOCKS_MAX as u64 + 2 {
             let error = Error::from(ErrorKind::Unreadable).of_block(DamagedBlock::Data(Logical::new(at)));

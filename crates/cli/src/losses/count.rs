@@ -25,7 +25,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// What did not come, in words; none where everything came. What came is told where the command came to its end.
+    /// What did not come, in words; none where everything came. The words say what came if the command reached its end.
     pub(super) fn told(&self, is_ended: bool) -> Option<String> {
         let mut parts = Vec::new();
         let mut add = |count: u64, one: &str, several: &str, rest: String| match count {

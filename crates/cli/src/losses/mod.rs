@@ -1,6 +1,6 @@
 //! What a copy goes on without: one short line for each file that lacks something, one for each damaged block with the number of files that
 //! it takes, and in the end how much came and how much did not. Attributes that the host takes none of are summed up alone. And who read
-//! an earlier commit than the last one is told so in the end: to a script, files that may be old are not all right.
+//! an earlier commit than the last one reads a line about it in the end: a script must not take files that may be old for good.
 
 mod blocks;
 mod count;
@@ -187,7 +187,7 @@ impl Losses {
         }
     }
 
-    /// The outcome of all, with what was lost and may be old: that is told beside a failure, too.
+    /// The outcome of all. The lines about what was lost, or may be old, come beside a failure, too.
     pub(crate) fn end(self, outcome: Result<(), Failure>) -> Result<(), Failure> {
         let ended_by = outcome.as_ref().err().map(Failure::why);
         match (outcome, self.finish(ended_by)) {
@@ -200,7 +200,7 @@ impl Losses {
     }
 
     /// That something was lost, or may be old, if so. What the host takes of nobody is worth a line, as it would come along elsewhere, and no failure.
-    /// `ended_by` is what ended the command before its end: what came may not be durable then, and is not told.
+    /// `ended_by` is what ended the command before its end: what came may not be durable then, so no line counts it.
     fn finish(self, ended_by: Option<String>) -> Result<(), Failure> {
         let command = self.command;
         let mut state = self.state.into_inner();
@@ -210,8 +210,12 @@ impl Losses {
             warn(&format!("{command}: {count} extended attributes do not come along; the first: {first}"));
         }
         for (image, block, met) in state.blocks.iter() {
-            let files = if met.files == 1 { "1 file".to_owned() } else { format!("{} files", met.files) };
-            complain(&format!("{command}: {image}: {block} is damaged, which takes of {files}: {}", met.why));
+            let files =
+                if met.files == 1 { "1 file lacks".to_owned() } else { format!("{} files lack", met.files) };
+            complain(&format!(
+                "{command}: {image}: {block} is damaged, and {files} something by it: {}",
+                met.why
+            ));
         }
         if state.blocks.others() > 0 {
             complain(&format!("{command}: more damaged blocks were met {} times", state.blocks.others()));

@@ -41,7 +41,7 @@ pub(super) enum Step {
 }
 
 impl Level {
-    /// Lists them; `failed` is told what cannot be read.
+    /// Lists them, and calls `failed` with the first error of each side.
     pub(super) fn list(
         path: PathBuf,
         dirs: [Option<ReadDir>; 2],

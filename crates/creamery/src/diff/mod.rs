@@ -134,7 +134,7 @@ impl Node {
 
 impl Filesystem {
     /// Compares what is at `path` here, the old tree, with what is at `other_path` in `other`, the new one. Symbolic links at the ends of these
-    /// paths are followed, and no others. `progress` is told of each name that was looked at, and asked whether to go on.
+    /// paths are followed, and no others. `progress` gets each name that was looked at, and says whether to go on.
     ///
     /// # Errors
     /// One of the paths leads to nothing.

@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_base::{Error, ErrorKind, Wait};
 
 use super::report::{DiffChange, DiffKind, DiffTrouble, Difference, SIDES};
 use super::{Diff, Node};
 use crate::fs::{Access, Attributes, InodeFlags, OpenFile};
-use crate::metadata::file_type;
+use crate::metadata::{file_type, xattrs_of};
 use crate::path::at;
 use crate::{FileType, Metadata};
 
@@ -113,22 +113,14 @@ impl Diff<'_> {
     }
 
     fn xattrs(&mut self, nodes: [Node; 2], _: &[Attributes; 2]) -> Outcome {
-        let of = |side: usize| self.xattrs_of(side, nodes[side].id).map_err(|error| Stop::Lost(side, error));
-        Ok((of(0)? != of(1)?).then_some(DiffKind::Xattr))
-    }
-
-    /// In an order that does not depend on how they were made.
-    fn xattrs_of(&self, side: usize, id: InodeId) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let fs = &self.trees[side].fs;
-        let names = fs.list_xattrs(id, Wait::Yes).map_err(|error| error.context("its xattrs"))?;
-        let value = |name: Vec<u8>| {
-            let named = |error: Error| error.context(format!("xattr {}", String::from_utf8_lossy(&name)));
-            let value = fs.get_xattr(id, &name, Wait::Yes).map_err(named)?;
-            Ok((name, value))
+        let of = |side: usize| {
+            let mut all =
+                xattrs_of(&self.trees[side].fs, nodes[side].id).map_err(|error| Stop::Lost(side, error))?;
+            // The order in which they were made counts for nothing.
+            all.sort_unstable();
+            Ok(all)
         };
-        let mut all: Vec<_> = names.into_iter().map(value).collect::<Result<_>>()?;
-        all.sort_unstable();
-        Ok(all)
+        Ok((of(0)? != of(1)?).then_some(DiffKind::Xattr))
     }
 
     fn content(&mut self, nodes: [Node; 2], attributes: &[Attributes; 2]) -> Outcome {

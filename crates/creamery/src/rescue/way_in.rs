@@ -59,13 +59,11 @@ pub fn way_in(image: impl AsRef<Path>) -> Option<WayIn> {
             Err(_) => {}
         }
     }
-    let is_searched =
-        ImageName::metadata(image).is_ok_and(|meta| meta.is_file() && meta.len() <= SEARCHED_MAX);
     // Of a root directory that cannot be listed names are found elsewhere (`lost_names`).
     if opens {
         return Some(WayIn::Read);
     }
-    if !is_searched {
+    if !ImageName::metadata(image).is_ok_and(|meta| meta.is_file() && meta.len() <= SEARCHED_MAX) {
         return None;
     }
     let Roots { found, others, .. } = find_roots(image, &FindRoot::default()).ok()?;

@@ -225,7 +225,7 @@ fn a_changed_byte_anywhere_is_an_error_and_the_rest_is_read() {
                     assert_eq!(error.kind(), ErrorKind::Unreadable, "{error}");
                     let text = error.to_string();
                     for word in
-                        [format!("inode {id}"), format!("offset {bad} "), format!("want {}:", how.hash)]
+                        [format!("inode {id}"), format!("offset {bad} "), format!("expected {}:", how.hash)]
                     {
                         assert!(text.contains(&word), "{word} is not in {text}");
                     }

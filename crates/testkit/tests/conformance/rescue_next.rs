@@ -1,21 +1,25 @@
 //! What a user reads who meets damage, and the next step that it names: it works.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Judge, Run};
+use creamery_testkit::{Judge, LoopMount, Run, btrfs_check};
 use serde_json::Value;
 
-use crate::rescue::{damaged, source};
-use crate::support::{expect_refusal, flip_byte, inside, mkfs_empty, mkfs_from};
+use crate::rescue::{FILES, damaged, source};
+use crate::support::{JUDGED, expect_refusal, flip_byte, inside, mkfs_empty, mkfs_from};
 
 pub(crate) fn cases() -> Vec<Case> {
     let program = [Judge::Program];
     vec![
         Case::new("rescue/report", &program, report),
-        Case::new("rescue/next-file-of-the-host", &[Judge::Program, Judge::Tool("setpriv")], of_the_host),
+        Case::new(
+            "rescue/next-file-of-the-host",
+            &[&JUDGED[..], &[Judge::Tool("setpriv")]].concat(),
+            of_the_host,
+        ),
         Case::new("rescue/ways-in", &program, ways_in),
     ]
 }
@@ -57,7 +61,7 @@ fn report(bench: &Bench) -> Result<()> {
         let of = |kind: &str| blocks.iter().filter(|block| block["kind"] == kind).count();
         ensure!(of("data") == 3 && of("tree") >= 2, "{command}: {report:#}");
         let said = done.stderr_text();
-        let lines = said.lines().filter(|line| line.contains("is damaged, which takes of ")).count();
+        let lines = said.lines().filter(|line| line.contains("is damaged, and ")).count();
         ensure!(lines == blocks.len(), "a line for each block: {said}");
     }
     // A report takes the place of another one, and of nothing else.
@@ -125,30 +129,49 @@ fn of_the_host(bench: &Bench) -> Result<()> {
         let text = bench.creamery().run(["cat"]).arg(inside(&image, &format!("/source/{name}"))).ok()?;
         ensure!(text.stdout_text() == wanted, "{name}: {text}");
     }
-    bench.creamery().run(["check", "--check-data-csum"]).arg(&image).ok().map(drop)
+    btrfs_check(&image)?;
+    let kernel = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
+    let at = |name: &str| kernel.dir().join("source").join(name);
+    let (first, third) = (fs::metadata(at("g-1"))?, fs::metadata(at("g-3"))?);
+    ensure!(first.ino() == third.ino() && first.nlink() == 2, "{} links", first.nlink());
+    ensure!(
+        at("g-2").is_dir() && fs::read(at("a"))? == "a".repeat(5000).as_bytes(),
+        "what was there, and a copy"
+    );
+    kernel.unmount()
 }
 
 /// The command that a message names where an image does not open gets its files out.
 fn ways_in(bench: &Bench) -> Result<()> {
     let source = bench.scratch.dir("source")?;
     fs::write(source.join("file"), "what is wanted")?;
+    // The tree of files has several leaves.
+    for number in 0..FILES / 10 {
+        fs::write(source.join(format!("one-of-several-files-{number:03}")), "another one")?;
+    }
     let whole = bench.scratch.file("whole.img");
     mkfs_from(bench.creamery(), &["-m", "single"], &source, &whole)?;
     bench.creamery().run(["touch"]).arg(inside(&whole, "/later")).ok()?;
     let bytes = fs::read(&whole)?;
-    // The root blocks of the extent tree, and of the root tree.
-    for (tree, wanted) in [("extent", "--rescue ibadroots"), ("root", "--rescue usebackuproot")] {
+    // The root blocks of the extent tree, and of the root tree; the first leaf of the files, which a writer reads.
+    let rows = [
+        ("extent", "node", "ls", "/", "--rescue ibadroots"),
+        ("root", "node", "ls", "/", "--rescue usebackuproot"),
+        ("5", "leaf", "mkdir", "/new", "cp -a --ignore-errors"),
+    ];
+    for (tree, kind, command, path, wanted) in rows {
         let image = bench.scratch.file(&format!("{tree}.img"));
         fs::write(&image, &bytes)?;
         let dump = Run::new("btrfs").args(["inspect-internal", "dump-tree", "-t", tree]).arg(&image).ok()?;
         let text = dump.stdout_text();
-        let block = text.lines().find_map(|line| line.strip_prefix("leaf ").or(line.strip_prefix("node ")));
+        let blocks = |kind: &str| text.lines().find_map(|line| line.strip_prefix(&format!("{kind} ")));
+        let block = blocks(kind).or_else(|| blocks("leaf"));
         let logical = block.and_then(|block| block.split(' ').next()).context("a block")?;
         let map = Run::new("btrfs-map-logical").args(["-l", logical]).arg(&image).ok()?.stdout_text();
         let physical =
             map.split("physical ").nth(1).and_then(|rest| rest.split(' ').next()).context("a place")?;
         flip_byte(&image, physical.parse::<u64>()? + 200)?;
-        let refused = bench.creamery().run(["ls"]).arg(inside(&image, "/")).output()?;
+        let refused = bench.creamery().run([command]).arg(inside(&image, path)).output()?;
         let said = refused.stderr_text();
         ensure!(refused.code == Some(1) && said.contains(wanted) && !said.contains("btrfs check"), "{said}");
         let named = said.split('`').nth(1).context("a command")?;

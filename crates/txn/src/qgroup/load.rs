@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Generation, QgroupId, Result, Wait};
+use creamery_base::{Error, ErrorKind, Generation, Logical, QgroupId, Result, Wait};
 use creamery_format::{Key, KeyType, RawQgroupInfo, RawQgroupLimit};
 use creamery_tree::Tree;
 use zerocopy::FromBytes;
@@ -60,6 +60,10 @@ impl State {
             cursor.advance()?;
         }
         drop(cursor);
+        // Numbers that are there though nothing was counted yet would be counted twice (QGROUP-2).
+        let is_first = state.rescan == Some(Logical::new(0));
+        let has_numbers = |(_, group): (QgroupId, &mut Group)| group.usage != QgroupUsage::default();
+        state.spoiled |= is_first && state.forest.iter_mut().any(has_numbers);
         for (one, other) in relations.into_iter().filter(|(one, other)| one < other) {
             // One that names a group that is not there says nothing, to Linux either.
             if state.forest.assign(one, other).is_err() {

@@ -202,7 +202,7 @@ fn extents_that_lie_wrong_where_there_is_no_free_space_tree() {
         println!("skipped: btrfs-progs missing");
         return;
     }
-    for (words, len) in [("leaves block group", Some(1 << 40)), ("want", None)] {
+    for (words, len) in [("leaves block group", Some(1 << 40)), ("expected extents of", None)] {
         let (_scratch, image) = made(&["-O", "^free-space-tree,^block-group-tree"]);
         let engine = open(&image, false).expect("it opens");
         let tree = engine.tree(TreeId::EXTENT).expect("it is there");

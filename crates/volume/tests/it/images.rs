@@ -64,7 +64,10 @@ pub(crate) fn open_by_copy(device: &Arc<MemoryDevice>) -> Result<Volume> {
 /// The single line of the refusal.
 pub(crate) fn refusal(device: &Arc<MemoryDevice>, mode: Mode) -> (creamery_base::ErrorKind, String) {
     let error = open(device, mode).err().unwrap_or_else(|| panic!("{mode:?} was let in"));
-    let text = error.to_string();
+    let text = match error.advice() {
+        Some(advice) => format!("{error}; {advice}"),
+        None => error.to_string(),
+    };
     assert!(!text.contains('\n'), "one line: {text}");
     assert!(text.contains(&device.describe()), "names the device: {text}");
     (error.kind(), text)
