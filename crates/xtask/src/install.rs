@@ -14,7 +14,7 @@ use creamery_testkit::{Judge, Judges, btrfs_progs_version, is_root};
 use crate::workspace::run;
 
 /// A tool and the package that brings it.
-const TOOLS: [(&str, &str); 24] = [
+const TOOLS: [(&str, &str); 25] = [
     ("fusermount3", "fuse3"),
     ("setfattr", "attr"),
     ("setfacl", "acl"),
@@ -38,6 +38,7 @@ const TOOLS: [(&str, &str); 24] = [
     ("partx", "util-linux"),
     ("sfdisk", "fdisk"),
     ("sgdisk", "gdisk"),
+    ("chromium", "chromium"),
     ("strace", "strace"),
 ];
 const ENTRY: &str = "/etc/apt/sources.list.d/creamery-backports";

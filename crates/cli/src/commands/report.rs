@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use creamery::report::{Overview, PictureKind};
-use creamery::{Error, Progress as _};
+use creamery::{Error, ErrorKind, Progress as _};
 
 use crate::failure::Failure;
 use crate::images::with_way_in;
@@ -20,7 +20,8 @@ use crate::view::RescueArgs;
 ///
 /// The page is one file of HTML without script, and needs nothing else: a map of the disk, the
 /// space by directory, the subvolumes, what the filesystem is, and what a check of its trees
-/// found. What cannot be read is listed. Nothing is written to the image.
+/// found. What cannot be read is listed, and the exit status is 1 then. Nothing is written to the
+/// image.
 ///
 /// Examples:
 ///   creamery report disk.img -o report.html
@@ -81,5 +82,16 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
             out.write_all(text.as_bytes()).map_err(writing).and_then(|()| out.finish()).map_err(failed)?;
         }
     }
-    ended
+    ended?;
+    match overview.unread() {
+        0 => Ok(()),
+        count => {
+            let what = format!("{count} files or directories could not be read");
+            Err(failed(
+                Error::new(ErrorKind::Unreadable, what)
+                    .context(args.image.display())
+                    .advise("the page lists them"),
+            ))
+        }
+    }
 }

@@ -109,7 +109,7 @@ impl DiskMap {
         if self.frame.is_some() {
             heights.insert(0, 2.0 * ROW + GAP);
         }
-        let height = heights.iter().sum::<f64>() + 2.0 * ROW;
+        let height = heights.iter().sum::<f64>() + 1.5 * ROW;
         let mut picture = Picture::new(width, height, "disk map");
         let mut y = 0.0;
         if let Some(frame) = &self.frame {

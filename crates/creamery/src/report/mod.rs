@@ -140,6 +140,13 @@ impl Overview {
         })
     }
 
+    /// How many files and directories could not be read. The page lists them.
+    #[must_use]
+    pub const fn unread(&self) -> u64 {
+        // A list has fewer entries than an integer.
+        self.troubles.len() as u64 + self.more_troubles
+    }
+
     /// One picture, as a file of SVG.
     #[must_use]
     pub fn svg(&self, kind: PictureKind) -> String {
@@ -170,11 +177,15 @@ fn facts(fs: &Filesystem) -> Vec<(&'static str, String)> {
         .metadata("/")
         .map(|root| format!("{}:{}, mode {:o}", root.uid(), root.gid(), root.permissions().mode()));
     let sizes: u64 = fs.devices().iter().map(|device| device.total_bytes).sum();
+    let devices = match fs.devices().len() {
+        1 => String::new(),
+        more => format!(" on {more} devices"),
+    };
     vec![
-        ("label", label),
+        ("label", if label.is_empty() { "none".to_owned() } else { label }),
         ("UUID", fs.uuid().to_string()),
         ("generation", fs.generation().to_string()),
-        ("size", format!("{} on {} devices", HumanSize(sizes), fs.devices().len())),
+        ("size", format!("{}{devices}", HumanSize(sizes))),
         ("used", HumanSize(fs.bytes_used()).to_string()),
         ("tree blocks", format!("{} bytes, checksum {}", fs.node_size(), fs.checksum_type())),
         ("features", fs.features().join(", ")),

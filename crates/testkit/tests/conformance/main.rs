@@ -64,6 +64,7 @@ mod quotas_joined;
 mod quotas_made;
 mod random_work;
 mod references;
+mod report;
 mod reproducible;
 mod rescue;
 mod rescue_commands;
@@ -210,6 +211,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     hostile_trees::cases,
     hostile_writing::cases,
     history::cases,
+    report::cases,
     host_targets::cases,
     host_trees::cases,
     damaged_subvolumes::cases,
