@@ -11,7 +11,6 @@ use crate::failure::Failure;
 use crate::images::with_way_in;
 use crate::interrupt;
 use crate::names::Names;
-use crate::new_file::make_file;
 use crate::output::{Output, writing};
 use crate::progress::ProgressArgs;
 use crate::view::RescueArgs;
@@ -67,17 +66,14 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     let overview = Overview::of(&args.image, args.rescue.all(), &names)
         .map_err(|error| failed(with_way_in(&args.image, error)))?;
     let ended = names.finish();
-    let text = match args.svg {
-        None => overview.html(),
-        Some(Picture::Map) => overview.svg(PictureKind::Map),
-        Some(Picture::Treemap) => overview.svg(PictureKind::Treemap),
-    };
+    let picture = args.svg.map(|picture| match picture {
+        Picture::Map => PictureKind::Map,
+        Picture::Treemap => PictureKind::Treemap,
+    });
     match &args.output {
-        Some(path) => {
-            let mut file = make_file(path).map_err(failed)?;
-            file.write_all(text.as_bytes()).map_err(|error| failed(Error::from(error).on_host(path)))?;
-        }
+        Some(path) => overview.save(picture, path).map_err(failed)?,
         None => {
+            let text = picture.map_or_else(|| overview.html(), |picture| overview.svg(picture));
             let mut out = Output::new();
             out.write_all(text.as_bytes()).map_err(writing).and_then(|()| out.finish()).map_err(failed)?;
         }

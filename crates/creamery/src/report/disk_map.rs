@@ -47,8 +47,20 @@ struct Part {
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) len: u64,
-    /// Where each partition begins, its length, what it is called, and whether it is ours.
-    pub(super) partitions: Vec<(u64, u64, String, bool)>,
+    pub(super) partitions: Vec<FramePart>,
+}
+
+/// A partition of it.
+#[derive(Debug)]
+pub(super) struct FramePart {
+    pub(super) start: u64,
+    pub(super) len: u64,
+    /// What it is called, or its number.
+    pub(super) name: String,
+    /// All that the table says.
+    pub(super) told: String,
+    /// Whether it holds the filesystem.
+    pub(super) is_ours: bool,
 }
 
 impl DiskMap {
@@ -158,9 +170,9 @@ impl Frame {
         let whole = Area { x: 0.0, y: y + ROW, width, height: ROW - GAP };
         picture.area(whole, "empty", None);
         let scale = width / (self.len.max(1) as f64);
-        for (start, len, name, is_ours) in &self.partitions {
+        for FramePart { start, len, name, told, is_ours } in &self.partitions {
             let area = Area { x: *start as f64 * scale, width: (*len as f64 * scale).max(PART_MIN), ..whole };
-            let told = format!("{name}: {} from byte {start} on", HumanSize(*len));
+            let told = format!("{told} from byte {start} on");
             picture.area(area, if *is_ours { "data" } else { "empty" }, Some(&told));
             picture.area(area, if *is_ours { "ours" } else { "frame" }, None);
             picture.words(area.x + 4.0, area.y + 13.0, "", &clipped(name, area.width - 8.0));

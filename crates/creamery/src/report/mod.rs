@@ -21,15 +21,18 @@ mod subvolume_tree;
 mod svg;
 mod treemap;
 
+use std::io::Write as _;
 use std::path::Path;
 
 use creamery_base::{Error, ErrorKind, HumanSize, Result, TreeId};
-use creamery_device::{Access, FileDevice};
+use creamery_device::{Access, FileDevice, NewFile};
 
-use self::disk_map::{DiskMap, Frame};
+use self::disk_map::{DiskMap, Frame, FramePart};
 use self::subvolume_tree::SubvolumeTree;
 use self::treemap::{Gathered, Node};
 use crate::check::{self, CheckOptions};
+use crate::copy::refuse_part;
+use crate::host_path::HostPath;
 use crate::partitions::{self, ImageName};
 use crate::{FileUsage, Filesystem, Image, Progress, Rescue};
 
@@ -82,7 +85,7 @@ impl Overview {
     /// Looks at the filesystem in `image`, for reading.
     ///
     /// # Errors
-    /// It does not open; `progress` wants no more.
+    /// It does not open; `progress` ends it.
     pub fn of(image: impl AsRef<Path>, rescue: Rescue, progress: &dyn Progress) -> Result<Self> {
         let image = image.as_ref();
         let fs = Image::options().rescue(rescue).subvolume_id(TreeId::FS).open(image)?;
@@ -116,8 +119,12 @@ impl Overview {
                 progress.go_on()
             },
             &mut trouble,
-        )?;
-        let whole = FileUsage { total: counted.total, exclusive: counted.exclusive };
+        );
+        let whole = match counted {
+            Ok(counted) => FileUsage { total: counted.total, exclusive: counted.exclusive },
+            // The top level itself is lost. What `progress` has ended is ended.
+            Err(error) => trouble(error).map(|()| FileUsage::default())?,
+        };
         let findings = check::check([image], &CheckOptions::default(), &check::NoProgress);
         for finding in findings.iter().flat_map(|report| &report.findings) {
             match &finding.place.sector {
@@ -147,6 +154,28 @@ impl Overview {
         self.troubles.len() as u64 + self.more_troubles
     }
 
+    /// Writes the page, or one picture, to a file of the host, which is replaced if it is there. A pipe or a device is written to.
+    ///
+    /// # Errors
+    /// `AlreadyExists`: it holds a filesystem. It is the name of a partition that does not exist. The host's.
+    pub fn save(&self, picture: Option<PictureKind>, to: impl AsRef<Path>) -> Result<()> {
+        let to = to.as_ref();
+        let host = |error: std::io::Error| Error::from(error).on_host(to);
+        let text = picture.map_or_else(|| self.html(), |picture| self.svg(picture));
+        refuse_part(to)?;
+        let place = HostPath::find(to)?;
+        place.refuse_image().map_err(|error| error.advise("name another file"))?;
+        if place.metadata()?.is_some() {
+            let there = place.write()?;
+            there.cut().map_err(host)?;
+            there.file().write_all(text.as_bytes()).map_err(host)?;
+            return there.finish().map_err(host);
+        }
+        let new = NewFile::within(place.dir(), 0o666).map_err(host)?;
+        new.file().write_all(text.as_bytes()).map_err(host)?;
+        new.publish(place.name(), place.taken()).map_err(host)
+    }
+
     /// One picture, as a file of SVG.
     #[must_use]
     pub fn svg(&self, kind: PictureKind) -> String {
@@ -166,7 +195,9 @@ fn frame(image: &Path) -> Option<Frame> {
     let of = |listed: &partitions::Listed| {
         let partition = &listed.partition;
         let is_ours = ours == partition.start;
-        (partition.start, partition.len, partition.to_string(), is_ours)
+        let number = || partition.number.to_string();
+        let name = if partition.name.is_empty() { number() } else { partition.name.clone() };
+        FramePart { start: partition.start, len: partition.len, name, told: partition.to_string(), is_ours }
     };
     Some(Frame { len: disk.len, partitions: disk.partitions.iter().map(of).collect() })
 }

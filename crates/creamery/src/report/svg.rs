@@ -116,7 +116,7 @@ pub(super) fn clipped(words: &str, width: f64) -> String {
         return words.to_owned();
     }
     let kept = words.chars().take((room as usize).saturating_sub(1)).collect::<String>();
-    if kept.is_empty() { kept } else { format!("{kept}…") }
+    if kept.is_empty() { kept } else { format!("{kept}\u{2026}") }
 }
 
 #[cfg(test)]
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn words_are_clipped() {
         assert_eq!(clipped("abc", 21.0), "abc");
-        assert_eq!(clipped("abcdefgh", 21.0), "ab…");
+        assert_eq!(clipped("abcdefgh", 21.0), "ab\u{2026}");
         assert_eq!(clipped("abc", 3.0), "");
     }
 }
