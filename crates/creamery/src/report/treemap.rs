@@ -10,7 +10,7 @@ use super::svg::{Area, Picture, clipped};
 use crate::FileUsage;
 use creamery_base::HumanSize;
 
-/// Files and directories that are kept; when there are more, the smallest go.
+/// Files and directories that are kept; when there are more, the smaller half goes.
 const KEPT_MAX: usize = 4096;
 
 /// A file or directory.
@@ -49,12 +49,20 @@ impl Gathered {
         }
         self.waiting[depth].push(Node { name, usage, below });
         self.kept += 1;
-        while self.kept > KEPT_MAX {
-            self.least = self.least.saturating_mul(2);
-            let least = self.least;
-            self.waiting.iter_mut().for_each(|nodes| prune(nodes, least));
-            self.kept = self.waiting.iter().flatten().map(count).sum();
+        if self.kept > KEPT_MAX {
+            self.keep_the_largest();
         }
+    }
+
+    /// Keeps half of what may be kept. Of equal ones that half would divide none is kept.
+    fn keep_the_largest(&mut self) {
+        let mut totals = Vec::with_capacity(self.kept);
+        self.waiting.iter().flatten().for_each(|node| node.totals(&mut totals));
+        totals.sort_unstable_by_key(|total| std::cmp::Reverse(*total));
+        let least = totals.get(KEPT_MAX / 2).map_or(self.least, |total| total.saturating_add(1));
+        self.least = self.least.max(least);
+        self.waiting.iter_mut().for_each(|nodes| prune(nodes, least));
+        self.kept = self.waiting.iter().flatten().map(count).sum();
     }
 
     /// What waits for a directory of this depth. Deeper ones without one lost it to damage.
@@ -82,6 +90,11 @@ fn prune(nodes: &mut Vec<Node>, least: u64) {
 }
 
 impl Node {
+    fn totals(&self, all: &mut Vec<u64>) {
+        all.push(self.usage.total);
+        self.below.iter().for_each(|node| node.totals(all));
+    }
+
     /// The picture of it.
     pub(super) fn picture(&self, width: f64, height: f64) -> String {
         let mut picture = Picture::new(width, height, "space by directory");
@@ -233,5 +246,8 @@ mod tests {
         let root = gathered.finish("/", usage(u64::MAX));
         assert!(count(&root) <= KEPT_MAX + 1 && count(&root) > KEPT_MAX / 4);
         assert!(root.below.iter().any(|node| node.usage.total == 3 * KEPT_MAX as u64), "the largest");
+        let mut gathered = Gathered::new(1);
+        (0..3 * KEPT_MAX).for_each(|number| gathered.add(Path::new(&format!("/{number}")), usage(7)));
+        assert!(count(&gathered.finish("/", usage(7))) <= KEPT_MAX + 1, "all alike");
     }
 }
