@@ -211,7 +211,7 @@ fn past_damage(image: &str, within: &str) -> String {
 }
 
 /// A name as a shell takes it for one word.
-fn quoted(name: &str) -> String {
+pub(crate) fn quoted(name: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./@:+,=%".contains(letter);
     // What begins with a dash is no option.
     let name = if name.starts_with('-') { format!("./{name}") } else { name.to_owned() };

@@ -246,6 +246,11 @@ impl ImageOptions {
         self
     }
 
+    /// The commit that is shown, if that is not the last one.
+    pub(crate) const fn shown_generation(&self) -> Option<Generation> {
+        self.generation
+    }
+
     /// Memory, threads and short cuts.
     #[must_use]
     pub fn tuning(mut self, tuning: Tuning) -> Self {

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use creamery::report::{Overview, PictureKind};
-use creamery::{Error, ErrorKind, Progress as _};
+use creamery::{Error, ErrorKind, Image, Progress as _};
 
 use crate::failure::Failure;
-use crate::images::with_way_in;
+use crate::images::{warn_of, with_way_in};
 use crate::interrupt;
 use crate::names::Names;
 use crate::output::{Output, writing};
@@ -63,9 +63,14 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     let names = Names::new(COMMAND, false, args.progress);
     interrupt::watch();
     names.go_on().map_err(failed)?;
-    let overview = Overview::of(&args.image, args.rescue.all(), &names)
+    let mut options = Image::options().rescue(args.rescue.all());
+    if let Some(generation) = args.rescue.generation() {
+        options = options.generation(generation);
+    }
+    let overview = Overview::of(&args.image, options, &names)
         .map_err(|error| failed(with_way_in(&args.image, error)))?;
     let ended = names.finish();
+    overview.notes().iter().for_each(|note| warn_of(&args.image, note));
     let picture = args.svg.map(|picture| match picture {
         Picture::Map => PictureKind::Map,
         Picture::Treemap => PictureKind::Treemap,

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::history::Searched;
 use crate::failure::{Failure, warn};
+use crate::images::quoted;
 use crate::json::Array;
 use crate::output::{Output, writing};
 use crate::progress::ProgressArgs;
@@ -47,6 +48,7 @@ struct FoundJson {
     generation: u64,
     blocks: u64,
     root_blocks: u64,
+    devices: u64,
     superblocks: Vec<SuperblockJson>,
 }
 
@@ -66,6 +68,7 @@ impl From<&FoundFilesystem> for FoundJson {
             generation: found.generation.get(),
             blocks: found.blocks,
             root_blocks: found.root_blocks,
+            devices: found.devices,
             superblocks: found.superblocks.iter().map(copy).collect(),
         }
     }
@@ -118,17 +121,20 @@ fn print(out: &mut Output, file: &Path, found: &FoundFilesystem) -> io::Result<(
             "no superblock is left, and nothing here reads it without one; a copy of the disk or of the partition may have one"
         );
     };
+    if found.devices > 1 {
+        return writeln!(
+            out,
+            "it has {} devices, and nothing here but `creamery check` reads several yet",
+            found.devices
+        );
+    }
     let part = if best.start == 0 { String::new() } else { format!("@@{}", best.start) };
+    let image = quoted(&format!("{}{part}", file.display()));
     match best.copy {
-        0 => {
-            write!(out, "creamery ls ")?;
-            out.path(file)?;
-            writeln!(out, "{part}:/")
-        }
-        copy => {
-            write!(out, "creamery restore -u {copy} ")?;
-            out.path(file)?;
-            writeln!(out, "{part} DIR; `creamery rescue super-recover` writes the first superblock anew")
-        }
+        0 => writeln!(out, "creamery ls {image}:/"),
+        copy => writeln!(
+            out,
+            "creamery restore -u {copy} {image} DIR; `creamery rescue super-recover` writes the first superblock anew"
+        ),
     }
 }

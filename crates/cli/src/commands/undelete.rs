@@ -175,6 +175,12 @@ fn list(args: &UndeleteArgs, image: &Path) -> Result<(), Failure> {
     out.finish().map_err(failed)?;
     let listed = listed.map_err(|error| failed(with_way_in(image, error)))?;
     listed.notes.iter().for_each(|note| warn_of(image, note));
+    if listed.is_last_damaged {
+        let shown = image.display();
+        warn(&format!(
+            "{shown}: the last commit is damaged: files that it does not show any more count as gone"
+        ));
+    }
     if let [newest, ..] = listed.partial[..] {
         let (all, partial, shown) = (listed.commits, listed.partial.len(), image.display());
         warn(&format!(

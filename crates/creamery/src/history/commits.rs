@@ -24,7 +24,8 @@ pub(super) struct Commits {
 
 /// The last commit: what of others is still there.
 pub(super) struct Present {
-    pub(super) fs: Filesystem,
+    /// None where damage keeps it from being opened: then nothing is there.
+    fs: Option<Filesystem>,
     pub(super) trees: HashMap<TreeId, TreeOfCommit>,
 }
 
@@ -47,7 +48,11 @@ impl Commits {
         let volume = Volume::open_for_rescue(vec![device], passed_over)?;
         map_chunks(&volume);
         let last = volume.superblock();
-        let fs = Image::options().open_on(volume.by_root_tree(last.root().0)?)?;
+        let opened = volume.by_root_tree(last.root().0).and_then(|volume| Image::options().open_on(volume));
+        let fs = match opened {
+            Err(error) if error.kind().is_damage() => None,
+            opened => Some(opened?),
+        };
         let mut judge = Judge::new(&volume, progress);
         let ends = judge.ends();
         let named =
@@ -84,15 +89,37 @@ impl Commits {
     }
 }
 
+/// What of a file is in the last commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// It is there.
+    There,
+    /// It is not.
+    Gone,
+    /// What would tell is damaged: the last commit does not show it either.
+    Lost,
+}
+
 impl Present {
+    /// Whether it can be read at all.
+    pub(super) const fn is_open(&self) -> bool {
+        self.fs.is_some()
+    }
+
     /// Whether an inode is there still, with a name, and is the one that was made in transaction `generation`.
-    pub(super) fn has(&self, id: InodeId, generation: Generation) -> Result<bool> {
+    ///
+    /// # Errors
+    /// The device's, but for damage.
+    pub(super) fn fate(&self, id: InodeId, generation: Generation) -> Result<Fate> {
+        let Some(fs) = &self.fs else { return Ok(Fate::Lost) };
         if !self.trees.contains_key(&id.subvolume) {
-            return Ok(false);
+            return Ok(Fate::Gone);
         }
-        match self.fs.fs.stat(id, Wait::Yes) {
-            Ok(found) => Ok(found.generation == generation && found.nlink > 0),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale) => Ok(false),
+        match fs.fs.stat(id, Wait::Yes) {
+            Ok(found) if found.generation == generation && found.nlink > 0 => Ok(Fate::There),
+            Ok(_) => Ok(Fate::Gone),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale) => Ok(Fate::Gone),
+            Err(error) if error.kind().is_damage() => Ok(Fate::Lost),
             Err(error) => Err(error),
         }
     }

@@ -2,21 +2,26 @@
 //!
 //! A file is the same as long as it is in the same subvolume, has the same inode number, and was made in the same transaction: one that was renamed
 //! is not gone. All leaves of all subvolumes of all commits are looked at, but none twice, and none that the last commit has. What was looked at is
-//! kept by a number of 64 bits for each block, and from [`SEEN_MAX`] on not kept but looked at again.
+//! kept by a number of 64 bits for each block, and from [`SEEN_MAX`] on not kept but looked at again. A file whose path a commit has lost waits for an older
+//! commit that still has it.
+//!
+//! Where the last commit is damaged, what it does not show counts as gone.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 
-use creamery_base::{Error, Generation, InodeId, Logical, Result, Timespec, TreeId, Wait};
+use creamery_base::{Error, Generation, InodeId, Logical, ObjectId, Result, Timespec, TreeId, Wait};
 use creamery_format::{BlockRef, Expected, KeyType, RawInodeItem, Superblock};
 use creamery_volume::Volume;
 use zerocopy::FromBytes;
 
-use super::commits::Commits;
+use super::commits::{Commits, Fate};
 use super::judge::{Found, TreeOfCommit};
 use super::progress::{NoSearchProgress, SearchProgress};
-use crate::fs::InodeFlags;
+use crate::fs::{Attributes, FileType as Kind};
+use crate::metadata::file_type;
+use crate::selection::is_unverified;
 use crate::{FileType, Filesystem, TOP_LEVEL};
 
 /// Blocks that are known to be looked at already.
@@ -64,6 +69,8 @@ pub struct GoneFiles {
     pub commits: u64,
     /// Of which not all could be read, the newest first: there may be more files.
     pub partial: Vec<Generation>,
+    /// Whether the last commit is damaged, and files are shown because nothing tells whether it has them.
+    pub is_last_damaged: bool,
     /// What is to be known of the filesystem, one sentence each.
     pub notes: Vec<String>,
 }
@@ -130,6 +137,7 @@ fn list(
         files.sort_by(|a, b| a.path.cmp(&b.path));
         files.into_iter().try_for_each(&mut *each)?;
     }
+    told.is_last_damaged = search.is_last_damaged;
     Ok(told)
 }
 
@@ -144,7 +152,12 @@ struct Search<'c> {
     known: HashSet<TreeId>,
     seen: HashSet<u64>,
     hashes: RandomState,
+    /// Of those that were seen, blocks below which something could not be read.
+    partial: HashSet<u64>,
     listed: HashSet<Identity>,
+    /// Those that no commit yet has a path of.
+    unnamed: BTreeSet<Identity>,
+    is_last_damaged: bool,
     progress: &'c dyn SearchProgress,
     done: u64,
 }
@@ -158,7 +171,10 @@ impl<'c> Search<'c> {
             known: HashSet::new(),
             seen: HashSet::new(),
             hashes: RandomState::new(),
+            partial: HashSet::new(),
             listed: HashSet::new(),
+            unnamed: BTreeSet::new(),
+            is_last_damaged: !commits.current.is_open(),
             progress,
             done: 0,
         }
@@ -189,10 +205,10 @@ impl<'c> Search<'c> {
         let present = &self.commits.current;
         let is_there = present.has_subvolume(tree);
         if let Some(now) = present.trees.get(&tree.id).filter(|_| is_there) {
-            if now.root == tree.root {
+            if now.root == tree.root && present.is_open() {
                 return Ok(true);
             }
-            if self.known.insert(tree.id) {
+            if self.known.insert(tree.id) && present.is_open() {
                 self.pass_over(tree.id, now.root);
             }
         }
@@ -202,18 +218,33 @@ impl<'c> Search<'c> {
         let mut found = Vec::new();
         let is_all = self.new_leaves(tree.id, &want, &mut |leaf| inodes(leaf, &mut found))?;
         let mut is_named = true;
-        for (ino, item) in found {
-            let id = InodeId::new(tree.id, ino);
+        // What a newer commit has no path of may have one here.
+        let waiting = self.unnamed.range((InodeId::new(tree.id, ObjectId::new(0)), Generation::new(0))..);
+        let waiting = waiting.take_while(|(id, _)| id.subvolume == tree.id).copied();
+        let waiting: Vec<Identity> = waiting.collect();
+        let found = found.into_iter().map(|(ino, item)| {
             let made = Generation::new(item.generation.get());
-            if self.listed.contains(&(id, made)) || is_there && present.has(id, made).unwrap_or(true) {
+            (InodeId::new(tree.id, ino), made)
+        });
+        for (id, made) in found.chain(waiting).collect::<BTreeSet<_>>() {
+            if self.listed.contains(&(id, made)) {
                 continue;
             }
-            let Some(path) = beginning.path(fs, id) else {
+            match if is_there { present.fate(id, made)? } else { Fate::Gone } {
+                Fate::There => continue,
+                Fate::Gone => {}
+                Fate::Lost => self.is_last_damaged = true,
+            }
+            let path = beginning.path(fs, id);
+            let attributes = fs.fs.stat(id, Wait::Yes).ok().filter(|found| found.generation == made);
+            let (Some(path), Some(attributes)) = (path, attributes) else {
                 is_named = false;
+                self.unnamed.insert((id, made));
                 continue;
             };
+            self.unnamed.remove(&(id, made));
             self.listed.insert((id, made));
-            files.push(gone(generation, path, id, &item));
+            files.push(gone(generation, path, id, &attributes));
         }
         Ok(is_all && is_named)
     }
@@ -261,45 +292,49 @@ impl<'c> Search<'c> {
         }
     }
 
-    /// Shows each leaf of a tree that was not seen in it. Gives whether all could be read.
+    /// Shows each leaf of a tree that was not seen in it. Gives whether all of the tree could be read, now or before.
     fn new_leaves(
         &mut self,
         tree: TreeId,
-        root: &Expected,
+        want: &Expected,
         each: &mut dyn FnMut(BlockRef<'_>) -> Result<()>,
     ) -> Result<bool> {
-        let (mut todo, mut is_all) = (vec![*root], true);
-        while let Some(want) = todo.pop() {
-            if !self.notes(tree, &want) {
-                continue;
+        let key = self.key(tree, want.logical, want.generation);
+        if !self.notes(tree, want) {
+            return Ok(!self.partial.contains(&key));
+        }
+        let mut is_all = true;
+        match self.read(want) {
+            Err(_) => is_all = false,
+            Ok(bytes) => {
+                let block = BlockRef::new(&bytes);
+                if block.is_leaf() {
+                    each(block)?;
+                }
+                // A child is one level below, and there are eight levels.
+                for slot in 0..if block.is_leaf() { 0 } else { block.count() } {
+                    let (child, of) = block.child(slot);
+                    let below = self.expected(tree, child, block.level() - 1, of);
+                    let below = Expected { first_key: Some(block.key(slot)), ..below };
+                    is_all &= self.new_leaves(tree, &below, each)?;
+                }
             }
-            let Ok(bytes) = self.read(&want) else {
-                is_all = false;
-                continue;
-            };
-            let block = BlockRef::new(&bytes);
-            if block.is_leaf() {
-                each(block)?;
-                continue;
-            }
-            for slot in (0..block.count()).rev() {
-                let (child, of) = block.child(slot);
-                let below = self.expected(tree, child, block.level() - 1, of);
-                todo.push(Expected { first_key: Some(block.key(slot)), ..below });
-            }
+        }
+        if !is_all {
+            self.partial.insert(key);
         }
         Ok(is_all)
     }
 }
 
 /// The inodes in a leaf that files, directories and symbolic links have.
-fn inodes(leaf: BlockRef<'_>, found: &mut Vec<(creamery_base::ObjectId, RawInodeItem)>) -> Result<()> {
+fn inodes(leaf: BlockRef<'_>, found: &mut Vec<(ObjectId, RawInodeItem)>) -> Result<()> {
     for slot in (0..leaf.count()).filter(|slot| leaf.key(*slot).kind == KeyType::INODE_ITEM) {
         let Ok(item) = RawInodeItem::ref_from_bytes(leaf.data(slot)) else { continue };
         let ino = leaf.key(slot).objectid;
         if item.nlink.get() > 0
             && kind(item).is_some()
-            && InodeId::new(TreeId::FS, ino).ino >= creamery_base::ObjectId::FIRST_FREE
+            && InodeId::new(TreeId::FS, ino).ino >= ObjectId::FIRST_FREE
         {
             found.push((ino, *item));
         }
@@ -316,18 +351,16 @@ fn kind(item: &RawInodeItem) -> Option<FileType> {
     })
 }
 
-fn gone(generation: Generation, path: PathBuf, id: InodeId, item: &RawInodeItem) -> GoneFile {
-    let file_type = kind(item).unwrap_or(FileType::File);
-    let is_file = file_type == FileType::File && item.size.get() > 0;
+fn gone(generation: Generation, path: PathBuf, id: InodeId, found: &Attributes) -> GoneFile {
     GoneFile {
         generation,
         path,
-        file_type,
-        len: item.size.get(),
-        mtime: item.mtime.into(),
+        file_type: file_type(found.kind),
+        len: found.size,
+        mtime: found.times.modification,
         subvolume: id.subvolume,
         ino: id.ino.get(),
-        is_unverified: is_file && item.flags().contains(InodeFlags::NODATASUM),
+        is_unverified: found.kind == Kind::File && is_unverified(found),
     }
 }
 

@@ -79,6 +79,8 @@ pub(super) struct RootTree {
     pub(super) trees: Vec<TreeOfCommit>,
     fate: Fate,
     ends: Ends,
+    /// The transaction that made the root of the extent tree, as the root tree says.
+    extents_of: Option<Generation>,
     has_root: bool,
     /// Whether its first key can be that of a root tree.
     begins: bool,
@@ -94,6 +96,11 @@ impl RootTree {
     /// Whether each of its blocks could be read.
     pub(super) const fn is_whole(&self) -> bool {
         self.fate.is_whole()
+    }
+
+    /// Whether it was written in the midst of the transaction `generation`: each commit has an extent tree of its own (HISTORY-1).
+    fn is_of_no_commit(&self, generation: Generation) -> bool {
+        self.extents_of.is_some_and(|of| of != generation)
     }
 
     /// Whether its root could be read.
@@ -144,6 +151,9 @@ impl<'v> Judge<'v> {
             let found = Found { candidate: *candidate, tree };
             if candidate.is_named && found.tree.has_root {
                 return Some(found);
+            }
+            if found.tree.is_of_no_commit(candidate.generation) {
+                continue;
             }
             if found.tree.has_root && found.tree.ends.has(ends) {
                 complete.push(found);
@@ -238,6 +248,7 @@ impl<'v> Judge<'v> {
             trees: Vec::new(),
             fate: Fate::default(),
             ends: Ends::NONE,
+            extents_of: None,
             has_root: false,
             begins: false,
         };
@@ -281,7 +292,10 @@ impl RootTree {
                 self.fate = self.fate.and(Fate { gone: 1, not_zeros: 1 });
                 continue;
             };
-            self.ends.first |= id == TreeId::EXTENT;
+            if id == TreeId::EXTENT {
+                self.ends.first = true;
+                self.extents_of = Some(item.root_generation());
+            }
             self.ends.last |= id.objectid() == TreeId::DATA_RELOC.objectid();
             // Nobody has it open by now, and its blocks go step by step.
             if (id.is_subvolume() || id == TreeId::TREE_RELOC) && item.refs.get() == 0 {

@@ -10,11 +10,15 @@
 //! superblock, and left out.
 //!
 //! A block of the root tree that the search finds may be a root, or a part of a larger root tree whose root is gone. Items of the extent tree come
-//! first in each root tree, and those of the data relocation tree last of all that matters to readers. So a root tree that was read as a whole is one
-//! if it has both (HISTORY-1).
+//! first in each root tree, and those of the data relocation tree last of all that matters to readers. So a root tree that was read as a whole has both.
+//!
+//! Linux also writes blocks in the midst of a transaction, where memory is short, and replaces them before the commit. Such a root tree looks whole, but
+//! its items are still those of the commit before. A commit has an extent tree of its own, for its blocks have to be counted; so the root tree of a commit
+//! says that its own transaction made the root of the extent tree (HISTORY-1).
 //!
 //! # What is judged
-//! - HISTORY-1: a block counts as the root of a commit only if the superblock or a backup names it, or its tree reaches from the first tree to the last.
+//! - HISTORY-1: a block counts as the root of a commit only if the superblock or a backup names it, or its tree reaches from the first tree to the last and
+//!   has an extent tree of the same transaction.
 //! - HISTORY-2: a commit is whole only after each block that its trees reach was read, or was proved before: by checksum, address, generation,
 //!   level, owner and first key. A subtree has to be proved once, whichever commits share it. A subvolume that was deleted before the commit
 //!   counts no more: its blocks are given back step by step.

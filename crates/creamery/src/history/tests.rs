@@ -1,6 +1,8 @@
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use creamery_base::{ErrorKind, Generation, Result};
+use creamery_base::{ErrorKind, Generation, Result, Wait};
+use creamery_format::{Expected, seal};
 
 use super::*;
 use crate::{Filesystem, Image, NoProgress};
@@ -231,9 +233,10 @@ fn another_file_with_the_same_number_is_not_the_same() {
     let (_dir, image) = made();
     let had = change(&image, |fs| fs.write("/file", "text").unwrap());
     let commits = commits::Commits::open(&image, None, &NoSearchProgress).unwrap();
-    let id = commits.current.fs.resolve(Path::new("/file"), crate::path::Last::Keep).unwrap();
-    assert!(commits.current.has(id, had).unwrap());
-    assert!(!commits.current.has(id, Generation::new(had.get() - 1)).unwrap());
+    let fs = Image::open(&image).unwrap();
+    let id = fs.resolve(Path::new("/file"), crate::path::Last::Keep).unwrap();
+    assert_eq!(commits.current.fate(id, had).unwrap(), commits::Fate::There);
+    assert_eq!(commits.current.fate(id, Generation::new(had.get() - 1)).unwrap(), commits::Fate::Gone);
 }
 
 #[test]
@@ -255,4 +258,32 @@ fn a_block_of_a_root_tree_that_is_no_root_is_no_commit() {
     assert!(!leaves.is_empty() && leaves.iter().all(|one| one.level < commits[0].level));
     assert!(judge.pick(&leaves, ends).is_none());
     assert_eq!(judge.pick(&all, ends).unwrap().candidate.logical, commits[0].root);
+}
+
+#[test]
+fn a_root_tree_of_the_midst_of_a_transaction_is_no_commit() {
+    let (_dir, image) = made();
+    let [old, new] = ["old", "new"].map(|text| change(&image, |fs| fs.write("/file", text).unwrap()));
+    let commits = list(&image).commits;
+    let root = commits.iter().find(|commit| commit.generation == old).expect("it is left").root;
+    // As Linux leaves one: it has the generation of the transaction, and the items of the commit before.
+    let volume = open(&image).unwrap();
+    map_chunks(&volume);
+    let want = Expected::anything(root, &volume.superblock());
+    let mut block = volume.read_tree_block(root, &want, Wait::Yes).unwrap();
+    block[80..88].copy_from_slice(&new.get().to_le_bytes());
+    seal(&mut block, volume.superblock().checksum_type());
+    let file = std::fs::File::options().write(true).open(&image).unwrap();
+    for copy in volume.map(root, u64::from(volume.node_size())).unwrap().mirrors() {
+        copy.iter().for_each(|piece| file.write_all_at(&block, piece.at.offset).unwrap());
+    }
+    drop(volume);
+    let volume = open(&image).unwrap();
+    map_chunks(&volume);
+    let mut judge = Judge::new(&volume, &NoSearchProgress);
+    let ends = judge.ends();
+    let all = Candidates::search(&volume, Search::Only(new), &NoSearchProgress).of(new).unwrap();
+    let midst: Vec<_> = all.iter().copied().filter(|one| one.logical == root).collect();
+    assert_eq!(midst.len(), 1, "{all:?}");
+    assert!(judge.pick(&midst, ends).is_none());
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Result, Wait};
 
-use super::commits::Commits;
+use super::commits::{Commits, Fate};
 use super::judge::Found;
 use super::progress::NoSearchProgress;
 use crate::fs::{Attributes, FileType as Kind};
@@ -45,8 +45,8 @@ pub struct Undeleted {
 }
 
 /// Copies `path`, as an earlier commit has it, to the host: into `to`, when that is a directory. A directory comes with all that can be read in it, and
-/// what cannot is told as with [`OnError::NextFile`]. What is there on the host stays, unless `force` is set: then a file is refused, and in
-/// a directory [`Progress::skipped`] is told. The image is only read.
+/// what cannot is told as with [`OnError::NextFile`]. Files that are there on the host stay, unless `force` is set: then a file is refused, and in
+/// a directory [`Progress::skipped`] is told. Directories that are there take what comes, and its owner and mode, as with `cp -a`. The image is only read.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -99,9 +99,11 @@ pub fn undelete(
     let copied = fs.copy_out_selected(path, to, copy, Some(&selection), !options.force, progress);
     match copied {
         Err(error) if error.kind().is_damage() && !error.is_on_host() => {
-            let older = older_that_is_whole(&commits, *number, path, progress)?;
+            let older = older_that_is_whole(&commits, *number, path, attributes.size, progress)?;
             Err(error.advise(match older {
-                Some(older) => format!("--generation {older} has it whole, as it was then"),
+                Some((older, len)) => {
+                    format!("--generation {older} has it whole, as it was then: {len} bytes")
+                }
                 None if options.generation.is_some() => "another --generation may have it whole".to_owned(),
                 None => "its space is in use again, and no older commit that is left has it whole".to_owned(),
             }))
@@ -134,7 +136,7 @@ fn choose(commits: &Commits, image: &Path, path: &Path, options: &UndeleteOption
             }
         };
         // Who names a commit wants what that has.
-        if options.generation.is_none() && commits.current.has(id, attributes.generation)? {
+        if options.generation.is_none() && commits.current.fate(id, attributes.generation)? == Fate::There {
             is_there = true;
             continue;
         }
@@ -192,22 +194,25 @@ fn place(path: &Path, to: &Path) -> PathBuf {
     }
 }
 
-/// The newest commit before the one that was read in which all data of the file can be read.
+/// The newest commit before the one that was read in which all data of the file can be read, and the bytes that it has there. A commit may have met
+/// the file before its data: an empty one is no help for one that is not.
 fn older_that_is_whole(
     commits: &Commits,
     read: usize,
     path: &Path,
+    len: u64,
     progress: &dyn Progress,
-) -> Result<Option<Generation>> {
+) -> Result<Option<(Generation, u64)>> {
     for commit in &commits.earlier[read + 1..] {
         let Ok((fs, id, attributes)) = look(commits, commit, path) else { continue };
-        if attributes.kind != Kind::File || is_unverified(&attributes) {
+        let is_empty = attributes.size == 0 && len > 0;
+        if attributes.kind != Kind::File || is_unverified(&attributes) || is_empty {
             continue;
         }
         let Ok(file) = fs.fs.open_file(id) else { continue };
         let file = File::for_reading(fs.near(), file);
         match for_each_piece(&file, attributes.size, |_, _| progress.go_on()) {
-            Ok(()) => return Ok(Some(commit.candidate.generation)),
+            Ok(()) => return Ok(Some((commit.candidate.generation, attributes.size))),
             Err(error) if error.kind().is_damage() => {}
             Err(error) => return Err(error),
         }

@@ -20,17 +20,18 @@
 
 mod held;
 mod rights;
+mod whole_file;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::Read as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt as _, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::{Taken, refuse_seen_use};
-use creamery_format::{SIGNATURES_END, find_signature};
+use creamery_format::{SIGNATURES_END, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock, find_signature};
 use rustix::fs::{
     AtFlags, IFlags, Mode, OFlags, ResolveFlags, ioctl_getflags, ioctl_setflags, open, openat, openat2,
     statat,
@@ -42,6 +43,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 pub(crate) use held::InPlace;
 use held::{Held, SMALLEST_IMAGE};
 pub(crate) use rights::{ACL, DEFAULT_ACL, owned};
+pub(crate) use whole_file::write_whole_file;
 
 /// A directory of the host, and the name of a file that is there or will be.
 #[derive(Debug)]
@@ -373,9 +375,12 @@ impl HostPath {
             return Ok(()); // nothing is written to what it leads to
         }
         let disk = meta.as_ref().is_some_and(|meta| meta.file_type().is_block_device());
-        let mut head = Vec::new();
+        let (mut head, mut copies) = (Vec::new(), None);
         let read = match self.read() {
-            Ok(Some(file)) => file.take(SIGNATURES_END as u64).read_to_end(&mut head).map(drop),
+            Ok(Some(file)) => {
+                copies = Some(file.try_clone()?);
+                file.take(SIGNATURES_END as u64).read_to_end(&mut head).map(drop)
+            }
             Ok(None) => return Ok(()),
             Err(errno) => Err(errno.into()),
         };
@@ -383,12 +388,24 @@ impl HostPath {
             (_, Some(found)) if disk || found.is_btrfs() || found.has_partitions => {
                 Err(would_replace(found.name).on_host(&self.path()))
             }
+            (Ok(()), _) if has_superblock_copy(&copies) => {
+                Err(would_replace("a Btrfs filesystem").on_host(&self.path()))
+            }
             (Err(error), _) if disk || meta.is_some_and(|meta| meta.len() >= SMALLEST_IMAGE) => {
                 refuse(format!("may hold an image, and cannot be read: {error}"))
             }
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a copy of the superblock is in the file, behind a first one that is lost: then it opens by that.
+fn has_superblock_copy(file: &Option<File>) -> bool {
+    SUPERBLOCK_OFFSETS[1..].iter().any(|at| {
+        let mut superblock = vec![0; SUPERBLOCK_LEN];
+        let read = file.as_ref().map(|file| file.read_exact_at(&mut superblock, *at));
+        matches!(read, Some(Ok(()))) && Superblock::from_bytes(&superblock, *at).is_ok()
+    })
 }
 
 fn would_replace(name: &str) -> Error {

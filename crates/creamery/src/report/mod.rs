@@ -13,7 +13,7 @@
 //! any other command.
 //!
 //! # Hostile names
-//! Whatever comes from the disk goes through one function (`svg::escaped`) on its way into the page.
+//! Names from the disk are shown as [`Escaped`] shows them, and all words go through one function (`svg::xml`) on their way into the page.
 
 mod disk_map;
 mod page;
@@ -24,17 +24,16 @@ mod treemap;
 use std::io::Write as _;
 use std::path::Path;
 
-use creamery_base::{Error, ErrorKind, HumanSize, Result, TreeId};
-use creamery_device::{Access, FileDevice, NewFile};
+use creamery_base::{Error, ErrorKind, Escaped, HumanSize, Result, TreeId};
+use creamery_device::{Access, FileDevice};
 
 use self::disk_map::{DiskMap, Frame, FramePart};
 use self::subvolume_tree::SubvolumeTree;
 use self::treemap::{Gathered, Node};
 use crate::check::{self, CheckOptions};
-use crate::copy::refuse_part;
-use crate::host_path::HostPath;
+use crate::host_path::write_whole_file;
 use crate::partitions::{self, ImageName};
-use crate::{FileUsage, Filesystem, Image, Progress, Rescue};
+use crate::{FileUsage, Filesystem, ImageOptions, NoProgress, Progress};
 
 /// Pixels of a picture.
 const WIDTH: f64 = 1000.0;
@@ -50,8 +49,8 @@ const TROUBLES_MAX: usize = 1_000;
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// use creamery::{NoProgress, Rescue, report::{Overview, PictureKind}};
-/// let overview = Overview::of(&image, Rescue::default(), &NoProgress)?;
+/// use creamery::{Image, NoProgress, report::{Overview, PictureKind}};
+/// let overview = Overview::of(&image, Image::options(), &NoProgress)?;
 /// assert!(overview.html().starts_with("<!doctype html>"));
 /// assert!(overview.svg(PictureKind::Map).starts_with("<svg "));
 /// # Ok::<(), creamery::Error>(())
@@ -62,7 +61,10 @@ pub struct Overview {
     space: Node,
     subvolumes: SubvolumeTree,
     facts: Vec<(&'static str, String)>,
-    findings: Result<check::Report>,
+    /// None of an earlier commit: a check is of the last one.
+    findings: Option<Result<check::Report>>,
+    /// What is to be known of the filesystem.
+    notes: Vec<String>,
     /// What could not be counted.
     troubles: Vec<String>,
     more_troubles: u64,
@@ -82,13 +84,14 @@ pub enum PictureKind {
 }
 
 impl Overview {
-    /// Looks at the filesystem in `image`, for reading.
+    /// Looks at the filesystem in `image`, for reading, as `options` open it; paths begin at the top level.
     ///
     /// # Errors
     /// It does not open; `progress` ends it.
-    pub fn of(image: impl AsRef<Path>, rescue: Rescue, progress: &dyn Progress) -> Result<Self> {
+    pub fn of(image: impl AsRef<Path>, options: ImageOptions, progress: &dyn Progress) -> Result<Self> {
         let image = image.as_ref();
-        let fs = Image::options().rescue(rescue).subvolume_id(TreeId::FS).open(image)?;
+        let is_last = options.shown_generation().is_none();
+        let fs = options.subvolume_id(TreeId::FS).open(image)?;
         let mut map = DiskMap::of(&fs, frame(image));
         let mut gathered = Gathered::new((fs.bytes_used() / SHARE_SHOWN).max(1));
         let (mut troubles, mut more_troubles) = (Vec::new(), 0);
@@ -125,8 +128,8 @@ impl Overview {
             // The top level itself is lost. What `progress` has ended is ended.
             Err(error) => trouble(error).map(|()| FileUsage::default())?,
         };
-        let findings = check::check([image], &CheckOptions::default(), &check::NoProgress);
-        for finding in findings.iter().flat_map(|report| &report.findings) {
+        let findings = is_last.then(|| check::check([image], &CheckOptions::default(), &check::NoProgress));
+        for finding in findings.iter().flatten().flat_map(|report| &report.findings) {
             match &finding.place.sector {
                 Some(sector) => match (sector.devid, sector.device_offset) {
                     (Some(id), Some(offset)) => map.mark(id, offset),
@@ -136,15 +139,22 @@ impl Overview {
             }
         }
         Ok(Self {
-            name: image.display().to_string(),
+            name: Escaped(image.as_os_str().as_encoded_bytes()).to_string(),
             map,
             space: gathered.finish("/", whole),
             subvolumes,
             facts: facts(&fs),
             findings,
+            notes: fs.notes(),
             troubles,
             more_troubles,
         })
+    }
+
+    /// What is to be known of the filesystem, one sentence each: what was passed over, say. The page has it, too.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// How many files and directories could not be read. The page lists them.
@@ -157,23 +167,16 @@ impl Overview {
     /// Writes the page, or one picture, to a file of the host, which is replaced if it is there. A pipe or a device is written to.
     ///
     /// # Errors
-    /// `AlreadyExists`: it holds a filesystem. It is the name of a partition that does not exist. The host's.
+    /// `AlreadyExists`: it holds a Btrfs filesystem or partitions. It is the name of a partition that does not exist. The host's.
     pub fn save(&self, picture: Option<PictureKind>, to: impl AsRef<Path>) -> Result<()> {
-        let to = to.as_ref();
-        let host = |error: std::io::Error| Error::from(error).on_host(to);
         let text = picture.map_or_else(|| self.html(), |picture| self.svg(picture));
-        refuse_part(to)?;
-        let place = HostPath::find(to)?;
-        place.refuse_image().map_err(|error| error.advise("name another file"))?;
-        if place.metadata()?.is_some() {
-            let there = place.write()?;
-            there.cut().map_err(host)?;
-            there.file().write_all(text.as_bytes()).map_err(host)?;
-            return there.finish().map_err(host);
-        }
-        let new = NewFile::within(place.dir(), 0o666).map_err(host)?;
-        new.file().write_all(text.as_bytes()).map_err(host)?;
-        new.publish(place.name(), place.taken()).map_err(host)
+        write_whole_file(to.as_ref(), false, &NoProgress, &|mut file| {
+            file.write_all(text.as_bytes()).map_err(|error| Error::from(error).on_host(to.as_ref()))
+        })
+        .map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => error.advise("name another file"),
+            _ => error,
+        })
     }
 
     /// One picture, as a file of SVG.
@@ -196,14 +199,17 @@ fn frame(image: &Path) -> Option<Frame> {
         let partition = &listed.partition;
         let is_ours = ours == partition.start;
         let number = || partition.number.to_string();
-        let name = if partition.name.is_empty() { number() } else { partition.name.clone() };
+        let name = match partition.name.as_str() {
+            "" => number(),
+            name => Escaped(name.as_bytes()).to_string(),
+        };
         FramePart { start: partition.start, len: partition.len, name, told: partition.to_string(), is_ours }
     };
     Some(Frame { len: disk.len, partitions: disk.partitions.iter().map(of).collect() })
 }
 
 fn facts(fs: &Filesystem) -> Vec<(&'static str, String)> {
-    let label = String::from_utf8_lossy(&fs.label()).into_owned();
+    let label = Escaped(&fs.label()).to_string();
     let owner = fs
         .metadata("/")
         .map(|root| format!("{}:{}, mode {:o}", root.uid(), root.gid(), root.permissions().mode()));

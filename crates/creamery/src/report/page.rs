@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::svg::{STYLE, escaped};
+use super::svg::{STYLE, xml};
 use super::{Overview, PictureKind};
 use crate::check::Severity;
 
@@ -18,16 +18,20 @@ impl Overview {
     #[must_use]
     pub fn html(&self) -> String {
         let mut page = String::new();
-        let name = escaped(self.name.as_bytes());
+        let name = xml(&self.name);
         let _ = writeln!(
             page,
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n\
              <title>{name}</title>\n<style>{STYLE}{LOOK}</style>\n</head>\n<body>\n<h1>{name}</h1>\n<table>"
         );
         for (fact, words) in &self.facts {
-            let _ = writeln!(page, "<tr><th>{fact}</th><td>{}</td></tr>", escaped(words.as_bytes()));
+            let _ = writeln!(page, "<tr><th>{fact}</th><td>{}</td></tr>", xml(&words));
         }
-        let _ = writeln!(page, "</table>\n<h2>Disk map</h2>\n{}", self.svg(PictureKind::Map));
+        page.push_str("</table>\n");
+        for note in &self.notes {
+            let _ = writeln!(page, "<p class=\"error\">{}</p>", xml(note));
+        }
+        let _ = writeln!(page, "<h2>Disk map</h2>\n{}", self.svg(PictureKind::Map));
         let _ = writeln!(
             page,
             "<h2>Space by directory</h2>\n<p class=\"note\">The darker part of each is what nobody else refers to.</p>\n{}",
@@ -43,12 +47,18 @@ impl Overview {
     fn write_findings(&self, page: &mut String) {
         page.push_str("<h2>What the check found</h2>\n");
         let report = match &self.findings {
-            Ok(report) => report,
-            Err(error) => {
+            None => {
+                page.push_str(
+                    "<p>Nothing was checked: a check is of the last commit, and this is another one.</p>\n",
+                );
+                return;
+            }
+            Some(Ok(report)) => report,
+            Some(Err(error)) => {
                 let _ = writeln!(
                     page,
                     "<p class=\"error\">It could not be made: {}</p>",
-                    escaped(error.to_string().as_bytes())
+                    xml(&error.to_string())
                 );
                 return;
             }
@@ -60,7 +70,7 @@ impl Overview {
         page.push_str("<table>\n");
         for finding in &report.findings {
             let class = if finding.severity == Severity::Error { "error" } else { "note" };
-            let words = escaped(finding.to_string().as_bytes());
+            let words = xml(&finding.to_string());
             let _ = writeln!(page, "<tr><td class=\"{class}\">{}</td><td>{words}</td></tr>", finding.number);
         }
         page.push_str("</table>\n");
@@ -72,7 +82,7 @@ impl Overview {
         }
         page.push_str("<h2>What could not be read</h2>\n<ul>\n");
         for trouble in &self.troubles {
-            let _ = writeln!(page, "<li class=\"error\">{}</li>", escaped(trouble.as_bytes()));
+            let _ = writeln!(page, "<li class=\"error\">{}</li>", xml(&trouble));
         }
         if self.more_troubles > 0 {
             let _ = writeln!(page, "<li>and {} more</li>", self.more_troubles);

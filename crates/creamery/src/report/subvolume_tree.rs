@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use creamery_base::{Escaped, HumanSize, TreeId};
 
-use super::svg::escaped;
+use super::svg::{escaped, xml};
 use crate::{FileUsage, SubvolumeTable};
 
 /// Subvolumes that are listed.
@@ -99,7 +99,7 @@ impl SubvolumeTree {
             (info.id == self.table.default, "the default"),
         ];
         words.extend(states.into_iter().filter(|(is, _)| *is).map(|(_, word)| word.to_owned()));
-        let words = escaped(words.join(", ").as_bytes());
+        let words = xml(&words.join(", "));
         text.push_str(&format!("<li><b>{name}</b> <span>{words}</span>"));
         let children = below.get(&Some(info.id)).filter(|_| depth < 64);
         if let Some(children) = children.filter(|children| !children.is_empty()) {

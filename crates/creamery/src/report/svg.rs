@@ -49,7 +49,7 @@ impl Picture {
     /// One of so many pixels; `named` is what it shows.
     pub(super) fn new(width: f64, height: f64, named: &str) -> Self {
         let mut text = String::new();
-        let named = escaped(named.as_bytes());
+        let named = xml(named);
         let _ = writeln!(
             text,
             "<svg xmlns=\"{NAMESPACE}\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" \
@@ -67,7 +67,7 @@ impl Picture {
         );
         match told {
             Some(told) => {
-                let _ = writeln!(self.text, "><title>{}</title></rect>", escaped(told.as_bytes()));
+                let _ = writeln!(self.text, "><title>{}</title></rect>", xml(told));
             }
             None => self.text.push_str("/>\n"),
         }
@@ -75,7 +75,7 @@ impl Picture {
 
     /// Words, the baseline of which begins there.
     pub(super) fn words(&mut self, x: f64, y: f64, class: &str, words: &str) {
-        let words = escaped(words.as_bytes());
+        let words = xml(words);
         let _ = writeln!(self.text, "<text x=\"{x:.2}\" y=\"{y:.2}\" class=\"{class}\">{words}</text>");
     }
 
@@ -86,10 +86,15 @@ impl Picture {
     }
 }
 
-/// What XML and HTML show as these bytes, in text and between quotes.
-pub(super) fn escaped(bytes: &[u8]) -> String {
+/// What XML and HTML show as a name from the disk.
+pub(super) fn escaped(name: &[u8]) -> String {
+    xml(&Escaped(name).to_string())
+}
+
+/// What XML and HTML show as these words, in text and between quotes.
+pub(super) fn xml(words: &str) -> String {
     let mut text = String::new();
-    for letter in Escaped(bytes).to_string().chars() {
+    for letter in words.chars() {
         match letter {
             '&' => text.push_str("&amp;"),
             '<' => text.push_str("&lt;"),

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::svg::{Area, Picture, clipped};
 use crate::FileUsage;
-use creamery_base::HumanSize;
+use creamery_base::{Escaped, HumanSize};
 
 /// Files and directories that are kept; when there are more, the smaller half goes.
 const KEPT_MAX: usize = 4096;
@@ -43,7 +43,7 @@ impl Gathered {
             self.kept -= below.iter().map(count).sum::<usize>();
             return;
         }
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = Escaped(path.file_name().unwrap_or_default().as_encoded_bytes()).to_string();
         if self.waiting.len() <= depth {
             self.waiting.resize_with(depth + 1, Vec::new);
         }
@@ -59,9 +59,9 @@ impl Gathered {
         let mut totals = Vec::with_capacity(self.kept);
         self.waiting.iter().flatten().for_each(|node| node.totals(&mut totals));
         totals.sort_unstable_by_key(|total| std::cmp::Reverse(*total));
-        let least = totals.get(KEPT_MAX / 2).map_or(self.least, |total| total.saturating_add(1));
-        self.least = self.least.max(least);
-        self.waiting.iter_mut().for_each(|nodes| prune(nodes, least));
+        let most = totals.get(KEPT_MAX / 2).copied().unwrap_or_default();
+        self.least = self.least.max(most.saturating_add(1));
+        self.waiting.iter_mut().for_each(|nodes| prune(nodes, most));
         self.kept = self.waiting.iter().flatten().map(count).sum();
     }
 
@@ -84,9 +84,10 @@ fn count(node: &Node) -> usize {
     1 + node.below.iter().map(count).sum::<usize>()
 }
 
-fn prune(nodes: &mut Vec<Node>, least: u64) {
-    nodes.retain(|node| node.usage.total >= least);
-    nodes.iter_mut().for_each(|node| prune(&mut node.below, least));
+/// Keeps what has more than `most`.
+fn prune(nodes: &mut Vec<Node>, most: u64) {
+    nodes.retain(|node| node.usage.total > most);
+    nodes.iter_mut().for_each(|node| prune(&mut node.below, most));
 }
 
 impl Node {

@@ -71,6 +71,8 @@ pub struct FoundFilesystem {
     pub blocks: u64,
     /// How many of those are of the root tree.
     pub root_blocks: u64,
+    /// How many devices it has, as its superblocks say; 0 where none is left.
+    pub devices: u64,
     /// The superblocks that are whole, in the order of their places; the first eight.
     pub superblocks: Vec<FoundSuperblock>,
 }
@@ -161,6 +163,7 @@ fn look(place: &[u8], at: u64, found: &mut Found) -> bool {
                 one.node_size = superblock.node_size();
                 one.checksum = superblock.checksum_type();
             }
+            one.devices = one.devices.max(superblock.device_count());
             one.generation = one.generation.max(superblock.generation());
             if one.superblocks.len() < SUPERBLOCKS_MAX {
                 one.superblocks.push(FoundSuperblock { copy, start });
@@ -192,6 +195,7 @@ fn slot(found: &mut Found, fsid: Uuid) -> Option<&mut FoundFilesystem> {
         generation: Generation::new(0),
         blocks: 0,
         root_blocks: 0,
+        devices: 0,
         superblocks: Vec::new(),
     }))
 }

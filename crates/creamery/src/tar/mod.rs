@@ -27,12 +27,10 @@ mod whiteouts;
 mod write;
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{BufWriter, Read, Seek as _, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
-use creamery_device::NewFile;
 
 pub use self::list::{TarEntry, list_tar};
 pub use self::rootfs::TarRootfs;
@@ -41,7 +39,7 @@ pub use self::stored::TarArchive;
 use self::extract::{Extractor, Rules};
 use self::read::Archive;
 use self::write::TarSink;
-use crate::host_path::{HostPath, InPlace, is_no_place};
+use crate::host_path::write_whole_file;
 use crate::metadata::file_type;
 use crate::path::{Last, at};
 use crate::sink::{Driver, Keeps};
@@ -154,56 +152,10 @@ impl Filesystem {
         note: &dyn Fn(&str),
         progress: &dyn Progress,
     ) -> Result<()> {
-        let host = |error: std::io::Error| Error::from(error).on_host(to);
-        let to_bytes = to.as_os_str().as_encoded_bytes();
-        let write = |file: &File| {
+        write_whole_file(to, options.replace_images, progress, &|file| {
             let out = BufWriter::with_capacity(BUFFER, file);
             self.write_tar(members, out, options, note, progress)
-        };
-        crate::copy::refuse_file_as_directory(to)?;
-        crate::copy::refuse_part(to)?;
-        let mut place = HostPath::find(to)?;
-        // That somebody has it open is said first, for no option helps there.
-        place.hold()?;
-        if !options.replace_images {
-            place.refuse_image()?;
-        }
-        let write_over = |to: InPlace, write: &dyn Fn(&File) -> Result<()>| {
-            progress.in_place(to_bytes);
-            to.cut().map_err(host)?;
-            write(to.file())?;
-            to.finish().map_err(host)
-        };
-        if let Some(file) = place.in_place(false, options.replace_images)? {
-            return write_over(file, &write);
-        }
-        let there = place.metadata()?;
-        let held = place.hold()?; // As of copies out (SINK-5).
-        let new = match NewFile::within(place.dir(), if there.is_some() { 0o600 } else { 0o666 }) {
-            Err(error) if there.is_some() && is_no_place(&error) => {
-                drop(held);
-                return write_over(place.write()?, &write);
-            }
-            new => new.map_err(host)?,
-        };
-        if !place.gives_owner(new.file())? {
-            drop(held);
-            return write_over(place.write()?, &write);
-        }
-        place.keep_flags(new.file());
-        place.keep_rights(new.file())?;
-        write(new.file())?;
-        let mut archive = new.file().try_clone().map_err(host)?;
-        match new.publish(place.name(), place.taken()) {
-            Err(error) if there.is_some() && is_no_place(&error) => {
-                drop(held);
-                archive.rewind().map_err(host)?;
-                write_over(place.write()?, &|mut to| {
-                    std::io::copy(&mut &archive, &mut to).map(drop).map_err(host)
-                })
-            }
-            outcome => outcome.map_err(host),
-        }
+        })
     }
 
     /// Unpacks an archive, which may be packed with gzip or zstd, into the directory `to`. What has the name of a member is replaced,

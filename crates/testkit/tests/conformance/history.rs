@@ -1,15 +1,17 @@
 //! Time travel: what earlier commits have, of this program and of the kernel, beside copies of the image that were taken at each.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Judge, LoopMount, Run};
+use creamery_testkit::{Judge, LoopMount, Random, Run};
 use serde_json::Value;
 
 use crate::superblock_copies::with_a_log;
-use crate::support::{JUDGED, MOUNTED, expect_refusal, expect_untouched, inside, mkfs_empty};
+use crate::support::{JUDGED, MOUNTED, expect_refusal, expect_untouched, flip_byte, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
     let with_chattr = [&JUDGED[..], &[Judge::Tool("chattr")]].concat();
@@ -17,7 +19,9 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("history/commits-of-the-kernel", &JUDGED, commits_of_the_kernel),
         Case::new("history/commits-of-ours", &[Judge::Program], commits_of_ours),
+        Case::new("history/roots-of-no-commit", &JUDGED, roots_of_no_commit),
         Case::new("history/undelete", &with_chattr, undelete),
+        Case::new("history/a-damaged-last-commit", &JUDGED, damaged_last_commit),
         Case::new("history/overwritten-data", &JUDGED, overwritten),
         Case::new("history/a-log-that-waits", &MOUNTED, log_that_waits),
         Case::new("history/discarded", &with_fstrim, discarded),
@@ -119,6 +123,72 @@ fn commits_of_the_kernel(bench: &Bench) -> Result<()> {
     })
 }
 
+/// All names, as `find` shows them.
+fn names(text: &str) -> BTreeSet<String> {
+    text.lines().map(|line| line.trim_start_matches("./").to_owned()).collect()
+}
+
+/// Where small blocks fill a mixed filesystem, Linux writes root trees in the midst of transactions. None of those is shown as a commit.
+fn roots_of_no_commit(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    fs::File::create_new(&image)?.set_len(120 << 20)?;
+    Run::new("mkfs.btrfs").args(["-q", "-M", "-n", "4096"]).arg(&image).ok()?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), OPTIONS)?;
+    let (mut random, mut states) = (Random::new(3), Vec::new());
+    for round in 0..150 {
+        for number in 0..=random.below(12) {
+            let dir = mount.dir().join(format!("d{}", random.below(12)));
+            fs::create_dir_all(&dir)?;
+            let file = dir.join(format!("f{}", random.below(60)));
+            let len = [10, 3_000, 40_000, 300_000, 2_000_000][usize::try_from(random.below(5))?];
+            let done = match random.below(5) {
+                0 => fs::remove_file(&file),
+                1 => fs::write(&file, format!("{round} {number}")),
+                _ => fs::write(&file, vec![b'x'; len]),
+            };
+            if done.is_err_and(|error| error.kind() == ErrorKind::StorageFull) {
+                (0..12)
+                    .step_by(2)
+                    .for_each(|dir| drop(fs::remove_dir_all(mount.dir().join(format!("d{dir}")))));
+            }
+        }
+        if round % 4 == 1 {
+            let name = mount.dir().join(format!("sub-{round}"));
+            Run::new("btrfs").args(["-q", "subvolume", "create"]).arg(name).ok()?;
+        }
+        commit(&mount)?;
+        let found = Run::new("find").arg(".").within(mount.dir()).ok()?.stdout_text();
+        let said = Run::new("btrfs").args(["inspect-internal", "dump-super"]).arg(&image).ok()?.stdout_text();
+        let generation =
+            said.lines().find_map(|line| line.strip_prefix("generation\t")?.trim().parse::<u64>().ok());
+        states.push((generation.with_context(|| said)?, names(&found)));
+    }
+    mount.unmount()?;
+    let mut compared = 0;
+    for commit in history(bench, &image)?.iter().filter(|commit| commit["state"] == "whole") {
+        let generation = commit["generation"].as_u64().context("a number")?;
+        let Some((_, state)) = states.iter().find(|(of, _)| *of == generation) else { continue };
+        let words = ["find", "--generation", &generation.to_string()];
+        let found = bench.creamery().run(words).arg(inside(&image, "/")).ok()?.stdout_text();
+        let shown: BTreeSet<String> = found
+            .lines()
+            .map(|line| {
+                line.split_once(":/").map_or(line, |(_, path)| path).trim_start_matches('/').to_owned()
+            })
+            .filter(|name| !name.is_empty())
+            .collect();
+        let state: BTreeSet<String> = state.iter().filter(|name| *name != ".").cloned().collect();
+        ensure!(
+            shown == state,
+            "generation {generation}: {:?}",
+            shown.symmetric_difference(&state).collect::<Vec<_>>()
+        );
+        compared += 1;
+    }
+    ensure!(compared > 1, "{compared} commits are left");
+    Ok(())
+}
+
 fn commits_of_ours(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -183,6 +253,58 @@ fn undelete(bench: &Bench) -> Result<()> {
         undeleted_files(bench, &image)?;
         refused_files(bench, &image)
     })
+}
+
+/// Where the last commit has lost its root tree or a leaf, undelete takes it for what it can show, says so, and copies out of the others.
+fn damaged_last_commit(bench: &Bench) -> Result<()> {
+    let image = mkfs(bench, 256 << 20)?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), OPTIONS)?;
+    let dir = mount.dir().join("dir");
+    fs::create_dir(&dir)?;
+    for number in 0..400 {
+        fs::write(dir.join(format!("file-{number}")), format!("{number}"))?;
+    }
+    commit(&mount)?;
+    fs::write(mount.dir().join("other"), "other")?;
+    fs::remove_file(dir.join("file-7"))?;
+    commit(&mount)?;
+    fs::write(mount.dir().join("last"), "last")?;
+    commit(&mount)?;
+    mount.unmount()?;
+    let super_dump =
+        Run::new("btrfs").args(["inspect-internal", "dump-super"]).arg(&image).ok()?.stdout_text();
+    let root = super_dump.lines().find_map(|line| line.strip_prefix("root\t")?.trim().parse::<u64>().ok());
+    let root = root.context("the root tree")?;
+    let tree =
+        Run::new("btrfs").args(["inspect-internal", "dump-tree", "-t", "5"]).arg(&image).ok()?.stdout_text();
+    let top =
+        tree.lines().find_map(|line| line.strip_prefix("node ")?.split(' ').next()?.parse::<u64>().ok());
+    let generation = history(bench, &image)?[1]["generation"].to_string();
+    for (number, block) in [root, top.context("a node")?].into_iter().enumerate() {
+        let damaged = bench.scratch.file("damaged.img");
+        Run::new("cp").arg("--sparse=always").arg(&image).arg(&damaged).ok()?;
+        let map =
+            Run::new("btrfs-map-logical").args(["-l", &block.to_string()]).arg(&image).ok()?.stdout_text();
+        for at in
+            map.lines().filter_map(|line| line.split(" physical ").nth(1)?.split(' ').next()?.parse().ok())
+        {
+            flip_byte(&damaged, at)?;
+        }
+        expect_untouched(&damaged, || {
+            let said = bench.creamery().run(["undelete"]).arg(&damaged).ok()?;
+            let has = |name: &str| said.stdout_text().lines().any(|line| line.ends_with(name));
+            ensure!(has("/dir/file-7") && has("/dir/file-8"), "{said}");
+            ensure!(said.stderr_text().contains("the last commit is damaged"), "{said}");
+            let out = bench.scratch.dir(&format!("out-{number}"))?;
+            bench.creamery().run(["undelete"]).arg(inside(&damaged, "/dir/file-7")).arg(&out).ok()?;
+            let words = ["undelete", "--generation", &generation];
+            bench.creamery().run(words).arg(inside(&damaged, "/dir/file-8")).arg(&out).ok()?;
+            ensure!(fs::read(out.join("file-7"))? == b"7" && fs::read(out.join("file-8"))? == b"8", "{said}");
+            Ok(())
+        })?;
+        fs::remove_file(&damaged)?;
+    }
+    Ok(())
 }
 
 fn undeleted_files(bench: &Bench, image: &Path) -> Result<()> {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -307,6 +308,33 @@ fn refusals(bench: &Bench) -> Result<()> {
     report(&["-o"]).arg(&page).arg(&image).ok()?;
     ensure!(first == fs::read(&page)?, "a second page is another one");
     fs::remove_file(&page)?;
+    // Also an image that opens by a copy of its superblock alone.
+    let lost = bench.scratch.file("lost.img");
+    Run::new("cp").arg("--sparse=always").arg(&image).arg(&lost).ok()?;
+    fs::File::options().write(true).open(&lost)?.write_all_at(&[0; 4096], 64 << 10)?;
+    expect_refusal(
+        report(&["-o"]).arg(&lost).arg(&image),
+        &["holds a Btrfs filesystem", "name another file"],
+    )?;
+    bench.creamery().run(["ls"]).arg(inside(&lost, "/")).ok()?;
+    // A file is replaced as a whole, or stays.
+    let limited = Run::new("sh").arg("-c").arg("ulimit -f 1; trap '' XFSZ; exec \"$@\"").arg("sh");
+    let limited = limited.arg(bench.creamery().path()).args(["report", "-o"]).arg(&page).arg(&image);
+    fs::write(&page, "an earlier page")?;
+    expect_failure(limited, &["page.html"])?;
+    ensure!(fs::read_to_string(&page)? == "an earlier page", "half a page");
+    fs::remove_file(&page)?;
+    expect_refusal(report(&["--generation", "0"]).arg(&image), &["generation 0"])?;
+    bench.creamery().run(["mkdir"]).arg(inside(&image, "/one")).ok()?;
+    bench.creamery().run(["mkdir"]).arg(inside(&image, "/two")).ok()?;
+    let listed = bench.creamery().run(["history", "--json"]).arg(&image).ok()?.stdout;
+    let listed: Vec<serde_json::Value> = serde_json::from_slice(&listed)?;
+    let generation = listed.get(1).context("an earlier commit")?["generation"].to_string();
+    let shown = report(&["--generation", &generation]).arg(&image).ok()?.stdout_text();
+    ensure!(
+        shown.contains(&format!("<td>{generation}</td>")) && shown.contains("a check is of the last commit"),
+        "{shown}"
+    );
     expect_refusal(report(&["-o"]).arg(bench.scratch.file("disk.img@1")).arg(&image), &["partition"])?;
     expect_refusal(report(&["-o", "/dev/full"]).arg(&image), &["no space left"])?;
     let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("mount"), "")?;
