@@ -25,7 +25,7 @@ impl Overview {
              <title>{name}</title>\n<style>{STYLE}{LOOK}</style>\n</head>\n<body>\n<h1>{name}</h1>\n<table>"
         );
         for (fact, words) in &self.facts {
-            let _ = writeln!(page, "<tr><th>{fact}</th><td>{}</td></tr>", xml(&words));
+            let _ = writeln!(page, "<tr><th>{fact}</th><td>{}</td></tr>", xml(words));
         }
         page.push_str("</table>\n");
         for note in &self.notes {
@@ -82,7 +82,7 @@ impl Overview {
         }
         page.push_str("<h2>What could not be read</h2>\n<ul>\n");
         for trouble in &self.troubles {
-            let _ = writeln!(page, "<li class=\"error\">{}</li>", xml(&trouble));
+            let _ = writeln!(page, "<li class=\"error\">{}</li>", xml(trouble));
         }
         if self.more_troubles > 0 {
             let _ = writeln!(page, "<li>and {} more</li>", self.more_troubles);
