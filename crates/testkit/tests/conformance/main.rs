@@ -101,6 +101,7 @@ mod tree_log;
 mod tree_log_full;
 mod tune;
 mod tune_uuid;
+mod typed;
 mod unmount_waits;
 mod unprivileged;
 mod unprivileged_first;
@@ -149,6 +150,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     mount_options::cases,
     tune::cases,
     tune_uuid::cases,
+    typed::cases,
     unprivileged::cases,
     unprivileged_first::cases,
     dead_mounts::cases,
