@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use creamery::partitions::{self, ImageName};
 use creamery::rescue::{WayIn, way_in};
-use creamery::{Error, ErrorKind, Filesystem, Image, Rescue, TreeId};
+use creamery::{Error, ErrorKind, Filesystem, Glob, Image, Rescue, TreeId};
 
 use crate::failure::{Failure, warn, with_all};
 use crate::losses::Losses;
@@ -82,6 +82,18 @@ impl<'a> Images<'a> {
             return Err(Failure::new(self.command, what).advise(advice));
         }
         Ok(place)
+    }
+
+    /// The places that one with a pattern for its path stands for.
+    /// Errors: nothing matches.
+    pub(crate) fn expand(&mut self, place: &Place, purpose: Purpose) -> Result<Vec<Place>, Failure> {
+        if !Glob::is_pattern(place.path.as_os_str().as_encoded_bytes()) {
+            return Ok(vec![place.clone()]);
+        }
+        let failed = self.failed(&place.image);
+        let fs = self.open(&place.image, purpose)?;
+        let paths = fs.expand(&place.path).map_err(failed)?;
+        Ok(paths.into_iter().map(|path| Place { image: place.image.clone(), path }).collect())
     }
 
     /// Opens the image of a place, for what is asked of the filesystem as a whole. Errors: the place is not there.

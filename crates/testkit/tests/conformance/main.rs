@@ -56,6 +56,7 @@ mod mount_options;
 mod nocow;
 mod options;
 mod partitions;
+mod patterns;
 mod populated;
 mod posix;
 mod quotas;
@@ -168,6 +169,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     clones::cases,
     stats::cases,
     subvolumes::cases,
+    patterns::cases,
     populated::cases,
     subvolumes_killed::cases,
     many_snapshots::cases,
