@@ -35,6 +35,7 @@ pub(crate) enum Command {
     Mkfs(Box<crate::commands::mkfs::MkfsArgs>),
     Mount(MountArgs),
     Umount(UmountArgs),
+    Mounts(crate::commands::mounts::MountsArgs),
     Ls(LsArgs),
     Cat(CatArgs),
     Stat(StatArgs),
@@ -333,9 +334,9 @@ pub(crate) struct FallocateArgs {
 /// Show how full filesystems are.
 #[derive(Args, Debug)]
 pub(crate) struct DfArgs {
-    /// The images.
-    #[arg(value_name = "IMAGE", required = true)]
-    pub(crate) images: Vec<OsString>,
+    /// The images, or directories of live mounts, which can be of Linux' own Btrfs.
+    #[arg(value_name = "IMAGE|DIR", required = true)]
+    pub(crate) places: Vec<OsString>,
 
     /// Bytes instead of rounded sizes.
     #[arg(long)]

@@ -197,6 +197,7 @@ fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
     Some(match (command, kind) {
         ("mkfs", ErrorKind::AlreadyExists) => "use -f to overwrite it",
         ("mkfs", ErrorKind::NoSpace) => "give more with -b",
+        ("umount", ErrorKind::Busy) => "close the files, and leave the directories first",
         (_, ErrorKind::Busy) => "unmount or close it first",
         (_, ErrorKind::Corrupt | ErrorKind::Unreadable)
             if command != "check" && !command.starts_with("rescue") =>

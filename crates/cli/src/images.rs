@@ -5,13 +5,32 @@ use std::path::{Path, PathBuf};
 
 use creamery::partitions::{self, ImageName};
 use creamery::rescue::{WayIn, way_in};
-use creamery::{Error, ErrorKind, Filesystem, Image, Rescue, TreeId};
+use creamery::{Error, ErrorKind, Filesystem, Glob, Image, Rescue, TreeId};
 
 use crate::failure::{Failure, warn, with_all};
 use crate::losses::Losses;
 use crate::place::{Place, is_no_image, mount_of};
 use crate::source_date;
 use crate::view::{ViewArgs, WriteArgs};
+
+/// Commands that the host has programs for.
+const OF_THE_HOST: [&str; 15] = [
+    "ls",
+    "cat",
+    "stat",
+    "cp",
+    "mkdir",
+    "rm",
+    "mv",
+    "ln",
+    "chmod",
+    "chown",
+    "touch",
+    "truncate",
+    "find",
+    "tar",
+    "fallocate",
+];
 
 /// Whether images are written to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +84,18 @@ impl<'a> Images<'a> {
         Ok(place)
     }
 
+    /// The places that one with a pattern for its path stands for.
+    /// Errors: nothing matches.
+    pub(crate) fn expand(&mut self, place: &Place, purpose: Purpose) -> Result<Vec<Place>, Failure> {
+        if !Glob::is_pattern(place.path.as_os_str().as_encoded_bytes()) {
+            return Ok(vec![place.clone()]);
+        }
+        let failed = self.failed(&place.image);
+        let fs = self.open(&place.image, purpose)?;
+        let paths = fs.expand(&place.path).map_err(failed)?;
+        Ok(paths.into_iter().map(|path| Place { image: place.image.clone(), path }).collect())
+    }
+
     /// Opens the image of a place, for what is asked of the filesystem as a whole. Errors: the place is not there.
     pub(crate) fn open_at(&mut self, place: &Place, purpose: Purpose) -> Result<&Filesystem, Failure> {
         let failed = self.failed(&place.image);
@@ -91,6 +122,13 @@ impl<'a> Images<'a> {
         match error.kind() {
             _ if is_no_image(&error) && mount_of(path).is_some() => self.on_a_mount(path),
             _ if error.advice().is_some() => Failure::new(self.command, error),
+            ErrorKind::Busy => {
+                let failure = Failure::new(self.command, error);
+                match creamery_mount::mount_point_of(path) {
+                    Ok(Some(point)) => failure.advise(self.use_mount(&point)),
+                    _ => failure,
+                }
+            }
             // What is said of another commit than the last helps nobody.
             kind if kind.is_damage() && self.view.rescue.generation().is_some() => {
                 let advice =
@@ -107,11 +145,36 @@ impl<'a> Images<'a> {
         }
     }
 
+    /// What to do with an image that is mounted at `point`.
+    fn use_mount(&self, point: &Path) -> String {
+        let point = quoted(&point.display().to_string());
+        let instead = match self.command {
+            command if OF_THE_HOST.contains(&command) => format!("use `{command}` of the host there"),
+            _ => format!("name {point} instead, if the command takes a mount"),
+        };
+        format!("{instead}, or unmount it first (`creamery umount {point}`)")
+    }
+
     fn on_a_mount(&self, path: &Path) -> Failure {
         let what = Error::unsupported(format!("{} is on a live mount, and no image", path.display()));
-        let advice =
-            "name an image that is not mounted, as IMAGE:/PATH; on a mount use the programs of the host";
+        let there = match self.command {
+            command if OF_THE_HOST.contains(&command) => format!("use `{command}` of the host"),
+            _ => "use the programs of the host".to_owned(),
+        };
+        let advice = format!("name an image that is not mounted, as IMAGE:/PATH; on a mount {there}");
         Failure::new(self.command, what).advise(advice)
+    }
+
+    /// Where the image that `text` names is mounted, if that is why it could not be opened, and nothing but what the mount shows was asked for.
+    pub(crate) fn mounted_instead(&self, failure: &Failure, text: &OsStr) -> Option<PathBuf> {
+        let is_plain =
+            self.view.subvol.is_none() && self.view.subvolid.is_none() && self.view.rescue.is_plain();
+        let place = Place::parse(text);
+        let is_whole = place.path == Path::new("/");
+        if failure.kind() != ErrorKind::Busy || !is_plain || !is_whole {
+            return None;
+        }
+        creamery_mount::mount_point_of(&place.image).ok().flatten()
     }
 
     /// Notes which commits were read of those that are open.

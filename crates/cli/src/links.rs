@@ -3,6 +3,8 @@
 //! `commands/helper`.)
 
 mod btrfs;
+mod commands;
+mod hand_over;
 mod link;
 
 use std::ffi::{OsStr, OsString};
@@ -12,6 +14,7 @@ use std::process::ExitCode;
 use clap::Command;
 use creamery::partitions::ImageName;
 
+pub(crate) use commands::missing_of;
 pub(crate) use link::Link;
 
 use crate::failure::say;

@@ -24,12 +24,14 @@ mod source_date;
 mod time;
 mod units;
 mod view;
+mod waits;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 use signal_hook::consts::SIGXFSZ;
 
@@ -48,7 +50,7 @@ fn main() -> ExitCode {
     // A write behind a limit on the length of files (ulimit -f) is to fail like any other, not to end a server.
     // Where that cannot be had, it does.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
-    match links::follow(&args, &Cli::command()) {
+    match links::follow(&args, &program()) {
         Some(Link::Done(status)) => status,
         // Of btrfs-progs: whatever goes wrong, but for what is asked by it.
         Some(Link::Words(words)) => match answer(&words, Names::MayBeShort) {
@@ -67,10 +69,28 @@ enum Names {
     MayBeShort,
 }
 
+/// All words of this program.
+fn program() -> clap::Command {
+    waits::with_option(Cli::command())
+}
+
 fn parse(args: &[OsString], names: Names) -> Result<Cli, clap::Error> {
-    let mut command = Cli::command().infer_long_args(names == Names::MayBeShort);
+    let mut command = program().infer_long_args(names == Names::MayBeShort);
     let matches = command.try_get_matches_from_mut(args)?;
+    waits::follow(&matches);
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Says what is wrong with words, also that a command of btrfs-progs is not there. Gives the exit status.
+fn refuse(error: &clap::Error, args: &[OsString]) -> ExitCode {
+    let program = program();
+    match links::missing_of(args, &program).filter(|_| error.kind() == ErrorKind::InvalidSubcommand) {
+        Some(what) => {
+            failure::complain(&what);
+            ExitCode::from(2)
+        }
+        None => usage(error, &program, args),
+    }
 }
 
 /// Does what the words say. Gives the exit status.
@@ -80,7 +100,7 @@ fn answer(args: &[OsString], names: Names) -> ExitCode {
         Some(Err(error)) => return usage(&error, &Cli::command(), args),
         None => match parse(args, names) {
             Ok(cli) => run(cli.command),
-            Err(error) => return usage(&error, &Cli::command(), args),
+            Err(error) => return refuse(&error, args),
         },
     };
     match outcome {
@@ -99,6 +119,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Mkfs(args) => commands::mkfs::run(&args),
         Command::Mount(args) => commands::mount::run(&args),
+        Command::Mounts(args) => commands::mounts::run(&args),
         Command::Umount(args) => commands::mount::umount(&args),
         Command::Ls(args) => commands::ls::run(&args),
         Command::Cat(args) => commands::cat::run(&args),
@@ -127,7 +148,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Qgroup(command) => commands::quota::run_qgroup(&command),
         Command::Property(command) => commands::property::run(&command),
         Command::Filesystem(command) => commands::filesystem::run(&command),
-        Command::Generate(command) => commands::generate::run(&command, Cli::command()),
+        Command::Generate(command) => commands::generate::run(&command, program()),
         Command::Tune(args) => commands::tune::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::History(args) => commands::history::run(&args),

@@ -54,6 +54,11 @@ impl RescueArgs {
         self.shown_generation.map(Generation::new)
     }
 
+    /// Whether nothing is passed over, and the last commit is read.
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.usebackuproot && self.passed_over.is_none() && self.shown_generation.is_none()
+    }
+
     /// For who names no subvolume.
     pub(crate) fn view(&self) -> ViewArgs {
         ViewArgs { rescue: self.clone(), ..ViewArgs::default() }

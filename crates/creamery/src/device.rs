@@ -37,5 +37,5 @@
 
 pub use creamery_device::{
     Access, AlignedBuffer, BlockDevice, Completion, DeviceId, FileDevice, MemoryDevice, Parts, Pending,
-    Reply, Request, SharedBytes, StreamDevice,
+    Reply, Request, SharedBytes, StreamDevice, wait_for_users,
 };

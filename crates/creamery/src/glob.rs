@@ -123,6 +123,16 @@ impl Glob {
         Self(tokens)
     }
 
+    /// Whether `text` has a letter that means something in patterns.
+    ///
+    /// ```
+    /// assert!(creamery::Glob::is_pattern(b"*.conf") && !creamery::Glob::is_pattern(b"conf"));
+    /// ```
+    #[must_use]
+    pub fn is_pattern(text: &[u8]) -> bool {
+        text.iter().any(|byte| b"*?[".contains(byte))
+    }
+
     /// Whether all of `text` is what the pattern says.
     #[must_use]
     pub fn matches(&self, text: &[u8]) -> bool {

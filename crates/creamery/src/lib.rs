@@ -73,6 +73,7 @@ mod default_subvolume;
 pub mod device;
 mod diff;
 mod disk_usage;
+mod expand;
 mod file;
 mod filesystem;
 mod find;
@@ -128,7 +129,7 @@ pub use creamery_fs::{
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, LinuxVersion, Lost, Made, MkfsOptions, NoProgress, OnError, Profile, Progress,
-    RootdirOptions, RootdirSubvolume, Skipped, Source, SubvolumeKind, make_image,
+    RootdirOptions, RootdirPart, RootdirSubvolume, Skipped, Source, SubvolumeKind, make_image,
 };
 pub use creamery_txn::{Conversion, DiscardPolicy};
 pub use creamery_volume::{EarlierRoot, Rescue, SuperblockChange};

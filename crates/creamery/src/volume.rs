@@ -151,11 +151,7 @@ impl Filesystem {
     /// ```
     #[must_use]
     pub fn features(&self) -> Vec<String> {
-        let superblock = self.fs.engine().volume().superblock();
-        let (incompat, compat_ro) = (superblock.incompat(), superblock.compat_ro());
-        let names = incompat.iter_names().map(|(name, _)| name);
-        let names = names.chain(compat_ro.iter_names().map(|(name, _)| name));
-        names.map(str::to_ascii_lowercase).collect()
+        self.fs.engine().volume().superblock().feature_names()
     }
 
     /// The errors that Linux has counted of a device, as of the last commit. Ours are not counted.

@@ -17,6 +17,7 @@ use rustix::fs::FallocateFlags;
 
 use crate::device::{check_range, write_zeros};
 use crate::in_use::{self, Extent};
+use crate::patience::patiently;
 use crate::range_lock::{self, Lock, WHOLE};
 use crate::{Access, BlockDevice, Completion, DeviceId, ImageName, Reply, Request};
 
@@ -84,7 +85,10 @@ impl FileDevice {
     /// there are; [`ErrorKind::ReadOnly`] for a block device that is write-protected,
     /// which the kernel lets a writer open all the same; and the host's errors.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self> {
-        let path = path.as_ref();
+        patiently(|| Self::open_once(path.as_ref(), access))
+    }
+
+    fn open_once(path: &Path, access: Access) -> Result<Self> {
         let name = ImageName::find(path)?;
         let mut device = Self::open_whole(path, &name, access)?;
         device.narrow_all(name.behind())?;

@@ -24,7 +24,9 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::Access;
 use crate::loop_device::LoopDevice;
+use crate::patience::patiently;
 use crate::range_lock::{self, Lock, Locked, WHOLE};
+use crate::served::{Served, served, unescape};
 
 /// How much of a file or device somebody wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +41,12 @@ enum User {
     Process {
         pid: u32,
         name: String,
+    },
+    /// A server of ours.
+    Server {
+        pid: u32,
+        name: String,
+        mount: Served,
     },
     Mount {
         device: String,
@@ -65,6 +73,9 @@ impl fmt::Display for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Process { pid, name } => write!(f, "process {pid} ({name}) has it open"),
+            Self::Server { pid, name, mount: Served { image, at } } => {
+                write!(f, "process {pid} ({name}) has {image} mounted at {at}")
+            }
             Self::Mount { device, at } => write!(f, "the kernel has {device} mounted at {at}"),
             Self::Btrfs { uuid } => write!(f, "the kernel has it mounted as a device of the Btrfs {uuid}"),
             Self::Swap => f.write_str("the kernel swaps to it"),
@@ -87,7 +98,23 @@ impl fmt::Display for User {
 }
 
 fn refuse(path: &Path, user: &User) -> Error {
+    let mount = match user {
+        User::Process { pid, .. } if is_server(*pid) => served(path),
+        _ => None,
+    };
+    let user = match (user, mount) {
+        (User::Process { pid, name }, Some(mount)) => &User::Server { pid: *pid, name: name.clone(), mount },
+        _ => user,
+    };
     Error::new(ErrorKind::Busy, format!("{}: {user}", path.display()))
+}
+
+/// Whether a process serves a mount over FUSE.
+fn is_server(pid: u32) -> bool {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    descriptors
+        .filter_map(|entry| fs::read_link(entry.path()).ok())
+        .any(|open| open == Path::new("/dev/fuse"))
 }
 
 /// The kernel as the user of a block device, as far as that is to be seen.
@@ -168,7 +195,7 @@ pub fn check_unused(file: &File, path: &Path) -> Result<()> {
 /// # Errors
 /// As [`check_unused`].
 pub fn hold_unused(file: &File, path: &Path) -> Result<Option<File>> {
-    claim(file, path, Access::ReadWrite, Extent::Whole)
+    patiently(|| claim(file, path, Access::ReadWrite, Extent::Whole))
 }
 
 /// Refuses when somebody is seen to have the regular file with these attributes as an image. It need not be opened for that; a process that this
@@ -535,13 +562,6 @@ fn is_block(source: &str, numbers: &str) -> bool {
             metadata.file_type().is_block_device()
                 && format!("{}:{}", libc::major(rdev), libc::minor(rdev)) == numbers
         })
-}
-
-/// mountinfo writes blanks, tabs, newlines and backslashes as three octal digits.
-fn unescape(field: &str) -> String {
-    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
-        .iter()
-        .fold(field.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
 /// The kernel lists the devices of every Btrfs it has mounted, those of several devices too.

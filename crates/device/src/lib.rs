@@ -50,8 +50,10 @@ mod memory;
 mod new_file;
 mod partition;
 mod parts;
+mod patience;
 mod piece;
 mod range_lock;
+mod served;
 mod slab;
 mod stream;
 
@@ -67,4 +69,5 @@ pub use memory::MemoryDevice;
 pub use new_file::{NewFile, Taken};
 pub use partition::{Partition, PartitionTable, PartitionType, TableKind};
 pub use parts::{Parts, SharedBytes};
+pub use patience::wait_for_users;
 pub use stream::StreamDevice;

@@ -28,8 +28,8 @@ pub use image::{make_image, make_on};
 pub use make::{Made, make_filesystem};
 pub use options::{MkfsOptions, Profile};
 pub use rootdir::{
-    CopyIn, Lost, NoProgress, OnError, Progress, RootdirOptions, RootdirSubvolume, Skipped, SubvolumeKind,
-    copy_in,
+    CopyIn, Lost, NoProgress, OnError, Progress, RootdirOptions, RootdirPart, RootdirSubvolume, Skipped,
+    SubvolumeKind, copy_in,
 };
 pub use signature::find_signature;
 pub use source::{Content, Measure, Source};

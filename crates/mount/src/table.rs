@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
+use creamery_device::ImageName;
 use creamery_fuse::{HeldMount, PinnedPoint};
 
 use crate::control::Channel;
@@ -49,6 +50,11 @@ impl MountedImage {
         Ok(self.is_in(&table()?))
     }
 
+    /// The device number of the filesystem, "major:minor".
+    pub(crate) fn device(&self) -> &str {
+        &self.device
+    }
+
     /// Whether a table has it, as far as rows tell: a new filesystem may have its device number, but no other one has its image before
     /// its server has ended.
     fn is_in(&self, table: &[u8]) -> bool {
@@ -85,11 +91,44 @@ pub(crate) fn is_mounted(image: &Path) -> bool {
 
 /// The latest mount of `image` that is to be seen.
 pub(crate) fn mount_of(image: &Path) -> Result<Option<MountedImage>> {
-    let image = std::path::absolute(image).unwrap_or_else(|_| image.to_owned());
+    Ok(ours_of(image)?.pop())
+}
+
+/// All mounts of `image` that are to be seen, the latest last: those that the table has by this name, and ours of the same image by another
+/// name (a link, a relative path).
+pub(crate) fn ours_of(image: &Path) -> Result<Vec<MountedImage>> {
+    let wanted = std::path::absolute(image).unwrap_or_else(|_| image.to_owned());
     let table = table()?;
-    let source = image.as_os_str().as_bytes();
-    let ours = rows(&table).filter(|row| row.kind.starts_with(FUSE) && row.source == source);
-    Ok(ours.last().map(MountedImage::from))
+    let source = wanted.as_os_str().as_bytes();
+    let identity = identity_of(image);
+    let is_same = |row: &Row| {
+        let by_name = row.kind.starts_with(FUSE) && row.source == source;
+        let other = Path::new(OsStr::from_bytes(&row.source));
+        by_name || row.kind == KIND && identity.is_some() && identity_of(other) == identity
+    };
+    Ok(rows(&table).filter(is_same).map(MountedImage::from).collect())
+}
+
+/// All mounts of ours that are to be seen, and whether each is read-only, be it the filesystem or this mount of it.
+pub(crate) fn ours() -> Result<Vec<(MountedImage, bool)>> {
+    let table = table()?;
+    let ours = rows(&table).filter(|row| row.kind == KIND);
+    let with_flag = |row: Row| (row.flags.iter().any(|flag| flag == "ro"), MountedImage::from(row));
+    Ok(ours.map(with_flag).map(|(is_read_only, mounted)| (mounted, is_read_only)).collect())
+}
+
+/// What tells an image from others, whatever it is called: the device and inode of its file, or the number of its block device, and which
+/// part of that is meant. None where it is not there.
+fn identity_of(image: &Path) -> Option<(u64, u64, Vec<u8>)> {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let name = ImageName::find(image).ok()?;
+    let meta = std::fs::metadata(name.file()).ok()?;
+    let part = image.as_os_str().as_bytes().get(name.file().as_os_str().len()..)?.to_vec();
+    match meta.file_type() {
+        kind if kind.is_block_device() => Some((0, meta.rdev(), part)),
+        kind if kind.is_file() => Some((meta.dev(), meta.ino(), part)),
+        _ => None,
+    }
 }
 
 /// The mount of ours at `dir`. Errors: nothing is mounted there; something else is.

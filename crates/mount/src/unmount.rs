@@ -11,7 +11,9 @@ use creamery_fuse::{HeldMount, MountNumber, PinnedPoint, Unmount};
 
 use crate::closing::{End, Watch};
 use crate::control::{Channel, is_of_a_dead_server, says_dead};
+use crate::live_mounts::point_named;
 use crate::table::{MountedImage, held_at, is_mounted, shown_below};
+use crate::users::users_of;
 
 /// Time between two looks at whether there is something to wait for.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -32,11 +34,12 @@ pub enum How {
     Lazy,
 }
 
-/// Unmounts what is mounted at `dir` and, unless it is lazy, returns when the image is closed and durable,
+/// Unmounts what is mounted at the directory `place`, or the image of that name, and, unless it is lazy, returns when the image is closed and durable,
 /// or still mounted at another place. A lazy one asks the server nothing, so it works for one that hangs.
-/// Errors: nothing of ours is mounted there; in use; what the system said. And, with nothing mounted there any more: that
+/// Errors: nothing of ours is mounted there, or the image at several places; in use; what the system said. And, with nothing mounted there any more: that
 /// not everything that was done on the mount is durable, and why; that this is not known, because the server could not be asked.
-pub fn unmount(dir: &Path, how: How) -> Result<()> {
+pub fn unmount(place: &Path, how: How) -> Result<()> {
+    let dir = &point_named(place)?;
     let (mounted, point, held) = held_at(dir)?;
     let number = held.number();
     let server = if how == How::Lazy { None } else { Some(Server::of(&held, &mounted)) };
@@ -219,10 +222,13 @@ fn in_use(mounted: &MountedImage) -> Error {
         Ok(Some(below)) => {
             format!("other mounts lie below it: {below} (-l detaches it all the same, and these with it)")
         }
-        Ok(None) | Err(_) => {
-            "files are open there, or it is somebody's working directory (-l detaches it all the same)"
-                .to_owned()
-        }
+        Ok(None) | Err(_) => match users_of(mounted) {
+            Some(users) => format!("{users} (-l detaches it all the same)"),
+            None => {
+                "files are open there, or it is somebody's working directory (-l detaches it all the same)"
+                    .to_owned()
+            }
+        },
     };
     Error::new(ErrorKind::Busy, what)
 }

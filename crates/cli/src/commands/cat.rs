@@ -18,13 +18,24 @@ pub(crate) fn run(args: &CatArgs) -> Result<(), Failure> {
     let mut out = Output::new();
     let mut losses = Losses::new("cat");
     let lost = args.ignore_errors.then_some(&losses);
-    let outcome = with_all(&args.places, |text| cat(&mut images, &Place::parse(text), &mut out, lost));
+    let outcome = with_all(&args.places, |text| cat_all(&mut images, &Place::parse(text), &mut out, lost));
     images.note_in(&mut losses);
     losses.end(out.finish().map_err(|error| Failure::new("cat", error)).and(outcome))
 }
 
+/// Writes all that a place with a pattern stands for.
+pub(super) fn cat_all(
+    images: &mut Images<'_>,
+    place: &Place,
+    out: &mut Output,
+    losses: Option<&Losses>,
+) -> Result<(), Failure> {
+    let places = images.expand(place, Purpose::Read)?;
+    with_all(&places, |place| cat(images, place, out, losses))
+}
+
 /// Writes one of them.
-pub(super) fn cat(
+fn cat(
     images: &mut Images<'_>,
     place: &Place,
     out: &mut Output,

@@ -44,6 +44,18 @@ pub(crate) fn rm(args: &RmArgs) -> Result<(), Failure> {
 fn remove_all(args: &RmArgs, images: &mut Images<'_>) -> Result<(), Failure> {
     with_all(&args.places, |text| {
         let place = Place::parse(text);
+        // The image that is not there is an error, with -f, too.
+        images.open(&place.image, Purpose::Write)?;
+        match images.expand(&place, Purpose::Write) {
+            Ok(places) => remove(args, images, &places),
+            Err(failure) if args.force && failure.kind() == ErrorKind::NotFound => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    })
+}
+
+fn remove(args: &RmArgs, images: &mut Images<'_>, places: &[Place]) -> Result<(), Failure> {
+    with_all(places, |place| {
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Write)?;
         let is_not_there =

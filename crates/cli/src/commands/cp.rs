@@ -5,7 +5,7 @@ use std::path::Path;
 
 use creamery::{CopyOptions, Error, ErrorKind, Image, OnError};
 
-use super::cat::cat;
+use super::cat::cat_all;
 use crate::archives::is_stream;
 use crate::args::CpArgs;
 use crate::descriptors;
@@ -91,9 +91,44 @@ fn to_stdout(place: &Place, args: &CpArgs) -> Result<(), Failure> {
     let mut out = Output::new();
     let mut losses = Losses::new("cp").reported(args.report.as_deref(), None)?;
     let lost = args.ignore_errors.then_some(&losses);
-    let outcome = cat(&mut images, place, &mut out, lost);
+    let outcome = cat_all(&mut images, place, &mut out, lost);
     images.note_in(&mut losses);
     losses.end(out.finish().map_err(|error| Failure::new("cp", error)).and(outcome))
+}
+
+/// What sources with patterns stand for; those of the host a shell has expanded.
+fn expanded(images: &mut Images<'_>, from: &[End]) -> Vec<Result<End, Failure>> {
+    let mut sources = Vec::new();
+    for end in from {
+        match end {
+            End::Host(_) => sources.push(Ok(end.clone())),
+            End::Image(place) => match images.expand(place, Purpose::Read) {
+                Ok(found) => sources.extend(found.into_iter().map(|place| Ok(End::Image(place)))),
+                Err(failure) => sources.push(Err(failure)),
+            },
+        }
+    }
+    sources
+}
+
+/// Errors: several sources go to what is no directory.
+fn check_target(images: &mut Images<'_>, to: &End, sources: usize) -> Result<(), Failure> {
+    if sources <= 1 {
+        return Ok(());
+    }
+    let error = match to {
+        End::Image(place) => {
+            let failed = images.failed(&place.image);
+            let fs = images.open(&place.image, Purpose::Write)?;
+            if fs.metadata(&place.path).is_ok_and(|meta| meta.is_dir()) {
+                return Ok(());
+            }
+            failed(Error::new(ErrorKind::NotADirectory, place.path.display().to_string()))
+        }
+        End::Host(path) if path.is_dir() => return Ok(()),
+        End::Host(path) => Failure::new("cp", Error::from(ErrorKind::NotADirectory).on_host(path)),
+    };
+    Err(error.advise("several sources need a directory to go to"))
 }
 
 fn copy_all(
@@ -107,22 +142,13 @@ fn copy_all(
     let told = |error| Failure::new("cp", error);
     // The one that is written is opened first, and as such, if it is among the sources too.
     if let End::Image(place) = to {
-        let failed = images.failed(&place.image);
-        let fs = images.open(&place.image, Purpose::Write)?;
-        let into = fs.metadata(&place.path).is_ok_and(|meta| meta.is_dir());
-        if from.len() > 1 && !into {
-            let error = Error::new(ErrorKind::NotADirectory, place.path.display().to_string());
-            return Err(failed(error).advise("several sources need a directory to go to"));
-        }
-    } else if let End::Host(path) = to
-        && from.len() > 1
-        && !path.is_dir()
-    {
-        let error = Error::from(ErrorKind::NotADirectory).on_host(path);
-        return Err(told(error).advise("several sources need a directory to go to"));
+        images.open(&place.image, Purpose::Write)?;
     }
+    let sources = expanded(images, from);
+    check_target(images, to, sources.len())?;
     let mut made = JustMade::default();
-    with_all(from, |end| {
+    with_all(sources, |end| {
+        let end = &end?;
         if is_nameless(end) {
             return Err(nameless("a source"));
         }

@@ -1,14 +1,19 @@
 //! `creamery df`.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
+use creamery::Error;
+use creamery_mount::LiveBtrfs;
 use serde::Serialize;
 
 use crate::args::DfArgs;
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
+use crate::live::live_btrfs;
 use crate::output::{Output, writing};
 use crate::place::Place;
 use crate::size::Human;
@@ -26,25 +31,53 @@ struct Row {
     available: u64,
 }
 
+impl Row {
+    /// Of the image or mount that `text` names. An image that is mounted is asked by its mount.
+    fn of(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
+        Self::of_named(images, text).or_else(|failure| match images.mounted_instead(&failure, text) {
+            Some(point) => {
+                let shown = Place::parse(text).image;
+                Self::of_named(images, point.as_os_str()).map(|row| row.called(&shown))
+            }
+            None => Err(failure),
+        })
+    }
+
+    fn of_named(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
+        if let Some(live) = live_btrfs("df", text)? {
+            return Self::of_mount(&live).map_err(|error| Failure::new("df", error));
+        }
+        let place = images.place(text)?;
+        let fs = images.open_at(&place, Purpose::Read)?;
+        let usage = fs.usage();
+        Ok(Self::new(&place.image, &fs.label(), [usage.total, usage.free, usage.available]))
+    }
+
+    fn of_mount(live: &LiveBtrfs) -> Result<Self, Error> {
+        live.check_directory()?;
+        let usage = live.usage()?;
+        Ok(Self::new(live.path(), &live.label()?, [usage.total, usage.free, usage.available]))
+    }
+
+    fn new(place: &Path, label: &[u8], [size, free, available]: [u64; 3]) -> Self {
+        let (label, label_bytes) = text_of(label);
+        let used = size.saturating_sub(free);
+        let (image, image_bytes) = (String::new(), None);
+        Self { image, image_bytes, label, label_bytes, size, used, available }.called(place)
+    }
+
+    fn called(self, place: &Path) -> Self {
+        let (image, image_bytes) = text_of(place.as_os_str().as_bytes());
+        Self { image, image_bytes, ..self }
+    }
+}
+
 pub(crate) fn run(args: &DfArgs) -> Result<(), Failure> {
     let view = args.rescue.view();
     let mut images = Images::new("df", &view);
     let mut rows = Vec::new();
-    let outcome = with_all(&args.images, |text| {
-        let place = Place::parse(text);
-        let fs = images.open_at(&place, Purpose::Read)?;
-        let usage = fs.usage();
-        let (image, image_bytes) = text_of(place.image.as_os_str().as_bytes());
-        let (label, label_bytes) = text_of(&fs.label());
-        rows.push(Row {
-            image,
-            image_bytes,
-            label,
-            label_bytes,
-            size: usage.total,
-            used: usage.total.saturating_sub(usage.free),
-            available: usage.available,
-        });
+    let outcome = with_all(&args.places, |text| {
+        rows.push(Row::of(&mut images, text)?);
         Ok(())
     });
     if rows.is_empty() {

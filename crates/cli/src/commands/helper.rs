@@ -96,7 +96,7 @@ fn mount_call(call: MountCall) -> HelperCall {
 }
 
 fn umount_call(call: UmountCall) -> HelperCall {
-    HelperCall::Umount(UmountArgs { dir: call.dir, lazy: call.lazy })
+    HelperCall::Umount(UmountArgs { place: call.dir, lazy: call.lazy })
 }
 
 /// Does what the caller asked.
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_helper_takes_what_umount_8_passes() {
-        let wanted = UmountArgs { dir: PathBuf::from("/mnt"), lazy: true };
+        let wanted = UmountArgs { place: PathBuf::from("/mnt"), lazy: true };
         assert_eq!(
             call("umount.fuse.creamery /mnt -nl -t fuse.creamery").unwrap(),
             HelperCall::Umount(wanted)

@@ -74,10 +74,11 @@ pub(crate) fn run(args: &LsArgs) -> Result<(), Failure> {
 }
 
 fn as_text(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(), Failure> {
-    let several = args.places.len() > 1 || args.recursive;
+    let (places, count) = expanded(args, images);
+    let several = count > 1 || args.recursive;
     let mut first = true;
-    with_all(&args.places, |text| {
-        let place = Place::parse(text);
+    with_all(places, |place| {
+        let place = place?;
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Read)?;
         let meta = fs.symlink_metadata(&place.path).map_err(&failed)?;
@@ -107,6 +108,19 @@ fn as_text(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(
         }
         told.end()
     })
+}
+
+/// What the places with patterns stand for, and how many that are.
+fn expanded(args: &LsArgs, images: &mut Images<'_>) -> (Vec<Result<Place, Failure>>, usize) {
+    let mut places = Vec::new();
+    for text in &args.places {
+        match images.expand(&Place::parse(text), Purpose::Read) {
+            Ok(found) => places.extend(found.into_iter().map(Ok)),
+            Err(failure) => places.push(Err(failure)),
+        }
+    }
+    let count = places.len();
+    (places, count)
 }
 
 /// What stands above the entries of a directory, where there are several.
@@ -235,8 +249,9 @@ fn print(out: &mut Output, rows: &[Row], human: bool) -> io::Result<()> {
 fn as_json(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(), Failure> {
     let told = |error| Failure::new("ls", writing(error));
     let mut array = Array::begin(out).map_err(told)?;
-    let outcome = with_all(&args.places, |text| {
-        let place = Place::parse(text);
+    let (places, _) = expanded(args, images);
+    let outcome = with_all(places, |place| {
+        let place = place?;
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Read)?;
         let is_dir = fs.metadata(&place.path).is_ok_and(|meta| meta.is_dir());

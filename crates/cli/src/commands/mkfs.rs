@@ -11,7 +11,8 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use creamery::{
     CompressionMethod, Env, Error, Escaped, Features, FixedEnv, LinuxVersion, Made, MkfsOptions, Progress,
-    RootdirOptions, RootdirSubvolume, Source, SystemEnv, TOP_LEVEL, TarRootfs, Timespec, Uuid, make_image,
+    RootdirOptions, RootdirPart, RootdirSubvolume, Source, SystemEnv, TOP_LEVEL, TarRootfs, Timespec, Uuid,
+    make_image,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -40,6 +41,7 @@ use crate::source_date;
 /// Examples:
 ///   creamery mkfs -b 10G -L backup disk.img
 ///   creamery mkfs --rootdir ./rootfs --shrink rootfs.img
+///   creamery mkfs --rootdir ./rootfs --rootdir ./site:/srv/www web.img
 ///   curl https://example.org/rootfs.tar.zst | creamery mkfs --from-tar - rootfs.img
 ///   creamery mkfs --from-tar base.tar --from-tar app.tar --oci-whiteouts app.img
 ///   creamery mkfs -L root disk.raw@2
@@ -108,9 +110,9 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'b', long, value_name = "SIZE", help_heading = "Creation")]
     byte_count: Option<Size>,
 
-    /// Fill the filesystem with what is in DIR.
-    #[arg(short = 'r', long, value_name = "DIR", help_heading = "Creation")]
-    rootdir: Option<PathBuf>,
+    /// Fill the filesystem, or the directory TARGET of it, with what is in DIR. Several go one above the other.
+    #[arg(short = 'r', long, value_name = "DIR[:/TARGET]", help_heading = "Creation")]
+    rootdir: Vec<OsString>,
 
     /// Fill it with what is in an archive, which may be packed with gzip or zstd; - is standard input. Several go one above the other.
     #[arg(long, value_name = "ARCHIVE", help_heading = "Creation")]
@@ -236,7 +238,7 @@ fn check_runtime(list: &str) -> Result<(), Error> {
 }
 
 fn has_source(args: &MkfsArgs) -> bool {
-    args.rootdir.is_some() || !args.from_tar.is_empty()
+    !args.rootdir.is_empty() || !args.from_tar.is_empty()
 }
 
 /// What fills it.
@@ -244,8 +246,12 @@ fn source(args: &MkfsArgs, epoch: Option<Timespec>) -> Result<Option<Box<dyn Sou
     let subvolumes = args.subvol.iter().map(|text| RootdirSubvolume::parse(text.as_bytes()));
     let subvolumes = subvolumes.collect::<Result<_, _>>().map_err(|error| Failure::new("mkfs", error))?;
     let compress = args.compress.and_then(|Compression(method)| method);
-    if let Some(source) = &args.rootdir {
+    let parts = args.rootdir.iter().map(|text| RootdirPart::parse(text)).collect::<Result<Vec<_>, _>>();
+    let mut parts = parts.map_err(|error| Failure::new("mkfs", error))?.into_iter();
+    if let Some(RootdirPart { source, target }) = parts.next() {
         return Ok(Some(Box::new(RootdirOptions {
+            target,
+            more: parts.collect(),
             owner: args.owner,
             clamp_times: epoch,
             subvolumes,

@@ -23,6 +23,7 @@ pub(crate) mod label;
 pub(crate) mod ls;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
+pub(crate) mod mounts;
 pub(crate) mod mv;
 pub(crate) mod partitions;
 pub(crate) mod property;

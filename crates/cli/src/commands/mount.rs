@@ -14,6 +14,7 @@ use signal_hook::iterator::Signals;
 use crate::failure::{Failure, warn};
 use crate::images::{warn_of, with_way_in};
 use crate::log::{Log, say};
+use crate::waits;
 
 /// What the serving process says when the mount answers.
 const READY: &[u8] = b"mounted\n";
@@ -79,9 +80,9 @@ pub(crate) struct MountArgs {
 /// same, and the message says what is lost, why, and where the log is.
 #[derive(Args, Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UmountArgs {
-    /// Where it is mounted.
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
+    /// Where it is mounted, or the image that is.
+    #[arg(value_name = "DIR|IMAGE")]
+    pub(crate) place: PathBuf,
 
     /// Detach the mount now, even if it is in use; the image is closed when the last user is gone.
     #[arg(short = 'l', long)]
@@ -111,7 +112,7 @@ pub(crate) fn run(args: &MountArgs) -> Result<(), Failure> {
 /// `creamery umount`.
 pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
     let how = if args.lazy { How::Lazy } else { How::WhenIdle };
-    creamery_mount::unmount(&args.dir, how).map_err(|error| Failure::new("umount", error))
+    creamery_mount::unmount(&args.place, how).map_err(|error| Failure::new("umount", error))
 }
 
 pub(crate) fn parse_options(args: &MountArgs) -> Result<Options, Error> {
@@ -215,6 +216,7 @@ fn start_in_background(args: &MountArgs) -> Result<(), Error> {
     for options in &args.options {
         command.arg("-o").arg(options);
     }
+    command.args(waits::words().into_iter().flatten());
     command.arg("--").arg(&args.image).arg(&args.dir);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let mut said = Vec::new();

@@ -18,8 +18,9 @@ use crate::time::Span;
 
 /// Show what a live mount has done since it was mounted.
 ///
-/// Commits and how long they took, what the caches and each tree did, memory and who has it, what
-/// went to the devices, and the kernel's requests. The mount answers while it works; asking changes nothing.
+/// What is asked for first: commits, fsyncs, what waits in memory, memory, the cache, what was read from and written to
+/// the devices, and the kernel's requests. With --all everything that is counted, and --json has all of it
+/// in any case. The mount answers while it works; asking changes nothing.
 ///
 /// Examples:
 ///   creamery stats /mnt
@@ -32,7 +33,11 @@ pub(crate) struct StatsArgs {
     #[arg(value_name = "DIR|IMAGE")]
     pub(crate) place: PathBuf,
 
-    /// Print JSON; names ending in _micros are microseconds, those ending in _bytes are bytes.
+    /// Everything: also each cache, each tree, parts of memory, and each kind of request.
+    #[arg(short = 'a', long)]
+    pub(crate) all: bool,
+
+    /// Print JSON with everything; names ending in _micros are microseconds, those ending in _bytes are bytes.
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -108,6 +113,48 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
     if let Some(log) = &done.log {
         writeln!(out, "log: {}", Escaped(log.as_bytes()))?;
     }
+    if args.all { everything(out, done) } else { first(out, done) }
+}
+
+/// A part of a whole in hundredths, rounded down.
+fn percent(part: u64, whole: u64) -> u64 {
+    u64::try_from(u128::from(part) * 100 / u128::from(whole.max(1))).unwrap_or(100)
+}
+
+/// Eight lines: what is asked for first.
+fn first(out: &mut Output, done: &MountStatistics) -> std::io::Result<()> {
+    let Statistics { commits, fsyncs, logs, writeback, memory, block_cache, volume, .. } = &done.filesystem;
+    let mut line = |name: &str, figure: String, more: String| {
+        let between = if more.is_empty() { "" } else { "   " };
+        writeln!(out, "  {name:<32}{figure:>12}{between}{more}")
+    };
+    let longest = |times: &Distribution| {
+        let span = |micros| Span(Duration::from_micros(micros));
+        if times.count == 0 {
+            return String::new();
+        }
+        format!("half in {}, longest {}", span(times.p50), span(times.max))
+    };
+    let looks = block_cache.hits + block_cache.misses;
+    let sum = |count: fn(&Requests) -> u64| done.requests.values().map(count).sum::<u64>();
+    line("commits", commits.count.to_string(), longest(&commits.duration_micros))?;
+    let by_commit = fsyncs.names + fsyncs.extents + fsyncs.refused;
+    let more = format!("{} by a log, {by_commit} by a commit; {} logs", fsyncs.logged, logs.count);
+    line("fsyncs", (fsyncs.logged + by_commit).to_string(), more)?;
+    let waits = Human(writeback.delayed_bytes).to_string();
+    line("written data in memory", waits, format!("{} runs could not be written", writeback.failures))?;
+    line("memory", Human(memory.total_bytes).to_string(), String::new())?;
+    let found = percent(block_cache.hits, looks);
+    line("tree blocks found in the cache", format!("{found}%"), format!("of {looks}"))?;
+    let blocks = format!("and {} tree blocks", volume.tree_block_reads);
+    line("data read from devices", Human(volume.data_read_bytes).to_string(), blocks)?;
+    line("written to devices", Human(volume.write_bytes).to_string(), String::new())?;
+    let time = Span(Duration::from_micros(sum(|requests| requests.sum_micros)));
+    line("requests", sum(|requests| requests.count).to_string(), format!("in {time}"))
+}
+
+fn everything(out: &mut Output, done: &MountStatistics) -> std::io::Result<()> {
+    let filesystem = &done.filesystem;
     writeln!(out, "\nCommits")?;
     line(out, "count", filesystem.commits.count)?;
     line(out, "tree_blocks_written", filesystem.commits.tree_blocks_written)?;

@@ -23,6 +23,6 @@ pub(crate) fn run(args: &SyncArgs) -> Result<(), Failure> {
     creamery_mount::sync(&args.place).map_err(|error| {
         let not_ours = error.kind() == ErrorKind::InvalidInput;
         let failure = Failure::new("sync", error);
-        if not_ours { failure.advise("name a directory where an image is mounted") } else { failure }
+        if not_ours { failure.advise("`creamery mounts` lists the mounts that there are") } else { failure }
     })
 }

@@ -176,18 +176,27 @@ impl Progress for Told<'_> {
 }
 
 /// What goes into an archive: all of one image.
-fn members(args: &TarArgs, images: &Images<'_>) -> Result<(PathBuf, Vec<TarMember>), Failure> {
+fn members(args: &TarArgs, images: &mut Images<'_>) -> Result<(PathBuf, Vec<TarMember>), Failure> {
     if let Some(dir) = &args.directory {
         let Place { image, path: dir } = images.place(dir)?;
         let all = [OsString::from(".")];
         let names = if args.places.is_empty() { &all[..] } else { &args.places[..] };
-        let member = |name: &OsString| {
+        let mut found = Vec::new();
+        for name in names {
             let name = Path::new(name);
             let stripped = name.strip_prefix("/").unwrap_or(name);
             let path = if stripped == Path::new(".") { dir.clone() } else { dir.join(stripped) };
-            TarMember::new(path, stripped.components().collect::<PathBuf>())
-        };
-        return Ok((image, names.iter().map(member).collect()));
+            let place = Place { image: image.clone(), path };
+            for expanded in images.expand(&place, Purpose::Read)? {
+                let name = match expanded == place {
+                    true => stripped,
+                    false => expanded.path.strip_prefix(&dir).unwrap_or(&expanded.path),
+                };
+                let name = name.components().collect::<PathBuf>();
+                found.push(TarMember::new(expanded.path, name));
+            }
+        }
+        return Ok((image, found));
     }
     let mut found: Vec<TarMember> = Vec::new();
     let mut image: Option<PathBuf> = None;
@@ -197,8 +206,10 @@ fn members(args: &TarArgs, images: &Images<'_>) -> Result<(PathBuf, Vec<TarMembe
             let what = "an archive is written from one image";
             return Err(Failure::usage("tar", what));
         }
-        let name: PathBuf = place.below_root().components().collect();
-        found.push(TarMember::new(place.path, name));
+        for place in images.expand(&place, Purpose::Read)? {
+            let name: PathBuf = place.below_root().components().collect();
+            found.push(TarMember::new(place.path, name));
+        }
     }
     Ok((image.expect("clap wants one"), found))
 }
@@ -206,7 +217,7 @@ fn members(args: &TarArgs, images: &Images<'_>) -> Result<(PathBuf, Vec<TarMembe
 fn create(args: &TarArgs) -> Result<(), Failure> {
     let told = |error| Failure::new("tar", error);
     let mut images = Images::new("tar", &args.write.view);
-    let (image, members) = members(args, &images)?;
+    let (image, members) = members(args, &mut images)?;
     for TarMember { name, .. } in &members {
         if name.components().any(|part| part == std::path::Component::ParentDir) {
             return Err(Failure::usage(

@@ -9,63 +9,11 @@ use clap::Command;
 
 use creamery::Escaped;
 
+use super::commands::{COMMANDS, missing};
+use super::hand_over;
 use super::link::Link;
 use crate::failure::say;
 use crate::output::tell;
-
-/// Groups with their commands, and commands that are in none.
-const COMMANDS: [(&str, &[&str]); 17] = [
-    ("balance", &["start", "pause", "cancel", "resume", "status"]),
-    ("check", &[]),
-    ("device", &["add", "delete", "remove", "replace", "scan", "ready", "stats", "usage"]),
-    (
-        "filesystem",
-        &["df", "du", "show", "sync", "defragment", "resize", "label", "usage", "mkswapfile", "commit-stats"],
-    ),
-    (
-        "inspect-internal",
-        &[
-            "inode-resolve",
-            "logical-resolve",
-            "subvolid-resolve",
-            "rootid",
-            "map-swapfile",
-            "min-dev-size",
-            "dump-tree",
-            "dump-super",
-            "tree-stats",
-            "list-chunks",
-        ],
-    ),
-    ("property", &["get", "set", "list"]),
-    ("qgroup", &["assign", "remove", "create", "clear-stale", "destroy", "show", "limit"]),
-    ("quota", &["enable", "disable", "rescan", "status"]),
-    ("receive", &[]),
-    ("replace", &["start", "status", "cancel"]),
-    (
-        "rescue",
-        &[
-            "chunk-recover",
-            "super-recover",
-            "zero-log",
-            "fix-device-size",
-            "fix-data-checksum",
-            "create-control-device",
-            "clear-ino-cache",
-            "clear-space-cache",
-            "clear-uuid-tree",
-        ],
-    ),
-    ("restore", &[]),
-    ("scrub", &["start", "cancel", "resume", "status", "limit"]),
-    ("send", &[]),
-    (
-        "subvolume",
-        &["create", "delete", "list", "snapshot", "get-default", "set-default", "find-new", "show", "sync"],
-    ),
-    ("help", &[]),
-    ("version", &[]),
-];
 
 /// Commands with `--format json`, as in btrfs-progs 6.14.
 const FORMATS: [&[&str]; 3] = [&["device", "stats"], &["filesystem", "df"], &["qgroup", "show"]];
@@ -76,8 +24,7 @@ const TALK: [&str; 9] =
 
 /// What the words behind the program's name ask for. All our own are in `program`.
 pub(super) fn follow(args: &[OsString], program: &Command) -> Link {
-    let mut args = args.iter();
-    match words(&mut args, program) {
+    match words(args, program) {
         Ok(link) => link,
         Err(complaint) => {
             say(&format!("btrfs: {complaint}"));
@@ -86,7 +33,8 @@ pub(super) fn follow(args: &[OsString], program: &Command) -> Link {
     }
 }
 
-fn words(args: &mut std::slice::Iter<'_, OsString>, program: &Command) -> Result<Link, String> {
+fn words(all: &[OsString], program: &Command) -> Result<Link, String> {
+    let mut args = all.iter();
     let (mut quiet, mut is_json) = (false, false);
     let first = loop {
         let Some(arg) = args.next() else {
@@ -136,6 +84,7 @@ fn words(args: &mut std::slice::Iter<'_, OsString>, program: &Command) -> Result
         }
         path.push(token(arg, within.iter().copied(), first)?);
     }
+    hand_over::where_linux_serves(&path, all, args.as_slice())?;
     let mut rest = args.as_slice().to_vec();
     if is_json {
         if !FORMATS.contains(&&path[..]) {
@@ -214,8 +163,7 @@ fn ours(path: &[&'static str], quiet: bool, rest: &[OsString], program: &Command
     let path = if path == ["filesystem", "sync"] { &path[1..] } else { path };
     let found = path.iter().try_fold(program, |command, name| command.find_subcommand(name));
     if found.is_none() {
-        let version = env!("CARGO_PKG_VERSION");
-        return Err(format!("{} is not there in creamery {version}, which this is", path.join(" ")));
+        return Err(missing(path));
     }
     let mut words: Vec<OsString> = ["creamery"].iter().chain(path).map(OsString::from).collect();
     words.extend(rest.iter().cloned());
@@ -241,7 +189,7 @@ mod tests {
 
     fn follow(line: &str) -> Result<Vec<String>, String> {
         let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        match words(&mut args.iter(), &Cli::command())? {
+        match words(&args, &Cli::command())? {
             Link::Words(words) => {
                 Ok(words.into_iter().map(|word| word.into_string().expect("text")).collect())
             }
@@ -270,10 +218,10 @@ mod tests {
 
     #[test]
     fn a_group_alone_tells_what_is_in_it_and_fails() {
-        let link = words(&mut [OsString::from("sub")].iter(), &Cli::command());
+        let link = words(&[OsString::from("sub")], &Cli::command());
         assert!(matches!(link, Ok(Link::Done(status)) if status == ExitCode::FAILURE));
         assert!(follow("sub").expect("help is no complaint").is_empty());
-        let alone = words(&mut [].iter(), &Cli::command());
+        let alone = words(&[], &Cli::command());
         assert!(matches!(alone, Ok(Link::Done(status)) if status == ExitCode::FAILURE));
     }
 

@@ -247,6 +247,15 @@ impl Superblock {
         self.raw.label.split(|&byte| byte == 0).next().unwrap_or_default()
     }
 
+    /// The features that the filesystem uses, by the names that Linux has for them below `/sys/fs/btrfs/UUID/features`, or had there as long
+    /// as not every filesystem had them.
+    #[must_use]
+    pub fn feature_names(&self) -> Vec<String> {
+        let (incompat, compat_ro) = (self.incompat(), self.compat_ro());
+        let names = incompat.iter_names().map(|(name, _)| name);
+        names.chain(compat_ro.iter_names().map(|(name, _)| name)).map(str::to_ascii_lowercase).collect()
+    }
+
     /// Another label, of at most [`LABEL_LEN_MAX`] bytes without a zero among them.
     pub fn set_label(&mut self, label: &[u8]) {
         assert!(label.len() <= LABEL_LEN_MAX && !label.contains(&0), "a label that was checked");

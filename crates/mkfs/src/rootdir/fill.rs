@@ -296,6 +296,11 @@ impl<'a> Filler<'a> {
             (None, Place::In(dir, name)) => (*dir, *name, 0),
             (None, Place::Onto(dir)) => return self.enter_existing(*dir, meta, Vec::new(), 0),
         };
+        // Links do not reach into a subvolume, be it new or made by an earlier part.
+        if subvolume.is_some() {
+            self.subvolume_count += 1;
+            number = self.subvolume_count;
+        }
         let made = self.with_new(meta, NewKind::Directory, |new| match subvolume {
             Some(_) => self.fs.create_subvolume(dir, name, new),
             None => self.fs.create(dir, name, new).map(|attributes| attributes.id),
@@ -307,11 +312,7 @@ impl<'a> Filler<'a> {
             }
             made => made?,
         };
-        if let Some(kind) = subvolume {
-            self.subvolume_count += 1;
-            number = self.subvolume_count;
-            self.pending.push(Pending { tree: id.subvolume, kind });
-        }
+        self.pending.extend(subvolume.map(|kind| Pending { tree: id.subvolume, kind }));
         let restore = self.restore(meta);
         self.open.push(Open { id, restore, path: path.to_vec(), subvolume: number });
         Ok(())

@@ -22,6 +22,7 @@ mod budget;
 mod copy_in;
 mod fill;
 mod listing;
+mod part;
 mod progress;
 mod queue;
 mod reader;
@@ -35,11 +36,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use creamery_base::{Error, ErrorKind, Result, Timespec, TreeId};
+use creamery_base::{Error, ErrorKind, Result, Timespec};
 use creamery_codec::CompressionMethod;
 use creamery_fs::Filesystem;
 
 pub use copy_in::{CopyIn, copy_in};
+pub use part::RootdirPart;
 pub use progress::{Lost, NoProgress, OnError, Progress, Skipped};
 pub use subvolume::{RootdirSubvolume, SubvolumeKind};
 
@@ -64,8 +66,12 @@ const READ_AHEAD: u64 = 48 << 20;
 /// ```
 #[derive(Clone, Debug)]
 pub struct RootdirOptions {
-    /// The directory; it becomes the root.
+    /// The directory; it becomes the root, where `target` is empty.
     pub source: PathBuf,
+    /// The directory of the filesystem that gets its content, from the root on ([`RootdirPart::target`]).
+    pub target: Vec<u8>,
+    /// Further directories, each above the ones before: what has a name already is replaced, directories are merged.
+    pub more: Vec<RootdirPart>,
     /// Every file belongs to them.
     pub owner: Option<(u32, u32)>,
     /// Access, change and birth times are this time, modification times at most this (`SOURCE_DATE_EPOCH`).
@@ -81,8 +87,48 @@ pub struct RootdirOptions {
 impl RootdirOptions {
     /// Everything in `source` as it is.
     pub fn new(source: impl Into<PathBuf>) -> Self {
-        let source = source.into();
-        Self { source, owner: None, clamp_times: None, subvolumes: Vec::new(), shrink: false, compress: None }
+        Self {
+            source: source.into(),
+            target: Vec::new(),
+            more: Vec::new(),
+            owner: None,
+            clamp_times: None,
+            subvolumes: Vec::new(),
+            shrink: false,
+            compress: None,
+        }
+    }
+
+    /// The directories, in the order in which they are copied.
+    fn parts(&self) -> Vec<RootdirPart> {
+        let first = RootdirPart { source: self.source.clone(), target: self.target.clone() };
+        std::iter::once(first).chain(self.more.iter().cloned()).collect()
+    }
+
+    /// Checks that a part has, or makes, the directory that is to become a subvolume.
+    fn check_subvolume(
+        &self,
+        parts: &[(RootdirPart, SourceDir)],
+        subvolume: &RootdirSubvolume,
+    ) -> Result<()> {
+        let shown = String::from_utf8_lossy(&subvolume.path).into_owned();
+        let context = || format!("subvolume '{shown}' of the source");
+        let mut last = Error::new(ErrorKind::NotFound, context());
+        for (part, root) in parts {
+            if part.goes_through(&subvolume.path) {
+                return Ok(());
+            }
+            for own in part.own(std::slice::from_ref(subvolume)) {
+                let path = std::ffi::CString::new(own.path)
+                    .map_err(|_| Error::invalid(format!("subvolume '{shown}': a zero byte in its path")))?;
+                match root.is_dir(&path) {
+                    Ok(true) => return Ok(()),
+                    Ok(false) => last = Error::new(ErrorKind::NotADirectory, context()),
+                    Err(error) => last = error.context(context()),
+                }
+            }
+        }
+        Err(last)
     }
 }
 
@@ -96,29 +142,24 @@ impl Source for RootdirOptions {
     }
 
     fn check(&self) -> Result<()> {
-        let root = SourceDir::root(&self.source)?;
-        for path in Subvolumes::new(&self.subvolumes)?.paths() {
-            let shown = || String::from_utf8_lossy(path).into_owned();
-            let path = std::ffi::CString::new(path)
-                .map_err(|_| Error::invalid(format!("subvolume '{}': a zero byte in its path", shown())))?;
-            match root.is_dir(&path) {
-                Ok(true) => {}
-                Ok(false) => {
-                    let context = format!("subvolume '{}' of the source", shown());
-                    return Err(Error::new(ErrorKind::NotADirectory, context));
-                }
-                Err(error) => return Err(error.context(format!("subvolume '{}' of the source", shown()))),
-            }
-        }
-        Ok(())
+        Subvolumes::new(&self.subvolumes)?;
+        let open = |part: RootdirPart| SourceDir::root(&part.source).map(|root| (part, root));
+        let parts: Vec<_> = self.parts().into_iter().map(open).collect::<Result<_>>()?;
+        self.subvolumes.iter().try_for_each(|subvolume| self.check_subvolume(&parts, subvolume))
     }
 
     fn check_target(&self, target: &Path, is_new: bool) -> Result<()> {
-        if is_new { refuse_inside(target, &self.source) } else { refuse_in_source(target, &self.source) }
+        self.parts().iter().try_for_each(|RootdirPart { source, .. }| match is_new {
+            true => refuse_inside(target, source),
+            false => refuse_in_source(target, source),
+        })
     }
 
     fn measure(&self, measure: Measure) -> Result<Content> {
-        size::measure(&self.source, measure)
+        self.parts()
+            .iter()
+            .try_fold(measure, |measure, part| size::measure(&part.source, measure))
+            .map(|all| all.content())
     }
 
     fn fill(&self, fs: &Arc<Filesystem>, image: Option<(u64, u64)>, progress: &dyn Progress) -> Result<()> {
@@ -154,8 +195,6 @@ fn fill(
     image: Option<(u64, u64)>,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let root = SourceDir::root(&options.source)?;
-    let subvolumes = Subvolumes::new(&options.subvolumes)?;
     let rules = Rules {
         owner: options.owner,
         clamp: options.clamp_times,
@@ -163,8 +202,29 @@ fn fill(
         keep: Keep::Everything,
         on_error: OnError::Stop,
     };
-    let place = Place::Onto(fs.root(TreeId::FS)?);
-    run(fs, rules, place, progress, |steps, jobs| Feeder::new(steps, jobs, &subvolumes, image).run(root))
+    // What is read-only takes no more: it becomes so when all parts are in.
+    let writable = |subvolume: &RootdirSubvolume| {
+        let path = subvolume.path.clone();
+        RootdirSubvolume { path, kind: SubvolumeKind::ReadWrite }
+    };
+    let writable: Vec<RootdirSubvolume> = options.subvolumes.iter().map(writable).collect();
+    for part in options.parts() {
+        let root = SourceDir::root(&part.source)?;
+        let dir = part.make_target(fs, &writable, options.owner.unwrap_or((0, 0)))?;
+        let own = Subvolumes::new(&part.own(&writable))?;
+        let place = Place::Onto(dir);
+        run(fs, rules, place, progress, |steps, jobs| Feeder::new(steps, jobs, &own, image).run(root))?;
+    }
+    for subvolume in &options.subvolumes {
+        let id = fs.resolve_subvolume(&subvolume.path)?;
+        if subvolume.kind.is_default() {
+            fs.set_default_subvolume(id)?;
+        }
+        if subvolume.kind.is_read_only() {
+            fs.set_subvolume_read_only(id, true)?;
+        }
+    }
+    Ok(())
 }
 
 /// Starts the threads; `feed` is the walk.

@@ -11,7 +11,7 @@ use rustix::fs::FileType;
 
 use super::source::{Meta, SourceDir, at_path, data_parts, join};
 use super::walk::{Stop, Visitor, walk};
-use crate::source::{Content, Measure};
+use crate::source::Measure;
 
 /// Files up to this size may have holes that are not looked for: their data is counted whole.
 const LOOK_FOR_HOLES: u64 = 64 << 10;
@@ -69,11 +69,11 @@ impl Visitor for Sizer {
     }
 }
 
-/// Walks the tree at `source` and adds up.
-pub(crate) fn measure(source: &Path, measure: Measure) -> Result<Content> {
+/// Walks the tree at `source` and adds it to `measure`.
+pub(crate) fn measure(source: &Path, measure: Measure) -> Result<Measure> {
     let mut sizer = Sizer { measure, seen: HashSet::new() };
     match walk(SourceDir::root(source)?, &mut sizer) {
-        Ok(()) | Err(Stop::Enough) => Ok(sizer.measure.content()),
+        Ok(()) | Err(Stop::Enough) => Ok(sizer.measure),
         Err(Stop::Failed(error)) => Err(error),
     }
 }
@@ -89,7 +89,7 @@ mod tests {
         file.set_len(1 << 30).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, &[1; 5000], 1 << 29).unwrap();
         std::fs::hard_link(root.path().join("sparse"), root.path().join("again")).unwrap();
-        let content = measure(root.path(), Measure::new(4096, 4)).unwrap();
+        let content = measure(root.path(), Measure::new(4096, 4)).unwrap().content();
         assert_eq!((content.entries, content.data, content.least), (3, 8192, 8192));
     }
 }

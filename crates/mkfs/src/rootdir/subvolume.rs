@@ -122,10 +122,6 @@ impl Subvolumes {
     pub(crate) fn kind_of(&self, path: &[u8]) -> Option<SubvolumeKind> {
         self.0.get(path).copied()
     }
-
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.keys().map(Vec::as_slice)
-    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use crate::control::Channel;
 use crate::subvolumes::Live;
 use crate::table::{is_ours, points_of_linux};
 
-pub use space::{LiveDevice, LiveShare, LiveSpace};
+pub use space::{LiveDevice, LiveShare, LiveSpace, LiveUsage};
 
 /// A file or directory on a live mount of Btrfs, the kernel's or one of an image. It keeps the mount busy.
 ///
@@ -39,6 +39,18 @@ pub use space::{LiveDevice, LiveShare, LiveSpace};
 pub struct LiveBtrfs {
     answering: Answering,
     path: PathBuf,
+}
+
+/// Whether what is at `path` is on a mount of Linux' own Btrfs, whoever may read it.
+///
+/// ```
+/// assert!(!creamery_mount::is_on_linux("/proc".as_ref()));
+/// ```
+#[must_use]
+pub fn is_on_linux(path: &Path) -> bool {
+    /// `BTRFS_SUPER_MAGIC`.
+    const MAGIC: u64 = 0x9123_683e;
+    rustix::fs::statfs(path).is_ok_and(|told| u64::try_from(told.f_type).is_ok_and(|kind| kind == MAGIC))
 }
 
 impl LiveBtrfs {

@@ -9,6 +9,7 @@ use super::controls::{
     GET_FSLABEL, GET_SUBVOL_INFO, LABEL_WORDS, RECEIVED_WORDS, SET_FSLABEL, SET_RECEIVED_SUBVOL,
     SUBVOL_GETFLAGS, SUBVOL_INFO_WORDS, SUBVOL_SETFLAGS, bytes_of,
 };
+use crate::facts::LiveFacts;
 use crate::table::is_point;
 
 /// Where compression is written down.
@@ -76,6 +77,12 @@ impl LiveBtrfs {
     /// Errors: the mount table cannot be read.
     pub fn is_mount_point(&self) -> Result<bool> {
         is_point(&self.path)
+    }
+
+    /// What the server of a mount of ours tells of itself and its filesystem.
+    /// Errors: the mount does not answer; it is one of the kernel.
+    pub fn facts(&self) -> Result<LiveFacts> {
+        self.ours()?.facts()
     }
 
     /// What the filesystem is called.

@@ -45,6 +45,22 @@ pub struct LiveSpace {
     pub used: u64,
 }
 
+/// How full a filesystem is that is mounted, bytes.
+///
+/// ```
+/// let usage = creamery_mount::LiveUsage { total: 1 << 30, free: 1 << 20, available: 0 };
+/// assert!(usage.free < usage.total);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LiveUsage {
+    /// Size of the filesystem.
+    pub total: u64,
+    /// Not in use.
+    pub free: u64,
+    /// For file data.
+    pub available: u64,
+}
+
 /// A device of a filesystem that is mounted.
 ///
 /// ```no_run
@@ -108,11 +124,22 @@ impl LiveBtrfs {
         Ok(spaces.into_iter().map(|[flags, total, used]| LiveSpace { flags, total, used }).collect())
     }
 
+    /// How full the filesystem is, as statfs(2) tells it.
+    /// Errors: the mount does not answer.
+    pub fn usage(&self) -> Result<LiveUsage> {
+        let told = rustix::fs::fstatvfs(self.answering.file()).map_err(|errno| self.failed(errno))?;
+        let bytes = |blocks: u64| blocks.saturating_mul(told.f_frsize);
+        Ok(LiveUsage {
+            total: bytes(told.f_blocks),
+            free: bytes(told.f_bfree),
+            available: bytes(told.f_bavail),
+        })
+    }
+
     /// Bytes that are free for the data of files, as statfs(2) tells them.
     /// Errors: the mount does not answer.
     pub fn available_bytes(&self) -> Result<u64> {
-        let told = rustix::fs::fstatvfs(self.answering.file()).map_err(|errno| self.failed(errno))?;
-        Ok(told.f_bavail.saturating_mul(told.f_frsize))
+        Ok(self.usage()?.available)
     }
 
     /// The devices of the filesystem, in the order of their numbers.

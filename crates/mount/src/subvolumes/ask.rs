@@ -16,6 +16,7 @@ use super::{
     CREATE, DELETE, NEW_EXTENTS, QUOTAS, SET_DEFAULT, SNAPSHOT, SOURCE, TABLE, TOLD, USERS, WAITING, WHOLE,
 };
 use crate::control::{Channel, KEY, O_DIRECTORY, new_key};
+use crate::facts::LiveFacts;
 use crate::table::is_ours;
 
 /// Time between two questions whether the kernel was told.
@@ -212,6 +213,15 @@ impl Live {
     /// Errors: the mount does not answer.
     pub fn label(&self) -> Result<Vec<u8>> {
         Ok(self.order::<WHOLE>(new_key(), &Order::default())?.label)
+    }
+
+    /// What the server tells of itself and its filesystem.
+    /// Errors: the mount does not answer; its server is of an earlier version.
+    pub fn facts(&self) -> Result<LiveFacts> {
+        self.order::<WHOLE>(new_key(), &Order::default())?.facts.ok_or_else(|| {
+            Error::unsupported("the server is of a version that does not tell this")
+                .advise("unmount the image and mount it again")
+        })
     }
 
     /// Flags, bytes and used bytes of its block groups, those of one kind and profile together.

@@ -4,6 +4,7 @@ use creamery_base::{Error, ObjectId, QgroupId, TreeId};
 use creamery_fs::{NewExtents, NewSize, QuotaChange, QuotaReport, Resized, SubvolumeTable};
 use serde::{Deserialize, Serialize};
 
+use crate::facts::LiveFacts;
 use crate::why::Why;
 
 /// What is asked; which fields count the number of the control says.
@@ -74,6 +75,8 @@ pub(crate) struct Outcome {
     pub(crate) resized: Option<Resized>,
     /// Flags, bytes and used bytes of block groups of one kind and profile.
     pub(crate) space: Vec<[u64; 3]>,
+    /// What is known of the server and its filesystem.
+    pub(crate) facts: Option<LiveFacts>,
     /// Who refers to data: subvolume, inode, offset.
     pub(crate) users: Vec<(TreeId, ObjectId, u64)>,
     /// Whether the kernel has been told of all that changed so far.

@@ -18,6 +18,7 @@ use super::told::Told;
 use crate::access_times::{Watched, WriteRight};
 use crate::asker::Asker;
 use crate::control::KEY;
+use crate::facts::LiveFacts;
 use crate::handles::Handles;
 use crate::lost_writes::Tell;
 use crate::mapped_pages::MappedPages;
@@ -395,7 +396,30 @@ impl Server<'_> {
         outcome.label = self.fs.engine().volume().superblock().label().to_vec();
         let sums = self.fs.engine().group_sums().into_iter();
         outcome.space = sums.map(|sum| [sum.flags.bits(), sum.total, sum.used]).collect();
+        outcome.facts = Some(self.facts(asker));
         Ok(())
+    }
+
+    /// What is told of the server and its filesystem. Paths outside of what is mounted are for the administrator.
+    fn facts(&self, asker: &Asker) -> LiveFacts {
+        let volume = self.fs.engine().volume();
+        let superblock = volume.superblock();
+        let mounted = self.nodes.root().subvolume;
+        let table = if asker.administrates() { self.fs.subvolume_table().ok() } else { None };
+        let path = table.as_ref().and_then(|table| table.get(mounted)?.path.clone());
+        LiveFacts {
+            process: std::process::id(),
+            subvolume: mounted.get(),
+            subvolume_path: path,
+            uuid: volume.fsid().to_string(),
+            metadata_uuid: volume.metadata_uuid().to_string(),
+            generation: volume.generation().get(),
+            bytes_used: superblock.bytes_used(),
+            node_size: volume.node_size(),
+            sector_size: self.fs.engine().sector_size(),
+            checksum: volume.checksum_type().to_string(),
+            features: superblock.feature_names(),
+        }
     }
 
     /// Tells who refers to data, which is for the administrator. What was done before is committed: references are those of a commit.

@@ -182,6 +182,7 @@ fn as_documented(bench: &Bench) -> Result<()> {
         ("filesystem defragment", &["filesystem", "defragment", "--json", &file]),
         ("dedupe", &["dedupe", "--json", &root]),
         ("stats", &["stats", "--json", &mount]),
+        ("mounts", &["mounts", "--json"]),
     ];
     let page = Page::read()?;
     for name in page.0.keys() {
@@ -189,7 +190,9 @@ fn as_documented(bench: &Bench) -> Result<()> {
     }
     for (name, words) in calls {
         let live = match *name {
-            "stats" => Some(FuseMount::mount(bench.creamery(), Path::new(&image), Path::new(&mount), "")?),
+            "stats" | "mounts" => {
+                Some(FuseMount::mount(bench.creamery(), Path::new(&image), Path::new(&mount), "")?)
+            }
             _ => None,
         };
         // What differs is the exit status of that, too.

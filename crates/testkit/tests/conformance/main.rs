@@ -56,6 +56,7 @@ mod mount_options;
 mod nocow;
 mod options;
 mod partitions;
+mod patterns;
 mod populated;
 mod posix;
 mod quotas;
@@ -102,6 +103,7 @@ mod tree_log;
 mod tree_log_full;
 mod tune;
 mod tune_uuid;
+mod typed;
 mod unmount_waits;
 mod unprivileged;
 mod unprivileged_first;
@@ -150,6 +152,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     mount_options::cases,
     tune::cases,
     tune_uuid::cases,
+    typed::cases,
     unprivileged::cases,
     unprivileged_first::cases,
     dead_mounts::cases,
@@ -167,6 +170,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     clones::cases,
     stats::cases,
     subvolumes::cases,
+    patterns::cases,
     populated::cases,
     subvolumes_killed::cases,
     many_snapshots::cases,

@@ -407,10 +407,10 @@ fn two_at_once(bench: &Bench) -> Result<()> {
     });
     copied?;
     for refused in [&disk, &names[0], &part(&disk, "@17M")] {
-        expect_refusal(bench.creamery().run(["ls"]).arg(refused), &["process", "creamery", "has it open"])?;
+        expect_refusal(bench.creamery().run(["ls"]).arg(refused), &["process", "creamery", "mounted at"])?;
         expect_refusal(
             bench.creamery().run(["mkfs", "-f"]).arg(refused),
-            &["process", "creamery", "has it open"],
+            &["process", "creamery", "mounted at"],
         )?;
     }
     bench.creamery().run(["inspect", "partitions"]).arg(&disk).ok()?;

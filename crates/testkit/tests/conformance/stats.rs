@@ -119,7 +119,15 @@ fn for_people(bench: &Bench) -> Result<()> {
     let mount = mounted(bench)?;
     work(mount.dir())?;
     bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;
-    let said = bench.creamery().run(["stats"]).arg(mount.dir()).ok()?.stdout_text();
+    let few = bench.creamery().run(["stats"]).arg(mount.dir()).ok()?.stdout_text();
+    let lines: Vec<&str> = few.lines().filter(|line| line.starts_with("  ")).collect();
+    ensure!(lines.len() == 8, "{} lines instead of eight:\n{few}", lines.len());
+    for word in
+        ["commits", "fsyncs", "memory", "cache", "read from", "written to", "requests", "written data"]
+    {
+        ensure!(lines.iter().any(|line| line.contains(word)), "no {word:?} in:\n{few}");
+    }
+    let said = bench.creamery().run(["stats", "--all"]).arg(mount.dir()).ok()?.stdout_text();
     for word in [
         "Commits",
         "gate closed",

@@ -19,9 +19,16 @@ pub(in crate::commands) struct Told {
 }
 
 impl Told {
-    /// Of the image or mount that `text` names, with a path in it.
+    /// Of the image or mount that `text` names, with a path in it. An image alone that is mounted is asked by its mount.
     /// Errors: it is not there, or cannot be read; only root and the mounter are told of a mount.
     pub(in crate::commands) fn of(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
+        Self::of_named(images, text).or_else(|failure| match images.mounted_instead(&failure, text) {
+            Some(point) => Self::of_named(images, point.as_os_str()),
+            None => Err(failure),
+        })
+    }
+
+    fn of_named(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
         if let Some(on_mount) = OnMount::of(images.command(), text)? {
             return Self::of_mount(images.command(), on_mount);
         }

@@ -43,8 +43,15 @@ pub(super) struct Device {
 }
 
 impl Facts {
-    /// Of the image or mount that `text` names.
+    /// Of the image or mount that `text` names. An image that is mounted is asked by its mount.
     pub(super) fn of(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
+        Self::of_named(images, text).or_else(|failure| match images.mounted_instead(&failure, text) {
+            Some(point) => Self::of_named(images, point.as_os_str()),
+            None => Err(failure),
+        })
+    }
+
+    fn of_named(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
         let command = images.command();
         if let Some(live) = live_btrfs(command, text)? {
             return Self::of_mount(&live).map_err(|error| Failure::new(command, error));

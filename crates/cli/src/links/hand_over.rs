@@ -1,0 +1,128 @@
+//! Called as `btrfs` with a path on a mount of Linux' own Btrfs: there btrfs-progs does the work, whose `btrfs` stands behind this one in PATH.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use creamery::{Escaped, Image};
+use creamery_mount::{Live, is_on_linux};
+
+use crate::place::{End, is_no_image, parent_of};
+
+/// Set where a call was handed over: a wrapper that calls this program again ends there.
+const WITNESS: &str = "CREAMERY_HANDED_OVER_TO";
+
+/// Commands that read or mend devices and images, and are not about mounts.
+const OF_DEVICES: [&[&str]; 7] = [
+    &["check"],
+    &["rescue"],
+    &["restore"],
+    &["inspect-internal", "dump-super"],
+    &["inspect-internal", "dump-tree"],
+    &["inspect-internal", "tree-stats"],
+    &["inspect-internal", "list-chunks"],
+];
+
+/// Commands that this program does on a mount of Linux itself, where there is no other to hand over to.
+const OWN: [&[&str]; 10] = [
+    &["property"],
+    &["device", "stats"],
+    &["filesystem", "df"],
+    &["filesystem", "du"],
+    &["filesystem", "usage"],
+    &["inspect-internal", "inode-resolve"],
+    &["inspect-internal", "logical-resolve"],
+    &["inspect-internal", "rootid"],
+    &["inspect-internal", "subvolid-resolve"],
+    &["help"],
+];
+
+/// Commands that make what they name.
+const MAKERS: [&[&str]; 3] =
+    [&["subvolume", "create"], &["subvolume", "snapshot"], &["filesystem", "mkswapfile"]];
+
+fn is_one_of(path: &[&str], commands: &[&[&str]]) -> bool {
+    commands.iter().any(|command| path.starts_with(command))
+}
+
+/// Hands the call `all`, whose command is `path` and whose other words are `rest`, over to btrfs-progs if it is about a mount of Linux: then this
+/// does not return.
+/// Errors: it is, and no other `btrfs` can do it.
+pub(super) fn where_linux_serves(path: &[&str], all: &[OsString], rest: &[OsString]) -> Result<(), String> {
+    if is_one_of(path, &OF_DEVICES) {
+        return Ok(());
+    }
+    let Some(operand) = operand_of_linux(rest, is_one_of(path, &MAKERS)) else { return Ok(()) };
+    let why = match (std::env::var_os(WITNESS), other_btrfs()) {
+        (Some(other), _) => {
+            let other = Escaped(other.as_encoded_bytes()).to_string();
+            format!("{other}, which this was handed over to, came back")
+        }
+        (None, None) => "PATH has no `btrfs` but this one".to_owned(),
+        (None, Some(other)) => {
+            let failed = Command::new(&other).args(all).env(WITNESS, &other).exec();
+            format!("{}: {failed}", other.display())
+        }
+    };
+    if is_one_of(path, &OWN) {
+        return Ok(());
+    }
+    let operand = Escaped(operand.as_os_str().as_encoded_bytes()).to_string();
+    Err(format!(
+        "{}: {operand} is on a mount of Linux' own Btrfs, which is left to btrfs-progs: {why}; install btrfs-progs, or name an image",
+        path.join(" ")
+    ))
+}
+
+/// The first operand on a mount of Linux, if none is in an image or on a mount of ours.
+fn operand_of_linux(words: &[OsString], are_made: bool) -> Option<PathBuf> {
+    let mut found = None;
+    for word in words.iter().filter(|word| !word.as_encoded_bytes().starts_with(b"-")) {
+        match place_of(word, are_made) {
+            Place::Ours => return None,
+            Place::Linux(path) => found = found.or(Some(path)),
+            Place::Elsewhere => {}
+        }
+    }
+    found
+}
+
+enum Place {
+    Ours,
+    Linux(PathBuf),
+    Elsewhere,
+}
+
+fn place_of(word: &OsStr, are_made: bool) -> Place {
+    let End::Host(path) = End::parse(word) else { return Place::Ours };
+    let there = match std::fs::metadata(&path) {
+        Ok(meta) if meta.is_dir() => path.clone(),
+        Ok(meta) if meta.is_file() => match Image::open(&path) {
+            Err(error) if is_no_image(&error) => path.clone(),
+            _ => return Place::Ours,
+        },
+        Err(_) if are_made => parent_of(&path).to_owned(),
+        _ => return Place::Elsewhere,
+    };
+    let dir = if there.is_dir() { &there } else { parent_of(&there) };
+    match is_on_linux(&there) {
+        true => Place::Linux(path),
+        false if Live::at(dir).is_ok_and(|live| live.is_some()) => Place::Ours,
+        false => Place::Elsewhere,
+    }
+}
+
+/// The first `btrfs` in PATH that is not this program, by whatever name.
+fn other_btrfs() -> Option<PathBuf> {
+    let number = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    let own = number(&std::env::current_exe().ok()?);
+    let path = std::env::var_os("PATH")?;
+    let names = std::env::split_paths(&path).filter(|dir| dir.is_absolute()).map(|dir| dir.join("btrfs"));
+    names.into_iter().find(|name| {
+        let is_program = std::fs::metadata(name)
+            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+        is_program && number(name) != own
+    })
+}

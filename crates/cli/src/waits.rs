@@ -1,0 +1,101 @@
+//! `--wait SECONDS`: an option of every command that takes the lock of an image.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use clap::{Arg, ArgMatches, Command, value_parser};
+
+use crate::failure::say;
+use crate::interrupt;
+
+const ID: &str = "lock_wait";
+
+/// Commands that take no lock; and one whose --wait is that of btrfs-progs, for something else.
+const WITHOUT: [&str; 12] = [
+    "umount",
+    "mounts",
+    "stats",
+    "sync",
+    "generate",
+    "inspect-internal dump-super",
+    "inspect-internal dump-tree",
+    "inspect-internal partitions",
+    "rescue scan",
+    "rescue find-root",
+    "quota rescan",
+    "help",
+];
+
+/// What was said.
+static SECONDS: OnceLock<u64> = OnceLock::new();
+
+/// The command line with the option where it means something.
+pub(crate) fn with_option(program: Command) -> Command {
+    below(program, "")
+}
+
+fn below(mut command: Command, path: &str) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    for name in &names {
+        let path = if path.is_empty() { name.clone() } else { format!("{path} {name}") };
+        if !WITHOUT.contains(&path.as_str()) {
+            command = command.mut_subcommand(name, |sub| below(sub, &path));
+        }
+    }
+    if path.is_empty() || !names.is_empty() {
+        return command;
+    }
+    let option = Arg::new(ID).long("wait").value_name("SECONDS").value_parser(value_parser!(u64));
+    command.arg(option.help("Where an image is in use, wait for it, at most this long."))
+}
+
+/// Has opens wait as `matches` say.
+pub(crate) fn follow(matches: &ArgMatches) {
+    let mut leaf = matches;
+    while let Some((_, below)) = leaf.subcommand() {
+        leaf = below;
+    }
+    let Ok(Some(seconds)) = leaf.try_get_one::<u64>(ID) else { return };
+    let _ = SECONDS.set(*seconds); // nobody else does
+    let tell = |error: &creamery::Error| say(&format!("creamery: waiting: {}", error.without_kind()));
+    creamery::device::wait_for_users(Duration::from_secs(*seconds), tell, || interrupt::go_on().is_ok());
+}
+
+/// The words for a program that goes on in the place of this one.
+pub(crate) fn words() -> Option<[String; 2]> {
+    SECONDS.get().map(|seconds| ["--wait".to_owned(), seconds.to_string()])
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::args::Cli;
+
+    #[test]
+    fn the_option_is_where_a_lock_is_taken() {
+        let program = with_option(Cli::command());
+        let parse = |line: &str| program.clone().try_get_matches_from(line.split(' '));
+        for line in [
+            "creamery ls --wait 3 x",
+            "creamery mkfs --wait=0 x",
+            "creamery subvolume list --wait 3 x",
+            "creamery check --wait 1 x",
+        ] {
+            assert!(parse(line).is_ok(), "{line}");
+        }
+        for line in [
+            "creamery stats --wait 3 x",
+            "creamery umount --wait 3 x",
+            "creamery ls --wait x",
+            "creamery ls --wait -1 x",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+        for path in WITHOUT.iter().filter(|path| **path != "help") {
+            let found = path.split(' ').try_fold(&program, |command, name| command.find_subcommand(name));
+            assert!(found.is_some(), "{path} is not there");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Where a server of ours has an image mounted, as the mount table tells, for the refusal of those who want it, too.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The type that the mount table shows for our mounts, unless the mounter has chosen another.
+const KIND: &str = "fuse.creamery";
+
+/// The mount of an image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Served {
+    /// The image, or the part of it, that is mounted.
+    pub(crate) image: String,
+    /// Where.
+    pub(crate) at: String,
+}
+
+/// The latest mount of ours of the image `path`, or of a part of it where all of it is meant.
+pub(crate) fn served(path: &Path) -> Option<Served> {
+    let wanted = Named::of(path)?;
+    let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mounts: Vec<Served> = mounts(&table).collect();
+    let is_it = |mount: &&Served| {
+        let found = Named::of(Path::new(&mount.image));
+        found.is_some_and(|found| {
+            found.file == wanted.file && (found.part == wanted.part || wanted.part.is_empty())
+        })
+    };
+    mounts.iter().rev().find(is_it).cloned()
+}
+
+/// What tells an image from others.
+struct Named {
+    /// Device and inode number of the file, or the number of the block device.
+    file: (u64, u64),
+    part: Vec<u8>,
+}
+
+impl Named {
+    /// The file is the longest beginning of the name that is one; what is behind it, from an `@` on, says which part is meant.
+    fn of(image: &Path) -> Option<Self> {
+        let bytes = image.as_os_str().as_bytes();
+        let ats = bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@').map(|(at, _)| at);
+        std::iter::once(bytes.len()).chain(ats).find_map(|end| {
+            let meta = fs::metadata(OsStr::from_bytes(&bytes[..end])).ok().filter(|meta| !meta.is_dir())?;
+            let file = if meta.is_file() { (meta.dev(), meta.ino()) } else { (0, meta.rdev()) };
+            Some(Self { file, part: bytes[end..].to_vec() })
+        })
+    }
+}
+
+/// The mounts of ours in a table: 36 25 0:40 / /mnt rw - fuse.creamery /disk.img rw
+fn mounts(table: &str) -> impl Iterator<Item = Served> {
+    table.lines().filter_map(|line| {
+        let (mount, filesystem) = line.split_once(" - ")?;
+        let mut filesystem = filesystem.split(' ');
+        if filesystem.next()? != KIND {
+            return None;
+        }
+        let image = unescape(filesystem.next()?);
+        // Other names than paths are what a mounter chose.
+        PathBuf::from(&image).is_absolute().then_some(())?;
+        Some(Served { image, at: unescape(mount.split(' ').nth(4)?) })
+    })
+}
+
+/// mountinfo writes blanks, tabs, newlines and backslashes as three octal digits.
+pub(crate) fn unescape(field: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(field.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_tells_where_images_are_mounted() {
+        let table = "22 1 8:1 / / rw - ext4 /dev/sda rw\n\
+            30 22 0:40 / /mnt/a\\040b rw shared:1 - fuse.creamery /disk\\040one.img rw,user_id=0\n\
+            31 22 0:41 / /mnt/c rw - fuse.creamery name rw\n\
+            32 22 0:42 / /mnt/d rw - fuse.sshfs /disk.img rw\n";
+        let found: Vec<Served> = mounts(table).collect();
+        assert_eq!(found, [Served { image: "/disk one.img".into(), at: "/mnt/a b".into() }]);
+        assert_eq!(served("/dev/null".as_ref()), None);
+        assert_eq!(served("/no/such.img".as_ref()), None);
+    }
+}

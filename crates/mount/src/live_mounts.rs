@@ -1,0 +1,146 @@
+//! Which images are mounted: the mount table lists the mounts, and the server of each tells the rest.
+//!
+//! Each server is asked by a thread of its own, for one that hangs is what the list is looked at for.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use creamery_base::{Error, ErrorKind, Result};
+use creamery_device::ImageName;
+
+use crate::control::is_of_a_dead_server;
+use crate::facts::LiveFacts;
+use crate::subvolumes::Live;
+use crate::table::{MountedImage, is_point, mounted_at, ours, ours_of, point_of};
+
+/// How long a server may take to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// What the server of a mount says.
+///
+/// ```
+/// use creamery_mount::{LiveFacts, ServerState};
+/// assert_ne!(ServerState::Dead, ServerState::Answers(LiveFacts::default()));
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ServerState {
+    /// It answers.
+    Answers(LiveFacts),
+    /// It died, and the mount is left.
+    Dead,
+    /// It lets nobody in but its mounter.
+    Refuses,
+    /// It did not answer in time, or is of another version.
+    Silent,
+}
+
+/// A mount of an image.
+///
+/// ```no_run
+/// for mount in creamery_mount::live_mounts()? {
+///     println!("{} at {}", mount.image.display(), mount.point.display());
+/// }
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LiveMount {
+    /// The image file or block device, unless the mounter has given it another name (`fsname=`).
+    pub image: PathBuf,
+    /// Where it is mounted.
+    pub point: PathBuf,
+    /// The number of the user who mounted it.
+    pub mounter: u32,
+    /// Whether it is read-only.
+    pub is_read_only: bool,
+    /// What its server says.
+    pub server: ServerState,
+}
+
+/// The mounts of images that this process sees, in the order in which they were made. One whose mounter chose another type for the mount
+/// table (`subtype=`) is not among them.
+///
+/// # Errors
+/// When the mount table cannot be read.
+pub fn live_mounts() -> Result<Vec<LiveMount>> {
+    let asked: Vec<_> = ours()?
+        .into_iter()
+        .map(|(mounted, is_read_only)| {
+            let (answer, answers) = mpsc::channel();
+            let point = mounted.point.clone();
+            // A thread that waits for a server that hangs ends with the process.
+            std::thread::spawn(move || {
+                let _ = answer.send(ask(&point)); // nobody waits any more
+            });
+            (mounted, is_read_only, answers)
+        })
+        .collect();
+    let mount = |(mounted, is_read_only, answers): (MountedImage, bool, mpsc::Receiver<_>)| {
+        let server = answers.recv_timeout(ANSWER_MAX).unwrap_or(ServerState::Silent);
+        LiveMount {
+            image: mounted.image,
+            point: mounted.point,
+            mounter: mounted.mounter,
+            is_read_only,
+            server,
+        }
+    };
+    Ok(asked.into_iter().map(mount).collect())
+}
+
+fn ask(point: &Path) -> ServerState {
+    match Live::at(point).and_then(|live| live.map(|live| live.facts()).transpose()) {
+        Ok(Some(facts)) => ServerState::Answers(facts),
+        Ok(None) => ServerState::Silent,
+        Err(error) if is_of_a_dead_server(&error) => ServerState::Dead,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => ServerState::Refuses,
+        Err(_) => ServerState::Silent,
+    }
+}
+
+/// Where `image` is mounted by one of our servers; of several mounts the latest. None where it is not, or that is not to be seen.
+///
+/// ```
+/// assert_eq!(creamery_mount::mount_point_of("no-such.img".as_ref())?, None);
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+///
+/// # Errors
+/// When the mount table cannot be read.
+pub fn mount_point_of(image: &Path) -> Result<Option<PathBuf>> {
+    Ok(ours_of(image)?.pop().map(|mounted| mounted.point))
+}
+
+/// The image that is mounted where the directory `dir` is; none where that is no mount of ours.
+///
+/// ```
+/// assert_eq!(creamery_mount::image_at("/proc".as_ref()), None);
+/// ```
+#[must_use]
+pub fn image_at(dir: &Path) -> Option<PathBuf> {
+    let (point, _) = point_of(dir).ok().flatten()?;
+    mounted_at(&point).ok().map(|mounted| mounted.image)
+}
+
+/// The directory where `place` is mounted: `place` itself, or the one where the image of that name is.
+///
+/// # Errors
+/// The image is not mounted, or at several places; the mount table cannot be read.
+pub(crate) fn point_named(place: &Path) -> Result<PathBuf> {
+    // A directory is not looked at: its server may hang.
+    if is_point(place)? || !ImageName::metadata(place).is_ok_and(|meta| !meta.is_dir()) {
+        return Ok(place.to_owned());
+    }
+    let mut points: Vec<PathBuf> = ours_of(place)?.into_iter().map(|mounted| mounted.point).collect();
+    points.dedup();
+    match &points[..] {
+        [] => Err(Error::invalid(format!("{}: no mount of this image is to be seen", place.display()))
+            .advise("`creamery mounts` lists the mounts that there are")),
+        [point] => Ok(point.clone()),
+        _ => {
+            let all: Vec<_> = points.iter().map(|point| point.display().to_string()).collect();
+            let what = format!("{} is mounted at several places: {}", place.display(), all.join(", "));
+            Err(Error::invalid(what).advise("name one of them"))
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Commands as people type them: an image or its mount point, mounts listed, words of btrfs-progs, images that are in use.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Run};
+use serde_json::Value;
+
+use crate::support::{MOUNTED, expect_failure, expect_refusal, mkfs_empty};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("typed/mounts-are-listed", &MOUNTED, mounts_are_listed),
+        Case::new("typed/image-or-mount-point", &MOUNTED, image_or_mount_point),
+        Case::new("typed/busy-umount-names-users", &MOUNTED, busy_umount_names_users),
+        Case::new("typed/handed-over-to-btrfs-progs", &MOUNTED, handed_over),
+        Case::new("typed/wait-for-an-image", &[Judge::Program], wait_for_an_image),
+        Case::new("typed/missing-commands-are-named", &[Judge::Program], missing_commands),
+    ]
+}
+
+fn mounted(bench: &Bench, options: &str) -> Result<(PathBuf, FuseMount)> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &["-L", "milk"], "256M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), options)?;
+    Ok((image, mount))
+}
+
+/// What is printed for `words` and `place`.
+fn said(bench: &Bench, words: &str, place: &Path) -> Result<String> {
+    Ok(bench.creamery().run(words.split(' ')).arg(place).ok()?.stdout_text())
+}
+
+/// The row of `mounts --json` of what is mounted at `point`.
+fn row_of(bench: &Bench, point: &Path) -> Result<Option<Value>> {
+    let told = bench.creamery().run(["mounts", "--json"]).ok()?.stdout_text();
+    let rows: Vec<Value> = serde_json::from_str(&told).with_context(|| told.clone())?;
+    Ok(rows.into_iter().find(|row| row["mount_point"] == point.to_string_lossy().as_ref()))
+}
+
+/// With image, place, subvolume, mode and process, and `filesystem show` has what the image says when nothing is mounted.
+fn mounts_are_listed(bench: &Bench) -> Result<()> {
+    let (image, mount) = mounted(bench, "")?;
+    let dir = mount.dir().to_owned();
+    bench.creamery().run(["subvolume", "create"]).arg(dir.join("sub")).ok()?;
+    let row = row_of(bench, &dir)?.context("the mount is not listed")?;
+    ensure!(row["image"] == image.to_string_lossy().as_ref() && row["read_only"] == false, "{row}");
+    ensure!(row["subvolume"] == "/" && row["subvolume_id"] == 5 && row["server"] == "answers", "{row}");
+    let process = row["process"].as_u64().context("no process")?;
+    let name = std::fs::read_to_string(format!("/proc/{process}/comm"))?;
+    ensure!(name.trim() == "creamery", "process {process} is {name}");
+    let table = bench.creamery().run(["mounts"]).ok()?.stdout_text();
+    let line = table.lines().find(|line| line.contains(&*dir.to_string_lossy())).context("no line")?;
+    ensure!(
+        line.contains("disk.img") && line.contains(" rw ") && line.ends_with(&process.to_string()),
+        "{line}"
+    );
+    // By its mount point, by its image, and without a word.
+    let by_point = said(bench, "filesystem show", &dir)?;
+    ensure!(by_point.contains("'milk'") && by_point.contains("path /"), "{by_point}");
+    ensure!(by_point == said(bench, "filesystem show", &image)?, "the image and its mount differ");
+    let all = bench.creamery().run(["filesystem", "show"]).output()?.stdout_text();
+    let uuid = row["uuid"].as_str().context("no UUID")?;
+    ensure!(all.contains(uuid), "no {uuid} in:\n{all}");
+    let live: Value = serde_json::from_str(&said(bench, "filesystem show --json", &dir)?)?;
+    mount.unmount()?;
+    ensure!(row_of(bench, &dir)?.is_none(), "what is unmounted is listed");
+    let closed: Value = serde_json::from_str(&said(bench, "filesystem show --json", &image)?)?;
+    for field in ["uuid", "metadata_uuid", "label", "node_size", "sector_size", "checksum", "features"] {
+        ensure!(live[0][field] == closed[0][field], "{field}: {} and {}", live[0][field], closed[0][field]);
+    }
+    let mount = FuseMount::mount(bench.creamery(), &image, &dir, "ro,subvol=sub")?;
+    let row = row_of(bench, &dir)?.context("the mount is not listed")?;
+    ensure!(row["subvolume"] == "/sub" && row["read_only"] == true, "{row}");
+    mount.unmount()
+}
+
+/// Either is taken, also by another name; where only one works, the error names the other.
+fn image_or_mount_point(bench: &Bench) -> Result<()> {
+    let (image, mount) = mounted(bench, "")?;
+    let dir = mount.dir().to_owned();
+    bench.creamery().run(["subvolume", "create"]).arg(dir.join("sub")).ok()?;
+    bench.creamery().run(["sync"]).arg(&image).ok()?;
+    for words in ["filesystem usage -b", "filesystem df -b", "subvolume list", "subvolume get-default"] {
+        let (one, other) = (said(bench, words, &image)?, said(bench, words, &dir)?);
+        ensure!(one == other, "{words}: of the image\n{one}of the mount\n{other}");
+    }
+    let figures = |text: &str| -> Result<Vec<String>> {
+        let line = text.lines().nth(1).context("no second line")?;
+        Ok(line.split_whitespace().take(4).map(str::to_owned).collect())
+    };
+    let (one, other) = (said(bench, "df --raw", &image)?, said(bench, "df --raw", &dir)?);
+    ensure!(figures(&one)? == figures(&other)?, "df: {one}{other}");
+    said(bench, "stats", &image)?;
+    let point = dir.display().to_string();
+    for words in [&["ls"][..], &["check"], &["tune", "-n"]] {
+        let refused = bench.creamery().run(words).arg(&image);
+        expect_failure(refused, &["mounted at", &point, "in use"]).with_context(|| format!("{words:?}"))?;
+    }
+    expect_refusal(bench.creamery().run(["ls"]).arg(&image), &["use `ls` of the host", "creamery umount"])?;
+    expect_refusal(bench.creamery().run(["ls"]).arg(&dir), &["on a live mount", "use `ls` of the host"])?;
+    // A link to it is the image, too.
+    let link = bench.scratch.file("link.img");
+    symlink(&image, &link)?;
+    bench.creamery().run(["umount"]).arg(&link).ok()?;
+    ensure!(row_of(bench, &dir)?.is_none(), "it is still mounted");
+    expect_refusal(bench.creamery().run(["umount"]).arg(&image), &["no mount", "creamery mounts"])?;
+    expect_refusal(bench.creamery().run(["sync"]).arg(&image), &["no mount", "creamery mounts"])
+}
+
+/// A process that waits for its standard input to end, in the directory `dir`.
+fn waiting_in(dir: &Path) -> Result<Child> {
+    Ok(Command::new("cat").current_dir(dir).stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?)
+}
+
+fn busy_umount_names_users(bench: &Bench) -> Result<()> {
+    let (_, mount) = mounted(bench, "")?;
+    let mut child = waiting_in(mount.dir())?;
+    let umount = || bench.creamery().run(["umount"]).arg(mount.dir());
+    let (pid, own) = (child.id().to_string(), std::process::id().to_string());
+    let who = format!("process {pid} (cat)");
+    let refused = expect_failure(umount(), &[&who, "working directory", "-l", "in use"]);
+    drop(child.stdin.take());
+    child.wait()?;
+    refused?;
+    let file = std::fs::File::create(mount.dir().join("file"))?;
+    let who = format!("process {own} (");
+    expect_failure(umount(), &[&who, "has files open there"])?;
+    drop(file);
+    mount.unmount()
+}
+
+/// What lies on a mount of Linux' own Btrfs is done by the `btrfs` behind ours in PATH, and by none of ours again.
+fn handed_over(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let (ours, wrappers) = (bench.scratch.dir("ours")?, bench.scratch.dir("wrappers")?);
+    symlink(bench.creamery().path(), ours.join("btrfs"))?;
+    let script = wrappers.join("btrfs");
+    std::fs::write(&script, format!("#!/bin/sh\nexec '{}' \"$@\"\n", ours.join("btrfs").display()))?;
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
+    let linux = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+    let path = std::env::var("PATH").unwrap_or_default();
+    let call = |before: &str, words: &str, place: &Path| {
+        let run = Run::new(ours.join("btrfs")).args(words.split(' ')).arg(place);
+        run.env("PATH", before.replace("OURS", &ours.display().to_string()).replace("PATH", &path))
+    };
+    call("OURS:PATH", "sub cr", &linux.dir().join("made")).ok()?;
+    ensure!(linux.dir().join("made").is_dir(), "btrfs-progs made no subvolume");
+    for words in ["subvolume list", "scrub status", "filesystem show", "balance status"] {
+        let theirs = Run::new("btrfs").args(words.split(' ')).arg(linux.dir()).output()?;
+        let handed = call("OURS:PATH", words, linux.dir()).output()?;
+        ensure!(
+            (handed.code, handed.stdout_text()) == (theirs.code, theirs.stdout_text()),
+            "{words}: {handed}\nbtrfs-progs: {theirs}"
+        );
+    }
+    // Without one, and with one that leads back.
+    let none = call("OURS", "subvolume list", linux.dir());
+    expect_failure(none, &["Linux' own Btrfs", "PATH has no `btrfs` but this one", "install btrfs-progs"])?;
+    call("OURS", "filesystem df", linux.dir()).ok()?;
+    let before = format!("OURS:{}:/bin:/usr/bin", wrappers.display());
+    expect_failure(call(&before, "subvolume list", linux.dir()), &["came back"])?;
+    linux.unmount()?;
+    // Of an image nothing is handed over.
+    call("OURS:PATH", "subvolume list", &image).ok()?;
+    expect_failure(call("OURS:PATH", "scrub start", &image), &["scrub start is not there in creamery"])
+        .map(drop)
+}
+
+/// Who waits says so, and goes on when the other one is gone.
+fn wait_for_an_image(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let mut holder = Command::new("flock")
+        .arg("-x")
+        .arg(&image)
+        .args(["sh", "-c", "echo locked; exec cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut said = String::new();
+    BufReader::new(holder.stdout.take().context("a pipe")?).read_line(&mut said)?;
+    ensure!(said == "locked\n", "flock says {said:?}");
+    expect_failure(bench.creamery().run(["ls"]).arg(&image), &["disk.img", "in use"])?;
+    expect_failure(bench.creamery().run(["ls", "--wait", "0"]).arg(&image), &["disk.img", "in use"])?;
+    let mut waiters = Vec::new();
+    for words in [&["ls"][..], &["mkdir"], &["check"], &["mkfs", "-q", "-f"]] {
+        let mut place = image.clone().into_os_string();
+        if words[0] == "mkdir" {
+            place.push(":/made");
+        }
+        let mut waiter = Command::new(bench.creamery().path());
+        waiter.args(words).args(["--wait", "1000000"]).arg(place);
+        waiters.push((words, waiter.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?));
+    }
+    let mut told = Vec::new();
+    for (words, waiter) in &mut waiters {
+        let mut line = String::new();
+        let mut errors = BufReader::new(waiter.stderr.take().context("a pipe")?);
+        errors.read_line(&mut line)?;
+        told.push((*words, line, errors));
+    }
+    // All of them wait; then the holder goes.
+    drop(holder.stdin.take());
+    holder.wait()?;
+    for (words, line, _) in &told {
+        ensure!(line.contains("waiting") && line.contains("disk.img"), "{words:?} says {line:?}");
+    }
+    for (words, mut waiter) in waiters {
+        let status = waiter.wait()?;
+        ensure!(status.success(), "{words:?} ends with {status}");
+    }
+    Ok(())
+}
+
+/// By our own name in the same words as by the name `btrfs`.
+fn missing_commands(bench: &Bench) -> Result<()> {
+    let link = bench.scratch.file("btrfs");
+    symlink(bench.creamery().path(), &link)?;
+    for words in
+        ["send x", "receive x", "scrub start x", "balance start x", "device add x y", "replace start 1 x y"]
+    {
+        let own = bench.creamery().run(words.split(' ')).output()?;
+        let linked = Run::new(&link).args(words.split(' ')).output()?;
+        ensure!(own.code == Some(2) && linked.code == Some(1), "{words}: {own}\n{linked}");
+        let text = own.stderr_text().trim().trim_start_matches("creamery: ").to_owned();
+        ensure!(text.contains("is not there in creamery") && text.contains("; "), "{words}: {text}");
+        let by_link = linked.stderr_text().trim().trim_start_matches("btrfs: ").to_owned();
+        ensure!(by_link == text, "{words}: {text}\nby the link {by_link}");
+    }
+    expect_refusal(bench.creamery().run(["sned", "x"]), &["unrecognized subcommand"])
+}
