@@ -44,7 +44,8 @@ impl Row {
     }
 
     fn of_named(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
-        if let Some(live) = live_btrfs("df", text)? {
+        // A file there is no image, and `place` says so.
+        if let Some(live) = live_btrfs("df", text)?.filter(|live| live.path().is_dir()) {
             return Self::of_mount(&live).map_err(|error| Failure::new("df", error));
         }
         let place = images.place(text)?;
