@@ -238,7 +238,7 @@ impl Filesystem {
         self.copy_out_selected(from.as_ref(), to.as_ref(), options, None, false, progress)
     }
 
-    /// The same of what is selected. What is there can be kept; [`Progress::skipped`] is told then.
+    /// Copies what `selection` takes. With `keeps_what_is_there` a file of the host stays, and [`Progress::skipped`] hears of it.
     pub(crate) fn copy_out_selected(
         &self,
         from: &Path,

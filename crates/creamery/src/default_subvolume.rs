@@ -84,7 +84,7 @@ impl Filesystem {
         }
     }
 
-    /// The same of each of `names`, the content of a directory. The copy itself reports what of that cannot be listed.
+    /// Refuses each of `names`, the content of a directory, in the same way. The copy itself reports the names that cannot be listed.
     pub(crate) fn refuse_names_of_top_level(
         &self,
         dir: InodeId,

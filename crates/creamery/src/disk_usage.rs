@@ -63,7 +63,8 @@ impl Filesystem {
         self.disk_usage_past_damage(path.as_ref(), &mut each, &mut Err)
     }
 
-    /// The same, told of each error of a file or directory, which is not counted then. An error that `each` or `trouble` answers with ends it.
+    /// Counts as [`disk_usage`](Self::disk_usage) does, and goes on behind damage: `trouble` gets the error of each file or directory that is not
+    /// counted. An error that `each` or `trouble` returns ends the count.
     pub(crate) fn disk_usage_past_damage(
         &self,
         path: &Path,

@@ -20,8 +20,8 @@ const COMMAND: &str = "rescue scan";
 ///
 /// All of FILE is read, and each tree block and superblock that is whole is counted for the
 /// filesystem whose UUID it has. Of each filesystem a line says what was found, and one how
-/// it can be read. The one with the most tree blocks comes first. 256 filesystems are told
-/// apart.
+/// it can be read. The one with the most tree blocks comes first. The list has 256 filesystems at
+/// most.
 ///
 /// Examples:
 ///   creamery rescue scan disk.raw
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &ScanArgs) -> Result<(), Failure> {
     }
     if found.others > 0 {
         warn(&format!(
-            "{shown}: {} blocks of more filesystems than are told apart are left out",
+            "{shown}: {} blocks are left out: the list is full, and they belong to filesystems that are not in it",
             found.others
         ));
     }

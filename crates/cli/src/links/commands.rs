@@ -99,7 +99,7 @@ pub(super) fn missing(path: &[&str]) -> String {
     instead.map_or_else(|| what.clone(), |(_, instead)| format!("{what}; {instead}"))
 }
 
-/// The same of the command that `args` name behind the name of the program; none where btrfs-progs has no such command, or this one has it, too.
+/// Why the command that `args` name, behind the name of the program, is refused. None where btrfs-progs has no such command, or this program has it, too.
 pub(crate) fn missing_of(args: &[OsString], program: &Command) -> Option<String> {
     let mut words = args.iter().skip(1).map_while(|word| word.to_str());
     let first = words.next()?;

@@ -33,7 +33,7 @@ pub(super) enum Search {
     Named,
     /// In all metadata chunks, too.
     All,
-    /// The same for those of one generation.
+    /// In all metadata chunks, roots of one generation alone.
     Only(Generation),
 }
 

@@ -388,7 +388,7 @@ impl HostPath {
             (_, Some(found)) if disk || found.is_btrfs() || found.has_partitions => {
                 Err(would_replace(found.name).on_host(&self.path()))
             }
-            (Ok(()), _) if has_superblock_copy(&copies) => {
+            (Ok(()), _) if copies.as_ref().is_some_and(has_superblock_copy) => {
                 Err(would_replace("a Btrfs filesystem").on_host(&self.path()))
             }
             (Err(error), _) if disk || meta.is_some_and(|meta| meta.len() >= SMALLEST_IMAGE) => {
@@ -400,11 +400,10 @@ impl HostPath {
 }
 
 /// Whether a copy of the superblock is in the file, behind a first one that is lost: then it opens by that.
-fn has_superblock_copy(file: &Option<File>) -> bool {
+fn has_superblock_copy(file: &File) -> bool {
+    let mut superblock = vec![0; SUPERBLOCK_LEN];
     SUPERBLOCK_OFFSETS[1..].iter().any(|at| {
-        let mut superblock = vec![0; SUPERBLOCK_LEN];
-        let read = file.as_ref().map(|file| file.read_exact_at(&mut superblock, *at));
-        matches!(read, Some(Ok(()))) && Superblock::from_bytes(&superblock, *at).is_ok()
+        file.read_exact_at(&mut superblock, *at).is_ok() && Superblock::from_bytes(&superblock, *at).is_ok()
     })
 }
 
