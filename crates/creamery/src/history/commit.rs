@@ -88,7 +88,7 @@ impl std::fmt::Display for CommitState {
     }
 }
 
-/// What [`history`] found.
+/// What [`history`](super::history) found.
 ///
 /// ```
 /// assert!(creamery::history::History::default().commits.is_empty());
