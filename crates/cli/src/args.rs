@@ -20,11 +20,10 @@ use crate::view::{LongHelp, RescueArgs, ViewArgs, WriteArgs};
 /// copies a directory into an image, `creamery ls -lR disk.img:/etc` lists one, and `creamery mkfs --rootdir
 /// ./rootfs disk.img` makes a new image from a directory.
 ///
-/// An IMAGE is a file or a block device, or a partition of one: `disk.raw@2` is the partition with number 2, `disk.raw@@1M`
-/// the one that begins at that byte. `creamery inspect partitions disk.raw` lists them.
+/// An IMAGE is a file or a block device, or a partition of one (`disk.raw@2`): see `creamery help paths`.
 #[derive(Parser, Debug)]
-#[command(name = "creamery", version, propagate_version = true, subcommand_required = true)]
-#[command(arg_required_else_help = true, max_term_width = 100)]
+#[command(name = "creamery", version = crate::help::VERSION, propagate_version = true, subcommand_required = true)]
+#[command(arg_required_else_help = true, disable_help_subcommand = true, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -89,6 +88,7 @@ pub(crate) enum Command {
     /// Look at the structures on disk.
     #[command(subcommand, name = "inspect-internal", alias = "inspect")]
     Inspect(InspectCommand),
+    Help(crate::commands::help::HelpArgs),
 }
 
 /// List directories.
@@ -219,7 +219,7 @@ pub(crate) struct CpArgs {
     #[arg(long)]
     pub(crate) ignore_errors: bool,
 
-    /// Write what is lost to FILE, as JSON (see docs/use/json.md).
+    /// Write what is lost to FILE, as JSON (`creamery help json`).
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 

@@ -259,12 +259,16 @@ pub(crate) fn with_way_in(image: &Path, error: Error) -> Error {
     error.advise(match way_in(image) {
         Some(WayIn::Read) => format!("its files can be read: `creamery cp -a --ignore-errors {shown}:/ DIR`"),
         Some(WayIn::Rescue(words)) => {
-            format!("its files can be read with `creamery cp -a --ignore-errors --rescue {words} {shown}:/ DIR`")
+            format!(
+                "its files can be read with `creamery cp -a --ignore-errors --rescue {words} {shown}:/ DIR`"
+            )
         }
         Some(WayIn::RootTree(root)) => {
             format!("its files can be read with `creamery restore -i -t {root} {shown} DIR`")
         }
-        None => "no other way to read it was found; the page on rescue (docs/use/rescue.md) says what is left to try".to_owned(),
+        None => {
+            "no other way to read it was found; `creamery help rescue` says what is left to try".to_owned()
+        }
     })
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn follow(args: &[OsString], program: &Command) -> Option<Link> {
 
 fn mkfs(args: &[OsString]) -> Link {
     if args.iter().any(|arg| arg == "-V" || arg == "--version") {
-        tell(format_args!("mkfs.btrfs, part of creamery {}", env!("CARGO_PKG_VERSION")));
+        tell(format_args!("mkfs.btrfs, part of creamery {}", crate::help::VERSION));
         return Link::Done(ExitCode::SUCCESS);
     }
     let words = ["creamery", "mkfs"].into_iter().map(OsString::from);
@@ -46,7 +46,7 @@ fn mkfs(args: &[OsString]) -> Link {
 
 fn tune(args: &[OsString]) -> Link {
     if args.iter().any(|arg| arg == "--version") {
-        tell(format_args!("btrfstune, part of creamery {}", env!("CARGO_PKG_VERSION")));
+        tell(format_args!("btrfstune, part of creamery {}", crate::help::VERSION));
         return Link::Done(ExitCode::SUCCESS);
     }
     let words = ["creamery", "tune"].into_iter().map(OsString::from);

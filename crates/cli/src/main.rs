@@ -7,6 +7,7 @@ mod columns;
 mod commands;
 mod descriptors;
 mod failure;
+mod help;
 mod images;
 mod interrupt;
 mod json;
@@ -14,6 +15,7 @@ mod links;
 mod live;
 mod log;
 mod losses;
+mod manual;
 mod names;
 mod new_file;
 mod output;
@@ -71,7 +73,7 @@ enum Names {
 
 /// All words of this program.
 fn program() -> clap::Command {
-    waits::with_option(Cli::command())
+    help::with_overview(waits::with_option(Cli::command()))
 }
 
 fn parse(args: &[OsString], names: Names) -> Result<Cli, clap::Error> {
@@ -155,6 +157,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Undelete(args) => commands::undelete::run(&args),
         Command::Rescue(command) => commands::rescue::run(&command),
         Command::Restore(args) => commands::restore::run(&args),
+        Command::Help(args) => commands::help::run(&args, program()),
         Command::Inspect(InspectCommand::DumpSuper(args)) => commands::inspect::dump_super(&args),
         Command::Inspect(InspectCommand::DumpTree(args)) => commands::inspect::dump_tree(&args),
         Command::Inspect(InspectCommand::InodeResolve(args)) => commands::resolve::inode(&args),

@@ -60,6 +60,14 @@ impl Output {
         self.name(path, FileType::File)
     }
 
+    /// Help of a command, with colours where they are wanted.
+    pub(crate) fn styled(&mut self, text: &clap::builder::StyledStr) -> io::Result<()> {
+        match self.colors {
+            true => write!(self.out, "{}", text.ansi()),
+            false => write!(self.out, "{text}"),
+        }
+    }
+
     /// Writes everything out.
     pub(crate) fn finish(mut self) -> Result<(), Error> {
         self.out.flush().map_err(writing)

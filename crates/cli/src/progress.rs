@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::failure::say;
 
@@ -13,6 +13,14 @@ use crate::failure::say;
 const BETWEEN: u64 = 5;
 /// What is done sooner needs no word.
 const SHORT: Duration = Duration::from_secs(1);
+
+/// The time that is left, behind a bar; nothing where there is no estimate.
+pub(crate) fn left(state: &ProgressState, out: &mut dyn std::fmt::Write) {
+    let eta = state.eta();
+    if !state.is_finished() && eta.as_secs() > 0 {
+        let _ = write!(out, "{} left ", HumanDuration(eta));
+    }
+}
 
 /// Of commands that may take long.
 #[derive(Args, Clone, Copy, Debug, Default)]

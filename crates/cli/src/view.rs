@@ -7,12 +7,13 @@ use creamery::{Error, Generation, Rescue};
 
 /// Which subvolume a path begins in, and of which commit.
 #[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = crate::help::PATHS)]
 pub(crate) struct ViewArgs {
     /// Paths begin in this subvolume [default: the default subvolume].
     #[arg(long, value_name = "PATH", conflicts_with = "subvolid")]
     pub(crate) subvol: Option<PathBuf>,
 
-    /// The same by number; 5 is the top level.
+    /// Paths begin in the subvolume with this number; 5 is the top level.
     #[arg(long, value_name = "ID")]
     pub(crate) subvolid: Option<u64>,
 
@@ -22,18 +23,18 @@ pub(crate) struct ViewArgs {
 
 /// What is passed over in a damaged image.
 #[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = crate::help::RESCUE)]
 pub(crate) struct RescueArgs {
-    /// Where the root tree is damaged, read what an earlier commit left, by the newest backup in the superblock that leads to one.
+    /// Where the root tree is damaged, read what an earlier commit left.
     #[arg(long)]
     usebackuproot: bool,
 
-    /// Read a damaged image and pass over, as mount option rescue= has it (docs/use/rescue.md): usebackuproot; ignorebadroots (trees
-    /// that reading can do without); ignoredatacsums (wrong checksums of data); ignoremetacsums (and of tree blocks);
-    /// ignoresuperflags (states that forbid reading); nologreplay; or all. Several with : between.
+    /// Read past damage: usebackuproot, ignorebadroots, ignoredatacsums, ignoremetacsums, ignoresuperflags, nologreplay or all; several with
+    /// : between.
     #[arg(long = "rescue", value_name = "WORDS", value_parser = words)]
     passed_over: Option<Rescue>,
 
-    /// Read the commit of this generation in place of the last one, if it is left (`creamery history IMAGE` lists those that are).
+    /// Read the commit of this generation, one of those that `creamery history IMAGE` lists, in place of the last one.
     #[arg(long = "generation", value_name = "N", conflicts_with = "usebackuproot")]
     shown_generation: Option<u64>,
 }
@@ -72,7 +73,7 @@ pub(crate) struct WriteArgs {
     pub(crate) view: ViewArgs,
 
     /// Write from a copy of the superblock when the first one is damaged; what was synced after the last commit is lost then.
-    #[arg(long)]
+    #[arg(long, help_heading = crate::help::RESCUE)]
     pub(crate) usesupercopy: bool,
 }
 

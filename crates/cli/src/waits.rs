@@ -46,7 +46,7 @@ fn below(mut command: Command, path: &str) -> Command {
         return command;
     }
     let option = Arg::new(ID).long("wait").value_name("SECONDS").value_parser(value_parser!(u64));
-    command.arg(option.help("Where an image is in use, wait for it, at most this long."))
+    command.arg(option.help("Where an image is in use, wait for it, at most this long"))
 }
 
 /// Has opens wait as `matches` say.

@@ -52,11 +52,7 @@ const OF_LINUX: [Foreign; 30] = [
     ("ssd_spread", Takes::Nothing, Some("space is chosen as ever")),
     ("nossd_spread", Takes::Nothing, None),
     ("thread_pool", Takes::NumberAbove0, Some("there are as many threads as are needed")),
-    (
-        "user_subvol_rm_allowed",
-        Takes::Nothing,
-        Some("who may delete a subvolume is told in docs/use/mount.md"),
-    ),
+    ("user_subvol_rm_allowed", Takes::Nothing, Some("`creamery help mount` says who may delete a subvolume")),
     ("device", Takes::Anything, Some("a filesystem of one device needs no other")),
     ("mand", Takes::Nothing, None),
     ("nomand", Takes::Nothing, None),
@@ -127,6 +123,18 @@ pub(crate) fn look_up(word: &str) -> Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_page_on_mount_options_names_them() {
+        let page = include_str!("../../../docs/use/mount-options.md");
+        let named = |word: &str| ["`", "=`", "="].iter().any(|end| page.contains(&format!("`{word}{end}")));
+        let known = OF_LINUX.iter().map(|(name, ..)| *name).chain(REFUSED.iter().map(|(name, _)| *name));
+        for word in known {
+            let is_opposite = word.strip_prefix("no").is_some_and(named);
+            let is_of_selinux = word.ends_with("context");
+            assert!(named(word) || is_opposite || is_of_selinux, "{word}");
+        }
+    }
 
     #[test]
     fn words_of_linux_are_known_with_the_values_that_they_have() {

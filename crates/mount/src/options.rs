@@ -408,7 +408,7 @@ impl Options {
             _ => {
                 return Err(Error::invalid(format!(
                     "mount option \"{word}\" does not exist here; \
-                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, max_inline=, notreelog, ssd, nossd, nologreplay, usesupercopy, usebackuproot, rescue=, uid=, gid=, fakeroot, allow_other, those of mount(8), and those of Linux' Btrfs that change nothing here (docs/use/mount.md)"
+                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, max_inline=, notreelog, ssd, nossd, nologreplay, usesupercopy, usebackuproot, rescue=, uid=, gid=, fakeroot, allow_other, those of mount(8), and those of Linux' Btrfs that change nothing here (`creamery help mount-options`)"
                 )));
             }
         }
@@ -446,6 +446,38 @@ impl Options {
                 self.rescue = self.rescue.and(rescue);
                 self.of_readers = Some((word.to_owned(), rescue::only_readers(rescue)));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = include_str!("../../../docs/use/mount-options.md");
+
+    /// The words in the first cells of the page's tables.
+    fn words_of_page() -> impl Iterator<Item = &'static str> {
+        let first_cells = PAGE.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));
+        first_cells.flat_map(|(cell, _)| cell.split('`').filter(|word| !word.is_empty() && *word != ", "))
+    }
+
+    #[test]
+    fn the_page_has_every_option_and_no_other() {
+        let words: Vec<&str> = words_of_page().collect();
+        assert!(words.len() > 45, "{words:?}");
+        for word in &words {
+            let sample =
+                word.replace("ALGORITHM:LEVEL", "zstd:3").replace("PATH", "/a").replace("BYTES", "2K");
+            let sample = sample.replace("SECONDS", "5").replace("ID", "5");
+            let parsed = Options::parse("disk.img", ["ro", &sample]);
+            assert!(parsed.is_ok(), "{word}: {:?}", parsed.err());
+        }
+        for known in OF_WRITING.iter().filter(|word| **word != "datasum") {
+            assert!(words.iter().any(|word| word.split('=').next() == Some(known)), "{known}");
+        }
+        for passed_over in IGNORED {
+            assert!(PAGE.contains(&format!("`{passed_over}`")), "{passed_over}");
         }
     }
 }

@@ -36,6 +36,7 @@ pub struct Case {
     needs: Vec<Judge>,
     body: Box<Body>,
     is_long: bool,
+    preparation: Option<fn() -> Result<()>>,
 }
 
 impl Case {
@@ -45,13 +46,26 @@ impl Case {
         needs: &[Judge],
         body: impl Fn(&Bench) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
-        Self { name: name.into(), needs: needs.to_vec(), body: Box::new(body), is_long: false }
+        Self {
+            name: name.into(),
+            needs: needs.to_vec(),
+            body: Box::new(body),
+            is_long: false,
+            preparation: None,
+        }
     }
 
     /// This case is one of those that take longest: it starts before all others.
     #[must_use]
     pub fn long(mut self) -> Self {
         self.is_long = true;
+        self
+    }
+
+    /// Before any case begins, `prepare` builds what this one runs. A busy machine may take an hour for it, and nobody watches.
+    #[must_use]
+    pub fn prepared_by(mut self, prepare: fn() -> Result<()>) -> Self {
+        self.preparation = Some(prepare);
         self
     }
 }
@@ -114,6 +128,7 @@ pub fn main(cases: Vec<Case>) -> ExitCode {
             }
         }
     }
+    let ready = prepared(ready, &mut failed);
     let passed = run_all(longest_first(ready), arguments.threads, &mut failed);
     if !failed.is_empty() {
         println!("\nfailures:");
@@ -135,6 +150,21 @@ fn missing(case: &Case) -> Option<String> {
         let reason = Judges::here().missing(*judge)?;
         Some(format!("{judge} missing ({reason})"))
     })
+}
+
+/// Those of `cases` whose preparation worked.
+fn prepared(cases: Vec<Case>, failed: &mut Vec<(String, String)>) -> Vec<Case> {
+    let mut ready = Vec::new();
+    for case in cases {
+        match case.preparation.map_or(Ok(()), |prepare| prepare()) {
+            Ok(()) => ready.push(case),
+            Err(error) => {
+                println!("test {} ... FAILED (it could not be prepared)", case.name);
+                failed.push((case.name, format!("{error:#}")));
+            }
+        }
+    }
+    ready
 }
 
 /// The long ones, then the others, each in their order.

@@ -63,7 +63,7 @@ pub(crate) struct CheckArgs {
 
 fn numbered(word: &str) -> Result<Problem, String> {
     let found = word.parse().ok().and_then(Problem::from_number);
-    found.ok_or_else(|| "no finding has this number; docs/use/findings.md lists all".to_owned())
+    found.ok_or_else(|| "no finding has this number; `creamery help findings` lists all".to_owned())
 }
 
 fn explain(problem: Problem) -> Result<(), Failure> {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Command, Subcommand};
 use clap_complete::Shell;
-use creamery::Error;
 
 use crate::failure::Failure;
+use crate::manual;
 use crate::output::{Output, writing};
 
 const NAME: &str = "creamery";
@@ -29,7 +29,7 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Write the manual pages, one for each command, into a directory that exists.
+/// Write the manual into a directory that exists: a page for each command, and creamery(5).
 #[derive(Args, Debug)]
 pub(crate) struct ManArgs {
     #[arg(value_name = "DIR")]
@@ -56,6 +56,5 @@ fn completions(args: &CompletionsArgs, mut program: Command) -> Result<(), Failu
 }
 
 fn man(args: &ManArgs, program: Command) -> Result<(), Failure> {
-    clap_mangen::generate_to(program, &args.dir)
-        .map_err(|error| Failure::new("generate man", Error::from(error).on_host(&args.dir)))
+    manual::write(program, &args.dir).map_err(|error| Failure::new("generate man", error.on_host(&args.dir)))
 }

@@ -23,7 +23,7 @@ use crate::images::warn_of_table;
 use crate::interrupt;
 use crate::json::text_of;
 use crate::output::{Output, writing};
-use crate::progress::{ProgressArgs, Shown};
+use crate::progress::{ProgressArgs, Shown, left};
 use crate::size::{Human, Size};
 use crate::source_date;
 
@@ -335,8 +335,8 @@ impl Bar {
 
 impl Progress for Bar {
     fn start(&self, _entries: u64, bytes: u64) {
-        let template = "{bar:30} {bytes}/{total_bytes} {eta} {wide_msg}";
-        self.0.bar.set_style(ProgressStyle::with_template(template).expect("a fixed template"));
+        let style = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {left}{wide_msg}");
+        self.0.bar.set_style(style.expect("a fixed template").with_key("left", left));
         self.0.bar.set_length(bytes);
     }
 

@@ -16,6 +16,7 @@ pub(crate) mod fiemap;
 pub(crate) mod filesystem;
 pub(crate) mod find;
 pub(crate) mod generate;
+pub(crate) mod help;
 pub(crate) mod helper;
 pub(crate) mod history;
 pub(crate) mod inspect;

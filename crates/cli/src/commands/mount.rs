@@ -27,22 +27,8 @@ const READY: &[u8] = b"mounted\n";
 /// ~/.local/state/creamery or $XDG_RUNTIME_DIR/creamery for others. `creamery stats DIR` tells its path. A mount that
 /// ends well leaves no log.
 ///
-/// Options of -o: ro, rw, subvol=PATH, subvolid=ID, commit=SECONDS, discard[=sync], discard=async, nodiscard (give
-/// the space of what is removed back to the host, or not), nodelalloc, delalloc (write at once, or keep what is written
-/// in memory for up to 30 seconds), flushoncommit, noflushoncommit (a commit has the data with it that was written
-/// before, or not), nodatacow, datacow (new files are overwritten in place and have no checksums, or not),
-/// max_inline=BYTES (files up to this are kept in the tree itself; 2048), compress=ALGORITHM:LEVEL, compress-force= (new data is compressed with zlib, lzo or zstd; also what does not look
-/// as if that was worth it), notreelog,
-/// treelog (a file that is synced is a commit, or is written to a log where that is enough), nossd, ssd (who syncs waits
-/// a moment for others, or not; as the device turns, where neither is said), nologreplay (with ro: what
-/// was synced after the last commit is not brought back), usesupercopy (write from a copy of the superblock when the first
-/// one is damaged: what was synced after the last commit is lost then), usebackuproot (with ro: where the root tree is damaged,
-/// what an earlier commit left), rescue= (with ro: a damaged image is read past what is wrong with it, a word each time: nologreplay, usebackuproot, ignorebadroots,
-/// ignoredatacsums, ignoremetacsums, ignoresuperflags, all; docs/use/rescue.md), noatime, relatime, strictatime, nodiratime,
-/// lazytime (access times), uid=ID, gid=ID (show every file as owned by them),
-/// fakeroot (the mounter is root in it: owners can be changed, new files are root's),
-/// allow_other, default_permissions, and remount (change the flags of what is mounted at DIR; how it is written stays).
-/// Options that mean nothing here (defaults, auto, noauto, user, nofail, _netdev, x-*) are accepted.
+/// `creamery help mount-options` has all that -o takes. Used most: ro, subvol=PATH, compress=zstd, discard=async, commit=SECONDS,
+/// noatime, allow_other, fakeroot, and for damaged images ro,rescue=WORD.
 #[derive(Args, Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MountArgs {
     /// Image file or block device, or a partition of one (disk.raw@2).

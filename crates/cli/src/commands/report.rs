@@ -15,7 +15,7 @@ use crate::output::{Output, writing};
 use crate::progress::ProgressArgs;
 use crate::view::RescueArgs;
 
-/// Make a page that shows a filesystem: what lies where, what takes space, and what is wrong.
+/// Make a page of a filesystem: what lies where, what takes space, what is wrong.
 ///
 /// The page is one file of HTML without script, and needs nothing else: a map of the disk, the
 /// space by directory, the subvolumes, what the filesystem is, and what a check of its trees

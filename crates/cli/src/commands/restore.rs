@@ -71,7 +71,7 @@ pub(crate) struct RestoreArgs {
     #[arg(short, long)]
     ignore_errors: bool,
 
-    /// Write what is lost to FILE, as JSON (see docs/use/json.md).
+    /// Write what is lost to FILE, as JSON (`creamery help json`).
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 

@@ -22,7 +22,7 @@ use crate::place::{Place, is_image};
 use crate::progress::ProgressArgs;
 use crate::view::WriteArgs;
 
-/// Write archives from what is in an image, unpack archives into one, and list them.
+/// Write archives of what is in an image, unpack archives into one, list them.
 ///
 /// What is written is a pax archive with owners by number, times to the nanosecond, extended
 /// attributes, ACLs, hard links, device nodes and holes. What is read is any tar archive,
@@ -87,7 +87,7 @@ pub(crate) struct TarArgs {
     #[arg(long, conflicts_with_all = ["extract", "list"])]
     ignore_errors: bool,
 
-    /// Write what is lost to FILE, as JSON (see docs/use/json.md).
+    /// Write what is lost to FILE, as JSON (`creamery help json`).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["extract", "list"])]
     report: Option<PathBuf>,
 

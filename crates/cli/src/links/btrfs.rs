@@ -67,7 +67,7 @@ fn words(all: &[OsString], program: &Command) -> Result<Link, String> {
             return Ok(Link::Done(ExitCode::SUCCESS));
         }
         "version" => {
-            tell(format_args!("btrfs, part of creamery {}", env!("CARGO_PKG_VERSION")));
+            tell(format_args!("btrfs, part of creamery {}", crate::help::VERSION));
             return Ok(Link::Done(ExitCode::SUCCESS));
         }
         _ => {}

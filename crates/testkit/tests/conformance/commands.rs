@@ -24,7 +24,6 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("commands/dump-tree-equal", &DUMPED, dump_tree_equal),
         Case::new("commands/dump-tree-goes-on-past-damage", &[Judge::Program], dump_tree_goes_on),
         Case::new("commands/dump-tree-of-a-kernel-image", &JUDGED, dump_tree_of_a_kernel_image),
-        Case::new("commands/help-and-version", &[Judge::Program], help_and_version),
     ]
 }
 
@@ -270,30 +269,6 @@ fn same_output(bench: &Bench, args: &[&str], image: &Path) -> Result<()> {
         differing.len(),
         shown.join("\n")
     );
-    Ok(())
-}
-
-fn help_and_version(bench: &Bench) -> Result<()> {
-    let version = bench.creamery().run(["--version"]).ok()?.stdout_text();
-    ensure!(version.starts_with("creamery "), "--version says {version:?}");
-    let help = bench.creamery().run(["--help"]).ok()?.stdout_text();
-    for command in [
-        "mkfs",
-        "mount",
-        "umount",
-        "ls",
-        "cat",
-        "stat",
-        "cp",
-        "mkdir",
-        "rm",
-        "df",
-        "stats",
-        "inspect-internal",
-    ] {
-        ensure!(help.contains(command), "--help does not name {command}:\n{help}");
-        bench.creamery().run([command, "--help"]).ok()?;
-    }
     Ok(())
 }
 

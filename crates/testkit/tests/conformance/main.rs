@@ -33,6 +33,7 @@ mod fragmented;
 mod freed;
 mod full;
 mod full_sizes;
+mod help;
 mod history;
 mod host_targets;
 mod host_trees;
@@ -117,6 +118,7 @@ use creamery_testkit::harness::Case;
 
 /// Each file's cases, in the order in which they run but for those that say that they are long.
 const GROUPS: &[fn() -> Vec<Case>] = &[
+    help::cases,
     matrix::cases,
     work::cases,
     defragment::cases,

@@ -8,7 +8,7 @@ use creamery_testkit::{Run, Scratch};
 
 use super::files::{gzip, set_modes, write};
 use super::parts::{Parts, VERSION};
-use super::tree::{DOCUMENTS, MANUAL, lay, lay_documents};
+use super::tree::{DOCUMENTS, SECTIONS, lay, lay_documents};
 use crate::workspace::{read, root};
 
 pub(super) const NAME: &str = "creamery";
@@ -25,8 +25,10 @@ pub(super) fn make(parts: &Parts, out: &Path) -> Result<()> {
     let place = scratch.dir("root")?;
     let prefix = place.join("usr");
     lay(parts, &prefix, ZSH)?;
-    for page in fs::read_dir(prefix.join(MANUAL))? {
-        gzip(&page?.path())?;
+    for section in SECTIONS {
+        for page in fs::read_dir(prefix.join(section))? {
+            gzip(&page?.path())?;
+        }
     }
     let documents = prefix.join(DOCUMENTS);
     lay_documents(parts, &documents, &["NOTICE"])?;

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use creamery_testkit::Run;
+use creamery_testkit::{Run, Scratch};
 
 use super::files::{make_parent, write};
 use super::parts::Parts;
@@ -25,7 +25,10 @@ const COMPLETIONS: [(&str, &str); 2] = [
     ("bash", "share/bash-completion/completions/creamery"),
     ("fish", "share/fish/vendor_completions.d/creamery.fish"),
 ];
-pub(super) const MANUAL: &str = "share/man/man1";
+/// The sections of the manual that have pages of ours; one has a folder each, below this one.
+pub(super) const SECTIONS: [&str; 2] = ["share/man/man1", "share/man/man5"];
+/// What users read, in the source tree.
+const PAGES: &str = "docs/use";
 pub(super) const DOCUMENTS: &str = "share/doc/creamery";
 
 /// Lays all below `prefix`, which is made. Where zsh looks is another place for what a distribution brings: `zsh`.
@@ -42,16 +45,34 @@ pub(super) fn lay(parts: &Parts, prefix: &Path, zsh: &str) -> Result<()> {
         let script = Run::new(&program).args(["generate", "completions", shell]).ok()?;
         write(&prefix.join(place), &script.stdout)?;
     }
-    let manual = prefix.join(MANUAL);
-    fs::create_dir_all(&manual)?;
-    Run::new(&program).args(["generate", "man"]).arg(&manual).ok().map(drop)
+    lay_manual(&program, prefix)
 }
 
-/// Documents of the source tree by name, and what the authors of others' work want to be told.
+/// Lays each page into the folder of its section.
+fn lay_manual(program: &Path, prefix: &Path) -> Result<()> {
+    let scratch = Scratch::new("manual")?;
+    Run::new(program).args(["generate", "man"]).arg(scratch.path()).ok()?;
+    for page in fs::read_dir(scratch.path())? {
+        let page = page?;
+        let name = page.file_name();
+        let section = Path::new(&name).extension().context("a page has its section as its ending")?;
+        let folder = SECTIONS.iter().find(|folder| folder.as_bytes().ends_with(section.as_encoded_bytes()));
+        let folder = prefix.join(folder.with_context(|| format!("no folder for {name:?}"))?);
+        fs::create_dir_all(&folder)?;
+        fs::copy(page.path(), folder.join(&name)).with_context(|| format!("laying {name:?}"))?;
+    }
+    Ok(())
+}
+
+/// Documents of the source tree by name, the pages for users, and what the authors of others' work want to be told.
 pub(super) fn lay_documents(parts: &Parts, place: &Path, names: &[&str]) -> Result<()> {
     for name in names {
         let text = fs::read(root().join(name)).with_context(|| format!("reading {name}"))?;
         write(&place.join(name), &text)?;
+    }
+    for page in fs::read_dir(root().join(PAGES))? {
+        let page = page?;
+        write(&place.join(page.file_name()), &fs::read(page.path())?)?;
     }
     write(&place.join("THIRD-PARTY"), parts.third_party.as_bytes())
 }

@@ -10,9 +10,19 @@ pub(crate) fn cases() -> Vec<Case> {
     let needs =
         [Judge::Program, Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs, Judge::Fuse];
     vec![
-        Case::new("benches/data-quick", &needs, data_quick),
-        Case::new("benches/gate-quick", &needs[..5], gate_quick),
+        Case::new("benches/data-quick", &needs, data_quick).prepared_by(build),
+        Case::new("benches/gate-quick", &needs[..5], gate_quick).prepared_by(build),
     ]
+}
+
+/// Builds what a quick run of a bench builds, as that does.
+fn build() -> Result<()> {
+    for part in [["--bin", "creamery-bench"], ["--example", "null"]] {
+        let words = ["build", "--quiet", "--workspace", "--features", "creamery-sim/faults", "--locked"];
+        let status = Command::new(env!("CARGO")).args(words).args(part).status().context("starting cargo")?;
+        ensure!(status.success(), "cargo build {} {}: {status}", part[0], part[1]);
+    }
+    Ok(())
 }
 
 /// What a quick run of a bench prints.

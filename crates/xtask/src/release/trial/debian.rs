@@ -14,8 +14,10 @@ use super::bare::Bare;
 const PROGRAM: &str = "/usr/bin/creamery";
 const BESIDE: &str = "/usr/lib/creamery/bin";
 /// What else a user looks for.
-const FILES: [&str; 6] = [
+const FILES: [&str; 8] = [
     "/usr/share/man/man1/creamery-mkfs.1.gz",
+    "/usr/share/man/man5/creamery.5.gz",
+    "/usr/share/doc/creamery/mount-options.md",
     "/usr/share/bash-completion/completions/creamery",
     "/usr/share/zsh/vendor-completions/_creamery",
     "/usr/share/fish/vendor_completions.d/creamery.fish",

@@ -1,0 +1,215 @@
+//! The forms of Markdown that the pages use: headings, paragraphs, lists, tables, and lines of a terminal.
+
+/// A part of a page.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Block {
+    /// 1 is that of the page.
+    Heading(usize, String),
+    Paragraph(String),
+    /// An item of a list: its mark (`-`, `1.`), and what is in it.
+    Item(String, Vec<Block>),
+    /// Lines as they are.
+    Code(Vec<String>),
+    /// A row without text is a header that says nothing.
+    Table {
+        header: Vec<String>,
+        rows: Vec<Vec<String>>,
+    },
+}
+
+/// Reads a page.
+pub(crate) fn parse(page: &str) -> Vec<Block> {
+    blocks(&page.lines().collect::<Vec<_>>())
+}
+
+fn blocks(lines: &[&str]) -> Vec<Block> {
+    let (mut found, mut at) = (Vec::new(), 0);
+    while let Some(line) = lines.get(at) {
+        let rest = &lines[at..];
+        let (block, taken) = if line.trim().is_empty() {
+            (None, 1)
+        } else if line.starts_with("```") {
+            code(rest)
+        } else if line.starts_with('|') {
+            table(rest)
+        } else if let Some(text) = line.strip_prefix('#') {
+            let level = 1 + text.chars().take_while(|&mark| mark == '#').count();
+            (Some(Block::Heading(level, plain(text.trim_start_matches('#').trim()))), 1)
+        } else if let Some(mark) = mark(line) {
+            item(mark, rest)
+        } else {
+            paragraph(rest)
+        };
+        found.extend(block);
+        at += taken;
+    }
+    found
+}
+
+/// The mark of an item that begins here.
+fn mark(line: &str) -> Option<&str> {
+    let (mark, _) = line.split_once(' ')?;
+    let is_number =
+        mark.strip_suffix('.').is_some_and(|number| number.bytes().all(|digit| digit.is_ascii_digit()));
+    (mark == "-" || is_number && mark.len() > 1).then_some(mark)
+}
+
+fn code(lines: &[&str]) -> (Option<Block>, usize) {
+    let inside: Vec<String> =
+        lines[1..].iter().take_while(|line| !line.starts_with("```")).map(ToString::to_string).collect();
+    let taken = inside.len() + 2;
+    (Some(Block::Code(inside)), taken)
+}
+
+fn table(lines: &[&str]) -> (Option<Block>, usize) {
+    let mut rows: Vec<Vec<String>> =
+        lines.iter().take_while(|line| line.starts_with('|')).map(|line| cells(line)).collect();
+    let taken = rows.len();
+    let header = rows.remove(0);
+    // The line below the header only says that it is one.
+    if !rows.is_empty() {
+        rows.remove(0);
+    }
+    (Some(Block::Table { header, rows }), taken)
+}
+
+/// What stands between the bars of a row; a bar behind a backslash, or in code, is text.
+fn cells(line: &str) -> Vec<String> {
+    let (mut cells, mut cell, mut is_code, mut is_escaped) = (Vec::new(), String::new(), false, false);
+    for letter in line.trim().trim_start_matches('|').chars() {
+        match letter {
+            '\\' if !is_escaped => {
+                is_escaped = true;
+                continue;
+            }
+            '|' if !is_escaped && !is_code => cells.push(plain(std::mem::take(&mut cell).trim())),
+            letter => {
+                is_code ^= letter == '`';
+                if is_escaped && letter != '|' {
+                    cell.push('\\');
+                }
+                cell.push(letter);
+            }
+        }
+        is_escaped = false;
+    }
+    cells
+}
+
+/// What belongs to an item is moved in below it.
+fn item(mark: &str, lines: &[&str]) -> (Option<Block>, usize) {
+    let indent = mark.len() + 1;
+    let belongs = |line: &&str| line.is_empty() || line.starts_with(&" ".repeat(indent.min(2)));
+    let mut taken = 1 + lines[1..].iter().take_while(|line| belongs(line)).count();
+    while lines[taken - 1].is_empty() {
+        taken -= 1;
+    }
+    let mut inside = vec![&lines[0][indent..]];
+    inside.extend(lines[1..taken].iter().map(|line| {
+        let blanks = line.len() - line.trim_start().len();
+        &line[blanks.min(indent)..]
+    }));
+    (Some(Block::Item(mark.to_owned(), blocks(&inside))), taken)
+}
+
+fn paragraph(lines: &[&str]) -> (Option<Block>, usize) {
+    let ends = |line: &str| {
+        line.trim().is_empty()
+            || line.starts_with(['|', '#'])
+            || line.starts_with("```")
+            || mark(line).is_some()
+    };
+    let taken = 1 + lines[1..].iter().take_while(|line| !ends(line)).count();
+    let text: Vec<&str> = lines[..taken].iter().map(|line| line.trim()).collect();
+    (Some(Block::Paragraph(plain(&text.join(" ")))), taken)
+}
+
+/// The text without the marks of links and of what stands out; code keeps its own.
+fn plain(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(['`', '[', '*']) {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let (shown, taken) = piece(rest);
+        out.push_str(&shown);
+        rest = &rest[taken..];
+    }
+    out + rest
+}
+
+/// What is shown of the mark that `rest` begins with and what belongs to it, and the bytes that are.
+fn piece(rest: &str) -> (String, usize) {
+    if let Some(code) = rest.strip_prefix('`')
+        && let Some(end) = code.find('`')
+    {
+        return (rest[..end + 2].to_owned(), end + 2);
+    }
+    if let Some(link) = rest.strip_prefix('[')
+        && let Some(middle) = link.find("](")
+        && let Some(end) = link[middle..].find(')')
+    {
+        return (plain(&link[..middle]), 1 + middle + end + 1);
+    }
+    if let Some(strong) = rest.strip_prefix("**")
+        && let Some(end) = strong.find("**")
+    {
+        return (plain(&strong[..end]), end + 4);
+    }
+    if let Some(strong) = rest.strip_prefix('*')
+        && let Some(end) = strong.find('*')
+        && end > 0
+    {
+        return (plain(&strong[..end]), end + 2);
+    }
+    (rest[..1].to_owned(), 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::help::pages;
+
+    fn paragraph_of(text: &str) -> Block {
+        Block::Paragraph(text.to_owned())
+    }
+
+    #[test]
+    fn each_form_is_read() {
+        let page = "# Title\n\nOne line, [a link](other.md#x)\nand **strong** `*code*`.\n- an item\n  goes on\n- next\n\n  ```console\n  $ ls\n  ```\n\n| a | |\n|---|---|\n| `x|y` | 1 \\| 2 |\n";
+        let strings = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(
+            parse(page),
+            [
+                Block::Heading(1, "Title".to_owned()),
+                paragraph_of("One line, a link and strong `*code*`."),
+                Block::Item("-".to_owned(), vec![paragraph_of("an item goes on")]),
+                Block::Item("-".to_owned(), vec![paragraph_of("next"), Block::Code(strings(&["$ ls"]))]),
+                Block::Table { header: strings(&["a", ""]), rows: vec![strings(&["`x|y`", "1 | 2"])] },
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_cut_short_is_read_to_its_end() {
+        for page in
+            ["", "```", "|", "| a", "-", "- ", "1. ", "[a](", "**", "`", "#", "*", "**a", "- x\n\n", "\\"]
+        {
+            let _ = parse(page);
+        }
+        assert_eq!(parse("a * b * c [x] 2."), [paragraph_of("a  b  c [x] 2.")]);
+    }
+
+    #[test]
+    fn every_table_of_the_pages_has_rows_of_one_length() {
+        for name in pages::names() {
+            for block in parse(pages::page(name).expect("a page")) {
+                if let Block::Table { header, rows } = block {
+                    assert!(!rows.is_empty(), "{name}: a table without rows: {header:?}");
+                    for row in rows {
+                        assert_eq!(row.len(), header.len(), "{name}: {row:?}");
+                    }
+                }
+            }
+        }
+    }
+}

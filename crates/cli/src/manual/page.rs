@@ -1,0 +1,82 @@
+//! Parts of pages in the form of man(7).
+
+use clap_mangen::roff::{Inline, Roff, bold, roman};
+
+use crate::help::markdown::Block;
+
+/// Which heading begins a section, and which a part of one.
+const SECTIONS: [&str; 3] = ["SH", "SH", "SS"];
+
+/// Text in which code stands out.
+pub(super) fn inlines(text: &str) -> Vec<Inline> {
+    let is_code = |number: usize| number % 2 == 1;
+    // Without a partner the last mark is text.
+    let whole = text.matches('`').count().is_multiple_of(2);
+    if !whole {
+        return vec![roman(text)];
+    }
+    let pieces = text.split('`').enumerate().filter(|(_, piece)| !piece.is_empty());
+    pieces.map(|(number, piece)| if is_code(number) { bold(piece) } else { roman(piece) }).collect()
+}
+
+/// A word, and what is said of it.
+pub(super) fn tagged(roff: &mut Roff, word: &str, about: &str) {
+    roff.control("TP", []);
+    roff.text(if word.contains('`') { inlines(word) } else { vec![bold(word)] });
+    roff.text(inlines(about));
+}
+
+/// Lines as they are.
+pub(super) fn verbatim<'a>(roff: &mut Roff, lines: impl IntoIterator<Item = &'a str>) {
+    roff.control("PP", []);
+    roff.control("RS", ["4"]);
+    roff.control("nf", []);
+    for line in lines {
+        roff.text([roman(line)]);
+    }
+    roff.control("fi", []);
+    roff.control("RE", []);
+}
+
+/// Parts of a page of the documentation.
+pub(super) fn blocks(roff: &mut Roff, blocks: &[Block]) {
+    for block in blocks {
+        match block {
+            Block::Heading(level, title) => {
+                let macro_name = SECTIONS[(*level).min(3) - 1];
+                let title = if macro_name == "SH" { title.to_uppercase() } else { title.clone() };
+                roff.control(macro_name, [title.as_str()]);
+            }
+            Block::Paragraph(text) => {
+                roff.control("PP", []);
+                roff.text(inlines(text));
+            }
+            Block::Code(lines) => verbatim(roff, lines.iter().map(String::as_str)),
+            Block::Item(mark, inside) => {
+                let mark = if mark == "-" { "\\(bu" } else { mark };
+                roff.control("IP", [mark, "4"]);
+                if let [Block::Paragraph(text), rest @ ..] = inside.as_slice() {
+                    roff.text(inlines(text));
+                    self::blocks(roff, rest);
+                }
+            }
+            Block::Table { header, rows } => table(roff, header, rows),
+        }
+    }
+}
+
+fn table(roff: &mut Roff, header: &[String], rows: &[Vec<String>]) {
+    for row in rows {
+        let Some((first, others)) = row.split_first() else { continue };
+        let said: Vec<String> = others
+            .iter()
+            .zip(header.iter().skip(1))
+            .filter(|(cell, _)| !cell.is_empty())
+            .map(|(cell, title)| match title.is_empty() || others.len() == 1 {
+                true => cell.clone(),
+                false => format!("{title}: {cell}"),
+            })
+            .collect();
+        tagged(roff, first, &said.join("; "));
+    }
+}

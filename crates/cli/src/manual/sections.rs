@@ -1,0 +1,211 @@
+//! What the words of a command do not say: how it ends, what it looks at besides, and where more is said.
+
+/// Whether a section is on the page of a command.
+type IsOf = fn(&str) -> bool;
+
+/// Exit statuses of most commands.
+const USUAL: [(&str, &str); 3] = [
+    ("0", "All was done."),
+    (
+        "1",
+        "Something failed: a line on standard error says what, why, and what to do next. What could be done besides is done.",
+    ),
+    ("2", "The words make no sense; nothing was done."),
+];
+
+/// Commands that end otherwise.
+const OTHERWISE: [(&str, &[(&str, &str)]); 4] = [
+    (
+        "check",
+        &[
+            ("0", "No errors; there may be warnings."),
+            ("4", "There are errors."),
+            ("8", "It could not be checked."),
+            ("16", "The words make no sense."),
+        ],
+    ),
+    (
+        "diff",
+        &[
+            ("0", "Nothing differs."),
+            ("1", "Something differs."),
+            ("2", "Something cannot be read, or the words make no sense."),
+        ],
+    ),
+    (
+        "rescue super-recover",
+        &[
+            ("0", "All copies are whole."),
+            ("1", "It failed."),
+            ("2", "Some copies were written, or the words make no sense."),
+            ("4", "Some copies are damaged, and the answer was not to write them."),
+        ],
+    ),
+    (
+        "device stats",
+        &[
+            ("0", "All was done."),
+            ("1", "Something failed."),
+            ("2", "The words make no sense."),
+            ("64", "With --check: a device has errors."),
+        ],
+    ),
+];
+
+/// A signal ends every command in the same way.
+const BY_SIGNAL: (&str, &str) =
+    ("130, 143", "SIGINT or SIGTERM ended it: a line says what is done and what is left.");
+
+/// The exit statuses of the command with these words.
+pub(super) fn exit_statuses(words: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let own = OTHERWISE.iter().find(|(command, _)| *command == words).map_or(&USUAL[..], |(_, own)| own);
+    own.iter().copied().chain([BY_SIGNAL])
+}
+
+fn writes(words: &str) -> bool {
+    const WRITERS: [&str; 20] = [
+        "mkfs",
+        "cp",
+        "mv",
+        "ln",
+        "mkdir",
+        "rm",
+        "chmod",
+        "chown",
+        "touch",
+        "truncate",
+        "fallocate",
+        "dedupe",
+        "tar",
+        "tune",
+        "subvolume",
+        "quota",
+        "qgroup",
+        "property",
+        "filesystem",
+        "rescue",
+    ];
+    WRITERS.iter().any(|writer| words.split(' ').next() == Some(writer))
+}
+
+fn is_whole(words: &str) -> bool {
+    words.is_empty()
+}
+
+/// Variables, and which commands look at them.
+const VARIABLES: [(&str, &str, IsOf); 6] = [
+    (
+        "SOURCE_DATE_EPOCH",
+        "Seconds since 1970 that are the time of all that is written to an image that is not mounted. With the same steps on the same \
+         image the bytes are the same, UUIDs of subvolumes included.",
+        |words| writes(words) || is_whole(words),
+    ),
+    ("TMPDIR", "Where an archive that comes from a pipe is kept while it is read.", |words| {
+        matches!(words, "mkfs" | "tar" | "")
+    }),
+    ("XDG_STATE_HOME, HOME, XDG_RUNTIME_DIR", "Where a mount writes its log.", |words| {
+        matches!(words, "mount" | "")
+    }),
+    ("PATH", "By the name btrfs, where the program of btrfs-progs is looked for.", is_whole),
+    ("NO_COLOR, CLICOLOR, CLICOLOR_FORCE", "Whether output has colours.", |_| true),
+    ("RUST_BACKTRACE", "1: a bug of the program says which functions led to it.", is_whole),
+];
+
+/// Files, and which commands look at them.
+const FILES: [(&str, &str, IsOf); 4] = [
+    ("/dev/fuse", "Without it nothing can be mounted.", |words| matches!(words, "mount" | "")),
+    (
+        "/etc/fuse.conf",
+        "Has user_allow_other where users who are not root may give others access to their mounts.",
+        |words| matches!(words, "mount" | ""),
+    ),
+    (
+        "$XDG_STATE_HOME/creamery, ~/.local/state/creamery, /var/log/creamery",
+        "Logs of mounts; `creamery stats DIR` tells that of a mount. A mount that ends well leaves none.",
+        |words| matches!(words, "mount" | "umount" | "stats" | ""),
+    ),
+    (
+        "/sbin/mount.fuse.creamery, /sbin/umount.fuse.creamery",
+        "Links to the program, for mount(8) and umount(8).",
+        |words| matches!(words, "mount" | "umount" | ""),
+    ),
+];
+
+/// The variables that the command with these words looks at.
+pub(super) fn variables(words: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    of(&VARIABLES, words)
+}
+
+/// The files that the command with these words looks at.
+pub(super) fn files(words: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    of(&FILES, words)
+}
+
+fn of(
+    table: &'static [(&'static str, &'static str, IsOf)],
+    words: &str,
+) -> impl Iterator<Item = (&'static str, &'static str)> {
+    table.iter().filter(move |(.., is_of)| is_of(words)).map(|(name, about, _)| (*name, *about))
+}
+
+/// Pages of others that somebody may know the command from.
+const OTHERS: [(&str, &str); 22] = [
+    ("", "btrfs(8), btrfs(5), mkfs.btrfs(8), fuse(8)"),
+    ("mkfs", "mkfs.btrfs(8)"),
+    ("mount", "mount(8), fuse(8), btrfs(5)"),
+    ("umount", "umount(8)"),
+    ("ls", "ls(1)"),
+    ("cat", "cat(1)"),
+    ("stat", "stat(1)"),
+    ("cp", "cp(1)"),
+    ("mv", "mv(1)"),
+    ("ln", "ln(1)"),
+    ("rm", "rm(1)"),
+    ("mkdir", "mkdir(1)"),
+    ("find", "find(1)"),
+    ("tar", "tar(1)"),
+    ("df", "df(1)"),
+    ("fallocate", "fallocate(1)"),
+    ("truncate", "truncate(1)"),
+    ("check", "btrfs-check(8)"),
+    ("restore", "btrfs-restore(8)"),
+    ("subvolume", "btrfs-subvolume(8)"),
+    ("filesystem", "btrfs-filesystem(8)"),
+    ("tune", "btrfstune(8)"),
+];
+
+/// What else there is to read about the command with these words.
+pub(super) fn others(words: &str) -> Option<&'static str> {
+    let find = |words: &str| OTHERS.iter().find(|(command, _)| *command == words).map(|(_, pages)| *pages);
+    find(words).or_else(|| find(words.split(' ').next().unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::args::Cli;
+
+    #[test]
+    fn sections_are_of_commands_that_exist() {
+        let program = Cli::command();
+        let named =
+            OTHERWISE.iter().map(|(command, _)| *command).chain(OTHERS.iter().map(|(command, _)| *command));
+        for words in named.filter(|words| !words.is_empty()) {
+            let found = words.split(' ').try_fold(&program, |command, name| command.find_subcommand(name));
+            assert!(found.is_some(), "{words}");
+        }
+    }
+
+    #[test]
+    fn statuses_are_those_of_the_command() {
+        assert!(exit_statuses("check").any(|(status, _)| status == "16"));
+        assert_eq!(
+            exit_statuses("ls").map(|(status, _)| status).collect::<Vec<_>>(),
+            ["0", "1", "2", "130, 143"]
+        );
+        assert!(variables("cp").any(|(name, _)| name == "SOURCE_DATE_EPOCH"));
+        assert!(variables("ls").all(|(name, _)| name != "SOURCE_DATE_EPOCH"));
+    }
+}
