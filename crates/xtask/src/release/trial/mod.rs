@@ -5,6 +5,7 @@ mod bare;
 mod container;
 mod debian;
 mod mounted;
+mod roles;
 mod tarball;
 
 use std::path::Path;
@@ -18,11 +19,16 @@ use super::parts::Parts;
 type Trial = fn(&Parts, &Path) -> Result<()>;
 
 /// By the names that the tables of what works have.
-const TRIALS: [(&str, &[Judge], Trial); 5] = [
+const TRIALS: [(&str, &[Judge], Trial); 6] = [
     ("packages/the-same-bytes-again", &[], the_same_again),
     ("packages/debian", &[Judge::Root, Judge::BtrfsProgs, Judge::Tool("dpkg")], debian::tried),
     ("packages/tarball", &[Judge::Root, Judge::BtrfsProgs], tarball::tried),
     ("packages/container", &[Judge::Root, Judge::BtrfsProgs], container::tried),
+    (
+        "packages/roles",
+        &[Judge::Root, Judge::BtrfsProgs, Judge::Fuse, Judge::Tool("dpkg"), Judge::Tool("fusermount3")],
+        roles::tried,
+    ),
     ("packages/mounted", &[Judge::Root, Judge::BtrfsProgs, Judge::Fuse], mounted::tried),
 ];
 
