@@ -3,9 +3,12 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use creamery::find::Glob;
+use creamery::id::TreeId;
 use creamery::partitions::{self, ImageName};
+use creamery::rescue::Rescue;
 use creamery::rescue::{WayIn, way_in};
-use creamery::{Error, ErrorKind, Filesystem, Glob, Image, Rescue, TreeId};
+use creamery::{Error, ErrorKind, Filesystem, Image};
 
 use crate::failure::{Failure, warn, with_all};
 use crate::losses::Losses;

@@ -115,7 +115,7 @@ impl FileJson {
         self
     }
 
-    pub(crate) fn with_verity(mut self, verity: Option<&creamery::VerityInfo>) -> Self {
+    pub(crate) fn with_verity(mut self, verity: Option<&creamery::extents::VerityInfo>) -> Self {
         self.verity = verity.map(|info| format!("{}:{}", info.hash, info.digest));
         self
     }

@@ -5,9 +5,15 @@ use std::path::Path;
 use creamery_base::{Error, InodeId, Result, Wait};
 
 use crate::capabilities::drop_capabilities;
-use crate::fs::{SetAttributes, Time};
+use crate::fs::SetAttributes;
 use crate::path::{Last, at};
-use crate::{Filesystem, Metadata, ModeChange};
+use crate::{Filesystem, Metadata};
+
+pub use creamery_base::Timespec;
+pub use creamery_fs::Time;
+
+pub use crate::mode_change::ModeChange;
+pub use crate::owner::Owner;
 
 /// Which attributes of a file become what; those that are not given stay.
 ///
@@ -16,7 +22,7 @@ use crate::{Filesystem, Metadata, ModeChange};
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
 /// # let fs = creamery::Image::options().write(true).open(&image)?;
-/// use creamery::AttributeChange;
+/// use creamery::attributes::AttributeChange;
 /// fs.create_dir("/srv")?;
 /// fs.write("/srv/page", "hello")?;
 /// let change = AttributeChange {

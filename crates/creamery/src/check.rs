@@ -7,8 +7,9 @@ use creamery_base::{Result, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_volume::{Mode, Rescue, Volume};
 
+use crate::extents::ExtentPart;
 use crate::resolve::DataUser;
-use crate::{ExtentPart, Filesystem, Image};
+use crate::{Filesystem, Image};
 
 pub use creamery_check::{
     CheckOptions, Counts, DamagedFile, DamagedSector, Finding, NoProgress, Place, Problem, Progress, Report,

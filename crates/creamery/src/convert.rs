@@ -2,7 +2,8 @@
 
 use creamery_base::Result;
 
-use crate::{Conversion, Filesystem};
+use crate::Filesystem;
+use crate::volume::Conversion;
 
 impl Filesystem {
     /// Converts the filesystem, in one transaction: a crash leaves the one or the other. Durable when it returns, with every change so
@@ -16,7 +17,8 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// use creamery::{Conversion, Image};
+    /// use creamery::Image;
+    /// use creamery::volume::Conversion;
     /// let fs = Image::options().write(true).open(&image)?;
     /// assert!(fs.convert(Conversion::FromBlockGroupTree)?);
     /// assert!(fs.convert(Conversion::ToBlockGroupTree)?);

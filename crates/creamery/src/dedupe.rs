@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use creamery_base::{ErrorKind, InodeId, Result};
 
+use crate::Filesystem;
 use crate::file::{File, OpenOptions};
 use crate::fs::Deduped;
 use crate::path::at;
+use crate::progress::Progress;
 use crate::salvage::for_each_piece;
-use crate::{Filesystem, Progress};
 
 /// Bytes that are compared and shared at once: both files are locked so long.
 const PIECE: u64 = 16 << 20;
@@ -20,7 +21,7 @@ const LEN_MIN: u64 = 4096;
 /// What deduplicating has found and done.
 ///
 /// ```
-/// assert_eq!(creamery::DedupeReport::default().shared_bytes, 0);
+/// assert_eq!(creamery::extents::DedupeReport::default().shared_bytes, 0);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
@@ -48,7 +49,7 @@ impl Filesystem {
     /// # let fs = creamery::Image::options().write(true).open(&image)?;
     /// fs.write("/one", vec![7; 1 << 20])?;
     /// fs.write("/other", vec![7; 1 << 20])?;
-    /// let report = fs.dedupe(["/"], &creamery::NoProgress)?;
+    /// let report = fs.dedupe(["/"], &creamery::progress::NoProgress)?;
     /// assert_eq!((report.equal_files, report.shared_bytes), (1, 1 << 20));
     /// # Ok::<(), creamery::Error>(())
     /// ```

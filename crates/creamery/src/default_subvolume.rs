@@ -24,7 +24,9 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// use creamery::{Image, TOP_LEVEL, TreeId};
+    /// use creamery::Image;
+    /// use creamery::id::TreeId;
+    /// use creamery::subvolume::TOP_LEVEL;
     /// let fs = Image::options().write(true).open(&image)?;
     /// fs.create_subvolume("/@")?;
     /// fs.create_subvolume("/@home")?;

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
 
-use crate::{Filesystem, Glob};
+use crate::Filesystem;
+use crate::find::Glob;
 
 /// Whether a shell lets `pattern` stand for `name`: what begins with a dot has to be asked for with one.
 fn stands_for(pattern: &[u8], glob: &Glob, name: &[u8]) -> bool {

@@ -13,7 +13,8 @@ use crate::fs::{
     VerityInfo,
 };
 use crate::path::{Last, at, means_directory, resolve_parent_of_target};
-use crate::{Filesystem, Metadata, Progress};
+use crate::progress::Progress;
+use crate::{Filesystem, Metadata};
 
 /// How a file is opened, as [`std::fs::OpenOptions`].
 ///
@@ -267,7 +268,8 @@ impl File {
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
     /// # let fs = creamery::Image::options().write(true).open(&image)?;
-    /// use creamery::{Fallocate, OpenOptions};
+    /// use creamery::OpenOptions;
+    /// use creamery::extents::Fallocate;
     /// let log = OpenOptions::new().write(true).create(true).open(&fs, "/log")?;
     /// log.fallocate(Fallocate::Allocate { keep_size: true }, 0, 1 << 20)?;
     /// assert_eq!((log.metadata()?.len(), log.metadata()?.allocated()), (0, 1 << 20));
@@ -318,7 +320,8 @@ impl File {
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
     /// # let fs = creamery::Image::options().write(true).open(&image)?;
-    /// use creamery::{Deduped, OpenOptions};
+    /// use creamery::OpenOptions;
+    /// use creamery::extents::Deduped;
     /// let open = OpenOptions::new().read(true).write(true).create(true);
     /// let (one, other) = (open.open(&fs, "/one")?, open.open(&fs, "/other")?);
     /// one.write_all_at(&[7; 1 << 20], 0)?;
@@ -405,7 +408,8 @@ impl File {
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
     /// # let fs = creamery::Image::options().write(true).open(&image)?;
-    /// use creamery::{FiemapFlags, FiemapRequest, OpenOptions};
+    /// use creamery::OpenOptions;
+    /// use creamery::extents::{FiemapFlags, FiemapRequest};
     /// let file = OpenOptions::new().read(true).write(true).create(true).open(&fs, "/sparse")?;
     /// file.write_all_at(&[7; 65536], 1 << 20)?;
     /// let extents: Vec<_> = file.fiemap(&FiemapRequest::default()).collect::<Result<_, _>>()?;
@@ -433,10 +437,12 @@ impl File {
     /// `progress` is asked every 32 MiB or so whether to go on. Returns how many bytes were rewritten.
     ///
     /// ```
-    /// use creamery::{Defragment, NoProgress, OpenOptions, Recompress};
+    /// use creamery::OpenOptions;
+    /// use creamery::extents::{Defragment, Recompress};
+    /// use creamery::progress::NoProgress;
     /// # fn example(fs: &creamery::Filesystem) -> creamery::Result<()> {
     /// let file = OpenOptions::new().write(true).open(fs, "/var/log/journal")?;
-    /// let compress = Recompress::With("zstd:9".parse::<creamery::Compress>()?.method);
+    /// let compress = Recompress::With("zstd:9".parse::<creamery::compression::Compress>()?.method);
     /// file.defragment(&Defragment { compress, ..Defragment::default() }, &NoProgress)?;
     /// # Ok(())
     /// # }

@@ -12,7 +12,9 @@ use creamery_volume::Rescue;
 
 use crate::fs::{self, NewInode, NewKind, RenameMode, SetAttributes, Time, XattrMode};
 use crate::path::{Last, at, make_directories, means_directory, resolve, resolve_parent};
-use crate::{EarlierRoot, File, Metadata, OpenOptions, Permissions, ReadDir, Statistics, Walk, WalkEntry};
+use crate::rescue::EarlierRoot;
+use crate::statistics::Statistics;
+use crate::{File, Metadata, OpenOptions, Permissions, ReadDir, Walk, WalkEntry};
 
 /// Permission bits of new files and directories, before anybody says otherwise.
 const FILE_MODE: u32 = 0o666;
@@ -211,7 +213,7 @@ impl Filesystem {
     }
 
     /// The same where its name is lost in a damaged directory: it is found by its inode, as when that directory is copied with
-    /// [`OnError::PastDamage`](crate::OnError::PastDamage). So it is with each path when the image was opened to
+    /// [`OnError::PastDamage`](crate::progress::OnError::PastDamage). So it is with each path when the image was opened to
     /// [rescue](crate::ImageOptions::rescue) something.
     ///
     /// ```no_run

@@ -9,11 +9,14 @@ use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, Source, make_
 use creamery_txn::{DiscardPolicy, Engine, Options};
 use creamery_volume::{Mode, Rescue, SuperblockChange, Volume};
 
+use crate::Filesystem;
+use crate::compression::Compress;
+use crate::env::Tuning;
 use crate::fs::FsOptions;
 use crate::history::volume_at;
 use crate::rescue::Start;
 use crate::rescue::openable::check_first;
-use crate::{Compress, Filesystem, TarRootfs, Tuning};
+use crate::tar::TarRootfs;
 
 /// Where everything begins: makes and opens filesystems in image files and on block devices.
 ///
@@ -54,7 +57,8 @@ impl Image {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// use creamery::{Image, SuperblockChange, Uuid};
+    /// use creamery::{Image, Uuid};
+    /// use creamery::volume::SuperblockChange;
     /// let (old, new) = (Image::open(&image)?.uuid(), Uuid::from_u128(1));
     /// assert!(Image::change_superblock(&image, &SuperblockChange::default().uuid(new))?);
     /// let fs = Image::open(&image)?;
@@ -414,7 +418,8 @@ fn named(error: creamery_base::Error, path: &Path) -> creamery_base::Error {
 /// # let dir = tempfile::tempdir()?;
 /// # let (image, rootfs) = (dir.path().join("disk.img"), dir.path().join("rootfs"));
 /// # std::fs::create_dir(&rootfs)?;
-/// use creamery::{ChecksumType, Image};
+/// use creamery::Image;
+/// use creamery::mkfs::ChecksumType;
 /// let made = Image::make(image)
 ///     .rootdir(rootfs)
 ///     .label("system")

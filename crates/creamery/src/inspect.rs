@@ -97,7 +97,7 @@ pub fn dump_super_of(
 /// ```
 /// use creamery::inspect::TreeDump;
 /// let of: TreeDump = "csum".parse()?;
-/// assert_eq!(of, TreeDump::Tree(creamery::TreeId::CSUM));
+/// assert_eq!(of, TreeDump::Tree(creamery::id::TreeId::CSUM));
 /// # Ok::<(), creamery::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -26,7 +26,7 @@ const GROUPS: Table = Table { path: "/etc/group", what: "group" };
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
 /// # let fs = creamery::Image::options().write(true).open(&image)?;
-/// use creamery::Owner;
+/// use creamery::attributes::Owner;
 /// fs.create_dir("/etc")?;
 /// fs.write("/etc/passwd", "ada:x:1000:100::/home/ada:/bin/sh\n")?;
 /// assert_eq!(Owner::parse("ada:7", &fs)?, Owner { uid: Some(1000), gid: Some(7) });

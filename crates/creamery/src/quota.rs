@@ -5,8 +5,9 @@ use std::path::Path;
 use creamery_base::Result;
 
 use crate::Filesystem;
-use crate::fs::{QuotaChange, QuotaReport};
 use crate::path::{Last, at};
+
+pub use creamery_fs::{QgroupReport, QuotaChange, QuotaReport};
 
 /// Quotas.
 impl Filesystem {
@@ -20,7 +21,7 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// use creamery::QuotaChange;
+    /// use creamery::quota::QuotaChange;
     /// let fs = creamery::Image::options().write(true).open(&image)?;
     /// fs.change_quotas(&QuotaChange::Enable { simple: false }, "/")?;
     /// while fs.quota_rescan_step()? {}

@@ -17,7 +17,9 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// use creamery::{DevId, Image, NewSize};
+    /// use creamery::Image;
+    /// use creamery::id::DevId;
+    /// use creamery::volume::NewSize;
     /// let fs = Image::options().write(true).open(&image)?;
     /// let resized = fs.resize(DevId::new(1), NewSize::More(256 << 20))?;
     /// assert_eq!((resized.from, resized.to), (256 << 20, 512 << 20));

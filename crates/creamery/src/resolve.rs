@@ -12,7 +12,7 @@ use crate::fs::ExtentPart;
 /// A file that refers to data.
 ///
 /// ```
-/// let file = creamery::DataUser { subvolume: creamery::TreeId::FS, ino: 257, offset: 0 };
+/// let file = creamery::extents::DataUser { subvolume: creamery::id::TreeId::FS, ino: 257, offset: 0 };
 /// assert_eq!(file.ino, 257);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +37,7 @@ impl Filesystem {
     /// The files that refer to the data at the logical address `at`, as the last commit left them.
     ///
     /// ```no_run
-    /// use creamery::ExtentPart;
+    /// use creamery::extents::ExtentPart;
     /// let fs = creamery::Image::open("disk.img")?;
     /// for user in fs.resolve_logical(13631488, ExtentPart::Byte)? {
     ///     println!("inode {} offset {} root {}", user.ino, user.offset, user.subvolume);

@@ -17,8 +17,9 @@ use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
 use crate::fs::{self, Attributes};
 use crate::lost_names::Searches;
 use crate::path::at;
+use crate::progress::{Lost, OnError, Progress};
 use crate::read_dir::ReadDir;
-use crate::{File, FileType, Lost, OnError, Progress};
+use crate::{File, FileType};
 
 /// Bytes that are read at once.
 const PIECE: u64 = 1 << 20;

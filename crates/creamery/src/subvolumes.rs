@@ -32,7 +32,7 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// use creamery::QuotaChange;
+    /// use creamery::quota::QuotaChange;
     /// let fs = creamery::Image::options().write(true).open(&image)?;
     /// let group = "1/100".parse()?;
     /// fs.change_quotas(&QuotaChange::Enable { simple: false }, "/")?;
@@ -161,7 +161,7 @@ impl Filesystem {
     /// let fs = creamery::Image::options().write(true).open(&image)?;
     /// fs.write("/old", "milk")?;
     /// let id = fs.root_subvolume();
-    /// let marker = fs.find_new(id, creamery::Generation::new(0), |_| ControlFlow::Continue(()))?;
+    /// let marker = fs.find_new(id, creamery::id::Generation::new(0), |_| ControlFlow::Continue(()))?;
     /// fs.write("/new", "cream")?;
     /// let mut new = Vec::new();
     /// fs.find_new(id, marker.next(), |extent| {
@@ -215,7 +215,7 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::create_snapshot`]; when a group is not there, or is that of a subvolume.
     ///
-    /// [`QuotaReport::inconsistent`]: crate::QuotaReport::inconsistent
+    /// [`QuotaReport::inconsistent`]: crate::quota::QuotaReport::inconsistent
     pub fn create_snapshot_in_groups(
         &self,
         source: impl AsRef<Path>,

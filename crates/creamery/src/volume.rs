@@ -7,7 +7,14 @@ use creamery_codec::ChecksumType;
 use creamery_format::BlockGroupFlags;
 use creamery_txn::GroupSum;
 
-use crate::{DeviceErrors, Filesystem};
+use crate::Filesystem;
+
+pub use creamery_fs::{DeviceErrors, NewSize, Resized};
+pub use creamery_txn::{Conversion, DiscardPolicy};
+pub use creamery_volume::SuperblockChange;
+
+pub use crate::filesystem::Usage;
+pub use crate::uuid_change::UuidChange;
 
 /// A device of a filesystem.
 ///
@@ -68,7 +75,7 @@ impl BlockGroups {
     /// Those with these flags, of `total` bytes, of which `used` are in use; bits that are none of a kind or a profile count for nothing.
     ///
     /// ```
-    /// let metadata = creamery::BlockGroups::with_flags(4 | 16, 1 << 30, 0);
+    /// let metadata = creamery::volume::BlockGroups::with_flags(4 | 16, 1 << 30, 0);
     /// assert_eq!((metadata.kind.as_str(), metadata.profile.as_str(), metadata.copies), ("Metadata", "RAID1", 2));
     /// ```
     #[must_use]

@@ -6,7 +6,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use creamery::{Filesystem, FixedEnv, Image as Facade, QgroupId, QuotaChange};
+use creamery::env::FixedEnv;
+use creamery::id::QgroupId;
+use creamery::quota::QuotaChange;
+use creamery::{Filesystem, Image as Facade};
 use creamery_base::panics::catch;
 use creamery_base::{Error, ErrorKind, ObjectId, Timespec, TreeId};
 use creamery_device::BlockDevice;

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use creamery::id::{QgroupId, TreeId};
 use creamery::inspect::{TreeDump, dump_tree_of};
-use creamery::{Filesystem, Image, QgroupId, QuotaChange, TreeId};
+use creamery::quota::QuotaChange;
+use creamery::{Filesystem, Image};
 use creamery_base::ObjectId;
 use creamery_device::BlockDevice;
 use creamery_format::{

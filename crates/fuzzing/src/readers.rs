@@ -5,12 +5,15 @@ use std::ops::ControlFlow;
 use std::path::Component;
 use std::sync::Arc;
 
+use creamery::attributes::Timespec;
+use creamery::copy::CopyOptions;
+use creamery::env::FixedEnv;
+use creamery::extents::ExtentPart;
 use creamery::history::{gone_files_of_device, history_of_device};
+use creamery::id::Generation;
 use creamery::inspect::{SuperDump, TreeDump, dump_super_of, dump_tree_of};
-use creamery::{
-    CopyOptions, ExtentPart, Filesystem, FixedEnv, Generation, Image, OpenOptions, Rescue, Timespec,
-    WalkEntry,
-};
+use creamery::rescue::Rescue;
+use creamery::{Filesystem, Image, OpenOptions, WalkEntry};
 use creamery_check::{CheckOptions, NoProgress, Report, check};
 use creamery_device::BlockDevice;
 use creamery_sim::SimDevice;
@@ -196,9 +199,9 @@ pub(crate) fn write_something(device: &Arc<SimDevice>) {
     let _ = fs.set_xattr("/many", "user.new", &content[..100]);
     let _ = fs.remove_xattr("/large", "user.name1");
     for (name, clone) in [("/zlib", "/new/packed"), ("/large", "/new/clone"), ("/sparse", "/new/holes")] {
-        let _ = fs.copy_between(name, &fs, clone, CopyOptions::default(), &creamery::NoProgress);
+        let _ = fs.copy_between(name, &fs, clone, CopyOptions::default(), &creamery::progress::NoProgress);
     }
-    let _ = fs.dedupe(["/large", "/new/clone", "/new/holes"], &creamery::NoProgress);
+    let _ = fs.dedupe(["/large", "/new/clone", "/new/holes"], &creamery::progress::NoProgress);
     let _ = fs.remove_file("/sparse");
     let _ = set_len(&fs, "/zlib", 1000);
     let _ = set_len(&fs, "/many/file-050", 1 << 20);

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use creamery::{
-    Compress, CopyOptions, Env, File, Filesystem, Image, NoProgress, OnError, OpenOptions, Permissions,
-    Reflink, Statistics, SystemEnv, Tuning,
-};
+use creamery::compression::Compress;
+use creamery::copy::{CopyOptions, Reflink};
+use creamery::env::{Env, SystemEnv, Tuning};
+use creamery::progress::{NoProgress, OnError};
+use creamery::statistics::Statistics;
+use creamery::{File, Filesystem, Image, OpenOptions, Permissions};
 
 use super::{Content, How, Side};
 

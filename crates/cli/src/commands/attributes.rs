@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use creamery::{AttributeChange, Error, ErrorKind, Filesystem, ModeChange, OpenOptions, Owner, Time};
+use creamery::attributes::{AttributeChange, ModeChange, Owner, Time};
+use creamery::{Error, ErrorKind, Filesystem, OpenOptions};
 
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
@@ -166,7 +167,7 @@ pub(crate) struct TouchArgs {
 
     /// This time.
     #[arg(short = 'd', long, value_parser = parse_time, allow_hyphen_values = true, group = "time")]
-    date: Option<creamery::Timespec>,
+    date: Option<creamery::attributes::Timespec>,
 
     /// The same as [[CC]YY]MMDDhhmm[.ss].
     #[arg(short = 't', value_name = "STAMP", group = "time")]
@@ -260,8 +261,9 @@ fn times(args: &TouchArgs, images: &mut Images<'_>) -> Result<(Time, Time), Fail
                 false => std::fs::metadata(&path),
             };
             let meta = meta.map_err(|error| Failure::new("touch", Error::from(error).on_host(&path)))?;
-            let time =
-                |sec, nsec: i64| Time::At(creamery::Timespec { sec, nsec: u32::try_from(nsec).unwrap_or(0) });
+            let time = |sec, nsec: i64| {
+                Time::At(creamery::attributes::Timespec { sec, nsec: u32::try_from(nsec).unwrap_or(0) })
+            };
             Ok((time(meta.atime(), meta.atime_nsec()), time(meta.mtime(), meta.mtime_nsec())))
         }
     }

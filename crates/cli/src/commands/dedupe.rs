@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use creamery::DedupeReport;
+use creamery::extents::DedupeReport;
 use serde::Serialize;
 
 use crate::failure::{Failure, with_all};

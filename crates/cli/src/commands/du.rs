@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use clap::Args;
-use creamery::{DiskUsage, FileUsage};
+use creamery::extents::{DiskUsage, FileUsage};
 use creamery_mount::LiveBtrfs;
 use serde::Serialize;
 

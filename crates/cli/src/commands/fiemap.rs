@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use creamery::{Error, Fiemap, FiemapExtent, FiemapFlags, FiemapRequest};
+use creamery::Error;
+use creamery::extents::{Fiemap, FiemapExtent, FiemapFlags, FiemapRequest};
 use creamery_mount::LiveFile;
 use serde::Serialize;
 

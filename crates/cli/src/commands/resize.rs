@@ -4,7 +4,10 @@ use std::ffi::OsString;
 use std::str::FromStr;
 
 use clap::Args;
-use creamery::{DevId, ErrorKind, Escaped, NewSize, Resized};
+use creamery::ErrorKind;
+use creamery::error::Escaped;
+use creamery::id::DevId;
+use creamery::volume::{NewSize, Resized};
 
 use super::subvolume::target::OnMount;
 use crate::failure::Failure;

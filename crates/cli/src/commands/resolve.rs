@@ -6,7 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use creamery::{DataUser, Error, ExtentPart, TreeId};
+use creamery::Error;
+use creamery::extents::{DataUser, ExtentPart};
+use creamery::id::TreeId;
 use creamery_mount::LiveBtrfs;
 use serde::Serialize;
 

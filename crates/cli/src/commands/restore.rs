@@ -8,8 +8,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
+use creamery::error::Escaped;
+use creamery::id::{Logical, TreeId};
+use creamery::progress::{Lost, Progress, Skipped};
+use creamery::rescue::Rescue;
 use creamery::rescue::{PathPattern, RestoreOptions, Start, tree_roots};
-use creamery::{Error, ErrorKind, Escaped, Image, Logical, Lost, Progress, Rescue, Skipped, TreeId};
+use creamery::{Error, ErrorKind, Image};
 
 use crate::descriptors;
 use crate::failure::Failure;

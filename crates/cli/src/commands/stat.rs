@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use creamery::{Error, FileType, Filesystem, Metadata, VerityInfo};
+use creamery::extents::VerityInfo;
+use creamery::{Error, FileType, Filesystem, Metadata};
 
 use crate::args::StatArgs;
 use crate::failure::{Failure, with_all};

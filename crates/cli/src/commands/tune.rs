@@ -4,7 +4,8 @@ use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use creamery::{Conversion, Error, ErrorKind, Filesystem, Image, SuperblockChange, Uuid};
+use creamery::volume::{Conversion, SuperblockChange};
+use creamery::{Error, ErrorKind, Filesystem, Image, Uuid};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::{Failure, warn};

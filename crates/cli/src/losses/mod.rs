@@ -11,7 +11,10 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use creamery::{EarlierRoot, Error, ErrorKind, Escaped, Filesystem, Lost, Progress};
+use creamery::error::Escaped;
+use creamery::progress::{Lost, Progress};
+use creamery::rescue::EarlierRoot;
+use creamery::{Error, ErrorKind, Filesystem};
 use creamery_base::lock::{RankedMutex, rank};
 
 use self::blocks::Blocks;

@@ -3,7 +3,11 @@
 use std::path::Path;
 
 use super::*;
-use crate::{Fallocate, Image, NoProgress, OpenOptions, Permissions, RootdirOptions, Timespec};
+use crate::attributes::Timespec;
+use crate::extents::Fallocate;
+use crate::mkfs::RootdirOptions;
+use crate::progress::NoProgress;
+use crate::{Image, OpenOptions, Permissions};
 
 /// An image with directories `/old` and `/new` of one time.
 struct Scene {

@@ -22,7 +22,8 @@ use super::progress::{NoSearchProgress, SearchProgress};
 use crate::fs::{Attributes, FileType as Kind};
 use crate::metadata::file_type;
 use crate::selection::is_unverified;
-use crate::{FileType, Filesystem, TOP_LEVEL};
+use crate::subvolume::TOP_LEVEL;
+use crate::{FileType, Filesystem};
 
 /// Blocks that are known to be looked at already.
 const SEEN_MAX: usize = 16 << 20;

@@ -5,7 +5,8 @@ use creamery_base::{ErrorKind, Generation, Result, Wait};
 use creamery_format::{Expected, seal};
 
 use super::*;
-use crate::{Filesystem, Image, NoProgress};
+use crate::progress::NoProgress;
+use crate::{Filesystem, Image};
 
 /// A new image in a directory of its own.
 fn made() -> (tempfile::TempDir, PathBuf) {

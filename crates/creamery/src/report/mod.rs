@@ -31,9 +31,11 @@ use self::disk_map::{DiskMap, Frame, FramePart};
 use self::subvolume_tree::SubvolumeTree;
 use self::treemap::{Gathered, Node};
 use crate::check::{self, CheckOptions};
+use crate::extents::FileUsage;
 use crate::host_path::write_whole_file;
 use crate::partitions::{self, ImageName};
-use crate::{FileUsage, Filesystem, ImageOptions, NoProgress, Progress};
+use crate::progress::{NoProgress, Progress};
+use crate::{Filesystem, ImageOptions};
 
 /// Pixels of a picture.
 const WIDTH: f64 = 1000.0;
@@ -49,7 +51,8 @@ const TROUBLES_MAX: usize = 1_000;
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// use creamery::{Image, NoProgress, report::{Overview, PictureKind}};
+/// use creamery::{Image, report::{Overview, PictureKind}};
+/// use creamery::progress::NoProgress;
 /// let overview = Overview::of(&image, Image::options(), &NoProgress)?;
 /// assert!(overview.html().starts_with("<!doctype html>"));
 /// assert!(overview.svg(PictureKind::Map).starts_with("<svg "));

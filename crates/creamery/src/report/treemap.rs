@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use super::svg::{Area, Picture, clipped};
-use crate::FileUsage;
+use crate::extents::FileUsage;
 use creamery_base::{Escaped, HumanSize};
 
 /// Files and directories that are kept; when there are more, the smaller half goes.

@@ -7,12 +7,13 @@ use std::path::Path;
 use creamery_base::Result;
 
 use super::dry_run::DryRun;
+use crate::Filesystem;
 use crate::copy_out::HostSink;
 use crate::fs::FileType;
 use crate::metadata::file_type;
+use crate::progress::{OnError, Progress};
 use crate::selection::{PathPattern, Selection};
 use crate::sink::{Driver, Keeps};
-use crate::{Filesystem, OnError, Progress};
 
 /// What is restored, and how. Without more it is the regular files and directories, and of those the data, names and permission bits; hard
 /// links stay what they are.
@@ -54,7 +55,9 @@ impl Filesystem {
     /// # fs.write("/diary", "dear diary")?;
     /// # fs.close()?;
     /// # std::fs::create_dir(&out)?;
-    /// use creamery::{Image, NoProgress, TreeId, rescue::RestoreOptions};
+    /// use creamery::{Image, rescue::RestoreOptions};
+    /// use creamery::id::TreeId;
+    /// use creamery::progress::NoProgress;
     /// let fs = Image::options().subvolume_id(TreeId::FS).rescue("ibadroots".parse()?).open(&image)?;
     /// fs.restore(&out, &RestoreOptions::default(), &NoProgress)?;
     /// assert_eq!(std::fs::read(out.join("diary"))?, b"dear diary");

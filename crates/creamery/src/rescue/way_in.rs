@@ -9,7 +9,8 @@ use creamery_base::{ErrorKind, Logical, Result};
 use creamery_device::ImageName;
 
 use super::{FindRoot, Roots, Start, find_roots};
-use crate::{Filesystem, Image, Rescue};
+use crate::rescue::Rescue;
+use crate::{Filesystem, Image};
 
 /// Words of `--rescue`, from the one that takes the least on trust.
 const WORDS: [&str; 6] = ["", "ibadroots", "usebackuproot", "ibadroots:usebackuproot", "imetacsums", "all"];
@@ -33,7 +34,7 @@ const SEARCHED_MAX: u64 = 64 << 30;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WayIn {
-    /// It opens for reading as it is; what is damaged in it may have to be passed over ([`OnError::PastDamage`](crate::OnError::PastDamage)).
+    /// It opens for reading as it is; what is damaged in it may have to be passed over ([`OnError::PastDamage`](crate::progress::OnError::PastDamage)).
     Read,
     /// It opens for reading with these words of `--rescue`.
     Rescue(&'static str),

@@ -15,9 +15,11 @@ use super::names::{components, path_of};
 use super::read::{Archive, Member};
 use super::way::{Missing, way};
 use super::whiteouts::is_marked;
+use crate::error::Escaped;
 use crate::fs::{self, Inherit, NewInode, NewKind, SetAttributes, Time, Times, XattrMode};
 use crate::path::{Last, resolve};
-use crate::{Escaped, FileType, Filesystem, Progress, ReadDir};
+use crate::progress::Progress;
+use crate::{FileType, Filesystem, ReadDir};
 
 /// Bytes that are written at once.
 const PIECE: usize = 1 << 20;

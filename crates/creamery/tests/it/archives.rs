@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 
 use creamery::check::{CheckOptions, check};
-use creamery::{Filesystem, Image, NoProgress, OpenOptions, TarArchive, TarMember, TarOptions};
+use creamery::progress::NoProgress;
+use creamery::tar::{TarArchive, TarMember, TarOptions};
+use creamery::{Filesystem, Image, OpenOptions};
 
 /// A filesystem with a tree at `/tree` of all that archives know, and an empty directory `/in`.
 fn filesystem(dir: &std::path::Path) -> Filesystem {

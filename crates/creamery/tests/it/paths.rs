@@ -4,10 +4,11 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
-use creamery::{
-    CopyOptions, Error, ErrorKind, Filesystem, Image, NoProgress, OnError, OpenOptions, Permissions, Reflink,
-    Timespec, TreeId,
-};
+use creamery::attributes::Timespec;
+use creamery::copy::{CopyOptions, Reflink};
+use creamery::id::TreeId;
+use creamery::progress::{NoProgress, OnError};
+use creamery::{Error, ErrorKind, Filesystem, Image, OpenOptions, Permissions};
 
 const EVERYTHING: CopyOptions = CopyOptions {
     recursive: true,
@@ -538,11 +539,12 @@ fn a_file_is_not_copied_onto_itself() {
     fs.hard_link("/file", "/dir/file").unwrap();
     let options = CopyOptions::default();
     for to in ["/file", "/dir/../file", "/dir/hard", "/dir/soft", "/dir"] {
-        let error = fs.copy_between("/file", &fs, to, options, &creamery::NoProgress).expect_err(to);
+        let error =
+            fs.copy_between("/file", &fs, to, options, &creamery::progress::NoProgress).expect_err(to);
         assert!(error.to_string().contains("the same file"), "{error}");
     }
     assert!(fs.symlink_metadata("/dir/soft").unwrap().is_symlink());
-    fs.copy_between("/file", &fs, "/copy", options, &creamery::NoProgress).unwrap();
+    fs.copy_between("/file", &fs, "/copy", options, &creamery::progress::NoProgress).unwrap();
     assert_eq!(fs.read("/copy").unwrap(), b"content");
 }
 
@@ -572,7 +574,7 @@ fn a_file_is_not_copied_to_a_directory_that_is_not_there() {
 #[test]
 fn what_cannot_be_moved_to_another_subvolume_costs_nothing_there() {
     let Fixture { fs, .. } = fixture();
-    let exact = creamery::NameOptions { exact: true, ..Default::default() };
+    let exact = creamery::copy::NameOptions { exact: true, ..Default::default() };
     let names = |dir: &str| -> Vec<_> {
         fs.read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().to_owned()).collect()
     };

@@ -1,7 +1,9 @@
 //! A full filesystem whose leaves a snapshot shares: removing takes space there, for what it changes is copied, and the copies refer
 //! to all that the leaf names. The snapshot can be deleted all the same.
 
-use creamery::{ErrorKind, Fallocate, Filesystem, Image, OpenOptions, Result, Tuning};
+use creamery::env::Tuning;
+use creamery::extents::Fallocate;
+use creamery::{ErrorKind, Filesystem, Image, OpenOptions, Result};
 
 const BLOCK: u64 = 4096;
 

@@ -1,6 +1,9 @@
 //! What files share, while it changes: what was done last counts, and what is deleted does not.
 
-use creamery::{DiskUsage, ExtentPart, Filesystem, Image, Result, TreeId, Tuning};
+use creamery::env::Tuning;
+use creamery::extents::{DiskUsage, ExtentPart};
+use creamery::id::TreeId;
+use creamery::{Filesystem, Image, Result};
 
 const KIB: u64 = 1024;
 /// Where data begins that mkfs has made room for.

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use creamery::check::{CheckOptions, NoProgress, check};
-use creamery::{ErrorKind, Filesystem, Image, OpenOptions, Result, TreeId};
+use creamery::id::TreeId;
+use creamery::{ErrorKind, Filesystem, Image, OpenOptions, Result};
 use creamery_device::{Access, FileDevice};
 use creamery_fs::{FsOptions, NewInode};
 use creamery_txn::{Engine, Options};

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use creamery::check::{CheckOptions, NoProgress, check};
-use creamery::{Image, Result, TreeId};
+use creamery::id::TreeId;
+use creamery::{Image, Result};
 use creamery_base::ObjectId;
 use creamery_device::{Access, FileDevice};
 use creamery_format::{Key, KeyType};

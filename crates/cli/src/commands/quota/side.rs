@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use creamery::{Error, ErrorKind, Filesystem, QuotaChange, QuotaReport, TreeId};
+use creamery::id::TreeId;
+use creamery::quota::{QuotaChange, QuotaReport};
+use creamery::{Error, ErrorKind, Filesystem};
 use creamery_mount::Live;
 
 use crate::commands::subvolume::target::{OnMount, failed_at};

@@ -4,7 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use clap::Args;
-use creamery::{Error, Filesystem, QgroupId};
+use creamery::id::QgroupId;
+use creamery::{Error, Filesystem};
 
 use super::target::{Target, failed_at, live};
 use crate::failure::{Failure, with_all};

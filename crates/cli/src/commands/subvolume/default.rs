@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use clap::Args;
-use creamery::{Error, ErrorKind, ListedSubvolume, TreeId};
+use creamery::id::TreeId;
+use creamery::subvolume::ListedSubvolume;
+use creamery::{Error, ErrorKind};
 
 use super::json::SubvolumeJson;
 use super::target::{OnMount, failed_at};

@@ -5,7 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use creamery::{Error, ErrorKind, Filesystem, ListedSubvolume, TreeId};
+use creamery::id::TreeId;
+use creamery::subvolume::ListedSubvolume;
+use creamery::{Error, ErrorKind, Filesystem};
 use creamery_mount::{DeletedSubvolume, Live};
 
 use super::sync::drop_all;
@@ -194,7 +196,7 @@ fn line_of(id: u64, durable: Durable, place: &str) -> String {
 
 fn line_of_listed(place: &Place, listed: &[ListedSubvolume], id: TreeId) -> String {
     let path = listed.iter().find(|listed| listed.info.id == id).and_then(|listed| listed.path.clone());
-    let path = creamery::Escaped(&path.unwrap_or_default()).to_string();
+    let path = creamery::error::Escaped(&path.unwrap_or_default()).to_string();
     line_of(id.get(), Durable::Yes, &format!("{}:/{path}", place.image.display()))
 }
 
@@ -212,7 +214,7 @@ fn print_deleted(args: &DeleteArgs, path: &Path, gone: &[DeletedSubvolume]) {
             (None, b"") => whole.clone(),
             (None, below) => whole.join(os(below)),
         };
-        let shown = creamery::Escaped(shown.as_os_str().as_bytes()).to_string();
+        let shown = creamery::error::Escaped(shown.as_os_str().as_bytes()).to_string();
         tell(format_args!("{}", line_of(*id, durable, &shown)));
     }
 }

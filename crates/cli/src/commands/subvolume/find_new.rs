@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 
 use clap::Args;
-use creamery::{Generation, NewExtent};
+use creamery::extents::NewExtent;
+use creamery::id::Generation;
 use serde::Serialize;
 
 use super::target::{OnMount, failed_at};

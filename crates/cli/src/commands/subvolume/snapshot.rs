@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use creamery::{Error, Filesystem, QgroupId};
+use creamery::id::QgroupId;
+use creamery::{Error, Filesystem};
 use creamery_mount::Live;
 
 use super::target::{OnMount, Target, failed_at};

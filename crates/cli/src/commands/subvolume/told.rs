@@ -2,7 +2,9 @@
 
 use std::ffi::OsStr;
 
-use creamery::{Error, SubvolumeTable, TreeId};
+use creamery::Error;
+use creamery::id::TreeId;
+use creamery::subvolume::SubvolumeTable;
 
 use super::target::{OnMount, failed_at};
 use crate::failure::Failure;

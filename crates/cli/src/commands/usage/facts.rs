@@ -3,7 +3,9 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use creamery::{BlockGroups, DevId, Error, Filesystem, MemberDevice};
+use creamery::id::DevId;
+use creamery::volume::{BlockGroups, MemberDevice};
+use creamery::{Error, Filesystem};
 use creamery_mount::{LiveBtrfs, LiveDevice};
 
 use crate::failure::Failure;
