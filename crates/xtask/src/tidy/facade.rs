@@ -26,28 +26,27 @@ fn too_many(names: &[String]) -> Option<String> {
 
 /// The names that the root of a crate makes public: modules and what it re-exports.
 fn names(text: &str) -> Vec<String> {
+    let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let code = code.join("\n");
     let mut names = Vec::new();
-    for statement in text.split(';') {
-        let statement = statement.trim_start_matches(|c: char| c.is_whitespace() || c == '}');
-        let Some(public) = statement.lines().find_map(|line| line.strip_prefix("pub ")) else { continue };
-        let from = statement.find(public).unwrap_or_default();
-        let words = &statement[from..];
-        if let Some(module) = words.strip_prefix("mod ") {
-            names.push(module.to_owned());
-        } else if let Some(path) = words.strip_prefix("use ") {
-            match path.split_once('{') {
-                Some((_, group)) => names.extend(
-                    group
-                        .trim_end_matches('}')
-                        .split(',')
-                        .map(str::trim)
-                        .filter(|name| !name.is_empty())
-                        .map(str::to_owned),
-                ),
-                None => names.extend(path.rsplit("::").next().map(str::to_owned)),
+    for statement in code.split(';') {
+        let Some(start) = statement.lines().position(|line| line.starts_with("pub ")) else { continue };
+        let statement: Vec<&str> = statement.lines().skip(start).collect();
+        let statement = statement.join(" ");
+        match (statement.split_once('{'), statement.split_once(" as ")) {
+            (Some((_, group)), _) => names.extend(
+                group
+                    .trim_end_matches('}')
+                    .split(',')
+                    .map(str::trim)
+                    .filter(|name| !name.is_empty())
+                    .map(str::to_owned),
+            ),
+            (None, Some((_, name))) => names.push(name.to_owned()),
+            (None, None) => {
+                let last = statement.rsplit([' ', ':']).next();
+                names.extend(last.map(str::to_owned));
             }
-        } else if let Some(name) = words.split_whitespace().nth(1) {
-            names.push(name.to_owned());
         }
     }
     names
