@@ -21,7 +21,7 @@ pub use crate::owner::Owner;
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # let fs = creamery::Image::options().write(true).open(&image)?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
 /// use creamery::attributes::AttributeChange;
 /// fs.create_dir("/srv")?;
 /// fs.write("/srv/page", "hello")?;
@@ -52,23 +52,28 @@ pub struct AttributeChange {
 }
 
 impl Filesystem {
-    /// Changes attributes of the file that the path leads to; with `follow` of what a symbolic link at its end leads to, and of
-    /// the link itself without.
+    /// Changes attributes of the file that the path leads to, as chmod(1), chown(1) and touch(1) do.
     ///
     /// # Errors
     /// When there is no such file.
-    pub fn change_attributes(
-        &self,
-        path: impl AsRef<Path>,
-        follow: bool,
-        change: &AttributeChange,
-    ) -> Result<()> {
-        let path = path.as_ref();
-        let id = self.resolve(path, if follow { Last::Follow } else { Last::Keep })?;
+    pub fn change_attributes(&self, path: impl AsRef<Path>, change: &AttributeChange) -> Result<()> {
+        self.change_named(path.as_ref(), Last::Follow, change)
+    }
+
+    /// Changes attributes of a file, or of a symbolic link itself, as `chown -h` and `touch -h` do.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn change_symlink_attributes(&self, path: impl AsRef<Path>, change: &AttributeChange) -> Result<()> {
+        self.change_named(path.as_ref(), Last::Keep, change)
+    }
+
+    fn change_named(&self, path: &Path, last: Last, change: &AttributeChange) -> Result<()> {
+        let id = self.resolve(path, last)?;
         self.change_inode(id, change).map_err(at(path))
     }
 
-    /// The same for all that is in a directory and below, and the directory itself. Symbolic links are not followed. Each that cannot be
+    /// Changes attributes of all that is in a directory and below, and the directory itself. Symbolic links are not followed. Each that cannot be
     /// changed, or read to find what is below, is told to `failed`; the others are changed.
     ///
     /// # Errors

@@ -127,7 +127,7 @@ impl Filesystem {
     /// use creamery::Image;
     /// use creamery::copy::CopyOptions;
     /// use creamery::progress::NoProgress;
-    /// let fs = Image::options().write(true).open(&image)?;
+    /// let fs = Image::options().write().open(&image)?;
     /// let options = CopyOptions { recursive: true, archive: true, ..CopyOptions::default() };
     /// fs.copy_in(dir.path().join("conf"), "/", options, &NoProgress)?;
     /// assert_eq!(fs.read_to_string("/conf/app")?, "on");
@@ -203,7 +203,7 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// let fs = creamery::Image::options().write(true).open(&image)?;
+    /// let fs = creamery::Image::options().write().open(&image)?;
     /// fs.copy_in_stream(&b"from a pipe"[..], "/text")?;
     /// assert_eq!(fs.read("/text")?, b"from a pipe");
     /// # Ok::<(), creamery::Error>(())
@@ -224,7 +224,7 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// # fs.write("/greeting", "hello")?;
     /// use creamery::copy::CopyOptions;
     /// use creamery::progress::NoProgress;
@@ -300,8 +300,8 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let (old, new) = (dir.path().join("old.img"), dir.path().join("new.img"));
     /// # for image in [&old, &new] { creamery::Image::make(image).size(256 << 20).run()?; }
-    /// # let old = creamery::Image::options().write(true).open(&old)?;
-    /// # let new = creamery::Image::options().write(true).open(&new)?;
+    /// # let old = creamery::Image::options().write().open(&old)?;
+    /// # let new = creamery::Image::options().write().open(&new)?;
     /// use creamery::copy::CopyOptions;
     /// use creamery::progress::NoProgress;
     /// old.create_dir_all("/home/ada")?;

@@ -28,7 +28,7 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// for name in ["/b.conf", "/a.conf", "/.c.conf", "/x"] {
     ///     fs.write(name, "")?;
     /// }

@@ -22,7 +22,7 @@ use crate::{Filesystem, Metadata};
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # let fs = creamery::Image::options().write(true).open(&image)?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
 /// use creamery::OpenOptions;
 /// let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&fs, "/log")?;
 /// assert_eq!(log.metadata()?.permissions().mode(), 0o600);
@@ -180,7 +180,7 @@ impl OpenOptions {
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # let fs = creamery::Image::options().write(true).open(&image)?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
 /// use std::io::{Read, Seek, SeekFrom, Write};
 /// let mut file = creamery::OpenOptions::new().read(true).write(true).create(true).open(&fs, "/data")?;
 /// file.write_all(b"hello world")?;
@@ -267,7 +267,7 @@ impl File {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// use creamery::OpenOptions;
     /// use creamery::extents::Fallocate;
     /// let log = OpenOptions::new().write(true).create(true).open(&fs, "/log")?;
@@ -293,7 +293,7 @@ impl File {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// use creamery::OpenOptions;
     /// fs.write("/base", vec![7; 1 << 20])?;
     /// let base = OpenOptions::new().read(true).open(&fs, "/base")?;
@@ -319,7 +319,7 @@ impl File {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// use creamery::OpenOptions;
     /// use creamery::extents::Deduped;
     /// let open = OpenOptions::new().read(true).write(true).create(true);
@@ -384,7 +384,7 @@ impl File {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// # fs.write("/file", b"text")?;
     /// match fs.open("/file")?.verity()? {
     ///     Some(info) => println!("{}:{}", info.hash, info.digest),
@@ -407,7 +407,7 @@ impl File {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// use creamery::OpenOptions;
     /// use creamery::extents::{FiemapFlags, FiemapRequest};
     /// let file = OpenOptions::new().read(true).write(true).create(true).open(&fs, "/sparse")?;

@@ -57,7 +57,7 @@ pub enum ModeTest {
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # let fs = creamery::Image::options().write(true).open(&image)?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
 /// use creamery::find::{FileTest, Glob};
 /// fs.write("/a.conf", "x")?;
 /// fs.write("/b", "y")?;

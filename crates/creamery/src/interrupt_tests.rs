@@ -53,7 +53,7 @@ impl Scene {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("disk.img");
         Image::make(&image).size(256 << 20).run().unwrap();
-        let fs = Image::options().write(true).open(&image).unwrap();
+        let fs = Image::options().write().open(&image).unwrap();
         fs.create_dir("/tree").unwrap();
         std::fs::create_dir(dir.path().join("tree")).unwrap();
         for (name, bytes) in [("a-small", b"whole".to_vec()), ("b-large", content())] {
@@ -167,9 +167,9 @@ fn one_large_file_is_defragmented_or_compared_in_part() {
     scene.fs.sync().unwrap();
     // Each name, each of both files, and then within them.
     for asked in [7, 30] {
-        let ended = scene.fs.dedupe(["/tree"], &EndsAt(AtomicU32::new(asked))).unwrap_err();
+        let ended = scene.fs.extents().dedupe(["/tree"], &EndsAt(AtomicU32::new(asked))).unwrap_err();
         assert!(ended.to_string().contains("enough"), "{ended}");
     }
-    let report = scene.fs.dedupe(["/tree"], &crate::progress::NoProgress).unwrap();
+    let report = scene.fs.extents().dedupe(["/tree"], &crate::progress::NoProgress).unwrap();
     assert_eq!(report.equal_files, 1);
 }

@@ -53,7 +53,7 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// fs.create_dir("/old")?;
     /// fs.write("/notes", "milk")?;
     /// fs.move_to("/notes", "/old", creamery::copy::NameOptions::default())?;
@@ -164,7 +164,7 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// use creamery::copy::NameOptions;
     /// fs.create_dir("/bin")?;
     /// fs.symlink_to("../usr/bin/vi", "/bin", NameOptions::default())?;

@@ -25,7 +25,7 @@ const GROUPS: Table = Table { path: "/etc/group", what: "group" };
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # let fs = creamery::Image::options().write(true).open(&image)?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
 /// use creamery::attributes::Owner;
 /// fs.create_dir("/etc")?;
 /// fs.write("/etc/passwd", "ada:x:1000:100::/home/ada:/bin/sh\n")?;

@@ -151,7 +151,7 @@ impl File {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// # fs.write("/diary", "dear diary")?;
     /// let (mut text, mut lost) = (Vec::new(), 0);
     /// fs.open("/diary")?.read_past_damage(

@@ -19,7 +19,7 @@ use crate::fs::FsOptions;
 /// let mut small = Tuning::default();
 /// small.cache_bytes = 8 << 20;
 /// small.background_threads = Some(0);
-/// let fs = Image::options().write(true).tuning(small).open(&image)?;
+/// let fs = Image::options().write().tuning(small).open(&image)?;
 /// fs.write("/note", "in little memory")?;
 /// fs.close()?;
 /// # Ok::<(), creamery::Error>(())

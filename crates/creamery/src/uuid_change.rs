@@ -25,7 +25,7 @@ use crate::image::{Image, refuse_mounted};
 /// let change = Image::change_uuid(&image, Some(Uuid::from_u128(1)), Arc::new(SystemEnv))?;
 /// assert_eq!(change.run(&mut |_done, _of| Ok(()))?, 0);
 /// let fs = Image::open(&image)?;
-/// assert_eq!((fs.uuid(), fs.metadata_uuid()), (Uuid::from_u128(1), Uuid::from_u128(1)));
+/// assert_eq!((fs.volume().uuid(), fs.volume().metadata_uuid()), (Uuid::from_u128(1), Uuid::from_u128(1)));
 /// # Ok::<(), creamery::Error>(())
 /// ```
 #[must_use]

@@ -1,6 +1,7 @@
 //! `creamery chmod`, `creamery chown` and `creamery touch`.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use clap::Args;
 use creamery::attributes::{AttributeChange, ModeChange, Owner, Time};
@@ -60,7 +61,7 @@ pub(crate) fn chmod(args: &ChmodArgs) -> Result<(), Failure> {
         if args.recursive {
             change_all(fs, &place, &change, failed)
         } else {
-            fs.change_attributes(&place.path, true, &change).map_err(failed)
+            fs.change_attributes(&place.path, &change).map_err(failed)
         }
     });
     images.finish(outcome)
@@ -130,7 +131,7 @@ pub(crate) fn chown(args: &ChownArgs) -> Result<(), Failure> {
         if args.recursive {
             change_all(fs, &place, &change, failed)
         } else {
-            fs.change_attributes(&place.path, !args.no_dereference, &change).map_err(failed)
+            change_one(fs, &place.path, &change, args.no_dereference).map_err(failed)
         }
     });
     images.finish(outcome)
@@ -215,6 +216,20 @@ fn touch_all(args: &TouchArgs, images: &mut Images<'_>) -> Result<(), Failure> {
     })
 }
 
+/// Changes a file, or a symbolic link itself.
+fn change_one(
+    fs: &Filesystem,
+    path: &Path,
+    change: &AttributeChange,
+    no_dereference: bool,
+) -> Result<(), Error> {
+    if no_dereference {
+        fs.change_symlink_attributes(path, change)
+    } else {
+        fs.change_attributes(path, change)
+    }
+}
+
 fn touch_one(
     fs: &Filesystem,
     place: &Place,
@@ -222,11 +237,11 @@ fn touch_one(
     args: &TouchArgs,
 ) -> Result<(), Error> {
     let path = &place.path;
-    match fs.change_attributes(path, !args.no_dereference, change) {
+    match change_one(fs, path, change, args.no_dereference) {
         Err(error) if error.kind() == ErrorKind::NotFound && args.no_create => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound && !args.no_dereference => {
             OpenOptions::new().write(true).create(true).open(fs, path)?;
-            fs.change_attributes(path, true, change)
+            fs.change_attributes(path, change)
         }
         outcome => outcome,
     }

@@ -76,7 +76,7 @@ pub(crate) fn run(args: &DedupeArgs) -> Result<(), Failure> {
     let outcome = with_all(&places, |(image, paths)| {
         let failed = images.failed(image);
         let fs = images.open(image, Purpose::Write)?;
-        reports.push((image, fs.dedupe(paths, &names).map_err(failed)?));
+        reports.push((image, fs.extents().dedupe(paths, &names).map_err(failed)?));
         Ok(())
     });
     let outcome = images.finish(outcome);

@@ -161,9 +161,9 @@ fn rows(args: &StatsArgs) -> Result<(Vec<Row>, Option<Failure>), Failure> {
     }
     let fs = images.open_at(&place, Purpose::Read)?;
     let row = |device: creamery::volume::MemberDevice| {
-        Ok(Row::new(device.id, device.path.unwrap_or_default(), fs.device_errors(device.id)?))
+        Ok(Row::new(device.id, device.path.unwrap_or_default(), fs.volume().device_errors(device.id)?))
     };
-    let rows = fs.devices().into_iter().map(row).collect::<Result<_, Error>>().map_err(failed)?;
+    let rows = fs.volume().devices().into_iter().map(row).collect::<Result<_, Error>>().map_err(failed)?;
     Ok((rows, None))
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn run(args: &ResizeArgs) -> Result<(), Failure> {
     let place = images.place(&args.place)?;
     let failed = images.failed(&place.image);
     let outcome = images.open_at(&place, Purpose::Write);
-    let outcome = outcome.and_then(|fs| fs.resize(device, size).map_err(failed).map_err(advised));
+    let outcome = outcome.and_then(|fs| fs.volume().resize(device, size).map_err(failed).map_err(advised));
     images.finish(outcome.map(|resized| tell(&resized, size)))
 }
 

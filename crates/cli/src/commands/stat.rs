@@ -82,10 +82,10 @@ fn as_text(out: &mut Output, path: &Path, facts: &Facts) -> io::Result<()> {
     writeln!(
         out,
         " Inode: {}  Subvolume: {}  Links: {}  Generation: {}",
-        meta.ino(),
+        meta.ino().get(),
         meta.subvolume(),
         meta.nlink(),
-        meta.generation()
+        meta.generation().get()
     )?;
     let permissions = meta.permissions();
     let (letter, mode, uid, gid) = (kind.letter(), permissions.mode(), meta.uid(), meta.gid());

@@ -122,7 +122,7 @@ impl GoneJson {
             mtime: format!("{:#}", Utc(file.mtime)),
             unverified: file.is_unverified,
             subvolume: file.subvolume.get(),
-            inode: file.ino,
+            inode: file.ino.get(),
         }
     }
 }

@@ -182,7 +182,7 @@ impl Losses {
 
     /// Notes which commit was read of `fs`, the filesystem in `image`.
     pub(crate) fn read_from(&mut self, image: &Path, fs: &Filesystem) {
-        if let Some(EarlierRoot { wanted, shown }) = fs.earlier_root() {
+        if let Some(EarlierRoot { wanted, shown }) = fs.volume().earlier_root() {
             self.earlier.push(format!(
                 "{}: generation {shown} was read, since generation {wanted} cannot be: what was changed after it may be missing or old",
                 image.display()

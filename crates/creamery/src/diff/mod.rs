@@ -64,7 +64,7 @@ pub use report::{DiffChange, DiffKind, DiffSide, DiffSummary, DiffTrouble, Diffe
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # let fs = creamery::Image::options().write(true).open(&image)?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
 /// use creamery::diff::DiffChange;
 /// use creamery::progress::NoProgress;
 /// fs.create_dir_all("/old/sub")?;

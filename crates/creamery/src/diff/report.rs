@@ -89,13 +89,13 @@ impl DiffChange {
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # let fs = creamery::Image::options().write(true).open(&image)?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
 /// use creamery::Permissions;
 /// use creamery::diff::DiffKind;
 /// use creamery::progress::NoProgress;
 /// fs.create_dir_all("/old")?;
 /// fs.write("/old/file", "text")?;
-/// fs.create_snapshot("/", "/new", true)?;
+/// fs.subvolumes().snapshot("/", "/new").read_only().run()?;
 /// fs.set_permissions("/old/file", Permissions::from_mode(0o600))?;
 /// let differences: Vec<_> = fs.diff("/new/old", &fs, "/old", &NoProgress)?.map(Result::unwrap).collect();
 /// assert_eq!((differences.len(), &differences[0].kinds[..]), (1, &[DiffKind::Mode][..]));

@@ -59,7 +59,7 @@ pub struct Undeleted {
 /// use creamery::Image;
 /// use creamery::progress::NoProgress;
 /// for work in [true, false] {
-///     let fs = Image::options().write(true).open(&image)?;
+///     let fs = Image::options().write().open(&image)?;
 ///     if work { fs.write("/note", "by mistake")? } else { fs.remove_file("/note")? }
 ///     fs.close()?;
 /// }

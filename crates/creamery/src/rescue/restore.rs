@@ -51,7 +51,7 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let (image, out) = (dir.path().join("disk.img"), dir.path().join("out"));
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// # fs.write("/diary", "dear diary")?;
     /// # fs.close()?;
     /// # std::fs::create_dir(&out)?;

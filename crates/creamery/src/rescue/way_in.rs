@@ -28,7 +28,7 @@ const SEARCHED_MAX: u64 = 64 << 30;
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # creamery::Image::options().write(true).open(&image)?.write("/note", "kept")?;
+/// # creamery::Image::options().write().open(&image)?.write("/note", "kept")?;
 /// assert_eq!(way_in(&image), Some(WayIn::Read));
 /// # Ok::<(), creamery::Error>(())
 /// ```

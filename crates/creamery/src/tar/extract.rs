@@ -273,7 +273,9 @@ impl Extractor<'_> {
         let set = |name: &[u8], value: &[u8]| {
             let named = |error: Error| error.context(format!("the attribute {}", name.escape_ascii()));
             // Of this nothing else is in the way.
-            if name.len() + value.len() > (self.to.node_size() as usize).saturating_sub(LEAF_OF_ONE_XATTR) {
+            if name.len() + value.len()
+                > (self.to.volume().node_size() as usize).saturating_sub(LEAF_OF_ONE_XATTR)
+            {
                 return Err(named(Error::invalid("it is larger than a node of the filesystem")));
             }
             self.to.fs.set_xattr(id, name, value, XattrMode::Any).map_err(named)

@@ -15,7 +15,7 @@ use crate::metadata::{FileType, Permissions};
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # let fs = creamery::Image::options().write(true).open(&image)?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
 /// use creamery::progress::NoProgress;
 /// use creamery::tar::{list_tar, TarMember, TarOptions};
 /// fs.write("/hello", "world")?;

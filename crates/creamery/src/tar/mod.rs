@@ -94,7 +94,7 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// use creamery::progress::NoProgress;
     /// use creamery::tar::{TarMember, TarOptions};
     /// fs.create_dir_all("/srv/pages")?;
@@ -188,7 +188,7 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let (path, image) = (dir.path().join("layer.tar"), dir.path().join("disk.img"));
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// use creamery::progress::NoProgress;
     /// use creamery::tar::{TarArchive, TarMember, TarOptions};
     /// # fs.create_dir("/layer")?;

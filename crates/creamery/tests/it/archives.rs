@@ -11,7 +11,7 @@ use creamery::{Filesystem, Image, OpenOptions};
 fn filesystem(dir: &std::path::Path) -> Filesystem {
     let image = dir.join("disk.img");
     Image::make(&image).size(256 << 20).run().expect("it is made");
-    let fs = Image::options().write(true).open(&image).expect("it opens");
+    let fs = Image::options().write().open(&image).expect("it opens");
     fs.create_dir_all("/tree/below").expect("directories");
     fs.create_dir("/in").expect("a directory");
     fs.write("/tree/file", vec![7; 5000]).expect("a file");

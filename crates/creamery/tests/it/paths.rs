@@ -36,7 +36,7 @@ pub(crate) fn fixture() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("disk.img");
     Image::make(&image).size(256 << 20).run().unwrap();
-    let fs = Image::options().write(true).open(&image).unwrap();
+    let fs = Image::options().write().open(&image).unwrap();
     Fixture { dir, fs }
 }
 
@@ -149,7 +149,7 @@ fn what_was_closed_is_there_when_it_is_opened_again() {
     let time = Timespec { sec: -5, nsec: 7 };
     fs.set_times("/file", time, time).unwrap();
     fs.chown("/file", Some(12), Some(34)).unwrap();
-    fs.create_subvolume("/sub").unwrap();
+    fs.subvolumes().create("/sub").unwrap();
     fs.write("/sub/inside", "sub").unwrap();
     fs.close().unwrap();
     let image = dir.path().join("disk.img");
@@ -177,7 +177,7 @@ fn an_image_that_somebody_writes_to_is_not_opened_twice() {
     assert_eq!(kind(Image::open(&image)), ErrorKind::Busy);
     drop(fs);
     let (one, two) = (Image::open(&image).unwrap(), Image::open(&image).unwrap());
-    assert_eq!(kind(Image::options().write(true).open(&image)), ErrorKind::Busy);
+    assert_eq!(kind(Image::options().write().open(&image)), ErrorKind::Busy);
     drop((one, two));
 }
 
@@ -273,7 +273,7 @@ fn an_archive_copy_keeps_everything_both_ways() {
 
     let second = dir.path().join("second.img");
     Image::make(&second).size(256 << 20).run().unwrap();
-    let second = Image::options().write(true).open(second).unwrap();
+    let second = Image::options().write().open(second).unwrap();
     second.copy_in(&out, "/in", EVERYTHING, &NoProgress).unwrap();
     fs.copy_between("/tree", &second, "/between", EVERYTHING, &NoProgress).unwrap();
     for copy in ["/in", "/between"] {
@@ -376,7 +376,7 @@ fn a_file_is_refused_everything_once_the_filesystem_is_closed() {
     assert_eq!(kind(walk.next().unwrap()), ErrorKind::Stale);
 
     // The image is anybody's, though all of these are still there.
-    let fs = Image::options().write(true).open(&image).unwrap();
+    let fs = Image::options().write().open(&image).unwrap();
     assert_eq!(fs.read_to_string("/file").unwrap(), "content");
     fs.write("/file", "changed").unwrap();
     fs.close().unwrap();
@@ -471,7 +471,7 @@ fn a_path_that_ends_in_a_slash_is_a_directorys_as_in_std() {
     // A directory may be said to be one.
     fs.create_dir("/made/").unwrap();
     fs.create_dir_all("/deep/er/").unwrap();
-    fs.create_subvolume("/sub/").unwrap();
+    fs.subvolumes().create("/sub/").unwrap();
     fs.rename("/made/", "/moved/").unwrap();
     fs.remove_dir("/moved/").unwrap();
     fs.remove_dir_all("/dir/").unwrap();
@@ -578,7 +578,7 @@ fn what_cannot_be_moved_to_another_subvolume_costs_nothing_there() {
     let names = |dir: &str| -> Vec<_> {
         fs.read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().to_owned()).collect()
     };
-    fs.create_subvolume("/sub").unwrap();
+    fs.subvolumes().create("/sub").unwrap();
     fs.create_dir_all("/dir/below").unwrap();
     fs.write("/dir/below/file", "from").unwrap();
     fs.write("/sub/file", "kept").unwrap();

@@ -41,10 +41,10 @@ fn punch_until_full(size: u64, blocks: u64) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let image = dir.path().join("disk.img");
     Image::make(&image).size(size).run()?;
-    let fs = Image::options().write(true).tuning(tuning()).open(&image)?;
-    fs.create_subvolume("/project")?;
+    let fs = Image::options().write().tuning(tuning()).open(&image)?;
+    fs.subvolumes().create("/project")?;
     scatter(&fs, "/project/file", blocks)?;
-    fs.create_snapshot("/project", "/before", true)?;
+    fs.subvolumes().snapshot("/project", "/before").read_only().run()?;
     fill(&fs)?;
     let file = OpenOptions::new().write(true).open(&fs, "/project/file")?;
     let mut refused = 0;
@@ -57,8 +57,8 @@ fn punch_until_full(size: u64, blocks: u64) -> Result<()> {
     }
     assert!(refused < 2000, "nothing could be removed of what is shared");
     fs.sync()?;
-    fs.delete_subvolume("/before")?;
-    fs.sync_subvolumes(|_| Ok(()))?;
+    fs.subvolumes().delete("/before")?;
+    fs.subvolumes().sync_deleted(|_| Ok(()))?;
     file.fallocate(Fallocate::PunchHole, 0, blocks * BLOCK)?;
     fs.write("/there is room", [7; 1 << 20])?;
     fs.close()

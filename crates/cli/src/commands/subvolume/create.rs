@@ -88,5 +88,5 @@ fn create(fs: &Filesystem, place: &Place, args: &CreateArgs) -> creamery::Result
     if let Some(parent) = place.path.parent().filter(|_| args.parents) {
         fs.create_dir_all(parent)?;
     }
-    fs.create_subvolume_in_groups(&place.path, &args.quota_groups)
+    fs.subvolumes().create_in_groups(&place.path, &args.quota_groups)
 }

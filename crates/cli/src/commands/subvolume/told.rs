@@ -39,7 +39,7 @@ impl Told {
         let fs = images.open(&image, Purpose::Read)?;
         let told = || -> Result<Self, Error> {
             let here = fs.metadata(&path)?.subvolume();
-            Ok(Self { table: fs.subvolume_table()?, here, is_root: fs.subvolume_at(&path).is_ok() })
+            Ok(Self { table: fs.subvolumes().table()?, here, is_root: fs.subvolumes().id_at(&path).is_ok() })
         };
         told().map_err(failed)
     }
