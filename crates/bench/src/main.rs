@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use creamery::Compress;
+use creamery::compression::Compress;
 use side::{Directory, Library, Setting, Side};
 use times::Times;
 

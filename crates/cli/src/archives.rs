@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use creamery::{Error, TarArchive};
+use creamery::Error;
+use creamery::tar::TarArchive;
 
 use crate::failure::Failure;
 

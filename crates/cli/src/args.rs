@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use creamery::Reflink;
+use creamery::copy::Reflink;
 
 use crate::commands::dedupe::DedupeArgs;
 use crate::commands::du::DuArgs;

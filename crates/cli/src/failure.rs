@@ -5,7 +5,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind as Context, ContextValue, ErrorKind as Usage};
-use creamery::{Error, ErrorKind, Escaped};
+use creamery::error::Escaped;
+use creamery::{Error, ErrorKind};
 use owo_colors::OwoColorize;
 
 use crate::closed_output::writing;

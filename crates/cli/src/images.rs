@@ -3,9 +3,12 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use creamery::find::Glob;
+use creamery::id::TreeId;
 use creamery::partitions::{self, ImageName};
+use creamery::rescue::Rescue;
 use creamery::rescue::{WayIn, way_in};
-use creamery::{Error, ErrorKind, Filesystem, Glob, Image, Rescue, TreeId};
+use creamery::{Error, ErrorKind, Filesystem, Image};
 
 use crate::failure::{Failure, warn, with_all};
 use crate::losses::Losses;
@@ -185,7 +188,7 @@ impl<'a> Images<'a> {
     /// Says of what is open where paths begin, if that is not the top level and nobody chose it.
     pub(crate) fn note_beginnings(&self) {
         for (path, _, fs) in &self.open {
-            fs.why_paths_begin_below().iter().for_each(|note| warn_of(path, note));
+            fs.subvolumes().why_paths_begin_below().iter().for_each(|note| warn_of(path, note));
         }
     }
 
@@ -197,10 +200,11 @@ impl<'a> Images<'a> {
 
     fn open_new(&self, path: &Path, purpose: Purpose) -> Result<Filesystem, Error> {
         let is_spared = self.spares_written && purpose == Purpose::Write;
-        let mut options = Image::options()
-            .write(purpose == Purpose::Write)
-            .use_super_copy(self.use_super_copy)
-            .rescue(if is_spared { Rescue::default() } else { self.view.rescue.all() });
+        let rescue = if is_spared { Rescue::default() } else { self.view.rescue.all() };
+        let mut options = Image::options().rescue(rescue);
+        if self.use_super_copy {
+            options = options.use_super_copy();
+        }
         if let Some(generation) = self.view.rescue.generation().filter(|_| !is_spared) {
             options = options.generation(generation);
         }
@@ -211,10 +215,10 @@ impl<'a> Images<'a> {
             options = options.subvolume_id(TreeId::new(id));
         }
         if purpose == Purpose::Write {
-            options = options.env(source_date::env()?);
+            options = options.write().env(source_date::env()?);
         }
         let fs = options.open(path)?;
-        fs.notes().iter().for_each(|note| warn_of(path, note));
+        fs.volume().notes().iter().for_each(|note| warn_of(path, note));
         Ok(fs)
     }
 

@@ -92,9 +92,9 @@ impl FileJson {
             gid: meta.gid(),
             size: meta.len(),
             allocated: meta.allocated(),
-            inode: meta.ino(),
+            inode: meta.ino().get(),
             subvolume: meta.subvolume().get(),
-            generation: meta.generation(),
+            generation: meta.generation().get(),
             atime: time(meta.atime()),
             mtime: time(meta.mtime()),
             ctime: time(meta.ctime()),
@@ -115,7 +115,7 @@ impl FileJson {
         self
     }
 
-    pub(crate) fn with_verity(mut self, verity: Option<&creamery::VerityInfo>) -> Self {
+    pub(crate) fn with_verity(mut self, verity: Option<&creamery::extents::VerityInfo>) -> Self {
         self.verity = verity.map(|info| format!("{}:{}", info.hash, info.digest));
         self
     }

@@ -93,7 +93,7 @@ fn fsck(args: &[OsString]) -> ExitCode {
 }
 
 fn shown(name: &OsStr) -> String {
-    creamery::Escaped(name.as_encoded_bytes()).to_string()
+    creamery::error::Escaped(name.as_encoded_bytes()).to_string()
 }
 
 #[cfg(test)]

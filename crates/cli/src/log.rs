@@ -21,7 +21,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use creamery::{Env, Escaped, SystemEnv};
+use creamery::env::{Env, SystemEnv};
+use creamery::error::Escaped;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 
 use crate::time::Utc;

@@ -4,7 +4,9 @@ use std::io::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery::{Error, Escaped, Progress};
+use creamery::Error;
+use creamery::error::Escaped;
+use creamery::progress::Progress;
 
 use crate::failure::Failure;
 use crate::interrupt;

@@ -4,7 +4,8 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use creamery::{Error, Escaped, FileType};
+use creamery::error::Escaped;
+use creamery::{Error, FileType};
 
 pub(crate) use crate::closed_output::writing;
 

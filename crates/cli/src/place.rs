@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use creamery::partitions::ImageName;
-use creamery::{Error, ErrorKind, TOP_LEVEL};
+use creamery::subvolume::TOP_LEVEL;
+use creamery::{Error, ErrorKind};
 use creamery_mount::Live;
 
 /// A path inside an image.

@@ -4,7 +4,10 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use creamery::{Env, Error, Escaped, FixedEnv, SystemEnv, Timespec};
+use creamery::Error;
+use creamery::attributes::Timespec;
+use creamery::env::{Env, FixedEnv, SystemEnv};
+use creamery::error::Escaped;
 
 /// The time that it names. An empty one names none, as for gcc.
 ///

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use creamery::Timespec;
+use creamery::attributes::Timespec;
 
 const DAY: i64 = 86400;
 /// Its seconds, and those of all before it, are a number.

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use creamery::{Error, Generation, Rescue};
+use creamery::Error;
+use creamery::id::Generation;
+use creamery::rescue::Rescue;
 
 /// Which subvolume a path begins in, and of which commit.
 #[derive(Args, Debug, Clone, Default)]

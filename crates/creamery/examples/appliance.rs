@@ -60,24 +60,24 @@ fn open(path: &Path) -> io::Result<Filesystem> {
     if is_new {
         Image::make_on(device()?).label("appliance").run()?;
     }
-    let fs = Image::options().write(true).open_device(device()?)?;
+    let fs = Image::options().write().open_device(device()?)?;
     if is_new {
-        fs.create_subvolume("/state")?;
+        fs.subvolumes().create("/state")?;
     }
     Ok(fs)
 }
 
 fn update(fs: &Filesystem, name: &str, text: &str) -> io::Result<()> {
     if fs.exists("/before") {
-        fs.delete_subvolume("/before")?;
+        fs.subvolumes().delete("/before")?;
     }
-    fs.create_snapshot("/state", "/before", true)?;
+    fs.subvolumes().snapshot("/state", "/before").read_only().run()?;
     Ok(fs.write(Path::new("/state").join(name), text)?)
 }
 
 fn undo(fs: &Filesystem) -> io::Result<()> {
-    fs.delete_subvolume("/state")?;
-    Ok(fs.create_snapshot("/before", "/state", false)?)
+    fs.subvolumes().delete("/state")?;
+    Ok(fs.subvolumes().snapshot("/before", "/state").run()?)
 }
 
 fn show(fs: &Filesystem) -> io::Result<()> {

@@ -5,9 +5,15 @@ use std::path::Path;
 use creamery_base::{Error, InodeId, Result, Wait};
 
 use crate::capabilities::drop_capabilities;
-use crate::fs::{SetAttributes, Time};
+use crate::fs::SetAttributes;
 use crate::path::{Last, at};
-use crate::{Filesystem, Metadata, ModeChange};
+use crate::{Filesystem, Metadata};
+
+pub use creamery_base::Timespec;
+pub use creamery_fs::Time;
+
+pub use crate::mode_change::ModeChange;
+pub use crate::owner::Owner;
 
 /// Which attributes of a file become what; those that are not given stay.
 ///
@@ -15,8 +21,8 @@ use crate::{Filesystem, Metadata, ModeChange};
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # let fs = creamery::Image::options().write(true).open(&image)?;
-/// use creamery::AttributeChange;
+/// # let fs = creamery::Image::options().write().open(&image)?;
+/// use creamery::attributes::AttributeChange;
 /// fs.create_dir("/srv")?;
 /// fs.write("/srv/page", "hello")?;
 /// let change = AttributeChange {
@@ -46,23 +52,28 @@ pub struct AttributeChange {
 }
 
 impl Filesystem {
-    /// Changes attributes of the file that the path leads to; with `follow` of what a symbolic link at its end leads to, and of
-    /// the link itself without.
+    /// Changes attributes of the file that the path leads to, as chmod(1), chown(1) and touch(1) do.
     ///
     /// # Errors
     /// When there is no such file.
-    pub fn change_attributes(
-        &self,
-        path: impl AsRef<Path>,
-        follow: bool,
-        change: &AttributeChange,
-    ) -> Result<()> {
-        let path = path.as_ref();
-        let id = self.resolve(path, if follow { Last::Follow } else { Last::Keep })?;
+    pub fn change_attributes(&self, path: impl AsRef<Path>, change: &AttributeChange) -> Result<()> {
+        self.change_named(path.as_ref(), Last::Follow, change)
+    }
+
+    /// Changes attributes of a file, or of a symbolic link itself, as `chown -h` and `touch -h` do.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn change_symlink_attributes(&self, path: impl AsRef<Path>, change: &AttributeChange) -> Result<()> {
+        self.change_named(path.as_ref(), Last::Keep, change)
+    }
+
+    fn change_named(&self, path: &Path, last: Last, change: &AttributeChange) -> Result<()> {
+        let id = self.resolve(path, last)?;
         self.change_inode(id, change).map_err(at(path))
     }
 
-    /// The same for all that is in a directory and below, and the directory itself. Symbolic links are not followed. Each that cannot be
+    /// Changes attributes of all that is in a directory and below, and the directory itself. Symbolic links are not followed. Each that cannot be
     /// changed, or read to find what is below, is told to `failed`; the others are changed.
     ///
     /// # Errors

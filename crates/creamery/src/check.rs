@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::{Result, TreeId};
+use creamery_base::{Logical, ObjectId, Result, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_volume::{Mode, Rescue, Volume};
 
+use crate::extents::ExtentPart;
 use crate::resolve::DataUser;
-use crate::{ExtentPart, Filesystem, Image};
+use crate::{Filesystem, Image};
 
 pub use creamery_check::{
     CheckOptions, Counts, DamagedFile, DamagedSector, Finding, NoProgress, Place, Problem, Progress, Report,
@@ -72,8 +73,8 @@ fn name_files(report: &mut Report, device: &Arc<dyn BlockDevice>) {
 
 fn name_files_of(fs: &Filesystem, sector: &mut DamagedSector) {
     // Whoever refers to it as extents tell; where that is damaged, who the check met.
-    if let Ok(users) = fs.resolve_logical(sector.logical, ExtentPart::Byte) {
-        let user = |user: DataUser| DamagedFile::new(user.subvolume.get(), user.ino, user.offset);
+    if let Ok(users) = fs.extents().users(Logical::new(sector.logical), ExtentPart::Byte) {
+        let user = |user: DataUser| DamagedFile::new(user.subvolume.get(), user.ino.get(), user.offset);
         sector.files = users.into_iter().map(user).collect();
     }
     let mut named = Vec::new();
@@ -94,7 +95,9 @@ fn name_files_of(fs: &Filesystem, sector: &mut DamagedSector) {
 
 fn paths_of(fs: &Filesystem, file: &DamagedFile) -> Vec<Vec<u8>> {
     let subvolume = TreeId::new(file.subvolume);
-    let (Ok(top), Ok(paths)) = (fs.subvolume_path(subvolume), fs.inode_paths(subvolume, file.inode)) else {
+    let (Ok(top), Ok(paths)) =
+        (fs.subvolumes().path(subvolume), fs.subvolumes().inode_paths(subvolume, ObjectId::new(file.inode)))
+    else {
         return Vec::new();
     };
     let path = |below: &PathBuf| Path::new("/").join(&top).join(below).into_os_string().into_encoded_bytes();

@@ -15,10 +15,14 @@ use crate::host_path::HostPath;
 use crate::image_sink::ImageSink;
 use crate::metadata::file_type;
 use crate::path::{Last, at, means_directory, resolve_parent_of_target};
+use crate::progress::OnError;
 use crate::salvage::for_each_piece;
 use crate::selection::Selection;
 use crate::sink::{Driver, Keeps};
-use crate::{CopyOptions, File, Filesystem, OnError, OpenOptions, Reflink};
+use crate::{File, Filesystem, OpenOptions};
+
+pub use crate::copy_options::{CopyOptions, Reflink};
+pub use crate::moving::NameOptions;
 
 /// Bytes that are read at once of what comes from a stream.
 const STREAM_PIECE: usize = 1 << 20;
@@ -120,8 +124,10 @@ impl Filesystem {
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
     /// # std::fs::create_dir(dir.path().join("conf"))?;
     /// # std::fs::write(dir.path().join("conf/app"), "on")?;
-    /// use creamery::{CopyOptions, Image, NoProgress};
-    /// let fs = Image::options().write(true).open(&image)?;
+    /// use creamery::Image;
+    /// use creamery::copy::CopyOptions;
+    /// use creamery::progress::NoProgress;
+    /// let fs = Image::options().write().open(&image)?;
     /// let options = CopyOptions { recursive: true, archive: true, ..CopyOptions::default() };
     /// fs.copy_in(dir.path().join("conf"), "/", options, &NoProgress)?;
     /// assert_eq!(fs.read_to_string("/conf/app")?, "on");
@@ -197,7 +203,7 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// let fs = creamery::Image::options().write(true).open(&image)?;
+    /// let fs = creamery::Image::options().write().open(&image)?;
     /// fs.copy_in_stream(&b"from a pipe"[..], "/text")?;
     /// assert_eq!(fs.read("/text")?, b"from a pipe");
     /// # Ok::<(), creamery::Error>(())
@@ -218,9 +224,10 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// # fs.write("/greeting", "hello")?;
-    /// use creamery::{CopyOptions, NoProgress};
+    /// use creamery::copy::CopyOptions;
+    /// use creamery::progress::NoProgress;
     /// fs.copy_out("/greeting", dir.path(), CopyOptions::default(), &NoProgress)?;
     /// assert_eq!(std::fs::read_to_string(dir.path().join("greeting"))?, "hello");
     /// # Ok::<(), creamery::Error>(())
@@ -293,9 +300,10 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let (old, new) = (dir.path().join("old.img"), dir.path().join("new.img"));
     /// # for image in [&old, &new] { creamery::Image::make(image).size(256 << 20).run()?; }
-    /// # let old = creamery::Image::options().write(true).open(&old)?;
-    /// # let new = creamery::Image::options().write(true).open(&new)?;
-    /// use creamery::{CopyOptions, NoProgress};
+    /// # let old = creamery::Image::options().write().open(&old)?;
+    /// # let new = creamery::Image::options().write().open(&new)?;
+    /// use creamery::copy::CopyOptions;
+    /// use creamery::progress::NoProgress;
     /// old.create_dir_all("/home/ada")?;
     /// let options = CopyOptions { recursive: true, archive: true, ..CopyOptions::default() };
     /// old.copy_between("/home", &new, "/", options, &NoProgress)?;

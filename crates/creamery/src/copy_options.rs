@@ -1,11 +1,11 @@
 //! What a copy takes along, and how.
 
-use crate::OnError;
+use crate::progress::OnError;
 
 /// What a copy takes along.
 ///
 /// ```
-/// use creamery::CopyOptions;
+/// use creamery::copy::CopyOptions;
 /// let everything = CopyOptions { recursive: true, archive: true, ..CopyOptions::default() };
 /// # assert_ne!(everything, CopyOptions::default());
 /// ```
@@ -29,7 +29,7 @@ pub struct CopyOptions {
 /// Whether copies within a filesystem share the data of their sources until either is written to, as with cp(1).
 ///
 /// ```
-/// assert_eq!(creamery::CopyOptions::default().reflink, creamery::Reflink::Auto);
+/// assert_eq!(creamery::copy::CopyOptions::default().reflink, creamery::copy::Reflink::Auto);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Reflink {

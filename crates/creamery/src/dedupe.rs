@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 
 use creamery_base::{ErrorKind, InodeId, Result};
 
+use crate::Filesystem;
+use crate::extents::Extents;
 use crate::file::{File, OpenOptions};
 use crate::fs::Deduped;
 use crate::path::at;
+use crate::progress::Progress;
 use crate::salvage::for_each_piece;
-use crate::{Filesystem, Progress};
 
 /// Bytes that are compared and shared at once: both files are locked so long.
 const PIECE: u64 = 16 << 20;
@@ -20,7 +22,7 @@ const LEN_MIN: u64 = 4096;
 /// What deduplicating has found and done.
 ///
 /// ```
-/// assert_eq!(creamery::DedupeReport::default().shared_bytes, 0);
+/// assert_eq!(creamery::extents::DedupeReport::default().shared_bytes, 0);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
@@ -37,33 +39,33 @@ pub struct DedupeReport {
     pub unchangeable_files: u64,
 }
 
-impl Filesystem {
-    /// Looks at the files that `paths` are, or that are below them, and has those with equal content share their extents: bytes
-    /// are compared, and nobody sees anything change but the space that is free.
+impl Extents<'_> {
+    /// Compares the files that `paths` are, or that are below them, and lets those with equal content share their extents, as
+    /// `FIDEDUPERANGE` of Linux (ioctl_fideduperange(2)) does for two: bytes are compared, and nothing changes but the free space.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// fs.write("/one", vec![7; 1 << 20])?;
     /// fs.write("/other", vec![7; 1 << 20])?;
-    /// let report = fs.dedupe(["/"], &creamery::NoProgress)?;
+    /// let report = fs.extents().dedupe(["/"], &creamery::progress::NoProgress)?;
     /// assert_eq!((report.equal_files, report.shared_bytes), (1, 1 << 20));
     /// # Ok::<(), creamery::Error>(())
     /// ```
     ///
     /// # Errors
-    /// A file that cannot be read; a path that is not there; no space. What was shared before stays shared.
+    /// A file that cannot be read; a path that does not exist; no space. What was shared before stays shared.
     pub fn dedupe<P: AsRef<Path>>(
-        &self,
+        self,
         paths: impl IntoIterator<Item = P>,
         progress: &dyn Progress,
     ) -> Result<DedupeReport> {
         let mut report = DedupeReport::default();
         let mut by_size: BTreeMap<u64, BTreeMap<InodeId, PathBuf>> = BTreeMap::new();
         for path in paths {
-            for entry in self.walk(path.as_ref())? {
+            for entry in self.0.walk(path.as_ref())? {
                 let entry = entry?;
                 progress.go_on()?;
                 if !entry.file_type().is_file() {
@@ -78,12 +80,14 @@ impl Filesystem {
         }
         for (size, files) in by_size {
             if files.len() > 1 {
-                self.dedupe_equal(size, files.into_values(), &mut report, progress)?;
+                self.0.dedupe_equal(size, files.into_values(), &mut report, progress)?;
             }
         }
         Ok(report)
     }
+}
 
+impl Filesystem {
     /// Has those of `files`, all `size` bytes long, share their extents that have equal content.
     fn dedupe_equal(
         &self,

@@ -11,40 +11,45 @@ use creamery_base::{Error, ErrorKind, Escaped, InodeId, ObjectId, Result, TreeId
 use crate::Filesystem;
 use crate::beginning::TOP_LEVEL;
 use crate::path::at;
+use crate::subvolumes::Subvolumes;
 
-impl Filesystem {
-    /// Whether nobody chose the subvolume that paths begin in, and it is not the top level.
-    fn begins_by_default(&self) -> bool {
-        self.is_default && self.root.subvolume != TreeId::FS
-    }
-
-    /// Where paths begin, if nobody chose that and it is not the top level: a sentence for whoever lists subvolumes.
+impl Subvolumes<'_> {
+    /// Returns a sentence for a list of subvolumes that says where paths begin, if no subvolume was chosen and the default one is
+    /// not the top level.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// use creamery::{Image, TOP_LEVEL, TreeId};
-    /// let fs = Image::options().write(true).open(&image)?;
-    /// fs.create_subvolume("/@")?;
-    /// fs.create_subvolume("/@home")?;
-    /// fs.set_default_subvolume(fs.subvolume_at("/@")?)?;
-    /// assert_eq!(fs.why_paths_begin_below(), None);
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::Image;
+    /// use creamery::subvolume::TOP_LEVEL;
+    /// fs.subvolumes().create("/@")?;
+    /// fs.subvolumes().create("/@home")?;
+    /// fs.subvolumes().set_default(fs.subvolumes().id_at("/@")?)?;
+    /// assert_eq!(fs.subvolumes().why_paths_begin_below(), None);
     /// fs.close()?;
-    /// let fs = Image::options().write(true).open(&image)?;
-    /// assert!(fs.why_paths_begin_below().is_some_and(|note| note.contains(TOP_LEVEL)));
+    /// let fs = Image::options().write().open(&image)?;
+    /// assert!(fs.subvolumes().why_paths_begin_below().is_some_and(|note| note.contains(TOP_LEVEL)));
     /// assert!(!fs.exists("/@home") && fs.exists("<FS_TREE>/@home"));
     /// assert!(fs.create_dir("/@home").is_err());
     /// # Ok::<(), creamery::Error>(())
     /// ```
     #[must_use]
-    pub fn why_paths_begin_below(&self) -> Option<String> {
-        let default = self.root.subvolume;
-        self.begins_by_default().then(|| {
+    pub fn why_paths_begin_below(self) -> Option<String> {
+        let default = self.opened();
+        self.0.begins_by_default().then(|| {
             format!(
                 "paths begin in the default subvolume {default}; {TOP_LEVEL}/PATH begins at the top level"
             )
         })
+    }
+}
+
+impl Filesystem {
+    /// Whether nobody chose the subvolume that paths begin in, and it is not the top level.
+    fn begins_by_default(&self) -> bool {
+        self.is_default && self.root.subvolume != TreeId::FS
     }
 
     /// Says of a path that leads nowhere where it began.

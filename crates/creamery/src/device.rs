@@ -13,7 +13,7 @@
 //! let memory = Arc::new(MemoryDevice::new(256 << 20));
 //! Image::make_on(Arc::clone(&memory) as _).label("in memory").run()?;
 //!
-//! let fs = Image::options().write(true).open_device(Arc::clone(&memory) as _)?;
+//! let fs = Image::options().write().open_device(Arc::clone(&memory) as _)?;
 //! fs.write("/hello", "world")?;
 //! fs.close()?;
 //!

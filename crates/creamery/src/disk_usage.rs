@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
+use crate::extents::Extents;
 use crate::filesystem::Filesystem;
 use crate::fs::{FileUsage, UsageSet};
 use crate::metadata::file_type;
@@ -17,12 +18,12 @@ use crate::{FileType, ReadDir};
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # let fs = creamery::Image::options().write(true).open(&image)?;
-/// fs.create_subvolume("/project")?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
+/// fs.subvolumes().create("/project")?;
 /// fs.write("/project/kept", vec![1; 65536])?;
-/// fs.create_snapshot("/project", "/before", true)?;
+/// fs.subvolumes().snapshot("/project", "/before").read_only().run()?;
 /// fs.write("/project/new", vec![1; 8192])?;
-/// let usage = fs.disk_usage("/project", |_, _| ())?;
+/// let usage = fs.extents().disk_usage("/project", |_, _| ())?;
 /// assert_eq!((usage.total, usage.exclusive, usage.set_shared), (65536 + 8192, 8192, 65536));
 /// # Ok::<(), creamery::Error>(())
 /// ```
@@ -44,15 +45,26 @@ struct Level {
     usage: FileUsage,
 }
 
-impl Filesystem {
-    /// Counts the data of the file at `path`, or of all files below the directory there, subvolumes included; a file with several
-    /// names counts once. `each` is told of every file and directory below, directories after what is in them. Where anything can
-    /// be written, what was done before is committed.
+impl Extents<'_> {
+    /// Counts the data of the file at `path`, or of all files below the directory there, as `btrfs filesystem du` does: subvolumes
+    /// included; a file with several names counts once. `each` gets every file and directory below, directories after what is in
+    /// them. Where anything can be written, what was done before is committed.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", vec![1; 65536])?;
+    /// let usage = fs.extents().disk_usage("/", |path, usage| println!("{} {}", usage.total, path.display()))?;
+    /// assert_eq!(usage.exclusive, 65536);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of a commit; damage.
     pub fn disk_usage(
-        &self,
+        self,
         path: impl AsRef<Path>,
         mut each: impl FnMut(&Path, FileUsage),
     ) -> Result<DiskUsage> {
@@ -60,10 +72,12 @@ impl Filesystem {
             each(path, usage);
             Ok(())
         };
-        self.disk_usage_past_damage(path.as_ref(), &mut each, &mut Err)
+        self.0.disk_usage_past_damage(path.as_ref(), &mut each, &mut Err)
     }
+}
 
-    /// Counts as [`disk_usage`](Self::disk_usage) does, and goes on behind damage: `trouble` gets the error of each file or directory that is not
+impl Filesystem {
+    /// Counts as [`Extents::disk_usage`] does, and goes on behind damage: `trouble` gets the error of each file or directory that is not
     /// counted. An error that `each` or `trouble` returns ends the count.
     pub(crate) fn disk_usage_past_damage(
         &self,

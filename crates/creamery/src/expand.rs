@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
 
-use crate::{Filesystem, Glob};
+use crate::Filesystem;
+use crate::find::Glob;
 
 /// Whether a shell lets `pattern` stand for `name`: what begins with a dot has to be asked for with one.
 fn stands_for(pattern: &[u8], glob: &Glob, name: &[u8]) -> bool {
@@ -27,7 +28,7 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// for name in ["/b.conf", "/a.conf", "/.c.conf", "/x"] {
     ///     fs.write(name, "")?;
     /// }

@@ -13,7 +13,8 @@ use crate::fs::{
     VerityInfo,
 };
 use crate::path::{Last, at, means_directory, resolve_parent_of_target};
-use crate::{Filesystem, Metadata, Progress};
+use crate::progress::Progress;
+use crate::{Filesystem, Metadata};
 
 /// How a file is opened, as [`std::fs::OpenOptions`].
 ///
@@ -21,7 +22,7 @@ use crate::{Filesystem, Metadata, Progress};
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # let fs = creamery::Image::options().write(true).open(&image)?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
 /// use creamery::OpenOptions;
 /// let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&fs, "/log")?;
 /// assert_eq!(log.metadata()?.permissions().mode(), 0o600);
@@ -179,7 +180,7 @@ impl OpenOptions {
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # let fs = creamery::Image::options().write(true).open(&image)?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
 /// use std::io::{Read, Seek, SeekFrom, Write};
 /// let mut file = creamery::OpenOptions::new().read(true).write(true).create(true).open(&fs, "/data")?;
 /// file.write_all(b"hello world")?;
@@ -266,8 +267,9 @@ impl File {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
-    /// use creamery::{Fallocate, OpenOptions};
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::OpenOptions;
+    /// use creamery::extents::Fallocate;
     /// let log = OpenOptions::new().write(true).create(true).open(&fs, "/log")?;
     /// log.fallocate(Fallocate::Allocate { keep_size: true }, 0, 1 << 20)?;
     /// assert_eq!((log.metadata()?.len(), log.metadata()?.allocated()), (0, 1 << 20));
@@ -291,7 +293,7 @@ impl File {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// use creamery::OpenOptions;
     /// fs.write("/base", vec![7; 1 << 20])?;
     /// let base = OpenOptions::new().read(true).open(&fs, "/base")?;
@@ -317,8 +319,9 @@ impl File {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
-    /// use creamery::{Deduped, OpenOptions};
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::OpenOptions;
+    /// use creamery::extents::Deduped;
     /// let open = OpenOptions::new().read(true).write(true).create(true);
     /// let (one, other) = (open.open(&fs, "/one")?, open.open(&fs, "/other")?);
     /// one.write_all_at(&[7; 1 << 20], 0)?;
@@ -381,7 +384,7 @@ impl File {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// # fs.write("/file", b"text")?;
     /// match fs.open("/file")?.verity()? {
     ///     Some(info) => println!("{}:{}", info.hash, info.digest),
@@ -404,8 +407,9 @@ impl File {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
-    /// use creamery::{FiemapFlags, FiemapRequest, OpenOptions};
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::OpenOptions;
+    /// use creamery::extents::{FiemapFlags, FiemapRequest};
     /// let file = OpenOptions::new().read(true).write(true).create(true).open(&fs, "/sparse")?;
     /// file.write_all_at(&[7; 65536], 1 << 20)?;
     /// let extents: Vec<_> = file.fiemap(&FiemapRequest::default()).collect::<Result<_, _>>()?;
@@ -433,10 +437,12 @@ impl File {
     /// `progress` is asked every 32 MiB or so whether to go on. Returns how many bytes were rewritten.
     ///
     /// ```
-    /// use creamery::{Defragment, NoProgress, OpenOptions, Recompress};
+    /// use creamery::OpenOptions;
+    /// use creamery::extents::{Defragment, Recompress};
+    /// use creamery::progress::NoProgress;
     /// # fn example(fs: &creamery::Filesystem) -> creamery::Result<()> {
     /// let file = OpenOptions::new().write(true).open(fs, "/var/log/journal")?;
-    /// let compress = Recompress::With("zstd:9".parse::<creamery::Compress>()?.method);
+    /// let compress = Recompress::With("zstd:9".parse::<creamery::compression::Compress>()?.method);
     /// file.defragment(&Defragment { compress, ..Defragment::default() }, &NoProgress)?;
     /// # Ok(())
     /// # }

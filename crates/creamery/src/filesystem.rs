@@ -12,7 +12,8 @@ use creamery_volume::Rescue;
 
 use crate::fs::{self, NewInode, NewKind, RenameMode, SetAttributes, Time, XattrMode};
 use crate::path::{Last, at, make_directories, means_directory, resolve, resolve_parent};
-use crate::{EarlierRoot, File, Metadata, OpenOptions, Permissions, ReadDir, Statistics, Walk, WalkEntry};
+use crate::statistics::Statistics;
+use crate::{File, Metadata, OpenOptions, Permissions, ReadDir, Walk, WalkEntry};
 
 /// Permission bits of new files and directories, before anybody says otherwise.
 const FILE_MODE: u32 = 0o666;
@@ -41,7 +42,7 @@ pub(crate) const fn new_file() -> NewInode<'static> {
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// let fs = creamery::Image::options().write(true).open(&image)?;
+/// let fs = creamery::Image::options().write().open(&image)?;
 /// fs.create_dir("/notes")?;
 /// fs.write("/notes/today", "milk")?;
 /// fs.hard_link("/notes/today", "/today")?;
@@ -64,24 +65,6 @@ pub struct Filesystem {
     pub(crate) image: Option<(u64, u64)>,
 }
 
-/// How full a filesystem is, in bytes.
-///
-/// ```no_run
-/// let usage = creamery::Image::open("disk.img")?.usage();
-/// println!("{} of {} bytes are free", usage.available, usage.total);
-/// # Ok::<(), creamery::Error>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct Usage {
-    /// Size of the filesystem.
-    pub total: u64,
-    /// Not in use.
-    pub free: u64,
-    /// For file data.
-    pub available: u64,
-}
-
 impl Filesystem {
     pub(crate) fn new(
         fs: Arc<fs::Filesystem>,
@@ -102,63 +85,6 @@ impl Filesystem {
     /// A reference for something that this thread opens.
     pub(crate) fn near(&self) -> Near<fs::Filesystem> {
         self.near.mine().get_or_init(|| Near::new(Arc::clone(&self.fs))).clone()
-    }
-
-    /// What opening has passed over: damaged superblock copies, a wrong number of devices, and states that only reading may
-    /// ignore. One sentence each.
-    #[must_use]
-    pub fn notes(&self) -> Vec<String> {
-        self.fs.engine().volume().notes()
-    }
-
-    /// Which earlier commit is shown, where [`ImageOptions::use_backup_root`](crate::ImageOptions::use_backup_root) had to fall back to
-    /// one: the newest changes may be missing.
-    #[must_use]
-    pub fn earlier_root(&self) -> Option<EarlierRoot> {
-        self.fs.engine().volume().earlier_root()
-    }
-
-    /// The label.
-    #[must_use]
-    pub fn label(&self) -> Vec<u8> {
-        self.fs.engine().volume().superblock().label().to_vec()
-    }
-
-    /// Gives it another label; an empty one is none. Durable when it returns, with every change so far.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let image = dir.path().join("disk.img");
-    /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// let fs = creamery::Image::options().write(true).open(&image)?;
-    /// fs.set_label("backup")?;
-    /// assert_eq!(fs.label(), b"backup");
-    /// # Ok::<(), creamery::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// When it has more than 255 bytes or is no line; when the device fails.
-    pub fn set_label(&self, label: impl AsRef<[u8]>) -> Result<()> {
-        self.fs.set_label(label.as_ref())?;
-        self.fs.sync()
-    }
-
-    /// How full it is.
-    #[must_use]
-    pub fn usage(&self) -> Usage {
-        let figures = self.fs.statfs();
-        let unit = u64::from(figures.block_size);
-        Usage {
-            total: figures.blocks * unit,
-            free: figures.blocks_free * unit,
-            available: figures.blocks_available * unit,
-        }
-    }
-
-    /// Bytes of a data block: extents begin and end with one.
-    #[must_use]
-    pub fn sector_size(&self) -> u32 {
-        self.fs.engine().sector_size()
     }
 
     /// What has been done since it was opened: commits and how long they took, what trees and caches did, what was read and
@@ -211,7 +137,7 @@ impl Filesystem {
     }
 
     /// The same where its name is lost in a damaged directory: it is found by its inode, as when that directory is copied with
-    /// [`OnError::PastDamage`](crate::OnError::PastDamage). So it is with each path when the image was opened to
+    /// [`OnError::PastDamage`](crate::progress::OnError::PastDamage). So it is with each path when the image was opened to
     /// [rescue](crate::ImageOptions::rescue) something.
     ///
     /// ```no_run
@@ -560,16 +486,6 @@ impl Filesystem {
     /// When the device fails; the filesystem is read-only from then on.
     pub fn sync(&self) -> Result<()> {
         self.fs.sync()
-    }
-
-    /// Tells the device of all free space that lies in pieces of at least `min` bytes, 0 for all: an image file gives it back
-    /// to the host, a disk need not keep it. Returns how many bytes that were, each copy counted. Every change so far is
-    /// durable afterwards. What [`fstrim(8)`](https://man7.org/linux/man-pages/man8/fstrim.8.html) does on a mount of Linux.
-    ///
-    /// # Errors
-    /// When it was not opened for writing, the device fails, or knows nothing like that.
-    pub fn trim(&self, min: u64) -> Result<u64> {
-        Ok(self.fs.trim((0, u64::MAX), min)?.bytes)
     }
 
     /// Deletes what has no name any more, makes every change durable and lets go of the image, which others may open then.

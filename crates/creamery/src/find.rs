@@ -4,12 +4,14 @@ use std::os::unix::ffi::OsStrExt;
 
 use creamery_base::{Result, Timespec};
 
-use crate::{FileType, Filesystem, Glob, Metadata, WalkEntry};
+use crate::{FileType, Filesystem, Metadata, WalkEntry};
+
+pub use crate::glob::Glob;
 
 /// A number as find(1) compares it.
 ///
 /// ```
-/// use creamery::Comparison;
+/// use creamery::find::Comparison;
 /// assert!(Comparison::MoreThan(3).holds(4) && !Comparison::Exactly(3).holds(4));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +39,7 @@ impl Comparison {
 /// How permission bits are compared.
 ///
 /// ```
-/// assert_ne!(creamery::ModeTest::All(0o111), creamery::ModeTest::Any(0o111));
+/// assert_ne!(creamery::find::ModeTest::All(0o111), creamery::find::ModeTest::Any(0o111));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ModeTest {
@@ -55,8 +57,8 @@ pub enum ModeTest {
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # let fs = creamery::Image::options().write(true).open(&image)?;
-/// use creamery::{FileTest, Glob};
+/// # let fs = creamery::Image::options().write().open(&image)?;
+/// use creamery::find::{FileTest, Glob};
 /// fs.write("/a.conf", "x")?;
 /// fs.write("/b", "y")?;
 /// let test = FileTest::Name { pattern: Glob::new(b"*.conf"), fold_case: false };

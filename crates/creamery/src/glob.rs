@@ -8,7 +8,7 @@ use creamery_base::{Error, Result};
 /// meaning from what follows.
 ///
 /// ```
-/// let pattern: creamery::Glob = "*.[ch]".parse()?;
+/// let pattern: creamery::find::Glob = "*.[ch]".parse()?;
 /// assert!(pattern.matches(b"main.c") && !pattern.matches(b"main.cc"));
 /// # Ok::<(), creamery::Error>(())
 /// ```
@@ -126,7 +126,7 @@ impl Glob {
     /// Whether `text` has a letter that means something in patterns.
     ///
     /// ```
-    /// assert!(creamery::Glob::is_pattern(b"*.conf") && !creamery::Glob::is_pattern(b"conf"));
+    /// assert!(creamery::find::Glob::is_pattern(b"*.conf") && !creamery::find::Glob::is_pattern(b"conf"));
     /// ```
     #[must_use]
     pub fn is_pattern(text: &[u8]) -> bool {

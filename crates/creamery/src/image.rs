@@ -9,11 +9,14 @@ use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, Source, make_
 use creamery_txn::{DiscardPolicy, Engine, Options};
 use creamery_volume::{Mode, Rescue, SuperblockChange, Volume};
 
+use crate::Filesystem;
+use crate::compression::Compress;
+use crate::env::Tuning;
 use crate::fs::FsOptions;
 use crate::history::volume_at;
 use crate::rescue::Start;
 use crate::rescue::openable::check_first;
-use crate::{Compress, Filesystem, TarRootfs, Tuning};
+use crate::tar::TarRootfs;
 
 /// Where everything begins: makes and opens filesystems in image files and on block devices.
 ///
@@ -54,11 +57,12 @@ impl Image {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// use creamery::{Image, SuperblockChange, Uuid};
-    /// let (old, new) = (Image::open(&image)?.uuid(), Uuid::from_u128(1));
+    /// use creamery::{Image, Uuid};
+    /// use creamery::volume::SuperblockChange;
+    /// let (old, new) = (Image::open(&image)?.volume().uuid(), Uuid::from_u128(1));
     /// assert!(Image::change_superblock(&image, &SuperblockChange::default().uuid(new))?);
     /// let fs = Image::open(&image)?;
-    /// assert_eq!((fs.uuid(), fs.metadata_uuid()), (new, old));
+    /// assert_eq!((fs.volume().uuid(), fs.volume().metadata_uuid()), (new, old));
     /// # Ok::<(), creamery::Error>(())
     /// ```
     ///
@@ -82,7 +86,7 @@ impl Image {
 /// How an image is opened; begin with [`Image::options`].
 ///
 /// ```no_run
-/// let fs = creamery::Image::options().write(true).subvolume("home").open("disk.img")?;
+/// let fs = creamery::Image::options().write().subvolume("home").open("disk.img")?;
 /// fs.write("/note", "in the subvolume home")?;
 /// fs.close()?;
 /// # Ok::<(), creamery::Error>(())
@@ -106,10 +110,10 @@ pub struct ImageOptions {
 }
 
 impl ImageOptions {
-    /// Whether it will be written to; then nobody else can have it open.
+    /// Opens it for writing; nobody else can have it open then.
     #[must_use]
-    pub fn write(mut self, write: bool) -> Self {
-        self.write = write;
+    pub fn write(mut self) -> Self {
+        self.write = true;
         self
     }
 
@@ -134,19 +138,19 @@ impl ImageOptions {
         self
     }
 
-    /// Whether every commit has the data with it that was written before, not only its own file's with an fsync and all with a
-    /// sync.
+    /// Writes with every commit the data that was written before it, as the mount option `flushoncommit` does. Without it an fsync
+    /// writes its own file's data, and a sync writes all.
     #[must_use]
-    pub fn flush_on_commit(mut self, on: bool) -> Self {
-        self.flush_on_commit = on;
+    pub fn flush_on_commit(mut self) -> Self {
+        self.flush_on_commit = true;
         self
     }
 
-    /// Whether new files are overwritten in place, and have no checksums, as if `chattr +C` had been said of each: fewer fragments
-    /// for databases and images of machines, and nothing that tells rot. Files that are there stay as they are.
+    /// Overwrites new files in place, without checksums, as the mount option `nodatacow` does (or `chattr +C` for each): fewer
+    /// fragments for databases and images of machines, and nothing that detects rot. Files that exist stay as they are.
     #[must_use]
-    pub fn nodatacow(mut self, on: bool) -> Self {
-        self.nodatacow = on;
+    pub fn nodatacow(mut self) -> Self {
+        self.nodatacow = true;
         self
     }
 
@@ -155,7 +159,7 @@ impl ImageOptions {
     ///
     /// ```no_run
     /// # fn example() -> creamery::Result<()> {
-    /// let options = creamery::Image::options().write(true).compress(Some("zstd:5".parse()?));
+    /// let options = creamery::Image::options().write().compress(Some("zstd:5".parse()?));
     /// let fs = options.open("disk.img")?;
     /// fs.write("/log", b"the same again and again".repeat(1000))?;
     /// # fs.close()
@@ -167,38 +171,39 @@ impl ImageOptions {
         self
     }
 
-    /// Whether a file that is synced is written to a log, where that is enough, as it is unless told; else each is a commit.
+    /// Makes each sync of a file a commit, as the mount option `notreelog` does. Without it a log takes a file that is synced, where
+    /// that is enough.
     #[must_use]
-    pub fn tree_log(mut self, on: bool) -> Self {
-        self.tree_log = Some(on);
+    pub fn notreelog(mut self) -> Self {
+        self.tree_log = Some(false);
         self
     }
 
-    /// Whether it is written to also when its first superblock is damaged and a copy is whole: what was synced after the last commit
+    /// Opens it for writing also when its first superblock is damaged and a copy is whole: what was synced after the last commit
     /// is given up then, for only the first one leads to it. Without this, and by Linux in any case, that is refused. Reading
     /// needs no leave.
     #[must_use]
-    pub fn use_super_copy(mut self, on: bool) -> Self {
-        self.use_super_copy = on;
+    pub fn use_super_copy(mut self) -> Self {
+        self.use_super_copy = true;
         self
     }
 
-    /// Whether a filesystem whose root tree, or what it leads to, is damaged is shown as an earlier commit left it: the newest of those
-    /// that the superblock's backups tell of and that can be opened ([`Filesystem::earlier_root`] says which). For reading only. Files whose
+    /// Shows a filesystem whose root tree, or what it leads to, is damaged as an earlier commit left it, as the mount option
+    /// `rescue=usebackuproot` does: the newest of those that the superblock's backups tell of and that can be opened ([`Volume::earlier_root`](crate::volume::Volume::earlier_root) says which). For reading only. Files whose
     /// blocks are in use again by now cannot be read.
     ///
     /// ```no_run
-    /// let fs = creamery::Image::options().use_backup_root(true).open("disk.img")?;
+    /// let fs = creamery::Image::options().use_backup_root().open("disk.img")?;
     /// let note = fs.read("/note")?;
     /// # Ok::<(), creamery::Error>(())
     /// ```
     #[must_use]
-    pub fn use_backup_root(mut self, on: bool) -> Self {
-        self.rescue.use_backup_root = on;
+    pub fn use_backup_root(mut self) -> Self {
+        self.rescue.use_backup_root = true;
         self
     }
 
-    /// What is passed over to get files off a damaged filesystem, for reading only; [`Filesystem::notes`] says what was left out. It
+    /// What is passed over to get files off a damaged filesystem, for reading only; [`Volume::notes`](crate::volume::Volume::notes) says what was left out. It
     /// replaces what was said of that before.
     ///
     /// ```no_run
@@ -229,11 +234,11 @@ impl ImageOptions {
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
     /// use creamery::Image;
     /// use creamery::history::{NoSearchProgress, history};
-    /// let fs = Image::options().write(true).open(&image)?;
+    /// let fs = Image::options().write().open(&image)?;
     /// fs.write("/note", "milk")?;
     /// fs.close()?;
     /// let before = history(&image, &NoSearchProgress)?.commits[0];
-    /// let fs = Image::options().write(true).open(&image)?;
+    /// let fs = Image::options().write().open(&image)?;
     /// fs.remove_file("/note")?;
     /// fs.close()?;
     /// let fs = Image::options().generation(before.generation).open(&image)?;
@@ -414,7 +419,8 @@ fn named(error: creamery_base::Error, path: &Path) -> creamery_base::Error {
 /// # let dir = tempfile::tempdir()?;
 /// # let (image, rootfs) = (dir.path().join("disk.img"), dir.path().join("rootfs"));
 /// # std::fs::create_dir(&rootfs)?;
-/// use creamery::{ChecksumType, Image};
+/// use creamery::Image;
+/// use creamery::mkfs::ChecksumType;
 /// let made = Image::make(image)
 ///     .rootdir(rootfs)
 ///     .label("system")
@@ -471,9 +477,9 @@ impl Make {
         self
     }
 
-    /// Overwrites another filesystem.
-    pub fn force(mut self, force: bool) -> Self {
-        self.options.force = force;
+    /// Overwrites another filesystem, as `mkfs.btrfs -f` does.
+    pub fn force(mut self) -> Self {
+        self.options.force = true;
         self
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
-use crate::Reflink;
+use crate::copy::Reflink;
 use crate::fs::{self, Inherit, NewInode, NewKind, Replacing, SetAttributes, Time, Times, XattrMode};
 use crate::salvage::Data;
 use crate::sink::{Sink, Source};
@@ -232,22 +232,23 @@ impl Sink for ImageSink<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::NoProgress;
     use crate::salvage::Salvage;
-    use crate::{Image, NoProgress, OpenOptions};
+    use crate::{Image, OpenOptions};
 
     #[test]
     fn no_name_is_given_to_a_copy_that_failed() {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("disk.img");
         Image::make(&image).size(128 << 20).run().unwrap();
-        let fs = Image::options().write(true).open(&image).unwrap();
+        let fs = Image::options().write().open(&image).unwrap();
         fs.write("/file", "from the image").unwrap();
         fs.hard_link("/file", "/again").unwrap();
         fs.create_dir("/to").unwrap();
         let resolve = |path: &str| fs.resolve(path.as_ref(), crate::path::Last::Keep).unwrap();
         let attributes = fs.fs.stat(resolve("/file"), Wait::Yes).unwrap();
         let source = Source { attributes, xattrs: Vec::new(), target: Vec::new() };
-        let (salvage, to) = (Salvage::new(crate::OnError::Stop, &NoProgress), resolve("/to"));
+        let (salvage, to) = (Salvage::new(crate::progress::OnError::Stop, &NoProgress), resolve("/to"));
         let mut sink = ImageSink::new(&fs.fs, true, Reflink::Never);
         let mut copy = |file: &crate::File| {
             let data = Data { file, path: "/file".as_ref(), size: source.attributes.size, salvage: &salvage };

@@ -97,7 +97,7 @@ pub fn dump_super_of(
 /// ```
 /// use creamery::inspect::TreeDump;
 /// let of: TreeDump = "csum".parse()?;
-/// assert_eq!(of, TreeDump::Tree(creamery::TreeId::CSUM));
+/// assert_eq!(of, TreeDump::Tree(creamery::id::TreeId::CSUM));
 /// # Ok::<(), creamery::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,7 +107,7 @@ pub enum TreeDump {
     /// This one.
     Tree(TreeId),
     /// The one block at this logical address.
-    Block(u64),
+    Block(Logical),
 }
 
 impl FromStr for TreeDump {
@@ -210,11 +210,11 @@ fn print(
         TreeDump::Everything => return dump::filesystem(text, superblock, &context, &mut read),
         TreeDump::Block(at) => {
             let sector = superblock.sector_size();
-            if !at.is_multiple_of(sector.into()) {
+            if !at.get().is_multiple_of(sector.into()) {
                 let what = format!("{at} is no address of a tree block, which is a multiple of {sector}");
                 return Err(WalkError::Damaged { first: Error::invalid(what), blocks: 1 });
             }
-            let want = Expected::anything(Logical::new(at), superblock);
+            let want = Expected::anything(at, superblock);
             let (bytes, why) = match read(&want) {
                 Ok(bytes) => (Some(bytes), None),
                 Err(bad) => (bad.bytes, Some(bad.why)),

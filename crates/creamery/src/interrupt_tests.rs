@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use creamery_base::{Error, ErrorKind, Result};
 
-use crate::{CopyOptions, Filesystem, Image, Progress, TarMember, TarOptions};
+use crate::copy::CopyOptions;
+use crate::progress::Progress;
+use crate::tar::{TarMember, TarOptions};
+use crate::{Filesystem, Image};
 
 const LARGE: usize = 24 << 20;
 
@@ -50,7 +53,7 @@ impl Scene {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("disk.img");
         Image::make(&image).size(256 << 20).run().unwrap();
-        let fs = Image::options().write(true).open(&image).unwrap();
+        let fs = Image::options().write().open(&image).unwrap();
         fs.create_dir("/tree").unwrap();
         std::fs::create_dir(dir.path().join("tree")).unwrap();
         for (name, bytes) in [("a-small", b"whole".to_vec()), ("b-large", content())] {
@@ -83,7 +86,7 @@ fn a_copy_out_leaves_no_half_file() {
 #[test]
 fn a_copy_between_places_leaves_no_half_file_and_what_had_the_name() {
     let scene = Scene::new();
-    let reflink = crate::Reflink::Never;
+    let reflink = crate::copy::Reflink::Never;
     let options = CopyOptions { archive: true, reflink, ..CopyOptions::default() };
     scene.fs.create_dir("/to").unwrap();
     scene.expect_end(scene.fs.copy_between("/tree", &scene.fs, "/to", options, &Ends::default()));
@@ -107,7 +110,7 @@ fn an_archive_has_its_name_when_it_is_whole_and_what_is_unpacked_is_whole() {
     std::fs::write(&to, "old").unwrap();
     scene.expect_end(write(&Ends::default()));
     assert_eq!(std::fs::read(&to).unwrap(), b"old");
-    write(&crate::NoProgress).unwrap();
+    write(&crate::progress::NoProgress).unwrap();
     scene.fs.create_dir("/to").unwrap();
     let archive = std::fs::File::open(&to).unwrap();
     let failed = |_: &[u8], error: &Error| panic!("{error}");
@@ -141,8 +144,10 @@ impl Progress for EndsAt {
 #[test]
 fn one_large_file_is_defragmented_or_compared_in_part() {
     let scene = Scene::new();
-    let wanted = crate::Defragment {
-        compress: crate::Recompress::With("zstd".parse::<crate::Compress>().unwrap().method),
+    let wanted = crate::extents::Defragment {
+        compress: crate::extents::Recompress::With(
+            "zstd".parse::<crate::compression::Compress>().unwrap().method,
+        ),
         ..Default::default()
     };
     scene.fs.write("/large", vec![7; 80 << 20]).unwrap();
@@ -152,19 +157,19 @@ fn one_large_file_is_defragmented_or_compared_in_part() {
     let ended = file.defragment(&wanted, &ends).unwrap_err();
     assert!(ended.to_string().contains("enough"), "{ended}");
     let kept = file
-        .fiemap(&crate::FiemapRequest::default())
-        .filter(|extent| !extent.as_ref().unwrap().flags.contains(crate::FiemapFlags::ENCODED));
+        .fiemap(&crate::extents::FiemapRequest::default())
+        .filter(|extent| !extent.as_ref().unwrap().flags.contains(crate::extents::FiemapFlags::ENCODED));
     assert!(kept.count() > 0, "all of it was packed");
-    assert!(file.defragment(&wanted, &crate::NoProgress).unwrap() > 0);
+    assert!(file.defragment(&wanted, &crate::progress::NoProgress).unwrap() > 0);
     assert_eq!(scene.fs.read("/large").unwrap(), vec![7; 80 << 20]);
 
     scene.fs.write("/tree/c-large", content()).unwrap();
     scene.fs.sync().unwrap();
     // Each name, each of both files, and then within them.
     for asked in [7, 30] {
-        let ended = scene.fs.dedupe(["/tree"], &EndsAt(AtomicU32::new(asked))).unwrap_err();
+        let ended = scene.fs.extents().dedupe(["/tree"], &EndsAt(AtomicU32::new(asked))).unwrap_err();
         assert!(ended.to_string().contains("enough"), "{ended}");
     }
-    let report = scene.fs.dedupe(["/tree"], &crate::NoProgress).unwrap();
+    let report = scene.fs.extents().dedupe(["/tree"], &crate::progress::NoProgress).unwrap();
     assert_eq!(report.equal_files, 1);
 }

@@ -45,7 +45,7 @@
 //! # let dir = tempfile::tempdir()?;
 //! # let image = dir.path().join("disk.img");
 //! # Image::make(&image).size(256 << 20).run()?;
-//! let fs = Image::options().write(true).open(&image)?;
+//! let fs = Image::options().write().open(&image)?;
 //! fs.create_dir_all("/etc/conf.d")?;
 //! fs.write("/etc/hostname", "dairy\n")?;
 //! fs.create("/etc/motd")?.write_all(b"welcome\n")?;
@@ -60,26 +60,30 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-mod attributes;
+pub mod attributes;
 mod beginning;
 mod capabilities;
 pub mod check;
-mod convert;
-mod copy;
+pub mod compression;
+pub mod copy;
 mod copy_options;
 mod copy_out;
 mod dedupe;
 mod default_subvolume;
 pub mod device;
-mod diff;
+pub mod diff;
 mod disk_usage;
+pub mod env;
+pub mod error;
 mod expand;
+pub mod extents;
 mod file;
 mod filesystem;
-mod find;
+pub mod find;
 mod glob;
 pub mod history;
 mod host_path;
+pub mod id;
 mod image;
 mod image_sink;
 pub mod inspect;
@@ -87,70 +91,36 @@ pub mod inspect;
 mod interrupt_tests;
 mod lost_names;
 mod metadata;
+pub mod mkfs;
 mod mode_change;
 mod moving;
 mod owner;
 pub mod partitions;
 mod path;
-mod quota;
+pub mod progress;
+pub mod quota;
 mod read_dir;
 pub mod report;
 pub mod rescue;
-mod resize;
 mod resolve;
 mod salvage;
 mod selection;
 mod sink;
+pub mod statistics;
+pub mod subvolume;
 mod subvolumes;
-mod tar;
+pub mod tar;
 mod tuning;
 mod uuid_change;
-mod volume;
+pub mod volume;
 mod walk;
 
-pub use attributes::AttributeChange;
-pub use beginning::TOP_LEVEL;
-pub use copy_options::{CopyOptions, Reflink};
-pub use creamery_base::{
-    DamagedBlock, DevId, Env, Error, ErrorKind, Escaped, FixedEnv, Generation, Logical, ObjectId, QgroupId,
-    Result, SystemEnv, Timespec, TreeId, Uuid,
-};
-pub use creamery_codec::{
-    ChecksumType, CompressionMethod, CompressionType, ParseCompressionMethodError, VerityDigest, VerityHash,
-};
-pub use creamery_fs::{
-    Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Compress,
-    CompressionStatistics, Deduped, Defragment, DeviceErrors, Distribution, ExtentPart, Fallocate, Fiemap,
-    FiemapBatch, FiemapExtent, FiemapFlags, FiemapRequest, FileUsage, FsyncStatistics, ListedSubvolume,
-    LockStatistics, LogStatistics, MemoryReport, NamedTree, NewExtent, NewSize, NocowStatistics,
-    PendingStatistics, QgroupReport, QuotaChange, QuotaReport, QuotaStatistics, Recompress, Resized,
-    SeekStatistics, Statistics, SubvolumeInfo, SubvolumeTable, Time, TreeStatistics, VerityInfo,
-    VolumeStatistics, WritebackStatistics,
-};
-pub use creamery_mkfs::{
-    Features, KnownFeature, LinuxVersion, Lost, Made, MkfsOptions, NoProgress, OnError, Profile, Progress,
-    RootdirOptions, RootdirPart, RootdirSubvolume, Skipped, Source, SubvolumeKind, make_image,
-};
-pub use creamery_txn::{Conversion, DiscardPolicy};
-pub use creamery_volume::{EarlierRoot, Rescue, SuperblockChange};
-pub use dedupe::DedupeReport;
-pub use diff::{Diff, DiffChange, DiffKind, DiffSide, DiffSummary, DiffTrouble, Difference};
-pub use disk_usage::DiskUsage;
+pub use creamery_base::{Error, ErrorKind, Result, Uuid};
 pub use file::{File, OpenOptions};
-pub use filesystem::{Filesystem, Usage};
-pub use find::{Comparison, FileTest, ModeTest};
-pub use glob::Glob;
+pub use filesystem::Filesystem;
 pub use image::{Image, ImageOptions, Make};
 pub use metadata::{FileType, Metadata, Permissions};
-pub use mode_change::ModeChange;
-pub use moving::NameOptions;
-pub use owner::Owner;
 pub use read_dir::{DirEntry, ReadDir};
-pub use resolve::DataUser;
-pub use tar::{TarArchive, TarEntry, TarMember, TarOptions, TarRootfs, list_tar};
-pub use tuning::Tuning;
-pub use uuid_change::UuidChange;
-pub use volume::{BlockGroups, MemberDevice};
 pub use walk::{Walk, WalkEntry};
 
 pub(crate) use creamery_fs as fs;

@@ -212,7 +212,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("disk.img");
         Image::make(&image).size(128 << 20).run().unwrap();
-        let fs = Image::options().write(true).open(&image).unwrap();
+        let fs = Image::options().write().open(&image).unwrap();
         fs.write("/file", "text").unwrap();
         fs.hard_link("/file", "/again").unwrap();
         let file = |fs: &crate::Filesystem| fs.resolve("/file".as_ref(), crate::path::Last::Keep).unwrap();

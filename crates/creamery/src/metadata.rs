@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use creamery_base::{Error, InodeId, Result, Timespec, TreeId, Wait};
+use creamery_base::{Error, Generation, InodeId, ObjectId, Result, Timespec, TreeId, Wait};
 
 use crate::fs::{Attributes, Filesystem};
 
@@ -215,8 +215,8 @@ impl Metadata {
 
     /// Its number in its subvolume.
     #[must_use]
-    pub const fn ino(&self) -> u64 {
-        self.0.id.ino.get()
+    pub const fn ino(&self) -> ObjectId {
+        self.0.id.ino
     }
 
     /// The subvolume it lies in.
@@ -239,8 +239,8 @@ impl Metadata {
 
     /// The transaction that made it.
     #[must_use]
-    pub const fn generation(&self) -> u64 {
-        self.0.generation.get()
+    pub const fn generation(&self) -> Generation {
+        self.0.generation
     }
 
     /// Last access, to the nanosecond. This library's reading does not move it: a mount's does, and

@@ -14,7 +14,8 @@ const EXPLICIT_DIGITS: usize = 5;
 /// What becomes of permission bits: an octal mode, or a list such as `u=rwX,go-w`, as in chmod(1).
 ///
 /// ```
-/// use creamery::{FileType, ModeChange, Permissions};
+/// use creamery::{FileType, Permissions};
+/// use creamery::attributes::ModeChange;
 /// let change: ModeChange = "u+s,go-w".parse()?;
 /// let new = change.apply(Permissions::from_mode(0o775), FileType::File, 0o022);
 /// assert_eq!(new.mode(), 0o4755);

@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
 
+use crate::Filesystem;
+use crate::copy::CopyOptions;
 use crate::path::{Last, at};
-use crate::{CopyOptions, Filesystem, NoProgress};
+use crate::progress::NoProgress;
 
 /// What a name may do to others.
 ///
 /// ```
-/// assert!(!creamery::NameOptions::default().exact);
+/// assert!(!creamery::copy::NameOptions::default().exact);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct NameOptions {
@@ -51,10 +53,10 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// fs.create_dir("/old")?;
     /// fs.write("/notes", "milk")?;
-    /// fs.move_to("/notes", "/old", creamery::NameOptions::default())?;
+    /// fs.move_to("/notes", "/old", creamery::copy::NameOptions::default())?;
     /// assert_eq!(fs.read("/old/notes")?, b"milk");
     /// # Ok::<(), creamery::Error>(())
     /// ```
@@ -162,8 +164,8 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
-    /// use creamery::NameOptions;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::copy::NameOptions;
     /// fs.create_dir("/bin")?;
     /// fs.symlink_to("../usr/bin/vi", "/bin", NameOptions::default())?;
     /// assert_eq!(fs.read_link("/bin/vi")?, std::path::Path::new("../usr/bin/vi"));

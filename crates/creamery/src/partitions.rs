@@ -67,7 +67,7 @@ pub struct Disk {
 /// let listed = partitions::list(&disk)?;
 /// assert_eq!(listed.partitions[0].partition.to_string(), "1 (Linux, 256.00MiB)");
 /// assert!(listed.partitions[0].has_btrfs);
-/// Image::options().write(true).open(dir.path().join("disk.raw@@1M"))?.write("/note", "in a partition")?;
+/// Image::options().write().open(dir.path().join("disk.raw@@1M"))?.write("/note", "in a partition")?;
 /// # Ok::<(), creamery::Error>(())
 /// ```
 ///

@@ -5,51 +5,105 @@ use std::path::Path;
 use creamery_base::Result;
 
 use crate::Filesystem;
-use crate::fs::{QuotaChange, QuotaReport};
 use crate::path::{Last, at};
 
-/// Quotas.
+pub use creamery_fs::{QgroupReport, QuotaChange, QuotaReport};
+
+/// The quotas of a filesystem; [`Filesystem::quotas`] returns it. Its methods are the commands of `btrfs quota` and `btrfs qgroup`
+/// (btrfs-quota(8), btrfs-qgroup(8)).
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
+/// use creamery::quota::QuotaChange;
+/// fs.quotas().change(&QuotaChange::Enable { simple: true }, "/")?;
+/// println!("{:?}", fs.quotas().report()?.groups);
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct Quotas<'a>(pub(crate) &'a Filesystem);
+
 impl Filesystem {
-    /// Changes the quotas of the filesystem. `path` lies in the subvolume that is meant where a change names no group. Durable when
-    /// it returns; a rescan has begun then, and takes [`Filesystem::quota_rescan_step`].
-    ///
-    /// # Errors
-    /// When there are no quotas, or no such group; when it is there already, or has members.
+    /// Returns the quotas, to read and to change them (btrfs-quota(8), btrfs-qgroup(8)).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// use creamery::QuotaChange;
-    /// let fs = creamery::Image::options().write(true).open(&image)?;
-    /// fs.change_quotas(&QuotaChange::Enable { simple: false }, "/")?;
-    /// while fs.quota_rescan_step()? {}
-    /// fs.create_subvolume("/home")?;
-    /// fs.change_quotas(&QuotaChange::Limit { group: None, most: Some(8 << 20), exclusive: false }, "/home")?;
-    /// assert!(fs.write("/home/file", vec![0; 9 << 20]).is_err());
-    /// assert_eq!(fs.quota_report()?.groups.len(), 2);
-    /// # fs.close()?;
+    /// # let fs = creamery::Image::open(&image)?;
+    /// assert!(!fs.quotas().report()?.enabled);
     /// # Ok::<(), creamery::Error>(())
     /// ```
-    pub fn change_quotas(&self, change: &QuotaChange, path: impl AsRef<Path>) -> Result<()> {
+    #[must_use]
+    pub const fn quotas(&self) -> Quotas<'_> {
+        Quotas(self)
+    }
+}
+
+impl Quotas<'_> {
+    /// Changes the quotas of the filesystem. `path` lies in the subvolume that is meant where a change names no group. The change is
+    /// durable when this returns; a rescan has begun then, and [`rescan_step`](Self::rescan_step) does it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::quota::QuotaChange;
+    /// fs.quotas().change(&QuotaChange::Enable { simple: false }, "/")?;
+    /// while fs.quotas().rescan_step()? {}
+    /// fs.subvolumes().create("/home")?;
+    /// let limit = QuotaChange::Limit { group: None, most: Some(8 << 20), exclusive: false };
+    /// fs.quotas().change(&limit, "/home")?;
+    /// assert!(fs.write("/home/file", vec![0; 9 << 20]).is_err());
+    /// assert_eq!(fs.quotas().report()?.groups.len(), 2);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there are no quotas, or no such group; when the group exists already, or has members.
+    pub fn change(self, change: &QuotaChange, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let here = self.resolve(path, Last::Follow)?.subvolume;
-        self.fs.change_quotas(change, here).map_err(at(path))
+        let here = self.0.resolve(path, Last::Follow)?.subvolume;
+        self.0.fs.change_quotas(change, here).map_err(at(path))
     }
 
-    /// Counts some more of what a rescan has not counted; false, when that is all.
+    /// Counts some more of what a rescan (`btrfs quota rescan`) has not counted; false when nothing is left.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::quota::QuotaChange;
+    /// fs.quotas().change(&QuotaChange::Enable { simple: false }, "/")?;
+    /// while fs.quotas().rescan_step()? {}
+    /// assert!(!fs.quotas().report()?.inconsistent);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When the filesystem is damaged.
-    pub fn quota_rescan_step(&self) -> Result<bool> {
-        self.fs.quota_rescan_step()
+    pub fn rescan_step(self) -> Result<bool> {
+        self.0.fs.quota_rescan_step()
     }
 
-    /// The quota groups, and whether there are any.
+    /// Returns the quota groups, and whether quotas are on, as `btrfs qgroup show` does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// assert!(fs.quotas().report()?.groups.is_empty());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When the filesystem is damaged.
-    pub fn quota_report(&self) -> Result<QuotaReport> {
-        self.fs.quota_report()
+    pub fn report(self) -> Result<QuotaReport> {
+        self.0.fs.quota_report()
     }
 }

@@ -22,7 +22,7 @@ const BATCH: usize = 1024;
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # let fs = creamery::Image::options().write(true).open(&image)?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
 /// fs.create_dir("/milk")?;
 /// let names: Result<Vec<_>, _> = fs.read_dir("/")?.map(|entry| entry.map(|e| e.file_name().to_owned())).collect();
 /// assert_eq!(names?, ["milk"]);

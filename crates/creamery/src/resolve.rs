@@ -6,21 +6,22 @@ use std::path::PathBuf;
 
 use creamery_base::{InodeId, Logical, ObjectId, Result, TreeId};
 
-use crate::filesystem::Filesystem;
+use crate::extents::Extents;
 use crate::fs::ExtentPart;
+use crate::subvolumes::Subvolumes;
 
 /// A file that refers to data.
 ///
 /// ```
-/// let file = creamery::DataUser { subvolume: creamery::TreeId::FS, ino: 257, offset: 0 };
-/// assert_eq!(file.ino, 257);
+/// let file = creamery::extents::DataUser { subvolume: creamery::id::TreeId::FS, ino: creamery::id::ObjectId::new(257), offset: 0 };
+/// assert_eq!(file.ino.get(), 257);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DataUser {
     /// The subvolume.
     pub subvolume: TreeId,
     /// The inode.
-    pub ino: u64,
+    pub ino: ObjectId,
     /// Where in the file, bytes.
     pub offset: u64,
 }
@@ -28,18 +29,19 @@ pub struct DataUser {
 impl From<(InodeId, u64)> for DataUser {
     /// An inode, and where in it.
     fn from((id, offset): (InodeId, u64)) -> Self {
-        Self { subvolume: id.subvolume, ino: id.ino.get(), offset }
+        Self { subvolume: id.subvolume, ino: id.ino, offset }
     }
 }
 
-/// Looking up names.
-impl Filesystem {
-    /// The files that refer to the data at the logical address `at`, as the last commit left them.
+impl Extents<'_> {
+    /// Returns the files that refer to the data at the logical address `at`, as the last commit left them:
+    /// `btrfs inspect-internal logical-resolve`.
     ///
     /// ```no_run
-    /// use creamery::ExtentPart;
+    /// use creamery::extents::ExtentPart;
+    /// use creamery::id::Logical;
     /// let fs = creamery::Image::open("disk.img")?;
-    /// for user in fs.resolve_logical(13631488, ExtentPart::Byte)? {
+    /// for user in fs.extents().users(Logical::new(13631488), ExtentPart::Byte)? {
     ///     println!("inode {} offset {} root {}", user.ino, user.offset, user.subvolume);
     /// }
     /// # Ok::<(), creamery::Error>(())
@@ -47,26 +49,53 @@ impl Filesystem {
     ///
     /// # Errors
     /// When there is no data extent; damage.
-    pub fn resolve_logical(&self, at: u64, part: ExtentPart) -> Result<Vec<DataUser>> {
-        let found = self.fs.resolve_logical(Logical::new(at), part)?;
+    pub fn users(self, at: Logical, part: ExtentPart) -> Result<Vec<DataUser>> {
+        let found = self.0.fs.resolve_logical(at, part)?;
         Ok(found.into_iter().map(DataUser::from).collect())
     }
+}
 
-    /// All paths of the inode `ino` of a subvolume, from that subvolume's root on, without a slash before them.
+impl Subvolumes<'_> {
+    /// Returns all paths of the inode `ino` of a subvolume, from that subvolume's root on, without a slash before them:
+    /// `btrfs inspect-internal inode-resolve`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/one", "text")?;
+    /// fs.hard_link("/one", "/other")?;
+    /// let meta = fs.metadata("/one")?;
+    /// assert_eq!(fs.subvolumes().inode_paths(meta.subvolume(), meta.ino())?.len(), 2);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When there is no such subvolume, or nothing with that number; damage.
-    pub fn inode_paths(&self, subvolume: TreeId, ino: u64) -> Result<Vec<PathBuf>> {
-        let paths = self.fs.inode_paths(InodeId::new(subvolume, ObjectId::new(ino)))?;
+    pub fn inode_paths(self, id: TreeId, ino: ObjectId) -> Result<Vec<PathBuf>> {
+        let paths = self.0.fs.inode_paths(InodeId::new(id, ino))?;
         Ok(paths.into_iter().map(path).collect())
     }
 
-    /// The path of a subvolume from the top level on, without a slash before it; empty for the top level.
+    /// Returns the path of a subvolume from the top level on, without a slash before it; empty for the top level:
+    /// `btrfs inspect-internal subvolid-resolve`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.subvolumes().create("/home")?;
+    /// let id = fs.subvolumes().id_at("/home")?;
+    /// assert_eq!(fs.subvolumes().path(id)?, std::path::Path::new("home"));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When there is no such subvolume; damage.
-    pub fn subvolume_path(&self, id: TreeId) -> Result<PathBuf> {
-        self.fs.subvolume_path(id).map(path)
+    pub fn path(self, id: TreeId) -> Result<PathBuf> {
+        self.0.fs.subvolume_path(id).map(path)
     }
 }
 

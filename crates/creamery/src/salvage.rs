@@ -17,8 +17,9 @@ use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
 use crate::fs::{self, Attributes};
 use crate::lost_names::Searches;
 use crate::path::at;
+use crate::progress::{Lost, OnError, Progress};
 use crate::read_dir::ReadDir;
-use crate::{File, FileType, Lost, OnError, Progress};
+use crate::{File, FileType};
 
 /// Bytes that are read at once.
 const PIECE: u64 = 1 << 20;
@@ -150,7 +151,7 @@ impl File {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// # fs.write("/diary", "dear diary")?;
     /// let (mut text, mut lost) = (Vec::new(), 0);
     /// fs.open("/diary")?.read_past_damage(

@@ -15,7 +15,7 @@ use crate::{FileType, fs};
 ///
 /// ```
 /// use creamery::rescue::PathPattern;
-/// let pattern = PathPattern::new("^/(|home(|/ada(|/.*)))$", false)?;
+/// let pattern = PathPattern::new("^/(|home(|/ada(|/.*)))$")?;
 /// assert!(["/", "/home", "/home/ada/diary"].iter().all(|path| pattern.matches(path)));
 /// assert!(!pattern.matches("/home/bob"));
 /// # Ok::<(), creamery::Error>(())
@@ -24,11 +24,23 @@ use crate::{FileType, fs};
 pub struct PathPattern(Regex);
 
 impl PathPattern {
-    /// Parses one; `ignore_case` is about letters of ASCII.
+    /// Parses a pattern, as `--path-regex` of btrfs-restore(8).
     ///
     /// # Errors
-    /// It is none.
-    pub fn new(text: &str, ignore_case: bool) -> Result<Self> {
+    /// When it is no regular expression.
+    pub fn new(text: &str) -> Result<Self> {
+        Self::parse(text, false)
+    }
+
+    /// Parses a pattern that takes letters of ASCII for each other, capital or not, as `-c` of btrfs-restore(8) does.
+    ///
+    /// # Errors
+    /// When it is no regular expression.
+    pub fn ignoring_case(text: &str) -> Result<Self> {
+        Self::parse(text, true)
+    }
+
+    fn parse(text: &str, ignore_case: bool) -> Result<Self> {
         // Paths are bytes, and any of them may be in a name.
         let mut builder = RegexBuilder::new(text);
         builder.unicode(false).dot_matches_new_line(true).case_insensitive(ignore_case);
@@ -112,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_pattern_is_over_bytes_and_found_anywhere_unless_it_says_where() {
-        let pattern = |text, ignore_case| PathPattern::new(text, ignore_case).expect("it is one");
+        let pattern = |text, ignore_case| PathPattern::parse(text, ignore_case).expect("it is one");
         let odd = Path::new(std::ffi::OsStr::new("/d/\u{e4}\n")).to_owned();
         assert!(pattern("^/(|d(|/.*))$", false).matches(&odd));
         assert!(pattern("^/(|d(|/.*))$", false).matches(std::path::PathBuf::from(
@@ -124,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_is_no_pattern_is_refused_on_one_line() {
-        let refused = PathPattern::new("(", false).expect_err("it is open").to_string();
+        let refused = PathPattern::new("(").expect_err("it is open").to_string();
         assert!(refused.contains("'(' is no regular expression: ") && !refused.contains('\n'), "{refused}");
     }
 }

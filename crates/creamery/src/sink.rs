@@ -11,10 +11,11 @@ use creamery_mkfs::Skipped;
 use crate::fs::Attributes;
 use crate::metadata::xattrs_of;
 use crate::path::at;
+use crate::progress::{Lost, OnError, Progress};
 use crate::read_dir::{DirEntry, ReadDir};
 use crate::salvage::{Data, Salvage};
 use crate::selection::Selection;
-use crate::{File, FileType, Filesystem, Lost, OnError, Progress};
+use crate::{File, FileType, Filesystem};
 
 /// Everything about a source file but its data.
 pub(crate) struct Source {

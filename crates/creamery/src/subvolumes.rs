@@ -1,10 +1,9 @@
 //! Subvolumes and snapshots.
 
-use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use creamery_base::{Error, Generation, ObjectId, QgroupId, Result, TreeId, Uuid};
-use creamery_fs::{ListedSubvolume, NewExtent, SubvolumeInfo, SubvolumeTable};
+use creamery_base::{Error, ObjectId, QgroupId, Result, TreeId, Uuid};
+use creamery_fs::{ListedSubvolume, SubvolumeInfo, SubvolumeTable};
 
 use crate::filesystem::{Filesystem, new_directory};
 use crate::path::{Last, at};
@@ -12,295 +11,513 @@ use crate::path::{Last, at};
 /// Why the subvolume that is worked in is not deleted.
 const IS_OPEN: &str = "paths begin in this subvolume; open the image at another one";
 
-/// Subvolumes.
-impl Filesystem {
-    /// Makes a subvolume.
-    ///
-    /// # Errors
-    /// When the name is taken.
-    pub fn create_subvolume(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.create_subvolume_in_groups(path, &[])
-    }
+/// The subvolumes of a filesystem; [`Filesystem::subvolumes`] returns it. Its methods are the commands of `btrfs subvolume`
+/// (btrfs-subvolume(8)).
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
+/// fs.subvolumes().create("/project")?;
+/// fs.write("/project/file", "first")?;
+/// fs.subvolumes().snapshot("/project", "/before").read_only().run()?;
+/// fs.write("/project/file", "second")?;
+/// assert_eq!(fs.read_to_string("/before/file")?, "first");
+/// fs.subvolumes().delete("/before")?;
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct Subvolumes<'a>(pub(crate) &'a Filesystem);
 
-    /// Makes a subvolume that is in quota groups from its beginning. With simple quotas it is not in those, then, that the subvolume
-    /// is in that it is made in. Without quotas nothing comes of `groups`.
-    ///
-    /// # Errors
-    /// When the name is taken; when a group is not there, or is that of a subvolume.
+impl Filesystem {
+    /// Returns the subvolumes, to make, list and delete them (btrfs-subvolume(8)).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// use creamery::QuotaChange;
-    /// let fs = creamery::Image::options().write(true).open(&image)?;
-    /// let group = "1/100".parse()?;
-    /// fs.change_quotas(&QuotaChange::Enable { simple: false }, "/")?;
-    /// fs.change_quotas(&QuotaChange::Create(group), "/")?;
-    /// fs.create_subvolume_in_groups("/home", &[group])?;
-    /// assert!(fs.create_subvolume_in_groups("/work", &["1/7".parse()?]).is_err());
-    /// assert_eq!(fs.quota_report()?.groups[1].parents, [group.get()]);
-    /// # fs.close()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.subvolumes().create("/home")?;
     /// # Ok::<(), creamery::Error>(())
     /// ```
-    pub fn create_subvolume_in_groups(&self, path: impl AsRef<Path>, groups: &[QgroupId]) -> Result<()> {
-        let (dir, name) = self.resolve_parent_to_make(path.as_ref())?;
-        let made = self.fs.create_subvolume_in_groups(dir, name, &new_directory(), groups);
+    #[must_use]
+    pub const fn subvolumes(&self) -> Subvolumes<'_> {
+        Subvolumes(self)
+    }
+}
+
+impl<'a> Subvolumes<'a> {
+    /// Makes a subvolume, as `btrfs subvolume create` does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.subvolumes().create("/home")?;
+    /// assert!(fs.metadata("/home")?.is_dir());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the name is taken.
+    pub fn create(self, path: impl AsRef<Path>) -> Result<()> {
+        self.create_in_groups(path, &[])
+    }
+
+    /// Makes a subvolume that is in quota groups from its beginning, as `btrfs subvolume create -i` does. With simple quotas it is
+    /// not in the groups of the subvolume that it is made in, then. Without quotas `groups` has no effect.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::quota::QuotaChange;
+    /// let group = "1/100".parse()?;
+    /// fs.quotas().change(&QuotaChange::Enable { simple: false }, "/")?;
+    /// fs.quotas().change(&QuotaChange::Create(group), "/")?;
+    /// fs.subvolumes().create_in_groups("/home", &[group])?;
+    /// assert!(fs.subvolumes().create_in_groups("/work", &["1/7".parse()?]).is_err());
+    /// assert_eq!(fs.quotas().report()?.groups[1].parents, [group.get()]);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the name is taken; when a group does not exist, or is that of a subvolume.
+    pub fn create_in_groups(self, path: impl AsRef<Path>, groups: &[QgroupId]) -> Result<()> {
+        let (dir, name) = self.0.resolve_parent_to_make(path.as_ref())?;
+        let made = self.0.fs.create_subvolume_in_groups(dir, name, &new_directory(), groups);
         made.map(drop).map_err(at(path.as_ref()))
     }
 
-    /// The subvolume whose root is at `path`.
+    /// Begins a snapshot, called `path`, of the subvolume whose root is `source`; [`Snapshot::run`] takes it, as
+    /// `btrfs subvolume snapshot` does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "first")?;
+    /// fs.subvolumes().snapshot("/", "/before").run()?;
+    /// fs.write("/file", "second")?;
+    /// assert_eq!(fs.read_to_string("/before/file")?, "first");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    pub fn snapshot(self, source: impl AsRef<Path>, path: impl AsRef<Path>) -> Snapshot<'a> {
+        let (source, path) = (source.as_ref().to_owned(), path.as_ref().to_owned());
+        Snapshot { fs: self.0, source, path, is_read_only: false, groups: Vec::new() }
+    }
+
+    /// Returns the number of the subvolume whose root is at `path`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::id::TreeId;
+    /// assert_eq!(fs.subvolumes().id_at("/")?, TreeId::FS);
+    /// fs.create_dir("/plain")?;
+    /// assert!(fs.subvolumes().id_at("/plain").is_err());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When something else is there, or nothing.
-    pub fn subvolume_at(&self, path: impl AsRef<Path>) -> Result<TreeId> {
+    pub fn id_at(self, path: impl AsRef<Path>) -> Result<TreeId> {
         let path = path.as_ref();
-        let found = self.resolve(path, Last::Follow)?;
+        let found = self.0.resolve(path, Last::Follow)?;
         if found.ino != ObjectId::FIRST_FREE {
             return Err(at(path)(Error::invalid("not the root of a subvolume")));
         }
         Ok(found.subvolume)
     }
 
-    /// The subvolume that paths begin in.
-    #[must_use]
-    pub const fn root_subvolume(&self) -> TreeId {
-        self.root.subvolume
-    }
-
-    /// All subvolumes but the top level, by their numbers, with those that are being deleted.
-    ///
-    /// # Errors
-    /// When the filesystem is damaged.
+    /// Returns the subvolume that paths begin in: the one that was chosen, or the default one.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// let fs = creamery::Image::options().write(true).open(&image)?;
-    /// fs.create_subvolume("/home")?;
-    /// fs.create_subvolume("/home/kim")?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// assert_eq!(fs.subvolumes().opened(), fs.subvolumes().default_id());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub const fn opened(self) -> TreeId {
+        self.0.root.subvolume
+    }
+
+    /// Lists all subvolumes but the top level, by their numbers, with those that are being deleted, as `btrfs subvolume list` does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.subvolumes().create("/home")?;
+    /// fs.subvolumes().create("/home/kim")?;
     /// fs.sync()?;
-    /// let paths: Vec<_> = fs.subvolumes()?.into_iter().filter_map(|subvolume| subvolume.path).collect();
+    /// let paths: Vec<_> = fs.subvolumes().list()?.into_iter().filter_map(|subvolume| subvolume.path).collect();
     /// assert_eq!(paths, [&b"home"[..], b"home/kim"]);
-    /// let home = fs.subvolume_info(fs.subvolume_at("/home")?)?;
-    /// assert_eq!(fs.subvolume_info_by_uuid(home.uuid.unwrap())?, home);
-    /// # fs.close()?;
     /// # Ok::<(), creamery::Error>(())
     /// ```
-    pub fn subvolumes(&self) -> Result<Vec<ListedSubvolume>> {
-        self.fs.subvolumes()
-    }
-
-    /// What is known about a subvolume, as of the last commit; also about one that is being deleted.
-    ///
-    /// # Errors
-    /// When there is none, or the filesystem is damaged.
-    pub fn subvolume_info(&self, id: TreeId) -> Result<SubvolumeInfo> {
-        self.fs.subvolume_info(id)
-    }
-
-    /// The same about the subvolume that has this UUID.
-    ///
-    /// # Errors
-    /// When there is none, or the filesystem is damaged.
-    pub fn subvolume_info_by_uuid(&self, uuid: Uuid) -> Result<SubvolumeInfo> {
-        self.fs.subvolume_info_by_uuid(uuid)
-    }
-
-    /// The subvolume that is mounted, or opened, when none is named.
-    #[must_use]
-    pub fn default_subvolume(&self) -> TreeId {
-        self.fs.default_subvolume()
-    }
-
-    /// Makes `id` the one that is mounted, or opened, when none is named. Number 0 stands for the top level, as on Linux.
-    ///
-    /// # Errors
-    /// When there is no such subvolume.
-    pub fn set_default_subvolume(&self, id: TreeId) -> Result<()> {
-        self.fs.set_default_subvolume(id)
-    }
-
-    /// Forbids or allows changes in a subvolume. It is durable when this returns.
-    ///
-    /// # Errors
-    /// When there is no such subvolume.
-    pub fn set_subvolume_read_only(&self, id: TreeId, read_only: bool) -> Result<()> {
-        self.fs.set_subvolume_read_only(id, read_only)
-    }
-
-    /// Makes of a received subvolume one that may be changed. It is none that was received from then on: nothing can be sent that relies on
-    /// it, and without being asked for by force that is refused by who offers it, as by btrfs-progs. It is durable when this returns.
-    ///
-    /// # Errors
-    /// When there is no such subvolume.
-    pub fn set_writable_by_force(&self, id: TreeId) -> Result<()> {
-        self.fs.set_writable_by_force(id)
-    }
-
-    /// All that is known about all subvolumes at this moment, with the top level.
     ///
     /// # Errors
     /// When the filesystem is damaged.
-    pub fn subvolume_table(&self) -> Result<SubvolumeTable> {
-        self.fs.subvolume_table()
+    pub fn list(self) -> Result<Vec<ListedSubvolume>> {
+        self.0.fs.subvolumes()
     }
 
-    /// Reports the extents of a subvolume's files that transaction `since` or a later one made, until `each` breaks. Returns the
-    /// last transaction that changed the subvolume, to ask from the next time. What was written before is made durable first.
-    ///
-    /// # Errors
-    /// When there is no such subvolume, or the filesystem is damaged.
+    /// Returns all that is known about all subvolumes at this moment, with the top level.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// use std::ops::ControlFlow;
-    /// let fs = creamery::Image::options().write(true).open(&image)?;
-    /// fs.write("/old", "milk")?;
-    /// let id = fs.root_subvolume();
-    /// let marker = fs.find_new(id, creamery::Generation::new(0), |_| ControlFlow::Continue(()))?;
-    /// fs.write("/new", "cream")?;
-    /// let mut new = Vec::new();
-    /// fs.find_new(id, marker.next(), |extent| {
-    ///     new.push(extent.path);
-    ///     ControlFlow::Continue(())
-    /// })?;
-    /// assert_eq!(new, [b"new"]);
-    /// # fs.close()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.subvolumes().create("/home")?;
+    /// let table = fs.subvolumes().table()?;
+    /// println!("{table:?}");
     /// # Ok::<(), creamery::Error>(())
     /// ```
-    pub fn find_new(
-        &self,
-        id: TreeId,
-        since: Generation,
-        mut each: impl FnMut(NewExtent) -> ControlFlow<()>,
-    ) -> Result<Generation> {
-        self.fs.find_new(id, since, &mut each)
-    }
-
-    /// Takes a snapshot, called `path`, of the subvolume whose root is `source`: all that it has at the moment, at the price of
-    /// a commit, however much that is. With `read_only` nothing in it can be changed. It is durable when this returns.
-    ///
-    /// Subvolumes in the source are empty directories in the snapshot.
     ///
     /// # Errors
-    /// When `source` is not the root of a subvolume, the name is taken, or what was written before cannot be written back.
+    /// When the filesystem is damaged.
+    pub fn table(self) -> Result<SubvolumeTable> {
+        self.0.fs.subvolume_table()
+    }
+
+    /// Returns what is known about a subvolume, as of the last commit, also about one that is being deleted, as
+    /// `btrfs subvolume show` does.
     ///
-    /// ```no_run
-    /// # fn main() -> creamery::Result<()> {
-    /// let fs = creamery::Image::options().write(true).open("disk.img")?;
-    /// fs.create_subvolume("/project")?;
-    /// fs.write("/project/file", "first")?;
-    /// fs.create_snapshot("/project", "/before", true)?;
-    /// fs.write("/project/file", "second")?;
-    /// assert_eq!(fs.read_to_string("/before/file")?, "first");
-    /// # Ok(())
-    /// # }
     /// ```
-    pub fn create_snapshot(
-        &self,
-        source: impl AsRef<Path>,
-        path: impl AsRef<Path>,
-        read_only: bool,
-    ) -> Result<()> {
-        self.create_snapshot_in_groups(source, path, read_only, &[])
-    }
-
-    /// Takes a snapshot that is in quota groups from its beginning, as [`Filesystem::create_subvolume_in_groups`]. Where a group has
-    /// something already and not the source, its numbers may be wrong until a rescan ([`QuotaReport::inconsistent`]).
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.subvolumes().create("/home")?;
+    /// fs.sync()?;
+    /// let home = fs.subvolumes().info(fs.subvolumes().id_at("/home")?)?;
+    /// assert!(!home.is_read_only());
+    /// assert_eq!(fs.subvolumes().info_by_uuid(home.uuid.unwrap())?, home);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// As [`Filesystem::create_snapshot`]; when a group is not there, or is that of a subvolume.
-    ///
-    /// [`QuotaReport::inconsistent`]: crate::QuotaReport::inconsistent
-    pub fn create_snapshot_in_groups(
-        &self,
-        source: impl AsRef<Path>,
-        path: impl AsRef<Path>,
-        read_only: bool,
-        groups: &[QgroupId],
-    ) -> Result<()> {
-        let of = self.subvolume_at(source.as_ref())?;
-        let (dir, name) = self.resolve_parent_to_make(path.as_ref())?;
-        let made = self.fs.create_snapshot_in_groups(of, dir, name, read_only, groups);
-        made.map(drop).map_err(at(path.as_ref()))
+    /// When there is none, or the filesystem is damaged.
+    pub fn info(self, id: TreeId) -> Result<SubvolumeInfo> {
+        self.0.fs.subvolume_info(id)
     }
 
-    /// Deletes a subvolume with all that is in it. Nobody finds it any more; who has a file of it open may read that. The space
-    /// comes back in the background, or when somebody asks for that ([`Filesystem::sync_subvolumes`]).
+    /// Returns what is known about the subvolume that has this UUID, as `btrfs subvolume show -u` does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// assert!(fs.subvolumes().info_by_uuid(creamery::Uuid::from_u128(1)).is_err());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there is none, or the filesystem is damaged.
+    pub fn info_by_uuid(self, uuid: Uuid) -> Result<SubvolumeInfo> {
+        self.0.fs.subvolume_info_by_uuid(uuid)
+    }
+
+    /// Returns the subvolume that is mounted, or opened, when none is named, as `btrfs subvolume get-default` does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// assert_eq!(fs.subvolumes().default_id(), creamery::id::TreeId::FS);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn default_id(self) -> TreeId {
+        self.0.fs.default_subvolume()
+    }
+
+    /// Makes `id` the subvolume that is mounted, or opened, when none is named, as `btrfs subvolume set-default` does. Number 0
+    /// stands for the top level, as on Linux.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.subvolumes().create("/@")?;
+    /// let id = fs.subvolumes().id_at("/@")?;
+    /// fs.subvolumes().set_default(id)?;
+    /// assert_eq!(fs.subvolumes().default_id(), id);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no such subvolume.
+    pub fn set_default(self, id: TreeId) -> Result<()> {
+        self.0.fs.set_default_subvolume(id)
+    }
+
+    /// Forbids changes in a subvolume, as `btrfs property set SUBVOLUME ro true` does. It is durable when this returns.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.subvolumes().create("/kept")?;
+    /// fs.subvolumes().set_read_only(fs.subvolumes().id_at("/kept")?)?;
+    /// assert!(fs.write("/kept/file", "no").is_err());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no such subvolume.
+    pub fn set_read_only(self, id: TreeId) -> Result<()> {
+        self.0.fs.set_subvolume_read_only(id, true)
+    }
+
+    /// Allows changes in a subvolume, as `btrfs property set SUBVOLUME ro false` does. It is durable when this returns.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.subvolumes().snapshot("/", "/copy").read_only().run()?;
+    /// fs.subvolumes().set_writable(fs.subvolumes().id_at("/copy")?)?;
+    /// fs.write("/copy/file", "yes")?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no such subvolume, or it was received ([`set_writable_by_force`](Self::set_writable_by_force)).
+    pub fn set_writable(self, id: TreeId) -> Result<()> {
+        self.0.fs.set_subvolume_read_only(id, false)
+    }
+
+    /// Allows changes in a received subvolume, as `btrfs property set -f SUBVOLUME ro false` does, and clears its received UUID.
+    /// Incremental sends that use this subvolume as their parent no longer work. It is durable when this returns.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.subvolumes().snapshot("/", "/received").read_only().run()?;
+    /// fs.subvolumes().set_writable_by_force(fs.subvolumes().id_at("/received")?)?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no such subvolume.
+    pub fn set_writable_by_force(self, id: TreeId) -> Result<()> {
+        self.0.fs.set_writable_by_force(id)
+    }
+
+    /// Deletes a subvolume with all that is in it, as `btrfs subvolume delete` does. Its name is gone at once; a file of it that is
+    /// open stays readable. The space comes back in the background, or with [`sync_deleted`](Self::sync_deleted).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.subvolumes().create("/scratch")?;
+    /// fs.write("/scratch/file", "text")?;
+    /// fs.subvolumes().delete("/scratch")?;
+    /// assert!(!fs.exists("/scratch"));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When it is not a subvolume, is the one that is open, the top level or the default, or has subvolumes in it.
-    pub fn delete_subvolume(&self, path: impl AsRef<Path>) -> Result<()> {
+    pub fn delete(self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let (dir, name) = self.resolve_parent(path)?;
-        let found = self.resolve(path, Last::Keep)?;
+        let (dir, name) = self.0.resolve_parent(path)?;
+        let found = self.0.resolve(path, Last::Keep)?;
         if found.ino == ObjectId::FIRST_FREE {
             self.check_may_go(found.subvolume).map_err(at(path))?;
         }
-        self.fs.delete_subvolume(dir, name).map(drop).map_err(at(path))
+        self.0.fs.delete_subvolume(dir, name).map(drop).map_err(at(path))
     }
 
-    fn check_may_go(&self, id: TreeId) -> Result<()> {
-        self.fs.check_may_go(id)?;
-        if id == self.root.subvolume {
+    fn check_may_go(self, id: TreeId) -> Result<()> {
+        self.0.fs.check_may_go(id)?;
+        if id == self.opened() {
             return Err(Error::invalid(IS_OPEN).context(format_args!("subvolume {id}")));
         }
         Ok(())
     }
 
-    /// As [`Filesystem::delete_subvolume`], by its number, wherever it is.
-    ///
-    /// # Errors
-    /// The same; when there is no such subvolume.
-    pub fn delete_subvolume_by_id(&self, id: TreeId) -> Result<()> {
-        let failed = |error: Error| error.context(format_args!("subvolume {id}"));
-        self.check_may_go(id)?;
-        let (dir, name) = self.fs.subvolume_entry(id)?;
-        self.fs.delete_subvolume(dir, &name).map(drop).map_err(failed)
-    }
-
-    /// The subvolumes that are in `id`, and those in these, each before the one that it is in: the order in which they can be deleted.
-    ///
-    /// # Errors
-    /// When the filesystem is damaged.
+    /// Deletes a subvolume by its number, wherever it is, as `btrfs subvolume delete -i` does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// let fs = creamery::Image::options().write(true).open(&image)?;
-    /// for path in ["/home", "/home/kim", "/home/kim/work"] {
-    ///     fs.create_subvolume(path)?;
-    /// }
-    /// let home = fs.subvolume_at("/home")?;
-    /// for id in fs.nested_subvolumes(home)?.into_iter().chain([home]) {
-    ///     fs.delete_subvolume_by_id(id)?;
-    /// }
-    /// assert!(fs.symlink_metadata("/home").is_err());
-    /// # fs.close()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.subvolumes().create("/scratch")?;
+    /// fs.subvolumes().delete_by_id(fs.subvolumes().id_at("/scratch")?)?;
+    /// assert!(!fs.exists("/scratch"));
     /// # Ok::<(), creamery::Error>(())
     /// ```
-    pub fn nested_subvolumes(&self, id: TreeId) -> Result<Vec<TreeId>> {
-        self.fs.nested_subvolumes(id)
+    ///
+    /// # Errors
+    /// As [`delete`](Self::delete); when there is no such subvolume.
+    pub fn delete_by_id(self, id: TreeId) -> Result<()> {
+        let failed = |error: Error| error.context(format_args!("subvolume {id}"));
+        self.check_may_go(id)?;
+        let (dir, name) = self.0.fs.subvolume_entry(id)?;
+        self.0.fs.delete_subvolume(dir, &name).map(drop).map_err(failed)
     }
 
-    /// Waits until nothing is left of the subvolumes that were deleted, and helps. `progress` is called after each step with how
-    /// many there are still; an error of its ends the work, of which what is done stays. What somebody has open stays.
+    /// Lists the subvolumes in `id`, and those in these, each before the one that it is in: the order in which
+    /// `btrfs subvolume delete -R` deletes them.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// let subvolumes = fs.subvolumes();
+    /// for path in ["/home", "/home/kim", "/home/kim/work"] {
+    ///     subvolumes.create(path)?;
+    /// }
+    /// let home = subvolumes.id_at("/home")?;
+    /// for id in subvolumes.nested(home)?.into_iter().chain([home]) {
+    ///     subvolumes.delete_by_id(id)?;
+    /// }
+    /// assert!(fs.symlink_metadata("/home").is_err());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the filesystem is damaged.
+    pub fn nested(self, id: TreeId) -> Result<Vec<TreeId>> {
+        self.0.fs.nested_subvolumes(id)
+    }
+
+    /// Frees what is left of the subvolumes that were deleted and returns when nothing is, as `btrfs subvolume sync` does. After
+    /// each step `progress` gets the number of subvolumes that are left; an error of its ends the work, and what is freed stays
+    /// free. A subvolume with an open file stays.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.subvolumes().create("/scratch")?;
+    /// fs.subvolumes().delete("/scratch")?;
+    /// fs.subvolumes().sync_deleted(|left| {
+    ///     println!("{left} subvolumes are left");
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// No space; those of the devices; damage.
-    pub fn sync_subvolumes(&self, mut progress: impl FnMut(usize) -> Result<()>) -> Result<()> {
-        self.fs.sync()?;
+    pub fn sync_deleted(self, mut progress: impl FnMut(usize) -> Result<()>) -> Result<()> {
+        self.0.fs.sync()?;
         loop {
-            let cleaning = self.fs.clean_step()?;
+            let cleaning = self.0.fs.clean_step()?;
             if cleaning == creamery_fs::Cleaning::Idle {
-                return self.fs.sync();
+                return self.0.fs.sync();
             }
-            progress(self.fs.dead_subvolumes().len())?;
+            progress(self.0.fs.dead_subvolumes().len())?;
         }
+    }
+}
+
+/// A snapshot about to be taken; begin with [`Subvolumes::snapshot`].
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
+/// fs.write("/file", "first")?;
+/// fs.subvolumes().snapshot("/", "/before").read_only().run()?;
+/// assert!(fs.write("/before/file", "second").is_err());
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[must_use]
+pub struct Snapshot<'a> {
+    fs: &'a Filesystem,
+    source: PathBuf,
+    path: PathBuf,
+    is_read_only: bool,
+    groups: Vec<QgroupId>,
+}
+
+impl Snapshot<'_> {
+    /// Forbids changes in the snapshot, as `btrfs subvolume snapshot -r` does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.subvolumes().snapshot("/", "/before").read_only().run()?;
+    /// assert!(fs.create("/before/new").is_err());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    pub const fn read_only(mut self) -> Self {
+        self.is_read_only = true;
+        self
+    }
+
+    /// Puts the snapshot into quota groups from its beginning, as `btrfs subvolume snapshot -i` does. Where a group has something
+    /// already that the source has not, its numbers may be wrong until a rescan
+    /// ([`QuotaReport::inconsistent`](crate::quota::QuotaReport::inconsistent)).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::quota::QuotaChange;
+    /// let group = "1/100".parse()?;
+    /// fs.quotas().change(&QuotaChange::Enable { simple: false }, "/")?;
+    /// fs.quotas().change(&QuotaChange::Create(group), "/")?;
+    /// fs.subvolumes().snapshot("/", "/before").in_groups(&[group]).run()?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    pub fn in_groups(mut self, groups: &[QgroupId]) -> Self {
+        self.groups = groups.to_vec();
+        self
+    }
+
+    /// Takes the snapshot, at the price of a commit, whatever the size of the source. It is durable when this returns.
+    /// Subvolumes in the source are empty directories in the snapshot.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.subvolumes().create("/project")?;
+    /// fs.subvolumes().snapshot("/project", "/copy").run()?;
+    /// assert!(fs.metadata("/copy")?.is_dir());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the source is not the root of a subvolume, the name is taken, or what was written before cannot be written back; when a
+    /// group does not exist, or is that of a subvolume.
+    pub fn run(self) -> Result<()> {
+        let of = Subvolumes(self.fs).id_at(&self.source)?;
+        let (dir, name) = self.fs.resolve_parent_to_make(&self.path)?;
+        let made = self.fs.fs.create_snapshot_in_groups(of, dir, name, self.is_read_only, &self.groups);
+        made.map(drop).map_err(at(&self.path))
     }
 }

@@ -14,11 +14,12 @@ use crate::fs::FsOptions;
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// use creamery::{Image, Tuning};
+/// use creamery::Image;
+/// use creamery::env::Tuning;
 /// let mut small = Tuning::default();
 /// small.cache_bytes = 8 << 20;
 /// small.background_threads = Some(0);
-/// let fs = Image::options().write(true).tuning(small).open(&image)?;
+/// let fs = Image::options().write().tuning(small).open(&image)?;
 /// fs.write("/note", "in little memory")?;
 /// fs.close()?;
 /// # Ok::<(), creamery::Error>(())
@@ -37,7 +38,7 @@ pub struct Tuning {
     pub delayed_bytes: u64,
     /// Threads that delete what was unlinked and closed, help to write commits, and do whatever else nobody waits for, as long
     /// as the [`Filesystem`](crate::Filesystem) is there; two to four, by the number of cores, when none is said, and none when it is
-    /// opened for reading or its environment is [reproducible](crate::Env::is_reproducible). With 0, those who work do that as they come by.
+    /// opened for reading or its environment is [reproducible](crate::env::Env::is_reproducible). With 0, those who work do that as they come by.
     pub background_threads: Option<usize>,
     /// Insertions let go of a leaf's parents before they search it.
     pub early_unlock: bool,

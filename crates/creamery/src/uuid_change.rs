@@ -19,12 +19,13 @@ use crate::image::{Image, refuse_mounted};
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// use creamery::{Image, SystemEnv, Uuid};
+/// use creamery::{Image, Uuid};
+/// use creamery::env::SystemEnv;
 /// use std::sync::Arc;
 /// let change = Image::change_uuid(&image, Some(Uuid::from_u128(1)), Arc::new(SystemEnv))?;
 /// assert_eq!(change.run(&mut |_done, _of| Ok(()))?, 0);
 /// let fs = Image::open(&image)?;
-/// assert_eq!((fs.uuid(), fs.metadata_uuid()), (Uuid::from_u128(1), Uuid::from_u128(1)));
+/// assert_eq!((fs.volume().uuid(), fs.volume().metadata_uuid()), (Uuid::from_u128(1), Uuid::from_u128(1)));
 /// # Ok::<(), creamery::Error>(())
 /// ```
 #[must_use]
@@ -39,7 +40,7 @@ impl Image {
     ///
     /// # Errors
     /// When somebody has it open; when a filesystem that Linux has mounted has that UUID, or the filesystem itself; when another one was
-    /// begun; when the UUID was changed apart from that of the tree blocks ([`SuperblockChange`](crate::SuperblockChange)); when a log
+    /// begun; when the UUID was changed apart from that of the tree blocks ([`SuperblockChange`](crate::volume::SuperblockChange)); when a log
     /// waits; when the first superblock is damaged, or of a feature or a state that forbids writing.
     pub fn change_uuid(path: impl AsRef<Path>, uuid: Option<Uuid>, env: Arc<dyn Env>) -> Result<UuidChange> {
         let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path.as_ref(), Access::ReadWrite)?);

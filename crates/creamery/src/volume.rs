@@ -7,7 +7,14 @@ use creamery_codec::ChecksumType;
 use creamery_format::BlockGroupFlags;
 use creamery_txn::GroupSum;
 
-use crate::{DeviceErrors, Filesystem};
+use crate::Filesystem;
+use crate::rescue::EarlierRoot;
+
+pub use creamery_fs::{DeviceErrors, NewSize, Resized};
+pub use creamery_txn::{Conversion, DiscardPolicy};
+pub use creamery_volume::SuperblockChange;
+
+pub use crate::uuid_change::UuidChange;
 
 /// A device of a filesystem.
 ///
@@ -15,7 +22,7 @@ use crate::{DeviceErrors, Filesystem};
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// let devices = creamery::Image::open(&image)?.devices();
+/// let devices = creamery::Image::open(&image)?.volume().devices();
 /// assert_eq!((devices.len(), devices[0].id.get(), devices[0].total_bytes), (1, 1, 256 << 20));
 /// assert_eq!(devices[0].path.as_deref(), Some(image.as_path()));
 /// # Ok::<(), creamery::Error>(())
@@ -43,7 +50,7 @@ pub struct MemberDevice {
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// let groups = creamery::Image::open(&image)?.block_groups();
+/// let groups = creamery::Image::open(&image)?.volume().block_groups();
 /// let metadata = groups.iter().find(|sum| sum.kind == "Metadata").expect("there is metadata");
 /// assert_eq!((metadata.profile.as_str(), metadata.copies), ("DUP", 2));
 /// assert!(metadata.used <= metadata.total);
@@ -68,7 +75,7 @@ impl BlockGroups {
     /// Those with these flags, of `total` bytes, of which `used` are in use; bits that are none of a kind or a profile count for nothing.
     ///
     /// ```
-    /// let metadata = creamery::BlockGroups::with_flags(4 | 16, 1 << 30, 0);
+    /// let metadata = creamery::volume::BlockGroups::with_flags(4 | 16, 1 << 30, 0);
     /// assert_eq!((metadata.kind.as_str(), metadata.profile.as_str(), metadata.copies), ("Metadata", "RAID1", 2));
     /// ```
     #[must_use]
@@ -94,87 +101,322 @@ impl BlockGroups {
     }
 }
 
+/// How full a filesystem is, in bytes.
+///
+/// ```no_run
+/// let usage = creamery::Image::open("disk.img")?.volume().usage();
+/// println!("{} of {} bytes are free", usage.available, usage.total);
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Size of the filesystem.
+    pub total: u64,
+    /// Not in use.
+    pub free: u64,
+    /// For file data.
+    pub available: u64,
+}
+
+/// A filesystem as a whole: its label, ids, sizes and devices; [`Filesystem::volume`] returns it.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
+/// fs.volume().set_label("backup")?;
+/// assert_eq!(fs.volume().label(), b"backup");
+/// assert_eq!(fs.volume().usage().total, 256 << 20);
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct Volume<'a>(pub(crate) &'a Filesystem);
+
 impl Filesystem {
-    /// The block groups by kind and profile: those of data, of the chunk tree, of metadata.
-    #[must_use]
-    pub fn block_groups(&self) -> Vec<BlockGroups> {
-        let of = |sum: GroupSum| BlockGroups::with_flags(sum.flags.bits(), sum.total, sum.used);
-        self.fs.engine().group_sums().into_iter().map(of).collect()
-    }
-
-    /// Its UUID, which a mount goes by.
-    #[must_use]
-    pub fn uuid(&self) -> Uuid {
-        self.fs.engine().volume().fsid()
-    }
-
-    /// The UUID in every tree block: another one only where the filesystem's was changed later.
-    #[must_use]
-    pub fn metadata_uuid(&self) -> Uuid {
-        self.fs.engine().volume().metadata_uuid()
-    }
-
-    /// The generation of the last commit.
-    #[must_use]
-    pub fn generation(&self) -> Generation {
-        self.fs.engine().volume().generation()
-    }
-
-    /// Bytes that data and tree blocks take, each copy once, as of the last commit.
-    #[must_use]
-    pub fn bytes_used(&self) -> u64 {
-        self.fs.engine().volume().superblock().bytes_used()
-    }
-
-    /// Bytes of a tree block.
-    #[must_use]
-    pub fn node_size(&self) -> u32 {
-        self.fs.engine().volume().node_size()
-    }
-
-    /// The checksum of tree blocks and data.
-    #[must_use]
-    pub fn checksum_type(&self) -> ChecksumType {
-        self.fs.engine().volume().checksum_type()
-    }
-
-    /// The on-disk features that it uses, by the names that Linux has for them below `/sys/fs/btrfs/UUID/features`, or had
-    /// there as long as not every filesystem had them.
+    /// Returns the filesystem as a whole: its label, ids, sizes and devices (btrfs-filesystem(8)).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// let features = creamery::Image::open(&image)?.features();
+    /// # let fs = creamery::Image::open(&image)?;
+    /// println!("{} {:?}", fs.volume().uuid(), fs.volume().usage());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub const fn volume(&self) -> Volume<'_> {
+        Volume(self)
+    }
+}
+
+impl Volume<'_> {
+    /// Returns the label, as `btrfs filesystem label` does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::open(&image)?;
+    /// assert_eq!(fs.volume().label(), b"");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn label(self) -> Vec<u8> {
+        self.0.fs.engine().volume().superblock().label().to_vec()
+    }
+
+    /// Sets the label, as `btrfs filesystem label IMAGE LABEL` does; an empty one removes it. It is durable when this returns, with
+    /// every change so far.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.volume().set_label("backup")?;
+    /// assert_eq!(fs.volume().label(), b"backup");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it has more than 255 bytes or is no line; when the device fails.
+    pub fn set_label(self, label: impl AsRef<[u8]>) -> Result<()> {
+        self.0.fs.set_label(label.as_ref())?;
+        self.0.fs.sync()
+    }
+
+    /// Returns how full the filesystem is, as statvfs(3) does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::open(&image)?;
+    /// let usage = fs.volume().usage();
+    /// assert!(usage.available <= usage.total);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn usage(self) -> Usage {
+        let figures = self.0.fs.statfs();
+        let unit = u64::from(figures.block_size);
+        Usage {
+            total: figures.blocks * unit,
+            free: figures.blocks_free * unit,
+            available: figures.blocks_available * unit,
+        }
+    }
+
+    /// Returns what opening has passed over, a sentence each: damaged superblock copies, a wrong number of devices, and states that
+    /// only reading may ignore. Linux writes such to the kernel log.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::open(&image)?;
+    /// assert!(fs.volume().notes().is_empty());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn notes(self) -> Vec<String> {
+        self.0.fs.engine().volume().notes()
+    }
+
+    /// Returns the earlier commit that is shown, where
+    /// [`ImageOptions::use_backup_root`](crate::ImageOptions::use_backup_root) had to fall back to one (the mount option
+    /// `rescue=usebackuproot`): the newest changes may be missing.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::open(&image)?;
+    /// assert!(fs.volume().earlier_root().is_none());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn earlier_root(self) -> Option<EarlierRoot> {
+        self.0.fs.engine().volume().earlier_root()
+    }
+
+    /// Returns the bytes of a data block (`sectorsize` of mkfs.btrfs(8)): extents begin and end with one.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::open(&image)?;
+    /// assert_eq!(fs.volume().sector_size(), 4096);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn sector_size(self) -> u32 {
+        self.0.fs.engine().sector_size()
+    }
+
+    /// Returns the block groups by kind and profile, as `btrfs filesystem df` does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::open(&image)?;
+    /// for groups in fs.volume().block_groups() {
+    ///     println!("{}, {}: {} of {}", groups.kind, groups.profile, groups.used, groups.total);
+    /// }
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn block_groups(self) -> Vec<BlockGroups> {
+        let of = |sum: GroupSum| BlockGroups::with_flags(sum.flags.bits(), sum.total, sum.used);
+        self.0.fs.engine().group_sums().into_iter().map(of).collect()
+    }
+
+    /// Returns the UUID, which a mount goes by (`UUID=` of fstab(5)).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::open(&image)?;
+    /// println!("UUID={}", fs.volume().uuid());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn uuid(self) -> Uuid {
+        self.0.fs.engine().volume().fsid()
+    }
+
+    /// Returns the UUID in every tree block. It differs from [`uuid`](Self::uuid) only where that was changed later (`btrfstune -m`).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::open(&image)?;
+    /// assert_eq!(fs.volume().metadata_uuid(), fs.volume().uuid());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn metadata_uuid(self) -> Uuid {
+        self.0.fs.engine().volume().metadata_uuid()
+    }
+
+    /// Returns the generation of the last commit.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// let before = fs.volume().generation();
+    /// fs.write("/file", "text")?;
+    /// fs.sync()?;
+    /// assert!(fs.volume().generation() > before);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn generation(self) -> Generation {
+        self.0.fs.engine().volume().generation()
+    }
+
+    /// Returns the bytes that data and tree blocks take, each copy once, as of the last commit: `bytes_used` of
+    /// `btrfs inspect-internal dump-super`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::open(&image)?;
+    /// assert!(fs.volume().bytes_used() > 0);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn bytes_used(self) -> u64 {
+        self.0.fs.engine().volume().superblock().bytes_used()
+    }
+
+    /// Returns the bytes of a tree block (`nodesize` of mkfs.btrfs(8)).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::open(&image)?;
+    /// assert_eq!(fs.volume().node_size(), 16384);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn node_size(self) -> u32 {
+        self.0.fs.engine().volume().node_size()
+    }
+
+    /// Returns the checksum of tree blocks and data (`--csum` of mkfs.btrfs(8)).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::open(&image)?;
+    /// assert_eq!(fs.volume().checksum_type(), creamery::mkfs::ChecksumType::Crc32c);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn checksum_type(self) -> ChecksumType {
+        self.0.fs.engine().volume().checksum_type()
+    }
+
+    /// Returns the on-disk features that the filesystem uses, by the names that Linux has for them below
+    /// `/sys/fs/btrfs/UUID/features`, or had there as long as not every filesystem had them.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::open(&image)?;
+    /// let features = fs.volume().features();
     /// assert!(features.contains(&"no_holes".to_owned()) && !features.contains(&"raid56".to_owned()));
     /// # Ok::<(), creamery::Error>(())
     /// ```
     #[must_use]
-    pub fn features(&self) -> Vec<String> {
-        self.fs.engine().volume().superblock().feature_names()
+    pub fn features(self) -> Vec<String> {
+        self.0.fs.engine().volume().superblock().feature_names()
     }
 
-    /// The errors that Linux has counted of a device, as of the last commit. Ours are not counted.
+    /// Returns the errors that Linux has counted of a device, as of the last commit, as `btrfs device stats` does. Errors of this
+    /// library are not counted.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// let fs = creamery::Image::open(&image)?;
-    /// assert!(!fs.device_errors(fs.devices()[0].id)?.any());
+    /// # let fs = creamery::Image::open(&image)?;
+    /// assert!(!fs.volume().device_errors(fs.volume().devices()[0].id)?.any());
     /// # Ok::<(), creamery::Error>(())
     /// ```
     ///
     /// # Errors
     /// Device errors; damage.
-    pub fn device_errors(&self, id: DevId) -> Result<DeviceErrors> {
-        self.fs.device_errors(id)
+    pub fn device_errors(self, id: DevId) -> Result<DeviceErrors> {
+        self.0.fs.device_errors(id)
     }
 
-    /// The devices that it lies on, in the order of their numbers.
+    /// Returns the devices that the filesystem lies on, in the order of their numbers, as `btrfs filesystem show` does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::open(&image)?;
+    /// assert_eq!(fs.volume().devices().len(), 1);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
-    pub fn devices(&self) -> Vec<MemberDevice> {
-        let engine = self.fs.engine();
+    pub fn devices(self) -> Vec<MemberDevice> {
+        let engine = self.0.fs.engine();
         let path = |id| engine.volume().device(id).map(|device| device.describe().into());
         let len = |id| engine.volume().device(id).map(|device| device.len());
         let devices = engine.devices().into_iter();
@@ -188,5 +430,73 @@ impl Filesystem {
                 path: path(device.id),
             })
             .collect()
+    }
+
+    /// Takes more of a device, as `btrfs filesystem resize` does: of an image file, which is made longer where it is too short; of a
+    /// partition or a block device, as far as that goes. It is durable when this returns, with every change so far. A crash in the
+    /// middle may leave a file longer than the filesystem in it, which is no harm.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::id::DevId;
+    /// use creamery::volume::NewSize;
+    /// let resized = fs.volume().resize(DevId::new(1), NewSize::More(256 << 20))?;
+    /// assert_eq!((resized.from, resized.to), (256 << 20, 512 << 20));
+    /// assert_eq!(fs.volume().usage().total, 512 << 20);
+    /// fs.close()?;
+    /// assert_eq!(std::fs::metadata(&image)?.len(), 512 << 20);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no such device or it is shorter than that; when the filesystem would have less of it, which cannot be done.
+    pub fn resize(self, device: DevId, size: NewSize) -> Result<Resized> {
+        self.0.fs.resize(device, size)
+    }
+
+    /// Converts the trees that say where free space is (`btrfstune --convert-to-block-group-tree`), in one transaction: a crash leaves
+    /// the old trees or the new ones. It is durable when this returns, with every change so far. False when there was nothing to do.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::volume::Conversion;
+    /// assert!(fs.volume().convert(Conversion::FromBlockGroupTree)?);
+    /// assert!(fs.volume().convert(Conversion::ToBlockGroupTree)?);
+    /// assert!(!fs.volume().convert(Conversion::ToFreeSpaceTree)?, "it has one");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it would have a block group tree without a free space tree or with holes listed, which Linux does not mount; when there is no
+    /// space for the tree.
+    pub fn convert(self, conversion: Conversion) -> Result<bool> {
+        self.0.fs.sync()?;
+        self.0.fs.engine().convert(conversion)
+    }
+
+    /// Discards all free space that lies in ranges of at least `min` bytes, 0 for all, as
+    /// [`fstrim(8)`](https://man7.org/linux/man-pages/man8/fstrim.8.html) does: an image file gives it back to the host, a disk need
+    /// not keep it. Returns how many bytes that were, each copy counted. Every change so far is durable afterwards.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// let discarded = fs.volume().trim(0)?;
+    /// assert!(discarded <= 256 << 20);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it was not opened for writing, the device fails, or cannot discard.
+    pub fn trim(self, min: u64) -> Result<u64> {
+        Ok(self.0.fs.trim((0, u64::MAX), min)?.bytes)
     }
 }

@@ -17,7 +17,7 @@ use crate::{FileType, Metadata, ReadDir};
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # let fs = creamery::Image::options().write(true).open(&image)?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
 /// fs.create_dir_all("/a/b")?;
 /// fs.write("/a/b/c", "deep")?;
 /// let paths: Result<Vec<_>, _> = fs.walk("/")?.map(|entry| entry.map(|e| e.path().to_owned())).collect();
@@ -95,8 +95,8 @@ impl Walk {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
-    /// fs.create_subvolume("/home")?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.subvolumes().create("/home")?;
     /// fs.write("/home/file", "x")?;
     /// assert_eq!((fs.walk("/")?.count(), fs.walk("/")?.within_subvolume().count()), (3, 2));
     /// # Ok::<(), creamery::Error>(())
@@ -113,7 +113,7 @@ impl Walk {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// fs.create_dir_all("/a/b/c")?;
     /// assert_eq!(fs.walk("/")?.at_most(2).count(), 3);
     /// # Ok::<(), creamery::Error>(())

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use creamery::{Filesystem, NoProgress, TarArchive, list_tar};
+use creamery::Filesystem;
+use creamery::progress::NoProgress;
+use creamery::tar::{TarArchive, list_tar};
 
 use crate::base::{base, plain};
 use crate::input::Input;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
-use creamery::Profile;
+use creamery::mkfs::Profile;
 use creamery_base::{Generation, InodeId, Logical, QgroupId, TreeId, Wait};
 use creamery_device::BlockDevice;
 use creamery_format::{

@@ -6,7 +6,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use creamery::{Filesystem, FixedEnv, Image as Facade, QgroupId, QuotaChange};
+use creamery::env::FixedEnv;
+use creamery::id::QgroupId;
+use creamery::quota::QuotaChange;
+use creamery::{Filesystem, Image as Facade};
 use creamery_base::panics::catch;
 use creamery_base::{Error, ErrorKind, ObjectId, Timespec, TreeId};
 use creamery_device::BlockDevice;
@@ -97,10 +100,9 @@ fn no_number_at_its_edge_makes_a_reader_or_a_writer_panic() {
 
 fn open(device: &Arc<SimDevice>, write: bool) -> Result<Filesystem, Error> {
     let env = Arc::new(FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1));
-    Facade::options()
-        .write(write)
-        .env(env)
-        .open_device(Arc::<SimDevice>::clone(device) as Arc<dyn BlockDevice>)
+    let options = Facade::options().env(env);
+    let options = if write { options.write() } else { options };
+    options.open_device(Arc::<SimDevice>::clone(device) as Arc<dyn BlockDevice>)
 }
 
 /// All items: their keys, and where they are.
@@ -115,7 +117,8 @@ fn items(base: &Base) -> impl Iterator<Item = (TreeId, Key, usize, usize)> {
 #[test]
 fn index_numbers_of_a_directory_end_before_they_wrap() {
     let base = base(0);
-    let many = open(&base.device(), false).and_then(|fs| fs.metadata("/many")).expect("it is there").ino();
+    let many =
+        open(&base.device(), false).and_then(|fs| fs.metadata("/many")).expect("it is there").ino().get();
     let index = |item: &(TreeId, Key, usize, usize)| {
         item.0 == TreeId::FS && item.1.objectid.get() == many && item.1.kind == KeyType::DIR_INDEX
     };
@@ -136,7 +139,7 @@ fn index_numbers_of_a_directory_end_before_they_wrap() {
         assert!(error.to_string().contains("index numbers are used up"), "{error}");
     }
     fs.hard_link("/large", "/many/hard").expect_err("the numbers are used up");
-    fs.create_subvolume("/many/subvolume").expect_err("the numbers are used up");
+    fs.subvolumes().create("/many/subvolume").expect_err("the numbers are used up");
     assert_eq!(fs.read("/many/one-more").expect("it was made"), b"it gets the last number");
     fs.write("/elsewhere", "goes on").expect("other directories have numbers");
     fs.close().expect("the transaction is whole");
@@ -246,16 +249,16 @@ fn numbers_of_subvolumes_end_where_those_of_groups_of_groups_begin() {
         }
         let device = Arc::new(SimDevice::new(damage.image(true)));
         let fs = open(&device, true).expect("a subvolume may have that number");
-        for made in [fs.create_subvolume("/more"), fs.create_snapshot("/", "/more", false)] {
+        for made in [fs.subvolumes().create("/more"), fs.subvolumes().snapshot("/", "/more").run()] {
             let error = made.expect_err("the numbers are used up");
             assert_eq!(error.kind(), ErrorKind::NoSpace);
             assert!(error.to_string().contains("used up"), "{error}");
         }
-        fs.change_quotas(&QuotaChange::Enable { simple: false }, "/").expect("room");
-        fs.change_quotas(&QuotaChange::Create(QgroupId::new(1, 1).expect("small")), "/").expect("room");
+        fs.quotas().change(&QuotaChange::Enable { simple: false }, "/").expect("room");
+        fs.quotas().change(&QuotaChange::Create(QgroupId::new(1, 1).expect("small")), "/").expect("room");
         fs.write("/elsewhere", "goes on").and_then(|()| fs.sync()).expect("room");
         let groups: Vec<_> =
-            fs.quota_report().expect("no damage there").groups.iter().map(|group| group.id).collect();
+            fs.quotas().report().expect("no damage there").groups.iter().map(|group| group.id).collect();
         let one_one = (1 << 48) + 1;
         let wanted = if id < 1 << 48 { vec![5, id, one_one] } else { vec![5, one_one] };
         assert_eq!(groups, wanted);

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use creamery::{Conversion, ErrorKind, Profile, SuperblockChange, Uuid};
+use creamery::mkfs::Profile;
+use creamery::volume::{Conversion, SuperblockChange};
+use creamery::{ErrorKind, Uuid};
 use creamery_fs::{Fallocate, FileType, RenameMode, XattrMode};
 use creamery_sim::{Driver, Image, MadeBy, Operation, SimDevice, fresh_image};
 

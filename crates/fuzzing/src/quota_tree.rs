@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use creamery::id::{QgroupId, TreeId};
 use creamery::inspect::{TreeDump, dump_tree_of};
-use creamery::{Filesystem, Image, QgroupId, QuotaChange, TreeId};
+use creamery::quota::QuotaChange;
+use creamery::{Filesystem, Image};
 use creamery_base::ObjectId;
 use creamery_device::BlockDevice;
 use creamery_format::{
@@ -45,7 +47,7 @@ pub fn quota_tree(data: &[u8]) {
     }
     let Some(fs) = opened(&device) else { return };
     let _ = work(&fs, how);
-    let is_off = fs.change_quotas(&QuotaChange::Disable, "/").is_ok();
+    let is_off = fs.quotas().change(&QuotaChange::Disable, "/").is_ok();
     if fs.close().is_ok() && is_off {
         assert_clean(&device);
     }
@@ -61,7 +63,7 @@ fn read(device: &Arc<SimDevice>) {
     let _ = dump_tree_of(dyn_device(device), "image", TreeDump::Tree(TreeId::QUOTA), &mut out);
     let _ = checked(device);
     if let Ok(fs) = Image::options().open_device(dyn_device(device)) {
-        let _ = fs.quota_report();
+        let _ = fs.quotas().report();
     }
     assert_eq!(device.image().hash(), before, "a reader has changed the image");
 }
@@ -70,12 +72,12 @@ fn read(device: &Arc<SimDevice>) {
 fn work(fs: &Filesystem, how: u8) -> creamery::Result<()> {
     let group = |level, number| QgroupId::new(level, number).expect("small");
     let change = |change| {
-        let _ = fs.change_quotas(&change, "/");
+        let _ = fs.quotas().change(&change, "/");
     };
     change(QuotaChange::Enable { simple: how & 4 != 0 });
-    let _ = fs.create_subvolume_in_groups("/first", &[group(1, 0), group(2, 0)]);
+    let _ = fs.subvolumes().create_in_groups("/first", &[group(1, 0), group(2, 0)]);
     let _ = fs.write("/first/file", crate::base::plain(9000));
-    let _ = fs.create_snapshot_in_groups("/home", "/then", false, &[group(1, 1)]);
+    let _ = fs.subvolumes().snapshot("/home", "/then").in_groups(&[group(1, 1)]).run();
     let _ = fs.write("/then/letter", crate::base::plain(4000));
     change(QuotaChange::Create(group(3, 3)));
     change(QuotaChange::Assign { member: group(2, 0), group: group(3, 3) });
@@ -87,17 +89,17 @@ fn work(fs: &Filesystem, how: u8) -> creamery::Result<()> {
     for path in ["/home/letter", "/before/letter"] {
         let _ = fs.remove_file(path);
     }
-    let _ = fs.delete_subvolume("/before");
-    let _ = fs.sync_subvolumes(|_| Ok(()));
+    let _ = fs.subvolumes().delete("/before");
+    let _ = fs.subvolumes().sync_deleted(|_| Ok(()));
     change(QuotaChange::Destroy(group(1, 1)));
     change(QuotaChange::ClearStale);
     change(QuotaChange::Rescan);
     let mut left = STEPS_MAX;
-    while fs.quota_rescan_step()? {
+    while fs.quotas().rescan_step()? {
         left = left.checked_sub(1).expect("a rescan ends");
     }
     fs.sync()?;
-    fs.quota_report().map(drop)
+    fs.quotas().report().map(drop)
 }
 
 /// Puts items into the block of the quota tree, with those that are there or in their place.
@@ -173,10 +175,10 @@ mod tests {
         let device = Arc::new(SimDevice::new(damage.image(true)));
         assert_clean(&device);
         let fs = opened(&device).expect("it is whole");
-        let report = fs.quota_report().expect("it is whole");
+        let report = fs.quotas().report().expect("it is whole");
         assert!(report.enabled && !report.inconsistent && report.groups.len() == 6, "{report:#?}");
         work(&fs, 0).expect("room");
-        assert!(!fs.quota_report().expect("it is whole").inconsistent);
+        assert!(!fs.quotas().report().expect("it is whole").inconsistent);
         fs.close().expect("room");
         assert_clean(&device);
     }

@@ -5,12 +5,15 @@ use std::ops::ControlFlow;
 use std::path::Component;
 use std::sync::Arc;
 
+use creamery::attributes::Timespec;
+use creamery::copy::CopyOptions;
+use creamery::env::FixedEnv;
+use creamery::extents::ExtentPart;
 use creamery::history::{gone_files_of_device, history_of_device};
+use creamery::id::{Generation, Logical};
 use creamery::inspect::{SuperDump, TreeDump, dump_super_of, dump_tree_of};
-use creamery::{
-    CopyOptions, ExtentPart, Filesystem, FixedEnv, Generation, Image, OpenOptions, Rescue, Timespec,
-    WalkEntry,
-};
+use creamery::rescue::Rescue;
+use creamery::{Filesystem, Image, OpenOptions, WalkEntry};
 use creamery_check::{CheckOptions, NoProgress, Report, check};
 use creamery_device::BlockDevice;
 use creamery_sim::SimDevice;
@@ -82,7 +85,7 @@ fn search_history(device: &Arc<SimDevice>) {
 /// The filesystem, open for writing with a clock that stands still, if it can be opened.
 pub(crate) fn opened(device: &Arc<SimDevice>) -> Option<Filesystem> {
     let env = Arc::new(FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1));
-    Image::options().write(true).env(env).open_device(dyn_device(device)).ok()
+    Image::options().write().env(env).open_device(dyn_device(device)).ok()
 }
 
 /// What `check --check-data-csum` says.
@@ -101,7 +104,7 @@ pub(crate) fn assert_clean(device: &Arc<SimDevice>) {
 
 /// Walks the files and reads of each what there is.
 fn look(fs: &Filesystem) {
-    let _ = (fs.notes(), fs.label(), fs.usage());
+    let _ = (fs.volume().notes(), fs.volume().label(), fs.volume().usage());
     for path in ["/level0/level1/level2/inline", "/circle", "/many/file-001/none", "/symlink"] {
         let _ = fs.read_dir(path).map(|entries| entries.take(ENTRIES_MAX).count());
         let _ = fs.metadata(path);
@@ -121,23 +124,24 @@ fn look(fs: &Filesystem) {
 
 /// What is told of subvolumes, and of what is new in them.
 fn look_at_subvolumes(fs: &Filesystem) {
-    for listed in fs.subvolumes().unwrap_or_default().into_iter().take(ENTRIES_MAX) {
-        let _ = listed.info.uuid.map(|uuid| fs.subvolume_info_by_uuid(uuid));
+    for listed in fs.subvolumes().list().unwrap_or_default().into_iter().take(ENTRIES_MAX) {
+        let _ = listed.info.uuid.map(|uuid| fs.subvolumes().info_by_uuid(uuid));
         let mut left = ENTRIES_MAX;
-        let _ = fs.find_new(listed.info.id, Generation::new(0), |_| {
+        let _ = fs.extents().find_new(listed.info.id, Generation::new(0), |_| {
             left -= 1;
             if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
     }
-    let _ = fs.find_new(fs.root_subvolume(), Generation::new(0), |_| ControlFlow::Break(()));
+    let _ = fs.extents().find_new(fs.subvolumes().opened(), Generation::new(0), |_| ControlFlow::Break(()));
 }
 
 /// Asks who shares data, of all files, and who refers to some of it, and what those are called.
 fn walk_references(fs: &Filesystem) {
-    let _ = fs.disk_usage("/", |_, usage| assert!(usage.exclusive <= usage.total, "{usage:?}"));
+    let _ = fs.extents().disk_usage("/", |_, usage| assert!(usage.exclusive <= usage.total, "{usage:?}"));
     for at in (FIRST_DATA..).step_by(64 << 10).take(ADDRESSES_MAX) {
-        for user in fs.resolve_logical(at, ExtentPart::Whole).unwrap_or_default() {
-            let _ = (fs.inode_paths(user.subvolume, user.ino), fs.subvolume_path(user.subvolume));
+        for user in fs.extents().users(Logical::new(at), ExtentPart::Whole).unwrap_or_default() {
+            let _ =
+                (fs.subvolumes().inode_paths(user.subvolume, user.ino), fs.subvolumes().path(user.subvolume));
         }
     }
 }
@@ -175,8 +179,7 @@ fn look_at(fs: &Filesystem, entry: &WalkEntry) {
 /// Opens for writing, works on what is there, and commits. Whatever the image holds, that must not panic.
 pub(crate) fn write_something(device: &Arc<SimDevice>) {
     let env = Arc::new(FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1));
-    let Ok(fs) = Image::options().write(true).use_super_copy(true).env(env).open_device(dyn_device(device))
-    else {
+    let Ok(fs) = Image::options().write().use_super_copy().env(env).open_device(dyn_device(device)) else {
         return;
     };
     let content = crate::base::plain(20_000);
@@ -196,13 +199,13 @@ pub(crate) fn write_something(device: &Arc<SimDevice>) {
     let _ = fs.set_xattr("/many", "user.new", &content[..100]);
     let _ = fs.remove_xattr("/large", "user.name1");
     for (name, clone) in [("/zlib", "/new/packed"), ("/large", "/new/clone"), ("/sparse", "/new/holes")] {
-        let _ = fs.copy_between(name, &fs, clone, CopyOptions::default(), &creamery::NoProgress);
+        let _ = fs.copy_between(name, &fs, clone, CopyOptions::default(), &creamery::progress::NoProgress);
     }
-    let _ = fs.dedupe(["/large", "/new/clone", "/new/holes"], &creamery::NoProgress);
+    let _ = fs.extents().dedupe(["/large", "/new/clone", "/new/holes"], &creamery::progress::NoProgress);
     let _ = fs.remove_file("/sparse");
     let _ = set_len(&fs, "/zlib", 1000);
     let _ = set_len(&fs, "/many/file-050", 1 << 20);
-    let _ = fs.create_subvolume("/new/subvolume");
+    let _ = fs.subvolumes().create("/new/subvolume");
     let _ = fs.write("/new/subvolume/file", &content);
     let _ = fs.sync();
     let _ = fs.remove_file("/large");
@@ -267,7 +270,7 @@ mod tests {
         let (whole, errors) = walked(&base(0).device());
         assert_eq!(errors, [""; 0]);
         let fs = Image::options().open_device(dyn_device(&base(0).device())).expect("nothing is damaged");
-        let inode = |path: &str| fs.metadata(path).expect("it is there").ino();
+        let inode = |path: &str| fs.metadata(path).expect("it is there").ino().get();
         for to in [inode("/"), inode("/level0"), inode("/level0/level1"), inode("/many")] {
             let (found, errors) = walked(&redirected(b"level2", to));
             assert!(found < whole, "{found} of {whole} entries, to {to}");

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
-use creamery::Statistics;
+use creamery::statistics::Statistics;
 use creamery_testkit::{
     commit_and_clean, create_snapshot, create_subvolume, delete_subvolume, ficlonerange, free_bytes,
     has_subvolume, subvolume_id, sync_filesystem,

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use creamery::{
-    Compress, CopyOptions, Env, File, Filesystem, Image, NoProgress, OnError, OpenOptions, Permissions,
-    Reflink, Statistics, SystemEnv, Tuning,
-};
+use creamery::compression::Compress;
+use creamery::copy::{CopyOptions, Reflink};
+use creamery::env::{Env, SystemEnv, Tuning};
+use creamery::progress::{NoProgress, OnError};
+use creamery::statistics::Statistics;
+use creamery::{File, Filesystem, Image, OpenOptions, Permissions};
 
 use super::{Content, How, Side};
 
@@ -61,10 +63,13 @@ pub(crate) struct Library {
 
 impl Library {
     pub(crate) fn open(image: &Path, setting: Setting) -> Result<Self> {
-        let mut options = Image::options().write(true).tuning(setting.tuning());
-        options = options.nodatacow(setting.nodatacow).compress(setting.compress);
-        if let Some(on) = setting.tree_log {
-            options = options.tree_log(on);
+        let mut options = Image::options().write().tuning(setting.tuning());
+        options = options.compress(setting.compress);
+        if setting.nodatacow {
+            options = options.nodatacow();
+        }
+        if setting.tree_log == Some(false) {
+            options = options.notreelog();
         }
         let fs = options.open(image).with_context(|| format!("opening {}", image.display()))?;
         Ok(Self { fs })
@@ -81,7 +86,7 @@ impl Side for Library {
     }
 
     fn stat(&self, path: &str) -> Result<u64> {
-        Ok(self.fs.symlink_metadata(path)?.ino())
+        Ok(self.fs.symlink_metadata(path)?.ino().get())
     }
 
     fn list(&self, path: &str) -> Result<usize> {
@@ -107,7 +112,7 @@ impl Side for Library {
     }
 
     fn free_bytes(&self) -> Result<u64> {
-        Ok(self.fs.usage().available)
+        Ok(self.fs.volume().usage().available)
     }
 
     fn unlink(&self, path: &str) -> Result<()> {
@@ -159,15 +164,15 @@ impl Side for Library {
     }
 
     fn make_subvolume(&self, path: &str) -> Result<()> {
-        Ok(self.fs.create_subvolume(path)?)
+        Ok(self.fs.subvolumes().create(path)?)
     }
 
     fn snapshot(&self, source: &str, path: &str) -> Result<()> {
-        Ok(self.fs.create_snapshot(source, path, false)?)
+        Ok(self.fs.subvolumes().snapshot(source, path).run()?)
     }
 
     fn delete_subvolume(&self, path: &str) -> Result<()> {
-        Ok(self.fs.delete_subvolume(path)?)
+        Ok(self.fs.subvolumes().delete(path)?)
     }
 
     fn begin_dropping(&self) -> Result<()> {
@@ -175,11 +180,11 @@ impl Side for Library {
     }
 
     fn sync_subvolumes(&self) -> Result<()> {
-        Ok(self.fs.sync_subvolumes(|_| Ok(()))?)
+        Ok(self.fs.subvolumes().sync_deleted(|_| Ok(()))?)
     }
 
     fn is_dropping(&self) -> Result<bool> {
-        Ok(self.fs.subvolumes()?.iter().any(|listed| listed.info.is_deleted))
+        Ok(self.fs.subvolumes().list()?.iter().any(|listed| listed.info.is_deleted))
     }
 
     fn sync(&self) -> Result<()> {

@@ -6,7 +6,7 @@ mod library;
 use std::path::Path;
 
 use anyhow::Result;
-use creamery::Statistics;
+use creamery::statistics::Statistics;
 
 pub(crate) use directory::Directory;
 pub(crate) use library::{Library, Setting};

@@ -1,9 +1,11 @@
 //! `creamery chmod`, `creamery chown` and `creamery touch`.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use clap::Args;
-use creamery::{AttributeChange, Error, ErrorKind, Filesystem, ModeChange, OpenOptions, Owner, Time};
+use creamery::attributes::{AttributeChange, ModeChange, Owner, Time};
+use creamery::{Error, ErrorKind, Filesystem, OpenOptions};
 
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
@@ -59,7 +61,7 @@ pub(crate) fn chmod(args: &ChmodArgs) -> Result<(), Failure> {
         if args.recursive {
             change_all(fs, &place, &change, failed)
         } else {
-            fs.change_attributes(&place.path, true, &change).map_err(failed)
+            fs.change_attributes(&place.path, &change).map_err(failed)
         }
     });
     images.finish(outcome)
@@ -129,7 +131,7 @@ pub(crate) fn chown(args: &ChownArgs) -> Result<(), Failure> {
         if args.recursive {
             change_all(fs, &place, &change, failed)
         } else {
-            fs.change_attributes(&place.path, !args.no_dereference, &change).map_err(failed)
+            change_one(fs, &place.path, &change, args.no_dereference).map_err(failed)
         }
     });
     images.finish(outcome)
@@ -166,7 +168,7 @@ pub(crate) struct TouchArgs {
 
     /// This time.
     #[arg(short = 'd', long, value_parser = parse_time, allow_hyphen_values = true, group = "time")]
-    date: Option<creamery::Timespec>,
+    date: Option<creamery::attributes::Timespec>,
 
     /// The same as [[CC]YY]MMDDhhmm[.ss].
     #[arg(short = 't', value_name = "STAMP", group = "time")]
@@ -214,6 +216,20 @@ fn touch_all(args: &TouchArgs, images: &mut Images<'_>) -> Result<(), Failure> {
     })
 }
 
+/// Changes a file, or a symbolic link itself.
+fn change_one(
+    fs: &Filesystem,
+    path: &Path,
+    change: &AttributeChange,
+    no_dereference: bool,
+) -> Result<(), Error> {
+    if no_dereference {
+        fs.change_symlink_attributes(path, change)
+    } else {
+        fs.change_attributes(path, change)
+    }
+}
+
 fn touch_one(
     fs: &Filesystem,
     place: &Place,
@@ -221,11 +237,11 @@ fn touch_one(
     args: &TouchArgs,
 ) -> Result<(), Error> {
     let path = &place.path;
-    match fs.change_attributes(path, !args.no_dereference, change) {
+    match change_one(fs, path, change, args.no_dereference) {
         Err(error) if error.kind() == ErrorKind::NotFound && args.no_create => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound && !args.no_dereference => {
             OpenOptions::new().write(true).create(true).open(fs, path)?;
-            fs.change_attributes(path, true, change)
+            fs.change_attributes(path, change)
         }
         outcome => outcome,
     }
@@ -260,8 +276,9 @@ fn times(args: &TouchArgs, images: &mut Images<'_>) -> Result<(Time, Time), Fail
                 false => std::fs::metadata(&path),
             };
             let meta = meta.map_err(|error| Failure::new("touch", Error::from(error).on_host(&path)))?;
-            let time =
-                |sec, nsec: i64| Time::At(creamery::Timespec { sec, nsec: u32::try_from(nsec).unwrap_or(0) });
+            let time = |sec, nsec: i64| {
+                Time::At(creamery::attributes::Timespec { sec, nsec: u32::try_from(nsec).unwrap_or(0) })
+            };
             Ok((time(meta.atime(), meta.atime_nsec()), time(meta.mtime(), meta.mtime_nsec())))
         }
     }

@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
-use creamery::{Error, File, Lost};
+use creamery::progress::Lost;
+use creamery::{Error, File};
 
 use crate::args::CatArgs;
 use crate::failure::{Failure, with_all};

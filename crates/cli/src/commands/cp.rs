@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use creamery::{CopyOptions, Error, ErrorKind, Image, OnError};
+use creamery::copy::CopyOptions;
+use creamery::progress::OnError;
+use creamery::{Error, ErrorKind, Image};
 
 use super::cat::cat_all;
 use crate::archives::is_stream;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use creamery::DedupeReport;
+use creamery::extents::DedupeReport;
 use serde::Serialize;
 
 use crate::failure::{Failure, with_all};
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &DedupeArgs) -> Result<(), Failure> {
     let outcome = with_all(&places, |(image, paths)| {
         let failed = images.failed(image);
         let fs = images.open(image, Purpose::Write)?;
-        reports.push((image, fs.dedupe(paths, &names).map_err(failed)?));
+        reports.push((image, fs.extents().dedupe(paths, &names).map_err(failed)?));
         Ok(())
     });
     let outcome = images.finish(outcome);

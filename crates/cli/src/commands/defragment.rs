@@ -7,7 +7,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use clap::Args;
-use creamery::{Compress, Defragment, Error, ErrorKind, Filesystem, OpenOptions, Progress, Recompress};
+use creamery::compression::Compress;
+use creamery::extents::{Defragment, Recompress};
+use creamery::progress::Progress;
+use creamery::{Error, ErrorKind, Filesystem, OpenOptions};
 use creamery_mount::{LiveFile, begins_subvolume};
 use serde::Serialize;
 

@@ -6,7 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use creamery::{DevId, DeviceErrors, Error};
+use creamery::Error;
+use creamery::id::DevId;
+use creamery::volume::DeviceErrors;
 use creamery_mount::{LiveBtrfs, LiveDevice};
 use serde::Serialize;
 
@@ -158,10 +160,10 @@ fn rows(args: &StatsArgs) -> Result<(Vec<Row>, Option<Failure>), Failure> {
         return Err(Failure::new(COMMAND, Error::unsupported(text)).advise(advice));
     }
     let fs = images.open_at(&place, Purpose::Read)?;
-    let row = |device: creamery::MemberDevice| {
-        Ok(Row::new(device.id, device.path.unwrap_or_default(), fs.device_errors(device.id)?))
+    let row = |device: creamery::volume::MemberDevice| {
+        Ok(Row::new(device.id, device.path.unwrap_or_default(), fs.volume().device_errors(device.id)?))
     };
-    let rows = fs.devices().into_iter().map(row).collect::<Result<_, Error>>().map_err(failed)?;
+    let rows = fs.volume().devices().into_iter().map(row).collect::<Result<_, Error>>().map_err(failed)?;
     Ok((rows, None))
 }
 

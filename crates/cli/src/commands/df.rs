@@ -50,8 +50,8 @@ impl Row {
         }
         let place = images.place(text)?;
         let fs = images.open_at(&place, Purpose::Read)?;
-        let usage = fs.usage();
-        Ok(Self::new(&place.image, &fs.label(), [usage.total, usage.free, usage.available]))
+        let usage = fs.volume().usage();
+        Ok(Self::new(&place.image, &fs.volume().label(), [usage.total, usage.free, usage.available]))
     }
 
     fn of_mount(live: &LiveBtrfs) -> Result<Self, Error> {

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use creamery::{DiffSide, DiffSummary, DiffTrouble, Difference};
+use creamery::diff::{DiffSide, DiffSummary, DiffTrouble, Difference};
 use serde::Serialize;
 
 use crate::failure::Failure;

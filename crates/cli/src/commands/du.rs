@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use clap::Args;
-use creamery::{DiskUsage, FileUsage};
+use creamery::extents::{DiskUsage, FileUsage};
 use creamery_mount::LiveBtrfs;
 use serde::Serialize;
 
@@ -140,7 +140,8 @@ fn of_image(
         shown.push(path);
         shown
     };
-    let counted = fs.disk_usage(&place.path, |path, usage| below(shown(path), usage)).map_err(failed)?;
+    let counted =
+        fs.extents().disk_usage(&place.path, |path, usage| below(shown(path), usage)).map_err(failed)?;
     let DiskUsage { total, exclusive, set_shared, .. } = counted;
     Ok((shown(&place.path), FileUsage { total, exclusive }, set_shared))
 }

@@ -1,6 +1,7 @@
 //! `creamery fallocate`.
 
-use creamery::{Error, Fallocate, Filesystem, OpenOptions};
+use creamery::extents::Fallocate;
+use creamery::{Error, Filesystem, OpenOptions};
 
 use crate::args::FallocateArgs;
 use crate::failure::Failure;

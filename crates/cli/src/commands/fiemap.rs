@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use creamery::{Error, Fiemap, FiemapExtent, FiemapFlags, FiemapRequest};
+use creamery::Error;
+use creamery::extents::{Fiemap, FiemapExtent, FiemapFlags, FiemapRequest};
 use creamery_mount::LiveFile;
 use serde::Serialize;
 
@@ -97,7 +98,7 @@ fn in_an_image(args: &FiemapArgs, place: &Place, request: &FiemapRequest) -> Res
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
     let file = fs.open(&place.path).map_err(&failed)?;
-    let (len, block) = (file.metadata().map_err(&failed)?.len(), u64::from(fs.sector_size()));
+    let (len, block) = (file.metadata().map_err(&failed)?.len(), u64::from(fs.volume().sector_size()));
     let header = Header { shown: args.place.clone(), len, block };
     let path = place.path.display().to_string();
     print(args, &header, file.fiemap(request), |error| failed(error.context(&path)))

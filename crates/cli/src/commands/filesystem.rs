@@ -54,9 +54,10 @@ fn trim(args: &TrimArgs) -> Result<u64, Failure> {
     if args.place.is_dir() {
         return creamery_mount::trim(&args.place, minimum).map_err(not_trimmed);
     }
-    let options = Image::options().write(true).use_super_copy(args.usesupercopy);
+    let options = Image::options().write();
+    let options = if args.usesupercopy { options.use_super_copy() } else { options };
     let fs = options.open(&args.place).map_err(failed)?;
-    let trimmed = fs.trim(minimum).map_err(not_trimmed)?;
+    let trimmed = fs.volume().trim(minimum).map_err(not_trimmed)?;
     fs.close().map_err(failed)?;
     Ok(trimmed)
 }

@@ -1,5 +1,6 @@
 //! `creamery inspect-internal`.
 
+use creamery::id::Logical;
 use creamery::inspect::{self, SuperDump, TreeDump};
 use creamery::partitions::ImageName;
 
@@ -22,7 +23,7 @@ pub(crate) fn dump_super(args: &DumpSuperArgs) -> Result<(), Failure> {
 pub(crate) fn dump_tree(args: &DumpTreeArgs) -> Result<(), Failure> {
     let told = |error| Failure::new("dump-tree", error);
     let mut out = Output::new();
-    let mut wanted: Vec<TreeDump> = args.block.iter().copied().map(TreeDump::Block).collect();
+    let mut wanted: Vec<TreeDump> = args.block.iter().map(|&at| TreeDump::Block(Logical::new(at))).collect();
     if let Some(tree) = &args.tree {
         wanted.push(tree.parse().map_err(told)?);
     }

@@ -54,10 +54,10 @@ pub(crate) fn run(args: &LabelArgs) -> Result<(), Failure> {
     let place = images.place(&args.place)?;
     let failed = images.failed(&place.image);
     let Some(label) = &args.label else {
-        return print(&images.open_at(&place, Purpose::Read)?.label());
+        return print(&images.open_at(&place, Purpose::Read)?.volume().label());
     };
     let outcome = images.open_at(&place, Purpose::Write);
-    let outcome = outcome.and_then(|fs| fs.set_label(label.as_encoded_bytes()).map_err(failed));
+    let outcome = outcome.and_then(|fs| fs.volume().set_label(label.as_encoded_bytes()).map_err(failed));
     images.finish(outcome)
 }
 

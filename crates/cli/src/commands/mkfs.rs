@@ -9,11 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
-use creamery::{
-    CompressionMethod, Env, Error, Escaped, Features, FixedEnv, LinuxVersion, Made, MkfsOptions, Progress,
-    RootdirOptions, RootdirPart, RootdirSubvolume, Source, SystemEnv, TOP_LEVEL, TarRootfs, Timespec, Uuid,
+use creamery::attributes::Timespec;
+use creamery::compression::CompressionMethod;
+use creamery::env::{Env, FixedEnv, SystemEnv};
+use creamery::error::Escaped;
+use creamery::mkfs::{
+    Features, LinuxVersion, Made, MkfsOptions, RootdirOptions, RootdirPart, RootdirSubvolume, Source,
     make_image,
 };
+use creamery::progress::Progress;
+use creamery::subvolume::TOP_LEVEL;
+use creamery::tar::TarRootfs;
+use creamery::{Error, Uuid};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -67,11 +74,11 @@ pub(crate) struct MkfsArgs {
 
     /// Profile of data: single or dup [default: single].
     #[arg(short = 'd', long, value_name = "PROFILE", help_heading = "Layout")]
-    data: Option<creamery::Profile>,
+    data: Option<creamery::mkfs::Profile>,
 
     /// Profile of metadata: single or dup [default: dup].
     #[arg(short = 'm', long, value_name = "PROFILE", help_heading = "Layout")]
-    metadata: Option<creamery::Profile>,
+    metadata: Option<creamery::mkfs::Profile>,
 
     /// Let data and metadata share block groups, for very small filesystems.
     #[arg(short = 'M', long, help_heading = "Layout")]
@@ -104,7 +111,7 @@ pub(crate) struct MkfsArgs {
 
     /// Checksum of data and metadata: crc32c, xxhash64, sha256 or blake2b.
     #[arg(long, alias = "checksum", value_name = "TYPE", default_value = "crc32c", help_heading = "Layout")]
-    csum: creamery::ChecksumType,
+    csum: creamery::mkfs::ChecksumType,
 
     /// Size of the filesystem [default, and 0: all of the target, or what its content needs].
     #[arg(short = 'b', long, value_name = "SIZE", help_heading = "Creation")]

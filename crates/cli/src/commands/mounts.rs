@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use creamery::Escaped;
+use creamery::error::Escaped;
 use creamery_mount::{LiveFacts, LiveMount, ServerState};
 use serde::Serialize;
 

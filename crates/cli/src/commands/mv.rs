@@ -4,7 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use clap::Args;
-use creamery::{Error, ErrorKind, Filesystem, NameOptions};
+use creamery::copy::NameOptions;
+use creamery::{Error, ErrorKind, Filesystem};
 
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
@@ -144,7 +145,7 @@ fn move_all(
         let place = Place::parse(text);
         made.claim(&place.path, to).map_err(&failed)?;
         if fs.move_to(&place.path, &to.path, options).map_err(&failed)? {
-            creamery::Progress::entry(names, place.path.as_os_str().as_encoded_bytes(), 0);
+            creamery::progress::Progress::entry(names, place.path.as_os_str().as_encoded_bytes(), 0);
         }
         Ok(())
     })

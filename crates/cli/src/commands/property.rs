@@ -182,10 +182,10 @@ impl Property {
     /// Whether what is at `path` has it.
     fn is_of(self, fs: &Filesystem, path: &Path, kind: Option<Kind>) -> Result<bool, Error> {
         let meta = fs.symlink_metadata(path)?;
-        let is_subvolume = || fs.subvolume_at(path).ok();
+        let is_subvolume = || fs.subvolumes().id_at(path).ok();
         let fits = match self {
             Self::Ro => is_subvolume().is_some(),
-            Self::Label => is_subvolume() == Some(fs.root_subvolume()),
+            Self::Label => is_subvolume() == Some(fs.subvolumes().opened()),
             Self::Compression => meta.is_file() || meta.is_dir(),
         };
         Ok(fits && kind.is_none_or(|kind| self.is_of_kind(kind)))
@@ -215,10 +215,10 @@ impl Property {
     fn get(self, fs: &Filesystem, path: &Path) -> Result<Option<Vec<u8>>, Error> {
         match self {
             Self::Ro => {
-                let info = fs.subvolume_info(fs.subvolume_at(path)?)?;
+                let info = fs.subvolumes().info(fs.subvolumes().id_at(path)?)?;
                 Ok(Some(info.is_read_only().to_string().into_bytes()))
             }
-            Self::Label => Ok(Some(fs.label())),
+            Self::Label => Ok(Some(fs.volume().label())),
             Self::Compression => match fs.xattr(path, COMPRESSION) {
                 Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(None),
                 other => other.map(Some),
@@ -245,18 +245,19 @@ impl SetArgs {
         match self.name {
             Property::Ro => {
                 let read_only = read_only_of(value)?;
-                let id = fs.subvolume_at(path)?;
-                let is = fs.subvolume_info(id)?;
+                let id = fs.subvolumes().id_at(path)?;
+                let is = fs.subvolumes().info(id)?;
                 match read_only || is.received_uuid.is_none() {
-                    false if self.force => fs.set_writable_by_force(id),
+                    false if self.force => fs.subvolumes().set_writable_by_force(id),
                     false if is.is_read_only() => {
                         let text = "it was received, and what is sent later relies on it: take a snapshot of it, or force it with -f";
                         Err(Error::invalid(format!("{}: {text}", path.display())))
                     }
-                    _ => fs.set_subvolume_read_only(id, read_only),
+                    _ if read_only => fs.subvolumes().set_read_only(id),
+                    _ => fs.subvolumes().set_writable(id),
                 }
             }
-            Property::Label => fs.set_label(value),
+            Property::Label => fs.volume().set_label(value),
             Property::Compression if value.is_empty() => match fs.remove_xattr(path, COMPRESSION) {
                 Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(()),
                 other => other,

@@ -4,8 +4,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use creamery::progress::Progress as _;
 use creamery::report::{Overview, PictureKind};
-use creamery::{Error, ErrorKind, Image, Progress as _};
+use creamery::{Error, ErrorKind, Image};
 
 use crate::failure::Failure;
 use crate::images::{warn_of, with_way_in};

@@ -5,8 +5,9 @@ use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use creamery::Error;
+use creamery::id::{Generation, Logical, TreeId};
 use creamery::rescue::{self, Candidate, FindRoot, Roots, SuperRecovery};
-use creamery::{Error, Generation, Logical, TreeId};
 
 use crate::failure::{Failure, warn};
 use crate::output::{Output, writing};

@@ -4,7 +4,10 @@ use std::ffi::OsString;
 use std::str::FromStr;
 
 use clap::Args;
-use creamery::{DevId, ErrorKind, Escaped, NewSize, Resized};
+use creamery::ErrorKind;
+use creamery::error::Escaped;
+use creamery::id::DevId;
+use creamery::volume::{NewSize, Resized};
 
 use super::subvolume::target::OnMount;
 use crate::failure::Failure;
@@ -84,7 +87,7 @@ pub(crate) fn run(args: &ResizeArgs) -> Result<(), Failure> {
     let place = images.place(&args.place)?;
     let failed = images.failed(&place.image);
     let outcome = images.open_at(&place, Purpose::Write);
-    let outcome = outcome.and_then(|fs| fs.resize(device, size).map_err(failed).map_err(advised));
+    let outcome = outcome.and_then(|fs| fs.volume().resize(device, size).map_err(failed).map_err(advised));
     images.finish(outcome.map(|resized| tell(&resized, size)))
 }
 

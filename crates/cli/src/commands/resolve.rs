@@ -6,7 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use creamery::{DataUser, Error, ExtentPart, TreeId};
+use creamery::Error;
+use creamery::extents::{DataUser, ExtentPart};
+use creamery::id::{Logical, ObjectId, TreeId};
 use creamery_mount::LiveBtrfs;
 use serde::Serialize;
 
@@ -180,14 +182,15 @@ pub(crate) fn logical(args: &LogicalResolveArgs) -> Result<(), Failure> {
     let place = images.place(&args.place)?;
     let failed = images.failed(&place.image);
     let fs = images.open_at(&place, Purpose::Read)?;
-    let users = fs.resolve_logical(args.logical, part).map_err(&failed).map_err(Failure::of_number)?;
+    let users =
+        fs.extents().users(Logical::new(args.logical), part).map_err(&failed).map_err(Failure::of_number)?;
     if args.inodes {
         return print_users(COMMAND, &users, args.json);
     }
     let mut paths = Vec::new();
     for user in &users {
-        let top = fs.subvolume_path(user.subvolume).map_err(&failed)?;
-        let below = fs.inode_paths(user.subvolume, user.ino).map_err(&failed)?;
+        let top = fs.subvolumes().path(user.subvolume).map_err(&failed)?;
+        let below = fs.subvolumes().inode_paths(user.subvolume, user.ino).map_err(&failed)?;
         paths.extend(below.iter().map(|below| Path::new("/").join(&top).join(below)));
     }
     print_paths(COMMAND, paths, args.json)
@@ -204,7 +207,7 @@ fn named(live: &LiveBtrfs, users: &[DataUser]) -> Result<Vec<Named>, Error> {
     for user in users {
         match live.place_of_subvolume(user.subvolume)? {
             Some(top) => {
-                let below = live.inode_paths_in(user.subvolume, user.ino)?.into_iter();
+                let below = live.inode_paths_in(user.subvolume, user.ino.get())?.into_iter();
                 found.extend(below.map(|below| Named::Path(shown(top.join(below)))));
             }
             None => found.push(Named::Elsewhere(*user, live.subvolume_path(user.subvolume)?)),
@@ -217,12 +220,12 @@ fn print_users(command: &'static str, users: &[DataUser], json: bool) -> Result<
     print(command, |out| {
         if !json {
             return users.iter().try_for_each(|DataUser { subvolume, ino, offset }| {
-                writeln!(out, "inode {ino} offset {offset} root {}", subvolume.get())
+                writeln!(out, "inode {} offset {offset} root {}", ino.get(), subvolume.get())
             });
         }
         let mut array = Array::begin(out)?;
         for DataUser { subvolume, ino, offset } in users {
-            array.push(&UserJson { inode: *ino, offset: *offset, subvolume: subvolume.get() })?;
+            array.push(&UserJson { inode: ino.get(), offset: *offset, subvolume: subvolume.get() })?;
         }
         array.end()
     })
@@ -243,8 +246,12 @@ pub(crate) fn inode(args: &InodeResolveArgs) -> Result<(), Failure> {
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
     let subvolume = fs.metadata(&place.path).map_err(&failed)?.subvolume();
-    let paths = fs.inode_paths(subvolume, args.inode).map_err(&failed).map_err(Failure::of_number)?;
-    let top = fs.subvolume_path(subvolume).map_err(&failed)?;
+    let paths = fs
+        .subvolumes()
+        .inode_paths(subvolume, ObjectId::new(args.inode))
+        .map_err(&failed)
+        .map_err(Failure::of_number)?;
+    let top = fs.subvolumes().path(subvolume).map_err(&failed)?;
     print_paths(COMMAND, paths.iter().map(|below| Path::new("/").join(&top).join(below)).collect(), args.json)
 }
 
@@ -269,7 +276,7 @@ pub(crate) fn subvolid(args: &SubvolidResolveArgs) -> Result<(), Failure> {
         None => {
             let place = images.place(&args.place)?;
             let failed = images.failed(&place.image);
-            images.open_at(&place, Purpose::Read)?.subvolume_path(id).map_err(failed)
+            images.open_at(&place, Purpose::Read)?.subvolumes().path(id).map_err(failed)
         }
     };
     print_paths(COMMAND, vec![path.map_err(Failure::of_number)?], args.json)
@@ -310,7 +317,11 @@ fn print_named(command: &'static str, named: &[Named], json: bool) -> Result<(),
             match named {
                 Named::Path(path) => array.push(&PathJson::new(path))?,
                 Named::Elsewhere(DataUser { subvolume, ino, offset }, _) => {
-                    array.push(&UserJson { inode: *ino, offset: *offset, subvolume: subvolume.get() })?;
+                    array.push(&UserJson {
+                        inode: ino.get(),
+                        offset: *offset,
+                        subvolume: subvolume.get(),
+                    })?;
                 }
             }
         }

@@ -8,8 +8,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
+use creamery::error::Escaped;
+use creamery::id::{Logical, TreeId};
+use creamery::progress::{Lost, Progress, Skipped};
+use creamery::rescue::Rescue;
 use creamery::rescue::{PathPattern, RestoreOptions, Start, tree_roots};
-use creamery::{Error, ErrorKind, Escaped, Image, Logical, Lost, Progress, Rescue, Skipped, TreeId};
+use creamery::{Error, ErrorKind, Image};
 
 use crate::descriptors;
 use crate::failure::Failure;
@@ -181,7 +185,10 @@ fn list_roots(image: &Path, start: Start, rescue: Rescue) -> Result<(), Failure>
 }
 
 fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Result<(), Failure> {
-    let pattern = args.path_regex.as_ref().map(|text| PathPattern::new(text, args.ignore_case));
+    let pattern = args.path_regex.as_ref().map(|text| match args.ignore_case {
+        true => PathPattern::ignoring_case(text),
+        false => PathPattern::new(text),
+    });
     let options = RestoreOptions {
         snapshots: args.snapshots,
         metadata: args.metadata,
@@ -202,7 +209,7 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
         Ok(fs) => fs,
         Err(error) => return losses.end(Err(not_open(&args.image, start, error))),
     };
-    fs.notes().iter().for_each(|note| warn_of(&args.image, note));
+    fs.volume().notes().iter().for_each(|note| warn_of(&args.image, note));
     let image = args.image.display().to_string();
     let names = args.dry_run || args.verbose > 0;
     let counted = Names::new(COMMAND, false, args.progress);

@@ -95,7 +95,7 @@ struct Device {
 
 impl Shown {
     fn of_image(image: &Path, fs: &Filesystem) -> Self {
-        let devices = fs.devices().into_iter().map(|device| Device {
+        let devices = fs.volume().devices().into_iter().map(|device| Device {
             id: device.id.get(),
             uuid: device.uuid.to_string(),
             size: device.total_bytes,
@@ -103,17 +103,17 @@ impl Shown {
             path: device.path,
         });
         let facts = LiveFacts {
-            uuid: fs.uuid().to_string(),
-            metadata_uuid: fs.metadata_uuid().to_string(),
-            generation: fs.generation().get(),
-            bytes_used: fs.bytes_used(),
-            node_size: fs.node_size(),
-            sector_size: fs.sector_size(),
-            checksum: fs.checksum_type().to_string(),
-            features: fs.features(),
+            uuid: fs.volume().uuid().to_string(),
+            metadata_uuid: fs.volume().metadata_uuid().to_string(),
+            generation: fs.volume().generation().get(),
+            bytes_used: fs.volume().bytes_used(),
+            node_size: fs.volume().node_size(),
+            sector_size: fs.volume().sector_size(),
+            checksum: fs.volume().checksum_type().to_string(),
+            features: fs.volume().features(),
             ..LiveFacts::default()
         };
-        Self { image: image.to_owned(), label: fs.label(), devices: devices.collect(), facts }
+        Self { image: image.to_owned(), label: fs.volume().label(), devices: devices.collect(), facts }
     }
 
     /// Of the mount of ours that the directory `dir` is on; `image` is what it is called.

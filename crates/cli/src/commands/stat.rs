@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use creamery::{Error, FileType, Filesystem, Metadata, VerityInfo};
+use creamery::extents::VerityInfo;
+use creamery::{Error, FileType, Filesystem, Metadata};
 
 use crate::args::StatArgs;
 use crate::failure::{Failure, with_all};
@@ -81,10 +82,10 @@ fn as_text(out: &mut Output, path: &Path, facts: &Facts) -> io::Result<()> {
     writeln!(
         out,
         " Inode: {}  Subvolume: {}  Links: {}  Generation: {}",
-        meta.ino(),
+        meta.ino().get(),
         meta.subvolume(),
         meta.nlink(),
-        meta.generation()
+        meta.generation().get()
     )?;
     let permissions = meta.permissions();
     let (letter, mode, uid, gid) = (kind.letter(), permissions.mode(), meta.uid(), meta.gid());

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use creamery::{
-    Aborted, BackgroundStatistics, Distribution, ErrorKind, Escaped, NamedTree, Statistics, TreeStatistics,
-};
+use creamery::ErrorKind;
+use creamery::error::{Aborted, Escaped};
+use creamery::statistics::{BackgroundStatistics, Distribution, Statistics, TreeStatistics};
+use creamery::subvolume::NamedTree;
 use creamery_mount::{MountStatistics, Requests};
 
 use crate::failure::Failure;

@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
-use creamery::{Error, ErrorKind, Escaped, Progress, TarMember, TarOptions};
+use creamery::error::Escaped;
+use creamery::progress::Progress;
+use creamery::tar::{TarMember, TarOptions};
+use creamery::{Error, ErrorKind};
 
 use super::tar_list::{Form, list};
 use crate::archives::{self, is_stream};
@@ -170,7 +173,7 @@ impl Progress for Told<'_> {
         self.rest.go_on()
     }
 
-    fn lost(&self, path: &[u8], what: creamery::Lost, error: &Error) {
+    fn lost(&self, path: &[u8], what: creamery::progress::Lost, error: &Error) {
         self.rest.lost(path, what, error);
     }
 }
@@ -285,7 +288,7 @@ fn same_file(one: &Path, other: &Path) -> bool {
 /// What is unpacked.
 enum Input {
     Plain(Box<dyn Read>),
-    Layer(creamery::TarArchive),
+    Layer(creamery::tar::TarArchive),
 }
 
 fn extract(args: &TarArgs) -> Result<(), Failure> {

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use creamery::{Error, ErrorKind, FileType, TarEntry, list_tar};
+use creamery::tar::{TarEntry, list_tar};
+use creamery::{Error, ErrorKind, FileType};
 use serde::Serialize;
 
 use super::tar_quoted::TarQuoted;

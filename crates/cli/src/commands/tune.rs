@@ -4,7 +4,8 @@ use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use creamery::{Conversion, Error, ErrorKind, Filesystem, Image, SuperblockChange, Uuid};
+use creamery::volume::{Conversion, SuperblockChange};
+use creamery::{Error, ErrorKind, Filesystem, Image, Uuid};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::{Failure, warn};
@@ -216,7 +217,7 @@ fn convert(args: &TuneArgs, conversion: Conversion) -> Result<(), Failure> {
         ),
     };
     let convert = |fs: &Filesystem| {
-        let is_converted = fs.convert(conversion)?;
+        let is_converted = fs.volume().convert(conversion)?;
         if is_converted { Ok(()) } else { Err(Error::invalid(is_so)) }
     };
     let outcome = images.open_at(&place, Purpose::Write).and_then(|fs| convert(fs).map_err(failed));
@@ -228,7 +229,11 @@ fn convert(args: &TuneArgs, conversion: Conversion) -> Result<(), Failure> {
 /// A UUID at random, or for reproducible images one that follows from the one that the filesystem has.
 fn another_uuid(image: &Path) -> Result<Uuid, Error> {
     let env = source_date::env()?;
-    if env.is_reproducible() { Ok(env.uuid_after(Image::open(image)?.uuid())) } else { Ok(env.uuid()) }
+    if env.is_reproducible() {
+        Ok(env.uuid_after(Image::open(image)?.volume().uuid()))
+    } else {
+        Ok(env.uuid())
+    }
 }
 
 /// Another UUID in all tree blocks.

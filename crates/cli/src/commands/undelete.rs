@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
 use creamery::history::{GoneFile, UndeleteOptions, gone_files, undelete};
-use creamery::{Error, ErrorKind, FileType, Generation, Lost, Progress, Skipped};
+use creamery::id::Generation;
+use creamery::progress::{Lost, Progress, Skipped};
+use creamery::{Error, ErrorKind, FileType};
 use serde::Serialize;
 
 use super::history::Searched;
@@ -120,7 +122,7 @@ impl GoneJson {
             mtime: format!("{:#}", Utc(file.mtime)),
             unverified: file.is_unverified,
             subvolume: file.subvolume.get(),
-            inode: file.ino,
+            inode: file.ino.get(),
         }
     }
 }
@@ -230,7 +232,7 @@ impl Progress for Told<'_> {
             _ => return,
         };
         count.fetch_add(1, Ordering::Relaxed);
-        let (image, path) = (&self.image, creamery::Escaped(path));
+        let (image, path) = (&self.image, creamery::error::Escaped(path));
         complain(&format!("{COMMAND}: {image}:{path}: left out: {why}"));
     }
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Command;
 
-use creamery::Escaped;
+use creamery::error::Escaped;
 
 use super::commands::{COMMANDS, missing};
 use super::hand_over;

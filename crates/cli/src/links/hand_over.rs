@@ -6,7 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use creamery::{Escaped, Image};
+use creamery::Image;
+use creamery::error::Escaped;
 use creamery_mount::{Live, is_on_linux};
 
 use crate::place::{End, is_no_image, parent_of};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use creamery::{DamagedBlock, Error};
+use creamery::Error;
+use creamery::error::DamagedBlock;
 
 /// A copy counts this many blocks one by one: a damaged disk may have any number of them.
 const BLOCKS_MAX: usize = 4096;
@@ -57,7 +58,8 @@ fn why(block: DamagedBlock, error: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use creamery::{ErrorKind, Logical};
+    use creamery::ErrorKind;
+    use creamery::id::Logical;
 
     use super::*;
 

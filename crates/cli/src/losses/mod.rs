@@ -11,7 +11,10 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use creamery::{EarlierRoot, Error, ErrorKind, Escaped, Filesystem, Lost, Progress};
+use creamery::error::Escaped;
+use creamery::progress::{Lost, Progress};
+use creamery::rescue::EarlierRoot;
+use creamery::{Error, ErrorKind, Filesystem};
 use creamery_base::lock::{RankedMutex, rank};
 
 use self::blocks::Blocks;
@@ -179,7 +182,7 @@ impl Losses {
 
     /// Notes which commit was read of `fs`, the filesystem in `image`.
     pub(crate) fn read_from(&mut self, image: &Path, fs: &Filesystem) {
-        if let Some(EarlierRoot { wanted, shown }) = fs.earlier_root() {
+        if let Some(EarlierRoot { wanted, shown }) = fs.volume().earlier_root() {
             self.earlier.push(format!(
                 "{}: generation {shown} was read, since generation {wanted} cannot be: what was changed after it may be missing or old",
                 image.display()

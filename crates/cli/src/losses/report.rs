@@ -140,7 +140,7 @@ impl Report {
     ) -> Result<(), Error> {
         let damaged_blocks = blocks.iter().map(|(image, block, met)| BlockJson {
             image,
-            kind: if matches!(block, creamery::DamagedBlock::Tree(_)) { "tree" } else { "data" },
+            kind: if matches!(block, creamery::error::DamagedBlock::Tree(_)) { "tree" } else { "data" },
             logical: block.logical().get(),
             files: met.files,
             why: &met.why,

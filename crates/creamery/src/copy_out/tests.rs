@@ -6,15 +6,16 @@ use creamery_base::Wait;
 
 use super::*;
 use crate::fs::FileType as Kind;
+use crate::progress::NoProgress;
 use crate::salvage::Salvage;
 use crate::sink::Keeps;
-use crate::{File, Filesystem, Image, NoProgress, Permissions};
+use crate::{File, Filesystem, Image, Permissions};
 
 const OUTSIDE: &str = "nobody touches this";
 
 /// Copies a file whose data is that of `data`.
 fn copy_file(sink: &mut HostSink, dir: &HostDir, name: &[u8], source: &Source, data: &File) -> Result<()> {
-    let salvage = Salvage::new(crate::OnError::Stop, &NoProgress);
+    let salvage = Salvage::new(crate::progress::OnError::Stop, &NoProgress);
     let (path, size) = ("/file".as_ref(), source.attributes.size);
     sink.file(dir, name, source, &Data { file: data, path, size, salvage: &salvage })
 }
@@ -30,7 +31,7 @@ impl Host {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("disk.img");
         Image::make(&image).size(128 << 20).run().unwrap();
-        let fs = Image::options().write(true).open(&image).unwrap();
+        let fs = Image::options().write().open(&image).unwrap();
         fs.write("/file", "from the image").unwrap();
         fs.hard_link("/file", "/again").unwrap();
         std::fs::create_dir(dir.path().join("out")).unwrap();
@@ -275,14 +276,16 @@ fn a_file_that_takes_a_free_name_meanwhile_stays() {
     let host = Host::new();
     let new = host.path("out/new");
     let meddler = Meddler(new.clone());
-    let options = crate::CopyOptions { replace_images: true, ..crate::CopyOptions::default() };
+    let options = crate::copy::CopyOptions { replace_images: true, ..crate::copy::CopyOptions::default() };
     let refused = host.fs.copy_out("/file", &new, options, &meddler).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::AlreadyExists, "{refused}");
     assert_eq!(std::fs::read_to_string(&new).unwrap(), "somebody else's");
     std::fs::remove_file(&new).unwrap();
-    let members = [crate::TarMember::new("/file", "file")];
-    let refused =
-        host.fs.write_tar_file(&members, &new, crate::TarOptions::default(), &|_| (), &meddler).unwrap_err();
+    let members = [crate::tar::TarMember::new("/file", "file")];
+    let refused = host
+        .fs
+        .write_tar_file(&members, &new, crate::tar::TarOptions::default(), &|_| (), &meddler)
+        .unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::AlreadyExists, "{refused}");
     assert_eq!(std::fs::read_to_string(&new).unwrap(), "somebody else's");
     // One that was there is looked at, and replaced.

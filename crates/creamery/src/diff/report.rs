@@ -7,7 +7,7 @@ use creamery_base::Error;
 /// In which way two files of one name differ.
 ///
 /// ```
-/// use creamery::DiffKind;
+/// use creamery::diff::DiffKind;
 /// assert_eq!(DiffKind::Content.name(), "content");
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -48,7 +48,7 @@ impl DiffKind {
 /// What happened to a name from the old tree to the new one.
 ///
 /// ```
-/// use creamery::DiffChange;
+/// use creamery::diff::DiffChange;
 /// assert_eq!((DiffChange::Added.letter(), DiffChange::Added.name()), ('A', "added"));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -89,11 +89,13 @@ impl DiffChange {
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # let fs = creamery::Image::options().write(true).open(&image)?;
-/// use creamery::{DiffKind, NoProgress, Permissions};
+/// # let fs = creamery::Image::options().write().open(&image)?;
+/// use creamery::Permissions;
+/// use creamery::diff::DiffKind;
+/// use creamery::progress::NoProgress;
 /// fs.create_dir_all("/old")?;
 /// fs.write("/old/file", "text")?;
-/// fs.create_snapshot("/", "/new", true)?;
+/// fs.subvolumes().snapshot("/", "/new").read_only().run()?;
 /// fs.set_permissions("/old/file", Permissions::from_mode(0o600))?;
 /// let differences: Vec<_> = fs.diff("/new/old", &fs, "/old", &NoProgress)?.map(Result::unwrap).collect();
 /// assert_eq!((differences.len(), &differences[0].kinds[..]), (1, &[DiffKind::Mode][..]));
@@ -118,7 +120,7 @@ pub struct Difference {
 /// One of both trees.
 ///
 /// ```
-/// assert_ne!(creamery::DiffSide::Old, creamery::DiffSide::New);
+/// assert_ne!(creamery::diff::DiffSide::Old, creamery::diff::DiffSide::New);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DiffSide {
@@ -135,7 +137,7 @@ pub(super) const SIDES: [DiffSide; 2] = [DiffSide::Old, DiffSide::New];
 ///
 /// ```no_run
 /// # fn example(old: &creamery::Filesystem, new: &creamery::Filesystem) -> creamery::Result<()> {
-/// for difference in old.diff("/", new, "/", &creamery::NoProgress)? {
+/// for difference in old.diff("/", new, "/", &creamery::progress::NoProgress)? {
 ///     if let Err(trouble) = difference {
 ///         eprintln!("{:?}: {}", trouble.side, trouble.error);
 ///     }
@@ -174,8 +176,8 @@ impl From<DiffTrouble> for Error {
 ///
 /// ```
 /// # fn example(old: &creamery::Filesystem, new: &creamery::Filesystem) -> creamery::Result<()> {
-/// let mut summary = creamery::DiffSummary::default();
-/// for difference in old.diff("/", new, "/", &creamery::NoProgress)?.flatten() {
+/// let mut summary = creamery::diff::DiffSummary::default();
+/// for difference in old.diff("/", new, "/", &creamery::progress::NoProgress)?.flatten() {
 ///     summary.count(&difference);
 /// }
 /// println!("{} files and directories were added", summary.added);

@@ -3,7 +3,11 @@
 use std::path::Path;
 
 use super::*;
-use crate::{Fallocate, Image, NoProgress, OpenOptions, Permissions, RootdirOptions, Timespec};
+use crate::attributes::Timespec;
+use crate::extents::Fallocate;
+use crate::mkfs::RootdirOptions;
+use crate::progress::NoProgress;
+use crate::{Image, OpenOptions, Permissions};
 
 /// An image with directories `/old` and `/new` of one time.
 struct Scene {
@@ -16,7 +20,7 @@ impl Scene {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("disk.img");
         Image::make(&image).size(256 << 20).run().unwrap();
-        let fs = Image::options().write(true).open(&image).unwrap();
+        let fs = Image::options().write().open(&image).unwrap();
         fs.create_dir("/old").unwrap();
         fs.create_dir("/new").unwrap();
         Self { _dir: dir, fs }
@@ -122,11 +126,11 @@ fn holes_zeros_and_preallocated_space_are_equal_content() {
 #[test]
 fn a_snapshot_is_compared_without_reading_data() {
     let Scene { fs, _dir } = &Scene::new();
-    fs.create_subvolume("/work").unwrap();
+    fs.subvolumes().create("/work").unwrap();
     let bytes: Vec<u8> = (0..8_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     fs.write("/work/large", &bytes).unwrap();
     fs.sync().unwrap();
-    fs.create_snapshot("/work", "/before", true).unwrap();
+    fs.subvolumes().snapshot("/work", "/before").read_only().run().unwrap();
     fs.sync().unwrap();
     let read = || fs.statistics().volume.data_read_bytes;
     let before = read();
@@ -147,19 +151,19 @@ fn a_snapshot_is_compared_without_reading_data() {
 #[test]
 fn a_subvolume_of_one_side_is_one_line() {
     let Scene { fs, _dir } = &Scene::new();
-    fs.create_subvolume("/work").unwrap();
-    fs.create_subvolume("/work/both").unwrap();
+    fs.subvolumes().create("/work").unwrap();
+    fs.subvolumes().create("/work/both").unwrap();
     fs.write("/work/both/file", "x").unwrap();
     fs.write("/work/both.txt", "x").unwrap();
-    fs.create_snapshot("/work", "/before", false).unwrap();
+    fs.subvolumes().snapshot("/work", "/before").run().unwrap();
     // The snapshot has an empty directory in the subvolume's place.
     assert_eq!(lines(fs, "/work", fs, "/before"), ["D both/"]);
     assert_eq!(lines(fs, "/before", fs, "/work"), ["A both/"]);
-    fs.create_snapshot("/before", "/later", false).unwrap();
+    fs.subvolumes().snapshot("/before", "/later").run().unwrap();
     assert_eq!(lines(fs, "/before", fs, "/later"), [""; 0]);
     // Both have one.
-    fs.create_snapshot("/work/both", "/old/s", false).unwrap();
-    fs.create_snapshot("/work/both", "/new/s", false).unwrap();
+    fs.subvolumes().snapshot("/work/both", "/old/s").run().unwrap();
+    fs.subvolumes().snapshot("/work/both", "/new/s").run().unwrap();
     fs.write("/new/s/more", "x").unwrap();
     let found = lines(fs, "/old", fs, "/new");
     assert!(found.contains(&"A s/more".to_owned()) && !found.contains(&"A s/".to_owned()), "{found:?}");
@@ -167,7 +171,7 @@ fn a_subvolume_of_one_side_is_one_line() {
     fs.remove_file("/new/s/more").unwrap();
     fs.create_dir("/old/t").unwrap();
     fs.write("/old/t/file", "y").unwrap();
-    fs.create_snapshot("/work/both", "/new/t", false).unwrap();
+    fs.subvolumes().snapshot("/work/both", "/new/t").run().unwrap();
     let found = lines(fs, "/old", fs, "/new");
     assert_eq!(found[found.len() - 2..], ["Mtype t", "Mcontent,time t/file"]);
 }

@@ -98,6 +98,6 @@ impl std::fmt::Display for CommitState {
 pub struct History {
     /// The newest first.
     pub commits: Vec<Commit>,
-    /// What is to be known of the filesystem, as [`Filesystem::notes`](crate::Filesystem::notes), one sentence each.
+    /// What is to be known of the filesystem, as [`crate::volume::Volume::notes`](crate::volume::Volume::notes), one sentence each.
     pub notes: Vec<String>,
 }

@@ -22,7 +22,8 @@ use super::progress::{NoSearchProgress, SearchProgress};
 use crate::fs::{Attributes, FileType as Kind};
 use crate::metadata::file_type;
 use crate::selection::is_unverified;
-use crate::{FileType, Filesystem, TOP_LEVEL};
+use crate::subvolume::TOP_LEVEL;
+use crate::{FileType, Filesystem};
 
 /// Blocks that are known to be looked at already.
 const SEEN_MAX: usize = 16 << 20;
@@ -52,7 +53,7 @@ pub struct GoneFile {
     /// The subvolume that it was in.
     pub subvolume: TreeId,
     /// Its number there.
-    pub ino: u64,
+    pub ino: ObjectId,
     /// Whether its data has no checksums (NODATASUM), so that nobody can tell whether its space is another file's by now.
     pub is_unverified: bool,
 }
@@ -85,7 +86,7 @@ pub struct GoneFiles {
 /// use creamery::Image;
 /// use creamery::history::{NoSearchProgress, gone_files};
 /// for work in [true, false] {
-///     let fs = Image::options().write(true).open(&image)?;
+///     let fs = Image::options().write().open(&image)?;
 ///     if work { fs.write("/note", "by mistake")? } else { fs.remove_file("/note")? }
 ///     fs.close()?;
 /// }
@@ -359,7 +360,7 @@ fn gone(generation: Generation, path: PathBuf, id: InodeId, found: &Attributes) 
         len: found.size,
         mtime: found.times.modification,
         subvolume: id.subvolume,
-        ino: id.ino.get(),
+        ino: id.ino,
         is_unverified: found.kind == Kind::File && is_unverified(found),
     }
 }
@@ -374,14 +375,14 @@ impl Beginning {
 
     /// The first path of an inode; none where nothing tells of it any more.
     fn path(&self, fs: &Filesystem, id: InodeId) -> Option<PathBuf> {
-        let below = fs.inode_paths(id.subvolume, id.ino.get()).ok()?.into_iter().next()?;
+        let below = fs.subvolumes().inode_paths(id.subvolume, id.ino).ok()?.into_iter().next()?;
         let top = self.0.as_ref()?;
         Some(if below.as_os_str().is_empty() { top.clone() } else { top.join(below) })
     }
 }
 
 fn beginning(fs: &Filesystem, subvolume: TreeId) -> Result<PathBuf, Error> {
-    let (path, shown) = (fs.subvolume_path(subvolume)?, fs.subvolume_path(fs.root.subvolume)?);
+    let (path, shown) = (fs.subvolumes().path(subvolume)?, fs.subvolumes().path(fs.root.subvolume)?);
     Ok(match path.strip_prefix(&shown) {
         Ok(below) => Path::new("/").join(below),
         Err(_) => Path::new(TOP_LEVEL).join(path),

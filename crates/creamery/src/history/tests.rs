@@ -5,7 +5,8 @@ use creamery_base::{ErrorKind, Generation, Result, Wait};
 use creamery_format::{Expected, seal};
 
 use super::*;
-use crate::{Filesystem, Image, NoProgress};
+use crate::progress::NoProgress;
+use crate::{Filesystem, Image};
 
 /// A new image in a directory of its own.
 fn made() -> (tempfile::TempDir, PathBuf) {
@@ -17,7 +18,7 @@ fn made() -> (tempfile::TempDir, PathBuf) {
 
 /// Changes the image, and gives the generation of the commit that has it.
 fn change(image: &Path, work: impl FnOnce(&Filesystem)) -> Generation {
-    let fs = Image::options().write(true).open(image).unwrap();
+    let fs = Image::options().write().open(image).unwrap();
     work(&fs);
     fs.close().unwrap();
     list(image).commits[0].generation
@@ -87,9 +88,9 @@ fn an_earlier_commit_is_for_reading_and_one_thing_says_which() {
     let (_dir, image) = made();
     let generation = list(&image).commits[0].generation;
     let options = Image::options().generation(generation);
-    let write = options.clone().write(true).open(&image).err().unwrap();
+    let write = options.clone().write().open(&image).err().unwrap();
     assert!(write.to_string().contains("for reading only"), "{write}");
-    let both = options.use_backup_root(true).open(&image).err().unwrap();
+    let both = options.use_backup_root().open(&image).err().unwrap();
     assert!(both.to_string().contains("usebackuproot"), "{both}");
 }
 
@@ -131,12 +132,12 @@ fn a_directory_and_a_subvolume_are_gone_with_all_that_was_in_them() {
         fs.create_dir("/dir").unwrap();
         fs.write("/dir/file", "in a directory").unwrap();
         fs.symlink("file", "/dir/link").unwrap();
-        fs.create_subvolume("/sub").unwrap();
+        fs.subvolumes().create("/sub").unwrap();
         fs.write("/sub/file", "in a subvolume").unwrap();
     });
     change(&image, |fs| {
         fs.remove_dir_all("/dir").unwrap();
-        fs.delete_subvolume("/sub").unwrap();
+        fs.subvolumes().delete("/sub").unwrap();
     });
     let paths: Vec<String> = gone(&image).into_iter().map(|(_, path)| path).collect();
     assert_eq!(paths, ["/dir", "/dir/file", "/dir/link", "/sub", "/sub/file"]);
@@ -167,7 +168,7 @@ fn what_is_there_on_the_host_is_replaced_by_force_alone() {
 #[test]
 fn data_that_was_overwritten_since_is_an_error_and_never_other_bytes() {
     let (_dir, image) = made();
-    let len = usize::try_from(Image::open(&image).unwrap().usage().available).unwrap() / 10 * 7;
+    let len = usize::try_from(Image::open(&image).unwrap().volume().usage().available).unwrap() / 10 * 7;
     let had = change(&image, |fs| fs.write("/old", vec![b'o'; len]).unwrap());
     change(&image, |fs| fs.remove_file("/old").unwrap());
     assert!(back(&image, "/old", UndeleteOptions::default()).unwrap().1 == vec![b'o'; len]);
@@ -211,7 +212,7 @@ fn data_is_judged_by_the_checksums_of_its_own_commit() {
 #[test]
 fn files_without_checksums_are_marked_and_copied_on_request() {
     let (_dir, image) = made();
-    let fs = Image::options().write(true).nodatacow(true).open(&image).unwrap();
+    let fs = Image::options().write().nodatacow().open(&image).unwrap();
     fs.write("/plain", vec![b'p'; 100_000]).unwrap();
     fs.close().unwrap();
     change(&image, |fs| fs.remove_file("/plain").unwrap());
@@ -244,7 +245,7 @@ fn a_block_of_a_root_tree_that_is_no_root_is_no_commit() {
     let (_dir, image) = made();
     // The root tree gets a second level.
     let generation = change(&image, |fs| {
-        (0..60).for_each(|number| fs.create_subvolume(format!("/sub-{number}")).unwrap());
+        (0..60).for_each(|number| fs.subvolumes().create(format!("/sub-{number}")).unwrap());
     });
     let commits = list(&image).commits;
     assert!(commits[0].level > 0, "{commits:?}");

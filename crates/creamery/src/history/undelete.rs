@@ -7,16 +7,19 @@ use creamery_base::{Error, ErrorKind, Generation, InodeId, Result, Wait};
 use super::commits::{Commits, Fate};
 use super::judge::Found;
 use super::progress::NoSearchProgress;
+use crate::copy::CopyOptions;
 use crate::fs::{Attributes, FileType as Kind};
 use crate::path::{Last, at};
+use crate::progress::{OnError, Progress};
 use crate::salvage::for_each_piece;
 use crate::selection::{Selection, is_unverified};
-use crate::{CopyOptions, File, Filesystem, OnError, Progress};
+use crate::{File, Filesystem};
 
 /// What is copied, and how.
 ///
 /// ```
-/// use creamery::{Generation, history::UndeleteOptions};
+/// use creamery::history::UndeleteOptions;
+/// use creamery::id::Generation;
 /// let of_nine = UndeleteOptions { generation: Some(Generation::new(9)), ..UndeleteOptions::default() };
 /// assert!(!of_nine.force && !of_nine.unverified);
 /// ```
@@ -53,9 +56,10 @@ pub struct Undeleted {
 /// # let (image, out) = (dir.path().join("disk.img"), dir.path().join("out"));
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
 /// use creamery::history::{UndeleteOptions, undelete};
-/// use creamery::{Image, NoProgress};
+/// use creamery::Image;
+/// use creamery::progress::NoProgress;
 /// for work in [true, false] {
-///     let fs = Image::options().write(true).open(&image)?;
+///     let fs = Image::options().write().open(&image)?;
 ///     if work { fs.write("/note", "by mistake")? } else { fs.remove_file("/note")? }
 ///     fs.close()?;
 /// }

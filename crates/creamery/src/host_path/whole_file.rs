@@ -8,8 +8,8 @@ use creamery_base::{Error, Result};
 use creamery_device::NewFile;
 
 use super::{HostPath, InPlace, is_no_place};
-use crate::Progress;
 use crate::copy::{refuse_file_as_directory, refuse_part};
+use crate::progress::Progress;
 
 /// Has `write` write the file that the user calls `to`. It gets its name when it is whole, and a regular file of that name stays until then, and gives it its
 /// rights. Written where they are: a pipe, a device, an open file (`/dev/stdout`), a file with several names, somebody else's, and one in a directory

@@ -3,7 +3,8 @@
 use creamery_base::{DevId, HumanSize};
 
 use super::svg::{Area, Picture, clipped};
-use crate::{BlockGroups, Filesystem};
+use crate::Filesystem;
+use crate::volume::BlockGroups;
 
 /// Parts of a row are this wide at least, so that none is invisible.
 const PART_MIN: f64 = 0.4;

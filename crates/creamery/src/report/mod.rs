@@ -5,7 +5,7 @@
 //! directory, the subvolumes, what the filesystem is, and what a check found.
 //!
 //! # One pass
-//! Space is counted once, as [`Filesystem::disk_usage`] counts it; pictures and subvolumes take their shares from what that tells. Names that a
+//! Space is counted once, as [`crate::extents::Extents::disk_usage`] counts it; pictures and subvolumes take their shares from what that tells. Names that a
 //! picture is too small for are not kept (`treemap`). The check reads the trees once more, and no data.
 //!
 //! # Damage
@@ -31,9 +31,11 @@ use self::disk_map::{DiskMap, Frame, FramePart};
 use self::subvolume_tree::SubvolumeTree;
 use self::treemap::{Gathered, Node};
 use crate::check::{self, CheckOptions};
+use crate::extents::FileUsage;
 use crate::host_path::write_whole_file;
 use crate::partitions::{self, ImageName};
-use crate::{FileUsage, Filesystem, ImageOptions, NoProgress, Progress};
+use crate::progress::{NoProgress, Progress};
+use crate::{Filesystem, ImageOptions};
 
 /// Pixels of a picture.
 const WIDTH: f64 = 1000.0;
@@ -49,7 +51,8 @@ const TROUBLES_MAX: usize = 1_000;
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// use creamery::{Image, NoProgress, report::{Overview, PictureKind}};
+/// use creamery::{Image, report::{Overview, PictureKind}};
+/// use creamery::progress::NoProgress;
 /// let overview = Overview::of(&image, Image::options(), &NoProgress)?;
 /// assert!(overview.html().starts_with("<!doctype html>"));
 /// assert!(overview.svg(PictureKind::Map).starts_with("<svg "));
@@ -93,7 +96,7 @@ impl Overview {
         let is_last = options.shown_generation().is_none();
         let fs = options.subvolume_id(TreeId::FS).open(image)?;
         let mut map = DiskMap::of(&fs, frame(image));
-        let mut gathered = Gathered::new((fs.bytes_used() / SHARE_SHOWN).max(1));
+        let mut gathered = Gathered::new((fs.volume().bytes_used() / SHARE_SHOWN).max(1));
         let (mut troubles, mut more_troubles) = (Vec::new(), 0);
         let mut trouble = |error: Error| {
             if error.kind() == ErrorKind::Interrupted {
@@ -106,7 +109,7 @@ impl Overview {
             }
             Ok(())
         };
-        let mut subvolumes = match fs.subvolume_table() {
+        let mut subvolumes = match fs.subvolumes().table() {
             Ok(table) => SubvolumeTree::new(table),
             Err(error) => {
                 trouble(error.context("the subvolumes"))?;
@@ -145,7 +148,7 @@ impl Overview {
             subvolumes,
             facts: facts(&fs),
             findings,
-            notes: fs.notes(),
+            notes: fs.volume().notes(),
             troubles,
             more_troubles,
         })
@@ -209,23 +212,26 @@ fn frame(image: &Path) -> Option<Frame> {
 }
 
 fn facts(fs: &Filesystem) -> Vec<(&'static str, String)> {
-    let label = Escaped(&fs.label()).to_string();
+    let label = Escaped(&fs.volume().label()).to_string();
     let owner = fs
         .metadata("/")
         .map(|root| format!("{}:{}, mode {:o}", root.uid(), root.gid(), root.permissions().mode()));
-    let sizes: u64 = fs.devices().iter().map(|device| device.total_bytes).sum();
-    let devices = match fs.devices().len() {
+    let sizes: u64 = fs.volume().devices().iter().map(|device| device.total_bytes).sum();
+    let devices = match fs.volume().devices().len() {
         1 => String::new(),
         more => format!(" on {more} devices"),
     };
     vec![
         ("label", if label.is_empty() { "none".to_owned() } else { label }),
-        ("UUID", fs.uuid().to_string()),
-        ("generation", fs.generation().to_string()),
+        ("UUID", fs.volume().uuid().to_string()),
+        ("generation", fs.volume().generation().to_string()),
         ("size", format!("{}{devices}", HumanSize(sizes))),
-        ("used", HumanSize(fs.bytes_used()).to_string()),
-        ("tree blocks", format!("{} bytes, checksum {}", fs.node_size(), fs.checksum_type())),
-        ("features", fs.features().join(", ")),
+        ("used", HumanSize(fs.volume().bytes_used()).to_string()),
+        (
+            "tree blocks",
+            format!("{} bytes, checksum {}", fs.volume().node_size(), fs.volume().checksum_type()),
+        ),
+        ("features", fs.volume().features().join(", ")),
         ("root directory", owner.unwrap_or_else(|error| error.to_string())),
     ]
 }

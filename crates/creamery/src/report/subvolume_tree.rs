@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use creamery_base::{Escaped, HumanSize, TreeId};
 
 use super::svg::{escaped, xml};
-use crate::{FileUsage, SubvolumeTable};
+use crate::extents::FileUsage;
+use crate::subvolume::SubvolumeTable;
 
 /// Subvolumes that are listed.
 const LISTED_MAX: usize = 10_000;

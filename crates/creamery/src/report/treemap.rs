@@ -1,13 +1,13 @@
 //! Space by directory: which are large, and how much of each nobody else refers to.
 //!
-//! The tree comes as [`Filesystem::disk_usage`](crate::Filesystem::disk_usage) tells it, files and directories behind what is in them. What has less than a
+//! The tree comes as [`crate::extents::Extents::disk_usage`](crate::extents::Extents::disk_usage) tells it, files and directories behind what is in them. What has less than a
 //! share of all space is not kept by name; its bytes are in the directory above. So memory follows what a picture can show, and not the
 //! number of files.
 
 use std::path::Path;
 
 use super::svg::{Area, Picture, clipped};
-use crate::FileUsage;
+use crate::extents::FileUsage;
 use creamery_base::{Escaped, HumanSize};
 
 /// Files and directories that are kept; when there are more, the smaller half goes.

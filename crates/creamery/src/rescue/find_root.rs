@@ -17,7 +17,7 @@ use crate::inspect::push_chunks;
 /// What is looked for; the root tree, unless told.
 ///
 /// ```
-/// use creamery::TreeId;
+/// use creamery::id::TreeId;
 /// use creamery::rescue::FindRoot;
 /// let what = FindRoot { tree: TreeId::FS, level: 1, ..FindRoot::default() };
 /// assert!(!what.all);

@@ -19,4 +19,6 @@ pub use superblocks::{SuperRecovery, clear_space_cache, zero_log};
 pub use tree_roots::{TreeRoot, TreeRoots, tree_roots};
 pub use way_in::{WayIn, way_in};
 
+pub use creamery_volume::{EarlierRoot, Rescue};
+
 pub use crate::selection::PathPattern;

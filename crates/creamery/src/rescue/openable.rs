@@ -100,7 +100,7 @@ mod tests {
     fn made(dir: &Path) -> (Arc<dyn BlockDevice>, Logical, Logical) {
         let image = dir.join("disk.img");
         Image::make(&image).size(256 << 20).run().unwrap();
-        let fs = Image::options().write(true).open(&image).unwrap();
+        let fs = Image::options().write().open(&image).unwrap();
         (0..400).for_each(|number| fs.write(format!("/file-{number}"), "some").unwrap());
         fs.close().unwrap();
         let device = device(&image);

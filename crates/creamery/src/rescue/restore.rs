@@ -7,12 +7,13 @@ use std::path::Path;
 use creamery_base::Result;
 
 use super::dry_run::DryRun;
+use crate::Filesystem;
 use crate::copy_out::HostSink;
 use crate::fs::FileType;
 use crate::metadata::file_type;
+use crate::progress::{OnError, Progress};
 use crate::selection::{PathPattern, Selection};
 use crate::sink::{Driver, Keeps};
-use crate::{Filesystem, OnError, Progress};
 
 /// What is restored, and how. Without more it is the regular files and directories, and of those the data, names and permission bits; hard
 /// links stay what they are.
@@ -50,11 +51,13 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let (image, out) = (dir.path().join("disk.img"), dir.path().join("out"));
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
     /// # fs.write("/diary", "dear diary")?;
     /// # fs.close()?;
     /// # std::fs::create_dir(&out)?;
-    /// use creamery::{Image, NoProgress, TreeId, rescue::RestoreOptions};
+    /// use creamery::{Image, rescue::RestoreOptions};
+    /// use creamery::id::TreeId;
+    /// use creamery::progress::NoProgress;
     /// let fs = Image::options().subvolume_id(TreeId::FS).rescue("ibadroots".parse()?).open(&image)?;
     /// fs.restore(&out, &RestoreOptions::default(), &NoProgress)?;
     /// assert_eq!(std::fs::read(out.join("diary"))?, b"dear diary");

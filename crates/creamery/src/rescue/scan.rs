@@ -248,8 +248,8 @@ mod tests {
         let mut all = Vec::new();
         for kind in ChecksumType::ALL {
             let with = |options: &mut creamery_mkfs::MkfsOptions| options.checksum = kind;
-            Image::make(&whole).size(128 << 20).force(true).with(with).run().unwrap();
-            let uuid = Image::open(&whole).unwrap().metadata_uuid();
+            Image::make(&whole).size(128 << 20).force().with(with).run().unwrap();
+            let uuid = Image::open(&whole).unwrap().volume().metadata_uuid();
             let mut bytes = std::fs::read(&whole).unwrap();
             if kind == ChecksumType::Crc32c {
                 SUPERBLOCK_OFFSETS[..2]

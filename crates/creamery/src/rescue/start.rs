@@ -11,7 +11,8 @@ use crate::inspect::push_chunks;
 /// Where reading a damaged filesystem begins, if not where its superblock says; [`find_roots`](super::find_roots) lists blocks to try.
 ///
 /// ```no_run
-/// use creamery::{Image, Logical, rescue::Start};
+/// use creamery::{Image, rescue::Start};
+/// use creamery::id::Logical;
 /// # fn example() -> creamery::Result<()> {
 /// let start = Start { root_tree: Some(Logical::new(30965760)), ..Start::default() };
 /// let fs = Image::options().start(start).open("disk.img")?;

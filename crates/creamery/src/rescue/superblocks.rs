@@ -43,7 +43,7 @@ pub fn zero_log(image: impl AsRef<Path>) -> Result<Option<(Logical, u8)>> {
 /// As opening for writing.
 pub fn clear_space_cache(image: impl AsRef<Path>) -> Result<()> {
     // Opening for writing removes them, in memory.
-    let fs = Image::options().write(true).open(image)?;
+    let fs = Image::options().write().open(image)?;
     fs.fs.begin_changes()?;
     fs.close()
 }
@@ -165,7 +165,7 @@ mod tests {
         Image::make(&image).size(256 << 20).run().unwrap();
         let mut older = vec![0; 4096];
         device(&image).read_at(SECOND, &mut older).unwrap();
-        let fs = Image::options().write(true).open(&image).unwrap();
+        let fs = Image::options().write().open(&image).unwrap();
         fs.write("/file", "some").unwrap();
         fs.close().unwrap();
         let device = device(&image);

@@ -66,8 +66,8 @@ pub struct TreeRoots {
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// let trees = tree_roots(&image, Start::default(), creamery::Rescue::default())?;
-/// assert!(trees.roots.iter().any(|root| root.tree == creamery::TreeId::FS) && trees.unread.is_none());
+/// let trees = tree_roots(&image, Start::default(), creamery::rescue::Rescue::default())?;
+/// assert!(trees.roots.iter().any(|root| root.tree == creamery::id::TreeId::FS) && trees.unread.is_none());
 /// # Ok::<(), creamery::Error>(())
 /// ```
 ///

@@ -9,7 +9,8 @@ use creamery_base::{ErrorKind, Logical, Result};
 use creamery_device::ImageName;
 
 use super::{FindRoot, Roots, Start, find_roots};
-use crate::{Filesystem, Image, Rescue};
+use crate::rescue::Rescue;
+use crate::{Filesystem, Image};
 
 /// Words of `--rescue`, from the one that takes the least on trust.
 const WORDS: [&str; 6] = ["", "ibadroots", "usebackuproot", "ibadroots:usebackuproot", "imetacsums", "all"];
@@ -27,13 +28,13 @@ const SEARCHED_MAX: u64 = 64 << 30;
 /// # let dir = tempfile::tempdir()?;
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # creamery::Image::options().write(true).open(&image)?.write("/note", "kept")?;
+/// # creamery::Image::options().write().open(&image)?.write("/note", "kept")?;
 /// assert_eq!(way_in(&image), Some(WayIn::Read));
 /// # Ok::<(), creamery::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WayIn {
-    /// It opens for reading as it is; what is damaged in it may have to be passed over ([`OnError::PastDamage`](crate::OnError::PastDamage)).
+    /// It opens for reading as it is; what is damaged in it may have to be passed over ([`OnError::PastDamage`](crate::progress::OnError::PastDamage)).
     Read,
     /// It opens for reading with these words of `--rescue`.
     Rescue(&'static str),

@@ -1,7 +1,7 @@
 //! ACLs as archives have them, in words (`user:1000:r-x`), and as the attribute that a filesystem keeps.
 
 use crate::Filesystem;
-use crate::Owner;
+use crate::attributes::Owner;
 
 pub(super) const ACCESS: &[u8] = b"system.posix_acl_access";
 pub(super) const DEFAULT: &[u8] = b"system.posix_acl_default";

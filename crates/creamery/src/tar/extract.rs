@@ -15,9 +15,11 @@ use super::names::{components, path_of};
 use super::read::{Archive, Member};
 use super::way::{Missing, way};
 use super::whiteouts::is_marked;
+use crate::error::Escaped;
 use crate::fs::{self, Inherit, NewInode, NewKind, SetAttributes, Time, Times, XattrMode};
 use crate::path::{Last, resolve};
-use crate::{Escaped, FileType, Filesystem, Progress, ReadDir};
+use crate::progress::Progress;
+use crate::{FileType, Filesystem, ReadDir};
 
 /// Bytes that are written at once.
 const PIECE: usize = 1 << 20;
@@ -271,7 +273,9 @@ impl Extractor<'_> {
         let set = |name: &[u8], value: &[u8]| {
             let named = |error: Error| error.context(format!("the attribute {}", name.escape_ascii()));
             // Of this nothing else is in the way.
-            if name.len() + value.len() > (self.to.node_size() as usize).saturating_sub(LEAF_OF_ONE_XATTR) {
+            if name.len() + value.len()
+                > (self.to.volume().node_size() as usize).saturating_sub(LEAF_OF_ONE_XATTR)
+            {
                 return Err(named(Error::invalid("it is larger than a node of the filesystem")));
             }
             self.to.fs.set_xattr(id, name, value, XattrMode::Any).map_err(named)

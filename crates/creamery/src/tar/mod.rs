@@ -42,8 +42,9 @@ use self::write::TarSink;
 use crate::host_path::write_whole_file;
 use crate::metadata::file_type;
 use crate::path::{Last, at};
+use crate::progress::{OnError, Progress};
 use crate::sink::{Driver, Keeps};
-use crate::{FileType, Filesystem, OnError, Progress};
+use crate::{FileType, Filesystem};
 
 /// Bytes that are written to an archive at once.
 const BUFFER: usize = 1 << 20;
@@ -51,7 +52,7 @@ const BUFFER: usize = 1 << 20;
 /// A file or tree that goes into an archive, and what it is called there.
 ///
 /// ```
-/// let member = creamery::TarMember::new("/etc", "etc");
+/// let member = creamery::tar::TarMember::new("/etc", "etc");
 /// # assert_ne!(member.path, member.name);
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,7 +74,7 @@ impl TarMember {
 /// How an archive is written.
 ///
 /// ```
-/// let options = creamery::TarOptions { ignore_errors: true, ..Default::default() };
+/// let options = creamery::tar::TarOptions { ignore_errors: true, ..Default::default() };
 /// # assert!(options.ignore_errors);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -93,8 +94,9 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
-    /// use creamery::{NoProgress, TarMember, TarOptions};
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::progress::NoProgress;
+    /// use creamery::tar::{TarMember, TarOptions};
     /// fs.create_dir_all("/srv/pages")?;
     /// fs.write("/srv/pages/index", "hello")?;
     /// let mut archive = Vec::new();
@@ -186,8 +188,9 @@ impl Filesystem {
     /// # let dir = tempfile::tempdir()?;
     /// # let (path, image) = (dir.path().join("layer.tar"), dir.path().join("disk.img"));
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write(true).open(&image)?;
-    /// use creamery::{NoProgress, TarArchive, TarMember, TarOptions};
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::progress::NoProgress;
+    /// use creamery::tar::{TarArchive, TarMember, TarOptions};
     /// # fs.create_dir("/layer")?;
     /// fs.write("/layer/.wh.old", "")?;
     /// let members = [TarMember::new("/layer", "")];

@@ -21,7 +21,7 @@ const SPOOL_MODE: u32 = 0o600;
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("layer.tar");
 /// # std::fs::write(&path, [0; 1024])?;
-/// use creamery::TarArchive;
+/// use creamery::tar::TarArchive;
 /// let file = std::fs::File::open(&path)?;
 /// let layer = TarArchive::new(file, &path, dir.path())?;
 /// assert_eq!(layer.name(), path);

@@ -3,13 +3,15 @@
 use std::cell::RefCell;
 
 use creamery::check::{CheckOptions, check};
-use creamery::{Filesystem, Image, NoProgress, OpenOptions, TarArchive, TarMember, TarOptions};
+use creamery::progress::NoProgress;
+use creamery::tar::{TarArchive, TarMember, TarOptions};
+use creamery::{Filesystem, Image, OpenOptions};
 
 /// A filesystem with a tree at `/tree` of all that archives know, and an empty directory `/in`.
 fn filesystem(dir: &std::path::Path) -> Filesystem {
     let image = dir.join("disk.img");
     Image::make(&image).size(256 << 20).run().expect("it is made");
-    let fs = Image::options().write(true).open(&image).expect("it opens");
+    let fs = Image::options().write().open(&image).expect("it opens");
     fs.create_dir_all("/tree/below").expect("directories");
     fs.create_dir("/in").expect("a directory");
     fs.write("/tree/file", vec![7; 5000]).expect("a file");

@@ -28,7 +28,7 @@ impl Hook for Filling {
 fn opened(image: &Path) -> Result<(Arc<Hooked<Filling>>, Filesystem)> {
     let file = Arc::new(FileDevice::open(image, Access::ReadWrite)?);
     let device = Arc::new(Hooked::new(file, Filling::default()));
-    let fs = Image::options().write(true).open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)?;
+    let fs = Image::options().write().open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)?;
     Ok((device, fs))
 }
 

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use creamery::{Image, Result, TreeId};
+use creamery::id::TreeId;
+use creamery::{Image, Result};
 use creamery_base::{Env, InodeId, SystemEnv, Timespec, Uuid};
 use creamery_device::{Access, FileDevice};
 use creamery_fs::{Cleaning, Filesystem, FsOptions, NewInode};

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use creamery::{Image, Result, TreeId};
+use creamery::id::TreeId;
+use creamery::{Image, Result};
 use creamery_base::{Env, SystemEnv, Timespec, Uuid, Wait};
 use creamery_device::{Access, FileDevice, Hook, Hooked, Request};
 use creamery_fs::{Fallocate, Filesystem, FsOptions, NewInode};

@@ -20,9 +20,9 @@ fn a_subvolume_moves_into_another_but_never_into_itself() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let image = dir.path().join("disk.img");
     Image::make(&image).size(256 << 20).run()?;
-    let fs = Image::options().write(true).open(&image)?;
+    let fs = Image::options().write().open(&image)?;
     for path in ["/a", "/b", "/a/in", "/a/in/deep"] {
-        fs.create_subvolume(path)?;
+        fs.subvolumes().create(path)?;
     }
     fs.create_dir("/a/dir")?;
     fs.create_dir("/b/empty")?;
@@ -41,7 +41,7 @@ fn a_subvolume_moves_into_another_but_never_into_itself() -> Result<()> {
     assert_eq!(refused(&fs, "/a/dir", "/b/dir"), ErrorKind::CrossDevice);
     assert_eq!(refused(&fs, "/b/file", "/a/file"), ErrorKind::CrossDevice);
     assert_eq!(refused(&fs, "/a/none", "/b/none"), ErrorKind::CrossDevice);
-    fs.create_snapshot("/a", "/read-only", true)?;
+    fs.subvolumes().snapshot("/a", "/read-only").read_only().run()?;
     fs.create_dir("/dir")?;
     for to in ["/dir/read-only", "/b/read-only"] {
         assert_eq!(refused(&fs, "/read-only", to), ErrorKind::ReadOnly, "{to}");
@@ -51,7 +51,7 @@ fn a_subvolume_moves_into_another_but_never_into_itself() -> Result<()> {
     fs.rename("/b/moved/deep", "/deep")?;
     fs.rename("/a", "/deep/a")?;
     let paths = |fs: &Filesystem| -> Result<Vec<_>> {
-        let mut paths: Vec<_> = fs.subvolumes()?.into_iter().map(|listed| listed.path).collect();
+        let mut paths: Vec<_> = fs.subvolumes().list()?.into_iter().map(|listed| listed.path).collect();
         paths.sort();
         Ok(paths)
     };
@@ -59,9 +59,9 @@ fn a_subvolume_moves_into_another_but_never_into_itself() -> Result<()> {
     assert_eq!(paths(&fs)?, wanted);
     fs.close()?;
     assert_sound(&image)?;
-    let fs = Image::options().write(true).open(&image)?;
+    let fs = Image::options().write().open(&image)?;
     assert_eq!(paths(&fs)?, wanted);
-    fs.delete_subvolume("/deep/a")?;
+    fs.subvolumes().delete("/deep/a")?;
     fs.remove_dir("/deep")?;
     fs.close()?;
     assert_sound(&image)

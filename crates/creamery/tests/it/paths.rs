@@ -4,10 +4,11 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
-use creamery::{
-    CopyOptions, Error, ErrorKind, Filesystem, Image, NoProgress, OnError, OpenOptions, Permissions, Reflink,
-    Timespec, TreeId,
-};
+use creamery::attributes::Timespec;
+use creamery::copy::{CopyOptions, Reflink};
+use creamery::id::TreeId;
+use creamery::progress::{NoProgress, OnError};
+use creamery::{Error, ErrorKind, Filesystem, Image, OpenOptions, Permissions};
 
 const EVERYTHING: CopyOptions = CopyOptions {
     recursive: true,
@@ -35,7 +36,7 @@ pub(crate) fn fixture() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("disk.img");
     Image::make(&image).size(256 << 20).run().unwrap();
-    let fs = Image::options().write(true).open(&image).unwrap();
+    let fs = Image::options().write().open(&image).unwrap();
     Fixture { dir, fs }
 }
 
@@ -148,7 +149,7 @@ fn what_was_closed_is_there_when_it_is_opened_again() {
     let time = Timespec { sec: -5, nsec: 7 };
     fs.set_times("/file", time, time).unwrap();
     fs.chown("/file", Some(12), Some(34)).unwrap();
-    fs.create_subvolume("/sub").unwrap();
+    fs.subvolumes().create("/sub").unwrap();
     fs.write("/sub/inside", "sub").unwrap();
     fs.close().unwrap();
     let image = dir.path().join("disk.img");
@@ -176,7 +177,7 @@ fn an_image_that_somebody_writes_to_is_not_opened_twice() {
     assert_eq!(kind(Image::open(&image)), ErrorKind::Busy);
     drop(fs);
     let (one, two) = (Image::open(&image).unwrap(), Image::open(&image).unwrap());
-    assert_eq!(kind(Image::options().write(true).open(&image)), ErrorKind::Busy);
+    assert_eq!(kind(Image::options().write().open(&image)), ErrorKind::Busy);
     drop((one, two));
 }
 
@@ -272,7 +273,7 @@ fn an_archive_copy_keeps_everything_both_ways() {
 
     let second = dir.path().join("second.img");
     Image::make(&second).size(256 << 20).run().unwrap();
-    let second = Image::options().write(true).open(second).unwrap();
+    let second = Image::options().write().open(second).unwrap();
     second.copy_in(&out, "/in", EVERYTHING, &NoProgress).unwrap();
     fs.copy_between("/tree", &second, "/between", EVERYTHING, &NoProgress).unwrap();
     for copy in ["/in", "/between"] {
@@ -375,7 +376,7 @@ fn a_file_is_refused_everything_once_the_filesystem_is_closed() {
     assert_eq!(kind(walk.next().unwrap()), ErrorKind::Stale);
 
     // The image is anybody's, though all of these are still there.
-    let fs = Image::options().write(true).open(&image).unwrap();
+    let fs = Image::options().write().open(&image).unwrap();
     assert_eq!(fs.read_to_string("/file").unwrap(), "content");
     fs.write("/file", "changed").unwrap();
     fs.close().unwrap();
@@ -470,7 +471,7 @@ fn a_path_that_ends_in_a_slash_is_a_directorys_as_in_std() {
     // A directory may be said to be one.
     fs.create_dir("/made/").unwrap();
     fs.create_dir_all("/deep/er/").unwrap();
-    fs.create_subvolume("/sub/").unwrap();
+    fs.subvolumes().create("/sub/").unwrap();
     fs.rename("/made/", "/moved/").unwrap();
     fs.remove_dir("/moved/").unwrap();
     fs.remove_dir_all("/dir/").unwrap();
@@ -538,11 +539,12 @@ fn a_file_is_not_copied_onto_itself() {
     fs.hard_link("/file", "/dir/file").unwrap();
     let options = CopyOptions::default();
     for to in ["/file", "/dir/../file", "/dir/hard", "/dir/soft", "/dir"] {
-        let error = fs.copy_between("/file", &fs, to, options, &creamery::NoProgress).expect_err(to);
+        let error =
+            fs.copy_between("/file", &fs, to, options, &creamery::progress::NoProgress).expect_err(to);
         assert!(error.to_string().contains("the same file"), "{error}");
     }
     assert!(fs.symlink_metadata("/dir/soft").unwrap().is_symlink());
-    fs.copy_between("/file", &fs, "/copy", options, &creamery::NoProgress).unwrap();
+    fs.copy_between("/file", &fs, "/copy", options, &creamery::progress::NoProgress).unwrap();
     assert_eq!(fs.read("/copy").unwrap(), b"content");
 }
 
@@ -572,11 +574,11 @@ fn a_file_is_not_copied_to_a_directory_that_is_not_there() {
 #[test]
 fn what_cannot_be_moved_to_another_subvolume_costs_nothing_there() {
     let Fixture { fs, .. } = fixture();
-    let exact = creamery::NameOptions { exact: true, ..Default::default() };
+    let exact = creamery::copy::NameOptions { exact: true, ..Default::default() };
     let names = |dir: &str| -> Vec<_> {
         fs.read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().to_owned()).collect()
     };
-    fs.create_subvolume("/sub").unwrap();
+    fs.subvolumes().create("/sub").unwrap();
     fs.create_dir_all("/dir/below").unwrap();
     fs.write("/dir/below/file", "from").unwrap();
     fs.write("/sub/file", "kept").unwrap();

@@ -1,7 +1,9 @@
 //! A full filesystem whose leaves a snapshot shares: removing takes space there, for what it changes is copied, and the copies refer
 //! to all that the leaf names. The snapshot can be deleted all the same.
 
-use creamery::{ErrorKind, Fallocate, Filesystem, Image, OpenOptions, Result, Tuning};
+use creamery::env::Tuning;
+use creamery::extents::Fallocate;
+use creamery::{ErrorKind, Filesystem, Image, OpenOptions, Result};
 
 const BLOCK: u64 = 4096;
 
@@ -39,10 +41,10 @@ fn punch_until_full(size: u64, blocks: u64) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let image = dir.path().join("disk.img");
     Image::make(&image).size(size).run()?;
-    let fs = Image::options().write(true).tuning(tuning()).open(&image)?;
-    fs.create_subvolume("/project")?;
+    let fs = Image::options().write().tuning(tuning()).open(&image)?;
+    fs.subvolumes().create("/project")?;
     scatter(&fs, "/project/file", blocks)?;
-    fs.create_snapshot("/project", "/before", true)?;
+    fs.subvolumes().snapshot("/project", "/before").read_only().run()?;
     fill(&fs)?;
     let file = OpenOptions::new().write(true).open(&fs, "/project/file")?;
     let mut refused = 0;
@@ -55,8 +57,8 @@ fn punch_until_full(size: u64, blocks: u64) -> Result<()> {
     }
     assert!(refused < 2000, "nothing could be removed of what is shared");
     fs.sync()?;
-    fs.delete_subvolume("/before")?;
-    fs.sync_subvolumes(|_| Ok(()))?;
+    fs.subvolumes().delete("/before")?;
+    fs.subvolumes().sync_deleted(|_| Ok(()))?;
     file.fallocate(Fallocate::PunchHole, 0, blocks * BLOCK)?;
     fs.write("/there is room", [7; 1 << 20])?;
     fs.close()

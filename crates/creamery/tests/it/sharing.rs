@@ -1,13 +1,16 @@
 //! What files share, while it changes: what was done last counts, and what is deleted does not.
 
-use creamery::{DiskUsage, ExtentPart, Filesystem, Image, Result, TreeId, Tuning};
+use creamery::env::Tuning;
+use creamery::extents::{DiskUsage, ExtentPart};
+use creamery::id::TreeId;
+use creamery::{Filesystem, Image, Result};
 
 const KIB: u64 = 1024;
 /// Where data begins that mkfs has made room for.
 const FIRST_DATA: u64 = 13_631_488;
 
 fn usage(fs: &Filesystem, path: &str) -> Result<(u64, u64, u64)> {
-    let DiskUsage { total, exclusive, set_shared, .. } = fs.disk_usage(path, |_, _| ())?;
+    let DiskUsage { total, exclusive, set_shared, .. } = fs.extents().disk_usage(path, |_, _| ())?;
     Ok((total / KIB, exclusive / KIB, set_shared / KIB))
 }
 
@@ -17,7 +20,7 @@ fn new_image(dir: &tempfile::TempDir) -> Result<Filesystem> {
     // Nobody drops what is deleted but who is asked to.
     let mut tuning = Tuning::default();
     tuning.background_threads = Some(0);
-    Image::options().write(true).tuning(tuning).open(&image)
+    Image::options().write().tuning(tuning).open(&image)
 }
 
 fn fill(fs: &Filesystem, dir: &str, count: usize) -> Result<()> {
@@ -28,10 +31,10 @@ fn fill(fs: &Filesystem, dir: &str, count: usize) -> Result<()> {
 fn what_was_done_last_counts_without_a_sync() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fs = new_image(&dir)?;
-    fs.create_subvolume("/project")?;
+    fs.subvolumes().create("/project")?;
     fill(&fs, "/project", 500)?;
     assert_eq!(usage(&fs, "/project")?, (2000, 2000, 0));
-    fs.create_snapshot("/project", "/before", true)?;
+    fs.subvolumes().snapshot("/project", "/before").read_only().run()?;
     assert_eq!(usage(&fs, "/project")?, (2000, 0, 2000));
     assert_eq!(usage(&fs, "/")?, (4000, 0, 2000), "each piece once");
     for number in 0..100 {
@@ -49,20 +52,23 @@ fn what_was_done_last_counts_without_a_sync() -> Result<()> {
 fn a_deleted_subvolume_leads_to_users_and_shares_until_it_is_dropped() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fs = new_image(&dir)?;
-    fs.create_subvolume("/project")?;
+    fs.subvolumes().create("/project")?;
     // So many that there are blocks between root and leaves, which only the tree of the first one names.
     fill(&fs, "/project", 6000)?;
-    fs.create_snapshot("/project", "/one", false)?;
-    fs.create_snapshot("/project", "/two", true)?;
+    fs.subvolumes().snapshot("/project", "/one").run()?;
+    fs.subvolumes().snapshot("/project", "/two").read_only().run()?;
     assert_eq!(usage(&fs, "/one")?, (24_000, 0, 24_000));
-    fs.delete_subvolume("/project")?;
+    fs.subvolumes().delete("/project")?;
     assert_eq!(usage(&fs, "/one")?, (24_000, 0, 24_000), "two have it still");
-    let users = fs.resolve_logical(FIRST_DATA, ExtentPart::Whole)?;
+    let users = fs.extents().users(creamery::id::Logical::new(FIRST_DATA), ExtentPart::Whole)?;
     let subvolumes: Vec<TreeId> = users.iter().map(|user| user.subvolume).collect();
     assert_eq!(subvolumes, [TreeId::new(257), TreeId::new(258)]);
-    assert_eq!(fs.inode_paths(users[0].subvolume, users[0].ino)?, [std::path::Path::new("file-0")]);
-    fs.delete_subvolume("/two")?;
-    fs.sync_subvolumes(|_| Ok(()))?;
+    assert_eq!(
+        fs.subvolumes().inode_paths(users[0].subvolume, users[0].ino)?,
+        [std::path::Path::new("file-0")]
+    );
+    fs.subvolumes().delete("/two")?;
+    fs.subvolumes().sync_deleted(|_| Ok(()))?;
     assert_eq!(usage(&fs, "/one")?, (24_000, 24_000, 0), "all that was deleted is gone");
     fs.close()
 }

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use creamery::check::{CheckOptions, NoProgress, check};
-use creamery::{ErrorKind, Filesystem, Image, OpenOptions, Result, TreeId};
+use creamery::id::TreeId;
+use creamery::{ErrorKind, Filesystem, Image, OpenOptions, Result};
 use creamery_device::{Access, FileDevice};
 use creamery_fs::{FsOptions, NewInode};
 use creamery_txn::{Engine, Options};
@@ -38,16 +39,16 @@ fn a_snapshot_has_what_was_there_and_nothing_of_what_came_after() -> Result<()> 
     let dir = tempfile::tempdir()?;
     let image = dir.path().join("disk.img");
     Image::make(&image).size(512 << 20).run()?;
-    let fs = Image::options().write(true).open(&image)?;
-    fs.create_subvolume("/project")?;
-    fs.create_subvolume("/project/nested")?;
+    let fs = Image::options().write().open(&image)?;
+    fs.subvolumes().create("/project")?;
+    fs.subvolumes().create("/project/nested")?;
     fill(&fs, "/project", "first")?;
-    fs.create_snapshot("/project", "/before", true)?;
+    fs.subvolumes().snapshot("/project", "/before").read_only().run()?;
     fill(&fs, "/project", "second")?;
-    fs.create_snapshot("/project", "/project/inside", false)?;
-    fs.create_snapshot("/before", "/again", false)?;
+    fs.subvolumes().snapshot("/project", "/project/inside").run()?;
+    fs.subvolumes().snapshot("/before", "/again").run()?;
     fill(&fs, "/again", "third")?;
-    fs.create_snapshot("/", "/all", false)?;
+    fs.subvolumes().snapshot("/", "/all").run()?;
     for number in 0..FILES {
         fs.remove_file(format!("/project/file-{number}"))?;
     }
@@ -63,15 +64,15 @@ fn a_snapshot_has_what_was_there_and_nothing_of_what_came_after() -> Result<()> 
         );
         assert!(fs.write(format!("{stub}/file"), "").is_err());
     }
-    assert!(fs.delete_subvolume("/all/project").is_err() && fs.remove_dir("/before/nested").is_err());
+    assert!(fs.subvolumes().delete("/all/project").is_err() && fs.remove_dir("/before/nested").is_err());
     fs.remove_dir("/all/project")?;
     assert!(
         !fs.exists("/all/project") && fs.exists("/project"),
         "what stands for a subvolume is a directory like others"
     );
     assert!(fs.write("/before/file-1", "").is_err(), "it is read-only");
-    assert!(fs.create_snapshot("/project", "/before", false).is_err(), "the name is taken");
-    assert!(fs.create_snapshot("/before/nested", "/stub", false).is_err());
+    assert!(fs.subvolumes().snapshot("/project", "/before").run().is_err(), "the name is taken");
+    assert!(fs.subvolumes().snapshot("/before/nested", "/stub").run().is_err());
     fs.close()?;
     assert_sound(&image)?;
     let fs = Image::open(&image)?;
@@ -86,47 +87,47 @@ fn what_is_deleted_leaves_what_others_share() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let image = dir.path().join("disk.img");
     Image::make(&image).size(512 << 20).run()?;
-    let fs = Image::options().write(true).open(&image)?;
-    let empty = fs.usage();
-    fs.create_subvolume("/project")?;
+    let fs = Image::options().write().open(&image)?;
+    let empty = fs.volume().usage();
+    fs.subvolumes().create("/project")?;
     fill(&fs, "/project", "first")?;
-    fs.create_snapshot("/project", "/one", false)?;
+    fs.subvolumes().snapshot("/project", "/one").run()?;
     fill(&fs, "/project", "second")?;
-    fs.create_snapshot("/project", "/two", true)?;
-    fs.create_snapshot("/one", "/three", false)?;
+    fs.subvolumes().snapshot("/project", "/two").read_only().run()?;
+    fs.subvolumes().snapshot("/one", "/three").run()?;
     fill(&fs, "/three", "third")?;
-    fs.create_subvolume("/one/inside")?;
-    assert!(fs.delete_subvolume("/one").is_err(), "there is one in it");
-    assert!(fs.delete_subvolume("/one/file-1").is_err() && fs.delete_subvolume("/").is_err());
+    fs.subvolumes().create("/one/inside")?;
+    assert!(fs.subvolumes().delete("/one").is_err(), "there is one in it");
+    assert!(fs.subvolumes().delete("/one/file-1").is_err() && fs.subvolumes().delete("/").is_err());
     fs.remove_dir("/one/inside")?;
-    fs.delete_subvolume("/project")?;
+    fs.subvolumes().delete("/project")?;
     assert!(!fs.exists("/project"));
-    fs.sync_subvolumes(|_| Ok(()))?;
+    fs.subvolumes().sync_deleted(|_| Ok(()))?;
     for (dir, what) in [("/one", "first"), ("/two", "second"), ("/three", "third")] {
         expect(&fs, dir, what)?;
     }
     fs.close()?;
     assert_sound(&image)?;
-    let fs = Image::options().write(true).open(&image)?;
-    fs.delete_subvolume("/one")?;
+    let fs = Image::options().write().open(&image)?;
+    fs.subvolumes().delete("/one")?;
     // Who has enough of it leaves the rest for who comes next.
-    let ended = fs.sync_subvolumes(|_| Err(creamery::ErrorKind::Interrupted.into()));
+    let ended = fs.subvolumes().sync_deleted(|_| Err(creamery::ErrorKind::Interrupted.into()));
     assert_eq!(ended.map_err(|error| error.kind()), Err(creamery::ErrorKind::Interrupted));
     fs.close()?;
     assert_sound(&image)?;
-    let fs = Image::options().write(true).open(&image)?;
-    fs.sync_subvolumes(|_| Ok(()))?;
+    let fs = Image::options().write().open(&image)?;
+    fs.subvolumes().sync_deleted(|_| Ok(()))?;
     expect(&fs, "/three", "third")?;
     fs.close()?;
     assert_sound(&image)?;
-    let fs = Image::options().write(true).open(&image)?;
-    fs.delete_subvolume("/three")?;
-    fs.sync_subvolumes(|_| Ok(()))?;
+    let fs = Image::options().write().open(&image)?;
+    fs.subvolumes().delete("/three")?;
+    fs.subvolumes().sync_deleted(|_| Ok(()))?;
     expect(&fs, "/two", "second")?;
-    fs.delete_subvolume("/two")?;
-    fs.sync_subvolumes(|_| Ok(()))?;
+    fs.subvolumes().delete("/two")?;
+    fs.subvolumes().sync_deleted(|_| Ok(()))?;
     // The metadata of what was made first may be in more blocks than that of nothing.
-    let left = empty.free.saturating_sub(fs.usage().free);
+    let left = empty.free.saturating_sub(fs.volume().usage().free);
     assert!(left <= 1 << 20, "{left} bytes are left of all that");
     fs.close()?;
     assert_sound(&image)?;
@@ -138,26 +139,26 @@ fn what_is_open_in_a_deleted_subvolume_can_be_read() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let image = dir.path().join("disk.img");
     Image::make(&image).size(256 << 20).run()?;
-    let fs = Image::options().write(true).open(&image)?;
-    fs.create_subvolume("/project")?;
+    let fs = Image::options().write().open(&image)?;
+    fs.subvolumes().create("/project")?;
     fill(&fs, "/project", "some")?;
     fs.sync()?;
     let file = fs.open("/project/file-600")?;
     let want = "some 600 ".repeat(1800);
-    fs.delete_subvolume("/project")?;
-    let full = fs.usage().free;
-    fs.sync_subvolumes(|_| Ok(()))?;
+    fs.subvolumes().delete("/project")?;
+    let full = fs.volume().usage().free;
+    fs.subvolumes().sync_deleted(|_| Ok(()))?;
     let mut found = vec![0; want.len()];
     assert_eq!(file.read_at(&mut found, 0)?, want.len());
-    assert!(found == want.as_bytes() && fs.usage().free <= full, "nothing of it is dropped");
-    assert!(!fs.exists("/project") && fs.create_subvolume("/project").is_ok(), "the name is free");
+    assert!(found == want.as_bytes() && fs.volume().usage().free <= full, "nothing of it is dropped");
+    assert!(!fs.exists("/project") && fs.subvolumes().create("/project").is_ok(), "the name is free");
     drop(file);
-    fs.sync_subvolumes(|_| Ok(()))?;
-    assert!(fs.usage().free > full + (1 << 20), "all of it is dropped");
+    fs.subvolumes().sync_deleted(|_| Ok(()))?;
+    assert!(fs.volume().usage().free > full + (1 << 20), "all of it is dropped");
     // Nothing is left that has the number of the first one.
-    fs.delete_subvolume("/project")?;
-    fs.sync_subvolumes(|_| Ok(()))?;
-    fs.create_subvolume("/again")?;
+    fs.subvolumes().delete("/project")?;
+    fs.subvolumes().sync_deleted(|_| Ok(()))?;
+    fs.subvolumes().create("/again")?;
     fs.write("/again/file", "data")?;
     assert_eq!(fs.read_to_string("/again/file")?, "data");
     fs.close()?;
@@ -212,8 +213,8 @@ fn a_device_full_of_snapshots_can_be_emptied() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let image = dir.path().join("disk.img");
     Image::make(&image).size(256 << 20).run()?;
-    let fs = Image::options().write(true).open(&image)?;
-    fs.create_subvolume("/project")?;
+    let fs = Image::options().write().open(&image)?;
+    fs.subvolumes().create("/project")?;
     let mut random = 7_u64;
     let mut next = |below: u64| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -233,7 +234,9 @@ fn a_device_full_of_snapshots_can_be_emptied() -> Result<()> {
                 break 'filling;
             }
         }
-        if let Err(error) = fs.create_snapshot("/project", format!("/snapshot-{round}"), round % 2 == 0) {
+        let snapshot = fs.subvolumes().snapshot("/project", format!("/snapshot-{round}"));
+        let snapshot = if round % 2 == 0 { snapshot.read_only() } else { snapshot };
+        if let Err(error) = snapshot.run() {
             full = Some(error);
             break;
         }
@@ -243,12 +246,12 @@ fn a_device_full_of_snapshots_can_be_emptied() -> Result<()> {
     assert_eq!(error.kind(), ErrorKind::NoSpace, "after {snapshots} snapshots: {error}");
     assert!(snapshots > 5, "{snapshots} snapshots");
     for round in 0..snapshots {
-        fs.delete_subvolume(format!("/snapshot-{round}"))?;
+        fs.subvolumes().delete(format!("/snapshot-{round}"))?;
         if round % 3 == 0 {
-            fs.sync_subvolumes(|_| Ok(()))?;
+            fs.subvolumes().sync_deleted(|_| Ok(()))?;
         }
     }
-    fs.sync_subvolumes(|_| Ok(()))?;
+    fs.subvolumes().sync_deleted(|_| Ok(()))?;
     fs.write("/project/more", vec![1; 20 << 20])?;
     println!("{snapshots} snapshots");
     fs.close()?;

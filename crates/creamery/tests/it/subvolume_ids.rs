@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use creamery::check::{CheckOptions, NoProgress, check};
-use creamery::{Image, Result, TreeId};
+use creamery::id::TreeId;
+use creamery::{Image, Result};
 use creamery_base::ObjectId;
 use creamery_device::{Access, FileDevice};
 use creamery_format::{Key, KeyType};
@@ -43,7 +44,7 @@ fn subvolumes_with_large_numbers_are_found_by_them() -> Result<()> {
     let ids = [65_535, 65_536, 70_000, 1 << 32, (1 << 48) - 1];
     make(&image, &ids)?;
     for id in ids {
-        let fs = Image::options().write(true).subvolume_id(TreeId::new(id)).open(&image)?;
+        let fs = Image::options().write().subvolume_id(TreeId::new(id)).open(&image)?;
         fs.write("/file", id.to_string())?;
         fs.create_dir("/below")?;
         fs.close()?;

@@ -4,6 +4,7 @@ mod arrows;
 mod circles;
 mod clock;
 mod documents;
+mod facade;
 mod invariants;
 mod locks;
 mod manifests;
@@ -24,6 +25,7 @@ pub(crate) fn tidy() -> Result<()> {
     clock::check(&mut complaints)?;
     locks::check(&mut complaints)?;
     documents::check(&mut complaints)?;
+    facade::check(&mut complaints)?;
     manifests::check(&mut complaints)?;
     silent::check(&mut complaints)?;
     invariants::check(&mut complaints)?;

@@ -4,8 +4,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use creamery::{Comparison, Error, FileTest, FileType, Filesystem, Glob, ModeChange, ModeTest, Owner};
-use creamery::{Permissions, Timespec};
+use creamery::Permissions;
+use creamery::attributes::Timespec;
+use creamery::attributes::{ModeChange, Owner};
+use creamery::find::{Comparison, FileTest, Glob, ModeTest};
+use creamery::{Error, FileType, Filesystem};
 
 use crate::failure::Failure;
 

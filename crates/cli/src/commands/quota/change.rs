@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use creamery::{QgroupId, QuotaChange};
+use creamery::id::QgroupId;
+use creamery::quota::QuotaChange;
 
 use super::side::{PlaceArgs, Side};
 use crate::failure::Failure;

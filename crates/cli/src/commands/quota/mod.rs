@@ -5,7 +5,7 @@ mod show;
 mod side;
 
 use clap::{Args, Subcommand};
-use creamery::QuotaChange;
+use creamery::quota::QuotaChange;
 
 use crate::failure::{Failure, warn};
 use crate::output::tell;

@@ -5,7 +5,9 @@ use std::io::{self, Write};
 use std::str::FromStr;
 
 use clap::Args;
-use creamery::{Escaped, QgroupId, QgroupReport, QuotaReport};
+use creamery::error::Escaped;
+use creamery::id::QgroupId;
+use creamery::quota::{QgroupReport, QuotaReport};
 use serde::Serialize;
 
 use super::side::{PlaceArgs, Side};

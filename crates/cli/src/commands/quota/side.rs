@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use creamery::{Error, ErrorKind, Filesystem, QuotaChange, QuotaReport, TreeId};
+use creamery::id::TreeId;
+use creamery::quota::{QuotaChange, QuotaReport};
+use creamery::{Error, ErrorKind, Filesystem};
 use creamery_mount::Live;
 
 use crate::commands::subvolume::target::{OnMount, failed_at};
@@ -101,7 +103,7 @@ impl Side<'_> {
     pub(super) fn change(&mut self, change: QuotaChange) -> Result<(), Failure> {
         let failed = self.failed();
         match self {
-            Self::Image { fs, place, .. } => fs.change_quotas(&change, &place.path),
+            Self::Image { fs, place, .. } => fs.quotas().change(&change, &place.path),
             Self::Live { on_mount, .. } => on_mount.dir.change_quotas(change),
         }
         .map_err(failed)
@@ -111,7 +113,7 @@ impl Side<'_> {
     pub(super) fn report(&self) -> Result<(QuotaReport, TreeId), Failure> {
         let told = match self {
             Self::Image { fs, place, .. } => {
-                fs.metadata(&place.path).and_then(|meta| Ok((fs.quota_report()?, meta.subvolume())))
+                fs.metadata(&place.path).and_then(|meta| Ok((fs.quotas().report()?, meta.subvolume())))
             }
             Self::Live { on_mount, .. } => on_mount.dir.quota_report(),
         };
@@ -157,7 +159,8 @@ fn count_all(fs: &Filesystem, shown: &Shown) -> creamery::Result<()> {
     let mut steps: u64 = 0;
     // The report says what ended a rescan, whoever took the step. That it has ended is written with the next commit.
     while fs
-        .quota_rescan_step()
+        .quotas()
+        .rescan_step()
         .or_else(|error| if error.kind().is_damage() { Ok(false) } else { Err(error) })?
     {
         steps += 1;
@@ -165,7 +168,7 @@ fn count_all(fs: &Filesystem, shown: &Shown) -> creamery::Result<()> {
         interrupt::go_on().or_else(|end| fs.sync().and(Err(end)))?;
     }
     fs.sync()?;
-    check_counted(&fs.quota_report()?)
+    check_counted(&fs.quotas().report()?)
 }
 
 fn check_counted(report: &QuotaReport) -> creamery::Result<()> {

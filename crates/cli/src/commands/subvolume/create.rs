@@ -4,7 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use clap::Args;
-use creamery::{Error, Filesystem, QgroupId};
+use creamery::id::QgroupId;
+use creamery::{Error, Filesystem};
 
 use super::target::{Target, failed_at, live};
 use crate::failure::{Failure, with_all};
@@ -87,5 +88,5 @@ fn create(fs: &Filesystem, place: &Place, args: &CreateArgs) -> creamery::Result
     if let Some(parent) = place.path.parent().filter(|_| args.parents) {
         fs.create_dir_all(parent)?;
     }
-    fs.create_subvolume_in_groups(&place.path, &args.quota_groups)
+    fs.subvolumes().create_in_groups(&place.path, &args.quota_groups)
 }

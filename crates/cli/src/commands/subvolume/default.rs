@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use clap::Args;
-use creamery::{Error, ErrorKind, ListedSubvolume, TreeId};
+use creamery::id::TreeId;
+use creamery::subvolume::ListedSubvolume;
+use creamery::{Error, ErrorKind};
 
 use super::json::SubvolumeJson;
 use super::target::{OnMount, failed_at};
@@ -107,8 +109,8 @@ pub(super) fn set(args: &SetDefaultArgs) -> Result<(), Failure> {
     let place = images.place(text)?;
     let failed = images.failed(&place.image);
     let outcome = images.open(&place.image, Purpose::Write).and_then(|fs| {
-        let wanted = id.map_or_else(|| fs.subvolume_at(&place.path), Ok);
-        wanted.and_then(|id| fs.set_default_subvolume(id)).map_err(failed).map_err(of_number)
+        let wanted = id.map_or_else(|| fs.subvolumes().id_at(&place.path), Ok);
+        wanted.and_then(|id| fs.subvolumes().set_default(id)).map_err(failed).map_err(of_number)
     });
     images.finish(outcome)
 }

@@ -5,7 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use creamery::{Error, ErrorKind, Filesystem, ListedSubvolume, TreeId};
+use creamery::id::TreeId;
+use creamery::subvolume::ListedSubvolume;
+use creamery::{Error, ErrorKind, Filesystem};
 use creamery_mount::{DeletedSubvolume, Live};
 
 use super::sync::drop_all;
@@ -135,19 +137,19 @@ fn delete_in_image(
     let fs = images.open(&place.image, Purpose::Write)?;
     let mut lines = Vec::new();
     let mut delete = || -> Result<(), Error> {
-        let id = args.id.map_or_else(|| fs.subvolume_at(&place.path), |id| Ok(TreeId::new(id)));
+        let id = args.id.map_or_else(|| fs.subvolumes().id_at(&place.path), |id| Ok(TreeId::new(id)));
         if args.recursive {
             return delete_with_nested(fs, place, id?, &mut lines);
         }
         if args.id.is_none() {
             // Who says what is wrong is the one that deletes.
-            fs.delete_subvolume(&place.path)?;
+            fs.subvolumes().delete(&place.path)?;
             lines.push(line_of(id?.get(), Durable::Yes, &place.to_string()));
             return Ok(());
         }
         let id = id?;
-        let listed = fs.subvolumes()?;
-        fs.delete_subvolume_by_id(id)?;
+        let listed = fs.subvolumes().list()?;
+        fs.subvolumes().delete_by_id(id)?;
         lines.push(line_of_listed(place, &listed, id));
         Ok(())
     };
@@ -161,16 +163,16 @@ fn delete_with_nested(
     id: TreeId,
     lines: &mut Vec<String>,
 ) -> Result<(), Error> {
-    let listed = fs.subvolumes()?;
-    let mut ids = fs.nested_subvolumes(id)?;
+    let listed = fs.subvolumes().list()?;
+    let mut ids = fs.subvolumes().nested(id)?;
     ids.push(id);
     // What stays is refused before others are gone.
-    let stay = [TreeId::FS, fs.default_subvolume(), fs.root_subvolume()];
+    let stay = [TreeId::FS, fs.subvolumes().default_id(), fs.subvolumes().opened()];
     if let Some(id) = ids.iter().rev().find(|id| stay.contains(id)) {
-        return fs.delete_subvolume_by_id(*id);
+        return fs.subvolumes().delete_by_id(*id);
     }
     ids.into_iter().try_for_each(|id| {
-        fs.delete_subvolume_by_id(id)?;
+        fs.subvolumes().delete_by_id(id)?;
         lines.push(line_of_listed(place, &listed, id));
         Ok(())
     })
@@ -194,7 +196,7 @@ fn line_of(id: u64, durable: Durable, place: &str) -> String {
 
 fn line_of_listed(place: &Place, listed: &[ListedSubvolume], id: TreeId) -> String {
     let path = listed.iter().find(|listed| listed.info.id == id).and_then(|listed| listed.path.clone());
-    let path = creamery::Escaped(&path.unwrap_or_default()).to_string();
+    let path = creamery::error::Escaped(&path.unwrap_or_default()).to_string();
     line_of(id.get(), Durable::Yes, &format!("{}:/{path}", place.image.display()))
 }
 
@@ -212,7 +214,7 @@ fn print_deleted(args: &DeleteArgs, path: &Path, gone: &[DeletedSubvolume]) {
             (None, b"") => whole.clone(),
             (None, below) => whole.join(os(below)),
         };
-        let shown = creamery::Escaped(shown.as_os_str().as_bytes()).to_string();
+        let shown = creamery::error::Escaped(shown.as_os_str().as_bytes()).to_string();
         tell(format_args!("{}", line_of(*id, durable, &shown)));
     }
 }

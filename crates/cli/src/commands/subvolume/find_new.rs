@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 
 use clap::Args;
-use creamery::{Generation, NewExtent};
+use creamery::extents::NewExtent;
+use creamery::id::Generation;
 use serde::Serialize;
 
 use super::target::{OnMount, failed_at};
@@ -98,7 +99,7 @@ fn find_new(
     let place = images.place(&args.place)?;
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
-    fs.subvolume_at(&place.path).and_then(|id| fs.find_new(id, since, each)).map_err(failed)
+    fs.subvolumes().id_at(&place.path).and_then(|id| fs.extents().find_new(id, since, each)).map_err(failed)
 }
 
 fn as_line(out: &mut Output, extent: &NewExtent) -> io::Result<()> {

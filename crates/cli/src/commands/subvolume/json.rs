@@ -1,6 +1,8 @@
 //! A subvolume in `--json`.
 
-use creamery::{SubvolumeInfo, Timespec, Uuid};
+use creamery::Uuid;
+use creamery::attributes::Timespec;
+use creamery::subvolume::SubvolumeInfo;
 use serde::Serialize;
 
 use crate::json::text_of;

@@ -5,7 +5,9 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use clap::Args;
-use creamery::{ListedSubvolume, SubvolumeInfo, TreeId, Uuid};
+use creamery::Uuid;
+use creamery::id::TreeId;
+use creamery::subvolume::{ListedSubvolume, SubvolumeInfo};
 
 use super::json::SubvolumeJson;
 use super::told::Told;

@@ -4,7 +4,10 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use clap::Args;
-use creamery::{Error, ErrorKind, ListedSubvolume, SubvolumeInfo, Timespec, TreeId, Uuid};
+use creamery::attributes::Timespec;
+use creamery::id::TreeId;
+use creamery::subvolume::{ListedSubvolume, SubvolumeInfo};
+use creamery::{Error, ErrorKind, Uuid};
 use serde::Serialize;
 
 use super::json::SubvolumeJson;

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use creamery::{Error, Filesystem, QgroupId};
+use creamery::id::QgroupId;
+use creamery::{Error, Filesystem};
 use creamery_mount::Live;
 
 use super::target::{OnMount, Target, failed_at};
@@ -64,7 +65,8 @@ fn snapshot(args: &SnapshotArgs, images: &mut Images<'_>) -> Result<(), Failure>
     let named = target(&source, &args.target).map_err(&failed)?;
     let fs = images.open(&source.image, Purpose::Write)?;
     let path = within(fs, &source, named).map_err(&failed)?;
-    let made = fs.create_snapshot_in_groups(&source.path, &path, args.read_only, &args.quota_groups);
+    let snapshot = fs.subvolumes().snapshot(&source.path, &path).in_groups(&args.quota_groups);
+    let made = if args.read_only { snapshot.read_only().run() } else { snapshot.run() };
     made.map_err(&failed)?;
     let kind = if args.read_only { "readonly snapshot" } else { "snapshot" };
     tell(format_args!("Create {kind} of '{source}' in '{}:{}'", source.image.display(), path.display()));

@@ -82,7 +82,7 @@ pub(super) fn drop_all(
 ) -> creamery::Result<()> {
     interrupt::watch();
     let (shown, mut steps) = (Shown::unbounded(command, progress), 0_u64);
-    let done = fs.sync_subvolumes(|left| {
+    let done = fs.subvolumes().sync_deleted(|left| {
         steps += 1;
         shown.at(|| format!("dropping {left} deleted subvolumes, {steps} steps"));
         interrupt::go_on().or_else(|end| fs.sync().and(Err(end)))

@@ -2,7 +2,9 @@
 
 use std::ffi::OsStr;
 
-use creamery::{Error, SubvolumeTable, TreeId};
+use creamery::Error;
+use creamery::id::TreeId;
+use creamery::subvolume::SubvolumeTable;
 
 use super::target::{OnMount, failed_at};
 use crate::failure::Failure;
@@ -37,7 +39,7 @@ impl Told {
         let fs = images.open(&image, Purpose::Read)?;
         let told = || -> Result<Self, Error> {
             let here = fs.metadata(&path)?.subvolume();
-            Ok(Self { table: fs.subvolume_table()?, here, is_root: fs.subvolume_at(&path).is_ok() })
+            Ok(Self { table: fs.subvolumes().table()?, here, is_root: fs.subvolumes().id_at(&path).is_ok() })
         };
         told().map_err(failed)
     }

@@ -3,7 +3,9 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use creamery::{BlockGroups, DevId, Error, Filesystem, MemberDevice};
+use creamery::id::DevId;
+use creamery::volume::{BlockGroups, MemberDevice};
+use creamery::{Error, Filesystem};
 use creamery_mount::{LiveBtrfs, LiveDevice};
 
 use crate::failure::Failure;
@@ -62,8 +64,8 @@ impl Facts {
     }
 
     fn of_image(place: PathBuf, fs: &Filesystem) -> Self {
-        let devices: Vec<_> = fs.devices().into_iter().map(Device::from).collect();
-        let groups = fs.block_groups().into_iter().map(|sum| Groups {
+        let devices: Vec<_> = fs.volume().devices().into_iter().map(Device::from).collect();
+        let groups = fs.volume().block_groups().into_iter().map(|sum| Groups {
             // Which of several devices has what nobody is told.
             on: match &devices[..] {
                 [device] => vec![(device.id, sum.total.saturating_mul(sum.copies))],
@@ -73,7 +75,7 @@ impl Facts {
         });
         let has_shares = devices.len() == 1;
         let groups = groups.collect();
-        Self { place, groups, available: fs.usage().available, reserve: None, has_shares, devices }
+        Self { place, groups, available: fs.volume().usage().available, reserve: None, has_shares, devices }
     }
 
     fn of_mount(live: &LiveBtrfs) -> Result<Self, Error> {

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use clap::Args;
-use creamery::BlockGroups;
+use creamery::volume::BlockGroups;
 use serde::Serialize;
 
 use self::facts::{Facts, Groups};

@@ -1,0 +1,8 @@
+//! Counters of an open filesystem: what [`Filesystem::statistics`](crate::Filesystem::statistics) returns.
+
+pub use creamery_fs::{
+    BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, CompressionStatistics,
+    Distribution, FsyncStatistics, LockStatistics, LogStatistics, MemoryReport, NocowStatistics,
+    PendingStatistics, QuotaStatistics, SeekStatistics, Statistics, TreeStatistics, VolumeStatistics,
+    WritebackStatistics,
+};
