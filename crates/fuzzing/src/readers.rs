@@ -9,10 +9,11 @@ use creamery::attributes::Timespec;
 use creamery::copy::CopyOptions;
 use creamery::env::FixedEnv;
 use creamery::extents::ExtentPart;
-use creamery::history::{gone_files_of_device, history_of_device};
+use creamery::history::{NoSearchProgress, gone_files_of_device, history_of_device};
 use creamery::id::{Generation, Logical};
 use creamery::inspect::{SuperDump, TreeDump, dump_super_of, dump_tree_of};
-use creamery::rescue::Rescue;
+use creamery::report::{Overview, PictureKind};
+use creamery::rescue::{Rescue, scan_device};
 use creamery::{Filesystem, Image, OpenOptions, WalkEntry};
 use creamery_check::{CheckOptions, NoProgress, Report, check};
 use creamery_device::BlockDevice;
@@ -29,6 +30,8 @@ const FIRST_DATA: u64 = 13_631_488;
 const ADDRESSES_MAX: usize = 32;
 /// Of so many images one is searched for earlier commits.
 const SEARCHED_ONE_OF: u64 = 32;
+/// Of so many images one is drawn.
+const DRAWN_ONE_OF: u64 = 4;
 /// Bytes of a dump that are made.
 const DUMP_MAX: usize = 4 << 20;
 
@@ -61,6 +64,7 @@ pub(crate) fn read_everything(device: &Arc<SimDevice>) {
     let _ = checked(device);
     if before.is_multiple_of(SEARCHED_ONE_OF) {
         search_history(device);
+        let _ = scan_device(device.as_ref(), &NoSearchProgress);
     }
     // Past damage only where nothing else leads anywhere: the rest is seen by the first already.
     let past = |what| Image::options().rescue(what).open_device(dyn_device(device));
@@ -68,8 +72,24 @@ pub(crate) fn read_everything(device: &Arc<SimDevice>) {
     let earlier = Rescue { use_backup_root: true, ..nothing };
     if let Ok(fs) = past(nothing).or_else(|_| past(earlier)).or_else(|_| past(Rescue::ALL)) {
         look(&fs);
+        if before.is_multiple_of(DRAWN_ONE_OF) {
+            draw(device);
+        }
     }
     assert_eq!(device.image().hash(), before, "a reader has changed the image");
+}
+
+/// Makes the page that shows the filesystem: names in it are names of the image.
+fn draw(device: &Arc<SimDevice>) {
+    let Ok(overview) = Overview::of_device(dyn_device(device), Image::options().rescue(Rescue::ALL)) else {
+        return;
+    };
+    let page = overview.html();
+    assert!(page.ends_with("</html>\n"), "the page is cut short");
+    assert!(!page.contains("<script"), "a name has become a part of the page");
+    for kind in [PictureKind::Map, PictureKind::Treemap] {
+        assert!(overview.svg(kind).trim_end().ends_with("</svg>"), "the picture is cut short");
+    }
 }
 
 /// Looks for earlier commits and what is gone of them: that reads all places where a tree block can be.

@@ -23,9 +23,10 @@ mod treemap;
 
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Escaped, HumanSize, Result, TreeId};
-use creamery_device::{Access, FileDevice};
+use creamery_device::{Access, BlockDevice, FileDevice};
 
 use self::disk_map::{DiskMap, Frame, FramePart};
 use self::subvolume_tree::SubvolumeTree;
@@ -95,7 +96,26 @@ impl Overview {
         let image = image.as_ref();
         let is_last = options.shown_generation().is_none();
         let fs = options.subvolume_id(TreeId::FS).open(image)?;
-        let mut map = DiskMap::of(&fs, frame(image));
+        let name = Escaped(image.as_os_str().as_encoded_bytes()).to_string();
+        let mut overview = Self::drawn(name, &fs, frame(image), progress)?;
+        let findings = is_last.then(|| check::check([image], &CheckOptions::default(), &check::NoProgress));
+        overview.add_findings(findings);
+        Ok(overview)
+    }
+
+    /// The same of a device that is open already, without findings. For tests of this project; no part of the promise.
+    ///
+    /// # Errors
+    /// As [`Overview::of`].
+    #[doc(hidden)]
+    pub fn of_device(device: Arc<dyn BlockDevice>, options: ImageOptions) -> Result<Self> {
+        let fs = options.subvolume_id(TreeId::FS).open_device(device)?;
+        Self::drawn("image".to_owned(), &fs, None, &NoProgress)
+    }
+
+    /// What `fs` shows of itself.
+    fn drawn(name: String, fs: &Filesystem, frame: Option<Frame>, progress: &dyn Progress) -> Result<Self> {
+        let map = DiskMap::of(fs, frame);
         let mut gathered = Gathered::new((fs.volume().bytes_used() / SHARE_SHOWN).max(1));
         let (mut troubles, mut more_troubles) = (Vec::new(), 0);
         let mut trouble = |error: Error| {
@@ -131,27 +151,31 @@ impl Overview {
             // The top level itself is lost. What `progress` has ended is ended.
             Err(error) => trouble(error).map(|()| FileUsage::default())?,
         };
-        let findings = is_last.then(|| check::check([image], &CheckOptions::default(), &check::NoProgress));
-        for finding in findings.iter().flatten().flat_map(|report| &report.findings) {
-            match &finding.place.sector {
-                Some(sector) => match (sector.devid, sector.device_offset) {
-                    (Some(id), Some(offset)) => map.mark(id, offset),
-                    _ => map.mark_logical(sector.logical),
-                },
-                None => finding.place.block.into_iter().for_each(|block| map.mark_logical(block)),
-            }
-        }
         Ok(Self {
-            name: Escaped(image.as_os_str().as_encoded_bytes()).to_string(),
+            name,
             map,
             space: gathered.finish("/", whole),
             subvolumes,
-            facts: facts(&fs),
-            findings,
+            facts: facts(fs),
+            findings: None,
             notes: fs.volume().notes(),
             troubles,
             more_troubles,
         })
+    }
+
+    /// Keeps what a check has found, and marks on the map where it lies.
+    fn add_findings(&mut self, findings: Option<Result<check::Report>>) {
+        for finding in findings.iter().flatten().flat_map(|report| &report.findings) {
+            match &finding.place.sector {
+                Some(sector) => match (sector.devid, sector.device_offset) {
+                    (Some(id), Some(offset)) => self.map.mark(id, offset),
+                    _ => self.map.mark_logical(sector.logical),
+                },
+                None => finding.place.block.into_iter().for_each(|block| self.map.mark_logical(block)),
+            }
+        }
+        self.findings = findings;
     }
 
     /// What is to be known of the filesystem, one sentence each: what was passed over, say. The page has it, too.

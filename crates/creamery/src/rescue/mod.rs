@@ -13,7 +13,7 @@ mod way_in;
 pub use find_root::{Candidate, FindRoot, Roots, find_roots};
 pub(crate) use find_root::{candidate_at, tree_block_places};
 pub use restore::RestoreOptions;
-pub use scan::{FoundFilesystem, FoundSuperblock, Scan, scan};
+pub use scan::{FoundFilesystem, FoundSuperblock, Scan, scan, scan_device};
 pub use start::Start;
 pub use superblocks::{SuperRecovery, clear_space_cache, zero_log};
 pub use tree_roots::{TreeRoot, TreeRoots, tree_roots};

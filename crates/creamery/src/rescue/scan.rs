@@ -113,7 +113,12 @@ pub fn scan(file: impl AsRef<Path>, progress: &dyn SearchProgress) -> Result<Sca
     scan_device(&FileDevice::open(file.as_ref(), Access::ReadOnlyForced)?, progress)
 }
 
-fn scan_device(device: &dyn BlockDevice, progress: &dyn SearchProgress) -> Result<Scan> {
+/// The same of a device that is open already. For tests of this project; no part of the promise.
+///
+/// # Errors
+/// As [`scan`].
+#[doc(hidden)]
+pub fn scan_device(device: &dyn BlockDevice, progress: &dyn SearchProgress) -> Result<Scan> {
     let len = device.len();
     let (mut found, mut scan) = (Found::new(), Scan::default());
     let mut window = vec![0; WINDOW + NODE_MAX];
