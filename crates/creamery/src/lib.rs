@@ -62,6 +62,7 @@ struct Readme;
 
 pub mod attributes;
 mod beginning;
+mod canonical;
 mod capabilities;
 pub mod check;
 pub mod compression;
@@ -78,6 +79,7 @@ pub mod error;
 mod expand;
 pub mod extents;
 mod file;
+mod file_times;
 mod filesystem;
 pub mod find;
 mod glob;
@@ -94,6 +96,7 @@ mod metadata;
 pub mod mkfs;
 mod mode_change;
 mod moving;
+mod open_options;
 mod owner;
 pub mod partitions;
 mod path;
@@ -116,10 +119,11 @@ pub mod volume;
 mod walk;
 
 pub use creamery_base::{Error, ErrorKind, Result, Uuid};
-pub use file::{File, OpenOptions};
+pub use file::File;
 pub use filesystem::Filesystem;
 pub use image::{Image, ImageOptions, Make};
 pub use metadata::{FileType, Metadata, Permissions};
+pub use open_options::OpenOptions;
 pub use read_dir::{DirEntry, ReadDir};
 pub use walk::{Walk, WalkEntry};
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use creamery::attributes::FileTimes;
 use creamery::compression::Compress;
 use creamery::copy::{CopyOptions, Reflink};
 use creamery::env::{Env, SystemEnv, Tuning};
@@ -108,7 +109,7 @@ impl Side for Library {
 
     fn touch(&self, path: &str) -> Result<()> {
         let now = SystemEnv.now();
-        Ok(self.fs.set_times(path, now, now)?)
+        Ok(self.fs.set_times(path, FileTimes::new().set_accessed(now).set_modified(now))?)
     }
 
     fn free_bytes(&self) -> Result<u64> {

@@ -4,7 +4,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
-use creamery::attributes::Timespec;
+use creamery::attributes::{FileTimes, Timespec};
 use creamery::copy::{CopyOptions, Reflink};
 use creamery::id::TreeId;
 use creamery::progress::{NoProgress, OnError};
@@ -147,7 +147,7 @@ fn what_was_closed_is_there_when_it_is_opened_again() {
     fs.set_xattr("/file", "user.note", "cheese").unwrap();
     fs.set_permissions("/file", Permissions::from_mode(0o600)).unwrap();
     let time = Timespec { sec: -5, nsec: 7 };
-    fs.set_times("/file", time, time).unwrap();
+    fs.set_times("/file", FileTimes::new().set_accessed(time).set_modified(time)).unwrap();
     fs.chown("/file", Some(12), Some(34)).unwrap();
     fs.subvolumes().create("/sub").unwrap();
     fs.write("/sub/inside", "sub").unwrap();
@@ -257,7 +257,7 @@ fn an_archive_copy_keeps_everything_both_ways() {
     fs.symlink("file", "/tree/link").unwrap();
     let time = Timespec { sec: 1_234_567_890, nsec: 123_456_789 };
     for path in ["/tree/file", "/tree/link", "/tree/sparse", "/tree"] {
-        fs.set_times(path, time, time).unwrap();
+        fs.set_times(path, FileTimes::new().set_accessed(time).set_modified(time)).unwrap();
     }
     let out = dir.path().join("out");
     fs.copy_out("/tree", &out, EVERYTHING, &NoProgress).unwrap();
