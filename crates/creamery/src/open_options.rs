@@ -76,7 +76,7 @@ impl OpenOptions {
         read,
         /// Writing.
         write,
-        /// Writing, with each [`Write::write`] at the end, whoever else appends.
+        /// Writing, with each [`Write::write`](std::io::Write::write) at the end, whoever else appends.
         append,
         /// An existing file loses its content.
         truncate,
