@@ -69,6 +69,7 @@ pub mod compression;
 pub mod copy;
 mod copy_options;
 mod copy_out;
+mod copying;
 mod dedupe;
 mod default_subvolume;
 pub mod device;
