@@ -71,6 +71,8 @@ pub enum ErrorKind {
     CrossDevice,
     /// Too many symbolic links.
     TooManySymlinks,
+    /// The file ends before the end of what was to be read.
+    UnexpectedEof,
     /// Stopped at the caller's wish.
     Interrupted,
     /// The filesystem has a device that was not given.
@@ -125,6 +127,7 @@ impl ErrorKind {
             Self::Stale => "stale handle",
             Self::CrossDevice => "crosses a subvolume boundary",
             Self::TooManySymlinks => "too many levels of symbolic links",
+            Self::UnexpectedEof => "unexpected end of file",
             Self::Interrupted => "interrupted",
             Self::DeviceMissing => "device missing",
             Self::Aborted => "transaction aborted",
@@ -376,6 +379,7 @@ impl From<Error> for std::io::Error {
             ErrorKind::FileTooLarge => Host::FileTooLarge,
             ErrorKind::Stale => Host::StaleNetworkFileHandle,
             ErrorKind::CrossDevice => Host::CrossesDevices,
+            ErrorKind::UnexpectedEof => Host::UnexpectedEof,
             // Who reads with `std::io` tries again after what is interrupted.
             _ => Host::Other,
         };

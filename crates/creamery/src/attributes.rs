@@ -12,6 +12,7 @@ use crate::{Filesystem, Metadata};
 pub use creamery_base::Timespec;
 pub use creamery_fs::Time;
 
+pub use crate::file_times::FileTimes;
 pub use crate::mode_change::ModeChange;
 pub use crate::owner::Owner;
 

@@ -22,6 +22,7 @@ use crate::sink::{Driver, Keeps};
 use crate::{File, Filesystem, OpenOptions};
 
 pub use crate::copy_options::{CopyOptions, Reflink};
+pub use crate::copying::Copying;
 pub use crate::moving::NameOptions;
 
 /// Bytes that are read at once of what comes from a stream.
@@ -115,35 +116,13 @@ impl Filesystem {
         Ok(meta.len())
     }
 
-    /// Copies a file or tree of the host to `to`; into it, when that is a directory. A source that ends in `/.` stands
-    /// for the content of the directory.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let image = dir.path().join("disk.img");
-    /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # std::fs::create_dir(dir.path().join("conf"))?;
-    /// # std::fs::write(dir.path().join("conf/app"), "on")?;
-    /// use creamery::Image;
-    /// use creamery::copy::CopyOptions;
-    /// use creamery::progress::NoProgress;
-    /// let fs = Image::options().write().open(&image)?;
-    /// let options = CopyOptions { recursive: true, archive: true, ..CopyOptions::default() };
-    /// fs.copy_in(dir.path().join("conf"), "/", options, &NoProgress)?;
-    /// assert_eq!(fs.read_to_string("/conf/app")?, "on");
-    /// # Ok::<(), creamery::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// With [`OnError::Stop`] the first file that cannot be copied; what came before stays.
-    pub fn copy_in(
+    pub(crate) fn copy_in_with(
         &self,
-        source: impl AsRef<Path>,
-        to: impl AsRef<Path>,
+        source: &Path,
+        to: &Path,
         options: CopyOptions,
         progress: &dyn Progress,
     ) -> Result<()> {
-        let (source, to) = (source.as_ref(), to.as_ref());
         refuse_sharing(options, source)?;
         let host = |error: std::io::Error| Error::from(error).on_host(source);
         let recursive = options.recursive || options.archive;
@@ -218,33 +197,6 @@ impl Filesystem {
         fill(source, &target, reading, || Ok(())).map_err(at(to))
     }
 
-    /// Copies a file or tree to the host; into `to`, when that is a directory.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let image = dir.path().join("disk.img");
-    /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write().open(&image)?;
-    /// # fs.write("/greeting", "hello")?;
-    /// use creamery::copy::CopyOptions;
-    /// use creamery::progress::NoProgress;
-    /// fs.copy_out("/greeting", dir.path(), CopyOptions::default(), &NoProgress)?;
-    /// assert_eq!(std::fs::read_to_string(dir.path().join("greeting"))?, "hello");
-    /// # Ok::<(), creamery::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// With [`OnError::Stop`] the first file that cannot be copied; what came before stays.
-    pub fn copy_out(
-        &self,
-        from: impl AsRef<Path>,
-        to: impl AsRef<Path>,
-        options: CopyOptions,
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        self.copy_out_selected(from.as_ref(), to.as_ref(), options, None, false, progress)
-    }
-
     /// Copies what `selection` takes. With `keeps_what_is_there` a file of the host stays, and [`Progress::skipped`] hears of it.
     pub(crate) fn copy_out_selected(
         &self,
@@ -293,52 +245,31 @@ impl Filesystem {
         driver.copy(&mut sink, id, file_type(kind), dir, name.map(OsStrExt::as_bytes), from)
     }
 
-    /// Copies a file or tree to another filesystem (or to another place in this one); into `to`, when that is a
-    /// directory.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let (old, new) = (dir.path().join("old.img"), dir.path().join("new.img"));
-    /// # for image in [&old, &new] { creamery::Image::make(image).size(256 << 20).run()?; }
-    /// # let old = creamery::Image::options().write().open(&old)?;
-    /// # let new = creamery::Image::options().write().open(&new)?;
-    /// use creamery::copy::CopyOptions;
-    /// use creamery::progress::NoProgress;
-    /// old.create_dir_all("/home/ada")?;
-    /// let options = CopyOptions { recursive: true, archive: true, ..CopyOptions::default() };
-    /// old.copy_between("/home", &new, "/", options, &NoProgress)?;
-    /// assert!(new.metadata("/home/ada")?.is_dir());
-    /// # Ok::<(), creamery::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// With [`OnError::Stop`] the first file that cannot be copied; what came before stays.
-    pub fn copy_between(
+    pub(crate) fn copy_between_with(
         &self,
-        from: impl AsRef<Path>,
+        from: &Path,
         other: &Self,
-        to: impl AsRef<Path>,
+        to: &Path,
         options: CopyOptions,
         progress: &dyn Progress,
     ) -> Result<()> {
-        let from = from.as_ref();
         let (id, kind) = self.copy_source(from, options)?;
         let directory = kind == fs::FileType::Directory;
         let name = if means_content(from) { None } else { from.file_name().map(OsStrExt::as_bytes) };
-        let Destination { dir, name } = other.destination(to.as_ref(), name, directory)?;
+        let Destination { dir, name } = other.destination(to, name, directory)?;
         if name.is_none() && !directory {
             return Err(Error::new(ErrorKind::NotADirectory, from.display().to_string()));
         }
         if name.is_none() {
             let names = self.read_dir(from).into_iter().flatten().flatten();
             let names = names.map(|entry| entry.file_name().to_owned());
-            other.refuse_names_of_top_level(dir, names).map_err(at(to.as_ref()))?;
+            other.refuse_names_of_top_level(dir, names).map_err(at(to))?;
         }
         if std::sync::Arc::ptr_eq(&self.fs, &other.fs) {
             if directory {
                 self.refuse_into_itself(id, dir).map_err(at(from))?;
             } else {
-                self.refuse_onto_itself(id, to.as_ref(), dir, name.as_deref()).map_err(at(from))?;
+                self.refuse_onto_itself(id, to, dir, name.as_deref()).map_err(at(from))?;
             }
         }
         let shares = std::sync::Arc::ptr_eq(&self.fs, &other.fs);

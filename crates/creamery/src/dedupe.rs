@@ -8,8 +8,9 @@ use creamery_base::{ErrorKind, InodeId, Result};
 
 use crate::Filesystem;
 use crate::extents::Extents;
-use crate::file::{File, OpenOptions};
+use crate::file::File;
 use crate::fs::Deduped;
+use crate::open_options::OpenOptions;
 use crate::path::at;
 use crate::progress::Progress;
 use crate::salvage::for_each_piece;

@@ -1,177 +1,17 @@
 //! Open files.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::Path;
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, InodeId, Near, Result, Wait};
+use creamery_base::{Error, ErrorKind, Near, Result, Wait};
 
 use crate::capabilities::drop_capabilities;
-use crate::filesystem::new_file;
+use crate::file_times::FileTimes;
 use crate::fs::{
-    self, Access, Deduped, Defragment, Fallocate, Fiemap, FiemapRequest, NewInode, OpenFile, SetAttributes,
-    VerityInfo,
+    self, Deduped, Defragment, Fallocate, Fiemap, FiemapRequest, OpenFile, SetAttributes, VerityInfo,
 };
-use crate::path::{Last, at, means_directory, resolve_parent_of_target};
 use crate::progress::Progress;
-use crate::{Filesystem, Metadata};
-
-/// How a file is opened, as [`std::fs::OpenOptions`].
-///
-/// ```
-/// # let dir = tempfile::tempdir()?;
-/// # let image = dir.path().join("disk.img");
-/// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// # let fs = creamery::Image::options().write().open(&image)?;
-/// use creamery::OpenOptions;
-/// let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&fs, "/log")?;
-/// assert_eq!(log.metadata()?.permissions().mode(), 0o600);
-/// # Ok::<(), creamery::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct OpenOptions {
-    read: bool,
-    write: bool,
-    append: bool,
-    truncate: bool,
-    create: bool,
-    create_new: bool,
-    /// As usual when none is said.
-    mode: Option<u32>,
-    /// Whether its name may be lost.
-    past_damage: bool,
-}
-
-impl Default for OpenOptions {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-macro_rules! switches {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        $($(#[$doc])*
-        #[must_use]
-        pub const fn $name(mut self, $name: bool) -> Self {
-            self.$name = $name;
-            self
-        })*
-    };
-}
-
-impl OpenOptions {
-    /// Nothing is allowed yet.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            read: false,
-            write: false,
-            append: false,
-            truncate: false,
-            create: false,
-            create_new: false,
-            mode: None,
-            past_damage: false,
-        }
-    }
-
-    switches! {
-        /// Reading.
-        read,
-        /// Writing.
-        write,
-        /// Writing, with each [`Write::write`] at the end, whoever else appends.
-        append,
-        /// An existing file loses its content.
-        truncate,
-        /// A file that does not exist is made.
-        create,
-        /// The file must not exist and is made.
-        create_new,
-    }
-
-    /// Permission bits of a file that is made.
-    #[must_use]
-    pub const fn mode(mut self, mode: u32) -> Self {
-        self.mode = Some(mode);
-        self
-    }
-
-    pub(crate) const fn past_damage(mut self) -> Self {
-        self.past_damage = true;
-        self
-    }
-
-    /// Opens `path` in `fs`.
-    ///
-    /// # Errors
-    /// When there is no such file and none is to be made, it is no regular file, or the name is taken.
-    pub fn open(&self, fs: &Filesystem, path: impl AsRef<Path>) -> Result<File> {
-        let path = path.as_ref();
-        let writes = self.write || self.append;
-        if (self.truncate || self.create || self.create_new) && !writes {
-            return Err(Error::invalid(format!("{}: opened for making but not for writing", path.display())));
-        }
-        let open = match (self.create_new, self.create) {
-            (true, _) => self.make(fs, path),
-            // Most files that may be made are made. What stands in the way of that, a full filesystem too, does not matter for
-            // one that is there. Of a link that leads nowhere that is made which it would lead to.
-            (false, true) => self.make(fs, path).or_else(|refused| match self.find(fs, path) {
-                _ if means_directory(path) => Err(refused),
-                Err(error) if error.kind() == ErrorKind::NotFound => match refused.kind() {
-                    ErrorKind::AlreadyExists => self.make_target(fs, path),
-                    _ => Err(refused),
-                },
-                found => found,
-            }),
-            (false, false) => self.find(fs, path),
-        }?;
-        Ok(File { fs: fs.near(), open, read: self.read, write: writes, append: self.append, position: 0 })
-    }
-
-    fn find(&self, fs: &Filesystem, path: &Path) -> Result<Arc<OpenFile>> {
-        let id = match self.past_damage {
-            true => fs.resolve_past_damage(path, Last::Follow)?.0,
-            false => fs.resolve(path, Last::Follow)?,
-        };
-        let open = || -> Result<Arc<OpenFile>> {
-            match fs.fs.stat(id, Wait::Yes)?.kind {
-                fs::FileType::Directory => return Err(ErrorKind::IsADirectory.into()),
-                kind if crate::metadata::file_type(kind).is_file() => {}
-                _ => return Err(Error::invalid("no regular file")),
-            }
-            let access = match (self.write, self.append) {
-                (_, true) => Access::Append,
-                (true, false) => Access::Write,
-                (false, false) => Access::Read,
-            };
-            let file = fs.fs.open_file_for(id, access)?;
-            if self.truncate {
-                fs.fs.set_attributes(id, &SetAttributes::truncate(0))?;
-                drop_capabilities(&fs.fs, id)?;
-            }
-            Ok(file)
-        };
-        open().map_err(at(path))
-    }
-
-    fn make(&self, fs: &Filesystem, path: &Path) -> Result<Arc<OpenFile>> {
-        let (dir, name) = fs.resolve_parent_of_file(path, || ErrorKind::IsADirectory)?;
-        fs.refuse_name_of_top_level(dir, name).map_err(at(path))?;
-        self.make_in(fs, dir, name).map_err(at(path))
-    }
-
-    fn make_target(&self, fs: &Filesystem, path: &Path) -> Result<Arc<OpenFile>> {
-        let (dir, name) = resolve_parent_of_target(&fs.fs, fs.root, path)?;
-        fs.refuse_name_of_top_level(dir, &name).map_err(at(path))?;
-        self.make_in(fs, dir, &name).map_err(at(path))
-    }
-
-    fn make_in(&self, fs: &Filesystem, dir: InodeId, name: &[u8]) -> Result<Arc<OpenFile>> {
-        let new = self.mode.map_or_else(new_file, |mode| NewInode::file(mode & 0o7777));
-        fs.fs.create_open(dir, name, &new).map(|(_, file)| file)
-    }
-}
+use crate::{Metadata, Permissions};
 
 /// An open file. Its content stays until it is closed, even when it has no name any more. Once the filesystem was closed
 /// it is of no use: whatever it is asked for is refused.
@@ -198,10 +38,16 @@ impl OpenOptions {
 pub struct File {
     fs: Near<fs::Filesystem>,
     open: Arc<OpenFile>,
-    read: bool,
-    write: bool,
-    append: bool,
+    rights: Rights,
     position: u64,
+}
+
+/// What a file was opened for.
+#[derive(Clone, Copy)]
+pub(crate) struct Rights {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    pub(crate) append: bool,
 }
 
 impl File {
@@ -219,10 +65,43 @@ impl File {
     /// # Errors
     /// When it was not opened for reading, or the data is damaged.
     pub fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize> {
-        if !self.read {
+        if !self.rights.read {
             return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for reading"));
         }
         self.open.read_at(offset, out, Wait::Yes)
+    }
+
+    /// Fills `out` with what is at `offset`, as [`std::os::unix::fs::FileExt::read_exact_at`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "hello")?;
+    /// let file = fs.open("/file")?;
+    /// let mut bytes = [0; 4];
+    /// file.read_exact_at(&mut bytes, 1)?;
+    /// assert_eq!(&bytes, b"ello");
+    /// let error = file.read_exact_at(&mut bytes, 2).unwrap_err();
+    /// assert_eq!(error.kind(), creamery::ErrorKind::UnexpectedEof);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnexpectedEof`] when the file ends before that; as [`read_at`](Self::read_at).
+    pub fn read_exact_at(&self, mut out: &mut [u8], mut offset: u64) -> Result<()> {
+        while !out.is_empty() {
+            let count = self.read_at(out, offset)?;
+            if count == 0 {
+                let what =
+                    format!("the file ends at {offset}, {} bytes before the end of what is read", out.len());
+                return Err(Error::new(ErrorKind::UnexpectedEof, what));
+            }
+            out = &mut out[count..];
+            offset += count as u64;
+        }
+        Ok(())
     }
 
     /// Writes at `offset`; returns how much.
@@ -230,7 +109,7 @@ impl File {
     /// # Errors
     /// When it was not opened for writing, or there is no space.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
-        if !self.write {
+        if !self.rights.write {
             return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for writing"));
         }
         self.open.write_at(offset, data)
@@ -254,7 +133,7 @@ impl File {
     /// # Errors
     /// When it was not opened for writing.
     pub fn set_len(&self, len: u64) -> Result<()> {
-        if !self.write {
+        if !self.rights.write {
             return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for writing"));
         }
         self.fs.set_attributes(self.open.id(), &SetAttributes::truncate(len))?;
@@ -279,7 +158,7 @@ impl File {
     /// # Errors
     /// When it was not opened for writing, or there is no space.
     pub fn fallocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
-        if !self.write {
+        if !self.rights.write {
             return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for writing"));
         }
         self.open.fallocate(mode, offset, len)?;
@@ -344,22 +223,98 @@ impl File {
 
     fn check_shares(&self, source: &Self) -> Result<()> {
         self.check_write()?;
-        if !source.read {
+        if !source.rights.read {
             return Err(denied("the file whose data is shared was not opened for reading"));
         }
         Ok(())
     }
 
     fn check_write(&self) -> Result<()> {
-        if self.write { Ok(()) } else { Err(denied("the file was not opened for writing")) }
+        if self.rights.write { Ok(()) } else { Err(denied("the file was not opened for writing")) }
     }
 
-    /// Makes everything written so far durable.
+    /// Makes everything that was written to the file so far durable, with its metadata, as [`std::fs::File::sync_all`] (fsync(2)).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// let file = fs.create("/file")?;
+    /// file.write_all_at(b"text", 0)?;
+    /// file.sync_all()?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When the device fails.
     pub fn sync_all(&self) -> Result<()> {
         self.open.sync(false)
+    }
+
+    /// Makes the data that was written to the file so far durable, with what is needed to read it back, as
+    /// [`std::fs::File::sync_data`] (fdatasync(2)). As on Linux' Btrfs it takes as long as [`sync_all`](Self::sync_all).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// let file = fs.create("/file")?;
+    /// file.write_all_at(b"text", 0)?;
+    /// file.sync_data()?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn sync_data(&self) -> Result<()> {
+        self.open.sync(true)
+    }
+
+    /// Changes the permission bits, as [`std::fs::File::set_permissions`] (fchmod(2)).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::Permissions;
+    /// let file = fs.create("/secret")?;
+    /// file.set_permissions(Permissions::from_mode(0o600))?;
+    /// assert_eq!(fs.metadata("/secret")?.permissions().mode(), 0o600);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the filesystem was opened for reading or is closed, or its device fails.
+    pub fn set_permissions(&self, permissions: Permissions) -> Result<()> {
+        self.set_attributes(&SetAttributes { mode: Some(permissions.mode()), ..SetAttributes::default() })
+    }
+
+    /// Sets the times of last access and of the last change of the data, as [`std::fs::File::set_times`] (futimens(3)).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::attributes::FileTimes;
+    /// let file = fs.create("/file")?;
+    /// file.set_times(FileTimes::new().set_modified(std::time::UNIX_EPOCH))?;
+    /// assert_eq!(file.metadata()?.modified(), std::time::UNIX_EPOCH);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the filesystem was opened for reading or is closed, or its device fails.
+    pub fn set_times(&self, times: FileTimes) -> Result<()> {
+        self.set_attributes(&times.to_set())
+    }
+
+    fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
+        self.fs.engine().check_open()?;
+        self.fs.set_attributes(self.open.id(), set).map(drop)
     }
 
     /// The first byte at or after `offset` that is data; none when only a hole follows.
@@ -463,12 +418,16 @@ impl File {
         self.fs.engine().sector_size().into()
     }
 
+    pub(crate) const fn new(fs: Near<fs::Filesystem>, open: Arc<OpenFile>, rights: Rights) -> Self {
+        Self { fs, open, rights, position: 0 }
+    }
+
     pub(crate) const fn for_reading(fs: Near<fs::Filesystem>, open: Arc<OpenFile>) -> Self {
-        Self { fs, open, read: true, write: false, append: false, position: 0 }
+        Self::new(fs, open, Rights { read: true, write: false, append: false })
     }
 
     pub(crate) const fn for_writing(fs: Near<fs::Filesystem>, open: Arc<OpenFile>) -> Self {
-        Self { fs, open, read: false, write: true, append: false, position: 0 }
+        Self::new(fs, open, Rights { read: false, write: true, append: false })
     }
 }
 
@@ -493,7 +452,7 @@ impl Read for File {
 
 impl Write for File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let (start, count) = if self.append {
+        let (start, count) = if self.rights.append {
             self.open.append(data).map_err(io::Error::from)?
         } else {
             (self.position, self.write_at(data, self.position).map_err(io::Error::from)?)

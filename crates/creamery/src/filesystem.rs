@@ -5,12 +5,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use creamery_base::{Error, ErrorKind, InodeId, Near, Result, Striped, Timespec, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, Near, Result, Striped, Wait};
 
 use creamery_txn::BackgroundThreads;
 use creamery_volume::Rescue;
 
-use crate::fs::{self, NewInode, NewKind, RenameMode, SetAttributes, Time, XattrMode};
+use crate::canonical::canonical;
+use crate::file_times::FileTimes;
+use crate::fs::{self, NewInode, NewKind, RenameMode, SetAttributes, XattrMode};
 use crate::path::{Last, at, make_directories, means_directory, resolve, resolve_parent};
 use crate::statistics::Statistics;
 use crate::{File, Metadata, OpenOptions, Permissions, ReadDir, Walk, WalkEntry};
@@ -190,10 +192,68 @@ impl Filesystem {
         file.write_all_at(content.as_ref(), 0).map_err(at(path.as_ref()))
     }
 
-    /// Whether the path leads to something.
+    /// Whether the path leads to something, as [`std::path::Path::exists`]: false also when that cannot be read.
+    /// [`try_exists`](Self::try_exists) tells the two apart.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// assert!(fs.exists("/file") && !fs.exists("/other"));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn exists(&self, path: impl AsRef<Path>) -> bool {
         self.metadata(path).is_ok()
+    }
+
+    /// Whether the path leads to something, as [`std::fs::exists`]: a symbolic link that leads nowhere does not.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.symlink("nowhere", "/link")?;
+    /// assert!(!fs.try_exists("/link")?);
+    /// fs.write("/file", "text")?;
+    /// assert!(fs.try_exists("/file/below").is_err(), "a file has nothing below it");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When that cannot be found out: a directory on the way is damaged, or is none.
+    pub fn try_exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+        match self.metadata(path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the path of what `path` leads to, from the root on, without symbolic links and dots, as [`std::fs::canonicalize`].
+    /// A path that begins at the top level ([`TOP_LEVEL`](crate::subvolume::TOP_LEVEL)) still does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.create_dir_all("/usr/bin")?;
+    /// fs.symlink("usr/bin", "/bin")?;
+    /// assert_eq!(fs.canonicalize("bin/../bin/.")?, std::path::Path::new("/usr/bin"));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it leads to nothing.
+    pub fn canonicalize(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        let path = path.as_ref();
+        self.resolve(path, Last::Follow)?;
+        let whole = canonical(&self.fs, self.root, path.as_os_str().as_bytes()).map_err(at(path))?;
+        Ok(std::ffi::OsString::from_vec(whole).into())
     }
 
     /// What is known about the file that the path leads to.
@@ -426,17 +486,26 @@ impl Filesystem {
         self.change(path.as_ref(), Last::Keep, &set)
     }
 
-    /// Changes the times of last access and of the last change of the data, of a symbolic link itself.
+    /// Sets the times of last access and of the last change of the data, of a symbolic link itself, as utimensat(2) with
+    /// `AT_SYMLINK_NOFOLLOW`; [`File::set_times`] is that of an open file.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::attributes::{FileTimes, Timespec};
+    /// fs.write("/file", "text")?;
+    /// let time = Timespec { sec: 1_700_000_000, nsec: 0 };
+    /// fs.set_times("/file", FileTimes::new().set_modified(time))?;
+    /// assert_eq!(fs.metadata("/file")?.mtime(), time);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// When there is no such file.
-    pub fn set_times(&self, path: impl AsRef<Path>, atime: Timespec, mtime: Timespec) -> Result<()> {
-        let set = SetAttributes {
-            atime: Some(Time::At(atime)),
-            mtime: Some(Time::At(mtime)),
-            ..SetAttributes::default()
-        };
-        self.change(path.as_ref(), Last::Keep, &set)
+    /// When there is no such file, or the filesystem was opened for reading.
+    pub fn set_times(&self, path: impl AsRef<Path>, times: FileTimes) -> Result<()> {
+        self.change(path.as_ref(), Last::Keep, &times.to_set())
     }
 
     /// The names of a file's extended attributes.

@@ -8,7 +8,7 @@ use creamery_base::{Error, ErrorKind, Result};
 
 use crate::copy::CopyOptions;
 use crate::progress::Progress;
-use crate::tar::{TarMember, TarOptions};
+use crate::tar::TarMember;
 use crate::{Filesystem, Image};
 
 const LARGE: usize = 24 << 20;
@@ -78,7 +78,7 @@ fn a_copy_out_leaves_no_half_file() {
     let scene = Scene::new();
     let options = CopyOptions { archive: true, ..CopyOptions::default() };
     let to = scene.dir.path().join("out");
-    scene.expect_end(scene.fs.copy_out("/tree", &to, options, &Ends::default()));
+    scene.expect_end(scene.fs.copy_out("/tree", &to).options(options).progress(&Ends::default()).run());
     let names: Vec<_> = std::fs::read_dir(&to).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["a-small"]);
 }
@@ -89,10 +89,14 @@ fn a_copy_between_places_leaves_no_half_file_and_what_had_the_name() {
     let reflink = crate::copy::Reflink::Never;
     let options = CopyOptions { archive: true, reflink, ..CopyOptions::default() };
     scene.fs.create_dir("/to").unwrap();
-    scene.expect_end(scene.fs.copy_between("/tree", &scene.fs, "/to", options, &Ends::default()));
+    scene.expect_end(
+        scene.fs.copy_between("/tree", &scene.fs, "/to").options(options).progress(&Ends::default()).run(),
+    );
     assert_eq!(scene.names("/to/tree"), ["a-small"]);
     scene.fs.write("/to/tree/b-large", "old").unwrap();
-    scene.expect_end(scene.fs.copy_between("/tree", &scene.fs, "/to", options, &Ends::default()));
+    scene.expect_end(
+        scene.fs.copy_between("/tree", &scene.fs, "/to").options(options).progress(&Ends::default()).run(),
+    );
     assert_eq!(scene.fs.read("/to/tree/b-large").unwrap(), b"old");
     assert_eq!(scene.names("/to/tree").len(), 2);
 }
@@ -103,7 +107,7 @@ fn an_archive_has_its_name_when_it_is_whole_and_what_is_unpacked_is_whole() {
     let to = scene.dir.path().join("tree.tar");
     let members = [TarMember::new("/tree", "tree")];
     let write = |progress: &dyn Progress| {
-        scene.fs.write_tar_file(&members, &to, TarOptions::default(), &|note| panic!("{note}"), progress)
+        scene.fs.write_tar(&members).note(&|note| panic!("{note}")).progress(progress).to_file(&to)
     };
     scene.expect_end(write(&Ends::default()));
     assert!(!to.exists());
@@ -114,7 +118,7 @@ fn an_archive_has_its_name_when_it_is_whole_and_what_is_unpacked_is_whole() {
     scene.fs.create_dir("/to").unwrap();
     let archive = std::fs::File::open(&to).unwrap();
     let failed = |_: &[u8], error: &Error| panic!("{error}");
-    scene.expect_end(scene.fs.read_tar(archive, "/to", &failed, &Ends::default()));
+    scene.expect_end(scene.fs.read_tar("/to").failed(&failed).progress(&Ends::default()).from(archive));
     assert_eq!(scene.names("/to/tree"), ["a-small"]);
 }
 
@@ -124,7 +128,7 @@ fn a_copy_in_leaves_no_half_file() {
     let options = CopyOptions { archive: true, ..CopyOptions::default() };
     scene.fs.create_dir("/to").unwrap();
     let from = scene.dir.path().join("tree");
-    scene.expect_end(scene.fs.copy_in(from, "/to", options, &Ends::default()));
+    scene.expect_end(scene.fs.copy_in(from, "/to").options(options).progress(&Ends::default()).run());
     let names = scene.names("/to/tree");
     assert!(names.iter().all(|name| name == "a-small"), "{names:?}");
 }

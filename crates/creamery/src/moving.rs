@@ -9,7 +9,6 @@ use creamery_base::{Error, ErrorKind, Result};
 use crate::Filesystem;
 use crate::copy::CopyOptions;
 use crate::path::{Last, at};
-use crate::progress::NoProgress;
 
 /// What a name may do to others.
 ///
@@ -106,7 +105,7 @@ impl Filesystem {
         self.refuse_full_directory(to)?;
         let beside = self.free_name_beside(to);
         let everything = CopyOptions { recursive: true, archive: true, ..CopyOptions::default() };
-        let copied = self.copy_between(from, self, &beside, everything, &NoProgress);
+        let copied = self.copy_between(from, self, &beside).options(everything).run();
         if let Err(error) = copied.and_then(|()| self.rename(&beside, to)) {
             // There may be nothing yet; what else goes wrong now is no news.
             let _ = self.remove_whatever(&beside);

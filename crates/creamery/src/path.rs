@@ -35,7 +35,7 @@ pub(crate) fn means_directory(path: &Path) -> bool {
     path.as_os_str().as_bytes().ends_with(b"/")
 }
 
-fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }
 
@@ -185,7 +185,7 @@ impl<'f> PathWalk<'f> {
 }
 
 /// Where a symbolic link leads. Errors: not found, where its target is empty: that is no path, as in POSIX. (Linux stays in the link's directory.)
-fn target_of(fs: &fs::Filesystem, link: InodeId) -> Result<Vec<u8>> {
+pub(crate) fn target_of(fs: &fs::Filesystem, link: InodeId) -> Result<Vec<u8>> {
     match fs.read_link(link, Wait::Yes)? {
         target if target.is_empty() => Err(ErrorKind::NotFound.into()),
         target => Ok(target),

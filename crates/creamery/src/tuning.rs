@@ -5,10 +5,10 @@ use creamery_txn::{BackgroundThreads, Options};
 
 use crate::fs::FsOptions;
 
-/// How much memory and how many threads a filesystem may use, and which of its short cuts it takes.
+/// How much memory and how many threads a filesystem may use.
 ///
-/// Nothing here changes an answer or what is durable. The limits are for whoever embeds the library beside something else; the
-/// switches are for measuring what a mechanism is worth, and are nothing to turn off in earnest. New fields come with any version.
+/// Nothing here changes an answer or what is durable. The limits are for programs that embed the library beside something else. The
+/// hidden fields are switches for measurements: they are not part of the stability promise. New fields come with any version.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -41,18 +41,24 @@ pub struct Tuning {
     /// opened for reading or its environment is [reproducible](crate::env::Env::is_reproducible). With 0, those who work do that as they come by.
     pub background_threads: Option<usize>,
     /// Insertions let go of a leaf's parents before they search it.
+    #[doc(hidden)]
     pub early_unlock: bool,
     /// Batches of items that continue a thread's last one go straight to its leaf: the items of new inodes, and entries of their
     /// directory.
+    #[doc(hidden)]
     pub fingers: bool,
     /// Walks through trees have the blocks that they come to next read before.
+    #[doc(hidden)]
     pub read_ahead: bool,
     /// An open file remembers where its last search for data or a hole ended (`docs/use/seek.md`).
+    #[doc(hidden)]
     pub seek_cursors: bool,
     /// The leaf of a file stays locked while is looked whether its data may be written in place, as Linux once did. Off unless told.
+    #[doc(hidden)]
     pub nocow_keeps_leaf: bool,
     /// [`Filesystem::statistics`](crate::Filesystem::statistics) tells how long locks on tree blocks are held and waited for, which costs
     /// a little. Off unless told.
+    #[doc(hidden)]
     pub lock_times: bool,
 }
 

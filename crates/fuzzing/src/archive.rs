@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use creamery::Filesystem;
-use creamery::progress::NoProgress;
 use creamery::tar::{TarArchive, list_tar};
 
 use crate::base::{base, plain};
@@ -77,9 +76,9 @@ pub fn archive(data: &[u8]) {
     let _ = match is_layer {
         true => {
             let layer = TarArchive::in_memory(bytes, Path::new("layer"));
-            fs.read_tar_layer(&layer, "/in", &|_, _| {}, &NoProgress)
+            fs.read_tar("/in").failed(&|_, _| {}).layer(&layer)
         }
-        false => fs.read_tar(&bytes[..], "/in", &|_, _| {}, &NoProgress),
+        false => fs.read_tar("/in").failed(&|_, _| {}).from(&bytes[..]),
     };
     assert_eq!(outside(&fs), before, "an archive has changed what is outside of its directory");
     for entry in fs.walk("/in").expect("the directory is still there") {

@@ -6,7 +6,6 @@ use std::path::Component;
 use std::sync::Arc;
 
 use creamery::attributes::Timespec;
-use creamery::copy::CopyOptions;
 use creamery::env::FixedEnv;
 use creamery::extents::ExtentPart;
 use creamery::history::{NoSearchProgress, gone_files_of_device, history_of_device};
@@ -219,7 +218,7 @@ pub(crate) fn write_something(device: &Arc<SimDevice>) {
     let _ = fs.set_xattr("/many", "user.new", &content[..100]);
     let _ = fs.remove_xattr("/large", "user.name1");
     for (name, clone) in [("/zlib", "/new/packed"), ("/large", "/new/clone"), ("/sparse", "/new/holes")] {
-        let _ = fs.copy_between(name, &fs, clone, CopyOptions::default(), &creamery::progress::NoProgress);
+        let _ = fs.copy_between(name, &fs, clone).run();
     }
     let _ = fs.extents().dedupe(["/large", "/new/clone", "/new/holes"], &creamery::progress::NoProgress);
     let _ = fs.remove_file("/sparse");

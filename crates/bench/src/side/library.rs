@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use creamery::attributes::FileTimes;
 use creamery::compression::Compress;
 use creamery::copy::{CopyOptions, Reflink};
 use creamery::env::{Env, SystemEnv, Tuning};
-use creamery::progress::{NoProgress, OnError};
+use creamery::progress::OnError;
 use creamery::statistics::Statistics;
 use creamery::{File, Filesystem, Image, OpenOptions, Permissions};
 
@@ -108,7 +109,7 @@ impl Side for Library {
 
     fn touch(&self, path: &str) -> Result<()> {
         let now = SystemEnv.now();
-        Ok(self.fs.set_times(path, now, now)?)
+        Ok(self.fs.set_times(path, FileTimes::new().set_accessed(now).set_modified(now))?)
     }
 
     fn free_bytes(&self) -> Result<u64> {
@@ -133,11 +134,11 @@ impl Side for Library {
     }
 
     fn copy_in(&self, host: &Path, path: &str) -> Result<()> {
-        Ok(self.fs.copy_in(host, path, EVERYTHING, &NoProgress)?)
+        Ok(self.fs.copy_in(host, path).options(EVERYTHING).run()?)
     }
 
     fn copy_out(&self, path: &str, host: &Path) -> Result<()> {
-        Ok(self.fs.copy_out(path, host, EVERYTHING, &NoProgress)?)
+        Ok(self.fs.copy_out(path, host).options(EVERYTHING).run()?)
     }
 
     fn walk(&self, path: &str) -> Result<usize> {
@@ -160,7 +161,7 @@ impl Side for Library {
 
     fn copy_within(&self, from: &str, to: &str) -> Result<()> {
         let options = CopyOptions { reflink: Reflink::Auto, ..EVERYTHING };
-        Ok(self.fs.copy_between(from, &self.fs, to, options, &NoProgress)?)
+        Ok(self.fs.copy_between(from, &self.fs, to).options(options).run()?)
     }
 
     fn make_subvolume(&self, path: &str) -> Result<()> {

@@ -195,13 +195,17 @@ fn copy(
         (End::Host(source), End::Image(place)) => {
             let failed = images.failed(&place.image);
             let fs = images.get(&place.image);
-            fs.copy_in(source, &place.path, options, &Watched::host(source, &place.image, names, losses))
+            fs.copy_in(source, &place.path)
+                .options(options)
+                .progress(&Watched::host(source, &place.image, names, losses))
+                .run()
                 .map_err(failed)
         }
         (End::Image(place), End::Host(target)) => {
             let failed = images.failed(&place.image);
             let fs = images.open(&place.image, Purpose::Read)?;
-            let copied = fs.copy_out(&place.path, target, options, &watched(&place.image));
+            let copied =
+                fs.copy_out(&place.path, target).options(options).progress(&watched(&place.image)).run();
             copied.map_err(|error| match (error.kind(), error.is_on_host()) {
                 _ if options.replace_images => failed(error),
                 (ErrorKind::AlreadyExists, true) if target.is_dir() => {
@@ -219,7 +223,12 @@ fn copy(
             images.open(&source.image, Purpose::Read)?;
             let (source_fs, target_fs) = (images.get(&source.image), images.get(&target.image));
             let watched = watched(&source.image);
-            source_fs.copy_between(&source.path, target_fs, &target.path, options, &watched).map_err(failed)
+            source_fs
+                .copy_between(&source.path, target_fs, &target.path)
+                .options(options)
+                .progress(&watched)
+                .run()
+                .map_err(failed)
         }
         (End::Host(_), End::Host(_)) => unreachable!("refused before"),
     }

@@ -264,9 +264,9 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
     }
     let written = if is_stream(&args.file) {
         let out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
-        fs.write_tar(&members, out, options, &note, &progress)
+        fs.write_tar(&members).options(options).note(&note).progress(&progress).to(out)
     } else {
-        fs.write_tar_file(&members, &args.file, options, &note, &progress)
+        fs.write_tar(&members).options(options).note(&note).progress(&progress).to_file(&args.file)
     };
     losses.read_from(&image, fs);
     let written = written.map_err(|error| match (error.kind(), error.is_on_host()) {
@@ -325,8 +325,12 @@ fn extract(args: &TarArgs) -> Result<(), Failure> {
     let progress = Told { verbose: args.verbose, rest: &names };
     let outcome = images.open(&place.image, Purpose::Write).and_then(|fs| {
         let read = match input {
-            Input::Plain(archive) => fs.read_tar(archive, &place.path, &refused, &progress),
-            Input::Layer(layer) => fs.read_tar_layer(&layer, &place.path, &refused, &progress),
+            Input::Plain(archive) => {
+                fs.read_tar(&place.path).failed(&refused).progress(&progress).from(archive)
+            }
+            Input::Layer(layer) => {
+                fs.read_tar(&place.path).failed(&refused).progress(&progress).layer(&layer)
+            }
         };
         read.map_err(|error| match error.kind() {
             // Of the archive, not of the image.

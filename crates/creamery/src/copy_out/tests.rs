@@ -277,19 +277,16 @@ fn a_file_that_takes_a_free_name_meanwhile_stays() {
     let new = host.path("out/new");
     let meddler = Meddler(new.clone());
     let options = crate::copy::CopyOptions { replace_images: true, ..crate::copy::CopyOptions::default() };
-    let refused = host.fs.copy_out("/file", &new, options, &meddler).unwrap_err();
+    let refused = host.fs.copy_out("/file", &new).options(options).progress(&meddler).run().unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::AlreadyExists, "{refused}");
     assert_eq!(std::fs::read_to_string(&new).unwrap(), "somebody else's");
     std::fs::remove_file(&new).unwrap();
     let members = [crate::tar::TarMember::new("/file", "file")];
-    let refused = host
-        .fs
-        .write_tar_file(&members, &new, crate::tar::TarOptions::default(), &|_| (), &meddler)
-        .unwrap_err();
+    let refused = host.fs.write_tar(&members).progress(&meddler).to_file(&new).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::AlreadyExists, "{refused}");
     assert_eq!(std::fs::read_to_string(&new).unwrap(), "somebody else's");
     // One that was there is looked at, and replaced.
-    host.fs.copy_out("/file", &new, options, &NoProgress).unwrap();
+    host.fs.copy_out("/file", &new).options(options).run().unwrap();
     assert_eq!(std::fs::read_to_string(&new).unwrap(), "from the image");
     assert_eq!(std::fs::read_dir(host.path("out")).unwrap().count(), 1);
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::attributes::Timespec;
+use crate::attributes::{FileTimes, Timespec};
 use crate::extents::Fallocate;
 use crate::mkfs::RootdirOptions;
 use crate::progress::NoProgress;
@@ -31,7 +31,9 @@ impl Scene {
         let paths: Vec<_> =
             self.fs.walk(path).unwrap().map(|entry| entry.unwrap().path().to_owned()).collect();
         let then = Timespec { sec: 1, nsec: 0 };
-        paths.iter().for_each(|path| self.fs.set_times(path, then, then).unwrap());
+        paths.iter().for_each(|path| {
+            self.fs.set_times(path, FileTimes::new().set_accessed(then).set_modified(then)).unwrap()
+        });
     }
 
     fn lines(&self) -> Vec<String> {
@@ -85,12 +87,16 @@ fn each_kind_of_difference_has_its_name() {
     fs.create_dir_all("/new/type/below").unwrap();
     let then = Timespec { sec: 1, nsec: 0 };
     let paths: Vec<_> = fs.walk("/").unwrap().map(|entry| entry.unwrap().path().to_owned()).collect();
-    paths.iter().for_each(|path| fs.set_times(path, then, then).unwrap());
+    paths
+        .iter()
+        .for_each(|path| fs.set_times(path, FileTimes::new().set_accessed(then).set_modified(then)).unwrap());
     fs.set_permissions("/new/mode", Permissions::from_mode(0o4711)).unwrap();
     fs.chown("/new/owner", Some(7), None).unwrap();
-    fs.set_times("/new/time", then, Timespec { sec: 1, nsec: 1 }).unwrap();
+    fs.set_times("/new/time", FileTimes::new().set_accessed(then).set_modified(Timespec { sec: 1, nsec: 1 }))
+        .unwrap();
     // An access time is no difference.
-    fs.set_times("/new/same", Timespec { sec: 9, nsec: 0 }, then).unwrap();
+    fs.set_times("/new/same", FileTimes::new().set_accessed(Timespec { sec: 9, nsec: 0 }).set_modified(then))
+        .unwrap();
     fs.set_xattr("/new/xattr", "user.colour", "green").unwrap();
     let expected = [
         "Mcontent content",

@@ -21,7 +21,7 @@ use crate::metadata::{FileType, Permissions};
 /// fs.write("/hello", "world")?;
 /// let member = TarMember::new("/hello", "hello");
 /// let mut archive = Vec::new();
-/// fs.write_tar(&[member], &mut archive, TarOptions::default(), &|_| {}, &NoProgress)?;
+/// fs.write_tar(&[member]).to(&mut archive)?;
 /// list_tar(&archive[..], &mut |entry| {
 ///     assert_eq!((&entry.name[..], entry.size, entry.kind), (&b"hello"[..], 5, creamery::FileType::File));
 ///     Ok(())

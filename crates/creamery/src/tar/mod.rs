@@ -10,6 +10,7 @@
 //! Headers are the crate's (`tar`); records of extended headers are ours, because it splits them at the ends of lines that values may have.
 
 mod acl;
+mod build;
 mod extract;
 mod facts;
 mod keys;
@@ -27,27 +28,23 @@ mod whiteouts;
 mod write;
 
 use std::collections::BTreeSet;
-use std::io::{BufWriter, Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
+pub use self::build::{ReadTar, WriteTar};
 pub use self::list::{TarEntry, list_tar};
 pub use self::rootfs::TarRootfs;
 pub use self::stored::TarArchive;
 
 use self::extract::{Extractor, Rules};
-use self::read::Archive;
 use self::write::TarSink;
-use crate::host_path::write_whole_file;
 use crate::metadata::file_type;
 use crate::path::{Last, at};
 use crate::progress::{OnError, Progress};
 use crate::sink::{Driver, Keeps};
 use crate::{FileType, Filesystem};
-
-/// Bytes that are written to an archive at once.
-const BUFFER: usize = 1 << 20;
 
 /// A file or tree that goes into an archive, and what it is called there.
 ///
@@ -86,39 +83,15 @@ pub struct TarOptions {
 }
 
 impl Filesystem {
-    /// Writes an archive with these members, and all that is in them. Sockets are left out, which `note` is told in a sentence. With
-    /// [`TarOptions::ignore_errors`] it goes on past what cannot be read, out of a damaged filesystem, as
-    /// [`OnError::PastDamage`] does.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let image = dir.path().join("disk.img");
-    /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write().open(&image)?;
-    /// use creamery::progress::NoProgress;
-    /// use creamery::tar::{TarMember, TarOptions};
-    /// fs.create_dir_all("/srv/pages")?;
-    /// fs.write("/srv/pages/index", "hello")?;
-    /// let mut archive = Vec::new();
-    /// let member = TarMember::new("/srv", "srv");
-    /// fs.write_tar(&[member], &mut archive, TarOptions::default(), &|note| eprintln!("{note}"), &NoProgress)?;
-    /// fs.create_dir("/copy")?;
-    /// fs.read_tar(&archive[..], "/copy", &|_, error| panic!("{error}"), &NoProgress)?;
-    /// assert_eq!(fs.read("/copy/srv/pages/index")?, b"hello");
-    /// # Ok::<(), creamery::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The first file that cannot be read, unless that is ignored; when the archive cannot be written.
-    pub fn write_tar(
+    fn write_members(
         &self,
         members: &[TarMember],
-        mut out: impl Write,
+        out: &mut dyn Write,
         options: TarOptions,
         note: &dyn Fn(&str),
         progress: &dyn Progress,
     ) -> Result<()> {
-        let mut sink = TarSink::new(&mut out, note);
+        let mut sink = TarSink::new(out, note);
         let on_error = if options.ignore_errors { OnError::PastDamage } else { OnError::Stop };
         for TarMember { path, name } in members {
             let (id, kind) = self.member(path, options)?;
@@ -140,82 +113,6 @@ impl Filesystem {
         Ok((id, file_type(kind)))
     }
 
-    /// Writes the archive of [`write_tar`](Self::write_tar) into the file `to` of the host. The archive gets its name when it is whole, and a regular file of that name stays until then.
-    /// Written where they are: a pipe, a device, an open file (`/dev/stdout`), a file with several names, somebody else's, and one in a directory that
-    /// takes no new name from this user.
-    ///
-    /// # Errors
-    /// As [`write_tar`](Self::write_tar), and the host's; `AlreadyExists` for an image, without [`TarOptions::replace_images`].
-    pub fn write_tar_file(
-        &self,
-        members: &[TarMember],
-        to: &Path,
-        options: TarOptions,
-        note: &dyn Fn(&str),
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        write_whole_file(to, options.replace_images, progress, &|file| {
-            let out = BufWriter::with_capacity(BUFFER, file);
-            self.write_tar(members, out, options, note, progress)
-        })
-    }
-
-    /// Unpacks an archive, which may be packed with gzip or zstd, into the directory `to`. What has the name of a member is replaced,
-    /// directories are merged. What becomes of one member says nothing of others: `failed` is told of those that cannot be made, or only in
-    /// part.
-    ///
-    /// # Errors
-    /// When the archive cannot be read on, or nothing more can be written; what came before is there.
-    pub fn read_tar(
-        &self,
-        archive: impl Read,
-        to: impl AsRef<Path>,
-        failed: &dyn Fn(&[u8], &Error),
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        let failed = going_on(failed);
-        let rules = Rules::default();
-        let mut archive = Archive::new(packed::unpacked(Box::new(archive))?);
-        self.extractor(to.as_ref(), &failed, progress, rules)?.run(&mut archive)
-    }
-
-    /// The same of a layer of a container image: members with names of whiteouts are no files, but say what of the directory is gone, as
-    /// the image specification of OCI has it. They take away what was there before, whatever else the layer has of that name.
-    /// Directories have the attributes that the layer says and no others, and what is no directory takes the place of one with all
-    /// that is in it.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let (path, image) = (dir.path().join("layer.tar"), dir.path().join("disk.img"));
-    /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write().open(&image)?;
-    /// use creamery::progress::NoProgress;
-    /// use creamery::tar::{TarArchive, TarMember, TarOptions};
-    /// # fs.create_dir("/layer")?;
-    /// fs.write("/layer/.wh.old", "")?;
-    /// let members = [TarMember::new("/layer", "")];
-    /// fs.write_tar(&members, std::fs::File::create(&path)?, TarOptions::default(), &|_| {}, &NoProgress)?;
-    /// let layer = TarArchive::new(std::fs::File::open(&path)?, &path, dir.path())?;
-    /// fs.create_dir_all("/rootfs/old/and/all/below")?;
-    /// fs.read_tar_layer(&layer, "/rootfs", &|_, error| panic!("{error}"), &NoProgress)?;
-    /// assert!(fs.read_dir("/rootfs")?.next().is_none());
-    /// # Ok::<(), creamery::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`read_tar`](Self::read_tar). A whiteout of what is not there is none.
-    pub fn read_tar_layer(
-        &self,
-        layer: &TarArchive,
-        to: impl AsRef<Path>,
-        failed: &dyn Fn(&[u8], &Error),
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        let failed = going_on(failed);
-        let rules = Rules { is_layer: true, ..Rules::default() };
-        self.extractor(to.as_ref(), &failed, progress, rules)?.add(layer)
-    }
-
     fn extractor<'a>(
         &'a self,
         to: &Path,
@@ -228,14 +125,6 @@ impl Filesystem {
             return Err(at(to)(ErrorKind::NotADirectory.into()));
         }
         Ok(Extractor { to: self, root, progress, failed, rules, gives_way: BTreeSet::new() })
-    }
-}
-
-/// Tells `failed` of what cannot be made, with which nothing ends.
-fn going_on<'a>(failed: &'a dyn Fn(&[u8], &Error)) -> impl Fn(&[u8], Error) -> Result<()> + 'a {
-    move |name, error| {
-        failed(name, &error);
-        Ok(())
     }
 }
 

@@ -3,8 +3,7 @@
 use std::cell::RefCell;
 
 use creamery::check::{CheckOptions, check};
-use creamery::progress::NoProgress;
-use creamery::tar::{TarArchive, TarMember, TarOptions};
+use creamery::tar::{TarArchive, TarMember};
 use creamery::{Filesystem, Image, OpenOptions};
 
 /// A filesystem with a tree at `/tree` of all that archives know, and an empty directory `/in`.
@@ -28,7 +27,7 @@ fn filesystem(dir: &std::path::Path) -> Filesystem {
 fn archive(fs: &Filesystem) -> Vec<u8> {
     let mut bytes = Vec::new();
     let member = TarMember::new("/tree", ".");
-    fs.write_tar(&[member], &mut bytes, TarOptions::default(), &|_| (), &NoProgress).expect("it is written");
+    fs.write_tar(&[member]).to(&mut bytes).expect("it is written");
     bytes
 }
 
@@ -44,6 +43,25 @@ fn seal(bytes: &mut [u8]) {
 }
 
 #[test]
+fn a_member_that_cannot_be_made_ends_the_work_unless_somebody_is_told_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("disk.img");
+    Image::make(&image).size(128 << 20).run().unwrap();
+    let fs = Image::options().write().open(&image).unwrap();
+    fs.write("/one", "text").unwrap();
+    fs.write("/two", "text").unwrap();
+    let members = [TarMember::new("/one", "new-one"), TarMember::new("/two", "new-two")];
+    let mut archive = Vec::new();
+    fs.write_tar(&members).to(&mut archive).unwrap();
+    fs.subvolumes().snapshot("/", "/read-only").read_only().run().unwrap();
+    let refused = fs.read_tar("/read-only").from(&archive[..]).unwrap_err();
+    assert_eq!(refused.kind(), creamery::ErrorKind::ReadOnly);
+    let count = std::cell::Cell::new(0);
+    fs.read_tar("/read-only").failed(&|_, _| count.set(count.get() + 1)).from(&archive[..]).unwrap();
+    assert_eq!(count.get(), 2);
+}
+
+#[test]
 fn what_was_written_is_read() {
     let dir = tempfile::tempdir().expect("a directory");
     let fs = filesystem(dir.path());
@@ -51,7 +69,7 @@ fn what_was_written_is_read() {
     let failed = |name: &[u8], error: &creamery::Error| {
         failures.borrow_mut().push(format!("{}: {error}", name.escape_ascii()));
     };
-    fs.read_tar(&archive(&fs)[..], "/in", &failed, &NoProgress).expect("it is read");
+    fs.read_tar("/in").failed(&failed).from(&archive(&fs)[..]).expect("it is read");
     assert_eq!(failures.into_inner(), Vec::<String>::new());
     assert_eq!(fs.read("/in/below/again").expect("a file"), vec![7; 5000]);
     assert_eq!(fs.metadata("/in/file").expect("a file").nlink(), 2);
@@ -91,7 +109,7 @@ fn changed_archives_never_panic_and_stay_inside() {
         }
         seal(&mut bytes);
         // Whether it is refused is not the question.
-        let _ = fs.read_tar(&bytes[..], "/in", &|_, _| (), &NoProgress);
+        let _ = fs.read_tar("/in").failed(&|_, _| ()).from(&bytes[..]);
         assert_eq!((outside(&fs), fs.walk("/tree").expect("a tree").count()), before);
     }
     assert_eq!(archive(&fs), whole, "nothing has changed what it was made from");
@@ -148,7 +166,7 @@ fn what_cannot_be_made_takes_nothing_away() {
         let failed = |name: &[u8], error: &creamery::Error| {
             failures.borrow_mut().push(format!("{}: {error}", name.escape_ascii()));
         };
-        fs.read_tar_layer(&layer, "/in", &failed, &NoProgress).expect("the others are made");
+        fs.read_tar("/in").failed(&failed).layer(&layer).expect("the others are made");
         let failures = failures.into_inner();
         assert!(matches!(&failures[..], [one] if one.starts_with("there: ")), "{failures:?}");
         assert_eq!(fs.read("/in/there").expect("a file"), b"as it was", "{failures:?}");

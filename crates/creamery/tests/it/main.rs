@@ -1,6 +1,7 @@
 //! The library as its users call it.
 
 mod archives;
+mod as_in_std;
 mod close;
 mod deleted_in_use;
 mod in_place_beside_snapshots;

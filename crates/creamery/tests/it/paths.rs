@@ -4,10 +4,10 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
-use creamery::attributes::Timespec;
+use creamery::attributes::{FileTimes, Timespec};
 use creamery::copy::{CopyOptions, Reflink};
 use creamery::id::TreeId;
-use creamery::progress::{NoProgress, OnError};
+use creamery::progress::OnError;
 use creamery::{Error, ErrorKind, Filesystem, Image, OpenOptions, Permissions};
 
 const EVERYTHING: CopyOptions = CopyOptions {
@@ -147,7 +147,7 @@ fn what_was_closed_is_there_when_it_is_opened_again() {
     fs.set_xattr("/file", "user.note", "cheese").unwrap();
     fs.set_permissions("/file", Permissions::from_mode(0o600)).unwrap();
     let time = Timespec { sec: -5, nsec: 7 };
-    fs.set_times("/file", time, time).unwrap();
+    fs.set_times("/file", FileTimes::new().set_accessed(time).set_modified(time)).unwrap();
     fs.chown("/file", Some(12), Some(34)).unwrap();
     fs.subvolumes().create("/sub").unwrap();
     fs.write("/sub/inside", "sub").unwrap();
@@ -188,26 +188,26 @@ fn copies_go_where_cp_would_put_them() {
     std::fs::create_dir_all(host.join("below")).unwrap();
     std::fs::write(host.join("below/file"), "content").unwrap();
     fs.create_dir("/there").unwrap();
-    fs.copy_in(&host, "/there", PLAIN, &NoProgress).unwrap();
+    fs.copy_in(&host, "/there").options(PLAIN).run().unwrap();
     assert!(fs.exists("/there/host/below/file"));
-    fs.copy_in(&host, "/fresh", PLAIN, &NoProgress).unwrap();
+    fs.copy_in(&host, "/fresh").options(PLAIN).run().unwrap();
     assert!(fs.exists("/fresh/below/file"));
-    fs.copy_in(host.join("."), "/there", PLAIN, &NoProgress).unwrap();
+    fs.copy_in(host.join("."), "/there").options(PLAIN).run().unwrap();
     assert!(fs.exists("/there/below/file"));
-    fs.copy_in(host.join("below/file"), "/there", CopyOptions::default(), &NoProgress).unwrap();
-    fs.copy_in(host.join("below/file"), "/there/renamed", CopyOptions::default(), &NoProgress).unwrap();
+    fs.copy_in(host.join("below/file"), "/there").run().unwrap();
+    fs.copy_in(host.join("below/file"), "/there/renamed").run().unwrap();
     assert_eq!(fs.read_to_string("/there/renamed").unwrap(), "content");
-    let refused = fs.copy_in(&host, "/no-r", CopyOptions::default(), &NoProgress);
+    let refused = fs.copy_in(&host, "/no-r").run();
     assert_eq!(kind(refused), ErrorKind::IsADirectory);
-    let nowhere = fs.copy_in(&host, "/none/x", PLAIN, &NoProgress);
+    let nowhere = fs.copy_in(&host, "/none/x").options(PLAIN).run();
     assert_eq!(kind(nowhere), ErrorKind::NotFound);
 
     let out = dir.path().join("out");
-    fs.copy_out("/there", &out, PLAIN, &NoProgress).unwrap();
+    fs.copy_out("/there", &out).options(PLAIN).run().unwrap();
     assert!(out.join("host/below/file").exists());
-    fs.copy_out("/there", &out, PLAIN, &NoProgress).unwrap();
+    fs.copy_out("/there", &out).options(PLAIN).run().unwrap();
     assert!(out.join("there/host/below/file").exists());
-    fs.copy_out("/there/file", out.join("one"), CopyOptions::default(), &NoProgress).unwrap();
+    fs.copy_out("/there/file", out.join("one")).run().unwrap();
     assert_eq!(std::fs::read_to_string(out.join("one")).unwrap(), "content");
 }
 
@@ -221,12 +221,12 @@ fn a_copy_over_what_is_there_replaces_files_and_merges_directories() {
     fs.write("/host/file", "old and longer").unwrap();
     fs.write("/host/other", "stays").unwrap();
     for options in [PLAIN, EVERYTHING] {
-        fs.copy_in(&host, "/", options, &NoProgress).unwrap();
+        fs.copy_in(&host, "/").options(options).run().unwrap();
         assert_eq!(fs.read_to_string("/host/file").unwrap(), "new");
         assert_eq!(fs.read_to_string("/host/other").unwrap(), "stays");
     }
     fs.write("/other", "in the way").unwrap();
-    assert!(fs.copy_in(&host, "/other", PLAIN, &NoProgress).is_err());
+    assert!(fs.copy_in(&host, "/other").options(PLAIN).run().is_err());
 }
 
 #[test]
@@ -234,12 +234,12 @@ fn a_copy_within_one_image_works_but_not_into_itself() {
     let Fixture { fs, .. } = fixture();
     fs.create_dir_all("/a/b").unwrap();
     fs.write("/a/b/file", "content").unwrap();
-    fs.copy_between("/a", &fs, "/copy", EVERYTHING, &NoProgress).unwrap();
+    fs.copy_between("/a", &fs, "/copy").options(EVERYTHING).run().unwrap();
     assert_eq!(fs.read_to_string("/copy/b/file").unwrap(), "content");
     for into in ["/a/b", "/a", "/a/new"] {
-        assert_eq!(kind(fs.copy_between("/a", &fs, into, EVERYTHING, &NoProgress)), ErrorKind::InvalidInput);
+        assert_eq!(kind(fs.copy_between("/a", &fs, into).options(EVERYTHING).run()), ErrorKind::InvalidInput);
     }
-    assert_eq!(kind(fs.copy_between("/", &fs, "/copy", EVERYTHING, &NoProgress)), ErrorKind::InvalidInput);
+    assert_eq!(kind(fs.copy_between("/", &fs, "/copy").options(EVERYTHING).run()), ErrorKind::InvalidInput);
     assert_eq!(fs.copy("/a/b/file", "/plain").unwrap(), 7);
     assert_eq!(fs.read("/plain").unwrap(), b"content");
 }
@@ -257,10 +257,10 @@ fn an_archive_copy_keeps_everything_both_ways() {
     fs.symlink("file", "/tree/link").unwrap();
     let time = Timespec { sec: 1_234_567_890, nsec: 123_456_789 };
     for path in ["/tree/file", "/tree/link", "/tree/sparse", "/tree"] {
-        fs.set_times(path, time, time).unwrap();
+        fs.set_times(path, FileTimes::new().set_accessed(time).set_modified(time)).unwrap();
     }
     let out = dir.path().join("out");
-    fs.copy_out("/tree", &out, EVERYTHING, &NoProgress).unwrap();
+    fs.copy_out("/tree", &out).options(EVERYTHING).run().unwrap();
     let meta = std::fs::metadata(out.join("file")).unwrap();
     assert_eq!((meta.permissions().mode() & 0o7777, meta.nlink()), (0o754, 2));
     for name in ["file", "link", "sparse", "."] {
@@ -274,8 +274,8 @@ fn an_archive_copy_keeps_everything_both_ways() {
     let second = dir.path().join("second.img");
     Image::make(&second).size(256 << 20).run().unwrap();
     let second = Image::options().write().open(second).unwrap();
-    second.copy_in(&out, "/in", EVERYTHING, &NoProgress).unwrap();
-    fs.copy_between("/tree", &second, "/between", EVERYTHING, &NoProgress).unwrap();
+    second.copy_in(&out, "/in").options(EVERYTHING).run().unwrap();
+    fs.copy_between("/tree", &second, "/between").options(EVERYTHING).run().unwrap();
     for copy in ["/in", "/between"] {
         let meta = second.metadata(format!("{copy}/file")).unwrap();
         assert_eq!((meta.permissions().mode(), meta.nlink(), meta.mtime()), (0o754, 2, time));
@@ -301,12 +301,12 @@ fn a_link_that_the_user_names_is_followed_and_none_below_it() {
     {
         std::os::unix::fs::symlink(to, host(link)).unwrap();
     }
-    let copy = |to: &str| fs.copy_out("/file", host(to), CopyOptions::default(), &NoProgress);
+    let copy = |to: &str| fs.copy_out("/file", host(to)).run();
     copy("to-file").unwrap();
     assert!(host("to-file").symlink_metadata().unwrap().is_symlink());
     assert_eq!(std::fs::read_to_string(host("target")).unwrap(), "content");
     copy("to-folder").unwrap();
-    fs.copy_out("/tree", host("to-folder"), PLAIN, &NoProgress).unwrap();
+    fs.copy_out("/tree", host("to-folder")).options(PLAIN).run().unwrap();
     assert!(host("folder/file").exists() && host("folder/tree/file").exists());
     assert_eq!(kind(copy("to-nothing")), ErrorKind::NotFound);
     assert!(copy("self").is_err() && !host("none").exists());
@@ -314,7 +314,7 @@ fn a_link_that_the_user_names_is_followed_and_none_below_it() {
     std::fs::remove_file(host("folder/tree/file")).unwrap();
     std::os::unix::fs::symlink("../../target", host("folder/tree/file")).unwrap();
     std::fs::write(host("target"), "old").unwrap();
-    fs.copy_out("/tree", host("folder"), PLAIN, &NoProgress).unwrap();
+    fs.copy_out("/tree", host("folder")).options(PLAIN).run().unwrap();
     assert!(host("folder/tree/file").symlink_metadata().unwrap().is_file());
     assert_eq!(std::fs::read_to_string(host("target")).unwrap(), "old");
 }
@@ -325,7 +325,7 @@ fn a_pipe_or_device_is_not_replaced_by_a_file() {
     fs.write("/file", "content").unwrap();
     let socket = dir.path().join("socket");
     let _open = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    let refused = fs.copy_out("/file", &socket, CopyOptions::default(), &NoProgress).unwrap_err();
+    let refused = fs.copy_out("/file", &socket).run().unwrap_err();
     assert!(refused.to_string().contains("socket"), "{refused}");
     assert!(!socket.symlink_metadata().unwrap().is_file());
 }
@@ -539,12 +539,11 @@ fn a_file_is_not_copied_onto_itself() {
     fs.hard_link("/file", "/dir/file").unwrap();
     let options = CopyOptions::default();
     for to in ["/file", "/dir/../file", "/dir/hard", "/dir/soft", "/dir"] {
-        let error =
-            fs.copy_between("/file", &fs, to, options, &creamery::progress::NoProgress).expect_err(to);
+        let error = fs.copy_between("/file", &fs, to).options(options).run().expect_err(to);
         assert!(error.to_string().contains("the same file"), "{error}");
     }
     assert!(fs.symlink_metadata("/dir/soft").unwrap().is_symlink());
-    fs.copy_between("/file", &fs, "/copy", options, &creamery::progress::NoProgress).unwrap();
+    fs.copy_between("/file", &fs, "/copy").options(options).run().unwrap();
     assert_eq!(fs.read("/copy").unwrap(), b"content");
 }
 
@@ -558,15 +557,15 @@ fn a_file_is_not_copied_to_a_directory_that_is_not_there() {
     fs.create_dir("/there").unwrap();
     let plain = CopyOptions::default();
     let new = |parent: &str| format!("{}/", host.join(parent).display());
-    assert_eq!(kind(fs.copy_in(host.join("file"), "/new/", plain, &NoProgress)), ErrorKind::NotADirectory);
-    assert_eq!(kind(fs.copy_out("/file", new("new"), plain, &NoProgress)), ErrorKind::NotADirectory);
-    assert_eq!(kind(fs.copy_out("/file", new("file"), plain, &NoProgress)), ErrorKind::NotADirectory);
-    assert_eq!(kind(fs.copy_between("/file", &fs, "/new/", plain, &NoProgress)), ErrorKind::NotADirectory);
+    assert_eq!(kind(fs.copy_in(host.join("file"), "/new/").options(plain).run()), ErrorKind::NotADirectory);
+    assert_eq!(kind(fs.copy_out("/file", new("new")).options(plain).run()), ErrorKind::NotADirectory);
+    assert_eq!(kind(fs.copy_out("/file", new("file")).options(plain).run()), ErrorKind::NotADirectory);
+    assert_eq!(kind(fs.copy_between("/file", &fs, "/new/").options(plain).run()), ErrorKind::NotADirectory);
     assert!(!fs.exists("/new") && !host.join("new").exists());
-    fs.copy_in(host.join("file"), "/there/", plain, &NoProgress).unwrap();
-    fs.copy_in(host.join("below"), "/new/", PLAIN, &NoProgress).unwrap();
-    fs.copy_out("/there", new("new"), PLAIN, &NoProgress).unwrap();
-    fs.copy_between("/there", &fs, "/newer/", PLAIN, &NoProgress).unwrap();
+    fs.copy_in(host.join("file"), "/there/").options(plain).run().unwrap();
+    fs.copy_in(host.join("below"), "/new/").options(PLAIN).run().unwrap();
+    fs.copy_out("/there", new("new")).options(PLAIN).run().unwrap();
+    fs.copy_between("/there", &fs, "/newer/").options(PLAIN).run().unwrap();
     assert!(fs.exists("/there/file") && fs.exists("/newer/file") && host.join("new/file").exists());
 }
 

@@ -13,7 +13,7 @@ const NAMES_MAX: usize = 40;
 const SOURCES: &str = "crates/creamery/src";
 
 /// The switches of `OpenOptions`, which a macro makes, take what those of `std::fs::OpenOptions` take.
-const AS_IN_STD: (&str, &str) = ("crates/creamery/src/file.rs", "$name");
+const AS_IN_STD: (&str, &str) = ("crates/creamery/src/open_options.rs", "$name");
 
 /// Complains about a root with too many names, and about functions that take a `bool`.
 pub(super) fn check(complaints: &mut Vec<String>) -> Result<()> {

@@ -1,0 +1,171 @@
+//! How files are opened.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+
+use crate::Filesystem;
+use crate::capabilities::drop_capabilities;
+use crate::file::{File, Rights};
+use crate::filesystem::new_file;
+use crate::fs::{self, Access, NewInode, OpenFile, SetAttributes};
+use crate::path::{Last, at, means_directory, resolve_parent_of_target};
+
+/// How a file is opened, as [`std::fs::OpenOptions`].
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
+/// use creamery::OpenOptions;
+/// let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&fs, "/log")?;
+/// assert_eq!(log.metadata()?.permissions().mode(), 0o600);
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    read: bool,
+    write: bool,
+    append: bool,
+    truncate: bool,
+    create: bool,
+    create_new: bool,
+    /// As usual when none is said.
+    mode: Option<u32>,
+    /// Whether its name may be lost.
+    past_damage: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+macro_rules! switches {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        $($(#[$doc])*
+        #[must_use]
+        pub const fn $name(mut self, $name: bool) -> Self {
+            self.$name = $name;
+            self
+        })*
+    };
+}
+
+impl OpenOptions {
+    /// Nothing is allowed yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            read: false,
+            write: false,
+            append: false,
+            truncate: false,
+            create: false,
+            create_new: false,
+            mode: None,
+            past_damage: false,
+        }
+    }
+
+    switches! {
+        /// Reading.
+        read,
+        /// Writing.
+        write,
+        /// Writing, with each [`Write::write`](std::io::Write::write) at the end, whoever else appends.
+        append,
+        /// An existing file loses its content.
+        truncate,
+        /// A file that does not exist is made.
+        create,
+        /// The file must not exist and is made.
+        create_new,
+    }
+
+    /// Permission bits of a file that is made.
+    #[must_use]
+    pub const fn mode(mut self, mode: u32) -> Self {
+        self.mode = Some(mode);
+        self
+    }
+
+    pub(crate) const fn past_damage(mut self) -> Self {
+        self.past_damage = true;
+        self
+    }
+
+    /// Opens `path` in `fs`.
+    ///
+    /// # Errors
+    /// When there is no such file and none is to be made, it is no regular file, or the name is taken.
+    pub fn open(&self, fs: &Filesystem, path: impl AsRef<Path>) -> Result<File> {
+        let path = path.as_ref();
+        let writes = self.write || self.append;
+        if (self.truncate || self.create || self.create_new) && !writes {
+            return Err(Error::invalid(format!("{}: opened for making but not for writing", path.display())));
+        }
+        let open = match (self.create_new, self.create) {
+            (true, _) => self.make(fs, path),
+            // Most files that may be made are made. What stands in the way of that, a full filesystem too, does not matter for
+            // one that is there. Of a link that leads nowhere that is made which it would lead to.
+            (false, true) => self.make(fs, path).or_else(|refused| match self.find(fs, path) {
+                _ if means_directory(path) => Err(refused),
+                Err(error) if error.kind() == ErrorKind::NotFound => match refused.kind() {
+                    ErrorKind::AlreadyExists => self.make_target(fs, path),
+                    _ => Err(refused),
+                },
+                found => found,
+            }),
+            (false, false) => self.find(fs, path),
+        }?;
+        let (read, write, append) = (self.read, writes, self.append);
+        Ok(File::new(fs.near(), open, Rights { read, write, append }))
+    }
+
+    fn find(&self, fs: &Filesystem, path: &Path) -> Result<Arc<OpenFile>> {
+        let id = match self.past_damage {
+            true => fs.resolve_past_damage(path, Last::Follow)?.0,
+            false => fs.resolve(path, Last::Follow)?,
+        };
+        let open = || -> Result<Arc<OpenFile>> {
+            match fs.fs.stat(id, Wait::Yes)?.kind {
+                fs::FileType::Directory => return Err(ErrorKind::IsADirectory.into()),
+                kind if crate::metadata::file_type(kind).is_file() => {}
+                _ => return Err(Error::invalid("no regular file")),
+            }
+            let access = match (self.write, self.append) {
+                (_, true) => Access::Append,
+                (true, false) => Access::Write,
+                (false, false) => Access::Read,
+            };
+            let file = fs.fs.open_file_for(id, access)?;
+            if self.truncate {
+                fs.fs.set_attributes(id, &SetAttributes::truncate(0))?;
+                drop_capabilities(&fs.fs, id)?;
+            }
+            Ok(file)
+        };
+        open().map_err(at(path))
+    }
+
+    fn make(&self, fs: &Filesystem, path: &Path) -> Result<Arc<OpenFile>> {
+        let (dir, name) = fs.resolve_parent_of_file(path, || ErrorKind::IsADirectory)?;
+        fs.refuse_name_of_top_level(dir, name).map_err(at(path))?;
+        self.make_in(fs, dir, name).map_err(at(path))
+    }
+
+    fn make_target(&self, fs: &Filesystem, path: &Path) -> Result<Arc<OpenFile>> {
+        let (dir, name) = resolve_parent_of_target(&fs.fs, fs.root, path)?;
+        fs.refuse_name_of_top_level(dir, &name).map_err(at(path))?;
+        self.make_in(fs, dir, &name).map_err(at(path))
+    }
+
+    fn make_in(&self, fs: &Filesystem, dir: InodeId, name: &[u8]) -> Result<Arc<OpenFile>> {
+        let new = self.mode.map_or_else(new_file, |mode| NewInode::file(mode & 0o7777));
+        fs.fs.create_open(dir, name, &new).map(|(_, file)| file)
+    }
+}

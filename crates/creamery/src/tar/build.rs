@@ -1,0 +1,288 @@
+//! Archives about to be written or unpacked.
+
+use std::io::{BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use creamery_base::{Error, Result};
+
+use super::extract::Rules;
+use super::read::Archive;
+use super::stored::TarArchive;
+use super::{TarMember, TarOptions, packed};
+use crate::Filesystem;
+use crate::host_path::write_whole_file;
+use crate::progress::{NoProgress, Progress};
+
+/// Bytes that are written to an archive at once.
+const BUFFER: usize = 1 << 20;
+
+/// What is told of a member that cannot be made, or only in part; an error that it returns ends the work.
+type Failed<'a> = dyn Fn(&[u8], Error) -> Result<()> + 'a;
+
+/// An archive about to be written, as `tar -c` writes it; begin with [`Filesystem::write_tar`].
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
+/// use creamery::tar::TarMember;
+/// fs.create_dir_all("/srv/pages")?;
+/// let mut archive = Vec::new();
+/// fs.write_tar(&[TarMember::new("/srv", "srv")]).to(&mut archive)?;
+/// assert!(archive.len() > 1024);
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[must_use]
+pub struct WriteTar<'a> {
+    fs: &'a Filesystem,
+    members: &'a [TarMember],
+    options: TarOptions,
+    note: &'a dyn Fn(&str),
+    progress: &'a dyn Progress,
+}
+
+/// An archive about to be unpacked, as `tar -x` unpacks it; begin with [`Filesystem::read_tar`].
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// # let fs = creamery::Image::options().write().open(&image)?;
+/// use creamery::tar::TarMember;
+/// fs.write("/file", "hello")?;
+/// let mut archive = Vec::new();
+/// fs.write_tar(&[TarMember::new("/file", "copy")]).to(&mut archive)?;
+/// fs.read_tar("/").from(&archive[..])?;
+/// assert_eq!(fs.read("/copy")?, b"hello");
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[must_use]
+pub struct ReadTar<'a> {
+    fs: &'a Filesystem,
+    to: PathBuf,
+    failed: Box<Failed<'a>>,
+    progress: &'a dyn Progress,
+}
+
+impl Filesystem {
+    /// Begins an archive with these members, and all that is in them. Sockets are left out. [`WriteTar::to`] writes it, as tar(1) does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::tar::TarMember;
+    /// fs.create_dir_all("/srv/pages")?;
+    /// fs.write("/srv/pages/index", "hello")?;
+    /// let mut archive = Vec::new();
+    /// fs.write_tar(&[TarMember::new("/srv", "srv")]).to(&mut archive)?;
+    /// fs.create_dir("/copy")?;
+    /// fs.read_tar("/copy").from(&archive[..])?;
+    /// assert_eq!(fs.read("/copy/srv/pages/index")?, b"hello");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    pub fn write_tar<'a>(&'a self, members: &'a [TarMember]) -> WriteTar<'a> {
+        WriteTar { fs: self, members, options: TarOptions::default(), note: &|_| (), progress: &NoProgress }
+    }
+
+    /// Begins to unpack an archive into the directory `to`. What has the name of a member is replaced, directories are merged.
+    /// [`ReadTar::from`] and [`ReadTar::layer`] do it, as tar(1) does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// # let archive = [0; 1024];
+    /// fs.read_tar("/").from(&archive[..])?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    pub fn read_tar(&self, to: impl AsRef<Path>) -> ReadTar<'_> {
+        let to = to.as_ref().to_owned();
+        ReadTar { fs: self, to, failed: Box::new(|_, error| Err(error)), progress: &NoProgress }
+    }
+}
+
+impl<'a> WriteTar<'a> {
+    /// How it is written. With [`TarOptions::ignore_errors`] it goes on past what cannot be read, out of a damaged filesystem, as
+    /// [`OnError::PastDamage`](crate::progress::OnError::PastDamage) does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::tar::{TarMember, TarOptions};
+    /// let options = TarOptions { ignore_errors: true, ..TarOptions::default() };
+    /// fs.write_tar(&[TarMember::new("/", "")]).options(options).to(std::io::sink())?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    pub const fn options(mut self, options: TarOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// What gets a sentence about each file that is left out, such as a socket; without it nothing does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::tar::TarMember;
+    /// fs.write_tar(&[TarMember::new("/", "")]).note(&|note| eprintln!("{note}")).to(std::io::sink())?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    pub fn note(mut self, note: &'a dyn Fn(&str)) -> Self {
+        self.note = note;
+        self
+    }
+
+    /// What is told of each file, and may end the work; without it nothing is.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::tar::TarMember;
+    /// use creamery::progress::NoProgress;
+    /// fs.write_tar(&[TarMember::new("/", "")]).progress(&NoProgress).to(std::io::sink())?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    pub const fn progress(mut self, progress: &'a dyn Progress) -> Self {
+        self.progress = progress;
+        self
+    }
+
+    /// Writes the archive to `out`, as `tar -cf -` does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::tar::TarMember;
+    /// let mut archive = Vec::new();
+    /// fs.write_tar(&[TarMember::new("/", "")]).to(&mut archive)?;
+    /// # assert!(!archive.is_empty());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The first file that cannot be read, unless that is ignored; when the archive cannot be written.
+    pub fn to(self, mut out: impl Write) -> Result<()> {
+        self.fs.write_members(self.members, &mut out, self.options, self.note, self.progress)
+    }
+
+    /// Writes the archive into the file `to` of the host. The archive gets its name when it is whole, and a regular file of that name
+    /// stays until then. Written in place: a pipe, a device, an open file (`/dev/stdout`), a file with several names, a file of another
+    /// user, and one in a directory that takes no new name from this user.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::tar::TarMember;
+    /// fs.write_tar(&[TarMember::new("/", "")]).to_file(dir.path().join("all.tar"))?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`to`](Self::to), and the host's; `AlreadyExists` for an image, without [`TarOptions::replace_images`].
+    pub fn to_file(self, to: impl AsRef<Path>) -> Result<()> {
+        write_whole_file(to.as_ref(), self.options.replace_images, self.progress, &|file| {
+            let mut out = BufWriter::with_capacity(BUFFER, file);
+            self.fs.write_members(self.members, &mut out, self.options, self.note, self.progress)
+        })
+    }
+}
+
+impl<'a> ReadTar<'a> {
+    /// What is told of each member that cannot be made, or only in part; the others are made. Without it the first such member ends the
+    /// work with its error.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// # let archive = [0; 1024];
+    /// let failed = |name: &[u8], error: &creamery::Error| eprintln!("{}: {error}", name.escape_ascii());
+    /// fs.read_tar("/").failed(&failed).from(&archive[..])?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    pub fn failed(mut self, failed: &'a dyn Fn(&[u8], &Error)) -> Self {
+        self.failed = Box::new(move |name, error| {
+            failed(name, &error);
+            Ok(())
+        });
+        self
+    }
+
+    /// What is told of each member, and may end the work; without it nothing is.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// # let archive = [0; 1024];
+    /// fs.read_tar("/").progress(&creamery::progress::NoProgress).from(&archive[..])?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    pub fn progress(mut self, progress: &'a dyn Progress) -> Self {
+        self.progress = progress;
+        self
+    }
+
+    /// Unpacks an archive, which may be packed with gzip or zstd, as `tar -xf` does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// # let archive = [0; 1024];
+    /// fs.read_tar("/").from(&archive[..])?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the archive cannot be read on, or nothing more can be written; what came before is there.
+    pub fn from(self, archive: impl Read) -> Result<()> {
+        let mut archive = Archive::new(packed::unpacked(Box::new(archive))?);
+        self.fs.extractor(&self.to, &*self.failed, self.progress, Rules::default())?.run(&mut archive)
+    }
+
+    /// Unpacks a layer of a container image, as the image specification of OCI has it: members with names of whiteouts are no files, but
+    /// say what of the directory is gone. They take away what was there before, whatever else the layer has of that name. Directories have
+    /// the attributes that the layer says and no others, and what is no directory takes the place of one with all that is in it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// # let path = dir.path().join("layer.tar");
+    /// use creamery::tar::{TarArchive, TarMember};
+    /// # fs.create_dir("/layer")?;
+    /// fs.write("/layer/.wh.old", "")?;
+    /// fs.write_tar(&[TarMember::new("/layer", "")]).to_file(&path)?;
+    /// let layer = TarArchive::new(std::fs::File::open(&path)?, &path, dir.path())?;
+    /// fs.create_dir_all("/rootfs/old/and/all/below")?;
+    /// fs.read_tar("/rootfs").layer(&layer)?;
+    /// assert!(fs.read_dir("/rootfs")?.next().is_none());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`from`](Self::from). A whiteout of a file that does not exist is ignored.
+    pub fn layer(self, layer: &TarArchive) -> Result<()> {
+        let rules = Rules { is_layer: true, ..Rules::default() };
+        self.fs.extractor(&self.to, &*self.failed, self.progress, rules)?.add(layer)
+    }
+}
