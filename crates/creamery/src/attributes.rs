@@ -55,6 +55,18 @@ pub struct AttributeChange {
 impl Filesystem {
     /// Changes attributes of the file that the path leads to, as chmod(1), chown(1) and touch(1) do.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// use creamery::attributes::AttributeChange;
+    /// let change = AttributeChange { uid: Some(1000), ..AttributeChange::default() };
+    /// fs.change_attributes("/file", &change)?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// When there is no such file.
     pub fn change_attributes(&self, path: impl AsRef<Path>, change: &AttributeChange) -> Result<()> {
@@ -62,6 +74,18 @@ impl Filesystem {
     }
 
     /// Changes attributes of a file, or of a symbolic link itself, as `chown -h` and `touch -h` do.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::attributes::AttributeChange;
+    /// fs.symlink("nowhere", "/link")?;
+    /// let change = AttributeChange { uid: Some(1000), ..AttributeChange::default() };
+    /// fs.change_symlink_attributes("/link", &change)?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When there is no such file.
@@ -76,6 +100,17 @@ impl Filesystem {
 
     /// Changes attributes of all that is in a directory and below, and the directory itself. Symbolic links are not followed. Each that cannot be
     /// changed, or read to find what is below, is told to `failed`; the others are changed.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::attributes::AttributeChange;
+    /// let change = AttributeChange { gid: Some(100), ..AttributeChange::default() };
+    /// fs.change_attributes_of_all("/", &change, |error| eprintln!("{error}"))?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When there is no such file.

@@ -98,7 +98,17 @@ impl Filesystem {
         Ok(Destination { dir, name: Some(name) })
     }
 
-    /// Copies the content and the permissions of a file; returns how many bytes. Holes stay holes.
+    /// Copies the content and the permissions of a file; returns how many bytes, as [`std::fs::copy`]. Holes stay holes.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// assert_eq!(fs.copy("/file", "/copy")?, 4);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When one cannot be read or the other not be written.

@@ -51,7 +51,17 @@ pub(crate) struct Rights {
 }
 
 impl File {
-    /// What is known about it.
+    /// What is known about it, as [`std::fs::File::metadata`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// assert_eq!(fs.open("/file")?.metadata()?.len(), 4);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When the filesystem cannot be read.
@@ -60,7 +70,18 @@ impl File {
         self.open.stat(Wait::Yes).map(Metadata::new)
     }
 
-    /// Reads at `offset`; returns how much there was before the end of the file.
+    /// Reads at `offset`; returns how much there was before the end of the file, as [`std::os::unix::fs::FileExt::read_at`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let mut bytes = [0; 8];
+    /// assert_eq!(fs.open("/file")?.read_at(&mut bytes, 1)?, 3);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When it was not opened for reading, or the data is damaged.
@@ -104,7 +125,18 @@ impl File {
         Ok(())
     }
 
-    /// Writes at `offset`; returns how much.
+    /// Writes at `offset`; returns how much, as [`std::os::unix::fs::FileExt::write_at`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// let file = fs.create("/file")?;
+    /// assert_eq!(file.write_at(b"text", 4096)?, 4);
+    /// assert_eq!(file.metadata()?.len(), 4100);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When it was not opened for writing, or there is no space.
@@ -115,7 +147,17 @@ impl File {
         self.open.write_at(offset, data)
     }
 
-    /// Writes all of `data` at `offset`.
+    /// Writes all of `data` at `offset`, as [`std::os::unix::fs::FileExt::write_all_at`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.create("/file")?.write_all_at(b"text", 0)?;
+    /// assert_eq!(fs.read("/file")?, b"text");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
@@ -128,7 +170,18 @@ impl File {
         Ok(())
     }
 
-    /// Makes the file as long as this: cuts it, or adds a hole.
+    /// Makes the file as long as this: cuts it, or adds a hole, as [`std::fs::File::set_len`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// let file = fs.create("/file")?;
+    /// file.set_len(1 << 30)?;
+    /// assert_eq!(file.metadata()?.allocated(), 0);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When it was not opened for writing.
@@ -317,7 +370,18 @@ impl File {
         self.fs.set_attributes(self.open.id(), set).map(drop)
     }
 
-    /// The first byte at or after `offset` that is data; none when only a hole follows.
+    /// The first byte at or after `offset` that is data; none when only a hole follows, as lseek(2) with `SEEK_DATA`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// let file = creamery::OpenOptions::new().read(true).write(true).create(true).open(&fs, "/file")?;
+    /// file.write_all_at(b"text", 1 << 20)?;
+    /// assert_eq!(file.seek_data(0)?, Some(1 << 20));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When the filesystem cannot be read.
@@ -325,7 +389,18 @@ impl File {
         found(self.open.seek_data(offset))
     }
 
-    /// The first byte at or after `offset` that lies in a hole; the end of the file is one. None beyond it.
+    /// The first byte at or after `offset` that lies in a hole, as lseek(2) with `SEEK_HOLE`. The end of the file is a hole; none beyond it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// let file = creamery::OpenOptions::new().read(true).write(true).create(true).open(&fs, "/file")?;
+    /// file.set_len(1 << 20)?;
+    /// assert_eq!((file.seek_hole(0)?, file.seek_hole(1 << 20)?), (Some(0), None));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When the filesystem cannot be read.

@@ -11,11 +11,10 @@ use creamery_txn::BackgroundThreads;
 use creamery_volume::Rescue;
 
 use crate::canonical::canonical;
-use crate::file_times::FileTimes;
-use crate::fs::{self, NewInode, NewKind, RenameMode, SetAttributes, XattrMode};
-use crate::path::{Last, at, make_directories, means_directory, resolve, resolve_parent};
+use crate::fs::{self, NewInode};
+use crate::path::{Last, at, means_directory, resolve, resolve_parent};
 use crate::statistics::Statistics;
-use crate::{File, Metadata, OpenOptions, Permissions, ReadDir, Walk, WalkEntry};
+use crate::{File, Metadata, OpenOptions, ReadDir, Walk, WalkEntry};
 
 /// Permission bits of new files and directories, before anybody says otherwise.
 const FILE_MODE: u32 = 0o666;
@@ -90,7 +89,18 @@ impl Filesystem {
     }
 
     /// What has been done since it was opened: commits and how long they took, what trees and caches did, what was read and
-    /// written.
+    /// written, as `creamery stats` shows it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// fs.sync()?;
+    /// println!("{:?}", fs.statistics());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.fs.statistics()
@@ -119,18 +129,18 @@ impl Filesystem {
         if means_directory(path) { Err(at(path)(refusal().into())) } else { Ok(found) }
     }
 
-    /// What has the name at the end of `path`, be there a slash behind it or not; links are not followed.
-    fn named(&self, path: &Path) -> Option<fs::FileType> {
-        let (dir, name) = self.resolve_parent(path).ok()?;
-        self.fs.lookup_kind(dir, name, Wait::Yes).ok().map(|(_, kind)| kind)
-    }
-
-    /// Why nothing but a directory can be made at `path`, which ends in a slash.
-    fn taken_or_not(&self, path: &Path) -> ErrorKind {
-        self.named(path).map_or(ErrorKind::NotFound, |_| ErrorKind::AlreadyExists)
-    }
-
-    /// Opens a file for reading.
+    /// Opens a file for reading, as [`std::fs::File::open`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let len = fs.open("/file")?.metadata()?.len();
+    /// assert_eq!(len, 4);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When there is none, or it is no regular file.
@@ -154,7 +164,17 @@ impl Filesystem {
         OpenOptions::new().read(true).past_damage().open(self, path)
     }
 
-    /// Opens a file for writing; one that exists loses its content.
+    /// Opens a file for writing; one that exists loses its content, as [`std::fs::File::create`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use std::io::Write;
+    /// fs.create("/file")?.write_all(b"text")?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When its directory does not exist or something else has the name.
@@ -162,7 +182,17 @@ impl Filesystem {
         OpenOptions::new().write(true).create(true).truncate(true).open(self, path)
     }
 
-    /// The whole content of a file.
+    /// The whole content of a file, as [`std::fs::read`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// assert_eq!(fs.read("/file")?, b"text");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When it cannot be read.
@@ -173,7 +203,17 @@ impl Filesystem {
         Ok(bytes)
     }
 
-    /// The whole content of a file as text.
+    /// The whole content of a file as text, as [`std::fs::read_to_string`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// assert_eq!(fs.read_to_string("/file")?, "text");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When it cannot be read or is no UTF-8.
@@ -183,7 +223,18 @@ impl Filesystem {
         })
     }
 
-    /// Makes `content` the whole content of a file, which is created if there is none.
+    /// Makes `content` the whole content of a file, which is created if there is none, as [`std::fs::write`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// fs.write("/file", b"other")?;
+    /// assert_eq!(fs.read("/file")?, b"other");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When it cannot be written.
@@ -256,7 +307,18 @@ impl Filesystem {
         Ok(std::ffi::OsString::from_vec(whole).into())
     }
 
-    /// What is known about the file that the path leads to.
+    /// What is known about the file that the path leads to, as [`std::fs::metadata`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// fs.symlink("file", "/link")?;
+    /// assert_eq!(fs.metadata("/link")?.len(), 4);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When it leads to nothing.
@@ -264,7 +326,17 @@ impl Filesystem {
         self.stat(path.as_ref(), Last::Follow)
     }
 
-    /// The same of a symbolic link itself.
+    /// What is known about a file, or about a symbolic link itself, as [`std::fs::symlink_metadata`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.symlink("nowhere", "/link")?;
+    /// assert!(fs.symlink_metadata("/link")?.is_symlink());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When there is no such name.
@@ -277,7 +349,19 @@ impl Filesystem {
         self.fs.stat(id, Wait::Yes).map(Metadata::new).map_err(at(path))
     }
 
-    /// The entries of a directory, in the order in which they were made.
+    /// The entries of a directory, in the order in which they were made, as [`std::fs::read_dir`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// for entry in fs.read_dir("/")? {
+    ///     assert_eq!(entry?.file_name(), "file");
+    /// }
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When it is no directory.
@@ -286,7 +370,18 @@ impl Filesystem {
         ReadDir::new(Arc::clone(&self.fs), id, path.as_ref().to_owned())
     }
 
-    /// A directory with all that is in it and below, parents before children. Symbolic links are not followed.
+    /// A directory with all that is in it and below, parents before children, as find(1) lists them. Symbolic links are not followed.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.create_dir_all("/a/b")?;
+    /// let paths: Result<Vec<_>, _> = fs.walk("/a")?.map(|entry| entry.map(|entry| entry.path().to_owned())).collect();
+    /// assert_eq!(paths?, [std::path::Path::new("/a"), std::path::Path::new("/a/b")]);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When it does not exist.
@@ -300,7 +395,17 @@ impl Filesystem {
         ReadDir::new(Arc::clone(&self.fs), entry.id, entry.path().to_owned())
     }
 
-    /// A name with what is below, as [`walk`](Self::walk), but a symbolic link at the end of the path stands for itself.
+    /// A name with what is below, as [`walk`](Self::walk), but a symbolic link at the end of the path stands for itself, as `find -P`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.symlink("nowhere", "/link")?;
+    /// assert_eq!(fs.walk_unfollowed("/link")?.count(), 1);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When it does not exist.
@@ -309,7 +414,17 @@ impl Filesystem {
         Walk::new(Arc::clone(&self.fs), id, path.as_ref().to_owned())
     }
 
-    /// Where a symbolic link points.
+    /// Where a symbolic link points, as [`std::fs::read_link`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.symlink("there", "/link")?;
+    /// assert_eq!(fs.read_link("/link")?, std::path::Path::new("there"));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When it is none.
@@ -319,237 +434,17 @@ impl Filesystem {
         Ok(std::ffi::OsString::from_vec(target).into())
     }
 
-    fn make(&self, path: &Path, new: &NewInode<'_>) -> Result<InodeId> {
-        let (dir, name) = self.resolve_parent_to_make(path)?;
-        self.fs.create(dir, name, new).map(|made| made.id).map_err(at(path))
-    }
-
-    /// Makes a directory.
-    ///
-    /// # Errors
-    /// When its parent does not exist or the name is taken.
-    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.make(path.as_ref(), &new_directory()).map(drop)
-    }
-
-    /// Makes a directory with these permissions.
-    ///
-    /// # Errors
-    /// When its parent does not exist or the name is taken.
-    pub fn create_dir_mode(&self, path: impl AsRef<Path>, permissions: Permissions) -> Result<()> {
-        self.make(path.as_ref(), &NewInode::directory(permissions.mode())).map(drop)
-    }
-
-    /// Makes a directory and those above it that do not exist. One that exists is no error.
-    ///
-    /// # Errors
-    /// When something on the way is no directory.
-    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        make_directories(&self.fs, self.root, path, &|dir, name| {
-            self.refuse_name_of_top_level(dir, name)?;
-            match self.fs.create(dir, name, &new_directory()) {
-                Ok(made) => Ok((made.id, fs::FileType::Directory)),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    self.fs.lookup_kind(dir, name, Wait::Yes)
-                }
-                Err(error) => Err(error),
-            }
-        })
-    }
-
-    /// Makes a symbolic link at `link` that points to `target`.
-    ///
-    /// # Errors
-    /// When the name is taken or the target is longer than the filesystem's nodes allow.
-    pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let link = link.as_ref();
-        let (dir, name) = self.resolve_parent_of_file(link, || self.taken_or_not(link))?;
-        self.refuse_name_of_top_level(dir, name).map_err(at(link))?;
-        let kind = NewKind::Symlink(target.as_ref().as_os_str().as_bytes());
-        self.fs.create(dir, name, &NewInode { kind, ..NewInode::file(0o777) }).map(drop).map_err(at(link))
-    }
-
-    /// Gives a file another name.
-    ///
-    /// # Errors
-    /// When it is a directory, lies in another subvolume, or the name is taken.
-    pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let link = link.as_ref();
-        let id = self.resolve(original.as_ref(), Last::Keep)?;
-        let (dir, name) = self.resolve_parent_of_file(link, || self.taken_or_not(link))?;
-        self.refuse_name_of_top_level(dir, name).map_err(at(link))?;
-        self.fs.link(id, dir, name).map(drop).map_err(at(link))
-    }
-
-    /// Moves or renames; a file that has the new name goes.
-    ///
-    /// # Errors
-    /// As rename(2).
-    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
-        let (from, to) = (from.as_ref(), to.as_ref());
-        let (from_dir, from_name) = self.resolve_parent(from)?;
-        let (to_dir, to_name) = self.resolve_parent_to_make(to)?;
-        if means_directory(from) || means_directory(to) {
-            let (_, kind) = self.fs.lookup_kind(from_dir, from_name, Wait::Yes).map_err(at(from))?;
-            if kind != fs::FileType::Directory {
-                return Err(at(from)(ErrorKind::NotADirectory.into()));
-            }
-        }
-        self.fs.rename(from_dir, from_name, to_dir, to_name, RenameMode::Replace).map_err(at(from))
-    }
-
-    /// Removes a name that is no directory.
-    ///
-    /// # Errors
-    /// When there is none or it is a directory.
-    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let refusal = || match self.named(path) {
-            Some(fs::FileType::Directory) => ErrorKind::IsADirectory,
-            Some(_) => ErrorKind::NotADirectory,
-            None => ErrorKind::NotFound,
-        };
-        let (dir, name) = self.resolve_parent_of_file(path, refusal)?;
-        self.fs.unlink(dir, name).map_err(at(path))
-    }
-
-    /// Removes an empty directory.
-    ///
-    /// # Errors
-    /// When it is none, or not empty.
-    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (dir, name) = self.resolve_parent(path.as_ref())?;
-        self.fs.rmdir(dir, name).map_err(at(path.as_ref()))
-    }
-
-    /// Removes a directory with all that is in it. Symbolic links are removed, not followed.
-    ///
-    /// # Errors
-    /// When it is the root directory or its path ends in dots; when something in it cannot be removed, and what came before
-    /// is gone then.
-    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        if self.named(path) == Some(fs::FileType::Symlink) {
-            return Err(at(path)(ErrorKind::NotADirectory.into()));
-        }
-        // Refused before anything in it is gone: the root, and what is called by dots.
-        self.resolve_parent(path)?;
-        self.empty_dir(self.read_dir(path)?)?;
-        self.remove_dir(path)
-    }
-
-    /// Removes what is in a directory, without recursion: a path may be deeper than a stack.
-    pub(crate) fn empty_dir(&self, dir: ReadDir) -> Result<()> {
-        let mut levels = vec![(None, dir)];
-        while let Some((_, entries)) = levels.last_mut() {
-            match entries.next().transpose()? {
-                Some(entry) if entry.file_type().is_dir() => {
-                    let below = entry.read_dir()?;
-                    levels.push((Some(entry), below));
-                }
-                Some(entry) => {
-                    let name = entry.file_name().as_bytes();
-                    self.fs.unlink(entry.dir_id(), name).map_err(at(&entry.path()))?;
-                }
-                None => {
-                    if let Some((Some(empty), _)) = levels.pop() {
-                        let name = empty.file_name().as_bytes();
-                        self.fs.rmdir(empty.dir_id(), name).map_err(at(&empty.path()))?;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn change(&self, path: &Path, last: Last, set: &SetAttributes) -> Result<()> {
-        let id = self.resolve(path, last)?;
-        self.fs.set_attributes(id, set).map(drop).map_err(at(path))
-    }
-
-    /// Changes permission bits.
-    ///
-    /// # Errors
-    /// When there is no such file.
-    pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: Permissions) -> Result<()> {
-        let set = SetAttributes { mode: Some(permissions.mode()), ..SetAttributes::default() };
-        self.change(path.as_ref(), Last::Follow, &set)
-    }
-
-    /// Changes owner and group of a file, or of a symbolic link itself.
-    ///
-    /// # Errors
-    /// When there is no such file.
-    pub fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        let set = SetAttributes { uid, gid, ..SetAttributes::default() };
-        self.change(path.as_ref(), Last::Keep, &set)
-    }
-
-    /// Sets the times of last access and of the last change of the data, of a symbolic link itself, as utimensat(2) with
-    /// `AT_SYMLINK_NOFOLLOW`; [`File::set_times`] is that of an open file.
+    /// Makes every change so far durable, as syncfs(2).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let image = dir.path().join("disk.img");
     /// # creamery::Image::make(&image).size(256 << 20).run()?;
     /// # let fs = creamery::Image::options().write().open(&image)?;
-    /// use creamery::attributes::{FileTimes, Timespec};
     /// fs.write("/file", "text")?;
-    /// let time = Timespec { sec: 1_700_000_000, nsec: 0 };
-    /// fs.set_times("/file", FileTimes::new().set_modified(time))?;
-    /// assert_eq!(fs.metadata("/file")?.mtime(), time);
+    /// fs.sync()?;
     /// # Ok::<(), creamery::Error>(())
     /// ```
-    ///
-    /// # Errors
-    /// When there is no such file, or the filesystem was opened for reading.
-    pub fn set_times(&self, path: impl AsRef<Path>, times: FileTimes) -> Result<()> {
-        self.change(path.as_ref(), Last::Keep, &times.to_set())
-    }
-
-    /// The names of a file's extended attributes.
-    ///
-    /// # Errors
-    /// When there is no such file.
-    pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
-        let id = self.resolve(path.as_ref(), Last::Keep)?;
-        self.fs.list_xattrs(id, Wait::Yes).map_err(at(path.as_ref()))
-    }
-
-    /// The value of an extended attribute.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NoAttribute`] when there is none.
-    pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        let id = self.resolve(path.as_ref(), Last::Keep)?;
-        self.fs.get_xattr(id, name.as_ref(), Wait::Yes).map_err(at(path.as_ref()))
-    }
-
-    /// Sets an extended attribute.
-    ///
-    /// # Errors
-    /// When the name is of no known kind or the value too large.
-    pub fn set_xattr(
-        &self,
-        path: impl AsRef<Path>,
-        name: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        let id = self.resolve(path.as_ref(), Last::Keep)?;
-        self.fs.set_xattr(id, name.as_ref(), value.as_ref(), XattrMode::Any).map_err(at(path.as_ref()))
-    }
-
-    /// Removes an extended attribute.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NoAttribute`] when there is none.
-    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
-        let id = self.resolve(path.as_ref(), Last::Keep)?;
-        self.fs.remove_xattr(id, name.as_ref()).map_err(at(path.as_ref()))
-    }
-
-    /// Makes every change so far durable.
     ///
     /// # Errors
     /// When the device fails; the filesystem is read-only from then on.
@@ -557,9 +452,20 @@ impl Filesystem {
         self.fs.sync()
     }
 
-    /// Deletes what has no name any more, makes every change durable and lets go of the image, which others may open then.
+    /// Deletes what has no name any more, makes every change durable and lets go of the image, as unmounting does; others may open it then.
     /// Files and listings of it that are still open are refused whatever they ask for from then on: what a write answered with
     /// success is durable.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// fs.close()?;
+    /// assert_eq!(creamery::Image::open(&image)?.read("/file")?, b"text");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When the device fails, or has failed before: with the reason and the place. On the device is what the last commit left;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use creamery_base::{Env, Error, ErrorKind, Generation, InodeId, Result, SystemEnv, TreeId, Uuid};
 use creamery_device::{Access, BlockDevice, FileDevice, ImageName, file_of};
-use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, Source, make_image, make_on};
 use creamery_txn::{DiscardPolicy, Engine, Options};
 use creamery_volume::{Mode, Rescue, SuperblockChange, Volume};
 
@@ -14,9 +13,9 @@ use crate::compression::Compress;
 use crate::env::Tuning;
 use crate::fs::FsOptions;
 use crate::history::volume_at;
+use crate::make::{Make, Target};
 use crate::rescue::Start;
 use crate::rescue::openable::check_first;
-use crate::tar::TarRootfs;
 
 /// Where everything begins: makes and opens filesystems in image files and on block devices.
 ///
@@ -32,17 +31,42 @@ use crate::tar::TarRootfs;
 pub struct Image(());
 
 impl Image {
-    /// Begins to make a filesystem at `path`; [`Make::run`] does it.
+    /// Begins to make a filesystem at `path`; [`Make::run`] does it, as mkfs.btrfs(8).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// let made = creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # drop(made);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     pub fn make(path: impl Into<PathBuf>) -> Make {
         Make::at(Target::Path(path.into()))
     }
 
-    /// The same on a device of one's own (see [`device`](crate::device)), which is as large as it is.
+    /// Begins to make a filesystem on a device of one's own (see [`device`](crate::device)), which is as large as it is; [`Make::run`] does it.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use creamery::device::MemoryDevice;
+    /// let memory = Arc::new(MemoryDevice::new(256 << 20));
+    /// creamery::Image::make_on(memory).run()?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     pub fn make_on(device: Arc<dyn BlockDevice>) -> Make {
         Make::at(Target::Device(device))
     }
 
-    /// Opens for reading. Nothing is written, and other readers may have it open at the same time.
+    /// Opens for reading, as `mount -o ro` on Linux. Nothing is written, and other readers may have it open at the same time.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// let fs = creamery::Image::open(&image)?;
+    /// assert!(fs.create("/file").is_err());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When there is no filesystem, it is damaged, or somebody is writing to it.
@@ -76,7 +100,16 @@ impl Image {
         change.apply(&*device)
     }
 
-    /// Opens in other ways.
+    /// Opens in other ways, as mount options do on Linux.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.create("/file")?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn options() -> ImageOptions {
         ImageOptions::default()
@@ -110,28 +143,60 @@ pub struct ImageOptions {
 }
 
 impl ImageOptions {
-    /// Opens it for writing; nobody else can have it open then.
+    /// Opens it for writing; nobody else can have it open then, as `mount -o rw` on Linux.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// let fs = creamery::Image::options().write().open(&image)?;
+    /// assert!(creamery::Image::open(&image).is_err(), "one has it open");
+    /// # fs.close()?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn write(mut self) -> Self {
         self.write = true;
         self
     }
 
-    /// Paths begin in this subvolume, named from the top level; without it, in the default subvolume.
+    /// Paths begin in this subvolume, named from the top level; without it, in the default subvolume (the mount option `subvol=`).
+    ///
+    /// ```no_run
+    /// let home = creamery::Image::options().subvolume("@home").open("disk.img")?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn subvolume(mut self, path: impl Into<PathBuf>) -> Self {
         self.subvolume = Some(path.into());
         self
     }
 
-    /// The same by number; [`TreeId::FS`] is the top level.
+    /// Paths begin in the subvolume with this number (the mount option `subvolid=`); [`TreeId::FS`] is the top level.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// let fs = creamery::Image::options().subvolume_id(creamery::id::TreeId::FS).open(&image)?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn subvolume_id(mut self, id: TreeId) -> Self {
         self.subvolume_id = Some(id);
         self
     }
 
-    /// Whether the device is told of what is freed; it is not unless told.
+    /// Whether the device is told of what is freed; it is not unless told (the mount option `discard`).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// use creamery::volume::DiscardPolicy;
+    /// let fs = creamery::Image::options().write().discard(DiscardPolicy::default()).open(&image)?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn discard(mut self, policy: DiscardPolicy) -> Self {
         self.discard = policy;
@@ -140,6 +205,14 @@ impl ImageOptions {
 
     /// Writes with every commit the data that was written before it, as the mount option `flushoncommit` does. Without it an fsync
     /// writes its own file's data, and a sync writes all.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// let fs = creamery::Image::options().write().flush_on_commit().open(&image)?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn flush_on_commit(mut self) -> Self {
         self.flush_on_commit = true;
@@ -148,6 +221,14 @@ impl ImageOptions {
 
     /// Overwrites new files in place, without checksums, as the mount option `nodatacow` does (or `chattr +C` for each): fewer
     /// fragments for databases and images of machines, and nothing that detects rot. Files that exist stay as they are.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// let fs = creamery::Image::options().write().nodatacow().open(&image)?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn nodatacow(mut self) -> Self {
         self.nodatacow = true;
@@ -173,6 +254,14 @@ impl ImageOptions {
 
     /// Makes each sync of a file a commit, as the mount option `notreelog` does. Without it a log takes a file that is synced, where
     /// that is enough.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// let fs = creamery::Image::options().write().notreelog().open(&image)?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn notreelog(mut self) -> Self {
         self.tree_log = Some(false);
@@ -182,6 +271,11 @@ impl ImageOptions {
     /// Opens it for writing also when its first superblock is damaged and a copy is whole: what was synced after the last commit
     /// is given up then, for only the first one leads to it. Without this, and by Linux in any case, that is refused. Reading
     /// needs no leave.
+    ///
+    /// ```no_run
+    /// let fs = creamery::Image::options().write().use_super_copy().open("disk.img")?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn use_super_copy(mut self) -> Self {
         self.use_super_copy = true;
@@ -218,6 +312,12 @@ impl ImageOptions {
     }
 
     /// Begins elsewhere than where the superblock says, for reading only.
+    ///
+    /// ```no_run
+    /// use creamery::rescue::Start;
+    /// let fs = creamery::Image::options().start(Start::default()).open("disk.img")?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn start(mut self, start: Start) -> Self {
         self.start = start;
@@ -256,7 +356,18 @@ impl ImageOptions {
         self.generation
     }
 
-    /// Memory, threads and short cuts.
+    /// Memory and threads that the filesystem may use.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// use creamery::env::Tuning;
+    /// let mut small = Tuning::default();
+    /// small.cache_bytes = 8 << 20;
+    /// let fs = creamery::Image::options().tuning(small).open(&image)?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn tuning(mut self, tuning: Tuning) -> Self {
         self.tuning = tuning;
@@ -264,13 +375,30 @@ impl ImageOptions {
     }
 
     /// Clock and randomness; those of the host when none are given.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// use creamery::env::SystemEnv;
+    /// let fs = creamery::Image::options().env(std::sync::Arc::new(SystemEnv)).open(&image)?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn env(mut self, env: Arc<dyn Env>) -> Self {
         self.env = Some(env);
         self
     }
 
-    /// Opens the image file or block device at `path`, or a partition of it (see [`partitions`](crate::partitions)).
+    /// Opens the image file or block device at `path`, or a partition of it (see [`partitions`](crate::partitions)), as mount(2) does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// let fs = creamery::Image::options().open(&image)?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When there is no filesystem, it is damaged, it is in a state that does not allow writing, or somebody else has
@@ -294,6 +422,15 @@ impl ImageOptions {
     }
 
     /// Opens the filesystem on a device of one's own (see [`device`](crate::device)).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use creamery::device::{BlockDevice, MemoryDevice};
+    /// let memory: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(256 << 20));
+    /// creamery::Image::make_on(Arc::clone(&memory)).run()?;
+    /// let fs = creamery::Image::options().open_device(memory)?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -411,100 +548,4 @@ pub(crate) fn refuse_mounted(path: &Path, uuid: Option<Uuid>) -> Result<()> {
 fn named(error: creamery_base::Error, path: &Path) -> creamery_base::Error {
     let shown = path.display().to_string();
     if error.to_string().contains(&shown) { error } else { error.context(shown) }
-}
-
-/// A filesystem about to be made; begin with [`Image::make`].
-///
-/// ```
-/// # let dir = tempfile::tempdir()?;
-/// # let (image, rootfs) = (dir.path().join("disk.img"), dir.path().join("rootfs"));
-/// # std::fs::create_dir(&rootfs)?;
-/// use creamery::Image;
-/// use creamery::mkfs::ChecksumType;
-/// let made = Image::make(image)
-///     .rootdir(rootfs)
-///     .label("system")
-///     .with(|options| options.checksum = ChecksumType::Xxhash64)
-///     .run()?;
-/// assert_eq!(made.checksum, ChecksumType::Xxhash64);
-/// # Ok::<(), creamery::Error>(())
-/// ```
-#[must_use]
-pub struct Make {
-    target: Target,
-    options: MkfsOptions,
-    source: Option<Box<dyn Source>>,
-    env: Arc<dyn Env>,
-}
-
-/// Where it is made.
-enum Target {
-    Path(PathBuf),
-    Device(Arc<dyn BlockDevice>),
-}
-
-impl Make {
-    fn at(target: Target) -> Self {
-        Self { target, options: MkfsOptions::default(), source: None, env: Arc::new(SystemEnv) }
-    }
-
-    /// The size of the filesystem. Without it, all of the device, or what the content needs.
-    pub fn size(mut self, bytes: u64) -> Self {
-        self.options.total_bytes = Some(bytes);
-        self
-    }
-
-    /// The label.
-    pub fn label(mut self, label: impl Into<Vec<u8>>) -> Self {
-        self.options.label = label.into();
-        self
-    }
-
-    /// Fills it with what is in this directory of the host.
-    pub fn rootdir(self, source: impl Into<PathBuf>) -> Self {
-        self.rootdir_with(RootdirOptions::new(source))
-    }
-
-    /// The same with owners, times or subvolumes changed on the way.
-    pub fn rootdir_with(mut self, rootdir: RootdirOptions) -> Self {
-        self.source = Some(Box::new(rootdir));
-        self
-    }
-
-    /// Fills it with what is in archives.
-    pub fn tar(mut self, rootfs: TarRootfs) -> Self {
-        self.source = Some(Box::new(rootfs));
-        self
-    }
-
-    /// Overwrites another filesystem, as `mkfs.btrfs -f` does.
-    pub fn force(mut self) -> Self {
-        self.options.force = true;
-        self
-    }
-
-    /// Changes any other option.
-    pub fn with(mut self, change: impl FnOnce(&mut MkfsOptions)) -> Self {
-        change(&mut self.options);
-        self
-    }
-
-    /// Clock and randomness; those of the host when none are given. With a fixed one and a fixed UUID, equal sources
-    /// make equal images, byte for byte.
-    pub fn env(mut self, env: Arc<dyn Env>) -> Self {
-        self.env = env;
-        self
-    }
-
-    /// Makes it.
-    ///
-    /// # Errors
-    /// See [`make_image`]; a failure leaves nothing that looks like a whole filesystem.
-    pub fn run(self) -> Result<Made> {
-        let (options, source) = (&self.options, self.source.as_deref());
-        match self.target {
-            Target::Path(path) => make_image(&path, options, source, self.env, &NoProgress),
-            Target::Device(device) => make_on(device, options, source, self.env, &NoProgress),
-        }
-    }
 }

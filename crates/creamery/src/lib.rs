@@ -61,6 +61,7 @@
 struct Readme;
 
 pub mod attributes;
+mod attributes_by_path;
 mod beginning;
 mod canonical;
 mod capabilities;
@@ -93,14 +94,17 @@ pub mod inspect;
 #[cfg(test)]
 mod interrupt_tests;
 mod lost_names;
+mod make;
 mod metadata;
 pub mod mkfs;
 mod mode_change;
 mod moving;
+mod names;
 mod open_options;
 mod owner;
 pub mod partitions;
 mod path;
+mod permissions;
 pub mod progress;
 pub mod quota;
 mod read_dir;
@@ -122,9 +126,11 @@ mod walk;
 pub use creamery_base::{Error, ErrorKind, Result, Uuid};
 pub use file::File;
 pub use filesystem::Filesystem;
-pub use image::{Image, ImageOptions, Make};
-pub use metadata::{FileType, Metadata, Permissions};
+pub use image::{Image, ImageOptions};
+pub use make::Make;
+pub use metadata::{FileType, Metadata};
 pub use open_options::OpenOptions;
+pub use permissions::Permissions;
 pub use read_dir::{DirEntry, ReadDir};
 pub use walk::{Walk, WalkEntry};
 

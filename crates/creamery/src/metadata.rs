@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use creamery_base::{Error, Generation, InodeId, ObjectId, Result, Timespec, TreeId, Wait};
 
+use crate::Permissions;
 use crate::fs::{Attributes, Filesystem};
 
 /// The extended attributes of an inode, with their values.
@@ -42,25 +43,45 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// Whether it is a regular file.
+    /// Whether it is a regular file, as [`std::fs::FileType::is_file`].
+    ///
+    /// ```
+    /// use creamery::FileType;
+    /// assert!(FileType::File.is_file());
+    /// ```
     #[must_use]
     pub const fn is_file(self) -> bool {
         matches!(self, Self::File)
     }
 
-    /// Whether it is a directory.
+    /// Whether it is a directory, as [`std::fs::FileType::is_dir`].
+    ///
+    /// ```
+    /// use creamery::FileType;
+    /// assert!(FileType::Directory.is_dir());
+    /// ```
     #[must_use]
     pub const fn is_dir(self) -> bool {
         matches!(self, Self::Directory)
     }
 
-    /// Whether it is a symbolic link.
+    /// Whether it is a symbolic link, as [`std::fs::FileType::is_symlink`].
+    ///
+    /// ```
+    /// use creamery::FileType;
+    /// assert!(FileType::Symlink.is_symlink());
+    /// ```
     #[must_use]
     pub const fn is_symlink(self) -> bool {
         matches!(self, Self::Symlink)
     }
 
     /// The letter with which `ls -l` begins its line.
+    ///
+    /// ```
+    /// use creamery::FileType;
+    /// assert_eq!(FileType::Directory.letter(), 'd');
+    /// ```
     #[must_use]
     pub const fn letter(self) -> char {
         match self {
@@ -74,7 +95,12 @@ impl FileType {
         }
     }
 
-    /// In words.
+    /// In words, as stat(1) prints it.
+    ///
+    /// ```
+    /// use creamery::FileType;
+    /// assert_eq!(FileType::File.name(), "regular file");
+    /// ```
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -86,47 +112,6 @@ impl FileType {
             Self::CharDevice => "character device",
             Self::BlockDevice => "block device",
         }
-    }
-}
-
-/// Permission bits, with set-user-id, set-group-id and the sticky bit.
-///
-/// ```
-/// use creamery::Permissions;
-/// assert_eq!(Permissions::from_mode(0o4755).to_string(), "rwsr-xr-x");
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Permissions(u32);
-
-impl Permissions {
-    /// The lower twelve bits of a mode.
-    #[must_use]
-    pub const fn from_mode(mode: u32) -> Self {
-        Self(mode & 0o7777)
-    }
-
-    /// The bits.
-    #[must_use]
-    pub const fn mode(self) -> u32 {
-        self.0
-    }
-}
-
-impl std::fmt::Display for Permissions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let bit = |mask: u32| self.0 & mask != 0;
-        for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
-            let execute = match (bit(special), bit(1 << shift)) {
-                (false, false) => '-',
-                (false, true) => 'x',
-                (true, true) => letter,
-                (true, false) => letter.to_ascii_uppercase(),
-            };
-            let read = if bit(4 << shift) { 'r' } else { '-' };
-            let write = if bit(2 << shift) { 'w' } else { '-' };
-            write!(f, "{read}{write}{execute}")?;
-        }
-        Ok(())
     }
 }
 
@@ -146,98 +131,274 @@ impl Metadata {
         Self(attributes)
     }
 
-    /// What it is.
+    /// What it is, as [`std::fs::Metadata::file_type`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// assert_eq!(meta.file_type(), creamery::FileType::File);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn file_type(&self) -> FileType {
         file_type(self.0.kind)
     }
 
-    /// Whether it is a directory.
+    /// Whether it is a directory, as [`std::fs::Metadata::is_dir`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// assert!(!meta.is_dir());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn is_dir(&self) -> bool {
         self.file_type().is_dir()
     }
 
-    /// Whether it is a regular file.
+    /// Whether it is a regular file, as [`std::fs::Metadata::is_file`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// assert!(meta.is_file());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn is_file(&self) -> bool {
         self.file_type().is_file()
     }
 
-    /// Whether it is a symbolic link.
+    /// Whether it is a symbolic link, as [`std::fs::Metadata::is_symlink`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// assert!(!meta.is_symlink());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn is_symlink(&self) -> bool {
         self.file_type().is_symlink()
     }
 
-    /// Bytes of a file or of a link's target.
+    /// Bytes of a file or of a link's target, as [`std::fs::Metadata::len`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// assert_eq!(meta.len(), 4);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // as in std::fs
     pub const fn len(&self) -> u64 {
         self.0.size
     }
 
-    /// Bytes that its data takes; less than its length where there are holes.
+    /// Bytes that its data takes; less than its length where there are holes; 512 times [`std::os::unix::fs::MetadataExt::blocks`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// assert!(meta.allocated() <= 4096);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn allocated(&self) -> u64 {
         self.0.allocated
     }
 
-    /// Type and permission bits.
+    /// Type and permission bits, as [`std::os::unix::fs::MetadataExt::mode`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// assert_eq!(meta.mode(), 0o100644);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn mode(&self) -> u32 {
         self.0.mode
     }
 
-    /// Permission bits.
+    /// Permission bits, as [`std::fs::Metadata::permissions`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// assert_eq!(meta.permissions().to_string(), "rw-r--r--");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn permissions(&self) -> Permissions {
         Permissions::from_mode(self.0.mode)
     }
 
-    /// Owner.
+    /// Owner, as [`std::os::unix::fs::MetadataExt::uid`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// println!("{}", meta.uid());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn uid(&self) -> u32 {
         self.0.uid
     }
 
-    /// Group.
+    /// Group, as [`std::os::unix::fs::MetadataExt::gid`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// println!("{}", meta.gid());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn gid(&self) -> u32 {
         self.0.gid
     }
 
-    /// How many names it has.
+    /// How many names it has, as [`std::os::unix::fs::MetadataExt::nlink`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// assert_eq!(meta.nlink(), 1);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn nlink(&self) -> u32 {
         self.0.nlink
     }
 
-    /// Its number in its subvolume.
+    /// Its number in its subvolume, as [`std::os::unix::fs::MetadataExt::ino`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// assert_eq!(meta.ino().get(), 257);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn ino(&self) -> ObjectId {
         self.0.id.ino
     }
 
-    /// The subvolume it lies in.
+    /// The subvolume it lies in, as `btrfs inspect-internal rootid` prints it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// assert_eq!(meta.subvolume(), creamery::id::TreeId::FS);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn subvolume(&self) -> TreeId {
         self.0.id.subvolume
     }
 
-    /// Major and minor number of a device node.
+    /// Major and minor number of a device node, of [`std::os::unix::fs::MetadataExt::rdev`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// assert_eq!(meta.device(), (0, 0));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn device(&self) -> (u32, u32) {
         (self.0.device.major, self.0.device.minor)
     }
 
     /// Inode flags, as `chattr` and Btrfs number them on disk.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// assert_eq!(meta.flags(), 0);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn flags(&self) -> u64 {
         self.0.flags.bits()
     }
 
     /// The transaction that made it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// println!("{}", meta.generation());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn generation(&self) -> Generation {
         self.0.generation
@@ -245,48 +406,136 @@ impl Metadata {
 
     /// Last access, to the nanosecond. This library's reading does not move it: a mount's does, and
     /// [`Filesystem::set_times`](crate::Filesystem::set_times).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// println!("{}", meta.atime().sec);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn atime(&self) -> Timespec {
         self.0.times.access
     }
 
-    /// Last change of the data.
+    /// Last change of the data, as [`std::os::unix::fs::MetadataExt::mtime`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// println!("{}", meta.mtime().sec);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn mtime(&self) -> Timespec {
         self.0.times.modification
     }
 
-    /// Last change of the inode.
+    /// Last change of the inode, as [`std::os::unix::fs::MetadataExt::ctime`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// println!("{}", meta.ctime().sec);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn ctime(&self) -> Timespec {
         self.0.times.change
     }
 
-    /// Birth.
+    /// Birth, as statx(2).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// println!("{}", meta.btime().sec);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn btime(&self) -> Timespec {
         self.0.times.birth
     }
 
-    /// Last access, as `std::fs` gives it.
+    /// Last access, as `std::fs` gives it ([`std::fs::Metadata::accessed`]).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// println!("{:?}", meta.accessed());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn accessed(&self) -> SystemTime {
         self.atime().into()
     }
 
-    /// Last change of the data, as `std::fs` gives it.
+    /// Last change of the data, as `std::fs` gives it ([`std::fs::Metadata::modified`]).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// println!("{:?}", meta.modified());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn modified(&self) -> SystemTime {
         self.mtime().into()
     }
 
-    /// Last change of the inode.
+    /// Last change of the inode, as [`std::os::unix::fs::MetadataExt::ctime`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// println!("{:?}", meta.changed());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn changed(&self) -> SystemTime {
         self.ctime().into()
     }
 
-    /// Birth, as `std::fs` gives it.
+    /// Birth, as `std::fs` gives it ([`std::fs::Metadata::created`]).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// let meta = fs.metadata("/file")?;
+    /// println!("{:?}", meta.created());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn created(&self) -> SystemTime {
         self.btime().into()

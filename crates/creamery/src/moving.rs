@@ -137,6 +137,18 @@ impl Filesystem {
     /// Gives the file `original`, not followed if it is a symbolic link, one more name, as ln(1) does: in `link` where that is a
     /// directory.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// fs.create_dir("/dir")?;
+    /// fs.hard_link_to("/file", "/dir", creamery::copy::NameOptions::default())?;
+    /// assert!(fs.exists("/dir/file"));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// When it is a directory, lies in another subvolume, or the name is taken.
     pub fn hard_link_to(

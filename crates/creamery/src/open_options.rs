@@ -56,7 +56,11 @@ macro_rules! switches {
 }
 
 impl OpenOptions {
-    /// Nothing is allowed yet.
+    /// Nothing is allowed yet, as [`std::fs::OpenOptions::new`].
+    ///
+    /// ```
+    /// let options = creamery::OpenOptions::new().read(true);
+    /// ```
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -72,21 +76,102 @@ impl OpenOptions {
     }
 
     switches! {
-        /// Reading.
+        /// Opens it for reading, as [`std::fs::OpenOptions::read`].
+        ///
+        /// ```
+        /// # let dir = tempfile::tempdir()?;
+        /// # let image = dir.path().join("disk.img");
+        /// # creamery::Image::make(&image).size(256 << 20).run()?;
+        /// # let fs = creamery::Image::options().write().open(&image)?;
+        /// use creamery::OpenOptions;
+        /// fs.write("/file", "text")?;
+        /// OpenOptions::new().read(true).open(&fs, "/file")?;
+        /// # Ok::<(), creamery::Error>(())
+        /// ```
         read,
-        /// Writing.
+        /// Opens it for writing, as [`std::fs::OpenOptions::write`].
+        ///
+        /// ```
+        /// # let dir = tempfile::tempdir()?;
+        /// # let image = dir.path().join("disk.img");
+        /// # creamery::Image::make(&image).size(256 << 20).run()?;
+        /// # let fs = creamery::Image::options().write().open(&image)?;
+        /// use creamery::OpenOptions;
+        /// fs.write("/file", "text")?;
+        /// OpenOptions::new().write(true).open(&fs, "/file")?.write_all_at(b"T", 0)?;
+        /// assert_eq!(fs.read("/file")?, b"Text");
+        /// # Ok::<(), creamery::Error>(())
+        /// ```
         write,
-        /// Writing, with each [`Write::write`](std::io::Write::write) at the end, whoever else appends.
+        /// Opens it for writing, with each [`Write::write`](std::io::Write::write) at the end, as [`std::fs::OpenOptions::append`].
+        ///
+        /// ```
+        /// # let dir = tempfile::tempdir()?;
+        /// # let image = dir.path().join("disk.img");
+        /// # creamery::Image::make(&image).size(256 << 20).run()?;
+        /// # let fs = creamery::Image::options().write().open(&image)?;
+        /// use creamery::OpenOptions;
+        /// use std::io::Write;
+        /// fs.write("/log", "one ")?;
+        /// OpenOptions::new().append(true).open(&fs, "/log")?.write_all(b"two")?;
+        /// assert_eq!(fs.read("/log")?, b"one two");
+        /// # Ok::<(), creamery::Error>(())
+        /// ```
         append,
-        /// An existing file loses its content.
+        /// Takes an existing file's content away, as [`std::fs::OpenOptions::truncate`].
+        ///
+        /// ```
+        /// # let dir = tempfile::tempdir()?;
+        /// # let image = dir.path().join("disk.img");
+        /// # creamery::Image::make(&image).size(256 << 20).run()?;
+        /// # let fs = creamery::Image::options().write().open(&image)?;
+        /// use creamery::OpenOptions;
+        /// fs.write("/file", "text")?;
+        /// OpenOptions::new().write(true).truncate(true).open(&fs, "/file")?;
+        /// assert!(fs.read("/file")?.is_empty());
+        /// # Ok::<(), creamery::Error>(())
+        /// ```
         truncate,
-        /// A file that does not exist is made.
+        /// Makes a file that does not exist, as [`std::fs::OpenOptions::create`].
+        ///
+        /// ```
+        /// # let dir = tempfile::tempdir()?;
+        /// # let image = dir.path().join("disk.img");
+        /// # creamery::Image::make(&image).size(256 << 20).run()?;
+        /// # let fs = creamery::Image::options().write().open(&image)?;
+        /// use creamery::OpenOptions;
+        /// OpenOptions::new().write(true).create(true).open(&fs, "/file")?;
+        /// assert!(fs.exists("/file"));
+        /// # Ok::<(), creamery::Error>(())
+        /// ```
         create,
-        /// The file must not exist and is made.
+        /// Makes the file, which must not exist, as [`std::fs::OpenOptions::create_new`].
+        ///
+        /// ```
+        /// # let dir = tempfile::tempdir()?;
+        /// # let image = dir.path().join("disk.img");
+        /// # creamery::Image::make(&image).size(256 << 20).run()?;
+        /// # let fs = creamery::Image::options().write().open(&image)?;
+        /// use creamery::OpenOptions;
+        /// fs.write("/file", "text")?;
+        /// assert!(OpenOptions::new().write(true).create_new(true).open(&fs, "/file").is_err());
+        /// # Ok::<(), creamery::Error>(())
+        /// ```
         create_new,
     }
 
-    /// Permission bits of a file that is made.
+    /// Permission bits of a file that is made, as [`std::os::unix::fs::OpenOptionsExt::mode`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::OpenOptions;
+    /// OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fs, "/secret")?;
+    /// assert_eq!(fs.metadata("/secret")?.permissions().mode(), 0o600);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub const fn mode(mut self, mode: u32) -> Self {
         self.mode = Some(mode);
@@ -98,7 +183,18 @@ impl OpenOptions {
         self
     }
 
-    /// Opens `path` in `fs`.
+    /// Opens `path` in `fs`, as [`std::fs::OpenOptions::open`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::OpenOptions;
+    /// let file = OpenOptions::new().append(true).create(true).open(&fs, "/log")?;
+    /// # assert_eq!(file.metadata()?.len(), 0);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When there is no such file and none is to be made, it is no regular file, or the name is taken.

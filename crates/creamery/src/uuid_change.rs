@@ -36,7 +36,19 @@ pub struct UuidChange {
 
 impl Image {
     /// Looks whether a filesystem can be given another UUID in all its tree blocks: `uuid`, or one that `env` makes ([`Env::uuid_after`]). Nothing is
-    /// written before [`UuidChange::run`]. A change that was ended in the middle goes on with its own.
+    /// written before [`UuidChange::run`]. A change that was ended in the middle goes on with its own. `btrfstune -u` and `-U` of btrfs-progs do that.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// use std::sync::Arc;
+    /// use creamery::{Image, Uuid};
+    /// use creamery::env::SystemEnv;
+    /// let change = Image::change_uuid(&image, Some(Uuid::from_u128(1)), Arc::new(SystemEnv))?;
+    /// change.run(&mut |_done, _of| Ok(()))?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When somebody has it open; when a filesystem that Linux has mounted has that UUID, or the filesystem itself; when another one was
@@ -53,12 +65,36 @@ impl Image {
 
 impl UuidChange {
     /// The UUID that the filesystem had.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// use std::sync::Arc;
+    /// use creamery::{Image, Uuid};
+    /// use creamery::env::SystemEnv;
+    /// let change = Image::change_uuid(&image, Some(Uuid::from_u128(1)), Arc::new(SystemEnv))?;
+    /// println!("{} becomes {}", change.old(), change.new_uuid());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn old(&self) -> Uuid {
         self.change.old()
     }
 
-    /// The one that it is to have.
+    /// The UUID that the filesystem is to have.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// use std::sync::Arc;
+    /// use creamery::{Image, Uuid};
+    /// use creamery::env::SystemEnv;
+    /// let change = Image::change_uuid(&image, Some(Uuid::from_u128(1)), Arc::new(SystemEnv))?;
+    /// assert_eq!(change.new_uuid(), Uuid::from_u128(1));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     #[must_use]
     pub fn new_uuid(&self) -> Uuid {
         self.change.new_uuid()
@@ -67,6 +103,18 @@ impl UuidChange {
     /// Writes it; durable when it returns. Gives how many tree blocks could not be read and stay as they are: none, unless it goes on with
     /// what was begun. `progress` is told how many tree blocks are done, and how many there are, or 0 while they are
     /// counted and looked at; an error of its ends all.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// use std::sync::Arc;
+    /// use creamery::{Image, Uuid};
+    /// use creamery::env::SystemEnv;
+    /// let change = Image::change_uuid(&image, Some(Uuid::from_u128(1)), Arc::new(SystemEnv))?;
+    /// assert_eq!(change.run(&mut |done, of| { println!("{done} of {of}"); Ok(()) })?, 0);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// A copy of a tree block is damaged, which is found before anything was written; device errors; what `progress` gives.

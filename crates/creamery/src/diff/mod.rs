@@ -135,8 +135,23 @@ impl Node {
 }
 
 impl Filesystem {
-    /// Compares what is at `path` here, the old tree, with what is at `other_path` in `other`, the new one. Symbolic links at the ends of these
+    /// Compares what is at `path` here, the old tree, with what is at `other_path` in `other`, the new one, as `diff -r` does. Symbolic links at the ends of these
     /// paths are followed, and no others. `progress` gets each name that was looked at, and says whether to go on.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::progress::NoProgress;
+    /// fs.create_dir("/old")?;
+    /// fs.create_dir("/new")?;
+    /// fs.write("/new/file", "text")?;
+    /// let differences = fs.diff("/old", &fs, "/new", &NoProgress).map_err(|trouble| trouble.error)?;
+    /// let paths: Vec<_> = differences.flatten().map(|difference| difference.path).collect();
+    /// assert!(paths.contains(&"file".into()), "{paths:?}");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// One of the paths leads to nothing.

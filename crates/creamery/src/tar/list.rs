@@ -7,7 +7,7 @@ use tar::EntryType;
 
 use super::packed;
 use super::read::{Archive, Member};
-use crate::metadata::{FileType, Permissions};
+use crate::{FileType, Permissions};
 
 /// What an archive says of one of its members.
 ///

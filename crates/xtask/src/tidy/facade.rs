@@ -1,4 +1,5 @@
-//! The public surface of the library: how many names its root has, and that no function takes a `bool`.
+//! The public surface of the library: how many names its root has, and that no function takes a `bool`, and that methods of
+//! the main types have examples.
 
 use anyhow::{Result, ensure};
 
@@ -15,11 +16,41 @@ const SOURCES: &str = "crates/creamery/src";
 /// The switches of `OpenOptions`, which a macro makes, take what those of `std::fs::OpenOptions` take.
 const AS_IN_STD: (&str, &str) = ("crates/creamery/src/open_options.rs", "$name");
 
+/// Files of the types that everybody uses: each public method has an example.
+const WITH_EXAMPLES: [&str; 20] = [
+    "attributes.rs",
+    "attributes_by_path.rs",
+    "copying.rs",
+    "dedupe.rs",
+    "default_subvolume.rs",
+    "disk_usage.rs",
+    "extents.rs",
+    "file.rs",
+    "file_times.rs",
+    "filesystem.rs",
+    "image.rs",
+    "make.rs",
+    "metadata.rs",
+    "names.rs",
+    "open_options.rs",
+    "permissions.rs",
+    "quota.rs",
+    "subvolumes.rs",
+    "volume.rs",
+    "tar/build.rs",
+];
+
 /// Complains about a root with too many names, and about functions that take a `bool`.
 pub(super) fn check(complaints: &mut Vec<String>) -> Result<()> {
     let names = names(&read(ROOT)?);
     ensure!(!names.is_empty(), "{ROOT}: no public names");
     complaints.extend(too_many(&names));
+    for file in WITH_EXAMPLES {
+        let shown = format!("{SOURCES}/{file}");
+        let bare = without_example(&read(&shown)?).into_iter();
+        let bare = bare.filter(|name| (&*shown, &**name) != AS_IN_STD);
+        complaints.extend(bare.map(|name| format!("{shown}: the public function {name} has no example")));
+    }
     for path in files(SOURCES, &[".rs"])? {
         let shown = path.display();
         let taking = taking_bool(&read(&path)?).into_iter();
@@ -82,6 +113,21 @@ fn taking_bool(text: &str) -> Vec<String> {
     found
 }
 
+/// The public functions whose documentation has no code.
+fn without_example(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+    let mut found = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        let Some(name) = public_function(line) else { continue };
+        let above = lines[..number].iter().rev();
+        let mut above = above.take_while(|line| line.starts_with("///") || line.starts_with("#["));
+        if !above.any(|line| line.starts_with("/// ```")) {
+            found.push(name.to_owned());
+        }
+    }
+    found
+}
+
 /// The name of the public function that a line begins.
 fn public_function(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("pub ")?;
@@ -110,6 +156,12 @@ mod tests {
         ];
         assert!(bad.iter().all(|text| taking_bool(text) == ["f"]));
         assert!(good.iter().all(|text| taking_bool(text).is_empty()));
+    }
+
+    #[test]
+    fn a_public_function_without_an_example_is_found() {
+        let text = "/// Words.\n///\n/// ```\n/// f();\n/// ```\n#[must_use]\npub fn f() {}\n/// Words.\npub fn g() {}\nfn h() {}\n";
+        assert_eq!(without_example(text), ["g"]);
     }
 
     #[test]
