@@ -349,6 +349,9 @@ impl Channel {
         // Whatever else may have taken the place, no driver's node is opened: that alone can do things.
         let dir = File::options().read(true).custom_flags(O_DIRECTORY).open(&point);
         let dir = dir.map_err(|error| told(error, &point))?;
+        if !mounted.is_reached() {
+            return Err(mounted.hidden());
+        }
         Ok(Self::of(dir, point))
     }
 

@@ -67,4 +67,4 @@ pub use options::{Compression, Options, Owner, Writing};
 pub use remount::remount;
 pub use serve::{Mounted, Unmounter, mount};
 pub use subvolumes::{DeletedSubvolume, Live};
-pub use unmount::{How, clear_dead, unmount};
+pub use unmount::{How, Unmounted, clear_dead, unmount};

@@ -31,6 +31,8 @@ pub enum ServerState {
     Dead,
     /// It lets nobody in but its mounter.
     Refuses,
+    /// Another mount lies over it.
+    Hidden,
     /// It did not answer in time, or is of another version.
     Silent,
 }
@@ -67,10 +69,11 @@ pub fn live_mounts() -> Result<Vec<LiveMount>> {
         .into_iter()
         .map(|(mounted, is_read_only)| {
             let (answer, answers) = mpsc::channel();
-            let point = mounted.point.clone();
+            let (point, is_reached) = (mounted.point.clone(), mounted.is_reached());
             // A thread that waits for a server that hangs ends with the process.
             std::thread::spawn(move || {
-                let _ = answer.send(ask(&point)); // nobody waits any more
+                // Nobody waits any more, if this fails.
+                let _ = answer.send(if is_reached { ask(&point) } else { ServerState::Hidden });
             });
             (mounted, is_read_only, answers)
         })
@@ -98,7 +101,8 @@ fn ask(point: &Path) -> ServerState {
     }
 }
 
-/// Where `image` is mounted by one of our servers; of several mounts the latest. None where it is not, or that is not to be seen.
+/// Where `image` is mounted by one of our servers; of several mounts the latest. None where it is not, or that is not to be seen, or hidden
+/// by another mount.
 ///
 /// ```
 /// assert_eq!(creamery_mount::mount_point_of("no-such.img".as_ref())?, None);
@@ -108,7 +112,7 @@ fn ask(point: &Path) -> ServerState {
 /// # Errors
 /// When the mount table cannot be read.
 pub fn mount_point_of(image: &Path) -> Result<Option<PathBuf>> {
-    Ok(ours_of(image)?.pop().map(|mounted| mounted.point))
+    Ok(ours_of(image)?.into_iter().rfind(MountedImage::is_reached).map(|mounted| mounted.point))
 }
 
 /// The image that is mounted where the directory `dir` is; none where that is no mount of ours.
@@ -125,13 +129,17 @@ pub fn image_at(dir: &Path) -> Option<PathBuf> {
 /// The directory where `place` is mounted: `place` itself, or the one where the image of that name is.
 ///
 /// # Errors
-/// The image is not mounted, or at several places; the mount table cannot be read.
+/// The image is not mounted, or at several places, or hidden by another mount; the mount table cannot be read.
 pub(crate) fn point_named(place: &Path) -> Result<PathBuf> {
     // A directory is not looked at: its server may hang.
     if is_point(place)? || !ImageName::metadata(place).is_ok_and(|meta| !meta.is_dir()) {
         return Ok(place.to_owned());
     }
-    let mut points: Vec<PathBuf> = ours_of(place)?.into_iter().map(|mounted| mounted.point).collect();
+    let (mounts, hidden): (Vec<_>, Vec<_>) = ours_of(place)?.into_iter().partition(MountedImage::is_reached);
+    if let ([], [hidden, ..]) = (&mounts[..], &hidden[..]) {
+        return Err(hidden.hidden());
+    }
+    let mut points: Vec<PathBuf> = mounts.into_iter().map(|mounted| mounted.point).collect();
     points.dedup();
     match &points[..] {
         [] => Err(Error::invalid(format!("{}: no mount of this image is to be seen", place.display()))

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::ImageName;
 use creamery_fuse::{HeldMount, PinnedPoint};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use crate::control::Channel;
 
@@ -50,6 +51,31 @@ impl MountedImage {
         Ok(self.is_in(&table()?))
     }
 
+    /// Whether the path of its mount point leads to it: no other mount lies over that, or over a directory on the way. The server is not
+    /// asked.
+    pub(crate) fn is_reached(&self) -> bool {
+        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+        statx(CWD, &self.point, flags, StatxFlags::empty())
+            .is_ok_and(|found| self.device == format!("{}:{}", found.stx_dev_major, found.stx_dev_minor))
+    }
+
+    /// That another mount is where this one is looked for.
+    pub(crate) fn hidden(&self) -> Error {
+        let (image, point) = (self.image.display(), self.point.display());
+        Error::new(
+            ErrorKind::NotFound,
+            format!("{image} is mounted at {point}, and another mount hides it there"),
+        )
+        .advise("unmount that one first")
+    }
+
+    /// Another mount of the same filesystem that is to be seen, and reached.
+    pub(crate) fn another(&self) -> Result<Option<Self>> {
+        let table = table()?;
+        let others = rows(&table).filter(|row| row.device == self.device && row.id != self.id);
+        Ok(others.map(Self::from).find(Self::is_reached))
+    }
+
     /// The device number of the filesystem, "major:minor".
     pub(crate) fn device(&self) -> &str {
         &self.device
@@ -89,9 +115,11 @@ pub(crate) fn is_mounted(image: &Path) -> bool {
     mount_of(image).is_ok_and(|mount| mount.is_some())
 }
 
-/// The latest mount of `image` that is to be seen.
+/// The latest mount of `image` that is to be seen; one that another mount hides only where there is no other.
 pub(crate) fn mount_of(image: &Path) -> Result<Option<MountedImage>> {
-    Ok(ours_of(image)?.pop())
+    let mut mounts = ours_of(image)?;
+    let reached = mounts.iter().rposition(MountedImage::is_reached);
+    Ok(reached.map(|at| mounts.remove(at)).or_else(|| mounts.pop()))
 }
 
 /// All mounts of `image` that are to be seen, the latest last: those that the table has by this name, and ours of the same image by another

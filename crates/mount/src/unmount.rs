@@ -1,7 +1,7 @@
 //! Unmounting from outside, and waiting until the image is closed: a tool that reads it a moment later must not find
 //! it half flushed. Whether all that was done is durable is told by the server (see `closing`), and is how an unmount ends.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ use crate::users::users_of;
 
 /// Time between two looks at whether there is something to wait for.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How often a mount that is in use, though by nobody who is seen, is unmounted again.
+const BUSY_TRIES: u32 = 50;
 const LIVES_ON_AGAIN: Duration = Duration::from_secs(1);
 /// How long a server that does not speak with us may have the image.
 const SILENT_MAX: Duration = Duration::from_secs(10);
@@ -34,11 +36,26 @@ pub enum How {
     Lazy,
 }
 
+/// What an unmount left.
+///
+/// ```
+/// assert_ne!(creamery_mount::Unmounted::Closed, creamery_mount::Unmounted::StillAt("/mnt".into()));
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unmounted {
+    /// The image is closed, and everything is durable; or it was lazy, and nobody waited.
+    Closed,
+    /// The same mount is also here (`mount --bind`), and stays. What was done until then is durable.
+    StillAt(PathBuf),
+    /// The same mount is also in another mount namespace, and stays. What was done becomes durable with its next commits.
+    StillElsewhere,
+}
+
 /// Unmounts what is mounted at the directory `place`, or the image of that name, and, unless it is lazy, returns when the image is closed and durable,
 /// or still mounted at another place. A lazy one asks the server nothing, so it works for one that hangs.
 /// Errors: nothing of ours is mounted there, or the image at several places; in use; what the system said. And, with nothing mounted there any more: that
 /// not everything that was done on the mount is durable, and why; that this is not known, because the server could not be asked.
-pub fn unmount(place: &Path, how: How) -> Result<()> {
+pub fn unmount(place: &Path, how: How) -> Result<Unmounted> {
     let dir = &point_named(place)?;
     let (mounted, point, held) = held_at(dir)?;
     let number = held.number();
@@ -47,7 +64,7 @@ pub fn unmount(place: &Path, how: How) -> Result<()> {
     detach(&mounted, (&point, number), how)
         .map_err(|error| error.context(format_args!("unmounting {}", dir.display())))?;
     let outcome = match server {
-        None => Ok(()),
+        None => Ok(Unmounted::Closed),
         Some(server) => server.end(&mounted),
     };
     outcome.map_err(|error| error.context(format_args!("{} is unmounted, but", dir.display())))
@@ -167,14 +184,16 @@ impl Server {
 
     /// Waits for the end of a server whose mount was detached, while it is not mounted anywhere else.
     /// Errors: something is not durable.
-    fn end(self, mounted: &MountedImage) -> Result<()> {
+    fn end(self, mounted: &MountedImage) -> Result<Unmounted> {
         match self {
             Self::Gone => Err(Error::new(ErrorKind::Io, died(mounted.is_read_only))),
-            Self::Silent { .. } if mounted.lives_on()? => Ok(()),
             Self::Silent { why, only_reads } => {
-                wait_until_closed(&mounted.image)?;
+                let lives_on = mounted.lives_on()?;
+                if !lives_on {
+                    wait_until_closed(&mounted.image)?;
+                }
                 if only_reads {
-                    return Ok(()); // nothing was written
+                    return Ok(Unmounted::Closed); // nothing was written
                 }
                 let by = mounted.mounter;
                 let what = "whether everything that was written is durable is not known";
@@ -187,10 +206,20 @@ impl Server {
                     let seen = log.map_or_else(String::new, |log| format!(" (the log is {log})"));
                     Err(Error::new(why.kind(), format!("{lost}{failure}{seen}")))
                 }
-                Some(End { failure: None, .. }) | None => Ok(()),
+                Some(End { failure: None, .. }) => Ok(Unmounted::Closed),
+                None => stays(mounted),
             },
         }
     }
+}
+
+/// Makes durable what was done, where the same mount is at another place still.
+/// Errors: something is not durable.
+fn stays(mounted: &MountedImage) -> Result<Unmounted> {
+    let Some(other) = mounted.another()? else { return Ok(Unmounted::StillElsewhere) };
+    let synced = Channel::open(&other).and_then(|channel| channel.sync());
+    synced.map_err(|error| error.context(format_args!("still mounted at {}", other.point.display())))?;
+    Ok(Unmounted::StillAt(other.point))
 }
 
 /// What is known of a mount after its server died. The mount table says how it was then, and not how it was mounted.
@@ -204,16 +233,28 @@ const fn died(is_read_only: bool) -> &'static str {
 }
 
 fn detach(mounted: &MountedImage, (there, number): (&PinnedPoint, MountNumber), how: How) -> Result<()> {
-    let unmounted = if rustix::process::geteuid().is_root() {
-        let how = if how == How::Lazy { Unmount::Lazy } else { Unmount::WhenIdle };
-        there.unmount(number, how)
-    } else {
-        run_helper(&mounted.point, how)
+    let unmount = || match rustix::process::geteuid().is_root() {
+        true => there.unmount(number, if how == How::Lazy { Unmount::Lazy } else { Unmount::WhenIdle }),
+        false => run_helper(&mounted.point, how),
     };
-    unmounted.map_err(|error| match error.kind() {
-        ErrorKind::Busy => in_use(mounted),
-        _ => error,
-    })
+    // Who looks at a mount (`creamery mounts`) holds it for a moment.
+    for _ in 0..BUSY_TRIES {
+        match unmount() {
+            Err(error) if error.kind() == ErrorKind::Busy && !has_users(mounted) => {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            other => {
+                return other
+                    .map_err(|error| if error.kind() == ErrorKind::Busy { in_use(mounted) } else { error });
+            }
+        }
+    }
+    Err(in_use(mounted))
+}
+
+/// Whether something is seen that keeps a mount in use.
+fn has_users(mounted: &MountedImage) -> bool {
+    shown_below(mounted.id).is_ok_and(|below| below.is_some()) || users_of(mounted).is_some()
 }
 
 /// Why a mount is in use.

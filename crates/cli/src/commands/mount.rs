@@ -7,7 +7,7 @@ use std::process::Stdio;
 use clap::Args;
 use creamery::Error;
 use creamery::partitions::ImageName;
-use creamery_mount::{How, Options, Unmounter};
+use creamery_mount::{How, Options, Unmounted, Unmounter};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -98,7 +98,19 @@ pub(crate) fn run(args: &MountArgs) -> Result<(), Failure> {
 /// `creamery umount`.
 pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
     let how = if args.lazy { How::Lazy } else { How::WhenIdle };
-    creamery_mount::unmount(&args.place, how).map_err(|error| Failure::new("umount", error))
+    let left = creamery_mount::unmount(&args.place, how).map_err(|error| Failure::new("umount", error))?;
+    let place = args.place.display();
+    match left {
+        Unmounted::Closed => {}
+        Unmounted::StillAt(point) => warn(&format!(
+            "{place}: the image is still mounted at {}; what was done is durable",
+            point.display()
+        )),
+        Unmounted::StillElsewhere => warn(&format!(
+            "{place}: the image is still mounted in another mount namespace, and is closed when that ends"
+        )),
+    }
+    Ok(())
 }
 
 pub(crate) fn parse_options(args: &MountArgs) -> Result<Options, Error> {

@@ -88,6 +88,7 @@ const fn state_of(mount: &LiveMount) -> &'static str {
         ServerState::Answers(_) => "answers",
         ServerState::Dead => "dead",
         ServerState::Refuses => "refuses",
+        ServerState::Hidden => "hidden",
         ServerState::Silent => "silent",
     }
 }

@@ -195,6 +195,7 @@ fn of_live(mount: &LiveMount) -> Result<Shown, Failure> {
         ServerState::Answers(_) => return Shown::of_mount(&mount.point, &mount.image),
         ServerState::Dead => "the program that served it has died",
         ServerState::Refuses => "the mount lets nobody in but its mounter",
+        ServerState::Hidden => "another mount hides it",
         ServerState::Silent => "its server does not answer",
     };
     let what = Error::new(ErrorKind::Io, format!("{image}, which is mounted at {point}: {why}"));

@@ -106,6 +106,7 @@ mod tune;
 mod tune_uuid;
 mod typed;
 mod unmount_waits;
+mod unmounts;
 mod unprivileged;
 mod unprivileged_first;
 mod untouched;
@@ -120,6 +121,7 @@ use creamery_testkit::harness::Case;
 const GROUPS: &[fn() -> Vec<Case>] = &[
     help::cases,
     matrix::cases,
+    unmounts::cases,
     work::cases,
     defragment::cases,
     delayed::cases,

@@ -1,0 +1,116 @@
+//! What `umount` and its like reach: the image that is named, and everything that was done there is durable when they end.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{Judge, Run, Signal, btrfs_check, signal};
+use serde_json::Value;
+
+use crate::support::{MOUNTED, expect_refusal, mkfs_empty};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("unmounts/one-hides-another", &MOUNTED, one_hides_another),
+        Case::new("unmounts/still-mounted-elsewhere", &MOUNTED, still_mounted_elsewhere),
+        Case::new(
+            "unmounts/beside-others-that-look",
+            &[&MOUNTED[..], &[Judge::Fuse]].concat(),
+            beside_others,
+        ),
+    ]
+}
+
+/// The image of that name, empty.
+fn image(bench: &Bench, name: &str) -> Result<std::path::PathBuf> {
+    let image = bench.scratch.file(name);
+    mkfs_empty(bench.creamery(), &["-L", name], "200M", &image)?;
+    Ok(image)
+}
+
+fn server_of(bench: &Bench, image: &Path) -> Result<(String, Option<u32>)> {
+    let told = bench.creamery().run(["mounts", "--json"]).ok()?.stdout_text();
+    let rows: Vec<Value> = serde_json::from_str(&told).with_context(|| told.clone())?;
+    let row = rows.into_iter().find(|row| row["image"] == image.to_string_lossy().as_ref());
+    let row = row.with_context(|| format!("{} is not listed", image.display()))?;
+    let process = row["process"].as_u64().map(u32::try_from).transpose()?;
+    Ok((row["server"].as_str().unwrap_or_default().to_owned(), process))
+}
+
+/// Of two images at one directory the first is hidden: no command by its name reaches the other.
+fn one_hides_another(bench: &Bench) -> Result<()> {
+    let (first, second) = (image(bench, "first.img")?, image(bench, "second.img")?);
+    let dir = bench.scratch.dir("dir")?;
+    let mount = |image: &Path| bench.creamery().run(["mount"]).arg(image).arg(&dir).ok();
+    mount(&first)?;
+    std::fs::write(dir.join("precious"), "milk\n")?;
+    mount(&second)?;
+    let (first_said, _) = server_of(bench, &first)?;
+    let (second_said, _) = server_of(bench, &second)?;
+    ensure!(first_said == "hidden" && second_said == "answers", "{first_said}, {second_said}");
+    for words in [&["sync"][..], &["stats"], &["umount"], &["umount", "-l"]] {
+        expect_refusal(bench.creamery().run(words).arg(&first), &["first.img", "another mount hides it"])
+            .with_context(|| format!("{words:?}"))?;
+    }
+    let shown = bench.creamery().run(["df"]).arg(&first).output()?;
+    ensure!(shown.code == Some(1), "df of a hidden mount: {shown}");
+    ensure!(server_of(bench, &second)?.0 == "answers", "the second is gone");
+    bench.creamery().run(["umount"]).arg(&second).ok()?;
+    bench.creamery().run(["umount"]).arg(&first).ok()?;
+    let kept = bench.creamery().run(["cat"]).arg(format!("{}:/precious", first.display())).ok()?;
+    ensure!(kept.stdout_text() == "milk\n", "{kept}");
+    btrfs_check(&first)?;
+    btrfs_check(&second)
+}
+
+/// A mount that has another place stays there, which is said; what was done is durable all the same.
+fn still_mounted_elsewhere(bench: &Bench) -> Result<()> {
+    let image = image(bench, "disk.img")?;
+    let (dir, bind) = (bench.scratch.dir("dir")?, bench.scratch.dir("bind")?);
+    bench.creamery().run(["mount"]).arg(&image).arg(&dir).ok()?;
+    let (_, server) = server_of(bench, &image)?;
+    Run::new("mount").arg("--bind").arg(&dir).arg(&bind).ok()?;
+    std::fs::write(dir.join("one"), "1\n")?;
+    let said = bench.creamery().run(["umount"]).arg(&dir).ok()?.stderr_text();
+    let place = bind.to_string_lossy();
+    ensure!(said.contains("still mounted at") && said.contains(&*place), "{said}");
+    signal(Signal::KILL, server.context("no process")?)?;
+    let dead = bench.creamery().run(["umount"]).arg(&bind).output()?;
+    ensure!(dead.code == Some(1) && dead.stderr_text().contains("died"), "{dead}");
+    let kept = bench.creamery().run(["cat"]).arg(format!("{}:/one", image.display())).ok()?;
+    ensure!(kept.stdout_text() == "1\n", "{kept}");
+    btrfs_check(&image)
+}
+
+/// A list of mounts holds each for a moment, which is no reason to refuse.
+fn beside_others(bench: &Bench) -> Result<()> {
+    let image = image(bench, "disk.img")?;
+    let dir = bench.scratch.dir("dir")?;
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let looking = scope.spawn(|| -> Result<u32> {
+            let mut looks = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                bench.creamery().run(["mounts"]).ok()?;
+                looks += 1;
+            }
+            Ok(looks)
+        });
+        let work = || -> Result<()> {
+            for round in 0..20 {
+                bench.creamery().run(["mount"]).arg(&image).arg(&dir).ok()?;
+                std::fs::write(dir.join(format!("file{round}")), "x")?;
+                bench.creamery().run(["umount"]).arg(&dir).ok().with_context(|| format!("round {round}"))?;
+            }
+            Ok(())
+        };
+        let worked = work();
+        is_over.store(true, Ordering::Relaxed);
+        let looks = looking.join().map_err(|_| anyhow::anyhow!("the thread that looks has panicked"))?;
+        worked?;
+        ensure!(looks? > 0, "nobody looked");
+        Ok(())
+    })?;
+    btrfs_check(&image)
+}
