@@ -3,12 +3,12 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use creamery::find::Glob;
 use creamery::id::TreeId;
 use creamery::partitions::{self, ImageName};
 use creamery::rescue::Rescue;
 use creamery::rescue::{WayIn, way_in};
 use creamery::{Error, ErrorKind, Filesystem, Image};
+use creamery_tools::glob::{Glob, expand};
 
 use crate::failure::{Failure, warn, with_all};
 use crate::losses::Losses;
@@ -95,7 +95,7 @@ impl<'a> Images<'a> {
         }
         let failed = self.failed(&place.image);
         let fs = self.open(&place.image, purpose)?;
-        let paths = fs.expand(&place.path).map_err(failed)?;
+        let paths = expand(fs, &place.path).map_err(failed)?;
         Ok(paths.into_iter().map(|path| Place { image: place.image.clone(), path }).collect())
     }
 

@@ -31,7 +31,7 @@ pub use crate::owner::Owner;
 ///     uid: Some(1000),
 ///     ..AttributeChange::default()
 /// };
-/// fs.change_attributes_of_all("/srv", &change, |error| eprintln!("{error}"))?;
+/// change.apply_to_all(&fs, "/srv", |error| eprintln!("{error}"))?;
 /// let meta = fs.metadata("/srv/page")?;
 /// assert_eq!((meta.permissions().mode(), meta.uid()), (0o600, 1000));
 /// # Ok::<(), creamery::Error>(())
@@ -52,7 +52,7 @@ pub struct AttributeChange {
     pub mtime: Option<Time>,
 }
 
-impl Filesystem {
+impl AttributeChange {
     /// Changes attributes of the file that the path leads to, as chmod(1), chown(1) and touch(1) do.
     ///
     /// ```
@@ -63,14 +63,14 @@ impl Filesystem {
     /// fs.write("/file", "text")?;
     /// use creamery::attributes::AttributeChange;
     /// let change = AttributeChange { uid: Some(1000), ..AttributeChange::default() };
-    /// fs.change_attributes("/file", &change)?;
+    /// change.apply(&fs, "/file")?;
     /// # Ok::<(), creamery::Error>(())
     /// ```
     ///
     /// # Errors
     /// When there is no such file.
-    pub fn change_attributes(&self, path: impl AsRef<Path>, change: &AttributeChange) -> Result<()> {
-        self.change_named(path.as_ref(), Last::Follow, change)
+    pub fn apply(&self, fs: &Filesystem, path: impl AsRef<Path>) -> Result<()> {
+        fs.change_attributes(path.as_ref(), self)
     }
 
     /// Changes attributes of a file, or of a symbolic link itself, as `chown -h` and `touch -h` do.
@@ -83,19 +83,14 @@ impl Filesystem {
     /// use creamery::attributes::AttributeChange;
     /// fs.symlink("nowhere", "/link")?;
     /// let change = AttributeChange { uid: Some(1000), ..AttributeChange::default() };
-    /// fs.change_symlink_attributes("/link", &change)?;
+    /// change.apply_to_symlink(&fs, "/link")?;
     /// # Ok::<(), creamery::Error>(())
     /// ```
     ///
     /// # Errors
     /// When there is no such file.
-    pub fn change_symlink_attributes(&self, path: impl AsRef<Path>, change: &AttributeChange) -> Result<()> {
-        self.change_named(path.as_ref(), Last::Keep, change)
-    }
-
-    fn change_named(&self, path: &Path, last: Last, change: &AttributeChange) -> Result<()> {
-        let id = self.resolve(path, last)?;
-        self.change_inode(id, change).map_err(at(path))
+    pub fn apply_to_symlink(&self, fs: &Filesystem, path: impl AsRef<Path>) -> Result<()> {
+        fs.change_symlink_attributes(path.as_ref(), self)
     }
 
     /// Changes attributes of all that is in a directory and below, and the directory itself. Symbolic links are not followed. Each that cannot be
@@ -108,20 +103,47 @@ impl Filesystem {
     /// # let fs = creamery::Image::options().write().open(&image)?;
     /// use creamery::attributes::AttributeChange;
     /// let change = AttributeChange { gid: Some(100), ..AttributeChange::default() };
-    /// fs.change_attributes_of_all("/", &change, |error| eprintln!("{error}"))?;
+    /// change.apply_to_all(&fs, "/", |error| eprintln!("{error}"))?;
     /// # Ok::<(), creamery::Error>(())
     /// ```
     ///
     /// # Errors
     /// When there is no such file.
-    pub fn change_attributes_of_all(
+    pub fn apply_to_all(
         &self,
+        fs: &Filesystem,
         path: impl AsRef<Path>,
+        failed: impl FnMut(Error),
+    ) -> Result<()> {
+        fs.change_attributes_of_all(path.as_ref(), self, failed)
+    }
+}
+
+impl Filesystem {
+    /// See [`AttributeChange::apply`].
+    pub(crate) fn change_attributes(&self, path: &Path, change: &AttributeChange) -> Result<()> {
+        self.change_named(path, Last::Follow, change)
+    }
+
+    /// See [`AttributeChange::apply_to_symlink`].
+    pub(crate) fn change_symlink_attributes(&self, path: &Path, change: &AttributeChange) -> Result<()> {
+        self.change_named(path, Last::Keep, change)
+    }
+
+    fn change_named(&self, path: &Path, last: Last, change: &AttributeChange) -> Result<()> {
+        let id = self.resolve(path, last)?;
+        self.change_inode(id, change).map_err(at(path))
+    }
+
+    /// See [`AttributeChange::apply_to_all`].
+    pub(crate) fn change_attributes_of_all(
+        &self,
+        path: &Path,
         change: &AttributeChange,
         mut failed: impl FnMut(Error),
     ) -> Result<()> {
-        let id = self.resolve(path.as_ref(), Last::Keep)?;
-        for entry in crate::Walk::new(std::sync::Arc::clone(&self.fs), id, path.as_ref().to_owned())? {
+        let id = self.resolve(path, Last::Keep)?;
+        for entry in crate::Walk::new(std::sync::Arc::clone(&self.fs), id, path.to_owned())? {
             let change =
                 |entry: crate::WalkEntry| self.change_inode(entry.id, change).map_err(at(entry.path()));
             entry.and_then(change).unwrap_or_else(&mut failed);

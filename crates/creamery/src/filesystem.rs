@@ -14,7 +14,7 @@ use crate::canonical::canonical;
 use crate::fs::{self, NewInode};
 use crate::path::{Last, at, means_directory, resolve, resolve_parent};
 use crate::statistics::Statistics;
-use crate::{File, Metadata, OpenOptions, ReadDir, Walk, WalkEntry};
+use crate::{File, Metadata, OpenOptions, ReadDir, Walk};
 
 /// Permission bits of new files and directories, before anybody says otherwise.
 const FILE_MODE: u32 = 0o666;
@@ -388,11 +388,6 @@ impl Filesystem {
     pub fn walk(&self, path: impl AsRef<Path>) -> Result<Walk> {
         let id = self.resolve(path.as_ref(), Last::Follow)?;
         Walk::new(Arc::clone(&self.fs), id, path.as_ref().to_owned())
-    }
-
-    /// The same of one that was come across.
-    pub(crate) fn read_dir_of(&self, entry: &WalkEntry) -> Result<ReadDir> {
-        ReadDir::new(Arc::clone(&self.fs), entry.id, entry.path().to_owned())
     }
 
     /// A name with what is below, as [`walk`](Self::walk), but a symbolic link at the end of the path stands for itself, as `find -P`.

@@ -31,6 +31,76 @@ fn same_file(from: &Path, to: &Path) -> Error {
     at(from)(Error::invalid(format!("it is the same file as {}", to.display())))
 }
 
+impl NameOptions {
+    /// Moves or renames as mv(1) does: into `to`, where that is a directory, also from one subvolume to another. Returns whether
+    /// something was moved.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.create_dir("/old")?;
+    /// fs.write("/notes", "milk")?;
+    /// creamery::copy::NameOptions::default().rename(&fs, "/notes", "/old")?;
+    /// assert_eq!(fs.read("/old/notes")?, b"milk");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As rename(2), and when both are the same file. What is moved between subvolumes is copied beside its new name,
+    /// which it takes when it is whole, then removed: when that fails, both are there.
+    pub fn rename(self, fs: &Filesystem, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<bool> {
+        fs.move_to(from.as_ref(), to.as_ref(), self)
+    }
+
+    /// Gives the file `original`, not followed if it is a symbolic link, one more name, as ln(1) does: in `link` where that is a
+    /// directory.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.write("/file", "text")?;
+    /// fs.create_dir("/dir")?;
+    /// creamery::copy::NameOptions::default().hard_link(&fs, "/file", "/dir")?;
+    /// assert!(fs.exists("/dir/file"));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it is a directory, lies in another subvolume, or the name is taken.
+    pub fn hard_link(
+        self,
+        fs: &Filesystem,
+        original: impl AsRef<Path>,
+        link: impl AsRef<Path>,
+    ) -> Result<()> {
+        fs.hard_link_to(original.as_ref(), link.as_ref(), self)
+    }
+
+    /// Makes a symbolic link to `target`, as `ln -s` does: in `link` where that is a directory.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::copy::NameOptions;
+    /// fs.create_dir("/bin")?;
+    /// NameOptions::default().symlink(&fs, "../usr/bin/vi", "/bin")?;
+    /// assert_eq!(fs.read_link("/bin/vi")?, std::path::Path::new("../usr/bin/vi"));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the name is taken or the target is longer than the filesystem's nodes allow.
+    pub fn symlink(self, fs: &Filesystem, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        fs.symlink_to(target.as_ref(), link.as_ref(), self)
+    }
+}
+
 impl Filesystem {
     /// Where something called `name` goes when `to` is said.
     fn name_for(&self, name: Option<&OsStr>, to: &Path, options: NameOptions) -> Result<PathBuf> {
@@ -45,32 +115,9 @@ impl Filesystem {
         }
     }
 
-    /// Moves or renames as mv(1) does: into `to`, where that is a directory, also from one subvolume to another. Returns whether
-    /// something was moved.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let image = dir.path().join("disk.img");
-    /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write().open(&image)?;
-    /// fs.create_dir("/old")?;
-    /// fs.write("/notes", "milk")?;
-    /// fs.move_to("/notes", "/old", creamery::copy::NameOptions::default())?;
-    /// assert_eq!(fs.read("/old/notes")?, b"milk");
-    /// # Ok::<(), creamery::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As rename(2), and when both are the same file. What is moved between subvolumes is copied beside its new name,
-    /// which it takes when it is whole, then removed: when that fails, both are there.
-    pub fn move_to(
-        &self,
-        from: impl AsRef<Path>,
-        to: impl AsRef<Path>,
-        options: NameOptions,
-    ) -> Result<bool> {
-        let from = from.as_ref();
-        let to = self.name_for(from.file_name(), to.as_ref(), options)?;
+    /// See [`NameOptions::rename`].
+    pub(crate) fn move_to(&self, from: &Path, to: &Path, options: NameOptions) -> Result<bool> {
+        let to = self.name_for(from.file_name(), to, options)?;
         let moved = self.symlink_metadata(from)?;
         if let Ok(there) = self.symlink_metadata(&to) {
             if options.keep {
@@ -134,31 +181,9 @@ impl Filesystem {
         if self.symlink_metadata(path)?.is_dir() { self.remove_dir_all(path) } else { self.remove_file(path) }
     }
 
-    /// Gives the file `original`, not followed if it is a symbolic link, one more name, as ln(1) does: in `link` where that is a
-    /// directory.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let image = dir.path().join("disk.img");
-    /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write().open(&image)?;
-    /// fs.write("/file", "text")?;
-    /// fs.create_dir("/dir")?;
-    /// fs.hard_link_to("/file", "/dir", creamery::copy::NameOptions::default())?;
-    /// assert!(fs.exists("/dir/file"));
-    /// # Ok::<(), creamery::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// When it is a directory, lies in another subvolume, or the name is taken.
-    pub fn hard_link_to(
-        &self,
-        original: impl AsRef<Path>,
-        link: impl AsRef<Path>,
-        options: NameOptions,
-    ) -> Result<()> {
-        let original = original.as_ref();
-        let link = self.name_for(original.file_name(), link.as_ref(), options)?;
+    /// See [`NameOptions::hard_link`].
+    pub(crate) fn hard_link_to(&self, original: &Path, link: &Path, options: NameOptions) -> Result<()> {
+        let link = self.name_for(original.file_name(), link, options)?;
         let id = self.resolve(original, Last::Keep)?;
         if self.symlink_metadata(original)?.is_dir() {
             return Err(at(original)(Error::new(ErrorKind::IsADirectory, "a directory has one name")));
@@ -169,30 +194,9 @@ impl Filesystem {
         self.link_replacing(&link, options, |link| self.hard_link(original, link))
     }
 
-    /// Makes a symbolic link to `target`, as `ln -s` does: in `link` where that is a directory.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let image = dir.path().join("disk.img");
-    /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// # let fs = creamery::Image::options().write().open(&image)?;
-    /// use creamery::copy::NameOptions;
-    /// fs.create_dir("/bin")?;
-    /// fs.symlink_to("../usr/bin/vi", "/bin", NameOptions::default())?;
-    /// assert_eq!(fs.read_link("/bin/vi")?, std::path::Path::new("../usr/bin/vi"));
-    /// # Ok::<(), creamery::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// When the name is taken or the target is longer than the filesystem's nodes allow.
-    pub fn symlink_to(
-        &self,
-        target: impl AsRef<Path>,
-        link: impl AsRef<Path>,
-        options: NameOptions,
-    ) -> Result<()> {
-        let target = target.as_ref();
-        let link = self.name_for(target.file_name(), link.as_ref(), options)?;
+    /// See [`NameOptions::symlink`].
+    pub(crate) fn symlink_to(&self, target: &Path, link: &Path, options: NameOptions) -> Result<()> {
+        let link = self.name_for(target.file_name(), link, options)?;
         self.link_replacing(&link, options, |link| self.symlink(target, link))
     }
 

@@ -80,6 +80,24 @@ impl WalkEntry {
     pub fn metadata(&self) -> Result<Metadata> {
         self.fs.stat(self.id, Wait::Yes).map(Metadata::new).map_err(at(&self.path))
     }
+
+    /// The entries of the directory that it is, whatever has its path by now.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::open(&image)?;
+    /// let root = fs.walk("/")?.next().expect("it begins with the directory itself")?;
+    /// assert!(root.read_dir()?.next().is_none());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it is no directory, or is gone by now.
+    pub fn read_dir(&self) -> Result<ReadDir> {
+        ReadDir::new(Arc::clone(&self.fs), self.id, self.path.clone())
+    }
 }
 
 impl Walk {

@@ -61,7 +61,7 @@ pub(crate) fn chmod(args: &ChmodArgs) -> Result<(), Failure> {
         if args.recursive {
             change_all(fs, &place, &change, failed)
         } else {
-            fs.change_attributes(&place.path, &change).map_err(failed)
+            change.apply(fs, &place.path).map_err(failed)
         }
     });
     images.finish(outcome)
@@ -75,7 +75,7 @@ fn change_all(
     failed: impl Fn(Error) -> Failure,
 ) -> Result<(), Failure> {
     let mut first = None;
-    let done = fs.change_attributes_of_all(&place.path, change, |error| {
+    let done = change.apply_to_all(fs, &place.path, |error| {
         first.get_or_insert(failed(error).tell());
     });
     done.map_err(&failed)?;
@@ -223,11 +223,7 @@ fn change_one(
     change: &AttributeChange,
     no_dereference: bool,
 ) -> Result<(), Error> {
-    if no_dereference {
-        fs.change_symlink_attributes(path, change)
-    } else {
-        fs.change_attributes(path, change)
-    }
+    if no_dereference { change.apply_to_symlink(fs, path) } else { change.apply(fs, path) }
 }
 
 fn touch_one(
@@ -241,7 +237,7 @@ fn touch_one(
         Err(error) if error.kind() == ErrorKind::NotFound && args.no_create => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound && !args.no_dereference => {
             OpenOptions::new().write(true).create(true).open(fs, path)?;
-            fs.change_attributes(path, change)
+            change.apply(fs, path)
         }
         outcome => outcome,
     }

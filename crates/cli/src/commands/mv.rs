@@ -144,7 +144,7 @@ fn move_all(
     with_all(from, |text| {
         let place = Place::parse(text);
         made.claim(&place.path, to).map_err(&failed)?;
-        if fs.move_to(&place.path, &to.path, options).map_err(&failed)? {
+        if options.rename(fs, &place.path, &to.path).map_err(&failed)? {
             creamery::progress::Progress::entry(names, place.path.as_os_str().as_encoded_bytes(), 0);
         }
         Ok(())
@@ -208,7 +208,7 @@ fn link_all(args: &LnArgs, images: &mut Images<'_>, from: &[OsString], to: &Plac
     with_all(from, |text| {
         made.claim(Path::new(text), to).map_err(&failed)?;
         if args.symbolic {
-            return fs.symlink_to(text, &to.path, options).map_err(|error| match error.kind() {
+            return options.symlink(fs, text, &to.path).map_err(|error| match error.kind() {
                 // It can be the name, too.
                 ErrorKind::NameTooLong if text.len() > TARGET_MAX => {
                     failed(error).plain().advise("it has at most 4095 bytes")
@@ -222,7 +222,7 @@ fn link_all(args: &LnArgs, images: &mut Images<'_>, from: &[OsString], to: &Plac
             let failure = Failure::new("ln", Error::new(ErrorKind::CrossDevice, what)).plain();
             return Err(failure.advise("name the file as IMAGE:/PATH, or use -s"));
         }
-        fs.hard_link_to(&place.path, &to.path, options).map_err(|error| match error.kind() {
+        options.hard_link(fs, &place.path, &to.path).map_err(|error| match error.kind() {
             ErrorKind::IsADirectory => failed(error).plain().advise("use -s"),
             ErrorKind::CrossDevice => failed(error).advise("use -s, or `creamery cp --reflink`"),
             _ => failed(error),

@@ -228,7 +228,7 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
     }
     interrupt::watch();
     descriptors::allow_all();
-    let restored = fs.restore(dir, &options, &told).map_err(|error| {
+    let restored = options.restore(&fs, dir, &told).map_err(|error| {
         let is_damage = error.kind().is_damage() && error.host().is_none();
         let failure = failed(in_image(&image, error));
         if is_damage && !args.ignore_errors { failure.advise("what is whole comes with -i") } else { failure }

@@ -44,7 +44,7 @@ pub struct RestoreOptions {
     pub pattern: Option<PathPattern>,
 }
 
-impl Filesystem {
+impl RestoreOptions {
     /// Restores what is in the subvolume that was opened, and below, into the directory `to` of the host.
     ///
     /// ```
@@ -59,20 +59,22 @@ impl Filesystem {
     /// use creamery::id::TreeId;
     /// use creamery::progress::NoProgress;
     /// let fs = Image::options().subvolume_id(TreeId::FS).rescue("ibadroots".parse()?).open(&image)?;
-    /// fs.restore(&out, &RestoreOptions::default(), &NoProgress)?;
+    /// RestoreOptions::default().restore(&fs, &out, &NoProgress)?;
     /// assert_eq!(std::fs::read(out.join("diary"))?, b"dear diary");
     /// # Ok::<(), creamery::Error>(())
     /// ```
     ///
     /// # Errors
     /// `to` is no directory; the first thing that cannot be read or made, unless such are passed over. What came before stays.
-    pub fn restore(
-        &self,
-        to: impl AsRef<Path>,
-        options: &RestoreOptions,
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        let (to, from) = (to.as_ref(), Path::new("/"));
+    pub fn restore(&self, fs: &Filesystem, to: impl AsRef<Path>, progress: &dyn Progress) -> Result<()> {
+        fs.restore(to.as_ref(), self, progress)
+    }
+}
+
+impl Filesystem {
+    /// See [`RestoreOptions::restore`].
+    pub(crate) fn restore(&self, to: &Path, options: &RestoreOptions, progress: &dyn Progress) -> Result<()> {
+        let (to, from) = (to, Path::new("/"));
         let &RestoreOptions { snapshots, symlinks, metadata, xattrs, .. } = options;
         let pattern = options.pattern.clone();
         let selection = Selection { snapshots, symlinks, pattern, ..Selection::default() };

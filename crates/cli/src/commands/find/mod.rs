@@ -127,7 +127,7 @@ fn find(
         let mut first = None;
         for entry in fs.walk_unfollowed(&place.path).map_err(&failed)?.at_most(question.depth_max) {
             let found = entry.and_then(|entry| {
-                let wanted = is_wanted(&question, &entry, fs)?.then_some(&entry);
+                let wanted = is_wanted(&question, &entry)?.then_some(&entry);
                 wanted.map(|entry| printer.line(entry, fs)).transpose()
             });
             match found {
@@ -144,8 +144,8 @@ fn find(
     }
 }
 
-fn is_wanted(question: &Question, entry: &WalkEntry, fs: &Filesystem) -> Result<bool, creamery::Error> {
-    Ok(entry.depth() >= question.depth_min && question.test.holds(entry, &entry.metadata()?, fs)?)
+fn is_wanted(question: &Question, entry: &WalkEntry) -> Result<bool, creamery::Error> {
+    Ok(entry.depth() >= question.depth_min && question.test.holds(entry, &entry.metadata()?)?)
 }
 
 fn as_json(entry: &WalkEntry, fs: &Filesystem) -> Result<FileJson, creamery::Error> {

@@ -7,8 +7,9 @@ use std::path::Path;
 use creamery::Permissions;
 use creamery::attributes::Timespec;
 use creamery::attributes::{ModeChange, Owner};
-use creamery::find::{Comparison, FileTest, Glob, ModeTest};
 use creamery::{Error, FileType, Filesystem};
+use creamery_tools::find::{Comparison, FileTest, ModeTest};
+use creamery_tools::glob::Glob;
 
 use crate::failure::Failure;
 

@@ -2,13 +2,15 @@
 
 use std::str::FromStr;
 
-use creamery_base::{Error, Result};
+use creamery::{Error, Result};
+
+pub use crate::expand::expand;
 
 /// A pattern such as `*.conf`: `*` stands for anything, `?` for one byte, `[a-c]`, `[!a-c]` and `[[:digit:]]` for one of some, and `\` takes its
 /// meaning from what follows.
 ///
 /// ```
-/// let pattern: creamery::find::Glob = "*.[ch]".parse()?;
+/// let pattern: creamery_tools::glob::Glob = "*.[ch]".parse()?;
 /// assert!(pattern.matches(b"main.c") && !pattern.matches(b"main.cc"));
 /// # Ok::<(), creamery::Error>(())
 /// ```
@@ -126,7 +128,7 @@ impl Glob {
     /// Whether `text` has a letter that means something in patterns.
     ///
     /// ```
-    /// assert!(creamery::find::Glob::is_pattern(b"*.conf") && !creamery::find::Glob::is_pattern(b"conf"));
+    /// assert!(creamery_tools::glob::Glob::is_pattern(b"*.conf") && !creamery_tools::glob::Glob::is_pattern(b"conf"));
     /// ```
     #[must_use]
     pub fn is_pattern(text: &[u8]) -> bool {

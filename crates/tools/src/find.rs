@@ -2,16 +2,15 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use creamery_base::{Result, Timespec};
+use creamery::attributes::Timespec;
+use creamery::{FileType, Metadata, Result, WalkEntry};
 
-use crate::{FileType, Filesystem, Metadata, WalkEntry};
-
-pub use crate::glob::Glob;
+use crate::glob::Glob;
 
 /// A number as find(1) compares it.
 ///
 /// ```
-/// use creamery::find::Comparison;
+/// use creamery_tools::find::Comparison;
 /// assert!(Comparison::MoreThan(3).holds(4) && !Comparison::Exactly(3).holds(4));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +38,7 @@ impl Comparison {
 /// How permission bits are compared.
 ///
 /// ```
-/// assert_ne!(creamery::find::ModeTest::All(0o111), creamery::find::ModeTest::Any(0o111));
+/// assert_ne!(creamery_tools::find::ModeTest::All(0o111), creamery_tools::find::ModeTest::Any(0o111));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ModeTest {
@@ -58,14 +57,15 @@ pub enum ModeTest {
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
 /// # let fs = creamery::Image::options().write().open(&image)?;
-/// use creamery::find::{FileTest, Glob};
+/// use creamery_tools::find::FileTest;
+/// use creamery_tools::glob::Glob;
 /// fs.write("/a.conf", "x")?;
 /// fs.write("/b", "y")?;
 /// let test = FileTest::Name { pattern: Glob::new(b"*.conf"), fold_case: false };
 /// let mut found = Vec::new();
 /// for entry in fs.walk("/")? {
 ///     let entry = entry?;
-///     if test.holds(&entry, &entry.metadata()?, &fs)? {
+///     if test.holds(&entry, &entry.metadata()?)? {
 ///         found.push(entry.path().to_owned());
 ///     }
 /// }
@@ -125,18 +125,18 @@ fn base_name(path: &[u8]) -> &[u8] {
 }
 
 impl FileTest {
-    /// Whether it holds for `entry` of `fs`, whose metadata is `meta`.
+    /// Whether it holds for `entry`, whose metadata is `meta`.
     ///
     /// # Errors
     /// When a directory cannot be read.
-    pub fn holds(&self, entry: &WalkEntry, meta: &Metadata, fs: &Filesystem) -> Result<bool> {
+    pub fn holds(&self, entry: &WalkEntry, meta: &Metadata) -> Result<bool> {
         let path = entry.path().as_os_str().as_bytes();
         Ok(match self {
             Self::True => true,
-            Self::Not(test) => !test.holds(entry, meta, fs)?,
+            Self::Not(test) => !test.holds(entry, meta)?,
             Self::And(tests) => {
                 for test in tests {
-                    if !test.holds(entry, meta, fs)? {
+                    if !test.holds(entry, meta)? {
                         return Ok(false);
                     }
                 }
@@ -144,7 +144,7 @@ impl FileTest {
             }
             Self::Or(tests) => {
                 for test in tests {
-                    if test.holds(entry, meta, fs)? {
+                    if test.holds(entry, meta)? {
                         return Ok(true);
                     }
                 }
@@ -159,7 +159,7 @@ impl FileTest {
             Self::Uid(count) => count.holds(meta.uid().into()),
             Self::Gid(count) => count.holds(meta.gid().into()),
             Self::Links(count) => count.holds(meta.nlink().into()),
-            Self::Empty if meta.is_dir() => fs.read_dir_of(entry)?.next().transpose()?.is_none(),
+            Self::Empty if meta.is_dir() => entry.read_dir()?.next().transpose()?.is_none(),
             Self::Empty => meta.is_file() && meta.len() == 0,
             Self::Newer(than) => meta.mtime() > *than,
         })
