@@ -295,13 +295,14 @@ pub(crate) struct RmArgs {
 
 /// Set space aside for a file, or give some back.
 ///
-/// The options are those of fallocate(1). Without -p and -z the holes of the range get space, which reads as
-/// zeros, and a file that does not exist is created, unless its size is to be kept.
+/// The options are those of fallocate(1). Without -p and -z the holes of the range get space,
+/// which reads as zeros, and a file that does not exist is created, unless its size is to be kept.
 ///
 /// Examples:
 ///   creamery fallocate -l 1G disk.img:/swap
 ///   creamery fallocate -p -o 4096 -l 1M disk.img:/var/log/journal
 #[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct FallocateArgs {
     /// The file.
     #[arg(value_name = "IMAGE:/PATH")]

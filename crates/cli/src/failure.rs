@@ -217,7 +217,7 @@ fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
         ("mkfs", ErrorKind::IsADirectory) => "name an image file or a block device",
         (_, ErrorKind::NotADirectory | ErrorKind::IsADirectory) => "check the path",
         (_, ErrorKind::PermissionDenied) if rustix::process::geteuid().is_root() => {
-            "the host refuses it to root, too: see its attributes (lsattr), and how it is mounted"
+            "the host refuses it to root, too: see its attributes (lsattr) and how it is mounted; another user's mount lets root in with -o allow_other"
         }
         (_, ErrorKind::PermissionDenied) => "check the permissions, or run as root",
         ("check", ErrorKind::DeviceMissing) => "name all of its devices",

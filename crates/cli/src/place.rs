@@ -103,6 +103,14 @@ impl Place {
 }
 
 impl Place {
+    /// As it is written.
+    pub(crate) fn to_os_string(&self) -> OsString {
+        let mut text = self.image.clone().into_os_string();
+        text.push(":");
+        text.push(&self.path);
+        text
+    }
+
     /// The path without what it begins with, as the name of something in an archive.
     pub(crate) fn below_root(&self) -> &Path {
         let below = self.path.strip_prefix(TOP_LEVEL).unwrap_or(&self.path);

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgMatches, Command};
 
 use crate::failure::say;
 use crate::interrupt;
@@ -45,8 +45,12 @@ fn below(mut command: Command, path: &str) -> Command {
     if path.is_empty() || !names.is_empty() {
         return command;
     }
-    let option = Arg::new(ID).long("wait").value_name("SECONDS").value_parser(value_parser!(u64));
+    let option = Arg::new(ID).long("wait").value_name("SECONDS").value_parser(seconds);
     command.arg(option.help("Where an image is in use, wait for it, at most this long"))
+}
+
+fn seconds(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "want a whole number of seconds".to_owned())
 }
 
 /// Has opens wait as `matches` say.

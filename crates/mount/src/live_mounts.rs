@@ -101,7 +101,7 @@ fn ask(point: &Path) -> ServerState {
     }
 }
 
-/// Where `image` is mounted by one of our servers; of several mounts the latest. None where it is not, or that is not to be seen, or hidden
+/// Where `image` is mounted by one of our servers; of several places of the mount the first. None where it is not, or that is not to be seen, or hidden
 /// by another mount.
 ///
 /// ```
@@ -112,7 +112,7 @@ fn ask(point: &Path) -> ServerState {
 /// # Errors
 /// When the mount table cannot be read.
 pub fn mount_point_of(image: &Path) -> Result<Option<PathBuf>> {
-    Ok(ours_of(image)?.into_iter().rfind(MountedImage::is_reached).map(|mounted| mounted.point))
+    Ok(ours_of(image)?.into_iter().find(MountedImage::is_reached).map(|mounted| mounted.point))
 }
 
 /// The image that is mounted where the directory `dir` is; none where that is no mount of ours.

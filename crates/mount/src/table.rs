@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_device::ImageName;
+use creamery_device::{Access, FileDevice, ImageName};
 use creamery_fuse::{HeldMount, PinnedPoint};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
@@ -151,12 +151,19 @@ fn identity_of(image: &Path) -> Option<(u64, u64, Vec<u8>)> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let name = ImageName::find(image).ok()?;
     let meta = std::fs::metadata(name.file()).ok()?;
-    let part = image.as_os_str().as_bytes().get(name.file().as_os_str().len()..)?.to_vec();
+    let part = image.as_os_str().as_bytes().get(name.file().as_os_str().len()..)?;
+    let part = if part.is_empty() { Vec::new() } else { part_of(image).unwrap_or_else(|| part.to_vec()) };
     match meta.file_type() {
         kind if kind.is_block_device() => Some((0, meta.rdev(), part)),
         kind if kind.is_file() => Some((meta.dev(), meta.ino(), part)),
         _ => None,
     }
+}
+
+/// Where a part of a disk begins, whichever of its names was used. None where the disk cannot be read.
+fn part_of(image: &Path) -> Option<Vec<u8>> {
+    let part = FileDevice::open(image, Access::ReadOnlyForced).ok()?;
+    Some(part.start_in_file().to_string().into_bytes())
 }
 
 /// The mount of ours at `dir`. Errors: nothing is mounted there; something else is.

@@ -1,5 +1,6 @@
 //! `creamery ls`.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -76,6 +77,8 @@ pub(crate) fn run(args: &LsArgs) -> Result<(), Failure> {
 fn as_text(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(), Failure> {
     let (places, count) = expanded(args, images);
     let several = count > 1 || args.recursive;
+    let images_named: HashSet<&Path> = places.iter().flatten().map(|place| place.image.as_path()).collect();
+    let is_one = images_named.len() < 2;
     let mut first = true;
     with_all(places, |place| {
         let place = place?;
@@ -102,7 +105,9 @@ fn as_text(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(
             if args.all {
                 rows.splice(..0, dots(fs, &dir, args.long, &mut told));
             }
-            heading(out, several.then_some(dir.as_path()), first).map_err(writing).map_err(&failed)?;
+            let whole = Place { image: place.image.clone(), path: dir.clone() }.to_os_string();
+            let title = if is_one { dir.as_os_str() } else { &whole };
+            heading(out, several.then_some(Path::new(title)), first).map_err(writing).map_err(&failed)?;
             print(out, &rows, args.human_readable).map_err(writing).map_err(&failed)?;
             first = false;
         }

@@ -79,7 +79,10 @@ pub(crate) struct UmountArgs {
 pub(crate) fn run(args: &MountArgs) -> Result<(), Failure> {
     let failed = |error| Failure::new("mount", error);
     let options = parse_options(args).map_err(failed)?;
-    options.notes.iter().for_each(|note| warn(note));
+    // The program that goes on in the background reads the same options.
+    if !args.announce {
+        options.notes.iter().for_each(|note| warn(note));
+    }
     if options.remount {
         return creamery_mount::remount(&args.dir, &options).map_err(failed);
     }

@@ -37,8 +37,8 @@ pub(crate) enum RescueCommand {
 
 /// Forget the log of what was synced after the last commit.
 ///
-/// For a log that cannot be replayed, so that the image cannot be mounted for writing. What was synced since
-/// the last commit, up to 30 seconds in most cases, is lost.
+/// For a log that cannot be replayed, so that the image cannot be mounted for writing. What was
+/// synced since the last commit, up to 30 seconds in most cases, is lost.
 ///
 /// Examples:
 ///   creamery rescue zero-log disk.img

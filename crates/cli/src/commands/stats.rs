@@ -19,9 +19,9 @@ use crate::time::Span;
 
 /// Show what a live mount has done since it was mounted.
 ///
-/// What is asked for first: commits, fsyncs, what waits in memory, memory, the cache, what was read from and written to
-/// the devices, and the kernel's requests. With --all everything that is counted, and --json has all of it
-/// in any case. The mount answers while it works; asking changes nothing.
+/// What is asked for first: commits, fsyncs, what waits in memory, memory, the cache, what was
+/// read from and written to the devices, and the kernel's requests. --all has everything that is
+/// counted, and so has --json. The mount answers while it works; asking changes nothing.
 ///
 /// Examples:
 ///   creamery stats /mnt

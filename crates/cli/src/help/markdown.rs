@@ -1,5 +1,7 @@
 //! The forms of Markdown that the pages use: headings, paragraphs, lists, tables, and lines of a terminal.
 
+use super::pages;
+
 /// A part of a page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Block {
@@ -148,7 +150,8 @@ fn piece(rest: &str) -> (String, usize) {
         && let Some(middle) = link.find("](")
         && let Some(end) = link[middle..].find(')')
     {
-        return (plain(&link[..middle]), 1 + middle + end + 1);
+        let (text, leads) = (&link[..middle], &link[middle + 2..middle + end]);
+        return (if text.ends_with(".md") { page_named(leads) } else { plain(text) }, 1 + middle + end + 1);
     }
     if let Some(strong) = rest.strip_prefix("**")
         && let Some(end) = strong.find("**")
@@ -164,10 +167,18 @@ fn piece(rest: &str) -> (String, usize) {
     (rest[..1].to_owned(), 1)
 }
 
+/// What a link to a page shows whose text is only the name of its file.
+fn page_named(leads: &str) -> String {
+    let file = leads.split('#').next().unwrap_or(leads);
+    match file.strip_suffix(".md").filter(|name| pages::names().any(|page| page == *name)) {
+        Some(name) => format!("`creamery help {name}`"),
+        None => format!("docs/{} of the sources", file.trim_start_matches("../")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::help::pages;
 
     fn paragraph_of(text: &str) -> Block {
         Block::Paragraph(text.to_owned())
@@ -186,6 +197,15 @@ mod tests {
                 Block::Item("-".to_owned(), vec![paragraph_of("next"), Block::Code(strings(&["$ ls"]))]),
                 Block::Table { header: strings(&["a", ""]), rows: vec![strings(&["`x|y`", "1 | 2"])] },
             ]
+        );
+    }
+
+    #[test]
+    fn a_link_to_a_page_says_how_to_read_it() {
+        let page = "[rescue.md](rescue.md#x), [log.md](../internals/log.md), [paths](paths.md)";
+        assert_eq!(
+            parse(page),
+            [paragraph_of("`creamery help rescue`, docs/internals/log.md of the sources, paths")]
         );
     }
 

@@ -32,7 +32,7 @@ impl RootdirPart {
     /// the longest name of a directory that is there.
     ///
     /// # Errors
-    /// When the target leaves the filesystem.
+    /// When the target has `..` in it.
     pub fn parse(text: &OsStr) -> Result<Self> {
         let bytes = text.as_bytes();
         let whole = Self { source: text.into(), target: Vec::new() };
@@ -46,7 +46,7 @@ impl RootdirPart {
         let (source, target) = (OsStr::from_bytes(&bytes[..*at]), &bytes[at + 1..]);
         let names: Vec<&[u8]> = names(target).collect();
         if names.contains(&&b".."[..]) {
-            let what = format!("{}: the target leaves the filesystem", text.display());
+            let what = format!("{}: the target has \"..\" in it", text.display());
             return Err(Error::invalid(what).advise("name it without \"..\""));
         }
         Ok(Self { source: source.into(), target: names.join(&b'/') })

@@ -8,12 +8,17 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Judge, Run, Signal, btrfs_check, signal};
 use serde_json::Value;
 
-use crate::support::{MOUNTED, expect_refusal, mkfs_empty};
+use crate::support::{MOUNTED, expect_refusal, mkfs_empty, sparse_file};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("unmounts/one-hides-another", &MOUNTED, one_hides_another),
         Case::new("unmounts/still-mounted-elsewhere", &MOUNTED, still_mounted_elsewhere),
+        Case::new(
+            "unmounts/other-names-of-a-partition",
+            &[&MOUNTED[..], &[Judge::Tool("sfdisk")]].concat(),
+            other_names_of_a_partition,
+        ),
         Case::new(
             "unmounts/beside-others-that-look",
             &[&MOUNTED[..], &[Judge::Fuse]].concat(),
@@ -81,6 +86,26 @@ fn still_mounted_elsewhere(bench: &Bench) -> Result<()> {
     let kept = bench.creamery().run(["cat"]).arg(format!("{}:/one", image.display())).ok()?;
     ensure!(kept.stdout_text() == "1\n", "{kept}");
     btrfs_check(&image)
+}
+
+/// By its number, its name, and where it begins, a partition is the same image.
+fn other_names_of_a_partition(bench: &Bench) -> Result<()> {
+    let disk = bench.scratch.file("disk.raw");
+    sparse_file(&disk, 400 << 20)?;
+    let table = "label: gpt\nstart=2048, size=614400, name=\"boot\"\nname=\"rest\"\n";
+    Run::new("sfdisk").arg("-q").arg(&disk).input(table).ok()?;
+    let part = |behind: &str| format!("{}@{behind}", disk.display());
+    bench.creamery().run(["mkfs", "-q", "-L", "milk"]).arg(part("1")).ok()?;
+    let dir = bench.scratch.dir("dir")?;
+    bench.creamery().run(["mount"]).arg(part("1")).arg(&dir).ok()?;
+    for behind in ["1", "boot", "@1M"] {
+        let shown = bench.creamery().run(["filesystem", "show"]).arg(part(behind)).ok()?.stdout_text();
+        ensure!(shown.contains("'milk'"), "@{behind}: {shown}");
+        bench.creamery().run(["sync"]).arg(part(behind)).ok()?;
+    }
+    expect_refusal(bench.creamery().run(["umount"]).arg(part("rest")), &["no mount of this image"])?;
+    bench.creamery().run(["umount"]).arg(part("@1M")).ok()?;
+    bench.creamery().run(["check"]).arg(part("boot")).ok().map(drop)
 }
 
 /// A list of mounts holds each for a moment, which is no reason to refuse.
