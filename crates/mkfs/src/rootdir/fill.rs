@@ -11,8 +11,6 @@ mod left_out;
 use std::cell::Cell;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::mpsc::Receiver;
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Timespec, TreeId, Wait};
@@ -26,6 +24,7 @@ use super::progress::{OnError, Progress};
 use super::queue::Step;
 use super::reader::{LinkKey, Part, Shared};
 use super::source::{Meta, join};
+use super::writing::writing;
 use crate::SubvolumeKind;
 
 /// Bytes of a file that are made with it in one go.
@@ -588,19 +587,4 @@ fn new_kind(meta: &Meta) -> Result<NewKind<'_>> {
             return Err(Error::unsupported("a file of a kind that has no name"));
         }
     })
-}
-
-/// Says which file of the source could not be put into the image.
-fn writing(path: &[u8]) -> impl FnOnce(Error) -> Error + use<> {
-    let path = path.to_vec();
-    move |error| {
-        let path = Path::new(std::ffi::OsStr::from_bytes(if path.is_empty() { b"." } else { &path }));
-        let error = match error.kind() {
-            ErrorKind::AlreadyExists => {
-                error.advise("another source has that name: give one of them another target")
-            }
-            _ => error,
-        };
-        error.context(format!("writing '{}'", path.display()))
-    }
 }

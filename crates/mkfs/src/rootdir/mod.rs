@@ -31,6 +31,7 @@ mod source;
 mod subvolume;
 mod target;
 mod walk;
+mod writing;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
