@@ -9,6 +9,7 @@ use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::{Access, FileDevice, ImageName};
 use creamery_fuse::{HeldMount, PinnedPoint};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::io::Errno;
 
 use crate::control::Channel;
 
@@ -52,11 +53,14 @@ impl MountedImage {
     }
 
     /// Whether the path of its mount point leads to it: no other mount lies over that, or over a directory on the way. The server is not
-    /// asked.
+    /// asked. Where the caller may not look, nothing says that another mount is there.
     pub(crate) fn is_reached(&self) -> bool {
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-        statx(CWD, &self.point, flags, StatxFlags::empty())
-            .is_ok_and(|found| self.device == format!("{}:{}", found.stx_dev_major, found.stx_dev_minor))
+        match statx(CWD, &self.point, flags, StatxFlags::empty()) {
+            Ok(found) => self.device == format!("{}:{}", found.stx_dev_major, found.stx_dev_minor),
+            Err(Errno::NOENT | Errno::NOTDIR) => false,
+            Err(_) => true,
+        }
     }
 
     /// That another mount is where this one is looked for.

@@ -12,7 +12,11 @@ use crate::support::{MOUNTED, expect_refusal, mkfs_empty, sparse_file};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        Case::new("unmounts/one-hides-another", &MOUNTED, one_hides_another),
+        Case::new(
+            "unmounts/one-hides-another",
+            &[&MOUNTED[..], &[Judge::Tool("setpriv")]].concat(),
+            one_hides_another,
+        ),
         Case::new("unmounts/still-mounted-elsewhere", &MOUNTED, still_mounted_elsewhere),
         Case::new(
             "unmounts/other-names-of-a-partition",
@@ -35,8 +39,12 @@ fn image(bench: &Bench, name: &str) -> Result<std::path::PathBuf> {
 }
 
 fn server_of(bench: &Bench, image: &Path) -> Result<(String, Option<u32>)> {
-    let told = bench.creamery().run(["mounts", "--json"]).ok()?.stdout_text();
-    let rows: Vec<Value> = serde_json::from_str(&told).with_context(|| told.clone())?;
+    row_of(&bench.creamery().run(["mounts", "--json"]).ok()?.stdout_text(), image)
+}
+
+/// What the list `told` says of the server of `image`, and which process that is.
+fn row_of(told: &str, image: &Path) -> Result<(String, Option<u32>)> {
+    let rows: Vec<Value> = serde_json::from_str(told).with_context(|| told.to_owned())?;
     let row = rows.into_iter().find(|row| row["image"] == image.to_string_lossy().as_ref());
     let row = row.with_context(|| format!("{} is not listed", image.display()))?;
     let process = row["process"].as_u64().map(u32::try_from).transpose()?;
@@ -46,7 +54,8 @@ fn server_of(bench: &Bench, image: &Path) -> Result<(String, Option<u32>)> {
 /// Of two images at one directory the first is hidden: no command by its name reaches the other.
 fn one_hides_another(bench: &Bench) -> Result<()> {
     let (first, second) = (image(bench, "first.img")?, image(bench, "second.img")?);
-    let dir = bench.scratch.dir("dir")?;
+    let private = bench.scratch.dir("private")?;
+    let dir = bench.scratch.dir("private/dir")?;
     let mount = |image: &Path| bench.creamery().run(["mount"]).arg(image).arg(&dir).ok();
     mount(&first)?;
     std::fs::write(dir.join("precious"), "milk\n")?;
@@ -61,6 +70,15 @@ fn one_hides_another(bench: &Bench) -> Result<()> {
     let shown = bench.creamery().run(["df"]).arg(&first).output()?;
     ensure!(shown.code == Some(1), "df of a hidden mount: {shown}");
     ensure!(server_of(bench, &second)?.0 == "answers", "the second is gone");
+    // A stranger who may not look at the mount point does not know that either.
+    let program = bench.scratch.file("creamery");
+    bench.creamery().copy_to(&program)?;
+    Run::new("chmod").arg("755").arg(bench.scratch.path()).ok()?;
+    Run::new("chmod").arg("700").arg(&private).ok()?;
+    let stranger = Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+    let listed = stranger.arg(&program).args(["mounts", "--json"]).ok()?.stdout_text();
+    let (seen, _) = row_of(&listed, &first)?;
+    ensure!(seen != "hidden", "{listed}");
     bench.creamery().run(["umount"]).arg(&second).ok()?;
     bench.creamery().run(["umount"]).arg(&first).ok()?;
     let kept = bench.creamery().run(["cat"]).arg(format!("{}:/precious", first.display())).ok()?;
