@@ -209,7 +209,7 @@ impl<'a> Copying<'a> {
         self
     }
 
-    /// What is told of each file, and may end the copy; without it nothing is.
+    /// Hears of each file, and may end the copy. Without it nobody does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -187,7 +187,7 @@ impl ImageOptions {
         self
     }
 
-    /// Whether the device is told of what is freed; it is not unless told (the mount option `discard`).
+    /// Whether freed space goes back to the device (the mount option `discard`). Without it none does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

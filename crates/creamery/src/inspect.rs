@@ -57,7 +57,7 @@ pub fn dump_super(path: impl AsRef<Path>, what: SuperDump, out: &mut dyn io::Wri
     dump_super_of(&device, &path.display().to_string(), what, out)
 }
 
-/// The same of a device that is open already. For tests of this project; no part of the promise.
+/// Looks at a device that is open already. For tests of this project; no part of the promise.
 ///
 /// # Errors
 /// As [`dump_super`].
@@ -162,7 +162,7 @@ pub fn dump_tree(path: impl AsRef<Path>, what: TreeDump, out: &mut dyn io::Write
     dump_tree_of(device, &path.display().to_string(), what, out)
 }
 
-/// The same of a device that is open already. For tests of this project; no part of the promise.
+/// Looks at a device that is open already. For tests of this project; no part of the promise.
 ///
 /// # Errors
 /// As [`dump_tree`].

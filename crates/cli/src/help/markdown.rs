@@ -19,6 +19,17 @@ pub(crate) enum Block {
     },
 }
 
+/// What the cells of a row behind the first one say, each with the title of its column, where there are several.
+pub(crate) fn said_of_row(header: &[String], others: &[String]) -> Vec<String> {
+    let cells = others.iter().zip(header.iter().skip(1)).filter(|(cell, _)| !cell.is_empty());
+    cells
+        .map(|(cell, title)| match title.is_empty() || others.len() == 1 {
+            true => cell.clone(),
+            false => format!("{title}: {cell}"),
+        })
+        .collect()
+}
+
 /// Reads a page.
 pub(crate) fn parse(page: &str) -> Vec<Block> {
     blocks(&page.lines().collect::<Vec<_>>())

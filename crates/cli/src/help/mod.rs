@@ -18,7 +18,7 @@ pub(crate) const VERSION: &str = env!("CREAMERY_VERSION");
 
 /// What option groups that many commands have in common are called in their help.
 pub(crate) const PATHS: &str = "Where paths begin (creamery help paths)";
-/// The same of damaged images.
+/// What the options about damaged images are called in help.
 pub(crate) const RESCUE: &str = "Damaged images (creamery help rescue)";
 
 /// A line of a list ends without a full stop, however the line about the command was written.

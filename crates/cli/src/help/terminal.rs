@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::markdown::Block;
+use super::markdown::{Block, said_of_row};
 
 /// The columns that text has at most, as in the help of commands.
 pub(crate) const WIDTH: usize = 100;
@@ -68,15 +68,7 @@ fn put_table(text: &mut String, header: &[String], rows: &[Vec<String>], indent:
     let about = indent + firsts.filter(|&len| len <= ABOUT).max().unwrap_or(ABOUT);
     for row in rows {
         let Some((first, others)) = row.split_first() else { continue };
-        let said: Vec<String> = others
-            .iter()
-            .zip(header.iter().skip(1))
-            .filter(|(cell, _)| !cell.is_empty())
-            .map(|(cell, title)| match title.is_empty() || others.len() == 1 {
-                true => cell.clone(),
-                false => format!("{title}: {cell}"),
-            })
-            .collect();
+        let said = said_of_row(header, others);
         let mut lines: Vec<String> = said.iter().map(|cell| wrapped(cell, about, width)).collect();
         let is_beside = indent + first.chars().count() + 2 <= about;
         if is_beside && !lines.is_empty() {

@@ -2,7 +2,7 @@
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
-use crate::help::markdown::Block;
+use crate::help::markdown::{Block, said_of_row};
 
 /// Which heading begins a section, and which a part of one.
 const SECTIONS: [&str; 3] = ["SH", "SH", "SS"];
@@ -68,15 +68,6 @@ pub(super) fn blocks(roff: &mut Roff, blocks: &[Block]) {
 fn table(roff: &mut Roff, header: &[String], rows: &[Vec<String>]) {
     for row in rows {
         let Some((first, others)) = row.split_first() else { continue };
-        let said: Vec<String> = others
-            .iter()
-            .zip(header.iter().skip(1))
-            .filter(|(cell, _)| !cell.is_empty())
-            .map(|(cell, title)| match title.is_empty() || others.len() == 1 {
-                true => cell.clone(),
-                false => format!("{title}: {cell}"),
-            })
-            .collect();
-        tagged(roff, first, &said.join("; "));
+        tagged(roff, first, &said_of_row(header, others).join("; "));
     }
 }

@@ -116,7 +116,7 @@ const FILES: [(&str, &str, IsOf); 4] = [
     ("/dev/fuse", "Without it nothing can be mounted.", |words| matches!(words, "mount" | "")),
     (
         "/etc/fuse.conf",
-        "Has user_allow_other where users who are not root may give others access to their mounts.",
+        "With user_allow_other in it ordinary users may give others access to their mounts.",
         |words| matches!(words, "mount" | ""),
     ),
     (

@@ -109,7 +109,7 @@ pub fn gone_files(
     list(&Commits::open(image.as_ref(), None, progress)?, progress, each)
 }
 
-/// The same of a device that is open already. For tests of this project; no part of the promise.
+/// Looks at a device that is open already. For tests of this project; no part of the promise.
 ///
 /// # Errors
 /// As [`gone_files`].

@@ -70,7 +70,7 @@ pub fn history(image: impl AsRef<Path>, progress: &dyn SearchProgress) -> Result
     history_of(&open(image.as_ref())?, progress)
 }
 
-/// The same of a device that is open already. For tests of this project; no part of the promise.
+/// Looks at a device that is open already. For tests of this project; no part of the promise.
 ///
 /// # Errors
 /// As [`history`].

@@ -103,7 +103,7 @@ impl Overview {
         Ok(overview)
     }
 
-    /// The same of a device that is open already, without findings. For tests of this project; no part of the promise.
+    /// Looks at a device that is open already, without a check. For tests of this project; no part of the promise.
     ///
     /// # Errors
     /// As [`Overview::of`].

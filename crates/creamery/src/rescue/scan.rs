@@ -113,7 +113,7 @@ pub fn scan(file: impl AsRef<Path>, progress: &dyn SearchProgress) -> Result<Sca
     scan_device(&FileDevice::open(file.as_ref(), Access::ReadOnlyForced)?, progress)
 }
 
-/// The same of a device that is open already. For tests of this project; no part of the promise.
+/// Looks at a device that is open already. For tests of this project; no part of the promise.
 ///
 /// # Errors
 /// As [`scan`].

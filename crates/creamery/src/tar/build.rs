@@ -16,7 +16,7 @@ use crate::progress::{NoProgress, Progress};
 /// Bytes that are written to an archive at once.
 const BUFFER: usize = 1 << 20;
 
-/// What is told of a member that cannot be made, or only in part; an error that it returns ends the work.
+/// Hears of each member that cannot be made, or only in part; an error that it returns ends the work.
 type Failed<'a> = dyn Fn(&[u8], Error) -> Result<()> + 'a;
 
 /// An archive about to be written, as `tar -c` writes it; begin with [`Filesystem::write_tar`].
@@ -140,7 +140,7 @@ impl<'a> WriteTar<'a> {
         self
     }
 
-    /// What is told of each file, and may end the work; without it nothing is.
+    /// Hears of each file, and may end the work. Without it nobody does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
