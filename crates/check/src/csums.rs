@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery_base::{Error, Logical, ObjectId, TreeId};
+use creamery_base::{Error, Logical, ObjectId, PieceBuffer, TreeId};
 use creamery_format::KeyType;
 
 use crate::bad_data::BadSector;
@@ -62,13 +62,13 @@ impl SumsContext<'_> {
 
     fn verify(&self, start: u64, end: u64, sums: &[u8], bad: &mut Vec<BadSector>) -> Result<(), Error> {
         let (size, sector) = (self.reader.checksum.size(), self.reader.sector_size);
-        let mut buffer = Vec::new();
+        let mut buffer = PieceBuffer::default();
         let mut at = start;
         while at < end {
             let len = (end - at).min(READ_BYTES);
             let from = usize::try_from((at - start) / sector).unwrap_or(usize::MAX) * size;
-            buffer.resize(usize::try_from(len).unwrap_or(usize::MAX), 0);
-            bad.extend(self.reader.verify_data(Logical::new(at), &sums[from..], &mut buffer)?);
+            let buffer = buffer.of(usize::try_from(len).unwrap_or(usize::MAX));
+            bad.extend(self.reader.verify_data(Logical::new(at), &sums[from..], buffer)?);
             at += len;
             let done = self.verified.fetch_add(len, Ordering::Relaxed) + len;
             self.progress.data_bytes(done);

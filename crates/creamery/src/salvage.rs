@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
 
-use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, PieceBuffer, Result, Wait};
 
 use crate::fs::{self, Attributes};
 use crate::lost_names::Searches;
@@ -179,7 +179,7 @@ pub(crate) fn for_each_piece(
     len: u64,
     mut each: impl FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<()> {
-    let mut buffer = Vec::new();
+    let mut buffer = PieceBuffer::default();
     let mut at = 0;
     while at < len
         && let Some(start) = file.seek_data(at)?
@@ -188,8 +188,8 @@ pub(crate) fn for_each_piece(
         at = start;
         while at < end {
             let want = usize::try_from((end - at).min(PIECE)).expect("a piece fits in memory");
-            buffer.resize(want, 0);
-            let count = file.read_at(&mut buffer, at)?;
+            let buffer = buffer.of(want);
+            let count = file.read_at(buffer, at)?;
             if count == 0 {
                 return Ok(()); // it became shorter meanwhile
             }
@@ -210,7 +210,7 @@ pub(crate) fn for_each_readable_piece(
     mut each: impl FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<()> {
     let sector = file.sector_size();
-    let mut buffer = Vec::new();
+    let mut buffer = PieceBuffer::default();
     let mut gap = Gap { lost, is: None };
     let mut at = 0;
     while at < len {
@@ -234,8 +234,8 @@ pub(crate) fn for_each_readable_piece(
         while at < end {
             let piece = if at < singly_up_to { sector - at % sector } else { PIECE };
             let piece = piece.min(end - at);
-            buffer.resize(usize::try_from(piece).expect("a piece fits in memory"), 0);
-            match file.read_at(&mut buffer, at) {
+            let buffer = buffer.of(usize::try_from(piece).expect("a piece fits in memory"));
+            match file.read_at(buffer, at) {
                 Ok(0) => break,
                 Ok(count) => {
                     gap.end();

@@ -69,11 +69,10 @@ pub fn live_mounts() -> Result<Vec<LiveMount>> {
         .into_iter()
         .map(|(mounted, is_read_only)| {
             let (answer, answers) = mpsc::channel();
-            let (point, is_reached) = (mounted.point.clone(), mounted.is_reached());
+            let asked = mounted.clone();
             // A thread that waits for a server that hangs ends with the process.
             std::thread::spawn(move || {
-                // Nobody waits any more, if this fails.
-                let _ = answer.send(if is_reached { ask(&point) } else { ServerState::Hidden });
+                let _ = answer.send(ask(&asked)); // nobody waits any more
             });
             (mounted, is_read_only, answers)
         })
@@ -91,8 +90,11 @@ pub fn live_mounts() -> Result<Vec<LiveMount>> {
     Ok(asked.into_iter().map(mount).collect())
 }
 
-fn ask(point: &Path) -> ServerState {
-    match Live::at(point).and_then(|live| live.map(|live| live.facts()).transpose()) {
+fn ask(mounted: &MountedImage) -> ServerState {
+    if !mounted.is_reached() {
+        return ServerState::Hidden;
+    }
+    match Live::at(&mounted.point).and_then(|live| live.map(|live| live.facts()).transpose()) {
         Ok(Some(facts)) => ServerState::Answers(facts),
         Ok(None) => ServerState::Silent,
         Err(error) if is_of_a_dead_server(&error) => ServerState::Dead,

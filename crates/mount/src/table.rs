@@ -21,6 +21,7 @@ const FUSE: &[u8] = b"fuse";
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// A mount of ours, as the table has it.
+#[derive(Clone)]
 pub(crate) struct MountedImage {
     /// The number of the mount, which no other mount has while this one lasts.
     pub(crate) id: u64,
@@ -155,13 +156,14 @@ fn identity_of(image: &Path) -> Option<(u64, u64, Vec<u8>)> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let name = ImageName::find(image).ok()?;
     let meta = std::fs::metadata(name.file()).ok()?;
+    let (device, inode) = match meta.file_type() {
+        kind if kind.is_block_device() => (0, meta.rdev()),
+        kind if kind.is_file() => (meta.dev(), meta.ino()),
+        _ => return None,
+    };
     let part = image.as_os_str().as_bytes().get(name.file().as_os_str().len()..)?;
     let part = if part.is_empty() { Vec::new() } else { part_of(image).unwrap_or_else(|| part.to_vec()) };
-    match meta.file_type() {
-        kind if kind.is_block_device() => Some((0, meta.rdev(), part)),
-        kind if kind.is_file() => Some((meta.dev(), meta.ino(), part)),
-        _ => None,
-    }
+    Some((device, inode, part))
 }
 
 /// Where a part of a disk begins, whichever of its names was used. None where the disk cannot be read.

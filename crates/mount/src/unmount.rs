@@ -17,7 +17,7 @@ use crate::users::users_of;
 
 /// Time between two looks at whether there is something to wait for.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// How often a mount that is in use, though by nobody who is seen, is unmounted again.
+/// How often an unmount is tried where the kernel says that the mount is in use, and no process is seen that uses it.
 const BUSY_TRIES: u32 = 50;
 const LIVES_ON_AGAIN: Duration = Duration::from_secs(1);
 /// How long a server that does not speak with us may have the image.
@@ -45,9 +45,9 @@ pub enum How {
 pub enum Unmounted {
     /// The image is closed, and everything is durable; or it was lazy, and nobody waited.
     Closed,
-    /// The same mount is also here (`mount --bind`), and stays. What was done until then is durable.
+    /// The image is mounted here, too (`mount --bind`), and stays mounted. All changes until then are durable.
     StillAt(PathBuf),
-    /// The same mount is also in another mount namespace, and stays. What was done becomes durable with its next commits.
+    /// The image is mounted in another mount namespace, too, and stays mounted. The next commits make its changes durable.
     StillElsewhere,
 }
 
@@ -192,8 +192,11 @@ impl Server {
                 if !lives_on {
                     wait_until_closed(&mounted.image)?;
                 }
-                if only_reads {
-                    return Ok(Unmounted::Closed); // nothing was written
+                // Nothing was written.
+                match (only_reads, lives_on) {
+                    (true, false) => return Ok(Unmounted::Closed),
+                    (true, true) => return Ok(place_left(mounted.another()?)),
+                    (false, _) => {}
                 }
                 let by = mounted.mounter;
                 let what = "whether everything that was written is durable is not known";
@@ -216,10 +219,17 @@ impl Server {
 /// Makes durable what was done, where the same mount is at another place still.
 /// Errors: something is not durable.
 fn stays(mounted: &MountedImage) -> Result<Unmounted> {
-    let Some(other) = mounted.another()? else { return Ok(Unmounted::StillElsewhere) };
-    let synced = Channel::open(&other).and_then(|channel| channel.sync());
-    synced.map_err(|error| error.context(format_args!("still mounted at {}", other.point.display())))?;
-    Ok(Unmounted::StillAt(other.point))
+    let other = mounted.another()?;
+    if let Some(other) = &other {
+        let synced = Channel::open(other).and_then(|channel| channel.sync());
+        synced.map_err(|error| error.context(format_args!("still mounted at {}", other.point.display())))?;
+    }
+    Ok(place_left(other))
+}
+
+/// Where a mount is left that lives on.
+fn place_left(other: Option<MountedImage>) -> Unmounted {
+    other.map_or(Unmounted::StillElsewhere, |other| Unmounted::StillAt(other.point))
 }
 
 /// What is known of a mount after its server died. The mount table says how it was then, and not how it was mounted.
@@ -237,16 +247,17 @@ fn detach(mounted: &MountedImage, (there, number): (&PinnedPoint, MountNumber), 
         true => there.unmount(number, if how == How::Lazy { Unmount::Lazy } else { Unmount::WhenIdle }),
         false => run_helper(&mounted.point, how),
     };
-    // Who looks at a mount (`creamery mounts`) holds it for a moment.
+    // A process that lists mounts (`creamery mounts`) holds each for a moment.
     for _ in 0..BUSY_TRIES {
         match unmount() {
-            Err(error) if error.kind() == ErrorKind::Busy && !has_users(mounted) => {
-                std::thread::sleep(LOOK_AGAIN);
-            }
-            other => {
-                return other
-                    .map_err(|error| if error.kind() == ErrorKind::Busy { in_use(mounted) } else { error });
-            }
+            Err(error) if error.kind() != ErrorKind::Busy => return Err(error),
+            Err(_) if has_users(mounted) => break,
+            Err(_) => std::thread::sleep(LOOK_AGAIN),
+            Ok(()) => return Ok(()),
+        }
+        // fusermount3 takes a path: another process may have unmounted this one meanwhile, and mounted something else there.
+        if !there.hold().is_ok_and(|held| held.number() == number) {
+            return Err(Error::new(ErrorKind::NotFound, "another process has unmounted it"));
         }
     }
     Err(in_use(mounted))

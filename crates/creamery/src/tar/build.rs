@@ -202,8 +202,8 @@ impl<'a> WriteTar<'a> {
 }
 
 impl<'a> ReadTar<'a> {
-    /// What is told of each member that cannot be made, or only in part; the others are made. Without it the first such member ends the
-    /// work with its error.
+    /// Hears of each member that cannot be made, or only in part, while the work goes on with the others. Without it the first such member
+    /// ends the work with its error.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -223,7 +223,7 @@ impl<'a> ReadTar<'a> {
         self
     }
 
-    /// What is told of each member, and may end the work; without it nothing is.
+    /// Hears of each member, and may end the work. Without it nobody does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::ops::Range;
 
-use creamery_base::{Error, ErrorKind, InodeId, Result, Timespec};
+use creamery_base::{Error, ErrorKind, InodeId, PieceBuffer, Result, Timespec};
 use tar::{EntryType, Header};
 
 use super::keys::{BLOCK, SELINUX, SELINUX_KEY, XATTR_KEY};
@@ -131,14 +131,14 @@ impl<'a> TarSink<'a> {
 
     /// Writes the pieces of `map`, whole: of what cannot be read, or is not there, zeros.
     fn pieces(&mut self, map: &Map, data: &Data<'_>) -> Result<()> {
-        let mut buffer = Vec::new();
+        let mut buffer = PieceBuffer::default();
         for piece in &map.pieces {
             let mut at = piece.start;
             while at < piece.end {
                 data.salvage.go_on()?;
                 let want = (piece.end - at).min(PIECE);
-                buffer.resize(usize::try_from(want).expect("a piece fits in memory"), 0);
-                let count = match data.file.read_at(&mut buffer, at) {
+                let buffer = buffer.of(usize::try_from(want).expect("a piece fits in memory"));
+                let count = match data.file.read_at(buffer, at) {
                     Err(error) if data.salvage.passes_damage() => {
                         data.lost(at..at + want, &error);
                         buffer.fill(0);

@@ -214,7 +214,15 @@ fn fill(
         let dir = part.make_target(fs, &writable, options.owner.unwrap_or((0, 0)))?;
         let own = Subvolumes::new(&part.own(&writable))?;
         let place = Place::Onto(dir);
-        run(fs, rules, place, progress, |steps, jobs| Feeder::new(steps, jobs, &own, image).run(root))?;
+        let filled =
+            run(fs, rules, place, progress, |steps, jobs| Feeder::new(steps, jobs, &own, image).run(root));
+        filled.map_err(|error| match error.kind() {
+            // The filesystem was empty before the first part.
+            ErrorKind::AlreadyExists => {
+                error.advise("another source has that name: give one of them another target")
+            }
+            _ => error,
+        })?;
     }
     for subvolume in &options.subvolumes {
         let id = fs.resolve_subvolume(&subvolume.path)?;

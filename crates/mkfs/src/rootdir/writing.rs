@@ -3,19 +3,13 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use creamery_base::{Error, ErrorKind};
+use creamery_base::Error;
 
 /// Says which file of the source could not be put into the image.
 pub(super) fn writing(path: &[u8]) -> impl FnOnce(Error) -> Error + use<> {
     let path = path.to_vec();
     move |error| {
         let path = Path::new(std::ffi::OsStr::from_bytes(if path.is_empty() { b"." } else { &path }));
-        let error = match error.kind() {
-            ErrorKind::AlreadyExists => {
-                error.advise("another source has that name: give one of them another target")
-            }
-            _ => error,
-        };
         error.context(format!("writing '{}'", path.display()))
     }
 }

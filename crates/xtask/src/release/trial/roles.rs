@@ -113,7 +113,7 @@ impl System {
         self.scratch.file("root").join(path.trim_start_matches('/'))
     }
 
-    /// The same of a path in the home of the user.
+    /// Where a path in the home of the user lies outside.
     fn home(&self, path: &str) -> PathBuf {
         self.outside(HOME).join(path)
     }
@@ -136,7 +136,7 @@ impl System {
         inside.arg(program).args(words)
     }
 
-    /// The same, and it works.
+    /// Types a line that has to work.
     fn types(&self, line: &str) -> Result<Finished> {
         self.typed(line).ok().with_context(|| format!("$ {line}"))
     }
