@@ -84,12 +84,16 @@ fn clone_into(place: &Path) -> Result<()> {
 }
 
 /// `line` with `place` as the root folder, an empty environment, and the host's devices, kernel and toolchain.
+///
+/// It enters by pivot_root: Linux refuses a new user namespace to a process whose root folder is not its namespace's, as
+/// after chroot, and tests make such namespaces.
 fn inside(place: &Path, line: &str) -> Result<Command> {
     let script = "set -e; place=$1; mount --bind $place $place; \
          for dir in proc sys dev; do mount --rbind /$dir $place/$dir; done; \
          for dir in opt/rust etc/ssl/certs; do mkdir -p $place/$dir; done; \
          mount --bind $2 $place/opt/rust; mount --bind /etc/ssl/certs $place/etc/ssl/certs; \
-         exec chroot $place /usr/bin/env -i HOME=/root CI=true LANG=C.UTF-8 \
+         mkdir -p $place/host; cd $place; pivot_root . host; cd /; umount -l host; rmdir host; \
+         exec /usr/bin/env -i HOME=/root CI=true LANG=C.UTF-8 \
            PATH=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
            sh -c \"cd /creamery && $3\"";
     let mut command = Command::new("unshare");
