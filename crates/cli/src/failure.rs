@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::num::{IntErrorKind, ParseIntError};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind as Context, ContextValue, ErrorKind as Usage};
@@ -248,9 +249,13 @@ pub(crate) fn usage(error: &clap::Error, cli: &clap::Command, args: &[OsString])
     let what = what.strip_prefix("error: ").unwrap_or(&what);
     // What one of our parsers refuses is no news.
     let what = what.strip_suffix(": invalid argument").unwrap_or(what);
+    let what = match not_a_number(error) {
+        Some((theirs, ours)) => what.replace(&theirs, ours),
+        None => what.to_owned(),
+    };
     let what = match suggestion(error) {
         Some(meant) => format!("{what}, did you mean '{meant}'?"),
-        None => what.to_owned(),
+        None => what,
     };
     let words = args.iter().skip(1).filter_map(|arg| arg.to_str());
     let command: Vec<&str> = words.take_while(|word| is_command(cli, word)).collect();
@@ -262,6 +267,17 @@ pub(crate) fn usage(error: &clap::Error, cli: &clap::Command, args: &[OsString])
     }
     // Of fsck(8).
     ExitCode::from(if command == "check" { 16 } else { 2 })
+}
+
+/// How the standard library says that a word is not the number that is wanted, and how we do; if that is what `error` is about.
+fn not_a_number(error: &clap::Error) -> Option<(String, &'static str)> {
+    let why = std::error::Error::source(error)?.downcast_ref::<ParseIntError>()?;
+    let ours = match why.kind() {
+        IntErrorKind::Zero => "want at least 1",
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "too large a number",
+        _ => "want a whole number",
+    };
+    Some((why.to_string(), ours))
 }
 
 /// What clap thinks was meant.

@@ -15,6 +15,7 @@ use crate::losses::Losses;
 use crate::place::{Place, is_no_image, mount_of};
 use crate::source_date;
 use crate::view::{ViewArgs, WriteArgs};
+use crate::waits;
 
 /// Commands that the host has programs for.
 const OF_THE_HOST: [&str; 15] = [
@@ -168,16 +169,33 @@ impl<'a> Images<'a> {
         Failure::new(self.command, what).advise(advice)
     }
 
-    /// Where the image that `text` names is mounted, if that is why it could not be opened, and nothing but what the mount shows was asked for.
-    pub(crate) fn mounted_instead(&self, failure: &Failure, text: &OsStr) -> Option<PathBuf> {
+    /// What `of_image` finds in the image that `text` names; where it is mounted, what `of_mount` finds at its mount point.
+    pub(crate) fn image_or_mount<T>(
+        &mut self,
+        text: &OsStr,
+        of_image: impl Fn(&mut Self) -> Result<T, Failure>,
+        of_mount: impl Fn(&mut Self, &Path) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        // An open that waits would wait until the image is unmounted.
+        if waits::is_asked()
+            && let Some(point) = self.mount_point(text)
+        {
+            return of_mount(self, &point);
+        }
+        of_image(self).or_else(|failure| match self.mount_point(text) {
+            Some(point) if failure.kind() == ErrorKind::Busy => of_mount(self, &point),
+            _ => Err(failure),
+        })
+    }
+
+    /// Where the image that `text` names is mounted, if nothing but what the mount shows is asked for.
+    fn mount_point(&self, text: &OsStr) -> Option<PathBuf> {
         let is_plain =
             self.view.subvol.is_none() && self.view.subvolid.is_none() && self.view.rescue.is_plain();
         let place = Place::parse(text);
         let is_whole = place.path == Path::new("/");
-        if failure.kind() != ErrorKind::Busy || !is_plain || !is_whole {
-            return None;
-        }
-        creamery_mount::mount_point_of(&place.image).ok().flatten()
+        let point = || creamery_mount::mount_point_of(&place.image).ok().flatten();
+        if is_plain && is_whole { point() } else { None }
     }
 
     /// Notes which commits were read of those that are open.

@@ -65,6 +65,11 @@ pub(crate) fn follow(matches: &ArgMatches) {
     creamery::device::wait_for_users(Duration::from_secs(*seconds), tell, || interrupt::go_on().is_ok());
 }
 
+/// Whether opens wait.
+pub(crate) fn is_asked() -> bool {
+    SECONDS.get().is_some_and(|seconds| *seconds > 0)
+}
+
 /// The words for a program that goes on in the place of this one.
 pub(crate) fn words() -> Option<[String; 2]> {
     SECONDS.get().map(|seconds| ["--wait".to_owned(), seconds.to_string()])

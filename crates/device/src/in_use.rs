@@ -220,6 +220,24 @@ pub fn refuse_seen_use(file: &fs::Metadata, path: &Path) -> Result<()> {
     }
 }
 
+/// Whether it is certain that nobody has the regular file `path` as an image. False also where that is not to be found out: another kind of file, one that
+/// cannot be opened, a filesystem without locks.
+///
+/// ```
+/// let file = tempfile::NamedTempFile::new()?;
+/// assert!(creamery_device::is_free(file.path()));
+/// creamery_device::hold_unused(file.as_file(), file.path())?;
+/// assert!(!creamery_device::is_free(file.path()));
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[must_use]
+pub fn is_free(path: &Path) -> bool {
+    let is_file = path.metadata().is_ok_and(|meta| meta.is_file());
+    // The lock goes with the file.
+    is_file
+        && File::open(path).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+}
+
 /// Loop devices that may stand on one another.
 const LOOPS_MAX: usize = 8;
 

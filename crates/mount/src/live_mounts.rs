@@ -4,7 +4,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::Duration;
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::ImageName;
@@ -12,10 +11,7 @@ use creamery_device::ImageName;
 use crate::control::is_of_a_dead_server;
 use crate::facts::LiveFacts;
 use crate::subvolumes::Live;
-use crate::table::{MountedImage, is_point, mounted_at, ours, ours_of, point_of};
-
-/// How long a server may take to answer.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+use crate::table::{ANSWER_MAX, MountedImage, is_point, mounted_at, ours, ours_of, point_of};
 
 /// What the server of a mount says.
 ///

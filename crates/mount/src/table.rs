@@ -4,9 +4,11 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_device::{Access, FileDevice, ImageName};
+use creamery_device::{Access, FileDevice, ImageName, is_free};
 use creamery_fuse::{HeldMount, PinnedPoint};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
@@ -17,6 +19,8 @@ use crate::control::Channel;
 const KIND: &[u8] = b"fuse.creamery";
 /// How the type of every mount over FUSE begins.
 const FUSE: &[u8] = b"fuse";
+/// How long a server may take to answer.
+pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Here the kernel lists the FUSE connections of all namespaces by the minor number of their devices.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
@@ -62,6 +66,21 @@ impl MountedImage {
             Err(Errno::NOENT | Errno::NOTDIR) => false,
             Err(_) => true,
         }
+    }
+
+    /// Whether its server has ended, as far as that is to be seen. A server that hangs has not.
+    fn may_be_dead(&self) -> bool {
+        if !self.is_reached() {
+            return true;
+        }
+        let (answer, answers) = mpsc::channel();
+        let point = self.point.clone();
+        // A thread that waits for a server that hangs ends with the process.
+        std::thread::spawn(move || {
+            let asked = statx(CWD, &point, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
+            let _ = answer.send(asked.err()); // nobody waits any more
+        });
+        answers.recv_timeout(ANSWER_MAX) == Ok(Some(Errno::NOTCONN))
     }
 
     /// That another mount is where this one is looked for.
@@ -139,7 +158,12 @@ pub(crate) fn ours_of(image: &Path) -> Result<Vec<MountedImage>> {
         let other = Path::new(OsStr::from_bytes(&row.source));
         by_name || row.kind == KIND && identity.is_some() && identity_of(other) == identity
     };
-    Ok(rows(&table).filter(is_same).map(MountedImage::from).collect())
+    let mut found: Vec<_> = rows(&table).filter(is_same).map(MountedImage::from).collect();
+    // A server has its image locked. Where this one is not, the server has another: that was renamed since, and this is a new one.
+    if !found.is_empty() && ImageName::find(image).is_ok_and(|name| is_free(name.file())) {
+        found.retain(MountedImage::may_be_dead);
+    }
+    Ok(found)
 }
 
 /// All mounts of ours that are to be seen, and whether each is read-only, be it the filesystem or this mount of it.

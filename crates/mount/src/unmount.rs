@@ -13,12 +13,12 @@ use crate::closing::{End, Watch};
 use crate::control::{Channel, is_of_a_dead_server, says_dead};
 use crate::live_mounts::point_named;
 use crate::table::{MountedImage, held_at, is_mounted, shown_below};
-use crate::users::users_of;
+use crate::users::{shown, users_of};
 
 /// Time between two looks at whether there is something to wait for.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// How often an unmount is tried where the kernel says that the mount is in use, and no process is seen that uses it.
-const BUSY_TRIES: u32 = 50;
+/// How often an unmount is tried where the kernel says that the mount is in use, and no process but some of this program is seen to use it.
+const BUSY_TRIES: u32 = 100;
 const LIVES_ON_AGAIN: Duration = Duration::from_secs(1);
 /// How long a server that does not speak with us may have the image.
 const SILENT_MAX: Duration = Duration::from_secs(10);
@@ -263,9 +263,10 @@ fn detach(mounted: &MountedImage, (there, number): (&PinnedPoint, MountNumber), 
     Err(in_use(mounted))
 }
 
-/// Whether something is seen that keeps a mount in use.
+/// Whether something is seen that keeps a mount in use, and not for a moment alone.
 fn has_users(mounted: &MountedImage) -> bool {
-    shown_below(mounted.id).is_ok_and(|below| below.is_some()) || users_of(mounted).is_some()
+    shown_below(mounted.id).is_ok_and(|below| below.is_some())
+        || users_of(mounted).iter().any(|user| !user.is_of_this_program())
 }
 
 /// Why a mount is in use.
@@ -274,7 +275,7 @@ fn in_use(mounted: &MountedImage) -> Error {
         Ok(Some(below)) => {
             format!("other mounts lie below it: {below} (-l detaches it all the same, and these with it)")
         }
-        Ok(None) | Err(_) => match users_of(mounted) {
+        Ok(None) | Err(_) => match shown(&users_of(mounted)) {
             Some(users) => format!("{users} (-l detaches it all the same)"),
             None => {
                 "files are open there, or it is somebody's working directory (-l detaches it all the same)"

@@ -1,5 +1,6 @@
 //! Which processes hold a mount, as far as /proc tells the caller. No server is asked: of files and directories it is only read where they are.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -30,8 +31,26 @@ impl Hold {
     }
 }
 
-/// The processes that hold the mount, in words; none where none is seen.
-pub(crate) fn users_of(mounted: &MountedImage) -> Option<String> {
+/// A process that holds a mount.
+pub(crate) struct User {
+    pid: u32,
+    hold: Hold,
+}
+
+impl User {
+    /// Whether it runs this very program, which looks at mounts for a moment (`creamery mounts`).
+    pub(crate) fn is_of_this_program(&self) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let program = |pid: &dyn Display| {
+            let meta = fs::metadata(format!("/proc/{pid}/exe"));
+            meta.ok().map(|meta| (meta.dev(), meta.ino()))
+        };
+        program(&self.pid).is_some_and(|theirs| program(&"self") == Some(theirs))
+    }
+}
+
+/// The processes that are seen to hold the mount.
+pub(crate) fn users_of(mounted: &MountedImage) -> Vec<User> {
     let mut pids: Vec<u32> = fs::read_dir("/proc")
         .into_iter()
         .flatten()
@@ -40,14 +59,18 @@ pub(crate) fn users_of(mounted: &MountedImage) -> Option<String> {
         .filter(|pid| *pid != std::process::id())
         .collect();
     pids.sort_unstable();
-    let found: Vec<_> = pids.iter().filter_map(|pid| Some((*pid, hold_of(*pid, mounted)?))).collect();
-    let name = |(pid, hold): &(u32, Hold)| {
+    pids.into_iter().filter_map(|pid| Some(User { pid, hold: hold_of(pid, mounted)? })).collect()
+}
+
+/// Processes in words; none where there are none.
+pub(crate) fn shown(users: &[User]) -> Option<String> {
+    let name = |User { pid, hold }: &User| {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         format!("process {pid} ({}) {}", name.trim_end(), hold.words())
     };
-    let mut shown: Vec<String> = found.iter().take(NAMED).map(name).collect();
-    if found.len() > NAMED {
-        shown.push(format!("and {} more processes", found.len() - NAMED));
+    let mut shown: Vec<String> = users.iter().take(NAMED).map(name).collect();
+    if users.len() > NAMED {
+        shown.push(format!("and {} more processes", users.len() - NAMED));
     }
     (!shown.is_empty()).then(|| shown.join(", "))
 }

@@ -34,13 +34,10 @@ struct Row {
 impl Row {
     /// Of the image or mount that `text` names. An image that is mounted is asked by its mount.
     fn of(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
-        Self::of_named(images, text).or_else(|failure| match images.mounted_instead(&failure, text) {
-            Some(point) => {
-                let shown = Place::parse(text).image;
-                Self::of_named(images, point.as_os_str()).map(|row| row.called(&shown))
-            }
-            None => Err(failure),
-        })
+        let of_mount = |images: &mut Images<'_>, point: &Path| {
+            Self::of_named(images, point.as_os_str()).map(|row| row.called(&Place::parse(text).image))
+        };
+        images.image_or_mount(text, |images| Self::of_named(images, text), of_mount)
     }
 
     fn of_named(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {

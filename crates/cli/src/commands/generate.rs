@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Command, Subcommand};
 use clap_complete::Shell;
 
+use super::help;
 use crate::failure::Failure;
 use crate::manual;
 use crate::output::{Output, writing};
@@ -48,6 +49,7 @@ fn completions(args: &CompletionsArgs, mut program: Command) -> Result<(), Failu
     let mut out = Output::new();
     // It has no way to say that a write failed: what it writes is held, and written here.
     let mut script = Vec::new();
+    program = program.mut_subcommand(help::NAME, help::with_words);
     clap_complete::generate(args.shell, &mut program, NAME, &mut script);
     out.write_all(&script)
         .map_err(writing)

@@ -2,12 +2,12 @@
 
 use std::io::Write;
 
-use clap::builder::StyledStr;
+use clap::builder::{PossibleValuesParser, StyledStr};
 use clap::error::ErrorKind;
 use clap::{Args, Command};
 
 use crate::failure::Failure;
-use crate::help::{markdown, pages, terminal};
+use crate::help::{groups, markdown, pages, terminal};
 use crate::output::{Output, writing};
 
 /// Explain a command, or print a page about a topic.
@@ -20,6 +20,15 @@ pub(crate) struct HelpArgs {
     /// The words of a command, or the name of a page.
     #[arg(value_name = "COMMAND|PAGE")]
     words: Vec<String>,
+}
+
+/// What it is called.
+pub(super) const NAME: &str = "help";
+
+/// The command with the words that a shell completes: commands and pages. Where it is called, others are taken as well.
+pub(super) fn with_words(help: Command) -> Command {
+    let words = PossibleValuesParser::new(groups::commands().chain(pages::names()));
+    help.mut_arg("words", |arg| arg.value_parser(words))
 }
 
 /// Of `program`, which is all of its words.

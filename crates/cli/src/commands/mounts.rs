@@ -18,7 +18,7 @@ const COMMAND: &str = "mounts";
 /// List the images that are mounted.
 ///
 /// Each line has an image, where it is mounted, the subvolume that is mounted there, whether it can be
-/// written, and the process that serves it. The kernel's own mounts are not listed (findmnt -t btrfs).
+/// written, and the process that serves it. After an error has ended all writing, that is "aborted". The kernel's own mounts are not listed (findmnt -t btrfs).
 ///
 /// Examples:
 ///   creamery mounts
@@ -45,6 +45,7 @@ struct Row {
     subvolume_id: Option<u64>,
     uuid: Option<String>,
     read_only: bool,
+    aborted: Option<bool>,
     user: u32,
     process: Option<u32>,
     server: &'static str,
@@ -66,7 +67,8 @@ impl Row {
             subvolume_bytes,
             subvolume_id: facts.map(|facts| facts.subvolume),
             uuid: facts.map(|facts| facts.uuid.clone()),
-            read_only: mount.is_read_only,
+            read_only: mount.is_read_only || is_aborted(mount),
+            aborted: facts.map(|facts| facts.aborted),
             user: mount.mounter,
             process: facts.map(|facts| facts.process),
             server: state_of(mount),
@@ -76,6 +78,10 @@ impl Row {
 
 fn facts_of(mount: &LiveMount) -> Option<&LiveFacts> {
     if let ServerState::Answers(facts) = &mount.server { Some(facts) } else { None }
+}
+
+fn is_aborted(mount: &LiveMount) -> bool {
+    facts_of(mount).is_some_and(|facts| facts.aborted)
 }
 
 /// From the top level on, with a slash before it.
@@ -127,7 +133,11 @@ fn as_table(out: &mut Output, mounts: &[LiveMount]) -> io::Result<()> {
         Some(facts) => facts.process.to_string(),
         None => state_of(mount).to_owned(),
     };
-    let way = |mount: &LiveMount| if mount.is_read_only { "ro" } else { "rw" }.to_owned();
+    let way = |mount: &LiveMount| match mount.is_read_only {
+        _ if is_aborted(mount) => "aborted".to_owned(),
+        true => "ro".to_owned(),
+        false => "rw".to_owned(),
+    };
     let columns = [
         column("Image", true, &|mount| escaped(mount.image.as_os_str().as_bytes())),
         column("Mounted at", true, &|mount| escaped(mount.point.as_os_str().as_bytes())),

@@ -145,11 +145,9 @@ impl Shown {
             return Self::of_mount(dir, &creamery_mount::image_at(dir).unwrap_or_else(|| dir.to_owned()));
         }
         let path = Path::new(text);
-        let opened = images.open(path, Purpose::Read).map(|fs| Self::of_image(path, fs));
-        opened.or_else(|failure| match images.mounted_instead(&failure, text) {
-            Some(point) => Self::of_mount(&point, path),
-            None => Err(failure),
-        })
+        let of_image =
+            |images: &mut Images<'_>| images.open(path, Purpose::Read).map(|fs| Self::of_image(path, fs));
+        images.image_or_mount(text, of_image, |_, point| Self::of_mount(point, path))
     }
 
     fn as_json(&self) -> ShownJson {

@@ -39,6 +39,11 @@ const GROUPS: [(&str, &[&str]); 7] = [
 /// Columns before the text about a command.
 const INDENT: usize = 20;
 
+/// All commands.
+pub(crate) fn commands() -> impl Iterator<Item = &'static str> {
+    GROUPS.iter().flat_map(|(_, commands)| *commands).copied()
+}
+
 /// All groups, with a line about each command of `program`.
 pub(super) fn overview(program: &Command) -> String {
     let header = program.get_styles().get_header();

@@ -4,7 +4,7 @@
 //! page is that of the program's own commit. [`markdown`] reads the few forms that the pages use; [`terminal`] and the manual
 //! (`crate::manual`) print them.
 
-mod groups;
+pub(crate) mod groups;
 pub(crate) mod markdown;
 pub(crate) mod pages;
 pub(crate) mod terminal;

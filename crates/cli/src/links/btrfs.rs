@@ -85,7 +85,10 @@ fn words(all: &[OsString], program: &Command) -> Result<Link, String> {
         path.push(token(arg, within.iter().copied(), first)?);
     }
     hand_over::where_linux_serves(&path, all, args.as_slice())?;
-    let mut rest = args.as_slice().to_vec();
+    let mut rest = match path[..] {
+        ["filesystem", "show"] => hand_over::show_those_of_linux(all, args.as_slice()),
+        _ => args.as_slice().to_vec(),
+    };
     if is_json {
         if !FORMATS.contains(&&path[..]) {
             return Err(format!("{}: output format json is unsupported for this command", path.join(" ")));

@@ -12,7 +12,8 @@ use creamery_mount::{Live, is_on_linux};
 
 use crate::place::{End, is_no_image, parent_of};
 
-/// Set where a call was handed over: a wrapper that calls this program again ends there.
+/// The programs that a call was handed over to, with ':' between: a copy of this program, or a wrapper that calls it, looks for
+/// another one.
 const WITNESS: &str = "CREAMERY_HANDED_OVER_TO";
 
 /// Commands that read or mend devices and images, and are not about mounts.
@@ -56,14 +57,12 @@ pub(super) fn where_linux_serves(path: &[&str], all: &[OsString], rest: &[OsStri
         return Ok(());
     }
     let Some(operand) = operand_of_linux(rest, is_one_of(path, &MAKERS)) else { return Ok(()) };
-    let why = match (std::env::var_os(WITNESS), other_btrfs()) {
-        (Some(other), _) => {
-            let other = Escaped(other.as_encoded_bytes()).to_string();
-            format!("{other}, which this was handed over to, came back")
-        }
-        (None, None) => "PATH has no `btrfs` but this one".to_owned(),
-        (None, Some(other)) => {
-            let failed = Command::new(&other).args(all).env(WITNESS, &other).exec();
+    let tried = std::env::var_os(WITNESS).unwrap_or_default();
+    let why = match other_btrfs(&tried) {
+        None if tried.is_empty() => "PATH has no `btrfs` but this one".to_owned(),
+        None => format!("{} came back, and PATH has no other", Escaped(tried.as_encoded_bytes())),
+        Some(other) => {
+            let failed = Command::new(&other).args(all).env(WITNESS, with(tried, &other)).exec();
             format!("{}: {failed}", other.display())
         }
     };
@@ -115,15 +114,41 @@ fn place_of(word: &OsStr, are_made: bool) -> Place {
     }
 }
 
-/// The first `btrfs` in PATH that is not this program, by whatever name.
-fn other_btrfs() -> Option<PathBuf> {
+/// Options of btrfs-progs' `filesystem show` that change nothing of what this program shows, or mean the same there.
+const OF_SHOW: [&str; 4] = ["-d", "--all-devices", "-m", "--mounted"];
+
+/// Has btrfs-progs show what it finds, where the call `all` wants to see all filesystems: those that Linux has mounted, and those on
+/// disks, come before ours. The options that are left are for this program.
+pub(super) fn show_those_of_linux(all: &[OsString], rest: &[OsString]) -> Vec<OsString> {
+    let is_known = |word: &&OsString| OF_SHOW.iter().any(|option| *word == option);
+    let tried = std::env::var_os(WITNESS).unwrap_or_default();
+    let others = other_btrfs(&tried).filter(|_| rest.iter().all(|word| is_known(&word)));
+    if let Some(other) = others {
+        // It says itself what went wrong.
+        let _ = Command::new(&other).args(all).env(WITNESS, with(tried, &other)).status();
+    }
+    rest.iter().filter(|word| !is_known(word)).cloned().collect()
+}
+
+/// The list of programs `tried` with one more.
+fn with(mut tried: OsString, other: &Path) -> OsString {
+    if !tried.is_empty() {
+        tried.push(":");
+    }
+    tried.push(other);
+    tried
+}
+
+/// The first `btrfs` in PATH that is not this program, by whatever name, and none of those that were `tried`.
+fn other_btrfs(tried: &OsStr) -> Option<PathBuf> {
     let number = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
-    let own = number(&std::env::current_exe().ok()?);
+    let mut passed: Vec<_> = std::env::split_paths(tried).filter_map(|name| number(&name)).collect();
+    passed.push(number(&std::env::current_exe().ok()?)?);
     let path = std::env::var_os("PATH")?;
     let names = std::env::split_paths(&path).filter(|dir| dir.is_absolute()).map(|dir| dir.join("btrfs"));
     names.into_iter().find(|name| {
         let is_program = std::fs::metadata(name)
             .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
-        is_program && number(name) != own
+        is_program && number(name).is_some_and(|number| !passed.contains(&number))
     })
 }

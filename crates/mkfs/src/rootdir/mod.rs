@@ -19,6 +19,7 @@
 //! own names are held while the walk is in it.
 
 mod budget;
+mod conflict;
 mod copy_in;
 mod fill;
 mod listing;
@@ -46,6 +47,7 @@ pub use part::RootdirPart;
 pub use progress::{Lost, NoProgress, OnError, Progress, Skipped};
 pub use subvolume::{RootdirSubvolume, SubvolumeKind};
 
+use conflict::refuse_conflicts;
 use fill::{Filler, Keep, Place, Rules};
 use queue::{FILES_AHEAD, Feeder, Step};
 use reader::{Job, Shared};
@@ -146,7 +148,8 @@ impl Source for RootdirOptions {
         Subvolumes::new(&self.subvolumes)?;
         let open = |part: RootdirPart| SourceDir::root(&part.source).map(|root| (part, root));
         let parts: Vec<_> = self.parts().into_iter().map(open).collect::<Result<_>>()?;
-        self.subvolumes.iter().try_for_each(|subvolume| self.check_subvolume(&parts, subvolume))
+        self.subvolumes.iter().try_for_each(|subvolume| self.check_subvolume(&parts, subvolume))?;
+        refuse_conflicts(&self.parts())
     }
 
     fn check_target(&self, target: &Path, is_new: bool) -> Result<()> {

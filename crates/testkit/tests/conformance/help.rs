@@ -57,6 +57,8 @@ fn pages(bench: &Bench) -> Result<()> {
     let help = |words: &[&str]| -> Result<String> {
         Ok(bench.creamery().run(["help"]).args(words).ok()?.stdout_text())
     };
+    let completions = bench.creamery().run(["generate", "completions", "bash"]).ok()?.stdout_text();
+    ensure!(completions.contains("subvolume tar") || completions.contains("mount-options"), "{completions}");
     let options = help(&["mount-options"])?;
     for word in ["commit=SECONDS", "subvol=PATH", "compress-force=", "rescue=all", "lazytime"] {
         ensure!(options.contains(word), "{word} is missing:\n{options}");

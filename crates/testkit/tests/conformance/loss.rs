@@ -228,6 +228,9 @@ fn told_everywhere(bench: &Bench) -> Result<()> {
     for words in ["ABORTED", "No space left", ".rs:", "log: "] {
         ensure!(people.contains(words), "{words:?} is not in:\n{people}");
     }
+    let mounts = bench.creamery().run(["mounts"]).ok()?.stdout_text();
+    let row = mounts.lines().find(|line| line.contains(&*host.image.to_string_lossy()));
+    ensure!(row.is_some_and(|row| row.contains(" aborted ")), "{mounts}");
     // The log, although it lies on a disk that may be full: once.
     let log = std::fs::read_to_string(text(&told["log"])).context("reading the log")?;
     ensure!(log.lines().filter(|line| line.contains("aborted, phase ")).count() == 1, "the log has:\n{log}");

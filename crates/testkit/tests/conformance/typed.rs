@@ -95,6 +95,9 @@ fn image_or_mount_point(bench: &Bench) -> Result<()> {
     };
     let (one, other) = (said(bench, "df --raw", &image)?, said(bench, "df --raw", &dir)?);
     ensure!(figures(&one)? == figures(&other)?, "df: {one}{other}");
+    // The mount answers: there is nothing to wait for.
+    let waiting = said(bench, "df --raw --wait 1000000", &image)?;
+    ensure!(waiting == one, "df --wait: {waiting}{one}");
     said(bench, "stats", &image)?;
     let point = dir.display().to_string();
     for words in [&["ls"][..], &["check"], &["tune", "-n"]] {
@@ -163,8 +166,20 @@ fn handed_over(bench: &Bench) -> Result<()> {
     let none = call("OURS", "subvolume list", linux.dir());
     expect_failure(none, &["Linux' own Btrfs", "PATH has no `btrfs` but this one", "install btrfs-progs"])?;
     call("OURS", "filesystem df", linux.dir()).ok()?;
-    let before = format!("OURS:{}:/bin:/usr/bin", wrappers.display());
-    expect_failure(call(&before, "subvolume list", linux.dir()), &["came back"])?;
+    // Neither a wrapper nor a copy of ours is the one that is looked for.
+    let copies = bench.scratch.dir("copies")?;
+    bench.creamery().copy_to(&copies.join("btrfs"))?;
+    let before = format!("OURS:{}:{}", wrappers.display(), copies.display());
+    let came_back = expect_failure(call(&before, "subvolume list", linux.dir()), &["came back"])?;
+    ensure!(came_back.stderr_text().contains("copies/btrfs"), "{came_back}");
+    call(&format!("{before}:PATH"), "subvolume list", linux.dir()).ok()?;
+    // All filesystems: those of Linux, and then ours.
+    let all = Run::new(ours.join("btrfs"))
+        .args(["filesystem", "show"])
+        .env("PATH", format!("{}:{path}", ours.display()));
+    let (theirs, shown) = (Run::new("btrfs").args(["filesystem", "show"]).ok()?, all.ok()?);
+    ensure!(!theirs.stdout_text().is_empty(), "btrfs-progs shows nothing");
+    ensure!(shown.stdout_text().starts_with(&theirs.stdout_text()), "{shown}\nbtrfs-progs: {theirs}");
     linux.unmount()?;
     // Of an image nothing is handed over.
     call("OURS:PATH", "subvolume list", &image).ok()?;

@@ -17,6 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
             &[&MOUNTED[..], &[Judge::Tool("setpriv")]].concat(),
             one_hides_another,
         ),
+        Case::new("unmounts/a-new-image-by-an-old-name", &MOUNTED, new_by_an_old_name),
         Case::new("unmounts/still-mounted-elsewhere", &MOUNTED, still_mounted_elsewhere),
         Case::new(
             "unmounts/other-names-of-a-partition",
@@ -85,6 +86,29 @@ fn one_hides_another(bench: &Bench) -> Result<()> {
     ensure!(kept.stdout_text() == "milk\n", "{kept}");
     btrfs_check(&first)?;
     btrfs_check(&second)
+}
+
+/// The image that is mounted gets another name, and a new one has its old name: that is not the one that is mounted.
+fn new_by_an_old_name(bench: &Bench) -> Result<()> {
+    let old = image(bench, "disk.img")?;
+    let dir = bench.scratch.dir("dir")?;
+    bench.creamery().run(["mount"]).arg(&old).arg(&dir).ok()?;
+    std::fs::rename(&old, bench.scratch.file("renamed.img"))?;
+    let new = image(bench, "disk.img")?;
+    for words in [&["sync"][..], &["stats"], &["umount"]] {
+        expect_refusal(bench.creamery().run(words).arg(&new), &["no mount of this image"])
+            .with_context(|| format!("{words:?}"))?;
+    }
+    ensure!(server_of(bench, &new)?.0 == "answers", "the mount is gone");
+    bench.creamery().run(["filesystem", "label"]).arg(&new).arg("new").ok()?;
+    let shown = bench.creamery().run(["filesystem", "show", "--wait", "1"]).arg(&new).ok()?.stdout_text();
+    ensure!(shown.contains("'new'"), "{shown}");
+    // A server that died has no lock: its mount is known by the name.
+    let (_, server) = server_of(bench, &new)?;
+    signal(Signal::KILL, server.context("no process")?)?;
+    let dead = bench.creamery().run(["umount"]).arg(&new).output()?;
+    ensure!(dead.code == Some(1) && dead.stderr_text().contains("died"), "{dead}");
+    btrfs_check(&new)
 }
 
 /// A mount that has another place stays there, which is said; what was done is durable all the same.

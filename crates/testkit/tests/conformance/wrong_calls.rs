@@ -21,7 +21,7 @@ type Row = (&'static str, i32, &'static str);
 /// In a folder with a directory `d` and a file in it, an image that has both and a subvolume, one device of two, and a disk whose
 /// second partition has a Btrfs.
 #[rustfmt::skip]
-const ROWS: [Row; 161] = [
+const ROWS: [Row; 163] = [
     ("ls raw.img", 1, "ls: raw.img: no Btrfs filesystem: it holds a disk with a DOS partition table; name a partition, as in raw.img@2, which has a Btrfs"),
     ("ls raw.img@3", 1, "ls: raw.img@3: raw.img has no partition 3; there are: 1 (Linux, 100.00MiB); 2 (Linux, 200.00MiB), which has a Btrfs"),
     ("ls raw.img@1", 1, "ls: raw.img@1: no Btrfs filesystem: zeros where the superblock would be"),
@@ -66,6 +66,8 @@ const ROWS: [Row; 161] = [
     ("rescue find-root nope.img", 1, "rescue find-root: opening nope.img: No such file or directory (os error 2); check the path"),
     ("rescue clear-space-cache v3 x.img", 2, "rescue clear-space-cache: there are caches of two kinds: want v1 or v2; see `creamery rescue clear-space-cache --help`"),
     ("rescue chunk-recover x.img", 1, "rescue chunk-recover: chunks are not put together anew from what is on the devices: not supported; use `btrfs rescue chunk-recover` of btrfs-progs on an image that is not mounted"),
+    ("ls --generation x x.img", 2, "ls: invalid value 'x' for '--generation <N>': want a whole number; see `creamery ls --help`"),
+    ("mkfs -f --rootdir d --rootdir d:/f/g x.img", 1, "mkfs: /f would be a directory from d:/f/g, and is none in d; remove one of them, or give one source another target (--rootdir DIR:/TARGET)"),
     ("mount nope.img d", 1, "mount: opening nope.img: No such file or directory (os error 2); check the path"),
     ("mount x.img d -o compress=brotli", 1, "mount: mount option compress=brotli: \"brotli\": unknown compression, want zlib, lzo or zstd, or one of them with a level: zstd:3"),
     ("mount x.img d -o subvol=/nope", 1, "mount: x.img: subvolume /nope: not found; check the path"),
@@ -99,7 +101,7 @@ const ROWS: [Row; 161] = [
     ("subvolume snapshot x.img:/nope x.img:/t", 1, "subvolume snapshot: x.img:/nope: not found; check the path"),
     ("subvolume list d", 1, "subvolume list: d is on no mount of an image: not supported; name a path on a live mount, or one in an image that is not mounted, as IMAGE:/PATH; on a mount of the kernel use `btrfs`"),
     ("subvolume show x.img:/d", 1, "subvolume show: x.img:/d: not the root of a subvolume"),
-    ("subvolume find-new x.img:/s x", 2, "subvolume find-new: invalid value 'x' for '<GENERATION>': invalid digit found in string; see `creamery subvolume find-new --help`"),
+    ("subvolume find-new x.img:/s x", 2, "subvolume find-new: invalid value 'x' for '<GENERATION>': want a whole number; see `creamery subvolume find-new --help`"),
     ("subvolume set-default 999 x.img", 1, "subvolume set-default: x.img: subvolume 999: not found; check the number"),
     ("quota enable d", 1, "quota enable: d is on no mount of an image: not supported; name a path on a live mount, or one in an image that is not mounted, as IMAGE:/PATH; on a mount of the kernel use `btrfs`"),
     ("quota rescan x.img", 1, "quota rescan: x.img: quotas are not enabled: not found; `creamery quota enable` begins to count"),
@@ -119,7 +121,7 @@ const ROWS: [Row; 161] = [
     ("check --repair x.img", 16, "check: it verifies and never writes, so it repairs nothing; see `creamery check --help`"),
     ("inspect dump-super nope.img", 1, "dump-super: opening nope.img: No such file or directory (os error 2); check the path"),
     ("inspect dump-tree -t nonsense x.img", 1, "dump-tree: unknown tree 'nonsense'"),
-    ("inspect dump-tree -b abc x.img", 2, "inspect dump-tree: invalid value 'abc' for '--block <BLOCK>': invalid digit found in string; see `creamery inspect dump-tree --help`"),
+    ("inspect dump-tree -b abc x.img", 2, "inspect dump-tree: invalid value 'abc' for '--block <BLOCK>': want a whole number; see `creamery inspect dump-tree --help`"),
     ("inspect inode-resolve 99999 x.img", 1, "inspect-internal inode-resolve: x.img: 5/99999 has no name: not found; check the number"),
     ("inspect logical-resolve 5 x.img", 1, "inspect-internal logical-resolve: x.img: no data extent at 5: not found; check the number"),
     ("inspect subvolid-resolve 999 x.img", 1, "inspect-internal subvolid-resolve: x.img: nothing leads to subvolume 999: not found; check the number"),
@@ -167,7 +169,7 @@ const ROWS: [Row; 161] = [
     ("ls --subvolid 999 x.img", 1, "ls: x.img: subvolume 999: not found; check the number"),
     ("ls --subvol nope x.img", 1, "ls: x.img: subvolume 'nope': not found; check the path"),
     ("check", 16, "check: the following required arguments were not provided: <IMAGE>...; see `creamery check --help`"),
-    ("check --threads 0 x.img", 16, "check: invalid value '0' for '--threads <N>': number would be zero for non-zero type; see `creamery check --help`"),
+    ("check --threads 0 x.img", 16, "check: invalid value '0' for '--threads <N>': want at least 1; see `creamery check --help`"),
     ("cp x.img", 2, "cp: a destination is missing behind the source; see `creamery cp --help`"),
     ("filesystem resize 15E x.img", 1, "filesystem resize: making x.img 17293822569102704640 bytes long: file too large; the host keeps no file of that length here; want less"),
     ("cp -p d/f -a", 2, "cp: a destination is missing behind the source; see `creamery cp --help`"),

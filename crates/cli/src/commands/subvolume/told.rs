@@ -1,6 +1,7 @@
 //! What is told of subvolumes: by an image that is not mounted, or by a live mount of one.
 
 use std::ffi::OsStr;
+use std::path::Path;
 
 use creamery::Error;
 use creamery::id::TreeId;
@@ -24,10 +25,8 @@ impl Told {
     /// Of the image or mount that `text` names, with a path in it. An image alone that is mounted is asked by its mount.
     /// Errors: it is not there, or cannot be read; only root and the mounter are told of a mount.
     pub(in crate::commands) fn of(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
-        Self::of_named(images, text).or_else(|failure| match images.mounted_instead(&failure, text) {
-            Some(point) => Self::of_named(images, point.as_os_str()),
-            None => Err(failure),
-        })
+        let of_mount = |images: &mut Images<'_>, point: &Path| Self::of_named(images, point.as_os_str());
+        images.image_or_mount(text, |images| Self::of_named(images, text), of_mount)
     }
 
     fn of_named(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {

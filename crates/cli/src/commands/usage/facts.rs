@@ -1,7 +1,7 @@
 //! What is told of a filesystem's space: by an image, or by a live mount.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use creamery::id::DevId;
 use creamery::volume::{BlockGroups, MemberDevice};
@@ -47,10 +47,8 @@ pub(super) struct Device {
 impl Facts {
     /// Of the image or mount that `text` names. An image that is mounted is asked by its mount.
     pub(super) fn of(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
-        Self::of_named(images, text).or_else(|failure| match images.mounted_instead(&failure, text) {
-            Some(point) => Self::of_named(images, point.as_os_str()),
-            None => Err(failure),
-        })
+        let of_mount = |images: &mut Images<'_>, point: &Path| Self::of_named(images, point.as_os_str());
+        images.image_or_mount(text, |images| Self::of_named(images, text), of_mount)
     }
 
     fn of_named(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
