@@ -71,6 +71,8 @@ pub enum ErrorKind {
     CrossDevice,
     /// Too many symbolic links.
     TooManySymlinks,
+    /// What is read is not of the form that was asked for: an archive, text.
+    InvalidData,
     /// The file ends before the end of what was to be read.
     UnexpectedEof,
     /// Stopped at the caller's wish.
@@ -127,6 +129,7 @@ impl ErrorKind {
             Self::Stale => "stale handle",
             Self::CrossDevice => "crosses a subvolume boundary",
             Self::TooManySymlinks => "too many levels of symbolic links",
+            Self::InvalidData => "invalid data",
             Self::UnexpectedEof => "unexpected end of file",
             Self::Interrupted => "interrupted",
             Self::DeviceMissing => "device missing",
@@ -214,6 +217,20 @@ impl Error {
     /// What `find` finds first in the details of our own errors among these.
     fn known<'e, T>(&'e self, find: impl Fn(&'e Detail) -> Option<T>) -> Option<T> {
         self.in_chain(|error| error.downcast_ref::<Self>()?.detail.as_deref().and_then(&find))
+    }
+
+    /// The same failure as one of another kind.
+    ///
+    /// ```
+    /// use creamery_base::{Error, ErrorKind};
+    /// let error = Error::new(ErrorKind::UnexpectedEof, "reading").with_kind(ErrorKind::Io);
+    /// assert_eq!(error.kind(), ErrorKind::Io);
+    /// ```
+    #[must_use]
+    #[cold]
+    pub const fn with_kind(mut self, kind: ErrorKind) -> Self {
+        self.kind = kind;
+        self
     }
 
     /// Puts what was being done in front of the message.
@@ -329,23 +346,53 @@ impl From<ErrorKind> for Error {
     }
 }
 
+/// What the host says, by the kind that is nearest. An error of ours that went through `std::io` is what it was.
+///
+/// ```
+/// use creamery_base::{Error, ErrorKind};
+/// let ours = Error::new(ErrorKind::Unreadable, "checksum mismatch");
+/// assert_eq!(Error::from(std::io::Error::from(ours)).kind(), ErrorKind::Unreadable);
+/// let host = std::io::Error::from(std::io::ErrorKind::IsADirectory);
+/// assert_eq!(Error::from(host).kind(), ErrorKind::IsADirectory);
+/// ```
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
+        use std::io::ErrorKind as Host;
+        if error.get_ref().is_some_and(|cause| cause.is::<Self>()) {
+            let cause = error.into_inner().and_then(|cause| cause.downcast::<Self>().ok());
+            return *cause.expect("it has one of ours as its cause");
+        }
         let kind = match error.kind() {
-            std::io::ErrorKind::NotFound => ErrorKind::NotFound,
-            std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
-            std::io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
-            std::io::ErrorKind::StorageFull => ErrorKind::NoSpace,
-            std::io::ErrorKind::QuotaExceeded => ErrorKind::QuotaExceeded,
-            std::io::ErrorKind::FileTooLarge => ErrorKind::FileTooLarge,
-            std::io::ErrorKind::ReadOnlyFilesystem => ErrorKind::ReadOnly,
-            std::io::ErrorKind::WouldBlock => ErrorKind::WouldBlock,
-            std::io::ErrorKind::Interrupted => ErrorKind::Interrupted,
+            Host::NotFound => ErrorKind::NotFound,
+            Host::PermissionDenied => ErrorKind::PermissionDenied,
+            Host::AlreadyExists => ErrorKind::AlreadyExists,
+            Host::NotADirectory => ErrorKind::NotADirectory,
+            Host::IsADirectory => ErrorKind::IsADirectory,
+            Host::DirectoryNotEmpty => ErrorKind::DirectoryNotEmpty,
+            Host::InvalidInput => ErrorKind::InvalidInput,
+            Host::InvalidFilename => ErrorKind::NameTooLong,
+            Host::StorageFull => ErrorKind::NoSpace,
+            Host::QuotaExceeded => ErrorKind::QuotaExceeded,
+            Host::FileTooLarge => ErrorKind::FileTooLarge,
+            Host::ReadOnlyFilesystem => ErrorKind::ReadOnly,
+            Host::WouldBlock => ErrorKind::WouldBlock,
+            Host::Interrupted => ErrorKind::Interrupted,
+            Host::Unsupported => ErrorKind::Unsupported,
+            Host::ResourceBusy => ErrorKind::Busy,
+            Host::TooManyLinks => ErrorKind::TooManyLinks,
+            Host::StaleNetworkFileHandle => ErrorKind::Stale,
+            Host::CrossesDevices => ErrorKind::CrossDevice,
+            Host::InvalidData => ErrorKind::InvalidData,
+            Host::UnexpectedEof => ErrorKind::UnexpectedEof,
+            _ if error.raw_os_error() == Some(ELOOP) => ErrorKind::TooManySymlinks,
             _ => ErrorKind::Io,
         };
         Self::with_source(kind, String::new(), error)
     }
 }
+
+/// Linux' number for too many symbolic links, which `std` has no stable kind for.
+const ELOOP: i32 = 40;
 
 /// For who works with `std::io`: the kind that is nearest, with this error as its cause.
 ///
@@ -372,7 +419,7 @@ impl From<Error> for std::io::Error {
             ErrorKind::ReadOnly | ErrorKind::Aborted => Host::ReadOnlyFilesystem,
             ErrorKind::PermissionDenied => Host::PermissionDenied,
             ErrorKind::WouldBlock => Host::WouldBlock,
-            ErrorKind::Corrupt | ErrorKind::Unreadable => Host::InvalidData,
+            ErrorKind::Corrupt | ErrorKind::Unreadable | ErrorKind::InvalidData => Host::InvalidData,
             ErrorKind::Unsupported => Host::Unsupported,
             ErrorKind::Busy => Host::ResourceBusy,
             ErrorKind::TooManyLinks => Host::TooManyLinks,

@@ -154,6 +154,9 @@ impl Filesystem {
     fn change_inode(&self, id: InodeId, change: &AttributeChange) -> Result<()> {
         let meta = Metadata::new(self.fs.stat(id, Wait::Yes)?);
         let AttributeChange { umask, uid, gid, atime, mtime, .. } = *change;
+        if [uid, gid].contains(&Some(u32::MAX)) {
+            return Err(Error::invalid(format!("{} is no number of a user or group", u32::MAX)));
+        }
         if (uid, gid) != (None, None) {
             let kill_suid_sgid = !meta.is_dir() && !meta.is_symlink();
             let set = SetAttributes { uid, gid, kill_suid_sgid, ..SetAttributes::default() };

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use creamery_base::{Result, Wait};
 
+use crate::attributes::AttributeChange;
 use crate::file_times::FileTimes;
 use crate::fs::{SetAttributes, XattrMode};
 use crate::path::{Last, at};
@@ -35,7 +36,8 @@ impl Filesystem {
         self.change(path.as_ref(), Last::Follow, &set)
     }
 
-    /// Changes owner and group of a file, or of a symbolic link itself, as [`std::os::unix::fs::lchown`].
+    /// Changes owner and group of a file, or of a symbolic link itself, as [`std::os::unix::fs::lchown`]. As on Linux, that takes set-user-id,
+    /// set-group-id and capabilities from what is no directory.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -49,10 +51,10 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When there is no such file.
+    /// When there is no such file; when a number is 4294967295, which is no user's and no group's.
     pub fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        let set = SetAttributes { uid, gid, ..SetAttributes::default() };
-        self.change(path.as_ref(), Last::Keep, &set)
+        let change = AttributeChange { uid, gid, ..AttributeChange::default() };
+        change.apply_to_symlink(self, path)
     }
 
     /// Sets the times of last access and of the last change of the data, of a symbolic link itself, as utimensat(2) with
@@ -77,7 +79,7 @@ impl Filesystem {
         self.change(path.as_ref(), Last::Keep, &times.to_set())
     }
 
-    /// The names of a file's extended attributes, as listxattr(2).
+    /// The names of a file's extended attributes, as listxattr(2): a symbolic link is followed.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -93,11 +95,11 @@ impl Filesystem {
     /// # Errors
     /// When there is no such file.
     pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
-        let id = self.resolve(path.as_ref(), Last::Keep)?;
+        let id = self.resolve(path.as_ref(), Last::Follow)?;
         self.fs.list_xattrs(id, Wait::Yes).map_err(at(path.as_ref()))
     }
 
-    /// The value of an extended attribute, as getxattr(2).
+    /// The value of an extended attribute, as getxattr(2): a symbolic link is followed.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -113,11 +115,11 @@ impl Filesystem {
     /// # Errors
     /// [`ErrorKind::NoAttribute`](crate::ErrorKind::NoAttribute) when there is none.
     pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        let id = self.resolve(path.as_ref(), Last::Keep)?;
+        let id = self.resolve(path.as_ref(), Last::Follow)?;
         self.fs.get_xattr(id, name.as_ref(), Wait::Yes).map_err(at(path.as_ref()))
     }
 
-    /// Sets an extended attribute, as setxattr(2).
+    /// Sets an extended attribute, as setxattr(2): a symbolic link is followed.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -138,11 +140,11 @@ impl Filesystem {
         name: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<()> {
-        let id = self.resolve(path.as_ref(), Last::Keep)?;
+        let id = self.resolve(path.as_ref(), Last::Follow)?;
         self.fs.set_xattr(id, name.as_ref(), value.as_ref(), XattrMode::Any).map_err(at(path.as_ref()))
     }
 
-    /// Removes an extended attribute, as removexattr(2).
+    /// Removes an extended attribute, as removexattr(2): a symbolic link is followed.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -159,7 +161,7 @@ impl Filesystem {
     /// # Errors
     /// [`ErrorKind::NoAttribute`](crate::ErrorKind::NoAttribute) when there is none.
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
-        let id = self.resolve(path.as_ref(), Last::Keep)?;
+        let id = self.resolve(path.as_ref(), Last::Follow)?;
         self.fs.remove_xattr(id, name.as_ref()).map_err(at(path.as_ref()))
     }
 }

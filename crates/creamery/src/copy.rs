@@ -218,6 +218,9 @@ impl Filesystem {
         progress: &dyn Progress,
     ) -> Result<()> {
         refuse_sharing(options, from)?;
+        if to.as_os_str().is_empty() {
+            return Err(Error::new(ErrorKind::NotFound, "the destination is an empty path"));
+        }
         let (id, kind) = self.copy_source(from, options)?;
         let directory = kind == fs::FileType::Directory;
         let into = std::fs::metadata(to).is_ok_and(|meta| meta.is_dir());
@@ -362,21 +365,26 @@ fn fill(
     let mut at = 0;
     loop {
         // A pipe gives little at a time, and extents are to be long.
-        let mut count = 0;
+        let (mut count, mut failed) = (0, None);
         while count < buffer.len() {
             match source.read(&mut buffer[count..]) {
                 Ok(0) => break,
                 Ok(more) => count += more,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(reading(error)),
+                Err(error) => {
+                    failed = Some(reading(error));
+                    break;
+                }
             }
         }
         go_on()?;
-        if count == 0 {
-            return Ok(());
-        }
         target.write_all_at(&buffer[..count], at)?;
         at += count as u64;
+        match failed {
+            Some(error) => return Err(error),
+            None if count == 0 => return Ok(()),
+            None => {}
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use creamery_base::{Error, ErrorKind, Escaped, InodeId, ObjectId, Result, TreeId
 
 use crate::Filesystem;
 use crate::beginning::TOP_LEVEL;
-use crate::path::at;
+use crate::path::{Last, at};
 use crate::subvolumes::Subvolumes;
 
 impl Subvolumes<'_> {
@@ -103,7 +103,14 @@ impl Filesystem {
 
     /// The directory and the name of something that is about to be made.
     pub(crate) fn resolve_parent_to_make<'p>(&self, path: &'p Path) -> Result<(InodeId, &'p [u8])> {
-        let (dir, name) = self.resolve_parent(path)?;
+        let (dir, name) = self.resolve_parent(path).map_err(|error| match error.kind() {
+            // The root directory, or a directory by its dots.
+            ErrorKind::InvalidInput => match self.resolve(path, Last::Follow) {
+                Ok(_) => at(path)(ErrorKind::AlreadyExists.into()),
+                Err(error) => error,
+            },
+            _ => error,
+        })?;
         self.refuse_name_of_top_level(dir, name).map_err(at(path))?;
         Ok((dir, name))
     }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::{Error, ErrorKind, Near, Result, Wait};
 
@@ -39,7 +40,7 @@ pub struct File {
     fs: Near<fs::Filesystem>,
     open: Arc<OpenFile>,
     rights: Rights,
-    position: u64,
+    position: AtomicU64,
 }
 
 /// What a file was opened for.
@@ -87,8 +88,9 @@ impl File {
     /// When it was not opened for reading, or the data is damaged.
     pub fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize> {
         if !self.rights.read {
-            return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for reading"));
+            return Err(denied("the file was not opened for reading"));
         }
+        check_position(offset)?;
         self.open.read_at(offset, out, Wait::Yes)
     }
 
@@ -115,8 +117,7 @@ impl File {
         while !out.is_empty() {
             let count = self.read_at(out, offset)?;
             if count == 0 {
-                let what =
-                    format!("the file ends at {offset}, {} bytes before the end of what is read", out.len());
+                let what = format!("{} bytes at {offset} lie behind the end of the file", out.len());
                 return Err(Error::new(ErrorKind::UnexpectedEof, what));
             }
             out = &mut out[count..];
@@ -141,9 +142,7 @@ impl File {
     /// # Errors
     /// When it was not opened for writing, or there is no space.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
-        if !self.rights.write {
-            return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for writing"));
-        }
+        self.check_write()?;
         self.open.write_at(offset, data)
     }
 
@@ -187,7 +186,7 @@ impl File {
     /// When it was not opened for writing.
     pub fn set_len(&self, len: u64) -> Result<()> {
         if !self.rights.write {
-            return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for writing"));
+            return Err(Error::invalid("the file was not opened for writing"));
         }
         self.fs.set_attributes(self.open.id(), &SetAttributes::truncate(len))?;
         drop_capabilities(&self.fs, self.open.id())
@@ -211,9 +210,7 @@ impl File {
     /// # Errors
     /// When it was not opened for writing, or there is no space.
     pub fn fallocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
-        if !self.rights.write {
-            return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for writing"));
-        }
+        self.check_write()?;
         self.open.fallocate(mode, offset, len)?;
         drop_capabilities(&self.fs, self.open.id())
     }
@@ -254,7 +251,8 @@ impl File {
     /// # let fs = creamery::Image::options().write().open(&image)?;
     /// use creamery::OpenOptions;
     /// use creamery::extents::Deduped;
-    /// let open = OpenOptions::new().read(true).write(true).create(true);
+    /// let mut open = OpenOptions::new();
+    /// open.read(true).write(true).create(true);
     /// let (one, other) = (open.open(&fs, "/one")?, open.open(&fs, "/other")?);
     /// one.write_all_at(&[7; 1 << 20], 0)?;
     /// other.write_all_at(&[7; 1 << 20], 0)?;
@@ -494,7 +492,7 @@ impl File {
     }
 
     pub(crate) const fn new(fs: Near<fs::Filesystem>, open: Arc<OpenFile>, rights: Rights) -> Self {
-        Self { fs, open, rights, position: 0 }
+        Self { fs, open, rights, position: AtomicU64::new(0) }
     }
 
     pub(crate) const fn for_reading(fs: Near<fs::Filesystem>, open: Arc<OpenFile>) -> Self {
@@ -503,6 +501,14 @@ impl File {
 
     pub(crate) const fn for_writing(fs: Near<fs::Filesystem>, open: Arc<OpenFile>) -> Self {
         Self::new(fs, open, Rights { read: false, write: true, append: false })
+    }
+}
+
+/// Refuses what is no position of a file: as on Linux, that is a signed number.
+fn check_position(position: u64) -> Result<()> {
+    match i64::try_from(position) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::invalid(format!("{position} is no position of a file"))),
     }
 }
 
@@ -517,22 +523,26 @@ fn found(outcome: Result<u64>) -> Result<Option<u64>> {
     }
 }
 
-impl Read for File {
+// A file that several threads have is read and written at the position that all of them share, as that of std.
+
+impl Read for &File {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let count = self.read_at(out, self.position).map_err(io::Error::from)?;
-        self.position += count as u64;
+        let position = self.position.load(Ordering::Relaxed);
+        let count = self.read_at(out, position)?;
+        self.position.store(position + count as u64, Ordering::Relaxed);
         Ok(count)
     }
 }
 
-impl Write for File {
+impl Write for &File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let (start, count) = if self.rights.append {
-            self.open.append(data).map_err(io::Error::from)?
+            self.open.append(data)?
         } else {
-            (self.position, self.write_at(data, self.position).map_err(io::Error::from)?)
+            let position = self.position.load(Ordering::Relaxed);
+            (position, self.write_at(data, position)?)
         };
-        self.position = start + count as u64;
+        self.position.store(start + count as u64, Ordering::Relaxed);
         Ok(count)
     }
 
@@ -542,15 +552,38 @@ impl Write for File {
     }
 }
 
-impl Seek for File {
+impl Seek for &File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let position = match to {
             SeekFrom::Start(position) => Some(position),
-            SeekFrom::Current(by) => self.position.checked_add_signed(by),
-            SeekFrom::End(by) => self.metadata().map_err(io::Error::from)?.len().checked_add_signed(by),
+            SeekFrom::Current(by) => self.position.load(Ordering::Relaxed).checked_add_signed(by),
+            SeekFrom::End(by) => self.metadata()?.len().checked_add_signed(by),
         };
-        self.position = position
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a position before the start"))?;
-        Ok(self.position)
+        let position = position.ok_or_else(|| Error::invalid("no position of a file"))?;
+        check_position(position)?;
+        self.position.store(position, Ordering::Relaxed);
+        Ok(position)
+    }
+}
+
+impl Read for File {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(out)
+    }
+}
+
+impl Write for File {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        (&*self).write(data)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (&*self).flush()
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        (&*self).seek(to)
     }
 }

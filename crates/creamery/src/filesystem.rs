@@ -219,7 +219,7 @@ impl Filesystem {
     /// When it cannot be read or is no UTF-8.
     pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
         String::from_utf8(self.read(path.as_ref())?).map_err(|error| {
-            Error::with_source(ErrorKind::InvalidInput, path.as_ref().display().to_string(), error)
+            Error::with_source(ErrorKind::InvalidData, path.as_ref().display().to_string(), error)
         })
     }
 

@@ -521,11 +521,17 @@ impl ImageOptions {
             ..FsOptions::default()
         };
         let fs = crate::fs::Filesystem::open(engine, fs_options)?;
-        let subvolume = match (&self.subvolume, self.subvolume_id) {
-            (Some(path), _) => fs
-                .resolve_subvolume(path.as_os_str().as_encoded_bytes())
-                .map_err(|error| error.context(format!("subvolume '{}'", path.display())))?,
-            (None, Some(id)) => id,
+        let by_path = |path: &PathBuf| {
+            fs.resolve_subvolume(path.as_os_str().as_encoded_bytes())
+                .map_err(|error| error.context(format!("subvolume '{}'", path.display())))
+        };
+        let subvolume = match (self.subvolume.as_ref().map(by_path).transpose()?, self.subvolume_id) {
+            (Some(found), Some(id)) if found != id => {
+                let what =
+                    format!("the subvolume of that path has number {found}, and number {id} is asked for");
+                return Err(Error::invalid(what).advise("leave one of them out"));
+            }
+            (Some(id), _) | (None, Some(id)) => id,
             (None, None) => fs.default_subvolume(),
         };
         let root = fs.root(subvolume)?;

@@ -97,6 +97,7 @@ pub mod mkfs;
 mod mode_change;
 mod moving;
 mod names;
+mod opaque;
 mod open_options;
 mod owner;
 pub mod partitions;

@@ -29,7 +29,7 @@ use crate::tar::TarRootfs;
 pub struct Make {
     target: Target,
     options: MkfsOptions,
-    source: Option<Box<dyn Source>>,
+    source: Option<Box<dyn Source + Send + Sync>>,
     env: Arc<dyn Env>,
 }
 
@@ -170,7 +170,8 @@ impl Make {
     /// # Errors
     /// See [`make_image`]; a failure leaves nothing that looks like a whole filesystem.
     pub fn run(self) -> Result<Made> {
-        let (options, source) = (&self.options, self.source.as_deref());
+        let options = &self.options;
+        let source = self.source.as_deref().map(|source| source as &dyn Source);
         match self.target {
             Target::Path(path) => make_image(&path, options, source, self.env, &NoProgress),
             Target::Device(device) => make_on(device, options, source, self.env, &NoProgress),

@@ -231,7 +231,7 @@ impl Filesystem {
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         if self.named(path) == Some(fs::FileType::Symlink) {
-            return Err(at(path)(ErrorKind::NotADirectory.into()));
+            return self.remove_file(path);
         }
         // Refused before anything in it is gone: the root, and what is called by dots.
         self.resolve_parent(path)?;

@@ -47,8 +47,7 @@ impl Default for OpenOptions {
 macro_rules! switches {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         $($(#[$doc])*
-        #[must_use]
-        pub const fn $name(mut self, $name: bool) -> Self {
+        pub const fn $name(&mut self, $name: bool) -> &mut Self {
             self.$name = $name;
             self
         })*
@@ -59,7 +58,8 @@ impl OpenOptions {
     /// Nothing is allowed yet, as [`std::fs::OpenOptions::new`].
     ///
     /// ```
-    /// let options = creamery::OpenOptions::new().read(true);
+    /// let mut options = creamery::OpenOptions::new();
+    /// options.read(true);
     /// ```
     #[must_use]
     pub const fn new() -> Self {
@@ -172,13 +172,12 @@ impl OpenOptions {
     /// assert_eq!(fs.metadata("/secret")?.permissions().mode(), 0o600);
     /// # Ok::<(), creamery::Error>(())
     /// ```
-    #[must_use]
-    pub const fn mode(mut self, mode: u32) -> Self {
+    pub const fn mode(&mut self, mode: u32) -> &mut Self {
         self.mode = Some(mode);
         self
     }
 
-    pub(crate) const fn past_damage(mut self) -> Self {
+    pub(crate) const fn past_damage(&mut self) -> &mut Self {
         self.past_damage = true;
         self
     }
@@ -201,8 +200,17 @@ impl OpenOptions {
     pub fn open(&self, fs: &Filesystem, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
         let writes = self.write || self.append;
+        if !self.read && !writes {
+            return Err(at(path)(Error::invalid("opened for neither reading nor writing")));
+        }
+        if self.append && self.truncate && !self.create_new {
+            return Err(at(path)(Error::invalid("opened for appending, and to be emptied")));
+        }
         if (self.truncate || self.create || self.create_new) && !writes {
             return Err(Error::invalid(format!("{}: opened for making but not for writing", path.display())));
+        }
+        if writes && fs.fs.engine().is_opened_for_reading() {
+            fs.fs.engine().check_writable().map_err(at(path))?;
         }
         let open = match (self.create_new, self.create) {
             (true, _) => self.make(fs, path),

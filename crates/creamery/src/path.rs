@@ -2,14 +2,13 @@
 //!
 //! Who goes on past damage has another way to find a name that cannot be looked up (`lost_names`).
 
-use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use smallvec::{SmallVec, smallvec};
 
-use crate::beginning::{TOP_LEVEL, begin};
+use crate::beginning::begin;
 use crate::fs;
 
 /// How many links one path may go through, as in Linux.
@@ -58,16 +57,38 @@ impl Trail {
     }
 }
 
-/// The inode that `path` names, from `root` on.
+/// The inode that `path` names, from `root` on, or from the top level on where the path says so.
+///
+/// # Errors
+/// Not found, also where the path is empty, as in POSIX: an empty variable is not the root directory.
 pub(crate) fn resolve(fs: &fs::Filesystem, root: InodeId, path: &Path, last: Last) -> Result<InodeId> {
-    resolve_bytes(fs, root, path.as_os_str().as_bytes(), last).map_err(at(path))
+    let (root, rest) = begin_named(root, path)?;
+    resolve_bytes(fs, root, rest, last).map_err(at(path))
+}
+
+/// The inode that `names` lead to, from `root` on and not above it, whatever they are called: for names that nobody typed, as those
+/// in an archive.
+pub(crate) fn resolve_within(
+    fs: &fs::Filesystem,
+    root: InodeId,
+    names: &Path,
+    last: Last,
+) -> Result<InodeId> {
+    resolve_bytes(fs, root, names.as_os_str().as_bytes(), last).map_err(at(names))
 }
 
 fn resolve_bytes(fs: &fs::Filesystem, root: InodeId, path: &[u8], last: Last) -> Result<InodeId> {
-    let (root, path) = begin(root, path);
     let mut walk = PathWalk::from(fs, root);
     walk.go(path, last)?;
     Ok(walk.trail.here())
+}
+
+/// Where a path that somebody typed begins, and the rest of it.
+fn begin_named(root: InodeId, path: &Path) -> Result<(InodeId, &[u8])> {
+    match path.as_os_str().as_bytes() {
+        b"" => Err(Error::new(ErrorKind::NotFound, "an empty path")),
+        bytes => Ok(begin(root, bytes)),
+    }
 }
 
 /// Finds by a directory and a name what these lead to, where that cannot be looked up.
@@ -86,7 +107,7 @@ pub(crate) fn make_directories(
     path: &Path,
     make: MakeDirectory<'_>,
 ) -> Result<()> {
-    let (root, rest) = begin(root, path.as_os_str().as_bytes());
+    let (root, rest) = begin_named(root, path)?;
     let mut walk = PathWalk { make: Some(make), ..PathWalk::from(fs, root) };
     walk.go(rest, Last::Follow).map_err(at(path))?;
     match walk.kind {
@@ -103,7 +124,7 @@ pub(crate) fn resolve_past_damage(
     last: Last,
     find_lost: FindLost<'_>,
 ) -> Result<(InodeId, fs::FileType)> {
-    let (root, rest) = begin(root, path.as_os_str().as_bytes());
+    let (root, rest) = begin_named(root, path)?;
     let mut walk = PathWalk { find_lost: Some(find_lost), ..PathWalk::from(fs, root) };
     walk.go(rest, last).map_err(at(path))?;
     Ok((walk.trail.here(), walk.kind))
@@ -171,11 +192,14 @@ impl<'f> PathWalk<'f> {
         Ok(())
     }
 
-    fn follow(&mut self, link: InodeId) -> Result<()> {
+    /// Counts a link on the way.
+    fn count_link(&mut self) -> Result<()> {
         self.links += 1;
-        if self.links > SYMLINKS_MAX {
-            return Err(ErrorKind::TooManySymlinks.into());
-        }
+        if self.links > SYMLINKS_MAX { Err(ErrorKind::TooManySymlinks.into()) } else { Ok(()) }
+    }
+
+    fn follow(&mut self, link: InodeId) -> Result<()> {
+        self.count_link()?;
         let target = target_of(self.fs, link)?;
         let make = self.make.take();
         let followed = self.go(&target, Last::Follow);
@@ -194,27 +218,35 @@ pub(crate) fn target_of(fs: &fs::Filesystem, link: InodeId) -> Result<Vec<u8>> {
 
 /// The directory and the name of what is written when something is written to `path`: a link at its end stands for what it leads to,
 /// be that there or not.
+///
+/// # Errors
+/// Those of the way. `IsADirectory`: a link's target ends in a slash, and nothing is there.
 pub(crate) fn resolve_parent_of_target(
     fs: &fs::Filesystem,
     root: InodeId,
     path: &Path,
 ) -> Result<(InodeId, Vec<u8>)> {
-    let mut target = path.to_owned();
-    for _ in 0..=SYMLINKS_MAX {
-        let (dir, name) = resolve_parent(fs, root, &target)?;
-        let link = match fs.lookup_kind(dir, name, Wait::Yes) {
-            Ok((link, fs::FileType::Symlink)) => link,
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(at(path)(error)),
-            _ => return Ok((dir, name.to_vec())),
-        };
-        let leads_to = target_of(fs, link).map_err(at(path))?;
-        let leads_to = Path::new(OsStr::from_bytes(&leads_to));
-        target = match leads_to.strip_prefix("/") {
-            Ok(rest) if path.starts_with(TOP_LEVEL) => Path::new(TOP_LEVEL).join(rest),
-            _ => target.parent().unwrap_or(Path::new("/")).join(leads_to),
-        };
-    }
-    Err(at(path)(ErrorKind::TooManySymlinks.into()))
+    let (root, rest) = begin_named(root, path)?;
+    let mut walk = PathWalk::from(fs, root);
+    let mut rest = rest.to_vec();
+    let mut go = |walk: &mut PathWalk<'_>| loop {
+        let is_target = walk.links > 0;
+        let of_target = |error| if is_target { ErrorKind::IsADirectory.into() } else { error };
+        let (parent, name) = split(&rest).map_err(of_target)?;
+        walk.go(parent, Last::Follow)?;
+        let is_directory_meant = is_target && rest.ends_with(b"/");
+        let (here, name) = (walk.trail.here(), name.to_vec());
+        match fs.lookup_kind(here, &name, Wait::Yes) {
+            Ok((link, fs::FileType::Symlink)) => {
+                walk.count_link()?;
+                rest = target_of(fs, link)?;
+            }
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            Err(_) if is_directory_meant => return Err(ErrorKind::IsADirectory.into()),
+            _ => return Ok((here, name)),
+        }
+    };
+    go(&mut walk).map_err(at(path))
 }
 
 /// The directory that `path` lies in, and its name there, for making, moving and removing names.
@@ -223,15 +255,23 @@ pub(crate) fn resolve_parent<'p>(
     root: InodeId,
     path: &'p Path,
 ) -> Result<(InodeId, &'p [u8])> {
-    let bytes = path.as_os_str().as_bytes();
-    let trimmed = &bytes[..bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |end| end + 1)];
+    let (root, rest) = begin_named(root, path)?;
+    let (parent, name) = split(rest).map_err(at(path))?;
+    let mut walk = PathWalk::from(fs, root);
+    walk.go(parent, Last::Follow).map_err(at(path))?;
+    Ok((walk.trail.here(), name))
+}
+
+/// A path as that of a directory, with the slash behind it, and a name in there.
+///
+/// # Errors
+/// `InvalidInput`: it ends in no name.
+fn split(path: &[u8]) -> Result<(&[u8], &[u8])> {
+    let trimmed = &path[..path.iter().rposition(|&byte| byte != b'/').map_or(0, |end| end + 1)];
     let start = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-    let (parent, name) = trimmed.split_at(start);
-    let is_root = name.is_empty() || parent.is_empty() && name == TOP_LEVEL.as_bytes();
-    if is_root || matches!(name, b"." | b"..") {
-        let what = if is_root { "the root directory itself" } else { "a path that ends in dots" };
-        return Err(Error::invalid(what)).map_err(at(path));
+    match trimmed.split_at(start) {
+        (_, b"") => Err(Error::invalid("the root directory itself")),
+        (_, b"." | b"..") => Err(Error::invalid("a path that ends in dots")),
+        found => Ok(found),
     }
-    let parent = resolve_bytes(fs, root, parent, Last::Follow).map_err(at(path))?;
-    Ok((parent, name))
 }

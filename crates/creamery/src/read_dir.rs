@@ -31,6 +31,8 @@ const BATCH: usize = 1024;
 pub struct ReadDir {
     dir: Arc<Dir>,
     offset: u64,
+    /// Where it ends: behind what was there when it began. Who makes names, or renames what is listed, adds nothing to it.
+    end: u64,
     batch: Arc<Batch>,
     /// How many entries of the batch were handed out.
     told: usize,
@@ -47,6 +49,12 @@ struct Dir {
     fs: Arc<fs::Filesystem>,
     id: InodeId,
     path: PathBuf,
+}
+
+impl Dir {
+    fn no_entries(dir: &Arc<Self>) -> Arc<Batch> {
+        Arc::new(Batch { dir: Arc::clone(dir), names: Vec::new(), entries: Vec::new() })
+    }
 }
 
 /// Entries fetched at once, with their names one behind the other: an entry handed out is a share of this, so that listing
@@ -161,10 +169,11 @@ impl ReadDir {
             return Err(at(&path)(ErrorKind::NotADirectory.into()));
         }
         let dir = Arc::new(Dir { fs, id, path });
-        let batch = Arc::new(Batch { dir: Arc::clone(&dir), names: Vec::new(), entries: Vec::new() });
+        let batch = Dir::no_entries(&dir);
         Ok(Self {
             dir,
             offset: 0,
+            end: u64::MAX,
             batch,
             told: 0,
             done: false,
@@ -209,6 +218,14 @@ impl ReadDir {
         &self.dir.path
     }
 
+    /// Looks where the directory ends, once: at the first batch, which is all of most directories.
+    fn find_end(&mut self) {
+        if self.end == u64::MAX && !self.passes_damage {
+            // What cannot be read there, the listing meets.
+            self.end = self.dir.fs.end_of_dir(self.dir.id, Wait::Yes).unwrap_or(u64::MAX);
+        }
+    }
+
     /// Fills the batch. Of what failed on the way is told behind what came before.
     fn fetch(&mut self) {
         let dir = &self.dir;
@@ -218,7 +235,7 @@ impl ReadDir {
             entries: Vec::with_capacity(self.batch.entries.len()),
         };
         let (mut taken, offset) = (0, &mut self.offset);
-        let outcome = dir.fs.read_dir(dir.id, *offset, Wait::Yes, &mut |entry| {
+        let outcome = dir.fs.read_dir_range(dir.id, *offset..self.end, Wait::Yes, &mut |entry| {
             if taken == BATCH {
                 return ControlFlow::Break(());
             }
@@ -230,6 +247,9 @@ impl ReadDir {
             ControlFlow::Continue(())
         });
         self.done = taken < BATCH;
+        if !self.done {
+            self.find_end();
+        }
         (self.batch, self.told) = (Arc::new(batch), 0);
         if let Err(error) = outcome {
             self.failed = Some(at(&self.dir.path)(error));
@@ -266,6 +286,11 @@ impl Iterator for ReadDir {
     type Item = Result<DirEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Err(error) = self.dir.fs.engine().check_open() {
+            let is_over = self.done && self.told == self.batch.entries.len();
+            (self.batch, self.told, self.done) = (Dir::no_entries(&self.dir), 0, true);
+            return if is_over { None } else { Some(Err(at(&self.dir.path)(error))) };
+        }
         while self.told == self.batch.entries.len() {
             if let Some(error) = self.failed.take() {
                 return Some(Err(error));

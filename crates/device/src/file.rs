@@ -262,10 +262,25 @@ impl Deref for OpenedFile<'_> {
     }
 }
 
+/// What the host said of a request. Where it names neither room nor rights, the device failed, whatever the host calls that.
+fn of_device(error: std::io::Error) -> Error {
+    let error = Error::from(error);
+    match error.kind() {
+        ErrorKind::NoSpace
+        | ErrorKind::QuotaExceeded
+        | ErrorKind::FileTooLarge
+        | ErrorKind::ReadOnly
+        | ErrorKind::PermissionDenied
+        | ErrorKind::WouldBlock
+        | ErrorKind::Interrupted => error,
+        _ => error.with_kind(ErrorKind::Io),
+    }
+}
+
 impl Shared {
     fn doing(&self, what: &str, offset: u64, len: usize) -> impl FnOnce(std::io::Error) -> Error {
         let context = format!("{what} {len} bytes at {offset} of {}", self.path.display());
-        move |error| Error::from(error).context(context)
+        move |error| of_device(error).context(context)
     }
 
     /// The file. Who has it holds off closing.
@@ -352,7 +367,7 @@ impl Shared {
         }
         self.file()?.sync_data().map_err(|error| {
             self.flush_failed.store(true, Ordering::Release);
-            Error::from(error).context(format!("flushing {}", self.path.display()))
+            of_device(error).context(format!("flushing {}", self.path.display()))
         })
     }
 

@@ -148,7 +148,7 @@ impl From<ErrorKind> for Errno {
             ErrorKind::NotADirectory => Self::ENOTDIR,
             ErrorKind::IsADirectory => Self::EISDIR,
             ErrorKind::DirectoryNotEmpty => Self::ENOTEMPTY,
-            ErrorKind::InvalidInput => Self::EINVAL,
+            ErrorKind::InvalidInput | ErrorKind::InvalidData => Self::EINVAL,
             ErrorKind::NameTooLong => Self::ENAMETOOLONG,
             ErrorKind::NoSpace => Self::ENOSPC,
             ErrorKind::QuotaExceeded => Self::EDQUOT,

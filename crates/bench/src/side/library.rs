@@ -121,7 +121,7 @@ impl Side for Library {
     }
 
     fn open(&self, path: &str, how: How) -> Result<Box<dyn Content>> {
-        let options = OpenOptions::new();
+        let mut options = OpenOptions::new();
         let options = match how {
             How::New => options.write(true).create_new(true),
             How::Write => options.write(true),

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, Read};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -316,7 +315,7 @@ fn extract(args: &TarArgs) -> Result<(), Failure> {
     let refused = |name: &[u8], error: &Error| {
         any.store(true, Ordering::Relaxed);
         let why = match error.kind() {
-            ErrorKind::Corrupt | ErrorKind::InvalidInput => error.without_kind(),
+            ErrorKind::InvalidData | ErrorKind::InvalidInput => error.without_kind(),
             _ => error.to_string(),
         };
         complain(&with_advice(format!("tar: {}: {why}", Escaped(name)), error));
@@ -334,7 +333,7 @@ fn extract(args: &TarArgs) -> Result<(), Failure> {
         };
         read.map_err(|error| match error.kind() {
             // Of the archive, not of the image.
-            ErrorKind::Corrupt if !is_of(&error, &place.path) => {
+            ErrorKind::InvalidData => {
                 let what = format!("{}: {}", args.file.display(), error.without_kind());
                 told(Error::invalid(what))
                     .advise("what came before it is unpacked, the last of it perhaps in part")
@@ -346,13 +345,9 @@ fn extract(args: &TarArgs) -> Result<(), Failure> {
     images.finish(outcome)?;
     names.finish()?;
     if any.into_inner() {
-        let error = Error::new(ErrorKind::Corrupt, "some members were left out, or are there only in part");
+        let error =
+            Error::new(ErrorKind::InvalidData, "some members were left out, or are there only in part");
         return Err(Failure::new("tar", error).plain());
     }
     Ok(())
-}
-
-/// Whether an error begins with the path that it is of.
-fn is_of(error: &Error, path: &Path) -> bool {
-    error.to_string().as_bytes().starts_with(path.as_os_str().as_bytes())
 }

@@ -43,7 +43,7 @@ pub(crate) fn list(file: &Path, form: Form) -> Result<(), Failure> {
         }
     };
     let outcome = outcome.map_err(|error| match error.kind() {
-        ErrorKind::Corrupt => {
+        ErrorKind::InvalidData => {
             told(Error::invalid(format!("{}: {}", file.display(), error.without_kind()))).plain()
         }
         ErrorKind::Unsupported => told(error.context(file.display())).plain(),

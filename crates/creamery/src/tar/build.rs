@@ -8,6 +8,7 @@ use creamery_base::{Error, Result};
 use super::extract::Rules;
 use super::read::Archive;
 use super::stored::TarArchive;
+use super::write::ended;
 use super::{TarMember, TarOptions, packed};
 use crate::Filesystem;
 use crate::host_path::write_whole_file;
@@ -174,7 +175,11 @@ impl<'a> WriteTar<'a> {
     /// # Errors
     /// The first file that cannot be read, unless that is ignored; when the archive cannot be written.
     pub fn to(self, mut out: impl Write) -> Result<()> {
-        self.fs.write_members(self.members, &mut out, self.options, self.note, self.progress)
+        self.write(&mut out).map_err(ended)
+    }
+
+    fn write(&self, out: &mut dyn Write) -> Result<()> {
+        self.fs.write_members(self.members, out, self.options, self.note, self.progress)
     }
 
     /// Writes the archive into the file `to` of the host. The archive gets its name when it is whole, and a regular file of that name
@@ -196,8 +201,9 @@ impl<'a> WriteTar<'a> {
     pub fn to_file(self, to: impl AsRef<Path>) -> Result<()> {
         write_whole_file(to.as_ref(), self.options.replace_images, self.progress, &|file| {
             let mut out = BufWriter::with_capacity(BUFFER, file);
-            self.fs.write_members(self.members, &mut out, self.options, self.note, self.progress)
+            self.write(&mut out)
         })
+        .map_err(ended)
     }
 }
 

@@ -17,7 +17,7 @@ use super::way::{Missing, way};
 use super::whiteouts::is_marked;
 use crate::error::Escaped;
 use crate::fs::{self, Inherit, NewInode, NewKind, SetAttributes, Time, Times, XattrMode};
-use crate::path::{Last, resolve};
+use crate::path::{Last, resolve_within};
 use crate::progress::Progress;
 use crate::{FileType, Filesystem, ReadDir};
 
@@ -228,10 +228,10 @@ impl Extractor<'_> {
     /// Makes the hard link by these names, the last of which is in `dir`.
     fn link(&self, dir: InodeId, names: &[&[u8]], target: &[u8]) -> Result<()> {
         let fs = &self.to.fs;
-        let leads_out = |_| Error::new(ErrorKind::Corrupt, "it is a link to something outside");
+        let leads_out = |_| Error::new(ErrorKind::InvalidData, "it is a link to something outside");
         let targets = components(target).map_err(leads_out)?;
         let shown = Escaped(target);
-        let target = match resolve(fs, self.root, &path_of(&targets), Last::Keep) {
+        let target = match resolve_within(fs, self.root, &path_of(&targets), Last::Keep) {
             Err(error) if error.kind() == ErrorKind::NotFound && self.rules.is_layer => {
                 let what = format!(
                     "it is a link to {shown}, which is not there: no lower layer has it, or this one takes it away or has it only later"

@@ -12,7 +12,7 @@ const MAJOR_MAX: u64 = 0xfff;
 const MINOR_MAX: u64 = 0xf_ffff;
 
 fn damaged(what: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, what.to_owned())
+    Error::new(ErrorKind::InvalidData, what.to_owned())
 }
 
 /// What an archive says of a member.
@@ -119,7 +119,7 @@ impl Facts {
     /// Refuses what nothing can be made from.
     pub(super) fn check(&self) -> Result<()> {
         if let Some(refusal) = &self.refusal {
-            return Err(Error::new(ErrorKind::Corrupt, refusal.clone()));
+            return Err(Error::new(ErrorKind::InvalidData, refusal.clone()));
         }
         self.owner().map(drop)
     }

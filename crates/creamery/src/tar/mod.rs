@@ -82,6 +82,17 @@ pub struct TarOptions {
     pub replace_images: bool,
 }
 
+/// Refuses a name that no reader of archives takes.
+fn refuse_name(name: &Path) -> Result<()> {
+    let bytes = name.as_os_str().as_encoded_bytes();
+    let refused = |why| Err(Error::invalid(format!("{}: {why}", name.display())));
+    match names::components(bytes) {
+        _ if bytes.starts_with(b"/") => refused("a member's name has no slash in front"),
+        Err(error) => refused(&error.without_kind()),
+        Ok(_) => Ok(()),
+    }
+}
+
 impl Filesystem {
     fn write_members(
         &self,
@@ -95,6 +106,7 @@ impl Filesystem {
         let on_error = if options.ignore_errors { OnError::PastDamage } else { OnError::Stop };
         for TarMember { path, name } in members {
             let (id, kind) = self.member(path, options)?;
+            refuse_name(name)?;
             let (parent, name) = split(name);
             let driver = Driver { from: self, keeps: Keeps::all(true), on_error, selection: None, progress };
             driver.copy(&mut sink, id, kind, parent, Some(name), path)?;

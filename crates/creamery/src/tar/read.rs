@@ -86,7 +86,7 @@ pub(super) struct Archive<R> {
 }
 
 fn damaged(what: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, what.to_owned())
+    Error::new(ErrorKind::InvalidData, what.to_owned())
 }
 
 /// What could not be read is a thing of the host.

@@ -146,7 +146,7 @@ fn of_archive(archive: &TarArchive, member: Option<&[u8]>, error: Error) -> Erro
     }
     let place = member.map_or(name.clone(), |member| format!("{name}: {}", Escaped(member)));
     match error.kind() {
-        ErrorKind::Corrupt | ErrorKind::InvalidInput => {
+        ErrorKind::InvalidData | ErrorKind::InvalidInput => {
             Error::invalid(format!("{place}: {}", error.without_kind()))
         }
         // Who makes the filesystem asks what is full.

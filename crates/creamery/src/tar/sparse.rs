@@ -20,7 +20,7 @@ pub(super) struct Map {
 }
 
 pub(super) fn damaged(what: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("a map of holes {what}"))
+    Error::new(ErrorKind::InvalidData, format!("a map of holes {what}"))
 }
 
 impl Map {

@@ -9,7 +9,7 @@ use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
 use super::names::path_of;
 use crate::fs::{self, NewInode};
-use crate::path::{Last, resolve};
+use crate::path::{Last, resolve_within};
 
 /// Of directories that no member is.
 pub(super) const DIRECTORY_MODE: u32 = 0o755;
@@ -70,7 +70,7 @@ fn behind_link(fs: &fs::Filesystem, root: InodeId, names: &[&[u8]]) -> Result<In
         }
         _ => error,
     };
-    let found = resolve(fs, root, &path, Last::Follow).map_err(leads)?;
+    let found = resolve_within(fs, root, &path, Last::Follow).map_err(leads)?;
     match fs.stat(found, Wait::Yes)?.kind {
         fs::FileType::Directory => Ok(found),
         _ => Err(ErrorKind::NotADirectory.into()),

@@ -36,7 +36,7 @@ pub(super) fn is_marked(name: &[u8]) -> bool {
 
 /// What a marked name takes away.
 pub(super) fn parse(name: &[u8]) -> Result<Whiteout<'_>> {
-    let wrong = |what| Err(Error::new(ErrorKind::Corrupt, what));
+    let wrong = |what| Err(Error::new(ErrorKind::InvalidData, what));
     let mut dir = components(name)?;
     let last = dir.pop().unwrap_or_default();
     if dir.iter().any(|part| part.starts_with(PREFIX)) {

@@ -41,10 +41,22 @@ struct Member<'a> {
     records: Vec<u8>,
 }
 
-/// What ends an archive ends all of it, whatever else is gone on past.
+/// What ends an archive ends all of it, whatever else is gone on past: [`ended`] gives the kind back.
 fn writing(error: std::io::Error) -> Error {
-    let path = std::path::Path::new("writing the archive");
-    Error::with_source(ErrorKind::Interrupted, "", error).on_host(path)
+    Error::from(error).with_kind(ErrorKind::Interrupted).on_host(std::path::Path::new(WRITING))
+}
+
+const WRITING: &str = "writing the archive";
+
+/// Why an archive is not whole: where it could not be written, by the kind that the host says.
+pub(super) fn ended(error: Error) -> Error {
+    match error.host() {
+        Some(kind) if error.to_string().starts_with(WRITING) => {
+            let kind = Error::from(std::io::Error::from(kind)).kind();
+            error.with_kind(kind)
+        }
+        _ => error,
+    }
 }
 
 impl<'a> TarSink<'a> {

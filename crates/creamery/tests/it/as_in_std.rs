@@ -74,7 +74,6 @@ fn a_canonical_path_has_no_links_and_no_dots() {
     fs.symlink("loop", "/loop").unwrap();
     for (path, canonical) in [
         ("/", "/"),
-        ("", "/"),
         ("../..", "/"),
         ("lib/./deep/..//file", "/usr/lib/file"),
         ("/lib/deep/up", "/usr/lib/file"),

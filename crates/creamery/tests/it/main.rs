@@ -2,6 +2,7 @@
 
 mod archives;
 mod as_in_std;
+mod beside_std;
 mod close;
 mod deleted_in_use;
 mod in_place_beside_snapshots;

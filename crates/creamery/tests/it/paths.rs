@@ -28,7 +28,7 @@ const PLAIN: CopyOptions = CopyOptions {
 };
 
 pub(crate) struct Fixture {
-    dir: tempfile::TempDir,
+    pub(crate) dir: tempfile::TempDir,
     pub(crate) fs: Filesystem,
 }
 
@@ -101,7 +101,7 @@ fn a_path_that_leads_nowhere_says_why() {
 #[test]
 fn open_options_mean_what_they_mean_in_std() {
     let Fixture { fs, .. } = fixture();
-    let open = |options: OpenOptions| options.open(&fs, "/file");
+    let open = |options: &OpenOptions| options.open(&fs, "/file");
     assert_eq!(kind(open(OpenOptions::new().write(true))), ErrorKind::NotFound);
     assert_eq!(kind(open(OpenOptions::new().read(true).create(true))), ErrorKind::InvalidInput);
     let mut file = open(OpenOptions::new().write(true).create_new(true).mode(0o640)).unwrap();
@@ -134,7 +134,8 @@ fn a_tree_goes_with_all_that_is_in_it_and_links_are_not_followed() {
         path.push(format!("level-{level}"));
     }
     fs.symlink("/outside", "/tree/link").unwrap();
-    assert_eq!(kind(fs.remove_dir_all("/tree/link")), ErrorKind::NotADirectory);
+    fs.symlink("/outside", "/alone").unwrap();
+    fs.remove_dir_all("/alone").unwrap();
     fs.remove_dir_all("/tree").unwrap();
     assert!(!fs.exists("/tree"));
     assert_eq!(fs.read_to_string("/outside/kept").unwrap(), "yes");
@@ -439,7 +440,7 @@ fn a_path_that_ends_in_a_slash_is_a_directorys_as_in_std() {
     fs.symlink("dir", "/link").unwrap();
     let std_kind = |outcome: std::io::Result<()>| outcome.err().map(kind_of_std);
     let our_kind = |outcome: Result<(), Error>| outcome.err().map(|error| error.kind());
-    let open = || OpenOptions::new().write(true).create_new(true);
+    let open = || OpenOptions::new().write(true).create_new(true).clone();
     let std_open = || std::fs::OpenOptions::new().write(true).create_new(true).clone();
     for path in ["/new/", "/file/", "/dir/", "/link/", "/none/x/", "/new//"] {
         let at = host(path);
