@@ -9,6 +9,7 @@ use creamery_mount::LiveBtrfs;
 
 use crate::failure::Failure;
 use crate::place::{End, is_image, is_no_image, mount_of};
+use crate::view::refuse_on_mount;
 
 /// Whether a block device of the host has this name.
 pub(crate) fn is_block_device(path: &Path) -> bool {
@@ -16,8 +17,16 @@ pub(crate) fn is_block_device(path: &Path) -> bool {
 }
 
 /// What `text` names on a live mount of Btrfs; none if that is, or can only be, an image.
-/// Errors: a directory that is on no such mount; a pipe, a socket or a device that is no disk.
+/// Errors: a directory that is on no such mount; a pipe, a socket or a device that is no disk; an option that is about an image.
 pub(crate) fn live_btrfs(command: &'static str, text: &OsStr) -> Result<Option<LiveBtrfs>, Failure> {
+    let live = find(command, text)?;
+    if let Some(live) = &live {
+        refuse_on_mount(live.path()).map_err(|error| Failure::new(command, error))?;
+    }
+    Ok(live)
+}
+
+fn find(command: &'static str, text: &OsStr) -> Result<Option<LiveBtrfs>, Failure> {
     let End::Host(path) = End::parse(text) else { return Ok(None) };
     let meta = match std::fs::metadata(&path) {
         Ok(meta) => meta,
@@ -31,7 +40,7 @@ pub(crate) fn live_btrfs(command: &'static str, text: &OsStr) -> Result<Option<L
         return Ok(None);
     }
     if !meta.is_file() {
-        return live_at(command, &path).map(Some);
+        return at(command, &path).map(Some);
     }
     // What cannot be opened here says so as an image.
     let Some(live) = LiveBtrfs::at(&path).ok().flatten() else { return Ok(None) };
@@ -42,7 +51,13 @@ pub(crate) fn live_btrfs(command: &'static str, text: &OsStr) -> Result<Option<L
 }
 
 /// What is at `path` on a live mount of Btrfs.
+/// Errors: it is on none; an option that is about an image.
 pub(crate) fn live_at(command: &'static str, path: &Path) -> Result<LiveBtrfs, Failure> {
+    refuse_on_mount(path).map_err(|error| Failure::new(command, error))?;
+    at(command, path)
+}
+
+fn at(command: &'static str, path: &Path) -> Result<LiveBtrfs, Failure> {
     let live = LiveBtrfs::at(path).map_err(|error| Failure::new(command, error))?;
     live.ok_or_else(|| {
         let text = format!("{} is on no mount of Btrfs", path.display());

@@ -80,6 +80,7 @@ fn parse(args: &[OsString], names: Names) -> Result<Cli, clap::Error> {
     let mut command = program().infer_long_args(names == Names::MayBeShort);
     let matches = command.try_get_matches_from_mut(args)?;
     waits::follow(&matches);
+    view::follow(&matches);
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 

@@ -97,8 +97,11 @@ impl Place {
     /// Reads `IMAGE:/PATH`, `IMAGE:<FS_TREE>/PATH`, or `IMAGE` alone for its root. Where a name holds ":/" itself, the image is the shortest
     /// beginning that exists.
     pub(crate) fn parse(text: &OsStr) -> Self {
+        let whole = || Self { image: text.into(), path: "/".into() };
         let there = splits(text).find(|place| is_image(&place.image));
-        there.or_else(|| splits(text).next()).unwrap_or_else(|| Self { image: text.into(), path: "/".into() })
+        // A name with ":/" in it may be all of an image's.
+        let there = there.or_else(|| is_image(text.as_ref()).then(whole));
+        there.or_else(|| splits(text).next()).unwrap_or_else(whole)
     }
 }
 
@@ -125,7 +128,9 @@ impl End {
             return Self::Image(place);
         }
         match splits(text).next() {
-            Some(place) if std::fs::symlink_metadata(text).is_err() => Self::Image(place),
+            Some(place) if std::fs::symlink_metadata(text).is_err() && !is_image(text.as_ref()) => {
+                Self::Image(place)
+            }
             _ => Self::Host(text.into()),
         }
     }

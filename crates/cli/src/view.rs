@@ -1,8 +1,10 @@
 //! Where paths in an image begin, and how who writes opens it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-use clap::Args;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
 use creamery::Error;
 use creamery::id::Generation;
 use creamery::rescue::Rescue;
@@ -77,6 +79,40 @@ pub(crate) struct WriteArgs {
     /// Write from a copy of the superblock when the first one is damaged; what was synced after the last commit is lost then.
     #[arg(long, help_heading = crate::help::RESCUE)]
     pub(crate) usesupercopy: bool,
+}
+
+/// Options above, by the names that the parser has for them, as they are typed.
+const OPTIONS: [(&str, &str); 6] = [
+    ("subvol", "--subvol"),
+    ("subvolid", "--subvolid"),
+    ("usebackuproot", "--usebackuproot"),
+    ("passed_over", "--rescue"),
+    ("shown_generation", "--generation"),
+    ("usesupercopy", "--usesupercopy"),
+];
+
+/// The first of them that was given.
+static GIVEN: OnceLock<&'static str> = OnceLock::new();
+
+/// Notes which of these options `matches` have.
+pub(crate) fn follow(matches: &ArgMatches) {
+    let mut leaf = matches;
+    while let Some((_, below)) = leaf.subcommand() {
+        leaf = below;
+    }
+    let is_given = |id: &str| {
+        leaf.try_contains_id(id).is_ok() && leaf.value_source(id) == Some(ValueSource::CommandLine)
+    };
+    if let Some((_, option)) = OPTIONS.iter().find(|(id, _)| is_given(id)) {
+        let _ = GIVEN.set(option); // nobody else does
+    }
+}
+
+/// Refuses these options where `path` is on a live mount: that shows what it was mounted with.
+pub(crate) fn refuse_on_mount(path: &Path) -> Result<(), Error> {
+    let Some(option) = GIVEN.get() else { return Ok(()) };
+    let what = format!("{} is on a live mount, and {option} is about an image", path.display());
+    Err(Error::invalid(what).advise("unmount it first, or mount the image with a mount option for that"))
 }
 
 /// `--help` alone, of a command whose `-h` means what it means elsewhere.

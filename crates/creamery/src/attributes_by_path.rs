@@ -119,6 +119,45 @@ impl Filesystem {
         self.fs.get_xattr(id, name.as_ref(), Wait::Yes).map_err(at(path.as_ref()))
     }
 
+    /// The names of the extended attributes of a file, or of a symbolic link itself, as llistxattr(2).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.symlink("nowhere", "/link")?;
+    /// assert!(fs.symlink_xattrs("/link")?.is_empty());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no such name.
+    pub fn symlink_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
+        let id = self.resolve(path.as_ref(), Last::Keep)?;
+        self.fs.list_xattrs(id, Wait::Yes).map_err(at(path.as_ref()))
+    }
+
+    /// The value of an extended attribute of a file, or of a symbolic link itself, as lgetxattr(2).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// fs.symlink("nowhere", "/link")?;
+    /// let error = fs.symlink_xattr("/link", "security.selinux").unwrap_err();
+    /// assert_eq!(error.kind(), creamery::ErrorKind::NoAttribute);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoAttribute`](crate::ErrorKind::NoAttribute) when there is none.
+    pub fn symlink_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        let id = self.resolve(path.as_ref(), Last::Keep)?;
+        self.fs.get_xattr(id, name.as_ref(), Wait::Yes).map_err(at(path.as_ref()))
+    }
+
     /// Sets an extended attribute, as setxattr(2): a symbolic link is followed.
     ///
     /// ```

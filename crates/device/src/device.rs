@@ -111,6 +111,32 @@ pub struct DeviceId {
 }
 
 impl DeviceId {
+    /// Of all of the file or block device with these attributes; none for what is neither.
+    ///
+    /// ```
+    /// use creamery_device::{Access, BlockDevice, DeviceId, FileDevice};
+    /// let file = tempfile::NamedTempFile::new()?;
+    /// let whole = FileDevice::open(file.path(), Access::ReadOnly)?;
+    /// assert_eq!(DeviceId::of_whole(&file.path().metadata()?), Some(whole.id()));
+    /// # Ok::<(), creamery_base::Error>(())
+    /// ```
+    #[must_use]
+    pub fn of_whole(meta: &std::fs::Metadata) -> Option<Self> {
+        use std::os::unix::fs::{FileTypeExt, MetadataExt};
+        match meta.file_type() {
+            kind if kind.is_block_device() => Some(Self { space: 0, number: meta.rdev(), start: 0 }),
+            kind if kind.is_file() => Some(Self { space: meta.dev(), number: meta.ino(), start: 0 }),
+            _ => None,
+        }
+    }
+
+    /// As numbers, for another process to compare: the filesystem and the inode number of a file, or 0 and the number of a block device;
+    /// and the byte in that where it begins.
+    #[must_use]
+    pub const fn numbers(self) -> [u64; 3] {
+        [self.space, self.number, self.start]
+    }
+
     /// One that no other device of this process has: for what lies neither in a file nor on a device of the host.
     ///
     /// ```

@@ -104,6 +104,9 @@ pub struct MountStatistics {
     pub mounted_seconds: u64,
     /// Where the server writes what happens to it; none when nobody reads that.
     pub log: Option<String>,
+    /// What tells its image from others, whatever that is called by now: the filesystem and the inode number of its file, or 0 and the
+    /// number of its block device; and the byte in that where it begins.
+    pub image: Option<[u64; 3]>,
     /// Whether the server has the image open for reading only, so that it cannot be mounted writable.
     pub opened_for_reading: bool,
     /// Writes of what was changed in mapped files that failed; who waited for them was told. It is lost.
@@ -221,6 +224,7 @@ impl Control {
         MountStatistics {
             mounted_seconds: self.begun.elapsed().as_secs(),
             log: self.log.clone(),
+            image: fs.engine().volume().device_ids().first().map(|id| id.numbers()),
             opened_for_reading: fs.engine().is_opened_for_reading(),
             lost_writes: self.lost_writes.count(),
             requests: requests.collect(),
@@ -298,7 +302,7 @@ fn words(name: &str) -> String {
     out
 }
 
-/// Asks the live mount of the image, or at the directory, that `place` names.
+/// Asks the live mount of the image, or around the directory, that `place` names.
 /// Errors: nothing is there; it is not mounted, or by somebody else; the server is gone, or does not know the control.
 ///
 /// ```no_run
@@ -307,7 +311,7 @@ fn words(name: &str) -> String {
 /// # Ok::<(), creamery_base::Error>(())
 /// ```
 pub fn statistics(place: &Path) -> Result<MountStatistics> {
-    Channel::open(&find(place)?)?.statistics()
+    Channel::open(&find_around(place)?)?.statistics()
 }
 
 /// Makes durable everything that was done on the live mount of the image, or around the directory, that `place` names, what only
@@ -426,8 +430,9 @@ fn find(place: &Path) -> Result<MountedImage> {
         Ok(meta) if !meta.is_dir() => mount_of(place)?.ok_or_else(|| {
             Error::invalid(format!("{}: no mount of this image is to be seen", place.display()))
         }),
+        // An image may have been removed since.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(Error::from(error).context(place.display()))
+            mount_of(place)?.ok_or_else(|| Error::from(error).context(place.display()))
         }
         _ => mounted_at(place),
     }
@@ -448,6 +453,14 @@ pub(crate) fn is_of_a_dead_server(error: &Error) -> bool {
     cause.is_some_and(says_dead)
 }
 
+/// Says what can be done about a mount whose server died, if that is what `error` says.
+pub(crate) fn with_way_out(error: Error, place: &Path) -> Error {
+    match is_of_a_dead_server(&error) {
+        true => error.advise(format!("`creamery umount {}` clears it away", place.display())),
+        false => error,
+    }
+}
+
 /// Whether a system call on a mount failed because the server died.
 pub(crate) fn says_dead(error: &std::io::Error) -> bool {
     use rustix::io::Errno as Raw;
@@ -463,6 +476,7 @@ fn told(error: std::io::Error, point: &Path) -> Error {
         _ => "asking the mount",
     };
     let told = Error::from(error).context(format_args!("{}: {what}", point.display()));
+    let told = with_way_out(told, point);
     match raw {
         Some(Raw::ACCESS | Raw::PERM) => {
             told.advise("its mounter may ask; a mount with -o allow_other lets others in")

@@ -130,10 +130,15 @@ pub fn image_at(dir: &Path) -> Option<PathBuf> {
 /// The image is not mounted, or at several places, or hidden by another mount; the mount table cannot be read.
 pub(crate) fn point_named(place: &Path) -> Result<PathBuf> {
     // A directory is not looked at: its server may hang.
-    if is_point(place)? || !ImageName::metadata(place).is_ok_and(|meta| !meta.is_dir()) {
+    if is_point(place)? || ImageName::metadata(place).is_ok_and(|meta| meta.is_dir()) {
         return Ok(place.to_owned());
     }
-    let (mounts, hidden): (Vec<_>, Vec<_>) = ours_of(place)?.into_iter().partition(MountedImage::is_reached);
+    let mounts = ours_of(place)?;
+    // An image may have been removed since; what is neither there nor mounted is a directory to who asks.
+    if mounts.is_empty() && ImageName::metadata(place).is_err() {
+        return Ok(place.to_owned());
+    }
+    let (mounts, hidden): (Vec<_>, Vec<_>) = mounts.into_iter().partition(MountedImage::is_reached);
     if let ([], [hidden, ..]) = (&mounts[..], &hidden[..]) {
         return Err(hidden.hidden());
     }

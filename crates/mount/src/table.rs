@@ -8,12 +8,12 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_device::{Access, FileDevice, ImageName, is_free};
+use creamery_device::{Access, BlockDevice, DeviceId, FileDevice, ImageName, is_free};
 use creamery_fuse::{HeldMount, PinnedPoint};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 
-use crate::control::Channel;
+use crate::control::{Channel, is_of_a_dead_server};
 
 /// The type that the mount table shows for our mounts, unless the mounter has chosen another (`subtype=`).
 const KIND: &[u8] = b"fuse.creamery";
@@ -66,21 +66,6 @@ impl MountedImage {
             Err(Errno::NOENT | Errno::NOTDIR) => false,
             Err(_) => true,
         }
-    }
-
-    /// Whether its server has ended, as far as that is to be seen. A server that hangs has not.
-    fn may_be_dead(&self) -> bool {
-        if !self.is_reached() {
-            return true;
-        }
-        let (answer, answers) = mpsc::channel();
-        let point = self.point.clone();
-        // A thread that waits for a server that hangs ends with the process.
-        std::thread::spawn(move || {
-            let asked = statx(CWD, &point, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
-            let _ = answer.send(asked.err()); // nobody waits any more
-        });
-        answers.recv_timeout(ANSWER_MAX) == Ok(Some(Errno::NOTCONN))
     }
 
     /// That another mount is where this one is looked for.
@@ -146,24 +131,74 @@ pub(crate) fn mount_of(image: &Path) -> Result<Option<MountedImage>> {
     Ok(reached.map(|at| mounts.remove(at)).or_else(|| mounts.pop()))
 }
 
-/// All mounts of `image` that are to be seen, the latest last: those that the table has by this name, and ours of the same image by another
-/// name (a link, a relative path).
+/// All mounts of `image` that are to be seen, the latest last, whatever it is called by now: their servers say which image each of them has. Of
+/// those that do not answer, where none does: the ones that the table has by this name, and ours of the same image by another name (a
+/// link, a relative path).
 pub(crate) fn ours_of(image: &Path) -> Result<Vec<MountedImage>> {
     let wanted = std::path::absolute(image).unwrap_or_else(|_| image.to_owned());
     let table = table()?;
     let source = wanted.as_os_str().as_bytes();
     let identity = identity_of(image);
+    let by_name = |row: &Row| row.kind.starts_with(FUSE) && row.source == source;
     let is_same = |row: &Row| {
-        let by_name = row.kind.starts_with(FUSE) && row.source == source;
         let other = Path::new(OsStr::from_bytes(&row.source));
-        by_name || row.kind == KIND && identity.is_some() && identity_of(other) == identity
+        by_name(row) || identity.is_some() && identity_of(other) == identity
     };
-    let mut found: Vec<_> = rows(&table).filter(is_same).map(MountedImage::from).collect();
-    // A server has its image locked. Where this one is not, the server has another: that was renamed since, and this is a new one.
-    if !found.is_empty() && ImageName::find(image).is_ok_and(|name| is_free(name.file())) {
-        found.retain(MountedImage::may_be_dead);
+    let rows: Vec<Row> = rows(&table).filter(|row| row.kind == KIND || by_name(row)).collect();
+    let Some(identity) = identity else {
+        return Ok(rows.into_iter().filter(by_name).map(MountedImage::from).collect());
+    };
+    let candidates: Vec<_> = rows.into_iter().map(|row| (is_same(&row), MountedImage::from(row))).collect();
+    let told = images_told(candidates.iter().map(|(_, mounted)| mounted));
+    let (mut sure, mut likely) = (Vec::new(), Vec::new());
+    for ((is_same, mounted), told) in candidates.into_iter().zip(told) {
+        match told {
+            Told::Image(image) if image == identity.numbers() => sure.push(mounted),
+            Told::Nothing if is_same => likely.push(mounted),
+            // A server has its image locked while it lives.
+            Told::Silent if is_same && !ImageName::find(image).is_ok_and(|name| is_free(name.file())) => {
+                likely.push(mounted);
+            }
+            _ => {}
+        }
     }
-    Ok(found)
+    Ok(if sure.is_empty() { likely } else { sure })
+}
+
+/// What a server tells of its image.
+enum Told {
+    Image([u64; 3]),
+    /// It lives, and does not tell: it hangs, lets this user not in, or is of another version.
+    Silent,
+    /// It has died, or another mount hides this one.
+    Nothing,
+}
+
+/// Asks the servers of all mounts at the same time.
+fn images_told<'m>(mounts: impl Iterator<Item = &'m MountedImage>) -> Vec<Told> {
+    let asked: Vec<_> = mounts
+        .map(|mounted| {
+            let (answer, answers) = mpsc::channel();
+            let mounted = mounted.clone();
+            // A thread that waits for a server that hangs ends with the process.
+            std::thread::spawn(move || {
+                let _ = answer.send(image_told(&mounted)); // nobody waits any more
+            });
+            answers
+        })
+        .collect();
+    asked.into_iter().map(|answers| answers.recv_timeout(ANSWER_MAX).unwrap_or(Told::Silent)).collect()
+}
+
+fn image_told(mounted: &MountedImage) -> Told {
+    if !mounted.is_reached() {
+        return Told::Nothing;
+    }
+    match Channel::open(mounted).and_then(|channel| channel.statistics()) {
+        Ok(statistics) => statistics.image.map_or(Told::Silent, Told::Image),
+        Err(error) if is_of_a_dead_server(&error) => Told::Nothing,
+        Err(_) => Told::Silent,
+    }
 }
 
 /// All mounts of ours that are to be seen, and whether each is read-only, be it the filesystem or this mount of it.
@@ -174,26 +209,13 @@ pub(crate) fn ours() -> Result<Vec<(MountedImage, bool)>> {
     Ok(ours.map(with_flag).map(|(is_read_only, mounted)| (mounted, is_read_only)).collect())
 }
 
-/// What tells an image from others, whatever it is called: the device and inode of its file, or the number of its block device, and which
-/// part of that is meant. None where it is not there.
-fn identity_of(image: &Path) -> Option<(u64, u64, Vec<u8>)> {
-    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+/// What tells an image from others, whatever it is called. None where it is not there, or is a part of a disk that cannot be read.
+fn identity_of(image: &Path) -> Option<DeviceId> {
     let name = ImageName::find(image).ok()?;
-    let meta = std::fs::metadata(name.file()).ok()?;
-    let (device, inode) = match meta.file_type() {
-        kind if kind.is_block_device() => (0, meta.rdev()),
-        kind if kind.is_file() => (meta.dev(), meta.ino()),
-        _ => return None,
-    };
-    let part = image.as_os_str().as_bytes().get(name.file().as_os_str().len()..)?;
-    let part = if part.is_empty() { Vec::new() } else { part_of(image).unwrap_or_else(|| part.to_vec()) };
-    Some((device, inode, part))
-}
-
-/// Where a part of a disk begins, whichever of its names was used. None where the disk cannot be read.
-fn part_of(image: &Path) -> Option<Vec<u8>> {
-    let part = FileDevice::open(image, Access::ReadOnlyForced).ok()?;
-    Some(part.start_in_file().to_string().into_bytes())
+    if name.is_part() {
+        return FileDevice::open(image, Access::ReadOnlyForced).ok().map(|part| part.id());
+    }
+    std::fs::metadata(name.file()).ok().as_ref().and_then(DeviceId::of_whole)
 }
 
 /// The mount of ours at `dir`. Errors: nothing is mounted there; something else is.

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Error, ErrorKind, Generation, Logical, Result, Uuid};
 use creamery_codec::ChecksumType;
-use creamery_device::BlockDevice;
+use creamery_device::{BlockDevice, DeviceId};
 use creamery_format::{Expected, Superblock};
 
 use crate::chunk_map::ChunkMap;
@@ -235,6 +235,12 @@ impl Volume {
     #[must_use]
     pub fn device_end(&self, dev: DevId) -> Option<u64> {
         self.member(dev).ok().map(Member::end)
+    }
+
+    /// What tells its devices from others.
+    #[must_use]
+    pub fn device_ids(&self) -> Vec<DeviceId> {
+        self.members.iter().map(|member| member.device.id()).collect()
     }
 
     /// What all devices hold, bytes.

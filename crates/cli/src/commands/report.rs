@@ -1,7 +1,7 @@
 //! `creamery report`.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use creamery::progress::Progress as _;
@@ -33,7 +33,7 @@ pub(crate) struct ReportArgs {
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
 
-    /// Where the page goes; standard output without it.
+    /// Where the page goes; - and no file is standard output.
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         Picture::Map => PictureKind::Map,
         Picture::Treemap => PictureKind::Treemap,
     });
-    match &args.output {
+    match args.output.as_ref().filter(|path| *path != Path::new("-")) {
         Some(path) => overview.save(picture, path).map_err(failed)?,
         None => {
             let text = picture.map_or_else(|| overview.html(), |picture| overview.svg(picture));

@@ -183,7 +183,11 @@ impl Shown {
 fn mounted() -> Result<Vec<LiveMount>, Failure> {
     let mut mounts = creamery_mount::live_mounts().map_err(|error| Failure::new(COMMAND, error))?;
     let mut seen = HashSet::new();
-    mounts.retain(|mount| seen.insert(mount.image.clone()));
+    let process = |mount: &LiveMount| match &mount.server {
+        ServerState::Answers(facts) => Some(facts.process),
+        _ => None,
+    };
+    mounts.retain(|mount| seen.insert((mount.image.clone(), process(mount))));
     Ok(mounts)
 }
 

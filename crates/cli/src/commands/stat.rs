@@ -55,8 +55,8 @@ fn facts(fs: &Filesystem, path: &Path, follow: bool) -> Result<Facts, Error> {
     let target = if meta.is_symlink() { Some(fs.read_link(path)?) } else { None };
     let mut xattrs = Vec::new();
     if !follow || !fs.symlink_metadata(path)?.is_symlink() {
-        for name in fs.xattrs(path)? {
-            let value = fs.xattr(path, &name)?;
+        for name in fs.symlink_xattrs(path)? {
+            let value = fs.symlink_xattr(path, &name)?;
             xattrs.push((name, value));
         }
     }

@@ -41,9 +41,8 @@ const OWN: [&[&str]; 10] = [
     &["help"],
 ];
 
-/// Commands that make what they name.
-const MAKERS: [&[&str]; 3] =
-    [&["subvolume", "create"], &["subvolume", "snapshot"], &["filesystem", "mkswapfile"]];
+/// Commands about files: on a mount of Linux a file is meant, be it an image or not.
+const OF_FILES: [&[&str]; 3] = [&["property"], &["filesystem", "du"], &["filesystem", "defragment"]];
 
 fn is_one_of(path: &[&str], commands: &[&[&str]]) -> bool {
     commands.iter().any(|command| path.starts_with(command))
@@ -56,7 +55,7 @@ pub(super) fn where_linux_serves(path: &[&str], all: &[OsString], rest: &[OsStri
     if is_one_of(path, &OF_DEVICES) {
         return Ok(());
     }
-    let Some(operand) = operand_of_linux(rest, is_one_of(path, &MAKERS)) else { return Ok(()) };
+    let Some(operand) = operand_of_linux(rest, is_one_of(path, &OF_FILES)) else { return Ok(()) };
     let tried = std::env::var_os(WITNESS).unwrap_or_default();
     let why = match other_btrfs(&tried) {
         None if tried.is_empty() => "PATH has no `btrfs` but this one".to_owned(),
@@ -77,10 +76,10 @@ pub(super) fn where_linux_serves(path: &[&str], all: &[OsString], rest: &[OsStri
 }
 
 /// The first operand on a mount of Linux, if none is in an image or on a mount of ours.
-fn operand_of_linux(words: &[OsString], are_made: bool) -> Option<PathBuf> {
+fn operand_of_linux(words: &[OsString], is_of_files: bool) -> Option<PathBuf> {
     let mut found = None;
     for word in words.iter().filter(|word| !word.as_encoded_bytes().starts_with(b"-")) {
-        match place_of(word, are_made) {
+        match place_of(word, is_of_files) {
             Place::Ours => return None,
             Place::Linux(path) => found = found.or(Some(path)),
             Place::Elsewhere => {}
@@ -95,16 +94,21 @@ enum Place {
     Elsewhere,
 }
 
-fn place_of(word: &OsStr, are_made: bool) -> Place {
+fn place_of(word: &OsStr, is_of_files: bool) -> Place {
     let End::Host(path) = End::parse(word) else { return Place::Ours };
     let there = match std::fs::metadata(&path) {
         Ok(meta) if meta.is_dir() => path.clone(),
         Ok(meta) if meta.is_file() => match Image::open(&path) {
+            _ if is_of_files && is_on_linux(&path) => path.clone(),
             Err(error) if is_no_image(&error) => path.clone(),
             _ => return Place::Ours,
         },
-        Err(_) if are_made => parent_of(&path).to_owned(),
-        _ => return Place::Elsewhere,
+        // What is to be made, or is missing, is told of where it would be.
+        Err(_) => match path.ancestors().skip(1).find(|above| above.is_dir()) {
+            Some(above) => above.to_owned(),
+            None => return Place::Elsewhere,
+        },
+        Ok(_) => return Place::Elsewhere,
     };
     let dir = if there.is_dir() { &there } else { parent_of(&there) };
     match is_on_linux(&there) {
@@ -114,15 +118,19 @@ fn place_of(word: &OsStr, are_made: bool) -> Place {
     }
 }
 
-/// Options of btrfs-progs' `filesystem show` that change nothing of what this program shows, or mean the same there.
+/// Options of btrfs-progs' `filesystem show` that change nothing of what this program shows.
 const OF_SHOW: [&str; 4] = ["-d", "--all-devices", "-m", "--mounted"];
+/// Options that both have.
+const OF_BOTH: [&str; 8] =
+    ["--raw", "--human-readable", "--iec", "--si", "--kbytes", "--mbytes", "--gbytes", "--tbytes"];
 
 /// Has btrfs-progs show what it finds, where the call `all` wants to see all filesystems: those that Linux has mounted, and those on
 /// disks, come before ours. The options that are left are for this program.
 pub(super) fn show_those_of_linux(all: &[OsString], rest: &[OsString]) -> Vec<OsString> {
     let is_known = |word: &&OsString| OF_SHOW.iter().any(|option| *word == option);
     let tried = std::env::var_os(WITNESS).unwrap_or_default();
-    let others = other_btrfs(&tried).filter(|_| rest.iter().all(|word| is_known(&word)));
+    let is_taken = |word: &&OsString| is_known(word) || OF_BOTH.iter().any(|option| **word == **option);
+    let others = other_btrfs(&tried).filter(|_| rest.iter().all(|word| is_taken(&word)));
     if let Some(other) = others {
         // It says itself what went wrong.
         let _ = Command::new(&other).args(all).env(WITNESS, with(tried, &other)).status();

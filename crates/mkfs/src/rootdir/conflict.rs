@@ -51,7 +51,7 @@ impl Above<'_> {
         let path = String::from_utf8_lossy(path);
         let what =
             format!("/{path} would be a directory from {}, and is none in {}", shown(with), shown(without));
-        let advice = "remove one of them, or give one source another target (--rootdir DIR:/TARGET)";
+        let advice = "remove one of them, or give one of them another target (--rootdir DIR:/TARGET)";
         Err(Error::invalid(what).advise(advice).into())
     }
 

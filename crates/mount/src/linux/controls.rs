@@ -15,6 +15,7 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{Direction, Opcode, Updater, opcode};
 
+use crate::control::with_way_out;
 use crate::messages;
 
 /// The types that statfs(2) tells.
@@ -100,7 +101,7 @@ pub(super) struct Answering {
 impl Answering {
     /// Opens `path` for reading; none if it is neither on Btrfs nor on FUSE. Errors: those of opening it; neither file nor directory.
     pub(super) fn open(path: &Path) -> Result<Option<Self>> {
-        let failed = |error: std::io::Error| Error::from(error).context(path.display());
+        let failed = |error: std::io::Error| with_way_out(Error::from(error).context(path.display()), path);
         let no_object = || Error::invalid(format!("{}: neither a file nor a directory", path.display()));
         let kind = std::fs::metadata(path).map_err(failed)?.file_type();
         if !kind.is_file() && !kind.is_dir() {

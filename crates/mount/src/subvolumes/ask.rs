@@ -15,7 +15,7 @@ use super::orders::{DeletedSubvolume, Order, Outcome};
 use super::{
     CREATE, DELETE, NEW_EXTENTS, QUOTAS, SET_DEFAULT, SNAPSHOT, SOURCE, TABLE, TOLD, USERS, WAITING, WHOLE,
 };
-use crate::control::{Channel, KEY, O_DIRECTORY, new_key};
+use crate::control::{Channel, KEY, O_DIRECTORY, new_key, with_way_out};
 use crate::facts::LiveFacts;
 use crate::table::is_ours;
 
@@ -49,7 +49,7 @@ impl Live {
     /// Opens the directory `dir`; none if it is not on a live mount of an image.
     /// Errors: those of opening it; the server is gone.
     pub fn at(dir: &Path) -> Result<Option<Self>> {
-        let failed = |error: std::io::Error| Error::from(error).context(dir.display());
+        let failed = |error: std::io::Error| with_way_out(Error::from(error).context(dir.display()), dir);
         let file = File::options().read(true).custom_flags(O_DIRECTORY).open(dir).map_err(failed)?;
         let device = file.metadata().map_err(failed)?.dev();
         let channel = Channel::of(file, dir.to_owned());

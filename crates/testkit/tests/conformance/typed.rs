@@ -99,6 +99,18 @@ fn image_or_mount_point(bench: &Bench) -> Result<()> {
     let waiting = said(bench, "df --raw --wait 1000000", &image)?;
     ensure!(waiting == one, "df --wait: {waiting}{one}");
     said(bench, "stats", &image)?;
+    said(bench, "stats", &dir.join("sub"))?;
+    // What a mount shows is what it was mounted with.
+    for words in [
+        "df --generation 7",
+        "filesystem usage --rescue all",
+        "subvolume list --usebackuproot",
+        "filesystem show --generation 7",
+    ] {
+        let refused = bench.creamery().run(words.split(' ')).arg(&dir);
+        expect_refusal(refused, &["is on a live mount", "is about an image", "unmount it first"])
+            .with_context(|| words.to_owned())?;
+    }
     let point = dir.display().to_string();
     for words in [&["ls"][..], &["check"], &["tune", "-n"]] {
         let refused = bench.creamery().run(words).arg(&image);
@@ -180,6 +192,22 @@ fn handed_over(bench: &Bench) -> Result<()> {
     let (theirs, shown) = (Run::new("btrfs").args(["filesystem", "show"]).ok()?, all.ok()?);
     ensure!(!theirs.stdout_text().is_empty(), "btrfs-progs shows nothing");
     ensure!(shown.stdout_text().starts_with(&theirs.stdout_text()), "{shown}\nbtrfs-progs: {theirs}");
+    // A file there is a file, though it be an image; what is missing is told by btrfs-progs, too.
+    let inner = linux.dir().join("in.img");
+    mkfs_empty(bench.creamery(), &[], "200M", &inner)?;
+    let before = std::fs::read(&inner)?;
+    call("OURS:PATH", "property set", &inner).args(["compression", "zstd"]).ok()?;
+    ensure!(std::fs::read(&inner)? == before, "the image in the file has changed");
+    let theirs = Run::new("btrfs").args(["property", "get"]).arg(&inner).ok()?.stdout_text();
+    ensure!(theirs.contains("zstd"), "the file has no property: {theirs}");
+    call("OURS:PATH", "subvolume create -p", &linux.dir().join("p/q/r")).ok()?;
+    let missing = call("OURS:PATH", "subvolume delete", &linux.dir().join("none")).output()?;
+    let theirs = Run::new("btrfs").args(["subvolume", "delete"]).arg(linux.dir().join("none")).output()?;
+    ensure!(missing.stderr_text() == theirs.stderr_text(), "{missing}\nbtrfs-progs: {theirs}");
+    let raw = Run::new(ours.join("btrfs")).args(["filesystem", "show", "--raw"]);
+    let raw = raw.env("PATH", format!("{}:{path}", ours.display())).ok()?.stdout_text();
+    let theirs = Run::new("btrfs").args(["filesystem", "show", "--raw"]).ok()?.stdout_text();
+    ensure!(raw.starts_with(&theirs) && !theirs.is_empty(), "{raw}\nbtrfs-progs: {theirs}");
     linux.unmount()?;
     // Of an image nothing is handed over.
     call("OURS:PATH", "subvolume list", &image).ok()?;

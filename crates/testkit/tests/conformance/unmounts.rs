@@ -1,6 +1,8 @@
 //! What `umount` and its like reach: the image that is named, and everything that was done there is durable when they end.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
@@ -101,8 +103,38 @@ fn new_by_an_old_name(bench: &Bench) -> Result<()> {
     }
     ensure!(server_of(bench, &new)?.0 == "answers", "the mount is gone");
     bench.creamery().run(["filesystem", "label"]).arg(&new).arg("new").ok()?;
-    let shown = bench.creamery().run(["filesystem", "show", "--wait", "1"]).arg(&new).ok()?.stdout_text();
-    ensure!(shown.contains("'new'"), "{shown}");
+    let label_of = |image: &Path| -> Result<String> {
+        let shown =
+            bench.creamery().run(["filesystem", "show", "--wait", "1"]).arg(image).ok()?.stdout_text();
+        Ok(shown.lines().next().unwrap_or_default().to_owned())
+    };
+    ensure!(label_of(&new)?.contains("'new'"), "{}", label_of(&new)?);
+    // Also while another process reads the new one: its lock is no sign of a mount.
+    let mut reader = Command::new("flock");
+    reader.args(["-s"]).arg(&new).args(["sh", "-c", "echo locked; exec cat"]);
+    let mut reader = reader.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut said = String::new();
+    BufReader::new(reader.stdout.take().context("a pipe")?).read_line(&mut said)?;
+    let refused = expect_refusal(bench.creamery().run(["umount"]).arg(&new), &["no mount of this image"]);
+    drop(reader.stdin.take());
+    reader.wait()?;
+    refused.context("beside a reader")?;
+    // The one that is mounted is reached by the name that it has now.
+    let renamed = bench.scratch.file("renamed.img");
+    ensure!(label_of(&renamed)?.contains("'disk.img'"), "{}", label_of(&renamed)?);
+    bench.creamery().run(["sync"]).arg(&renamed).ok()?;
+    expect_refusal(
+        bench.creamery().run(["ls"]).arg(&renamed),
+        &["renamed.img", &format!("creamery umount {}", dir.display())],
+    )?;
+    // Both mounted: each by its own name.
+    let other = bench.scratch.dir("other")?;
+    bench.creamery().run(["mount"]).arg(&new).arg(&other).ok()?;
+    ensure!(label_of(&new)?.contains("'new'") && label_of(&renamed)?.contains("'disk.img'"), "mixed up");
+    // Mounts of others, whatever state these are in, are listed too.
+    let all = bench.creamery().run(["filesystem", "show"]).output()?.stdout_text();
+    ensure!(all.contains("'new'") && all.contains("'disk.img'"), "{all}");
+    bench.creamery().run(["umount"]).arg(&new).ok()?;
     // A server that died has no lock: its mount is known by the name.
     let (_, server) = server_of(bench, &new)?;
     signal(Signal::KILL, server.context("no process")?)?;

@@ -67,7 +67,7 @@ const ROWS: [Row; 163] = [
     ("rescue clear-space-cache v3 x.img", 2, "rescue clear-space-cache: there are caches of two kinds: want v1 or v2; see `creamery rescue clear-space-cache --help`"),
     ("rescue chunk-recover x.img", 1, "rescue chunk-recover: chunks are not put together anew from what is on the devices: not supported; use `btrfs rescue chunk-recover` of btrfs-progs on an image that is not mounted"),
     ("ls --generation x x.img", 2, "ls: invalid value 'x' for '--generation <N>': want a whole number; see `creamery ls --help`"),
-    ("mkfs -f --rootdir d --rootdir d:/f/g x.img", 1, "mkfs: /f would be a directory from d:/f/g, and is none in d; remove one of them, or give one source another target (--rootdir DIR:/TARGET)"),
+    ("mkfs -f --rootdir d --rootdir d:/f/g x.img", 1, "mkfs: /f would be a directory from d:/f/g, and is none in d; remove one of them, or give one of them another target (--rootdir DIR:/TARGET)"),
     ("mount nope.img d", 1, "mount: opening nope.img: No such file or directory (os error 2); check the path"),
     ("mount x.img d -o compress=brotli", 1, "mount: mount option compress=brotli: \"brotli\": unknown compression, want zlib, lzo or zstd, or one of them with a level: zstd:3"),
     ("mount x.img d -o subvol=/nope", 1, "mount: x.img: subvolume /nope: not found; check the path"),

@@ -9,6 +9,7 @@ use creamery_mount::Live;
 
 use crate::failure::Failure;
 use crate::place::{End, Place, is_image, is_no_image, mount_of, parent_of};
+use crate::view::refuse_on_mount;
 
 /// One of both.
 pub(super) enum Target {
@@ -76,8 +77,16 @@ pub(in crate::commands) struct OnMount {
 
 impl OnMount {
     /// What `text` names; none if that is, or can only be, an image.
-    /// Errors: a directory that is on no live mount.
+    /// Errors: a directory that is on no live mount; an option that is about an image.
     pub(in crate::commands) fn of(command: &'static str, text: &OsStr) -> Result<Option<Self>, Failure> {
+        let found = Self::find(command, text)?;
+        if let Some(found) = &found {
+            refuse_on_mount(&found.path).map_err(|error| Failure::new(command, error))?;
+        }
+        Ok(found)
+    }
+
+    fn find(command: &'static str, text: &OsStr) -> Result<Option<Self>, Failure> {
         let End::Host(path) = End::parse(text) else { return Ok(None) };
         if path.is_dir() {
             let dir = live(command, &path, &path)?;
