@@ -173,7 +173,7 @@ fn generations_that_are_used_up_are_not_continued() {
         );
         open(&device, false).and_then(|fs| fs.read("/home/letter")).expect("it can be read");
     }
-    let error = open(&at_generation(u64::MAX), false).err().expect("nothing follows 2^64-1");
+    let error = open(&at_generation(u64::MAX), false).expect_err("nothing follows 2^64-1");
     assert!(error.to_string().contains("generation"), "{error}");
 }
 

@@ -202,7 +202,7 @@ fn places_may_be_files_of_other_names() {
     assert_eq!(lines(fs, "/old/file", fs, "/link"), ["Mcontent,time file"]);
     assert_eq!(lines(fs, "/old/file", fs, "/new"), ["Mtype .", "A other"]);
     assert_eq!(lines(fs, "/new", fs, "/old/file"), ["Mtype .", "D other"]);
-    let missing = fs.diff("/old", fs, "/nothing", &NoProgress).err().expect("there is no such path");
+    let missing = fs.diff("/old", fs, "/nothing", &NoProgress).expect_err("there is no such path");
     assert_eq!(missing.side, Some(DiffSide::New));
 }
 
