@@ -100,7 +100,7 @@ impl Shown {
             uuid: device.uuid.to_string(),
             size: device.total_bytes,
             used: device.used_bytes,
-            path: device.path,
+            path: device.path.map(|path| std::path::absolute(&path).unwrap_or(path)),
         });
         let facts = LiveFacts {
             uuid: fs.volume().uuid().to_string(),

@@ -4,6 +4,7 @@
 //! has: the reserve that it keeps for commits, and what `statfs` makes of it.
 
 mod facts;
+mod overall;
 mod table;
 
 use std::ffi::OsString;
@@ -12,10 +13,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use clap::Args;
+use creamery::id::DevId;
 use creamery::volume::BlockGroups;
 use serde::Serialize;
 
 use self::facts::{Facts, Groups};
+use self::overall::Overall;
 use crate::failure::{Failure, warn, with_all};
 use crate::images::Images;
 use crate::json::{Array, Header, text_of};
@@ -96,13 +99,10 @@ struct UsageJson {
     image: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     image_bytes: Option<String>,
-    size: u64,
-    allocated: u64,
-    unallocated: u64,
-    available: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    global_reserve: Option<u64>,
+    #[serde(flatten)]
+    overall: Overall,
     block_groups: Vec<GroupsJson>,
+    devices: Vec<DeviceJson>,
 }
 
 #[derive(Serialize)]
@@ -112,25 +112,49 @@ struct GroupsJson {
     copies: u64,
     total: u64,
     used: u64,
+    /// What the chunks have of each device, where that is told.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    devices: Vec<ShareJson>,
+}
+
+#[derive(Serialize)]
+struct ShareJson {
+    device: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct DeviceJson {
+    id: u64,
+    /// None of one that is missing.
+    path: Option<String>,
+    size: u64,
+    slack: u64,
+    unallocated: u64,
 }
 
 impl UsageJson {
     fn new(facts: &Facts) -> Self {
-        let (size, allocated) = facts.on_devices();
-        let groups = facts.groups.iter().map(|Groups { sum, .. }| {
+        let groups = facts.groups.iter().map(|Groups { sum, on }| {
             let BlockGroups { kind, profile, copies, total, used, .. } = sum.clone();
-            GroupsJson { kind, profile, copies, total, used }
+            let share = |(id, bytes): &(DevId, u64)| ShareJson { device: id.get(), bytes: *bytes };
+            let devices = on.iter().map(share).collect();
+            GroupsJson { kind, profile, copies, total, used, devices }
+        });
+        let devices = facts.devices.iter().map(|device| DeviceJson {
+            id: device.id.get(),
+            path: device.path.as_ref().map(|path| path.display().to_string()),
+            size: device.total,
+            slack: device.slack,
+            unallocated: device.unallocated(),
         });
         let (image, image_bytes) = text_of(facts.place.as_os_str().as_bytes());
         Self {
             image,
             image_bytes,
-            size,
-            allocated,
-            unallocated: size.saturating_sub(allocated),
-            available: facts.available,
-            global_reserve: facts.reserve.map(|(total, _)| total),
+            overall: Overall::of(facts),
             block_groups: groups.collect(),
+            devices: devices.collect(),
         }
     }
 }
@@ -196,7 +220,7 @@ pub(crate) fn run(args: &UsageArgs) -> Result<(), Failure> {
         if facts.reserve.is_some() && !facts.has_shares {
             warn("what each device has of these is not told; ask as root");
         }
-        overall(out, facts, &units)?;
+        Overall::of(facts).print(out, &units)?;
         if args.tabular {
             writeln!(out)?;
             return table::print(out, facts, &units);
@@ -227,51 +251,6 @@ fn print(
         with_all(places, |place| each(&mut out, &Facts::of(&mut images, place)?).map_err(told))
     };
     out.finish().map_err(|error| Failure::new(command, error)).and(outcome)
-}
-
-fn overall(out: &mut Output, facts: &Facts, units: &UnitArgs) -> io::Result<()> {
-    let groups: Vec<&BlockGroups> = facts.groups.iter().map(|group| &group.sum).collect();
-    let sum = |bytes: fn(&BlockGroups) -> u64, kind: &str| -> u64 {
-        groups.iter().filter(|group| group.kind.contains(kind)).map(|group| bytes(group)).sum()
-    };
-    let ratio = |kind: &str| {
-        let on_devices = sum(|group| group.total * group.copies, kind);
-        on_devices as f64 / sum(|group| group.total, kind).max(1) as f64
-    };
-    let (size, allocated) = facts.on_devices();
-    let unallocated = size.saturating_sub(allocated);
-    let (of_data, of_metadata) = (ratio("Data"), ratio("Metadata"));
-    let free = sum(|group| group.total.saturating_sub(group.used), "Data");
-    // With data and trees in the same groups the reserve is taken from what is free, too.
-    let is_mixed = groups.iter().any(|group| group.kind == "Data+Metadata");
-    let kept = facts.reserve.filter(|_| is_mixed).map_or(0, |(total, _)| total);
-    let behind = |ratio: f64| (free + (unallocated as f64 / ratio.max(1.0)) as u64).saturating_sub(kept);
-    let most = groups.iter().map(|group| group.copies).max().unwrap_or(1) as f64;
-    let width = if units.are_usual() { 10 } else { 18 };
-    let line = |out: &mut Output, name: &str, bytes: u64| {
-        writeln!(out, "    {name}:\t\t{:>width$}", units.show(bytes))
-    };
-    writeln!(out, "Overall:")?;
-    line(out, "Device size", size)?;
-    line(out, "Device allocated", allocated)?;
-    line(out, "Device unallocated", unallocated)?;
-    line(out, "Device missing", facts.missing())?;
-    line(out, "Device slack", facts.devices.iter().map(|device| device.slack).sum())?;
-    writeln!(out, "    Used:\t\t\t{:>width$}", units.show(sum(|group| group.used * group.copies, "")))?;
-    let (estimated, least) = (units.show(behind(of_data)), units.show(behind(most)));
-    writeln!(out, "    Free (estimated):\t\t{estimated:>width$}\t(min: {least})")?;
-    line(out, "Free (statfs, df)", facts.available)?;
-    writeln!(out, "    Data ratio:\t\t\t{of_data:>width$.2}")?;
-    writeln!(out, "    Metadata ratio:\t\t{of_metadata:>width$.2}")?;
-    if let Some((total, used)) = facts.reserve {
-        let (total, used) = (units.show(total), units.show(used));
-        writeln!(out, "    Global reserve:\t\t{total:>width$}\t(used: {used})")?;
-    }
-    let is_double = groups
-        .iter()
-        .enumerate()
-        .any(|(at, group)| groups[..at].iter().any(|other| other.kind == group.kind));
-    writeln!(out, "    Multiple profiles:\t\t{:>width$}", if is_double { "yes" } else { "no" })
 }
 
 fn each_kind(out: &mut Output, facts: &Facts, units: &UnitArgs) -> io::Result<()> {
