@@ -17,7 +17,7 @@ const LEVEL_SHIFT: u32 = 48;
 /// assert_eq!(QgroupId::of(TreeId::FS).to_string(), "0/5");
 /// assert_eq!("1/100".parse::<QgroupId>().expect("a group").level(), 1);
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct QgroupId(u64);
 

@@ -78,7 +78,7 @@ impl BadData {
                     }
                     None => format!("logical {logical}: {}", sector.why),
                 };
-                let files = owner.map(|(tree, ino, offset)| DamagedFile::new(tree.get(), ino.get(), *offset));
+                let files = owner.map(|(tree, ino, offset)| DamagedFile::new(*tree, *ino, *offset));
                 let damaged = DamagedSector {
                     logical,
                     devid: sector.at.map(|at| at.dev.get()),

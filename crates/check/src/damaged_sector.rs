@@ -2,14 +2,15 @@
 
 use std::fmt;
 
-use creamery_base::Escaped;
+use creamery_base::{Escaped, ObjectId, TreeId};
 use serde::Serialize;
 
 /// Where a sector lies that is damaged, and what has it.
 ///
 /// ```
 /// use creamery_check::{DamagedFile, DamagedSector};
-/// let of = DamagedFile::new(5, 257, 8192);
+/// use creamery_base::{ObjectId, TreeId};
+/// let of = DamagedFile::new(TreeId::FS, ObjectId::new(257), 8192);
 /// let sector = DamagedSector { logical: 13_631_488, files: vec![of], ..DamagedSector::default() };
 /// assert_eq!(sector.files[0].path, None);
 /// ```
@@ -32,15 +33,16 @@ pub struct DamagedSector {
 /// A file that has a damaged sector.
 ///
 /// ```
-/// let file = creamery_check::DamagedFile::new(5, 257, 8192);
-/// assert_eq!((file.inode, file.offset), (257, 8192));
+/// use creamery_base::{ObjectId, TreeId};
+/// let file = creamery_check::DamagedFile::new(TreeId::FS, ObjectId::new(257), 8192);
+/// assert_eq!((file.inode, file.offset), (ObjectId::new(257), 8192));
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct DamagedFile {
     /// The subvolume.
-    pub subvolume: u64,
+    pub subvolume: TreeId,
     /// The inode.
-    pub inode: u64,
+    pub inode: ObjectId,
     /// The byte of the file where the sector begins; of compressed data where what was packed together does.
     pub offset: u64,
     /// Its path from the top level on, where it is known.
@@ -54,7 +56,7 @@ pub struct DamagedFile {
 impl DamagedFile {
     /// One whose path is not known.
     #[must_use]
-    pub const fn new(subvolume: u64, inode: u64, offset: u64) -> Self {
+    pub const fn new(subvolume: TreeId, inode: ObjectId, offset: u64) -> Self {
         Self { subvolume, inode, offset, path: None, path_bytes: None }
     }
 
@@ -90,8 +92,13 @@ mod tests {
 
     #[test]
     fn names_are_told_without_what_a_terminal_would_take_for_more() {
-        let file = |path: &[u8]| DamagedFile::new(5, 257, 4096).at(path);
-        let files = vec![file(b"/a"), file(b"/\x1b[31mred"), file(b"/\xff"), DamagedFile::new(5, 9, 0)];
+        let file = |path: &[u8]| DamagedFile::new(TreeId::FS, ObjectId::new(257), 4096).at(path);
+        let files = vec![
+            file(b"/a"),
+            file(b"/\x1b[31mred"),
+            file(b"/\xff"),
+            DamagedFile::new(TreeId::FS, ObjectId::new(9), 0),
+        ];
         assert_eq!(files[2].path_bytes.as_deref(), Some("2fff"));
         let sector = DamagedSector { files, more_files: 7, ..DamagedSector::default() };
         let place = Place { sector: Some(Box::new(sector)), ..Place::default() };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::{Logical, ObjectId, Result, TreeId};
+use creamery_base::{Logical, Result};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_volume::{Mode, Rescue, Volume};
 
@@ -74,7 +74,7 @@ fn name_files(report: &mut Report, device: &Arc<dyn BlockDevice>) {
 fn name_files_of(fs: &Filesystem, sector: &mut DamagedSector) {
     // Whoever refers to it as extents tell; where that is damaged, who the check met.
     if let Ok(users) = fs.extents().users(Logical::new(sector.logical), ExtentPart::Byte) {
-        let user = |user: DataUser| DamagedFile::new(user.subvolume.get(), user.ino.get(), user.offset);
+        let user = |user: DataUser| DamagedFile::new(user.subvolume, user.ino, user.offset);
         sector.files = users.into_iter().map(user).collect();
     }
     let mut named = Vec::new();
@@ -94,9 +94,8 @@ fn name_files_of(fs: &Filesystem, sector: &mut DamagedSector) {
 }
 
 fn paths_of(fs: &Filesystem, file: &DamagedFile) -> Vec<Vec<u8>> {
-    let subvolume = TreeId::new(file.subvolume);
     let (Ok(top), Ok(paths)) =
-        (fs.subvolumes().path(subvolume), fs.subvolumes().inode_paths(subvolume, ObjectId::new(file.inode)))
+        (fs.subvolumes().path(file.subvolume), fs.subvolumes().inode_paths(file.subvolume, file.inode))
     else {
         return Vec::new();
     };

@@ -106,7 +106,7 @@ impl Filesystem {
         let (dir, name) = self.resolve_parent(path).map_err(|error| match error.kind() {
             // The root directory, or a directory by its dots.
             ErrorKind::InvalidInput => match self.resolve(path, Last::Follow) {
-                Ok(_) => at(path)(ErrorKind::AlreadyExists.into()),
+                Ok(_) => error.with_kind(ErrorKind::AlreadyExists),
                 Err(error) => error,
             },
             _ => error,

@@ -1,6 +1,6 @@
 //! Quotas as people ask for them: what is to change, and what there is.
 
-use creamery_base::QgroupId;
+use creamery_base::{Logical, QgroupId};
 use creamery_txn::{QgroupCounters, QuotaMode, QuotaStatus};
 use serde::{Deserialize, Serialize};
 
@@ -61,8 +61,8 @@ pub enum QuotaChange {
 #[serde(default)]
 #[non_exhaustive]
 pub struct QgroupReport {
-    /// Its name ([`QgroupId::get`]).
-    pub id: u64,
+    /// Its name.
+    pub id: QgroupId,
     /// Bytes of extents that it reaches.
     pub referenced: u64,
     /// Of those that nobody else reaches.
@@ -72,9 +72,9 @@ pub struct QgroupReport {
     /// The most of the latter.
     pub max_exclusive: Option<u64>,
     /// The groups of which it is a member.
-    pub parents: Vec<u64>,
+    pub parents: Vec<QgroupId>,
     /// Its members.
-    pub members: Vec<u64>,
+    pub members: Vec<QgroupId>,
     /// The path of its subvolume from the top level, which is empty for that; none, of other groups and where it is gone.
     pub path: Option<Vec<u8>>,
     /// Whether its subvolume is deleted, and not all of that is dropped.
@@ -97,7 +97,7 @@ pub struct QuotaReport {
     /// Whether the numbers may be wrong.
     pub inconsistent: bool,
     /// How far a rescan is that runs: everything up to this logical address is counted.
-    pub rescan: Option<u64>,
+    pub rescan: Option<Logical>,
     /// What ended the last rescan before everything was counted; none, when it ended well, or the filesystem was opened later.
     pub rescan_failure: Option<String>,
     /// In the order of their names.
@@ -140,6 +140,7 @@ impl QuotaReport {
     ) -> Self {
         let Some(QuotaStatus { mode, inconsistent, rescan }) = status else { return Self::default() };
         let simple = mode == QuotaMode::Simple;
+        let rescan = rescan.map(Logical::new);
         Self { enabled: true, simple, inconsistent, rescan, rescan_failure, groups }
     }
 }

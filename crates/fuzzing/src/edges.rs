@@ -257,8 +257,14 @@ fn numbers_of_subvolumes_end_where_those_of_groups_of_groups_begin() {
         fs.quotas().change(&QuotaChange::Enable { simple: false }, "/").expect("room");
         fs.quotas().change(&QuotaChange::Create(QgroupId::new(1, 1).expect("small")), "/").expect("room");
         fs.write("/elsewhere", "goes on").and_then(|()| fs.sync()).expect("room");
-        let groups: Vec<_> =
-            fs.quotas().report().expect("no damage there").groups.iter().map(|group| group.id).collect();
+        let groups: Vec<_> = fs
+            .quotas()
+            .report()
+            .expect("no damage there")
+            .groups
+            .iter()
+            .map(|group| group.id.get())
+            .collect();
         let one_one = (1 << 48) + 1;
         let wanted = if id < 1 << 48 { vec![5, id, one_one] } else { vec![5, one_one] };
         assert_eq!(groups, wanted);

@@ -75,13 +75,13 @@ impl Filesystem {
             let of = group.id.subvolume().and_then(|id| paths.remove(&id));
             let (is_deleted, path) = of.unwrap_or_default();
             QgroupReport {
-                id: group.id.get(),
+                id: group.id,
                 referenced: group.usage.referenced,
                 exclusive: group.usage.exclusive,
                 max_referenced: group.limits.referenced,
                 max_exclusive: group.limits.exclusive,
-                parents: group.parents.iter().map(|id| id.get()).collect(),
-                members: group.members.iter().map(|id| id.get()).collect(),
+                parents: group.parents,
+                members: group.members,
                 path,
                 is_deleted,
             }

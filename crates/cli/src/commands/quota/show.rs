@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use creamery::error::Escaped;
-use creamery::id::QgroupId;
+use creamery::id::{Logical, QgroupId};
 use creamery::quota::{QgroupReport, QuotaReport};
 use serde::Serialize;
 
@@ -139,7 +139,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
             crate::failure::warn("rescan is running, qgroup data may be incorrect");
         }
         if args.all_of_path || args.of_path {
-            let own = QgroupId::of(here).get();
+            let own = QgroupId::of(here);
             let wanted = if args.all_of_path { with_ancestors(&report, own) } else { vec![own] };
             report.groups.retain(|group| wanted.contains(&group.id));
         }
@@ -157,7 +157,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
     })
 }
 
-fn with_ancestors(report: &QuotaReport, id: u64) -> Vec<u64> {
+fn with_ancestors(report: &QuotaReport, id: QgroupId) -> Vec<QgroupId> {
     let mut wanted = vec![id];
     // Groups of higher levels come later.
     for group in &report.groups {
@@ -168,22 +168,21 @@ fn with_ancestors(report: &QuotaReport, id: u64) -> Vec<u64> {
     wanted
 }
 
-fn names(ids: &[u64]) -> String {
+fn names(ids: &[QgroupId]) -> String {
     if ids.is_empty() {
         return "-".to_owned();
     }
-    ids.iter().map(|&id| QgroupId::from_raw(id).to_string()).collect::<Vec<_>>().join(",")
+    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// What stands in the last column.
 fn path_of(group: &QgroupReport, simple: bool) -> String {
-    let id = QgroupId::from_raw(group.id);
     match &group.path {
         Some(path) if path.is_empty() => "<toplevel>".to_owned(),
         Some(path) => Escaped(path).to_string(),
         // btrfs-progs has it the other way round: these are the groups of which it is a member.
-        None if id.level() > 0 => {
-            let of: Vec<_> = group.parents.iter().map(|&id| QgroupId::from_raw(id).to_string()).collect();
+        None if group.id.level() > 0 => {
+            let of: Vec<_> = group.parents.iter().map(ToString::to_string).collect();
             let plural = if of.len() == 1 { "" } else { "s" };
             format!("{}<{} member qgroup{plural}>", of.join(" "), of.len())
         }
@@ -212,7 +211,7 @@ fn print(report: &QuotaReport, args: &ShowArgs) -> io::Result<()> {
             columns.push(Shown { title, width, is_right, cells: report.groups.iter().map(of).collect() });
         }
     };
-    column(true, "Qgroupid", 8, false, &|group| QgroupId::from_raw(group.id).to_string());
+    column(true, "Qgroupid", 8, false, &|group| group.id.to_string());
     column(true, "Referenced", 13, true, &|group| size(group.referenced));
     column(true, "Exclusive", 12, true, &|group| size(group.exclusive));
     column(args.max_referenced, "Max referenced", 15, true, &|group| limit(group.max_referenced));
@@ -274,11 +273,11 @@ struct ShownJson {
 }
 
 fn print_json(report: &QuotaReport, header: Option<Header>) -> io::Result<()> {
-    let ids = |ids: &[u64]| ids.iter().map(|&id| QgroupId::from_raw(id).to_string()).collect();
+    let ids = |ids: &[QgroupId]| ids.iter().map(ToString::to_string).collect();
     let group = |group: &QgroupReport| {
         let (path, path_bytes) = text_of(group.path.as_deref().unwrap_or_default());
         GroupJson {
-            qgroupid: QgroupId::from_raw(group.id).to_string(),
+            qgroupid: group.id.to_string(),
             referenced: group.referenced,
             max_referenced: Limit(group.max_referenced),
             exclusive: group.exclusive,
@@ -300,7 +299,7 @@ struct StatusJson {
     enabled: bool,
     mode: Option<&'static str>,
     inconsistent: bool,
-    rescan: Option<u64>,
+    rescan: Option<Logical>,
     qgroups: usize,
 }
 
