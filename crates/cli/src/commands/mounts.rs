@@ -18,7 +18,8 @@ const COMMAND: &str = "mounts";
 /// List the images that are mounted.
 ///
 /// Each line has an image, where it is mounted, the subvolume that is mounted there, whether it can be
-/// written, and the process that serves it. After an error has ended all writing, that is "aborted". The kernel's own mounts are not listed (findmnt -t btrfs).
+/// written, and the process that serves it. After an error has ended all writing, that is "aborted".
+/// The kernel's own mounts are not listed (findmnt -t btrfs).
 ///
 /// Examples:
 ///   creamery mounts
