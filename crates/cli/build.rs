@@ -16,7 +16,7 @@ const PAGES: &str = "docs";
 fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo names no OUT_DIR")?);
     pack_pages(&out)?;
-    println!("cargo::rustc-env=CREAMERY_VERSION={}", version()?);
+    println!("cargo::rustc-env=CREAMERY_VERSION={}", version(&out)?);
     Ok(())
 }
 
@@ -48,7 +48,7 @@ fn pack_pages(out: &Path) -> Result<(), Box<dyn Error>> {
 
 /// The version of the package, with the commit and its date where they are known: there is no git in every place where this is
 /// built, and no commit in what the registry hands out.
-fn version() -> Result<String, Box<dyn Error>> {
+fn version(out: &Path) -> Result<String, Box<dyn Error>> {
     let package = env::var("CARGO_PKG_VERSION")?;
     for file in ["HEAD", "logs/HEAD"] {
         if let Some(path) = git(&["rev-parse", "--git-path", file]) {
@@ -56,7 +56,18 @@ fn version() -> Result<String, Box<dyn Error>> {
         }
     }
     let commit = git(&["show", "--no-patch", "--format=%h %cs", "--abbrev=12", "HEAD"]);
+    if commit.is_none() && lacks_git() {
+        // A file that is missing has cargo ask again the next time.
+        println!("cargo::rerun-if-changed={}", out.join("no-git").display());
+    }
     Ok(commit.map_or_else(|| package.clone(), |commit| format!("{package} ({commit})")))
+}
+
+/// Whether this lies in a repository, and there is no git that could read it.
+fn lacks_git() -> bool {
+    let is_in_one =
+        env::current_dir().is_ok_and(|here| here.ancestors().any(|dir| dir.join(".git").exists()));
+    is_in_one && Command::new("git").arg("--version").output().is_err()
 }
 
 /// What git says about the repository that this file belongs to.

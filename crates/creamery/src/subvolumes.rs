@@ -80,7 +80,7 @@ impl<'a> Subvolumes<'a> {
     /// fs.quotas().change(&QuotaChange::Create(group), "/")?;
     /// fs.subvolumes().create_in_groups("/home", &[group])?;
     /// assert!(fs.subvolumes().create_in_groups("/work", &["1/7".parse()?]).is_err());
-    /// assert_eq!(fs.quotas().report()?.groups[1].parents, [group.get()]);
+    /// assert_eq!(fs.quotas().report()?.groups[1].parents, [group]);
     /// # Ok::<(), creamery::Error>(())
     /// ```
     ///

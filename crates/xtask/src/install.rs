@@ -14,7 +14,7 @@ use creamery_testkit::{Judge, Judges, btrfs_progs_version, is_root};
 use crate::workspace::run;
 
 /// A tool and the package that brings it.
-const TOOLS: [(&str, &str); 25] = [
+const TOOLS: [(&str, &str); 26] = [
     ("fusermount3", "fuse3"),
     ("setfattr", "attr"),
     ("setfacl", "acl"),
@@ -23,6 +23,7 @@ const TOOLS: [(&str, &str); 25] = [
     ("xfs_io", "xfsprogs"),
     ("git", "git"),
     ("tar", "tar"),
+    ("zstd", "zstd"),
     ("mkfs.ext4", "e2fsprogs"),
     ("chattr", "e2fsprogs"),
     ("cc", "gcc"),

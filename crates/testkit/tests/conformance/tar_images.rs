@@ -15,7 +15,7 @@ const EPOCH: &str = "1700000000";
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        Case::new("tar/mkfs-beside-gnu-tar", &JUDGED, beside_gnu_tar),
+        Case::new("tar/mkfs-beside-gnu-tar", &[&JUDGED[..], &[Judge::Tool("zstd")]].concat(), beside_gnu_tar),
         Case::new("tar/mkfs-options", &JUDGED, options),
         Case::new("tar/mkfs-grows-with-what-is-in-it", &JUDGED, grows),
         Case::new("tar/mkfs-of-many-directories", &[Judge::Program, Judge::BtrfsProgs], many_directories),
