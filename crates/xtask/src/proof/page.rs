@@ -11,11 +11,13 @@ const PAGE: &str = "docs/internals/proof.md";
 const MARKS: (&str, &str) = ("<!-- last proof: begin (cargo xtask proof) -->", "<!-- last proof: end -->");
 const HEAD: &str = "\n| step | result | seconds | date | commit | seed |\n|---|---|---|---|---|---|\n";
 
-/// The commit that is proved, marked where files differ from it.
+/// The commit that is proved, marked where files differ from it. The page itself does, once a step has noted its result.
 pub(super) fn commit() -> Result<String> {
     let git = |words: &[&str]| Run::new("git").args(words).within(root()).ok();
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?.stdout_text().trim().to_owned();
-    let changed = !git(&["status", "--porcelain", "--untracked-files=no"])?.stdout_text().is_empty();
+    let other = format!(":(exclude){PAGE}");
+    let status = git(&["status", "--porcelain", "--untracked-files=no", "--", ":/", &other])?;
+    let changed = !status.stdout_text().is_empty();
     Ok(if changed { format!("{commit} and changes") } else { commit })
 }
 
