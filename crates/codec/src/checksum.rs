@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use sha2::Digest;
 
+use crate::crc::crc32c;
+
 /// Length of a checksum field in headers, whatever the type.
 const FIELD: usize = 32;
 
@@ -149,7 +151,7 @@ fn blake2b_params() -> blake2b_simd::Params {
 #[must_use]
 pub fn checksum(kind: ChecksumType, data: &[u8]) -> Checksum {
     match kind {
-        ChecksumType::Crc32c => Checksum::padded(&crc32c::crc32c(data).to_le_bytes()),
+        ChecksumType::Crc32c => Checksum::padded(&crc32c(data).to_le_bytes()),
         ChecksumType::Xxhash64 => Checksum::padded(&twox_hash::XxHash64::oneshot(0, data).to_le_bytes()),
         ChecksumType::Sha256 => Checksum::padded(&sha2::Sha256::digest(data)),
         ChecksumType::Blake2b => Checksum::padded(blake2b_params().hash(data).as_bytes()),

@@ -7,6 +7,7 @@
 //! thread that unpacks keeps it for the next extent.
 
 mod checksum;
+mod crc;
 mod hash;
 mod lzo;
 mod pack;
