@@ -47,7 +47,7 @@ impl<'a> Salvage<'a> {
     pub(crate) fn settle<T>(&self, path: &Path, what: Lost, outcome: Result<T>) -> Result<Option<T>> {
         match outcome {
             Ok(value) => Ok(Some(value)),
-            Err(error) if self.on_error != OnError::Stop && !error.kind().ends_all() => {
+            Err(error) if self.on_error != OnError::Stop && !ends_all(&error) => {
                 self.progress.lost(path.as_os_str().as_encoded_bytes(), what, &error);
                 Ok(None)
             }
@@ -110,6 +110,12 @@ pub(crate) struct Data<'a> {
     pub(crate) path: &'a Path,
     pub(crate) size: u64,
     pub(crate) salvage: &'a Salvage<'a>,
+}
+
+/// Whether whatever comes next would fail, too. On a host that is full there may be room for a smaller file, as cp(1) has it.
+fn ends_all(error: &Error) -> bool {
+    let is_full_host = error.kind().is_no_room() && error.host().is_some();
+    error.kind().ends_all() && !is_full_host
 }
 
 impl Data<'_> {

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
@@ -13,7 +13,59 @@ use crate::support::{MOUNTED, inside, mkfs_empty, sparse_file};
 
 pub(crate) fn cases() -> Vec<Case> {
     let tools = ["setpriv", "setfacl", "getfacl"].map(Judge::Tool);
-    vec![Case::new("host-targets/trees-as-coreutils", &[&MOUNTED[..], &tools].concat(), trees)]
+    vec![
+        Case::new("host-targets/trees-as-coreutils", &[&MOUNTED[..], &tools].concat(), trees),
+        Case::new("host-targets/what-fits-on-a-full-host", &[Judge::Program, Judge::Root], full_host),
+    ]
+}
+
+/// cp(1) tries each file of a tree on a full host, and names those that do not fit. Here what came of such a file goes, so that there is
+/// room for the next.
+fn full_host(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "128M", &image)?;
+    let tree = bench.scratch.dir("tree")?;
+    fs::write(tree.join("a-large"), vec![7; 6 << 20])?;
+    fs::write(tree.join("b-small"), "small")?;
+    fs::create_dir(tree.join("c"))?;
+    fs::write(tree.join("c/also"), "small, too")?;
+    bench.creamery().run(["cp", "-a"]).arg(tree.join(".")).arg(inside(&image, "/")).ok()?;
+    let words: [&[&str]; 3] = [&["cp", "-a"], &["restore", "-i"], &[]];
+    for words in words {
+        let host = Small::mount(&bench.scratch.dir("small")?)?;
+        let out = host.0.join("out");
+        fs::create_dir(&out)?;
+        let run = match words {
+            ["cp", ..] => bench.creamery().run(words).arg(inside(&image, "/.")).arg(&out),
+            ["restore", ..] => bench.creamery().run(words).arg(&image).arg(&out),
+            _ => Run::new("cp").arg("-a").arg(tree.join(".")).arg(&out),
+        };
+        let done = run.output()?;
+        let said = done.stderr_text();
+        ensure!(done.code == Some(1) && said.contains("a-large") && said.contains("No space left"), "{done}");
+        for (name, content) in [("b-small", "small"), ("c/also", "small, too")] {
+            let came = fs::read_to_string(out.join(name)).ok().as_deref() == Some(content);
+            ensure!(if words.is_empty() { said.contains(name) } else { came }, "{name}: {done}");
+        }
+    }
+    Ok(())
+}
+
+/// A filesystem of the host with little room.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(dir: &Path) -> Result<Self> {
+        Run::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(dir).ok()?;
+        Ok(Self(dir.to_owned()))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        // A mount that stays is seen by what comes next.
+        let _ = Run::new("umount").arg(&self.0).again_while_busy().output();
+    }
 }
 
 /// The tree that is copied, of which an image has the same.
