@@ -2,7 +2,6 @@
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::{Error, ErrorKind, Near, Result, Wait};
 
@@ -40,7 +39,7 @@ pub struct File {
     fs: Near<fs::Filesystem>,
     open: Arc<OpenFile>,
     rights: Rights,
-    position: AtomicU64,
+    position: u64,
 }
 
 /// What a file was opened for.
@@ -492,7 +491,7 @@ impl File {
     }
 
     pub(crate) const fn new(fs: Near<fs::Filesystem>, open: Arc<OpenFile>, rights: Rights) -> Self {
-        Self { fs, open, rights, position: AtomicU64::new(0) }
+        Self { fs, open, rights, position: 0 }
     }
 
     pub(crate) const fn for_reading(fs: Near<fs::Filesystem>, open: Arc<OpenFile>) -> Self {
@@ -523,26 +522,22 @@ fn found(outcome: Result<u64>) -> Result<Option<u64>> {
     }
 }
 
-// A file that several threads have is read and written at the position that all of them share, as that of std.
-
-impl Read for &File {
+impl Read for File {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let position = self.position.load(Ordering::Relaxed);
-        let count = self.read_at(out, position)?;
-        self.position.store(position + count as u64, Ordering::Relaxed);
+        let count = self.read_at(out, self.position)?;
+        self.position += count as u64;
         Ok(count)
     }
 }
 
-impl Write for &File {
+impl Write for File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let (start, count) = if self.rights.append {
             self.open.append(data)?
         } else {
-            let position = self.position.load(Ordering::Relaxed);
-            (position, self.write_at(data, position)?)
+            (self.position, self.write_at(data, self.position)?)
         };
-        self.position.store(start + count as u64, Ordering::Relaxed);
+        self.position = start + count as u64;
         Ok(count)
     }
 
@@ -552,38 +547,16 @@ impl Write for &File {
     }
 }
 
-impl Seek for &File {
+impl Seek for File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let position = match to {
             SeekFrom::Start(position) => Some(position),
-            SeekFrom::Current(by) => self.position.load(Ordering::Relaxed).checked_add_signed(by),
+            SeekFrom::Current(by) => self.position.checked_add_signed(by),
             SeekFrom::End(by) => self.metadata()?.len().checked_add_signed(by),
         };
         let position = position.ok_or_else(|| Error::invalid("no position of a file"))?;
         check_position(position)?;
-        self.position.store(position, Ordering::Relaxed);
+        self.position = position;
         Ok(position)
-    }
-}
-
-impl Read for File {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        (&*self).read(out)
-    }
-}
-
-impl Write for File {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        (&*self).write(data)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        (&*self).flush()
-    }
-}
-
-impl Seek for File {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        (&*self).seek(to)
     }
 }

@@ -238,6 +238,19 @@ pub fn is_free(path: &Path) -> bool {
         && File::open(path).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
 }
 
+/// Whether the process that has the image locked is seen to serve a mount over FUSE.
+///
+/// ```
+/// let file = tempfile::NamedTempFile::new()?;
+/// creamery_device::hold_unused(file.as_file(), file.path())?;
+/// assert!(!creamery_device::is_served(&file.path().metadata()?));
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[must_use]
+pub fn is_served(image: &fs::Metadata) -> bool {
+    matches!(lock_owner(image), Some(User::Process { pid, .. }) if is_server(pid))
+}
+
 /// Loop devices that may stand on one another.
 const LOOPS_MAX: usize = 8;
 

@@ -64,7 +64,9 @@ pub use file::FileDevice;
 pub use held::{HeldDevice, Released};
 pub use hooked::{Hook, Hooked};
 pub use image_name::ImageName;
-pub use in_use::{backing_files, check_unused, file_of, hold_unused, is_free, is_only_read, refuse_seen_use};
+pub use in_use::{
+    backing_files, check_unused, file_of, hold_unused, is_free, is_only_read, is_served, refuse_seen_use,
+};
 pub use memory::MemoryDevice;
 pub use new_file::{NewFile, Taken};
 pub use partition::{Partition, PartitionTable, PartitionType, TableKind};

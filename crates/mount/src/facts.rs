@@ -23,8 +23,8 @@ pub struct LiveFacts {
     pub metadata_uuid: String,
     /// The generation of the last commit.
     pub generation: u64,
-    /// Whether an error has ended all writing to it.
-    pub aborted: bool,
+    /// Whether an error has ended all writing to it; none where the server does not tell.
+    pub aborted: Option<bool>,
     /// Bytes that data and tree blocks take, each copy once.
     pub bytes_used: u64,
     /// Bytes of a tree block.

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
+use std::time::Instant;
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::ImageName;
@@ -66,15 +67,17 @@ pub fn live_mounts() -> Result<Vec<LiveMount>> {
         .map(|(mounted, is_read_only)| {
             let (answer, answers) = mpsc::channel();
             let asked = mounted.clone();
-            // A thread that waits for a server that hangs ends with the process.
+            // A thread that waits for a server that hangs ends with that, or with the process.
             std::thread::spawn(move || {
                 let _ = answer.send(ask(&asked)); // nobody waits any more
             });
             (mounted, is_read_only, answers)
         })
         .collect();
+    let begun = Instant::now();
     let mount = |(mounted, is_read_only, answers): (MountedImage, bool, mpsc::Receiver<_>)| {
-        let server = answers.recv_timeout(ANSWER_MAX).unwrap_or(ServerState::Silent);
+        let left = ANSWER_MAX.saturating_sub(begun.elapsed());
+        let server = answers.recv_timeout(left).unwrap_or(ServerState::Silent);
         LiveMount {
             image: mounted.image,
             point: mounted.point,

@@ -5,10 +5,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_device::{Access, BlockDevice, DeviceId, FileDevice, ImageName, is_free};
+use creamery_device::{Access, BlockDevice, DeviceId, FileDevice, ImageName, is_free, is_served};
 use creamery_fuse::{HeldMount, PinnedPoint};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
@@ -131,63 +131,96 @@ pub(crate) fn mount_of(image: &Path) -> Result<Option<MountedImage>> {
     Ok(reached.map(|at| mounts.remove(at)).or_else(|| mounts.pop()))
 }
 
-/// All mounts of `image` that are to be seen, the latest last, whatever it is called by now: their servers say which image each of them has. Of
-/// those that do not answer, where none does: the ones that the table has by this name, and ours of the same image by another name (a
-/// link, a relative path).
+/// All mounts of `image` that are to be seen, the latest last, whatever it is called by now.
+///
+/// The table has the names by which images were mounted. Which image a server has it says itself, but that is asked only where names
+/// do not tell: a server may hang, and whoever asks keeps its mount in use for that moment.
 pub(crate) fn ours_of(image: &Path) -> Result<Vec<MountedImage>> {
     let wanted = std::path::absolute(image).unwrap_or_else(|_| image.to_owned());
     let table = table()?;
     let source = wanted.as_os_str().as_bytes();
     let identity = identity_of(image);
-    let by_name = |row: &Row| row.kind.starts_with(FUSE) && row.source == source;
     let is_same = |row: &Row| {
         let other = Path::new(OsStr::from_bytes(&row.source));
-        by_name(row) || identity.is_some() && identity_of(other) == identity
+        let is_named_so = row.kind.starts_with(FUSE) && row.source == source;
+        is_named_so || row.kind == KIND && identity.is_some() && identity_of(other) == identity
     };
-    let rows: Vec<Row> = rows(&table).filter(|row| row.kind == KIND || by_name(row)).collect();
-    let Some(identity) = identity else {
-        return Ok(rows.into_iter().filter(by_name).map(MountedImage::from).collect());
-    };
-    let candidates: Vec<_> = rows.into_iter().map(|row| (is_same(&row), MountedImage::from(row))).collect();
-    let told = images_told(candidates.iter().map(|(_, mounted)| mounted));
+    let (same, others): (Vec<Row>, Vec<Row>) = rows(&table).partition(is_same);
+    let same: Vec<_> = same.into_iter().map(MountedImage::from).collect();
+    let (Some(identity), Ok(name)) = (identity, ImageName::find(image)) else { return Ok(same) };
+    let is_served = |file: &Path| file.metadata().is_ok_and(|meta| is_served(&meta));
+    if same.len() == 1 && !name.is_part() && is_served(name.file()) {
+        return Ok(same);
+    }
+    // A server has its image locked while it lives.
+    let is_free = is_free(name.file());
+    let (sure, likely) = told_apart(same, identity, is_free);
+    if !sure.is_empty() || !likely.is_empty() || is_free {
+        return Ok(if sure.is_empty() { likely } else { sure });
+    }
+    let (renamed, _) = told_apart(renamed(others), identity, is_free);
+    Ok(renamed)
+}
+
+/// Of mounts those of the image `wanted`, as their servers say, and those whose servers do not say.
+fn told_apart(
+    mounts: Vec<MountedImage>,
+    wanted: DeviceId,
+    is_free: bool,
+) -> (Vec<MountedImage>, Vec<MountedImage>) {
+    let told = images_told(&mounts);
     let (mut sure, mut likely) = (Vec::new(), Vec::new());
-    for ((is_same, mounted), told) in candidates.into_iter().zip(told) {
+    for (mounted, told) in mounts.into_iter().zip(told) {
         match told {
-            Told::Image(image) if image == identity.numbers() => sure.push(mounted),
-            Told::Nothing if is_same => likely.push(mounted),
-            // A server has its image locked while it lives.
-            Told::Silent if is_same && !ImageName::find(image).is_ok_and(|name| is_free(name.file())) => {
-                likely.push(mounted);
-            }
-            _ => {}
+            Told::Image(image) if image == wanted.numbers() => sure.push(mounted),
+            Told::Dead => likely.push(mounted),
+            Told::Nothing if !is_free => likely.push(mounted),
+            Told::Image(_) | Told::Nothing => {}
         }
     }
-    Ok(if sure.is_empty() { likely } else { sure })
+    (sure, likely)
+}
+
+/// Mounts of ours whose images have other names by now: nothing is there by the name in the table, or something that nobody has, or another
+/// mount has that name, too.
+fn renamed(rows: Vec<Row>) -> Vec<MountedImage> {
+    let ours: Vec<Row> = rows.into_iter().filter(|row| row.kind == KIND).collect();
+    let is_renamed = |row: &&Row| {
+        let name = ImageName::find(Path::new(OsStr::from_bytes(&row.source)));
+        let is_there = name.is_ok_and(|name| name.file().exists() && !is_free(name.file()));
+        !is_there || ours.iter().any(|other| other.source == row.source && other.device != row.device)
+    };
+    ours.iter().filter(is_renamed).cloned().map(MountedImage::from).collect()
 }
 
 /// What a server tells of its image.
 enum Told {
     Image([u64; 3]),
-    /// It lives, and does not tell: it hangs, lets this user not in, or is of another version.
-    Silent,
-    /// It has died, or another mount hides this one.
+    /// It hangs, does not let this user in, or is of another version; or another mount hides this one.
     Nothing,
+    /// It has died.
+    Dead,
 }
 
-/// Asks the servers of all mounts at the same time.
-fn images_told<'m>(mounts: impl Iterator<Item = &'m MountedImage>) -> Vec<Told> {
+/// Asks the servers of mounts at the same time.
+fn images_told(mounts: &[MountedImage]) -> Vec<Told> {
     let asked: Vec<_> = mounts
+        .iter()
         .map(|mounted| {
             let (answer, answers) = mpsc::channel();
             let mounted = mounted.clone();
-            // A thread that waits for a server that hangs ends with the process.
+            // A thread that waits for a server that hangs ends with that, or with the process.
             std::thread::spawn(move || {
                 let _ = answer.send(image_told(&mounted)); // nobody waits any more
             });
             answers
         })
         .collect();
-    asked.into_iter().map(|answers| answers.recv_timeout(ANSWER_MAX).unwrap_or(Told::Silent)).collect()
+    let begun = Instant::now();
+    let wait = |answers: mpsc::Receiver<Told>| {
+        answers.recv_timeout(ANSWER_MAX.saturating_sub(begun.elapsed())).unwrap_or(Told::Nothing)
+    };
+    asked.into_iter().map(wait).collect()
 }
 
 fn image_told(mounted: &MountedImage) -> Told {
@@ -195,9 +228,9 @@ fn image_told(mounted: &MountedImage) -> Told {
         return Told::Nothing;
     }
     match Channel::open(mounted).and_then(|channel| channel.statistics()) {
-        Ok(statistics) => statistics.image.map_or(Told::Silent, Told::Image),
-        Err(error) if is_of_a_dead_server(&error) => Told::Nothing,
-        Err(_) => Told::Silent,
+        Ok(statistics) => statistics.image.map_or(Told::Nothing, Told::Image),
+        Err(error) if is_of_a_dead_server(&error) => Told::Dead,
+        Err(_) => Told::Nothing,
     }
 }
 
@@ -369,7 +402,7 @@ fn resolve_folder(path: &Path) -> PathBuf {
 }
 
 /// What a row says that we need.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Row {
     /// The number of the mount.
     id: u64,

@@ -266,7 +266,7 @@ fn detach(mounted: &MountedImage, (there, number): (&PinnedPoint, MountNumber), 
 /// Whether something is seen that keeps a mount in use, and not for a moment alone.
 fn has_users(mounted: &MountedImage) -> bool {
     shown_below(mounted.id).is_ok_and(|below| below.is_some())
-        || users_of(mounted).iter().any(|user| !user.is_of_this_program())
+        || users_of(mounted).iter().any(|user| !user.only_looks())
 }
 
 /// Why a mount is in use.

@@ -38,14 +38,19 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// Whether it runs this very program, which looks at mounts for a moment (`creamery mounts`).
-    pub(crate) fn is_of_this_program(&self) -> bool {
+    /// Whether it runs this very program and serves no mount itself: that looks at mounts for a moment (`creamery mounts`).
+    pub(crate) fn only_looks(&self) -> bool {
         use std::os::unix::fs::MetadataExt;
         let program = |pid: &dyn Display| {
             let meta = fs::metadata(format!("/proc/{pid}/exe"));
             meta.ok().map(|meta| (meta.dev(), meta.ino()))
         };
-        program(&self.pid).is_some_and(|theirs| program(&"self") == Some(theirs))
+        program(&self.pid).is_some_and(|theirs| program(&"self") == Some(theirs)) && !self.serves()
+    }
+
+    fn serves(&self) -> bool {
+        let open = fs::read_dir(format!("/proc/{}/fd", self.pid)).into_iter().flatten().flatten();
+        open.filter_map(|entry| fs::read_link(entry.path()).ok()).any(|file| file == Path::new("/dev/fuse"))
     }
 }
 

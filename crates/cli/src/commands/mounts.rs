@@ -69,7 +69,7 @@ impl Row {
             subvolume_id: facts.map(|facts| facts.subvolume),
             uuid: facts.map(|facts| facts.uuid.clone()),
             read_only: mount.is_read_only || is_aborted(mount),
-            aborted: facts.map(|facts| facts.aborted),
+            aborted: facts.and_then(|facts| facts.aborted),
             user: mount.mounter,
             process: facts.map(|facts| facts.process),
             server: state_of(mount),
@@ -82,7 +82,7 @@ fn facts_of(mount: &LiveMount) -> Option<&LiveFacts> {
 }
 
 fn is_aborted(mount: &LiveMount) -> bool {
-    facts_of(mount).is_some_and(|facts| facts.aborted)
+    facts_of(mount).and_then(|facts| facts.aborted) == Some(true)
 }
 
 /// From the top level on, with a slash before it.

@@ -15,7 +15,7 @@ use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
 use crate::live::{is_block_device, live_btrfs};
 use crate::output::{Output, writing};
-use crate::view::{ViewArgs, WriteArgs};
+use crate::view::{ViewArgs, WriteArgs, refuse_on_mount};
 
 /// Where compression is written down.
 const COMPRESSION: &str = "btrfs.compression";
@@ -288,7 +288,9 @@ impl Object {
     fn live(&self, command: &'static str) -> Result<Option<(LiveBtrfs, Option<Kind>)>, Failure> {
         let path = Path::new(&self.place);
         if is_block_device(path) {
-            let found = LiveBtrfs::of_device(path).map_err(|error| Failure::new(command, error))?;
+            let failed = |error| Failure::new(command, error);
+            let found = LiveBtrfs::of_device(path).map_err(failed)?;
+            found.as_ref().map_or(Ok(()), |_| refuse_on_mount(path)).map_err(failed)?;
             return Ok(found.map(|(live, _)| (live, self.kind.or(Some(Kind::Device)))));
         }
         Ok(live_btrfs(command, &self.place)?.map(|live| (live, self.kind)))

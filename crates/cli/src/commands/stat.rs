@@ -54,11 +54,9 @@ fn facts(fs: &Filesystem, path: &Path, follow: bool) -> Result<Facts, Error> {
     let meta = if follow { fs.metadata(path)? } else { fs.symlink_metadata(path)? };
     let target = if meta.is_symlink() { Some(fs.read_link(path)?) } else { None };
     let mut xattrs = Vec::new();
-    if !follow || !fs.symlink_metadata(path)?.is_symlink() {
-        for name in fs.symlink_xattrs(path)? {
-            let value = fs.symlink_xattr(path, &name)?;
-            xattrs.push((name, value));
-        }
+    for name in if follow { fs.xattrs(path)? } else { fs.symlink_xattrs(path)? } {
+        let value = if follow { fs.xattr(path, &name)? } else { fs.symlink_xattr(path, &name)? };
+        xattrs.push((name, value));
     }
     let verity = if meta.is_file() { fs.open(path)?.verity()? } else { None };
     Ok(Facts { meta, target, xattrs, verity })

@@ -30,7 +30,7 @@ use crate::time::Span;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct StatsArgs {
-    /// Where an image is mounted, or the image that is.
+    /// Where an image is mounted, a path below, or the image itself.
     #[arg(value_name = "DIR|IMAGE")]
     pub(crate) place: PathBuf,
 
@@ -54,7 +54,8 @@ pub(crate) fn run(args: &StatsArgs) -> Result<(), Failure> {
         std::thread::sleep(Duration::from_secs(seconds));
         match creamery_mount::statistics(&args.place) {
             Ok(done) => print(args, &done)?,
-            Err(error) if error.kind() == ErrorKind::InvalidInput => break, // unmounted meanwhile
+            // Unmounted meanwhile.
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound) => break,
             Err(error) => return Err(Failure::new("stats", error)),
         }
     }

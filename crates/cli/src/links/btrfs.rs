@@ -85,10 +85,11 @@ fn words(all: &[OsString], program: &Command) -> Result<Link, String> {
         path.push(token(arg, within.iter().copied(), first)?);
     }
     hand_over::where_linux_serves(&path, all, args.as_slice())?;
-    let mut rest = match path[..] {
+    let rest = match path[..] {
         ["filesystem", "show"] => hand_over::show_those_of_linux(all, args.as_slice()),
-        _ => args.as_slice().to_vec(),
+        _ => Some(args.as_slice().to_vec()),
     };
+    let Some(mut rest) = rest else { return Ok(Link::Done(ExitCode::SUCCESS)) };
     if is_json {
         if !FORMATS.contains(&&path[..]) {
             return Err(format!("{}: output format json is unsupported for this command", path.join(" ")));

@@ -10,6 +10,7 @@ use creamery::Image;
 use creamery::error::Escaped;
 use creamery_mount::{Live, is_on_linux};
 
+use crate::failure::warn;
 use crate::place::{End, is_no_image, parent_of};
 
 /// The programs that a call was handed over to, with ':' between: a copy of this program, or a wrapper that calls it, looks for
@@ -104,7 +105,9 @@ fn place_of(word: &OsStr, is_of_files: bool) -> Place {
             _ => return Place::Ours,
         },
         // What is to be made, or is missing, is told of where it would be.
-        Err(_) => match path.ancestors().skip(1).find(|above| above.is_dir()) {
+        Err(_) => match path.ancestors().skip(1).find(|above| above.as_os_str().is_empty() || above.is_dir())
+        {
+            Some(above) if above.as_os_str().is_empty() => PathBuf::from("."),
             Some(above) => above.to_owned(),
             None => return Place::Elsewhere,
         },
@@ -125,17 +128,24 @@ const OF_BOTH: [&str; 8] =
     ["--raw", "--human-readable", "--iec", "--si", "--kbytes", "--mbytes", "--gbytes", "--tbytes"];
 
 /// Has btrfs-progs show what it finds, where the call `all` wants to see all filesystems: those that Linux has mounted, and those on
-/// disks, come before ours. The options that are left are for this program.
-pub(super) fn show_those_of_linux(all: &[OsString], rest: &[OsString]) -> Vec<OsString> {
+/// disks, come before ours. The options that are left are for this program; none where the one that called shows ours.
+pub(super) fn show_those_of_linux(all: &[OsString], rest: &[OsString]) -> Option<Vec<OsString>> {
     let is_known = |word: &&OsString| OF_SHOW.iter().any(|option| *word == option);
     let tried = std::env::var_os(WITNESS).unwrap_or_default();
     let is_taken = |word: &&OsString| is_known(word) || OF_BOTH.iter().any(|option| **word == **option);
     let others = other_btrfs(&tried).filter(|_| rest.iter().all(|word| is_taken(&word)));
+    let has_come_back = !tried.is_empty();
     if let Some(other) = others {
-        // It says itself what went wrong.
-        let _ = Command::new(&other).args(all).env(WITNESS, with(tried, &other)).status();
+        let shown = Command::new(&other).args(all).env(WITNESS, with(tried, &other)).status();
+        let why = match shown {
+            Ok(status) if status.success() => None,
+            Ok(status) => Some(format!("it ended with {status}")),
+            Err(error) => Some(error.to_string()),
+        };
+        why.iter().for_each(|why| warn(&format!("btrfs: {}: {why}", other.display())));
     }
-    rest.iter().filter(|word| !is_known(word)).cloned().collect()
+    // Whoever called a wrapper shows ours.
+    (!has_come_back).then(|| rest.iter().filter(|word| !is_known(word)).cloned().collect())
 }
 
 /// The list of programs `tried` with one more.

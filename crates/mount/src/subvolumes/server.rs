@@ -414,7 +414,7 @@ impl Server<'_> {
             uuid: volume.fsid().to_string(),
             metadata_uuid: volume.metadata_uuid().to_string(),
             generation: volume.generation().get(),
-            aborted: self.fs.engine().aborted().is_some(),
+            aborted: Some(self.fs.engine().aborted().is_some()),
             bytes_used: superblock.bytes_used(),
             node_size: volume.node_size(),
             sector_size: self.fs.engine().sector_size(),

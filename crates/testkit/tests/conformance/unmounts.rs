@@ -135,9 +135,21 @@ fn new_by_an_old_name(bench: &Bench) -> Result<()> {
     let all = bench.creamery().run(["filesystem", "show"]).output()?.stdout_text();
     ensure!(all.contains("'new'") && all.contains("'disk.img'"), "{all}");
     bench.creamery().run(["umount"]).arg(&new).ok()?;
+    // A mount that hangs, of another image, keeps nobody: it is not asked.
+    let third = image(bench, "third.img")?;
+    let third_dir = bench.scratch.dir("third")?;
+    bench.creamery().run(["mount"]).arg(&third).arg(&third_dir).ok()?;
+    let hung = server_of(bench, &third)?.1.context("no process")?;
+    signal(Signal::STOP, hung)?;
+    let beside = bench.creamery().run(["sync"]).arg(&renamed).ok();
+    signal(Signal::CONT, hung)?;
+    beside?;
+    bench.creamery().run(["umount"]).arg(&third).ok()?;
     // A server that died has no lock: its mount is known by the name.
     let (_, server) = server_of(bench, &new)?;
     signal(Signal::KILL, server.context("no process")?)?;
+    // It keeps nobody from the image itself.
+    bench.creamery().run(["df", "--wait", "1000000"]).arg(&new).ok()?;
     let dead = bench.creamery().run(["umount"]).arg(&new).output()?;
     ensure!(dead.code == Some(1) && dead.stderr_text().contains("died"), "{dead}");
     btrfs_check(&new)

@@ -51,6 +51,7 @@ impl Entry {
         };
         let (parent, name) = (parent_of(&whole), whole.file_name().unwrap_or_default().to_owned());
         let dir = match live(command, parent, path) {
+            Err(failure) if failure.kind() == ErrorKind::InvalidInput => return Err(failure),
             Err(_) if Live::at(&whole).is_ok_and(|root| root.is_some()) => {
                 let text = format!("{}: it is the root of the mount", path.display());
                 return Err(failed(Error::new(ErrorKind::Busy, text)).advise("name something in it"));
@@ -116,7 +117,9 @@ impl OnMount {
 
 /// The directory `dir` of a live mount; `path` is what the user wrote.
 pub(in crate::commands) fn live(command: &'static str, dir: &Path, path: &Path) -> Result<Live, Failure> {
-    let live = Live::at(dir).map_err(|error| Failure::new(command, error))?;
+    let failed = |error| Failure::new(command, error);
+    refuse_on_mount(path).map_err(failed)?;
+    let live = Live::at(dir).map_err(failed)?;
     live.ok_or_else(|| {
         let text = format!("{} is on no mount of an image", path.display());
         let advice = "name a path on a live mount, or one in an image that is not mounted, as IMAGE:/PATH; \
