@@ -37,7 +37,7 @@ pub(crate) enum Extent {
 }
 
 /// Somebody who uses a file or a device.
-enum User {
+pub(crate) enum User {
     Process {
         pid: u32,
         name: String,
@@ -110,7 +110,7 @@ fn refuse(path: &Path, user: &User) -> Error {
 }
 
 /// Whether a process serves a mount over FUSE.
-fn is_server(pid: u32) -> bool {
+pub(crate) fn is_server(pid: u32) -> bool {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     descriptors
         .filter_map(|entry| fs::read_link(entry.path()).ok())
@@ -220,37 +220,6 @@ pub fn refuse_seen_use(file: &fs::Metadata, path: &Path) -> Result<()> {
     }
 }
 
-/// Whether it is certain that nobody has the regular file `path` as an image. False also where that is not to be found out: another kind of file, one that
-/// cannot be opened, a filesystem without locks.
-///
-/// ```
-/// let file = tempfile::NamedTempFile::new()?;
-/// assert!(creamery_device::is_free(file.path()));
-/// creamery_device::hold_unused(file.as_file(), file.path())?;
-/// assert!(!creamery_device::is_free(file.path()));
-/// # Ok::<(), creamery_base::Error>(())
-/// ```
-#[must_use]
-pub fn is_free(path: &Path) -> bool {
-    let is_file = path.metadata().is_ok_and(|meta| meta.is_file());
-    // The lock goes with the file.
-    is_file
-        && File::open(path).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
-}
-
-/// Whether the process that has the image locked is seen to serve a mount over FUSE.
-///
-/// ```
-/// let file = tempfile::NamedTempFile::new()?;
-/// creamery_device::hold_unused(file.as_file(), file.path())?;
-/// assert!(!creamery_device::is_served(&file.path().metadata()?));
-/// # Ok::<(), creamery_base::Error>(())
-/// ```
-#[must_use]
-pub fn is_served(image: &fs::Metadata) -> bool {
-    matches!(lock_owner(image), Some(User::Process { pid, .. }) if is_server(pid))
-}
-
 /// Loop devices that may stand on one another.
 const LOOPS_MAX: usize = 8;
 
@@ -286,42 +255,6 @@ pub fn backing_files(node: &fs::Metadata) -> Vec<(u64, u64)> {
 #[must_use]
 pub fn file_of(image: &fs::Metadata) -> (u64, u64) {
     backing_files(image).pop().unwrap_or_else(|| (image.dev(), image.ino()))
-}
-
-/// Whether the program that has `image` locked has it open for reading only, as [`Access::ReadOnly`]. False also where that is not to be
-/// seen: another user's process, a filesystem without locks.
-///
-/// ```
-/// # let dir = tempfile::tempdir()?;
-/// # let path = dir.path().join("disk.img");
-/// # std::fs::write(&path, [0; 4096])?;
-/// use creamery_device::{Access, FileDevice, is_only_read};
-/// assert!(!is_only_read(&path.metadata()?));
-/// let reader = FileDevice::open(&path, Access::ReadOnly)?;
-/// assert!(is_only_read(&path.metadata()?));
-/// drop(reader);
-/// let writer = FileDevice::open(&path, Access::ReadWrite)?;
-/// assert!(!is_only_read(&path.metadata()?));
-/// # Ok::<(), creamery_base::Error>(())
-/// ```
-#[must_use]
-pub fn is_only_read(image: &fs::Metadata) -> bool {
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    let inode = image.ino().to_string();
-    let mut is_read = false;
-    for line in locks.lines() {
-        let fields: Vec<&str> = line.split_ascii_whitespace().filter(|&field| field != "->").collect();
-        let [_, sort, _, kind, pid, place, ..] = fields[..] else { continue };
-        if place.rsplit(':').next() != Some(&inode) {
-            continue;
-        }
-        // A writer to a part of a file shares the first lock, and has the second one exclusively.
-        if kind != "READ" {
-            return false;
-        }
-        is_read |= sort == "FLOCK" && pid.parse().is_ok_and(|pid| process_has_open(pid, image));
-    }
-    is_read
 }
 
 /// Has the backing file of a loop device that is ours for writing, as who writes to that file has it.
@@ -469,7 +402,7 @@ fn range_owner(metadata: &fs::Metadata, range: &Range<u64>, wanted: Lock) -> Opt
 }
 
 /// The process that holds a BSD lock on the file, if there is one.
-fn lock_owner(metadata: &fs::Metadata) -> Option<User> {
+pub(crate) fn lock_owner(metadata: &fs::Metadata) -> Option<User> {
     // 12: FLOCK  ADVISORY  WRITE 4711 00:1c:30408 0 EOF
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let mut locked = false;
@@ -515,7 +448,7 @@ fn process_ids() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-fn process_has_open(pid: u32, wanted: &fs::Metadata) -> bool {
+pub(crate) fn process_has_open(pid: u32, wanted: &fs::Metadata) -> bool {
     descriptors_of(pid, wanted).next().is_some()
 }
 

@@ -53,6 +53,7 @@ mod parts;
 mod patience;
 mod piece;
 mod range_lock;
+mod seen_locks;
 mod served;
 mod slab;
 mod stream;
@@ -64,12 +65,11 @@ pub use file::FileDevice;
 pub use held::{HeldDevice, Released};
 pub use hooked::{Hook, Hooked};
 pub use image_name::ImageName;
-pub use in_use::{
-    backing_files, check_unused, file_of, hold_unused, is_free, is_only_read, is_served, refuse_seen_use,
-};
+pub use in_use::{backing_files, check_unused, file_of, hold_unused, refuse_seen_use};
 pub use memory::MemoryDevice;
 pub use new_file::{NewFile, Taken};
 pub use partition::{Partition, PartitionTable, PartitionType, TableKind};
 pub use parts::{Parts, SharedBytes};
 pub use patience::wait_for_users;
+pub use seen_locks::{is_free, is_only_read, is_served};
 pub use stream::StreamDevice;

@@ -1,0 +1,76 @@
+//! What the locks of an image tell those who do not want it themselves.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::in_use::{User, is_server, lock_owner, process_has_open};
+
+/// Whether it is certain that nobody has the regular file `path` as an image. False also where that is not to be found out: another kind of file, one that
+/// cannot be opened, a filesystem without locks.
+///
+/// ```
+/// let file = tempfile::NamedTempFile::new()?;
+/// assert!(creamery_device::is_free(file.path()));
+/// creamery_device::hold_unused(file.as_file(), file.path())?;
+/// assert!(!creamery_device::is_free(file.path()));
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[must_use]
+pub fn is_free(path: &Path) -> bool {
+    let is_file = path.metadata().is_ok_and(|meta| meta.is_file());
+    // The lock goes with the file.
+    is_file
+        && File::open(path).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+}
+
+/// Whether the process that has the image locked is seen to serve a mount over FUSE.
+///
+/// ```
+/// let file = tempfile::NamedTempFile::new()?;
+/// creamery_device::hold_unused(file.as_file(), file.path())?;
+/// assert!(!creamery_device::is_served(&file.path().metadata()?));
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[must_use]
+pub fn is_served(image: &fs::Metadata) -> bool {
+    matches!(lock_owner(image), Some(User::Process { pid, .. }) if is_server(pid))
+}
+
+/// Whether the program that has `image` locked has it open for reading only, as [`Access::ReadOnly`]. False also where that is not to be
+/// seen: another user's process, a filesystem without locks.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("disk.img");
+/// # std::fs::write(&path, [0; 4096])?;
+/// use creamery_device::{Access, FileDevice, is_only_read};
+/// assert!(!is_only_read(&path.metadata()?));
+/// let reader = FileDevice::open(&path, Access::ReadOnly)?;
+/// assert!(is_only_read(&path.metadata()?));
+/// drop(reader);
+/// let writer = FileDevice::open(&path, Access::ReadWrite)?;
+/// assert!(!is_only_read(&path.metadata()?));
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[must_use]
+pub fn is_only_read(image: &fs::Metadata) -> bool {
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let inode = image.ino().to_string();
+    let mut is_read = false;
+    for line in locks.lines() {
+        let fields: Vec<&str> = line.split_ascii_whitespace().filter(|&field| field != "->").collect();
+        let [_, sort, _, kind, pid, place, ..] = fields[..] else { continue };
+        if place.rsplit(':').next() != Some(&inode) {
+            continue;
+        }
+        // A writer to a part of a file shares the first lock, and has the second one exclusively.
+        if kind != "READ" {
+            return false;
+        }
+        is_read |= sort == "FLOCK" && pid.parse().is_ok_and(|pid| process_has_open(pid, image));
+    }
+    is_read
+}
