@@ -219,7 +219,7 @@ impl Error {
         self.in_chain(|error| error.downcast_ref::<Self>()?.detail.as_deref().and_then(&find))
     }
 
-    /// The same failure as one of another kind.
+    /// Gives the failure another kind.
     ///
     /// ```
     /// use creamery_base::{Error, ErrorKind};

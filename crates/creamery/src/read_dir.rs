@@ -31,7 +31,7 @@ const BATCH: usize = 1024;
 pub struct ReadDir {
     dir: Arc<Dir>,
     offset: u64,
-    /// Where it ends: behind what was there when it began. Who makes names, or renames what is listed, adds nothing to it.
+    /// The position behind the last entry that was there when the listing began: names that are made meanwhile add nothing to it.
     end: u64,
     batch: Arc<Batch>,
     /// How many entries of the batch were handed out.

@@ -137,7 +137,7 @@ pub(crate) fn point_named(place: &Path) -> Result<PathBuf> {
         return Ok(place.to_owned());
     }
     let mounts = ours_of(place)?;
-    // An image may have been removed since; what is neither there nor mounted is a directory to who asks.
+    // An image may have been removed since. A name that leads nowhere and is in no row counts as a directory.
     if mounts.is_empty() && ImageName::metadata(place).is_err() {
         return Ok(place.to_owned());
     }

@@ -104,7 +104,7 @@ fn place_of(word: &OsStr, is_of_files: bool) -> Place {
             Err(error) if is_no_image(&error) => path.clone(),
             _ => return Place::Ours,
         },
-        // What is to be made, or is missing, is told of where it would be.
+        // A file that a command makes, or does not find, belongs to the directory that it would be in.
         Err(_) => match path.ancestors().skip(1).find(|above| above.as_os_str().is_empty() || above.is_dir())
         {
             Some(above) if above.as_os_str().is_empty() => PathBuf::from("."),

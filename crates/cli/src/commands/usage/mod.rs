@@ -112,7 +112,7 @@ struct GroupsJson {
     copies: u64,
     total: u64,
     used: u64,
-    /// What the chunks have of each device, where that is told.
+    /// The bytes that the chunks have of each device; empty where the mount does not tell them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     devices: Vec<ShareJson>,
 }

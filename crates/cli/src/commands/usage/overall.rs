@@ -20,7 +20,7 @@ pub(super) struct Overall {
     used: u64,
     /// For data, if what no chunk has goes to data with the copies that data has now.
     free_estimated: u64,
-    /// The same with the most copies that any kind has.
+    /// For data, if all data had as many copies as the kind with the most.
     free_minimum: u64,
     /// As statfs(2) tells it.
     available: u64,
