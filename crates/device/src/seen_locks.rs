@@ -39,7 +39,7 @@ pub fn is_served(image: &fs::Metadata) -> bool {
     matches!(lock_owner(image), Some(User::Process { pid, .. }) if is_server(pid))
 }
 
-/// Whether the program that has `image` locked has it open for reading only, as [`Access::ReadOnly`]. False also where that is not to be
+/// Whether the program that has `image` locked has it open for reading only, as [`Access::ReadOnly`](crate::Access::ReadOnly). False also where that is not to be
 /// seen: another user's process, a filesystem without locks.
 ///
 /// ```

@@ -64,8 +64,8 @@ impl BackgroundWork for WritingBack {
     }
 
     fn step(&self) -> Result<()> {
-        if let (Some(writeback), Some(engine)) = (self.writeback.upgrade(), self.engine.upgrade()) {
-            writeback.step_if_due(&engine);
+        if let Some(writeback) = self.writeback.upgrade() {
+            writeback.step();
         }
         Ok(())
     }

@@ -255,21 +255,14 @@ impl Writeback {
             // What is in flight may have become dirty again when it lands, and nobody says so.
             return if self.is_anybody_in_line() { Due::In(AGE) } else { Due::Never };
         };
-        match self.left(since, engine) {
+        if self.bytes() >= self.most / BACKGROUND_SHARE {
+            return Due::Now;
+        }
+        let DirtySince::Time(since) = since else { return Due::Now };
+        let age = engine.commit_interval().map_or(AGE, |interval| interval.min(AGE));
+        match (since + age).saturating_sub(engine.env().monotonic()) {
             Duration::ZERO => Due::Now,
             left => Due::In(left),
-        }
-    }
-
-    /// How long what is dirty since then may stay so.
-    fn left(&self, since: DirtySince, engine: &Engine) -> Duration {
-        match since {
-            _ if self.bytes() >= self.most / BACKGROUND_SHARE => Duration::ZERO,
-            DirtySince::Hasty => Duration::ZERO,
-            DirtySince::Time(since) => {
-                let age = engine.commit_interval().map_or(AGE, |interval| interval.min(AGE));
-                (since + age).saturating_sub(engine.env().monotonic())
-            }
         }
     }
 
@@ -306,20 +299,7 @@ impl Writeback {
         self.try_step() == Step::Taken
     }
 
-    /// Writes a run of the first in line back if it is due. Another thread may have taken the file that was, and the files behind it have time.
-    pub(crate) fn step_if_due(&self, engine: &Engine) -> bool {
-        let is_due = |file: &Arc<dyn Delayed>| {
-            file.delalloc().dirty_since().is_none_or(|since| self.left(since, engine).is_zero())
-        };
-        self.try_step_of(is_due) == Step::Taken
-    }
-
     fn try_step(&self) -> Step {
-        self.try_step_of(|_| true)
-    }
-
-    /// A step of the first file in line that has a run, where it `may` be taken.
-    fn try_step_of(&self, may: impl Fn(&Arc<dyn Delayed>) -> bool) -> Step {
         let (mut index, mut otherwise) = (0, Step::Nothing);
         loop {
             let Some(next) = self.line.lock().get(index).cloned() else { return otherwise };
@@ -327,9 +307,6 @@ impl Writeback {
                 self.leave(&next);
                 continue;
             };
-            if !may(&file) {
-                return otherwise;
-            }
             match file.delalloc().try_take_run() {
                 NextRun::Taken(run, room) => {
                     self.write_back(&*file, &run, room);
