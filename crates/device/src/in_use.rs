@@ -26,7 +26,7 @@ use crate::Access;
 use crate::loop_device::LoopDevice;
 use crate::patience::patiently;
 use crate::range_lock::{self, Lock, Locked, WHOLE};
-use crate::served::{Served, served, unescape};
+use crate::served::{Served, is_server, served, unescape};
 
 /// How much of a file or device somebody wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,14 +107,6 @@ fn refuse(path: &Path, user: &User) -> Error {
         _ => user,
     };
     Error::new(ErrorKind::Busy, format!("{}: {user}", path.display()))
-}
-
-/// Whether a process serves a mount over FUSE.
-pub(crate) fn is_server(pid: u32) -> bool {
-    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    descriptors
-        .filter_map(|entry| fs::read_link(entry.path()).ok())
-        .any(|open| open == Path::new("/dev/fuse"))
 }
 
 /// The kernel as the user of a block device, as far as that is to be seen.

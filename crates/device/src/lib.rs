@@ -72,4 +72,5 @@ pub use partition::{Partition, PartitionTable, PartitionType, TableKind};
 pub use parts::{Parts, SharedBytes};
 pub use patience::wait_for_users;
 pub use seen_locks::{is_free, is_only_read, is_served};
+pub use served::is_server;
 pub use stream::StreamDevice;

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::in_use::{User, is_server, lock_owner, process_has_open};
+use crate::in_use::{User, lock_owner, process_has_open};
+use crate::served::is_server;
 
 /// Whether it is certain that nobody has the regular file `path` as an image. False also where that is not to be found out: another kind of file, one that
 /// cannot be opened, a filesystem without locks.

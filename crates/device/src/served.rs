@@ -32,6 +32,19 @@ pub(crate) fn served(path: &Path) -> Option<Served> {
     mounts.iter().rev().find(is_it).cloned()
 }
 
+/// Whether a process is seen to serve a mount over FUSE.
+///
+/// ```
+/// assert!(!creamery_device::is_server(std::process::id()));
+/// ```
+#[must_use]
+pub fn is_server(pid: u32) -> bool {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    descriptors
+        .filter_map(|entry| fs::read_link(entry.path()).ok())
+        .any(|open| open == Path::new("/dev/fuse"))
+}
+
 /// What tells an image from others.
 struct Named {
     /// Device and inode number of the file, or the number of the block device.

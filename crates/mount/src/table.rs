@@ -148,6 +148,10 @@ pub(crate) fn ours_of(image: &Path) -> Result<Vec<MountedImage>> {
     let (same, others): (Vec<Row>, Vec<Row>) = rows(&table).partition(is_same);
     let same: Vec<_> = same.into_iter().map(MountedImage::from).collect();
     let (Some(identity), Ok(name)) = (identity, ImageName::find(image)) else { return Ok(same) };
+    // Whoever asks whether an image is free has its lock for that moment.
+    if same.is_empty() && others.iter().all(|row| row.kind != KIND) {
+        return Ok(same);
+    }
     let is_served = |file: &Path| file.metadata().is_ok_and(|meta| is_served(&meta));
     if same.len() == 1 && !name.is_part() && is_served(name.file()) {
         return Ok(same);

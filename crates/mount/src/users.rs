@@ -4,6 +4,8 @@ use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use creamery_device::is_server;
+
 use crate::table::MountedImage;
 
 /// More processes than these are counted.
@@ -45,12 +47,8 @@ impl User {
             let meta = fs::metadata(format!("/proc/{pid}/exe"));
             meta.ok().map(|meta| (meta.dev(), meta.ino()))
         };
-        program(&self.pid).is_some_and(|theirs| program(&"self") == Some(theirs)) && !self.serves()
-    }
-
-    fn serves(&self) -> bool {
-        let open = fs::read_dir(format!("/proc/{}/fd", self.pid)).into_iter().flatten().flatten();
-        open.filter_map(|entry| fs::read_link(entry.path()).ok()).any(|file| file == Path::new("/dev/fuse"))
+        let is_this = program(&self.pid).is_some_and(|theirs| program(&"self") == Some(theirs));
+        is_this && !is_server(self.pid)
     }
 }
 

@@ -43,16 +43,15 @@ struct Member<'a> {
 
 /// What ends an archive ends all of it, whatever else is gone on past: [`ended`] gives the kind back.
 fn writing(error: std::io::Error) -> Error {
-    Error::from(error).with_kind(ErrorKind::Interrupted).on_host(std::path::Path::new(WRITING))
+    let path = std::path::Path::new("writing the archive");
+    Error::from(error).with_kind(ErrorKind::Interrupted).on_host(path)
 }
 
-const WRITING: &str = "writing the archive";
-
-/// Why an archive is not whole: where it could not be written, by the kind that the host says.
+/// Gives an error of the host the kind that the host says. A caller that ends the work itself has no host behind its error.
 pub(super) fn ended(error: Error) -> Error {
-    match error.host() {
-        Some(kind) if error.to_string().starts_with(WRITING) => {
-            let kind = Error::from(std::io::Error::from(kind)).kind();
+    match (error.kind(), error.host()) {
+        (ErrorKind::Interrupted, Some(host)) => {
+            let kind = Error::from(std::io::Error::from(host)).kind();
             error.with_kind(kind)
         }
         _ => error,

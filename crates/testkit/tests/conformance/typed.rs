@@ -209,7 +209,7 @@ fn handed_over(bench: &Bench) -> Result<()> {
         ensure!(count("'of-linux'") == 1 && count("'our-own'") == 1, "{words:?} {before}: {all}");
     }
     mount.unmount()?;
-    // A file there is a file, though it be an image; what is missing is told by btrfs-progs, too.
+    // btrfs-progs gets each file there, images too, and names that lead nowhere.
     let inner = linux.dir().join("in.img");
     mkfs_empty(bench.creamery(), &[], "200M", &inner)?;
     let before = std::fs::read(&inner)?;
