@@ -64,6 +64,13 @@ impl BackgroundWork for WritingBack {
     }
 
     fn step(&self) -> Result<()> {
+        if let (Some(writeback), Some(engine)) = (self.writeback.upgrade(), self.engine.upgrade()) {
+            writeback.step_if_due(&engine);
+        }
+        Ok(())
+    }
+
+    fn step_early(&self) -> Result<()> {
         if let Some(writeback) = self.writeback.upgrade() {
             writeback.step();
         }

@@ -255,14 +255,21 @@ impl Writeback {
             // What is in flight may have become dirty again when it lands, and nobody says so.
             return if self.is_anybody_in_line() { Due::In(AGE) } else { Due::Never };
         };
-        if self.bytes() >= self.most / BACKGROUND_SHARE {
-            return Due::Now;
-        }
-        let DirtySince::Time(since) = since else { return Due::Now };
-        let age = engine.commit_interval().map_or(AGE, |interval| interval.min(AGE));
-        match (since + age).saturating_sub(engine.env().monotonic()) {
+        match self.left(since, engine) {
             Duration::ZERO => Due::Now,
             left => Due::In(left),
+        }
+    }
+
+    /// How long what is dirty since then may stay so.
+    fn left(&self, since: DirtySince, engine: &Engine) -> Duration {
+        match since {
+            _ if self.bytes() >= self.most / BACKGROUND_SHARE => Duration::ZERO,
+            DirtySince::Hasty => Duration::ZERO,
+            DirtySince::Time(since) => {
+                let age = engine.commit_interval().map_or(AGE, |interval| interval.min(AGE));
+                (since + age).saturating_sub(engine.env().monotonic())
+            }
         }
     }
 
@@ -299,7 +306,20 @@ impl Writeback {
         self.try_step() == Step::Taken
     }
 
+    /// The same, if it is due: what was may be in flight by now, and what stands behind it has time.
+    pub(crate) fn step_if_due(&self, engine: &Engine) -> bool {
+        let is_due = |file: &Arc<dyn Delayed>| {
+            file.delalloc().dirty_since().is_none_or(|since| self.left(since, engine).is_zero())
+        };
+        self.try_step_of(is_due) == Step::Taken
+    }
+
     fn try_step(&self) -> Step {
+        self.try_step_of(|_| true)
+    }
+
+    /// A step of the first file in line that has a run, where it `may` be taken.
+    fn try_step_of(&self, may: impl Fn(&Arc<dyn Delayed>) -> bool) -> Step {
         let (mut index, mut otherwise) = (0, Step::Nothing);
         loop {
             let Some(next) = self.line.lock().get(index).cloned() else { return otherwise };
@@ -307,6 +327,9 @@ impl Writeback {
                 self.leave(&next);
                 continue;
             };
+            if !may(&file) {
+                return otherwise;
+            }
             match file.delalloc().try_take_run() {
                 NextRun::Taken(run, room) => {
                     self.write_back(&*file, &run, room);

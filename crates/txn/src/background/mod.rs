@@ -80,6 +80,12 @@ pub trait BackgroundWork: Send + Sync {
     /// Errors: why it cannot go on for now. It is tried again after a rest.
     fn step(&self) -> Result<()>;
 
+    /// Takes a step that is due only after a while, if there is one: for a caller that lets time pass as it likes.
+    /// Errors: those of [`BackgroundWork::step`].
+    fn step_early(&self) -> Result<()> {
+        self.step()
+    }
+
     /// How many may take steps of it at once.
     fn at_once(&self) -> usize {
         1
@@ -239,15 +245,20 @@ impl Background {
             return None;
         }
         let slot = &works[choose(works.len())];
-        self.take_step(slot, died);
+        self.take_step(slot, |work| work.step_early(), died);
         Some(slot.work.name())
     }
 
-    /// Takes a step of `slot` on this thread, if not enough others do.
-    fn take_step(&self, slot: &Slot, died: &dyn Fn(&Panic)) {
+    /// Takes a step of `slot` on this thread, as `step` does, if not enough others do.
+    fn take_step(
+        &self,
+        slot: &Slot,
+        step: impl FnOnce(&dyn BackgroundWork) -> Result<()>,
+        died: &dyn Fn(&Panic),
+    ) {
         let Some(_step) = slot.begin(self.env.monotonic()) else { return };
         slot.steps.fetch_add(1, Ordering::Relaxed);
-        match panics::catch(|| slot.work.step()) {
+        match panics::catch(|| step(&*slot.work)) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => slot.failed(self.env.monotonic(), &error),
             Err(panic) => {

@@ -144,7 +144,7 @@ impl Background {
                 continue;
             }
             turn = turn.wrapping_add(1);
-            self.take_step(&works[turn % works.len()], died);
+            self.take_step(&works[turn % works.len()], |work| work.step(), died);
         }
     }
 

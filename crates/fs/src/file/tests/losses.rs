@@ -120,6 +120,30 @@ fn beside_a_run_that_fails<T>(work: impl FnOnce(&Arc<Filesystem>, &Arc<OpenFile>
 }
 
 #[test]
+fn what_has_time_is_left_while_what_is_due_is_in_flight() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let ((reached, is_reached), (go, wait_to_go)) = (channel(), channel());
+    let (engine, _device) =
+        fixture.behind(HeldThenFailing { reached: Mutex::new(reached), go: Mutex::new(wait_to_go) });
+    let fs = open(&engine, FsOptions::default());
+    let (due, other) = (new_file_in(&fs, "due"), new_file_in(&fs, "other"));
+    fs.sync().expect("the device works");
+    for file in [&due, &other] {
+        file.write_at(0, &vec![MARK; MIB as usize]).expect("it is in memory");
+    }
+    due.inode().hasten();
+    let writeback = &due.inode().shared().writeback;
+    std::thread::scope(|scope| {
+        scope.spawn(|| writeback.step_if_due(fs.engine()));
+        is_reached.recv().expect("it is written back");
+        assert!(!writeback.step_if_due(fs.engine()), "the other one has time");
+        let in_flight = other.inode().delalloc().look(|state| state.map(|state| state.in_flight_range()));
+        assert_eq!(in_flight, Some((0, 0)));
+        drop(go);
+    });
+}
+
+#[test]
 fn a_flush_that_waits_for_the_run_of_another_thread_learns_that_it_failed() {
     let Some(flushed) = beside_a_run_that_fails(|_, file| file.inode().flush()) else { return };
     assert_eq!(kind(flushed), Err(ErrorKind::Io));
