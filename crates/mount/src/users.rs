@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use creamery_device::is_server;
+use rustix::io::Errno;
 
 use crate::table::MountedImage;
 
@@ -40,15 +41,16 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// Whether it runs this very program and serves no mount itself: that looks at mounts for a moment (`creamery mounts`).
+    /// Whether it holds the mount for a moment alone. It runs this very program and serves no mount itself (`creamery mounts`), or it has ended
+    /// since it was seen.
     pub(crate) fn only_looks(&self) -> bool {
         use std::os::unix::fs::MetadataExt;
-        let program = |pid: &dyn Display| {
-            let meta = fs::metadata(format!("/proc/{pid}/exe"));
-            meta.ok().map(|meta| (meta.dev(), meta.ino()))
-        };
-        let is_this = program(&self.pid).is_some_and(|theirs| program(&"self") == Some(theirs));
-        is_this && !is_server(self.pid)
+        let program =
+            |pid: &dyn Display| fs::metadata(format!("/proc/{pid}/exe")).map(|meta| (meta.dev(), meta.ino()));
+        match program(&self.pid) {
+            Ok(theirs) => program(&"self").is_ok_and(|ours| ours == theirs) && !is_server(self.pid),
+            Err(error) => matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::SRCH)),
+        }
     }
 }
 
@@ -123,6 +125,15 @@ fn device_of_mapping(line: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_has_ended_keeps_no_mount_in_use() {
+        let mut ends = std::process::Command::new("true").spawn().unwrap();
+        let user = User { pid: ends.id(), hold: Hold::File };
+        ends.wait().unwrap();
+        assert!(user.only_looks());
+        assert!(!User { pid: 1, hold: Hold::File }.only_looks(), "it runs another program");
+    }
 
     #[test]
     fn proc_tells_mounts_and_devices() {
