@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::{Env, Error, ErrorKind, Generation, InodeId, Result, SystemEnv, TreeId, Uuid};
+use creamery_base::{Env, Error, ErrorKind, Generation, InodeId, ObjectId, Result, SystemEnv, TreeId, Uuid};
 use creamery_device::{Access, BlockDevice, FileDevice, ImageName, file_of};
 use creamery_txn::{DiscardPolicy, Engine, Options};
 use creamery_volume::{Mode, Rescue, SuperblockChange, Volume};
@@ -136,6 +136,7 @@ pub struct ImageOptions {
     tuning: Tuning,
     tree_log: Option<bool>,
     use_super_copy: bool,
+    lost_root: bool,
     rescue: Rescue,
     start: Start,
     generation: Option<Generation>,
@@ -477,6 +478,12 @@ impl ImageOptions {
         Err(Error::invalid(why))
     }
 
+    /// Opens also where the tree of the subvolume that paths begin in cannot be read: for what has more to show than files.
+    pub(crate) const fn even_with_lost_root(mut self) -> Self {
+        self.lost_root = true;
+        self
+    }
+
     /// Opens the filesystem on a volume for reading.
     pub(crate) fn open_on(&self, volume: Volume) -> Result<Filesystem> {
         self.open_on_volume(volume, None)
@@ -534,7 +541,13 @@ impl ImageOptions {
             (Some(id), _) | (None, Some(id)) => id,
             (None, None) => fs.default_subvolume(),
         };
-        let root = fs.root(subvolume)?;
+        let root = match fs.root(subvolume) {
+            // An earlier commit may have it whole.
+            Err(error) if self.lost_root && !self.rescue.use_backup_root && error.kind().is_damage() => {
+                InodeId::new(subvolume, ObjectId::FIRST_FREE)
+            }
+            root => root?,
+        };
         Ok((fs, root))
     }
 }

@@ -95,7 +95,7 @@ impl Overview {
     pub fn of(image: impl AsRef<Path>, options: ImageOptions, progress: &dyn Progress) -> Result<Self> {
         let image = image.as_ref();
         let is_last = options.shown_generation().is_none();
-        let fs = options.subvolume_id(TreeId::FS).open(image)?;
+        let fs = options.subvolume_id(TreeId::FS).even_with_lost_root().open(image)?;
         let name = Escaped(image.as_os_str().as_encoded_bytes()).to_string();
         let mut overview = Self::drawn(name, &fs, frame(image), progress)?;
         let findings = is_last.then(|| check::check([image], &CheckOptions::default(), &check::NoProgress));
@@ -109,7 +109,7 @@ impl Overview {
     /// As [`Overview::of`].
     #[doc(hidden)]
     pub fn of_device(device: Arc<dyn BlockDevice>, options: ImageOptions) -> Result<Self> {
-        let fs = options.subvolume_id(TreeId::FS).open_device(device)?;
+        let fs = options.subvolume_id(TreeId::FS).even_with_lost_root().open_device(device)?;
         Self::drawn("image".to_owned(), &fs, None, &NoProgress)
     }
 

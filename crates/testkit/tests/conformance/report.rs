@@ -252,6 +252,17 @@ fn damaged(bench: &Bench) -> Result<()> {
         flip_byte(&image, leaf + 200)?;
     }
     ensure!(drawn * 2 > leaves.len() / 2, "{drawn} pages of {} show what is sound", leaves.len() / 2);
+    // Of a subvolume whose root is lost only the files are missing.
+    let root = root_of_fs_tree(&image)?;
+    flip_byte(&image, root + 200)?;
+    let page = bench.scratch.file("rootless.html");
+    let run = bench.creamery().run(["report", "-o"]).arg(&page).arg(&image).output()?;
+    ensure!(run.code == Some(1), "{run}");
+    let text = fs::read_to_string(&page)?;
+    stands_alone(&text)?;
+    ensure!(text.contains("What could not be read") && text.contains(&format!("block={root}")), "{text}");
+    ensure!(titles(&text).iter().any(|title| title.contains("logical")), "no chunk is drawn: {text}");
+    flip_byte(&image, root + 200)?;
     // Without a root of the filesystem's trees there is nothing to draw.
     flip_byte(&image, tree_root(&image)? + 200)?;
     let page = bench.scratch.file("none.html");
@@ -261,6 +272,13 @@ fn damaged(bench: &Bench) -> Result<()> {
     )?;
     ensure!(!page.exists(), "a page of nothing");
     Ok(())
+}
+
+fn root_of_fs_tree(image: &Path) -> Result<u64> {
+    let said = Run::new("btrfs").args(["inspect-internal", "dump-tree", "-r"]).arg(image).ok()?.stdout_text();
+    let row = said.lines().find_map(|line| line.split_once("(FS_TREE ROOT_ITEM 0)"));
+    let root = row.and_then(|(_, rest)| rest.trim().split(' ').next()?.parse().ok());
+    root.with_context(|| said)
 }
 
 fn tree_root(image: &Path) -> Result<u64> {
