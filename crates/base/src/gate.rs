@@ -17,6 +17,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+#[cfg(all(debug_assertions, feature = "shuttle"))]
+use crate::sync::shuttle::thread_local;
+
 /// Whether a call may wait for locks, devices or space.
 ///
 /// ```
@@ -101,6 +104,12 @@ thread_local! {
     static TURNS: RefCell<Option<Rc<dyn Turns>>> = const { RefCell::new(None) };
 }
 
+#[cfg(debug_assertions)]
+thread_local! {
+    /// Short locks that this thread holds.
+    static SHORT_LOCKS: Cell<u32> = const { Cell::new(0) };
+}
+
 /// Whether any thread of this process ever took turns. Every lock asks, and mostly none did.
 static SIMULATED: AtomicBool = AtomicBool::new(false);
 
@@ -159,8 +168,40 @@ pub(crate) fn must_turn() -> bool {
     turns().is_some_and(|turns| turns.must_turn())
 }
 
-/// Runs `wait`, which is about to wait for `reason`, and counts it.
+/// Runs `wait`, which is about to wait for `reason`, and counts it. Our own bug, found in debug builds, when this thread holds a short
+/// lock (LOCK-2).
 pub fn passing<T>(reason: Reason, wait: impl FnOnce() -> T) -> T {
+    check_short_locks(0);
+    pass(reason, wait)
+}
+
+/// Does what [`passing`] does, for a wait that gives the lock of a rank back meanwhile.
+pub(crate) fn giving_back<T>(is_short: bool, reason: Reason, wait: impl FnOnce() -> T) -> T {
+    check_short_locks(u32::from(is_short));
+    pass(reason, wait)
+}
+
+/// Our own bug when this thread holds other short locks than so many.
+fn check_short_locks(given_back: u32) {
+    #[cfg(debug_assertions)]
+    SHORT_LOCKS.with(|locks| assert!(locks.get() <= given_back, "LOCK-2: waits with a short lock held"));
+    #[cfg(not(debug_assertions))]
+    let _ = given_back;
+}
+
+/// This thread has taken a short lock.
+#[cfg(debug_assertions)]
+pub(crate) fn note_short_lock() {
+    SHORT_LOCKS.with(|locks| locks.set(locks.get() + 1));
+}
+
+/// This thread has given a short lock back.
+#[cfg(debug_assertions)]
+pub(crate) fn forget_short_lock() {
+    SHORT_LOCKS.with(|locks| locks.set(locks.get() - 1));
+}
+
+fn pass<T>(reason: Reason, wait: impl FnOnce() -> T) -> T {
     WAITS.with(|waits| {
         let count = &waits[reason as usize];
         count.set(count.get() + 1);

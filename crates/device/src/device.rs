@@ -84,6 +84,14 @@ pub type Completion = Box<dyn FnOnce(Result<Reply>) + Send>;
 pub struct Pending(Receiver<Result<Reply>>);
 
 impl Pending {
+    /// One that waits for the completion that comes with it.
+    #[must_use]
+    pub fn with_completion() -> (Self, Completion) {
+        let (send, receive) = sync_channel(1);
+        // There is room for one answer; who dropped the receiver wants none.
+        (Self(receive), Box::new(move |outcome| drop(send.send(outcome))))
+    }
+
     /// Waits for the answer.
     ///
     /// # Errors
@@ -167,6 +175,12 @@ pub trait BlockDevice: Send + Sync {
     /// Starts `request`; `done` gets the outcome. Requests in flight together complete in any order.
     fn submit(&self, request: Request, done: Completion);
 
+    /// Has `requests` carried out for a caller that waits for all of them anyway: on this thread, if the device is one that is asked by
+    /// system calls. Each completion gets its outcome; some may come after this returns.
+    fn carry_out(&self, requests: Vec<(Request, Completion)>) {
+        requests.into_iter().for_each(|(request, done)| self.submit(request, done));
+    }
+
     /// Length in bytes.
     fn len(&self) -> u64;
 
@@ -193,10 +207,9 @@ pub trait BlockDevice: Send + Sync {
 
     /// Submits `request` for somebody who waits later.
     fn start(&self, request: Request) -> Pending {
-        let (send, receive) = sync_channel(1);
-        // There is room for one answer; who dropped the receiver wants none.
-        self.submit(request, Box::new(move |outcome| drop(send.send(outcome))));
-        Pending(receive)
+        let (pending, done) = Pending::with_completion();
+        self.submit(request, done);
+        pending
     }
 
     /// Fills `out` from `offset` on.

@@ -8,6 +8,7 @@ use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::gate::{self, Reason};
@@ -18,6 +19,7 @@ use rustix::fs::FallocateFlags;
 use crate::device::{check_range, write_zeros};
 use crate::in_use::{self, Extent};
 use crate::patience::patiently;
+use crate::pool::Pool;
 use crate::range_lock::{self, Lock, WHOLE};
 use crate::{Access, BlockDevice, Completion, DeviceId, ImageName, Reply, Request};
 
@@ -37,8 +39,12 @@ use crate::{Access, BlockDevice, Completion, DeviceId, ImageName, Reply, Request
 /// # Ok::<(), creamery_base::Error>(())
 /// ```
 pub struct FileDevice {
-    shared: Shared,
+    shared: Arc<Shared>,
+    pool: Pool,
 }
+
+/// Reads and writes of fewer bytes are carried out where they are submitted: another thread would take longer to begin.
+const POOLED: usize = 16 << 10;
 
 /// The file and what is known of it.
 struct Shared {
@@ -92,7 +98,7 @@ impl FileDevice {
         let name = ImageName::find(path)?;
         let mut device = Self::open_whole(path, &name, access)?;
         device.narrow_all(name.behind())?;
-        device.shared.path = path.to_owned();
+        device.shared_mut().path = path.to_owned();
         if name.is_part() {
             let shared = &device.shared;
             let range = shared.start..shared.start + device.len();
@@ -223,7 +229,18 @@ impl FileDevice {
             notes: Vec::new(),
             flush_failed: AtomicBool::new(false),
         };
-        Ok(Self { shared })
+        Ok(Self { shared: Arc::new(shared), pool: Pool::default() })
+    }
+
+    /// While it is being opened.
+    fn shared_mut(&mut self) -> &mut Shared {
+        Arc::get_mut(&mut self.shared).expect("nobody has it before it is open")
+    }
+}
+
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        BlockDevice::close(self);
     }
 }
 
@@ -425,16 +442,28 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.close();
-    }
-}
-
 impl BlockDevice for FileDevice {
     fn submit(&self, request: Request, done: Completion) {
+        let is_small = match &request {
+            Request::Read { buffer, .. } => buffer.len() < POOLED,
+            Request::Write { data, .. } => data.len() < POOLED,
+            Request::Flush | Request::Discard { .. } => false,
+        };
+        let shared = Arc::clone(&self.shared);
         // The request, and the file's lock, are gone when the completion runs (DEV-3).
-        done(gate::passing(Reason::Device, || self.shared.run(request)));
+        let job = move || done(gate::passing(Reason::Device, || shared.run(request)));
+        if is_small {
+            return job();
+        }
+        if let Err(job) = self.pool.run(Box::new(job)) {
+            job();
+        }
+    }
+
+    fn carry_out(&self, requests: Vec<(Request, Completion)>) {
+        for (request, done) in requests {
+            done(gate::passing(Reason::Device, || self.shared.run(request)));
+        }
     }
 
     fn len(&self) -> u64 {
@@ -478,7 +507,10 @@ impl BlockDevice for FileDevice {
     }
 
     fn close(&self) {
-        gate::passing(Reason::Device, || self.shared.close());
+        gate::passing(Reason::Device, || {
+            self.pool.close(); // DEV-6
+            self.shared.close();
+        });
     }
 
     fn zero(&self, offset: u64, len: u64) -> Result<()> {

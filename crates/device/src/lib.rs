@@ -13,6 +13,10 @@
 //! that were written, so that a large one costs nothing. [`StreamDevice`] is over anything that can be read, written and sought in.
 //! [`HeldDevice`] keeps what is written to another device in memory until it is released.
 //!
+//! A [`FileDevice`] has a pool of threads for requests that are submitted, so that these outlive the call: two devices, or two places
+//! of one, are under way at once. A caller that waits for its requests anyway has them carried out on its own thread
+//! ([`BlockDevice::carry_out`]), which costs no change of threads.
+//!
 //! # Who else has it
 //! Two writers, or one writer and a reader that believes its cache, destroy a filesystem. [`FileDevice::open`]
 //! therefore takes a lock (exclusive for writing, shared for reading) and looks for the users that take no lock:
@@ -35,6 +39,8 @@
 //!   fails.
 //! - DEV-5: a device that is a part of a file never reads, writes, discards or zeroes a byte outside it, and never changes the file's
 //!   length. Shown by `nothing_outside_of_a_part_is_reached`.
+//! - DEV-6: a request that was submitted to a file ends before the device is closed. Requests beyond those that may wait are carried
+//!   out by their submitter, so they take no more memory than that. Shown by `what_was_submitted_ends_before_the_device_is_closed`.
 #![allow(unsafe_code)] // aligned allocation and one ioctl; each block says why it is sound
 
 mod access;
@@ -52,6 +58,7 @@ mod partition;
 mod parts;
 mod patience;
 mod piece;
+mod pool;
 mod range_lock;
 mod seen_locks;
 mod served;

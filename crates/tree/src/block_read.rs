@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use creamery_base::Logical;
-use creamery_base::gate::{self, Reason};
+use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 use creamery_format::Expected;
 use smallvec::SmallVec;
@@ -38,7 +38,7 @@ impl PendingRead {
         buffer::assert_none_locked_for_writing();
         let is_over = self.is_over.lock();
         if !*is_over {
-            drop(gate::passing(Reason::Device, || self.over.wait_while(is_over, |is_over| !*is_over)));
+            drop(self.over.pass_while(Reason::Device, is_over, |is_over| !*is_over));
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use creamery_base::Generation;
-use creamery_base::gate::{self, Reason};
+use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 
 struct State {
@@ -84,7 +84,7 @@ impl Readers {
         let state = self.0.state.lock();
         let reads =
             |state: &mut State| state.readers.keys().next().is_some_and(|oldest| *oldest < state.last);
-        drop(gate::passing(Reason::Reservation, || self.0.gone.wait_while_for(state, most, reads)));
+        drop(self.0.gone.pass_while_for(Reason::Reservation, state, most, reads));
     }
 
     /// Up to which transaction nobody reads what was freed, nor will: every guard is there or later, and the commit is the last.

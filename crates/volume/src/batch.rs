@@ -14,11 +14,12 @@
 
 use std::sync::Arc;
 
-use creamery_base::gate::{self, Reason};
+use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, Logical, Result};
 use creamery_device::{Parts, Reply, Request, SharedBytes};
 
+use crate::ask::ByDevice;
 use crate::counters::AtomicCounters;
 use crate::durable::Written;
 use crate::plan::{Part, Plan, What, place};
@@ -134,8 +135,7 @@ impl Slot {
 
     fn wait(&self) -> Result<WriteReport> {
         let outcome = self.outcome.lock();
-        let mut outcome =
-            gate::passing(Reason::Device, || self.filled.wait_while(outcome, |outcome| outcome.is_none()));
+        let mut outcome = self.filled.pass_while(Reason::Device, outcome, |outcome| outcome.is_none());
         outcome.take().expect("waited for")
     }
 }
@@ -145,9 +145,17 @@ impl Volume {
     /// the token that the report turns into. The completion gets an error, and nothing is written, when the volume is open
     /// for reading, a tree block is not as a reader would accept it, or a range lies nowhere.
     pub fn submit_write(&self, batch: WriteBatch, done: WriteDone) {
+        self.requests_of(batch, done).submit();
+    }
+
+    /// The requests of a batch, by device. Those of a device that is not there are answered.
+    fn requests_of(&self, batch: WriteBatch, done: WriteDone) -> ByDevice<'_> {
         let plan = match self.plan_of(&batch) {
             Ok(plan) => plan,
-            Err(error) => return done(Err(error)),
+            Err(error) => {
+                done(Err(error));
+                return ByDevice::default();
+            }
         };
         let contents: Vec<Parts> = batch.ranges.into_iter().map(|(_, contents)| contents.into()).collect();
         let gathered = |run: &[Part]| {
@@ -167,12 +175,13 @@ impl Volume {
         let answers: Vec<Answer> =
             (0..requests.len()).map(|run| Answer { flight: Arc::clone(&flight), run, owed: true }).collect();
         drop(flight);
+        let mut by_device = ByDevice::default();
         for ((at, data), answer) in requests.into_iter().zip(answers) {
             self.count_write(data.len() as u64);
             match self.member(at.dev) {
                 Ok(member) => {
                     let request = Request::Write { offset: at.offset, data };
-                    member.device.submit(request, Box::new(move |outcome| answer.give(outcome)));
+                    by_device.add(member, request, Box::new(move |outcome| answer.give(outcome)));
                 }
                 Err(error) => {
                     drop(data);
@@ -180,6 +189,7 @@ impl Volume {
                 }
             }
         }
+        by_device
     }
 
     /// Writes a batch to all copies and waits for them.
@@ -189,7 +199,7 @@ impl Volume {
     pub fn write(&self, batch: WriteBatch) -> Result<Written> {
         let slot = Arc::new(Slot::default());
         let filled = Arc::clone(&slot);
-        self.submit_write(batch, Box::new(move |outcome| filled.fill(outcome)));
+        self.requests_of(batch, Box::new(move |outcome| filled.fill(outcome))).carry_out();
         slot.wait()?.into_written()
     }
 

@@ -1,8 +1,10 @@
 //! The four tokens of a commit, and the steps between them. The crate's head has the argument.
 
 use creamery_base::{Error, ErrorKind, Result};
+use creamery_device::{AlignedBuffer, Request};
 use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
 
+use crate::ask::ask_all;
 use crate::mapping::Piece;
 use crate::volume::{Member, Volume};
 
@@ -143,8 +145,13 @@ impl Volume {
         assert_eq!(superblock.fsid(), self.fsid());
         self.begin_writing()?;
         self.counters.publishes.add(1);
-        for member in self.members() {
-            self.write_superblock(member, superblock, SUPERBLOCK_OFFSETS[0])?;
+        let offset = SUPERBLOCK_OFFSETS[0];
+        let writes = self.members().iter().map(|member| {
+            let data = AlignedBuffer::from_slice(&Self::superblock_bytes(superblock, offset)?).into();
+            Ok((member, Request::Write { offset, data }))
+        });
+        for (member, outcome) in ask_all(writes.collect::<Result<Vec<_>>>()?) {
+            outcome.map_err(|error| unpublished(member, offset, error))?;
         }
         Ok(Published { volume: durable.volume, superblock: Box::new(superblock.clone()) })
     }
@@ -199,8 +206,8 @@ impl Volume {
     fn flush_devices(&self) -> Result<()> {
         self.counters.flushes.add(1);
         // All of them, also after a failure: what can be saved is saved.
-        let outcomes: Vec<Result<()>> = self.members().iter().map(|member| member.device.flush()).collect();
-        outcomes.into_iter().collect()
+        let flushes = self.members().iter().map(|member| (member, Request::Flush));
+        ask_all(flushes).into_iter().map(|(_, outcome)| outcome.map(drop)).collect()
     }
 
     fn has_superblock_at(&self, member: &Member, superblock: &Superblock, offset: u64) -> bool {
@@ -208,19 +215,28 @@ impl Volume {
         end <= member.device.len().min(superblock.dev_item().total_bytes.get())
     }
 
-    /// Writes one copy, after checking it as a reader will.
+    /// Writes one copy.
     fn write_superblock(&self, member: &Member, superblock: &Superblock, offset: u64) -> Result<()> {
+        let bytes = Self::superblock_bytes(superblock, offset)?;
+        member.device.write_at(offset, &bytes).map_err(|error| unpublished(member, offset, error))
+    }
+
+    /// The bytes of a copy, which a reader will accept.
+    fn superblock_bytes(superblock: &Superblock, offset: u64) -> Result<Vec<u8>> {
         let bytes = superblock.to_bytes(offset);
         Superblock::from_bytes(&bytes, offset).map_err(|damage| {
             Error::from(damage).context(format!("about to write a superblock copy at {offset}"))
         })?;
-        member.device.write_at(offset, &bytes).map_err(|error| {
-            let kind = error.kind();
-            Error::with_source(
-                if kind == ErrorKind::ReadOnly { kind } else { ErrorKind::Io },
-                format!("writing the superblock copy at {offset} of {}", member.device.describe()),
-                error,
-            )
-        })
+        Ok(bytes)
     }
+}
+
+/// Why a copy of the superblock is not on a device.
+fn unpublished(member: &Member, offset: u64, error: Error) -> Error {
+    let kind = error.kind();
+    Error::with_source(
+        if kind == ErrorKind::ReadOnly { kind } else { ErrorKind::Io },
+        format!("writing the superblock copy at {offset} of {}", member.device.describe()),
+        error,
+    )
 }

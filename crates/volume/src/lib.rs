@@ -51,6 +51,7 @@
 //! map and the superblock's copy in memory take leaf locks. Repair has a mutex of its own, held across its I/O and
 //! above nothing.
 
+mod ask;
 mod batch;
 mod begin_writing;
 mod chunk;

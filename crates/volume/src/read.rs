@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use creamery_base::{DamagedBlock, Error, ErrorKind, Logical, Result, Wait};
-use creamery_device::{AlignedBuffer, Pending, Reply, Request};
+use creamery_device::{AlignedBuffer, Reply, Request};
 use creamery_format::{BlockRef, Expected, verify_block, verify_block_but_checksum};
 
+use crate::ask::ask_all;
 use crate::mapping::{MirrorSet, Piece};
 use crate::plan::{Part, Plan, place};
 use crate::volume::{Volume, index};
@@ -224,14 +225,11 @@ impl Volume {
         let start = |run: &[Part]| {
             let place = place(run);
             let buffer = AlignedBuffer::zeroed(index(place.len));
-            let request = Request::Read { offset: place.at.offset, buffer };
-            Ok(self.member(place.at.dev)?.device.start(request))
+            Ok((self.member(place.at.dev)?, Request::Read { offset: place.at.offset, buffer }))
         };
-        let reads: Vec<Result<Pending>> = plan.runs().map(start).collect();
-        for (run, read) in plan.runs().zip(reads) {
-            let Reply::Read(buffer) = read?.wait()? else {
-                unreachable!("a read is answered with its buffer")
-            };
+        let reads = plan.runs().map(start).collect::<Result<Vec<_>>>()?;
+        for (run, (_, reply)) in plan.runs().zip(ask_all(reads)) {
+            let Reply::Read(buffer) = reply? else { unreachable!("a read is answered with its buffer") };
             let mut from = 0;
             for part in run {
                 let bytes = &mut out[part.bytes()];

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Ranked, RankedGuard};
+use super::{Ranked, RankedGuard, rank};
+use crate::gate::{self, Reason};
 use crate::sync::Condvar;
 
 /// A condition variable for a [`RankedMutex`](super::RankedMutex). Waiting takes the guard and gives it back; the place stays
@@ -44,6 +45,32 @@ impl RankedCondvar {
     ) -> RankedGuard<'m, T, RANK> {
         let Ranked { guard, held } = guard;
         Ranked { guard: self.0.wait_while_for(guard, timeout, waits), held }
+    }
+
+    /// As [`wait_while`](Self::wait_while), passing the gate for `reason`.
+    pub fn pass_while<'m, T, const RANK: u8>(
+        &self,
+        reason: Reason,
+        guard: RankedGuard<'m, T, RANK>,
+        waits: impl FnMut(&mut T) -> bool,
+    ) -> RankedGuard<'m, T, RANK> {
+        let Ranked { guard, held } = guard;
+        let guard = gate::giving_back(RANK >= rank::SHORT, reason, || self.0.wait_while(guard, waits));
+        Ranked { guard, held }
+    }
+
+    /// As [`pass_while`](Self::pass_while), for `timeout` at most.
+    pub fn pass_while_for<'m, T, const RANK: u8>(
+        &self,
+        reason: Reason,
+        guard: RankedGuard<'m, T, RANK>,
+        timeout: Duration,
+        waits: impl FnMut(&mut T) -> bool,
+    ) -> RankedGuard<'m, T, RANK> {
+        let Ranked { guard, held } = guard;
+        let guard =
+            gate::giving_back(RANK >= rank::SHORT, reason, || self.0.wait_while_for(guard, timeout, waits));
+        Ranked { guard, held }
     }
 
     /// Wakes one who waits. All who wait there have to wait for the same.

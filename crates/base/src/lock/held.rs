@@ -59,6 +59,8 @@ mod noted {
     use std::cell::RefCell;
 
     use super::{Held, PhantomData, Place};
+    use crate::gate;
+    use crate::lock::rank;
 
     #[cfg(feature = "shuttle")]
     use crate::sync::shuttle::thread_local;
@@ -81,6 +83,9 @@ mod noted {
         /// For a lock at `place` that was got by trying, or that nobody else knows yet.
         pub fn tried(place: Place) -> Self {
             HELD.with(|held| held.borrow_mut().push(place));
+            if place.rank >= rank::SHORT {
+                gate::note_short_lock();
+            }
             Self { place: Some(place), thread: PhantomData }
         }
 
@@ -103,6 +108,9 @@ mod noted {
                 let at = held.iter().rposition(|place| *place == noted);
                 held.swap_remove(at.expect("what is held is in the list"));
             });
+            if noted.rank >= rank::SHORT {
+                gate::forget_short_lock();
+            }
         }
     }
 }
@@ -140,7 +148,8 @@ impl Held {
 #[cfg(all(test, debug_assertions, not(feature = "shuttle")))]
 mod tests {
     use super::{Held, Place};
-    use crate::lock::rank;
+    use crate::gate::{self, Reason};
+    use crate::lock::{RankedCondvar, RankedMutex, rank};
 
     fn inode(ino: u128) -> Place {
         Place::within(rank::INODE, ino)
@@ -176,5 +185,28 @@ mod tests {
     fn what_was_got_by_trying_counts() {
         let _inner = Held::tried(Place::of(rank::LEAF));
         let _outer = Held::wait(inode(300));
+    }
+
+    #[test]
+    fn short_locks_are_given_back_before_a_wait() {
+        let (mutex, changed) = (RankedMutex::<_, { rank::LEAF }>::new(0), RankedCondvar::new());
+        let _long = Held::wait(Place::of(rank::DEVICE));
+        gate::passing(Reason::Device, || {});
+        drop(changed.pass_while(Reason::Device, mutex.lock(), |_| false));
+    }
+
+    #[test]
+    #[should_panic(expected = "LOCK-2")]
+    fn waiting_with_a_short_lock_is_a_bug() {
+        let _short = Held::wait(Place::of(rank::TABLE));
+        gate::passing(Reason::Device, || {});
+    }
+
+    #[test]
+    #[should_panic(expected = "LOCK-2")]
+    fn waiting_with_another_short_lock_than_that_which_is_given_back_is_a_bug() {
+        let _short = Held::wait(Place::of(rank::TABLE));
+        let (mutex, changed) = (RankedMutex::<_, { rank::LEAF }>::new(0), RankedCondvar::new());
+        drop(changed.pass_while(Reason::Device, mutex.lock(), |_| false));
     }
 }

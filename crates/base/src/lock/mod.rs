@@ -8,7 +8,8 @@
 //! # Invariants
 //! - LOCK-1: who waits for a lock holds none of the same or a later place. Trying is exempt, since it cannot wait, but what
 //!   was got by trying is held like the rest.
-//! - LOCK-2: from [`rank::SHORT`] on, nothing waits for a device, a commit or another thread's work.
+//! - LOCK-2: from [`rank::SHORT`] on, nothing waits for a device, a commit or another thread's work. The gate looks
+//!   ([`gate::passing`](crate::gate::passing)). A condition variable gives back the one lock that it waits with.
 
 mod condvar;
 mod guard;
@@ -22,5 +23,5 @@ pub use condvar::RankedCondvar;
 pub use guard::Ranked;
 pub use held::{Held, Place};
 pub use mutex::{RankedGuard, RankedMutex};
-pub use process::{ProcessMutex, ProcessRead, ProcessRwLock};
+pub use process::{ProcessCondvar, ProcessMutex, ProcessRead, ProcessRwLock};
 pub use rw_lock::{RankedRead, RankedRwLock, RankedWrite};

@@ -4,7 +4,7 @@
 //! the same, so nothing may be done under them for which the scheduler could turn to another thread. Outside of such tests
 //! they are like the others.
 
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::{Held, Place, Ranked};
 use crate::gate::Wait;
@@ -47,6 +47,44 @@ impl<T, const RANK: u8> ProcessMutex<T, RANK> {
     pub fn try_lock(&self) -> Option<Ranked<MutexGuard<'_, T>, RANK>> {
         let guard = self.inner.try_lock()?;
         Some(Ranked { guard, held: before(RANK, Wait::No) })
+    }
+}
+
+/// As [`RankedCondvar`](super::RankedCondvar), for a [`ProcessMutex`].
+///
+/// ```
+/// use creamery_base::lock::{rank, ProcessCondvar, ProcessMutex};
+/// let ready: ProcessMutex<bool, { rank::LEAF }> = ProcessMutex::new(true);
+/// assert!(*ProcessCondvar::new().wait_while(ready.lock(), |ready| !*ready));
+/// ```
+#[derive(Default, Debug)]
+pub struct ProcessCondvar(Condvar);
+
+impl ProcessCondvar {
+    /// One that nobody waits for.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Condvar::new())
+    }
+
+    /// Lets the lock go and waits until `waits` says no.
+    pub fn wait_while<'m, T, const RANK: u8>(
+        &self,
+        mut guard: Ranked<MutexGuard<'m, T>, RANK>,
+        waits: impl FnMut(&mut T) -> bool,
+    ) -> Ranked<MutexGuard<'m, T>, RANK> {
+        self.0.wait_while(&mut guard.guard, waits);
+        guard
+    }
+
+    /// Wakes one who waits. All who wait there have to wait for the same.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// Wakes all who wait.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
     }
 }
 

@@ -70,7 +70,7 @@ impl FileDevice {
         assert!(start.checked_add(len).is_some_and(|end| end <= whole), "DEV-5: it lies within");
         let mut path = outer.into_os_string();
         path.push(OsStr::from_bytes(&behind[..behind.len() - rest.len()]));
-        let shared = &mut self.shared;
+        let shared = self.shared_mut();
         shared.start += start;
         shared.id.start = shared.start;
         shared.len = AtomicU64::new(len);
@@ -135,7 +135,7 @@ impl FileDevice {
         }
         let path = self.shared.path.display().to_string();
         let notes = table.notes.iter().map(|note| format!("{path}: {note}"));
-        self.shared.notes.extend(notes.chain(is_cut_short.then_some(what)));
+        self.shared_mut().notes.extend(notes.chain(is_cut_short.then_some(what)));
         Ok((partition.start, partition.len.min(end - partition.start)))
     }
 

@@ -258,3 +258,42 @@ fn lengthening_cuts_nothing_that_somebody_else_made_longer() {
     });
     assert_eq!(fs::metadata(&path).unwrap().len(), (2 << 20) + 8 * 4096);
 }
+
+#[test]
+fn what_was_submitted_ends_before_the_device_is_closed() {
+    const PIECE: usize = 64 << 10;
+    let (_dir, path) = scratch();
+    let device = FileDevice::create(&path, 32 << 20).unwrap();
+    let (send, receive) = mpsc::channel();
+    // More than wait at a time.
+    for number in 0..256_u64 {
+        let piece = AlignedBuffer::from_slice(&vec![u8::try_from(number).unwrap(); PIECE]);
+        let request = Request::Write { offset: number * PIECE as u64, data: piece.into() };
+        let send = send.clone();
+        device.submit(request, Box::new(move |outcome| send.send(outcome).unwrap()));
+    }
+    device.close();
+    assert_eq!(receive.try_iter().map(Result::unwrap).count(), 256, "DEV-6");
+    let late = submitted(&device, Request::Flush).unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::Stale, "DEV-4");
+    let bytes = std::fs::read(&path).unwrap();
+    let pieces = bytes.chunks(PIECE).take(256).enumerate();
+    assert!(pieces.into_iter().all(|(number, piece)| piece.iter().all(|byte| usize::from(*byte) == number)));
+}
+
+#[test]
+fn requests_that_are_carried_out_are_answered_before_the_call_returns() {
+    let (_dir, path) = scratch();
+    let device = FileDevice::create(&path, 1 << 20).unwrap();
+    let (send, receive) = mpsc::channel();
+    let ask = |request: Request| {
+        let send = send.clone();
+        let done: creamery_device::Completion = Box::new(move |outcome| send.send(outcome).unwrap());
+        (request, done)
+    };
+    let data = AlignedBuffer::from_slice(&[7; 65536]).into();
+    let read = Request::Read { offset: 65536, buffer: AlignedBuffer::zeroed(4) };
+    device.carry_out(vec![ask(Request::Write { offset: 65536, data }), ask(Request::Flush), ask(read)]);
+    let answers: Vec<Reply> = receive.try_iter().map(Result::unwrap).collect();
+    assert_eq!(answers, [Reply::Done, Reply::Done, Reply::Read(AlignedBuffer::from_slice(&[7; 4]))]);
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use creamery_base::gate::{self, Reason};
+use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
 use creamery_base::{Timespec, memory};
 use creamery_device::AlignedBuffer;
@@ -404,7 +404,7 @@ impl Delalloc {
             |state: &mut Option<Box<State>>| state.as_ref().is_some_and(|state| state.in_flight.is_some());
         let mut state = self.lock();
         if flies(&mut state) {
-            state = gate::passing(Reason::Writeback, || self.landed.wait_while(state, flies));
+            state = self.landed.pass_while(Reason::Writeback, state, flies);
         }
         state
     }

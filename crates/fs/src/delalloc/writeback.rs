@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use creamery_base::gate::{self, Reason};
+use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 use creamery_base::{CachePadded, Error, ErrorKind, Result, TreeId};
 use creamery_device::AlignedBuffer;
@@ -217,8 +217,7 @@ impl Writeback {
             // All of it is in flight: whoever has it lands.
             let landed = self.landed.lock();
             let waits = |landed: &mut u64| *landed == seen;
-            let waited = || self.somebody_landed.wait_while_for(landed, PATIENCE, waits);
-            let landed = gate::passing(Reason::Writeback, waited);
+            let landed = self.somebody_landed.pass_while_for(Reason::Writeback, landed, PATIENCE, waits);
             if *landed == seen && step == Step::Nothing {
                 return; // it is kept from being written back, by who is about to delete it
             }

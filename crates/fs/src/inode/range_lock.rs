@@ -19,7 +19,7 @@
 //! The table's mutex is innermost and held for a scan. A thread that holds a range of an inode asks for no second
 //! one of the same inode. Ranges are taken after the inode's operations and before a transaction handle.
 
-use creamery_base::gate::{self, Reason};
+use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 use creamery_base::{ErrorKind, Result, Wait, memory};
 use smallvec::SmallVec;
@@ -109,9 +109,7 @@ impl RangeLocks {
             }
             table.next_ticket += 1;
             table.requests.push(request);
-            drop(gate::passing(Reason::InodeLock, || {
-                self.changed.wait_while(table, |table| table.must_wait(&request))
-            }));
+            drop(self.changed.pass_while(Reason::InodeLock, table, |table| table.must_wait(&request)));
         } else {
             table.next_ticket += 1;
             table.requests.push(request);
@@ -157,6 +155,8 @@ impl Drop for RangeGuard<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
+
+    use creamery_base::gate;
 
     use super::*;
 

@@ -20,7 +20,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use creamery_base::Striped;
-use creamery_base::gate::{self, Reason};
+use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 use creamery_base::{ErrorKind, Result};
 
@@ -79,7 +79,7 @@ impl ChangeGate {
         let closed = Closed(self);
         let is_anybody_within = |(): &mut ()| self.within.all().any(|count| count.load(Ordering::SeqCst) > 0);
         let leaving = self.leaving.lock();
-        drop(gate::passing(Reason::InodeLock, || self.somebody_left.wait_while(leaving, is_anybody_within)));
+        drop(self.somebody_left.pass_while(Reason::InodeLock, leaving, is_anybody_within));
         closed
     }
 

@@ -12,7 +12,7 @@
 //!   Shown by `who_writes_in_place_and_who_takes_a_snapshot_keep_each_other_out`,
 //!   `what_a_snapshot_shows_stays_while_others_write_in_place`.
 
-use creamery_base::gate::{self, Reason};
+use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 
 /// Who writes in place in a subvolume, and who bars that.
@@ -56,8 +56,7 @@ impl InPlaceWriters {
         let mut state = self.state.lock();
         state.snapshots += 1;
         let barred = InPlaceBarred { writers: self, _held: held };
-        let wait = || self.nobody_left.wait_while(state, |state| state.writers > 0);
-        drop(gate::passing(Reason::Writeback, wait));
+        drop(self.nobody_left.pass_while(Reason::Writeback, state, |state| state.writers > 0));
         barred
     }
 }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use creamery_base::Generation;
-use creamery_base::gate::{self, Reason};
+use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 
 /// Nobody waits longer for others to ask.
@@ -95,7 +95,7 @@ impl CommitTurns {
         }
         let waits = |state: &mut State| state.taken && state.durable < generation;
         if waits(&mut state) {
-            state = gate::passing(Reason::Commit, || self.changed.wait_while(state, waits));
+            state = self.changed.pass_while(Reason::Commit, state, waits);
         }
         if state.durable >= generation {
             return None;
@@ -111,7 +111,7 @@ impl CommitTurns {
         let mut state = self.state.lock();
         if state.taken {
             let taken = |state: &mut State| state.taken;
-            state = gate::passing(Reason::Commit, || self.changed.wait_while(state, taken));
+            state = self.changed.pass_while(Reason::Commit, state, taken);
         }
         state.taken = true;
         drop(state);
@@ -142,7 +142,7 @@ impl CommitTurns {
             return;
         }
         let missing = |state: &mut State| state.asked_through(generation) < served;
-        drop(gate::passing(Reason::Commit, || self.more.wait_while_for(state, limit, missing)));
+        drop(self.more.pass_while_for(Reason::Commit, state, limit, missing));
     }
 
     /// Transaction `generation`, whose commit took so long, is durable `now`.

@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use creamery_base::gate::{self, Reason};
+use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 use creamery_base::{Generation, Logical, Result, memory, panics};
 use creamery_device::{AlignedBuffer, SharedBytes};
@@ -189,7 +189,7 @@ impl WriteOut {
     fn wait(&self) -> bool {
         let mut stage = self.stage.lock();
         if stage.goes_on() {
-            stage = gate::passing(Reason::Commit, || self.changed.wait_while(stage, |stage| stage.goes_on()));
+            stage = self.changed.pass_while(Reason::Commit, stage, |stage| stage.goes_on());
         }
         matches!(*stage, Stage::Nothing)
     }

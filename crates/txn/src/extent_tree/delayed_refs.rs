@@ -30,7 +30,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
-use creamery_base::gate::{self, Reason};
+use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 use creamery_base::{CachePadded, Generation, Logical, Result, TreeId, memory};
 
@@ -291,7 +291,7 @@ impl DelayedRefs {
         let locked = |entries: &mut Entries| entries.heads.get(&at).is_some_and(|entry| entry.locked);
         let mut entries = shard.entries.lock();
         if locked(&mut entries) {
-            let _entries = gate::passing(Reason::Commit, || shard.unlocked.wait_while(entries, locked));
+            let _entries = shard.unlocked.pass_while(Reason::Commit, entries, locked);
         }
     }
 

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use creamery_base::gate::{self, Reason};
+use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
 use creamery_base::{CachePadded, Generation};
 
@@ -193,7 +193,7 @@ impl Place<'_> {
         };
         let mut line = line.lock();
         if waits(&mut line) {
-            line = gate::passing(Reason::Reservation, || changed.wait_while(line, waits));
+            line = changed.pass_while(Reason::Reservation, line, waits);
         }
         line.changes
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use creamery_base::gate::{self, Reason};
+use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
 use creamery_base::{Generation, InodeId, Logical, ObjectId, Result, TreeId};
 use creamery_device::AlignedBuffer;
@@ -295,7 +295,7 @@ impl TreeLogs {
             let is_open = state.stage == Stage::Open && state.generation == ticket.generation;
             is_open && !state.writing && state.durable < ticket.batch && state.puts < state.served
         };
-        gate::passing(Reason::Commit, || self.more.wait_while_for(state, GATHER_MAX, missing))
+        self.more.pass_while_for(Reason::Commit, state, GATHER_MAX, missing)
     }
 
     /// What is left to do for the owner of `ticket`; waits for who writes. `says_all` is asked, once all blocks of the logs are there,
@@ -315,7 +315,7 @@ impl TreeLogs {
             state = self.gather(state, ticket);
         }
         if waits(&mut state) {
-            state = gate::passing(Reason::Commit, || self.changed.wait_while(state, waits));
+            state = self.changed.pass_while(Reason::Commit, state, waits);
         }
         if state.generation != ticket.generation {
             return Ok(Turn::Commit);
@@ -348,7 +348,7 @@ impl TreeLogs {
         }
         if state.writing {
             let writing = |state: &mut State| state.writing;
-            drop(gate::passing(Reason::Commit, || self.changed.wait_while(state, writing)));
+            drop(self.changed.pass_while(Reason::Commit, state, writing));
         }
     }
 

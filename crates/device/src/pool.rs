@@ -1,0 +1,213 @@
+//! Threads that carry out the requests of a device whose submitter does not wait.
+//!
+//! A request is a job in a queue, first come, first served. A thread begins when a job comes that nobody is free for, up to [`THREADS`] of
+//! them; they end when the pool is closed. A device of which nobody submits anything has none.
+//!
+//! # Invariants
+//! - POOL-1: each job runs once, whatever others do: one that panics ends no thread, and a pool that is closed runs what it has taken
+//!   first. Shown by `what_was_taken_runs_before_the_end` and `a_job_that_panics_ends_no_thread`.
+//! - POOL-2: whoever hands a job in waits for nobody. Where the queue is full, the pool closed, or no thread to be had, the job comes
+//!   back. Shown by `a_full_queue_gives_the_job_back`.
+//! - POOL-3: when [`Pool::close`] returns no job runs, but the one that closes it. Shown by `a_job_may_close_its_pool`.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread;
+
+use creamery_base::lock::{ProcessCondvar, ProcessMutex, rank};
+use creamery_base::panics;
+
+/// Threads of a pool.
+const THREADS: usize = 4;
+/// Jobs that wait at most.
+const QUEUE: usize = 64;
+
+/// What a thread of the pool does.
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
+
+/// See the [module](self). Dropping it closes it.
+#[derive(Default)]
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: ProcessMutex<State, { rank::LEAF }>,
+    /// Something is in the queue, or the pool is closed.
+    work: ProcessCondvar,
+    /// A job has ended.
+    ended: ProcessCondvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Job>,
+    threads: usize,
+    /// Threads that wait for a job.
+    free: usize,
+    running: usize,
+    /// Threads of the pool that close it themselves, and wait for the others.
+    closers: usize,
+    is_closed: bool,
+}
+
+thread_local! {
+    /// The pool that this thread is of.
+    static MINE: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
+}
+
+impl Pool {
+    /// Has a thread run `job`, or gives it back (POOL-2).
+    pub(crate) fn run(&self, job: Job) -> Result<(), Job> {
+        let mut state = self.shared.state.lock();
+        if state.is_closed || state.queue.len() >= QUEUE {
+            return Err(job);
+        }
+        if state.queue.len() >= state.free && state.threads < THREADS && self.begin_thread() {
+            state.threads += 1;
+        }
+        if state.threads == 0 {
+            return Err(job);
+        }
+        state.queue.push_back(job);
+        self.shared.work.notify_one();
+        Ok(())
+    }
+
+    /// False where the system gives none.
+    fn begin_thread(&self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        thread::Builder::new().name("device".to_owned()).spawn(move || shared.serve()).is_ok()
+    }
+
+    /// Takes no more jobs, and waits for those that it has (POOL-3).
+    pub(crate) fn close(&self) {
+        let own = usize::from(MINE.get() == Arc::as_ptr(&self.shared));
+        let mut state = self.shared.state.lock();
+        state.is_closed = true;
+        state.closers += own;
+        self.shared.work.notify_all();
+        self.shared.ended.notify_all();
+        let goes_on = |state: &mut State| !state.queue.is_empty() || state.running > state.closers;
+        self.shared.ended.wait_while(state, goes_on).closers -= own;
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    /// The life of a thread.
+    fn serve(self: Arc<Self>) {
+        MINE.set(Arc::as_ptr(&self));
+        let mut state = self.state.lock();
+        loop {
+            let Some(job) = state.queue.pop_front() else {
+                if state.is_closed {
+                    return;
+                }
+                state.free += 1;
+                state = self.work.wait_while(state, |state| state.queue.is_empty() && !state.is_closed);
+                state.free -= 1;
+                continue;
+            };
+            state.running += 1;
+            drop(state);
+            // The panic was told when it happened, and whoever waits for the outcome gets none.
+            let _ = panics::catch(job);
+            state = self.state.lock();
+            state.running -= 1;
+            self.ended.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// A job that tells that it runs, and goes on when it is let go.
+    fn held(began: &std::sync::mpsc::Sender<()>, go: &Arc<Barrier>) -> Job {
+        let (began, go) = (began.clone(), Arc::clone(go));
+        Box::new(move || {
+            began.send(()).unwrap();
+            go.wait();
+        })
+    }
+
+    fn taken(pool: &Pool, job: Job) {
+        assert!(pool.run(job).is_ok(), "there is room");
+    }
+
+    #[test]
+    fn jobs_run_beside_each_other_up_to_the_number_of_threads() {
+        let (pool, (began, begun), go) = (Pool::default(), channel(), Arc::new(Barrier::new(THREADS + 1)));
+        (0..THREADS).for_each(|_| taken(&pool, held(&began, &go)));
+        (0..THREADS).for_each(|_| begun.recv().unwrap());
+        taken(&pool, Box::new(move || began.send(()).unwrap()));
+        assert!(begun.try_recv().is_err(), "all threads are busy");
+        go.wait();
+        begun.recv().unwrap();
+        assert_eq!(pool.shared.state.lock().threads, THREADS);
+    }
+
+    #[test]
+    fn a_full_queue_gives_the_job_back() {
+        let (pool, (began, begun), go) = (Pool::default(), channel(), Arc::new(Barrier::new(THREADS + 1)));
+        (0..THREADS).for_each(|_| taken(&pool, held(&began, &go)));
+        (0..THREADS).for_each(|_| begun.recv().unwrap());
+        (0..QUEUE).for_each(|_| taken(&pool, Box::new(|| ())));
+        assert!(pool.run(Box::new(|| ())).is_err());
+        go.wait();
+    }
+
+    #[test]
+    fn what_was_taken_runs_before_the_end() {
+        let (pool, count) = (Pool::default(), Arc::new(AtomicUsize::new(0)));
+        for _ in 0..QUEUE {
+            let count = Arc::clone(&count);
+            taken(
+                &pool,
+                Box::new(move || {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }),
+            );
+        }
+        pool.close();
+        assert_eq!(count.load(Ordering::Relaxed), QUEUE);
+        assert!(pool.run(Box::new(|| ())).is_err(), "it is closed");
+    }
+
+    #[test]
+    fn a_job_that_panics_ends_no_thread() {
+        let (pool, (send, receive)) = (Pool::default(), channel());
+        for number in 0..2 * THREADS {
+            taken(&pool, Box::new(move || panic!("as planned, {number}")));
+        }
+        taken(&pool, Box::new(move || send.send(7).unwrap()));
+        assert_eq!(receive.recv(), Ok(7));
+    }
+
+    #[test]
+    fn a_job_may_close_its_pool() {
+        let (pool, (send, receive)) = (Arc::new(Pool::default()), channel());
+        let own = Arc::clone(&pool);
+        taken(
+            &pool,
+            Box::new(move || {
+                own.close();
+                send.send(()).unwrap();
+            }),
+        );
+        receive.recv().unwrap();
+    }
+}
