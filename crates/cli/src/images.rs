@@ -179,9 +179,9 @@ impl<'a> Images<'a> {
         // An open that waits would wait until the image is unmounted.
         if waits::is_asked()
             && let Some(point) = self.mount_point(text)
-            && let Ok(found) = of_mount(self, &point)
+            && !creamery_mount::is_dead(&point)
         {
-            return Ok(found);
+            return of_mount(self, &point);
         }
         of_image(self).or_else(|failure| match self.mount_point(text) {
             Some(point) if failure.kind() == ErrorKind::Busy => of_mount(self, &point),

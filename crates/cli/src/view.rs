@@ -9,6 +9,8 @@ use creamery::Error;
 use creamery::id::Generation;
 use creamery::rescue::Rescue;
 
+use crate::place::mount_of;
+
 /// Which subvolume a path begins in, and of which commit.
 #[derive(Args, Debug, Clone, Default)]
 #[command(next_help_heading = crate::help::PATHS)]
@@ -113,6 +115,11 @@ pub(crate) fn refuse_on_mount(path: &Path) -> Result<(), Error> {
     let Some(option) = GIVEN.get() else { return Ok(()) };
     let what = format!("{} is on a live mount, and {option} is about an image", path.display());
     Err(Error::invalid(what).advise("unmount it first, or mount the image with a mount option for that"))
+}
+
+/// Does what [`refuse_on_mount`] does, if `path` is on a live mount.
+pub(crate) fn refuse_if_on_mount(path: &Path) -> Result<(), Error> {
+    mount_of(path).map_or(Ok(()), |_| refuse_on_mount(path))
 }
 
 /// `--help` alone, of a command whose `-h` means what it means elsewhere.

@@ -18,7 +18,10 @@ pub(crate) fn crc32c(data: &[u8]) -> u32 {
 /// Looked up once; then it is a load.
 #[cfg(target_arch = "x86_64")]
 fn has_wide_multiplication() -> bool {
-    is_x86_feature_detected!("vpclmulqdq") && is_x86_feature_detected!("avx512vl")
+    is_x86_feature_detected!("vpclmulqdq")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("sse4.2")
 }
 
 /// The other way is for x86 alone.

@@ -85,7 +85,6 @@ pub struct Pending(Receiver<Result<Reply>>);
 
 impl Pending {
     /// One that waits for the completion that comes with it.
-    #[must_use]
     pub fn with_completion() -> (Self, Completion) {
         let (send, receive) = sync_channel(1);
         // There is room for one answer; who dropped the receiver wants none.

@@ -73,7 +73,7 @@ impl fmt::Display for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Process { pid, name } => write!(f, "process {pid} ({name}) has it open"),
-            Self::Server { pid, name, mount: Served { image, at } } => {
+            Self::Server { pid, name, mount: Served { image, at, .. } } => {
                 write!(f, "process {pid} ({name}) has {image} mounted at {at}")
             }
             Self::Mount { device, at } => write!(f, "the kernel has {device} mounted at {at}"),
@@ -99,7 +99,7 @@ impl fmt::Display for User {
 
 fn refuse(path: &Path, user: &User) -> Error {
     let mount = match user {
-        User::Process { pid, .. } if is_server(*pid) => served(path),
+        User::Process { pid, .. } if is_server(*pid) => served(path, *pid),
         _ => None,
     };
     let user = match (user, mount) {

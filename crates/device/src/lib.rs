@@ -78,6 +78,6 @@ pub use new_file::{NewFile, Taken};
 pub use partition::{Partition, PartitionTable, PartitionType, TableKind};
 pub use parts::{Parts, SharedBytes};
 pub use patience::wait_for_users;
-pub use seen_locks::{is_free, is_only_read, is_served};
-pub use served::is_server;
+pub use seen_locks::{is_free, is_only_read, server_of};
+pub use served::{connections_of, is_server};
 pub use stream::StreamDevice;

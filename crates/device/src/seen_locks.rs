@@ -9,8 +9,9 @@ use rustix::fs::{FlockOperation, flock};
 use crate::in_use::{User, lock_owner, process_has_open};
 use crate::served::is_server;
 
-/// Whether it is certain that nobody has the regular file `path` as an image. False also where that is not to be found out: another kind of file, one that
-/// cannot be opened, a filesystem without locks.
+/// Whether nobody has the regular file `path` as an image: no lock of a process is seen, and none that is not seen keeps out readers. False also where
+/// that is not to be found out: another kind of file, one that cannot be opened, a filesystem without locks. Nobody who wants to read the image is refused
+/// meanwhile.
 ///
 /// ```
 /// let file = tempfile::NamedTempFile::new()?;
@@ -21,23 +22,34 @@ use crate::served::is_server;
 /// ```
 #[must_use]
 pub fn is_free(path: &Path) -> bool {
-    let is_file = path.metadata().is_ok_and(|meta| meta.is_file());
+    let Ok(meta) = path.metadata() else { return false };
     // The lock goes with the file.
-    is_file
-        && File::open(path).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+    let may_be_read =
+        || File::open(path).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_ok());
+    meta.is_file() && !is_locked(&meta) && may_be_read()
 }
 
-/// Whether the process that has the image locked is seen to serve a mount over FUSE.
+/// Whether a lock on the file is seen, or one on a file of another filesystem that has its number.
+fn is_locked(file: &fs::Metadata) -> bool {
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let inode = format!(":{} ", file.ino());
+    locks.lines().any(|line| line.contains(&inode))
+}
+
+/// The process that has the image locked, if it is seen to serve a mount over FUSE.
 ///
 /// ```
 /// let file = tempfile::NamedTempFile::new()?;
 /// creamery_device::hold_unused(file.as_file(), file.path())?;
-/// assert!(!creamery_device::is_served(&file.path().metadata()?));
+/// assert_eq!(creamery_device::server_of(&file.path().metadata()?), None);
 /// # Ok::<(), creamery_base::Error>(())
 /// ```
 #[must_use]
-pub fn is_served(image: &fs::Metadata) -> bool {
-    matches!(lock_owner(image), Some(User::Process { pid, .. }) if is_server(pid))
+pub fn server_of(image: &fs::Metadata) -> Option<u32> {
+    match lock_owner(image) {
+        Some(User::Process { pid, .. }) if is_server(pid) => Some(pid),
+        _ => None,
+    }
 }
 
 /// Whether the program that has `image` locked has it open for reading only, as [`Access::ReadOnly`](crate::Access::ReadOnly). False also where that is not to be

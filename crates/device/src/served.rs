@@ -16,20 +16,49 @@ pub(crate) struct Served {
     pub(crate) image: String,
     /// Where.
     pub(crate) at: String,
+    /// The number of the connection to its server.
+    connection: Option<u32>,
 }
 
-/// The latest mount of ours of the image `path`, or of a part of it where all of it is meant.
-pub(crate) fn served(path: &Path) -> Option<Served> {
+/// The latest mount of ours of the image `path`, or of a part of it where all of it is meant, that the process `pid` serves.
+pub(crate) fn served(path: &Path, pid: u32) -> Option<Served> {
     let wanted = Named::of(path)?;
     let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let mounts: Vec<Served> = mounts(&table).collect();
-    let is_it = |mount: &&Served| {
+    let connections = connections_of(pid);
+    // Names are those of the time of the mount; before Linux 6.17 nothing else tells.
+    let is_its = |mount: &Served| {
+        connections.is_empty() || mount.connection.is_some_and(|number| connections.contains(&number))
+    };
+    let is_named = |mount: &Served| {
         let found = Named::of(Path::new(&mount.image));
         found.is_some_and(|found| {
             found.file == wanted.file && (found.part == wanted.part || wanted.part.is_empty())
         })
     };
-    mounts.iter().rev().find(is_it).cloned()
+    let mut mounts: Vec<Served> = mounts(&table).filter(is_its).collect();
+    if let Some(at) = mounts.iter().rposition(is_named) {
+        return Some(mounts.swap_remove(at));
+    }
+    // One that has another name by now.
+    let renamed = mounts.pop().filter(|_| connections.len() == 1)?;
+    Some(Served { image: path.display().to_string(), ..renamed })
+}
+
+/// The numbers of the connections over FUSE that the process `pid` is seen to serve, which the devices of their mounts have as minor numbers. None
+/// before Linux 6.17, which does not tell.
+#[must_use]
+pub fn connections_of(pid: u32) -> Vec<u32> {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+    let told = descriptors.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    let mut numbers: Vec<u32> = told.filter_map(|told| connection_told(&told)).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
+/// What fdinfo tells of a descriptor of /dev/fuse.
+fn connection_told(told: &str) -> Option<u32> {
+    told.lines().find_map(|line| line.strip_prefix("fuse_connection:")?.trim().parse().ok())
 }
 
 /// Whether a process is seen to serve a mount over FUSE.
@@ -76,7 +105,9 @@ fn mounts(table: &str) -> impl Iterator<Item = Served> {
         let image = unescape(filesystem.next()?);
         // Other names than paths are what a mounter chose.
         PathBuf::from(&image).is_absolute().then_some(())?;
-        Some(Served { image, at: unescape(mount.split(' ').nth(4)?) })
+        let device = mount.split(' ').nth(2)?;
+        let connection = device.split_once(':').and_then(|(_, minor)| minor.parse().ok());
+        Some(Served { image, at: unescape(mount.split(' ').nth(4)?), connection })
     })
 }
 
@@ -98,8 +129,15 @@ mod tests {
             31 22 0:41 / /mnt/c rw - fuse.creamery name rw\n\
             32 22 0:42 / /mnt/d rw - fuse.sshfs /disk.img rw\n";
         let found: Vec<Served> = mounts(table).collect();
-        assert_eq!(found, [Served { image: "/disk one.img".into(), at: "/mnt/a b".into() }]);
-        assert_eq!(served("/dev/null".as_ref()), None);
-        assert_eq!(served("/no/such.img".as_ref()), None);
+        let (image, at) = ("/disk one.img".into(), "/mnt/a b".into());
+        assert_eq!(found, [Served { image, at, connection: Some(40) }]);
+        assert_eq!(served("/dev/null".as_ref(), std::process::id()), None);
+        assert_eq!(served("/no/such.img".as_ref(), std::process::id()), None);
+    }
+
+    #[test]
+    fn proc_tells_the_connection_of_a_server() {
+        let told = "pos:\t0\nflags:\t02100002\nmnt_id:\t24\nino:\t90\nfuse_connection:\t39\n";
+        assert_eq!((connection_told(told), connection_told("pos:\t0\n")), (Some(39), None));
     }
 }

@@ -59,7 +59,7 @@ pub use control::{MountStatistics, Requests, statistics, sync, trim};
 pub use facts::LiveFacts;
 pub use linux::{LiveBtrfs, LiveDevice, LiveShare, LiveSpace, LiveUsage, is_on_linux};
 pub use live_file::LiveFile;
-pub use live_mounts::{LiveMount, ServerState, image_at, live_mounts, mount_point_of};
+pub use live_mounts::{LiveMount, ServerState, image_at, is_dead, live_mounts, mount_point_of};
 pub use mounter::why_mounter_makes_nothing;
 pub use nodes::begins_subvolume;
 pub use open::open;

@@ -9,10 +9,10 @@ use std::time::Instant;
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::ImageName;
 
-use crate::control::is_of_a_dead_server;
+use crate::control::{is_of_a_dead_server, says_dead};
 use crate::facts::LiveFacts;
 use crate::subvolumes::Live;
-use crate::table::{ANSWER_MAX, MountedImage, is_point, mounted_at, ours, ours_of, point_of};
+use crate::table::{ANSWER_MAX, MountedImage, held_at, is_point, mounted_at, ours, ours_of, point_of};
 
 /// What the server of a mount says.
 ///
@@ -100,6 +100,13 @@ fn ask(mounted: &MountedImage) -> ServerState {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => ServerState::Refuses,
         Err(_) => ServerState::Silent,
     }
+}
+
+/// Whether the directory `dir` is the mount of a server that has died.
+#[must_use]
+pub fn is_dead(dir: &Path) -> bool {
+    let held = held_at(dir).map(|(_, _, held)| held);
+    held.is_ok_and(|held| held.ask().is_err_and(|error| says_dead(&error)))
 }
 
 /// Where `image` is mounted by one of our servers; of several places of the mount the first. None where it is not, or that is not to be seen, or hidden

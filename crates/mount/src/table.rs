@@ -8,7 +8,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_device::{Access, BlockDevice, DeviceId, FileDevice, ImageName, is_free, is_served};
+use creamery_device::{
+    Access, BlockDevice, DeviceId, FileDevice, ImageName, connections_of, is_free, server_of,
+};
 use creamery_fuse::{HeldMount, PinnedPoint};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
@@ -133,8 +135,9 @@ pub(crate) fn mount_of(image: &Path) -> Result<Option<MountedImage>> {
 
 /// All mounts of `image` that are to be seen, the latest last, whatever it is called by now.
 ///
-/// The table has the names by which images were mounted. Which image a server has it says itself, but that is asked only where names
-/// do not tell: a server may hang, and whoever asks keeps its mount in use for that moment.
+/// The table has the names by which images were mounted. The process that has the image locked is its server, and the kernel tells which mounts are
+/// that one's. Where it does not, servers say which images they have; but a server may hang, and whoever asks keeps its mount in use for that moment, so the
+/// mounts by that name come first.
 pub(crate) fn ours_of(image: &Path) -> Result<Vec<MountedImage>> {
     let wanted = std::path::absolute(image).unwrap_or_else(|_| image.to_owned());
     let table = table()?;
@@ -145,25 +148,27 @@ pub(crate) fn ours_of(image: &Path) -> Result<Vec<MountedImage>> {
         let is_named_so = row.kind.starts_with(FUSE) && row.source == source;
         is_named_so || row.kind == KIND && identity.is_some() && identity_of(other) == identity
     };
-    let (same, others): (Vec<Row>, Vec<Row>) = rows(&table).partition(is_same);
-    let same: Vec<_> = same.into_iter().map(MountedImage::from).collect();
-    let (Some(identity), Ok(name)) = (identity, ImageName::find(image)) else { return Ok(same) };
-    // Whoever asks whether an image is free has its lock for that moment.
-    if same.is_empty() && others.iter().all(|row| row.kind != KIND) {
-        return Ok(same);
+    let (same, others): (Vec<Row>, Vec<Row>) =
+        rows(&table).filter(|row| row.kind.starts_with(FUSE)).partition(is_same);
+    let known = |rows: Vec<Row>| rows.into_iter().map(MountedImage::from).collect::<Vec<_>>();
+    let (Some(identity), Ok(name)) = (identity, ImageName::find(image)) else { return Ok(known(same)) };
+    let server = name.file().metadata().ok().filter(|_| !name.is_part()).and_then(|meta| server_of(&meta));
+    if let [connection] = server.map(connections_of).unwrap_or_default()[..] {
+        let is_its = |row: &Row| row.device == format!("0:{connection}");
+        return Ok(known(rows(&table).filter(is_its).collect()));
     }
-    let is_served = |file: &Path| file.metadata().is_ok_and(|meta| is_served(&meta));
-    if same.len() == 1 && !name.is_part() && is_served(name.file()) {
-        return Ok(same);
+    let others: Vec<Row> = others.into_iter().filter(|row| row.kind == KIND).collect();
+    if others.is_empty() && (same.is_empty() || same.len() == 1 && server.is_some()) {
+        return Ok(known(same));
     }
     // A server has its image locked while it lives.
     let is_free = is_free(name.file());
-    let (sure, likely) = told_apart(same, identity, is_free);
-    if !sure.is_empty() || !likely.is_empty() || is_free {
+    let (sure, likely) = told_apart(known(same), identity, is_free);
+    if !sure.is_empty() || is_free {
         return Ok(if sure.is_empty() { likely } else { sure });
     }
-    let (renamed, _) = told_apart(renamed(others), identity, is_free);
-    Ok(renamed)
+    let (renamed, _) = told_apart(known(others), identity, is_free);
+    Ok(if renamed.is_empty() { likely } else { renamed })
 }
 
 /// Of mounts those of the image `wanted`, as their servers say, and those whose servers do not say.
@@ -183,18 +188,6 @@ fn told_apart(
         }
     }
     (sure, likely)
-}
-
-/// Mounts of ours whose images have other names by now: nothing is there by the name in the table, or something that nobody has, or another
-/// mount has that name, too.
-fn renamed(rows: Vec<Row>) -> Vec<MountedImage> {
-    let ours: Vec<Row> = rows.into_iter().filter(|row| row.kind == KIND).collect();
-    let is_renamed = |row: &&Row| {
-        let name = ImageName::find(Path::new(OsStr::from_bytes(&row.source)));
-        let is_there = name.is_ok_and(|name| name.file().exists() && !is_free(name.file()));
-        !is_there || ours.iter().any(|other| other.source == row.source && other.device != row.device)
-    };
-    ours.iter().filter(is_renamed).cloned().map(MountedImage::from).collect()
 }
 
 /// What a server tells of its image.

@@ -207,7 +207,7 @@ impl Volume {
         self.counters.flushes.add(1);
         // All of them, also after a failure: what can be saved is saved.
         let flushes = self.members().iter().map(|member| (member, Request::Flush));
-        ask_all(flushes).into_iter().map(|(_, outcome)| outcome.map(drop)).collect()
+        ask_all(flushes).into_iter().try_for_each(|(_, outcome)| outcome.map(drop))
     }
 
     fn has_superblock_at(&self, member: &Member, superblock: &Superblock, offset: u64) -> bool {

@@ -148,8 +148,7 @@ impl Held {
 #[cfg(all(test, debug_assertions, not(feature = "shuttle")))]
 mod tests {
     use super::{Held, Place};
-    use crate::gate::{self, Reason};
-    use crate::lock::{RankedCondvar, RankedMutex, rank};
+    use crate::lock::rank;
 
     fn inode(ino: u128) -> Place {
         Place::within(rank::INODE, ino)
@@ -185,28 +184,5 @@ mod tests {
     fn what_was_got_by_trying_counts() {
         let _inner = Held::tried(Place::of(rank::LEAF));
         let _outer = Held::wait(inode(300));
-    }
-
-    #[test]
-    fn short_locks_are_given_back_before_a_wait() {
-        let (mutex, changed) = (RankedMutex::<_, { rank::LEAF }>::new(0), RankedCondvar::new());
-        let _long = Held::wait(Place::of(rank::DEVICE));
-        gate::passing(Reason::Device, || {});
-        drop(changed.pass_while(Reason::Device, mutex.lock(), |_| false));
-    }
-
-    #[test]
-    #[should_panic(expected = "LOCK-2")]
-    fn waiting_with_a_short_lock_is_a_bug() {
-        let _short = Held::wait(Place::of(rank::TABLE));
-        gate::passing(Reason::Device, || {});
-    }
-
-    #[test]
-    #[should_panic(expected = "LOCK-2")]
-    fn waiting_with_another_short_lock_than_that_which_is_given_back_is_a_bug() {
-        let _short = Held::wait(Place::of(rank::TABLE));
-        let (mutex, changed) = (RankedMutex::<_, { rank::LEAF }>::new(0), RankedCondvar::new());
-        drop(changed.pass_while(Reason::Device, mutex.lock(), |_| false));
     }
 }

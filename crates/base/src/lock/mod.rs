@@ -10,6 +10,7 @@
 //!   was got by trying is held like the rest.
 //! - LOCK-2: from [`rank::SHORT`] on, nothing waits for a device, a commit or another thread's work. The gate looks
 //!   ([`gate::passing`](crate::gate::passing)). A condition variable gives back the one lock that it waits with.
+//!   Shown by `waiting_for_a_device_with_a_short_lock_is_a_bug` of the devices.
 
 mod condvar;
 mod guard;

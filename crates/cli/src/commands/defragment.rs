@@ -22,7 +22,7 @@ use crate::output::{Output, writing};
 use crate::place::{End, Place};
 use crate::progress::ProgressArgs;
 use crate::size::{Human, Size};
-use crate::view::{WriteArgs, refuse_on_mount};
+use crate::view::{WriteArgs, refuse_if_on_mount};
 
 /// Put files together that lie in many places, or compress them.
 ///
@@ -162,7 +162,7 @@ impl Work<'_> {
 
     fn on_a_mount(&mut self, path: &Path) -> Result<(), Failure> {
         let failed = |error| Failure::new(COMMAND, error);
-        refuse_on_mount(path).map_err(failed)?;
+        refuse_if_on_mount(path).map_err(failed)?;
         let meta = std::fs::symlink_metadata(path).map_err(|error| failed(at(path, error)))?;
         if !meta.is_dir() || !self.args.recursive {
             return self.live(path).map_err(failed)?.ok_or_else(|| {

@@ -16,7 +16,7 @@ use crate::json::Array;
 use crate::output::{Output, writing};
 use crate::place::{End, Place};
 use crate::size::Size;
-use crate::view::{ViewArgs, refuse_on_mount};
+use crate::view::{ViewArgs, refuse_if_on_mount};
 
 /// Show which extents a file has, and where they lie.
 ///
@@ -106,7 +106,7 @@ fn in_an_image(args: &FiemapArgs, place: &Place, request: &FiemapRequest) -> Res
 
 fn on_a_mount(args: &FiemapArgs, path: PathBuf, request: &FiemapRequest) -> Result<(), Failure> {
     let failed = |error| Failure::new(COMMAND, error);
-    refuse_on_mount(&path).map_err(failed)?;
+    refuse_if_on_mount(&path).map_err(failed)?;
     let file = LiveFile::open(&path).map_err(failed)?.ok_or_else(|| {
         let text = format!("{} is on no mount of an image", path.display());
         let advice = "name a file on a live mount, or one in an image that is not mounted, as IMAGE:/PATH; \

@@ -10,7 +10,7 @@ use crate::args::{FilesystemCommand, TrimArgs};
 use crate::failure::Failure;
 use crate::output::{Output, writing};
 use crate::size::{Human, Size};
-use crate::view::refuse_on_mount;
+use crate::view::refuse_if_on_mount;
 
 #[derive(Serialize)]
 struct Row {
@@ -53,7 +53,7 @@ fn trim(args: &TrimArgs) -> Result<u64, Failure> {
         _ => failed(error),
     };
     if args.place.is_dir() {
-        refuse_on_mount(&args.place).map_err(failed)?;
+        refuse_if_on_mount(&args.place).map_err(failed)?;
         return creamery_mount::trim(&args.place, minimum).map_err(not_trimmed);
     }
     let options = Image::options().write();

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use creamery::Image;
 use creamery::error::Escaped;
+use creamery::partitions::ImageName;
 use creamery_mount::{Live, is_on_linux};
 
 use crate::failure::warn;
@@ -45,6 +46,13 @@ const OWN: [&[&str]; 10] = [
 /// Commands about files: on a mount of Linux a file is meant, be it an image or not.
 const OF_FILES: [&[&str]; 3] = [&["property"], &["filesystem", "du"], &["filesystem", "defragment"]];
 
+/// Commands whose operands may be names of what they make.
+const THAT_MAKE: [&[&str]; 2] = [&["subvolume", "create"], &["subvolume", "snapshot"]];
+
+/// Commands with one path, which comes first or last; their other words are names, sizes and values.
+const WITH_FIRST: [&[&str]; 2] = [&["filesystem", "label"], &["property"]];
+const WITH_LAST: [&[&str]; 2] = [&["filesystem", "resize"], &["qgroup"]];
+
 fn is_one_of(path: &[&str], commands: &[&[&str]]) -> bool {
     commands.iter().any(|command| path.starts_with(command))
 }
@@ -56,7 +64,7 @@ pub(super) fn where_linux_serves(path: &[&str], all: &[OsString], rest: &[OsStri
     if is_one_of(path, &OF_DEVICES) {
         return Ok(());
     }
-    let Some(operand) = operand_of_linux(rest, is_one_of(path, &OF_FILES)) else { return Ok(()) };
+    let Some(operand) = operand_of_linux(path, rest) else { return Ok(()) };
     let tried = std::env::var_os(WITNESS).unwrap_or_default();
     let why = match other_btrfs(&tried) {
         None if tried.is_empty() => "PATH has no `btrfs` but this one".to_owned(),
@@ -77,10 +85,18 @@ pub(super) fn where_linux_serves(path: &[&str], all: &[OsString], rest: &[OsStri
 }
 
 /// The first operand on a mount of Linux, if none is in an image or on a mount of ours.
-fn operand_of_linux(words: &[OsString], is_of_files: bool) -> Option<PathBuf> {
+fn operand_of_linux(command: &[&str], words: &[OsString]) -> Option<PathBuf> {
+    let is_operand = |word: &&OsString| !word.as_encoded_bytes().starts_with(b"-");
+    let mut operands: Vec<&OsString> = words.iter().filter(is_operand).collect();
+    if is_one_of(command, &WITH_FIRST) {
+        // `property get|set|list` is the command, and `-t TYPE` may stand before the path.
+        operands = operands.into_iter().find(|word| Path::new(word).exists()).into_iter().collect();
+    } else if is_one_of(command, &WITH_LAST) {
+        operands = operands.pop().into_iter().collect();
+    }
     let mut found = None;
-    for word in words.iter().filter(|word| !word.as_encoded_bytes().starts_with(b"-")) {
-        match place_of(word, is_of_files) {
+    for word in operands {
+        match place_of(command, word) {
             Place::Ours => return None,
             Place::Linux(path) => found = found.or(Some(path)),
             Place::Elsewhere => {}
@@ -95,7 +111,8 @@ enum Place {
     Elsewhere,
 }
 
-fn place_of(word: &OsStr, is_of_files: bool) -> Place {
+fn place_of(command: &[&str], word: &OsStr) -> Place {
+    let is_of_files = is_one_of(command, &OF_FILES);
     let End::Host(path) = End::parse(word) else { return Place::Ours };
     let there = match std::fs::metadata(&path) {
         Ok(meta) if meta.is_dir() => path.clone(),
@@ -105,6 +122,11 @@ fn place_of(word: &OsStr, is_of_files: bool) -> Place {
             _ => return Place::Ours,
         },
         // A file that a command makes, or does not find, belongs to the directory that it would be in.
+        Err(_) if ImageName::metadata(&path).is_ok() => return Place::Ours, // a partition
+        // A word may be anything.
+        Err(_) if path.components().count() == 1 && !is_one_of(command, &THAT_MAKE) => {
+            return Place::Elsewhere;
+        }
         Err(_) => match path.ancestors().skip(1).find(|above| above.as_os_str().is_empty() || above.is_dir())
         {
             Some(above) if above.as_os_str().is_empty() => PathBuf::from("."),

@@ -3,4 +3,5 @@
 mod file;
 mod in_use;
 mod part;
+mod short_locks;
 mod support;

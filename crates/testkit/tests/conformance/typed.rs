@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, Judge, LoopMount, Run};
+use creamery_testkit::{FuseMount, Judge, LoopDevice, LoopMount, Run};
 use serde_json::Value;
 
-use crate::support::{MOUNTED, expect_failure, expect_refusal, mkfs_empty};
+use crate::support::{MOUNTED, expect_failure, expect_refusal, mkfs_empty, sparse_file};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -18,6 +18,11 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("typed/image-or-mount-point", &MOUNTED, image_or_mount_point),
         Case::new("typed/busy-umount-names-users", &MOUNTED, busy_umount_names_users),
         Case::new("typed/handed-over-to-btrfs-progs", &MOUNTED, handed_over),
+        Case::new(
+            "typed/kept-beside-linux",
+            &[&MOUNTED[..], &[Judge::Tool("sfdisk")]].concat(),
+            kept_beside_linux,
+        ),
         Case::new("typed/wait-for-an-image", &[Judge::Program], wait_for_an_image),
         Case::new("typed/missing-commands-are-named", &[Judge::Program], missing_commands),
     ]
@@ -119,6 +124,19 @@ fn image_or_mount_point(bench: &Bench) -> Result<()> {
         }
         expect_refusal(refused, &["is on a live mount", "is about an image", "unmount it first"])
             .with_context(|| words.to_owned())?;
+    }
+    // What is on no mount is told as that.
+    let (plain, none) = (bench.scratch.dir("plain")?, bench.scratch.file("none"));
+    for (words, place, told) in [
+        ("filesystem fiemap --subvol x", &none, "no such file"),
+        ("filesystem fiemap --subvol x", &image, "no mount of an image"),
+        ("filesystem defragment -r --subvol x", &plain.join("none"), "no such file"),
+        ("filesystem trim --usesupercopy", &plain, "nothing is mounted there"),
+    ] {
+        let refused = bench.creamery().run(words.split(' ')).arg(place).output()?;
+        let said = refused.stderr_text();
+        ensure!(refused.code != Some(0) && !said.contains("is on a live mount"), "{words}: {refused}");
+        ensure!(said.to_lowercase().contains(told), "{words}: {refused}");
     }
     let point = dir.display().to_string();
     for words in [&["ls"][..], &["check"], &["tune", "-n"]] {
@@ -228,6 +246,35 @@ fn handed_over(bench: &Bench) -> Result<()> {
     call("OURS:PATH", "subvolume list", &image).ok()?;
     expect_failure(call("OURS:PATH", "scrub start", &image), &["scrub start is not there in creamery"])
         .map(drop)
+}
+
+/// In a directory on a mount of Linux a partition of a disk is an image, and a word is no file: nothing of these is handed over.
+fn kept_beside_linux(bench: &Bench) -> Result<()> {
+    let (image, of_ours) = (bench.scratch.file("disk.img"), bench.scratch.file("ours.img"));
+    mkfs_empty(bench.creamery(), &[], "512M", &image)?;
+    mkfs_empty(bench.creamery(), &["-L", "our-own"], "200M", &of_ours)?;
+    let ours = bench.scratch.dir("ours")?;
+    symlink(bench.creamery().path(), ours.join("btrfs"))?;
+    let linux = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+    // No other one is there.
+    let call = |words: &str, place: &Path| {
+        let run = Run::new(ours.join("btrfs")).args(words.split(' ')).arg(place).within(linux.dir());
+        run.env("PATH", &ours)
+    };
+    let disk = linux.dir().join("disk.raw");
+    sparse_file(&disk, 220 << 20)?;
+    Run::new("sfdisk").arg("-q").arg(&disk).input("label: gpt\nname=root\n").ok()?;
+    bench.creamery().run(["mkfs", "-q", "-L", "of-part"]).arg(linux.dir().join("disk.raw@1")).ok()?;
+    let shown = call("filesystem show", Path::new("disk.raw@1")).ok()?;
+    ensure!(shown.stdout_text().contains("'of-part'"), "{shown}");
+    std::fs::write(linux.dir().join("third"), "a file with the name of a label")?;
+    let loop_device = LoopDevice::attach(&of_ours, false)?;
+    call("filesystem resize max", loop_device.path()).ok()?;
+    call("filesystem label", loop_device.path()).arg("third").ok()?;
+    loop_device.detach()?;
+    let shown = bench.creamery().run(["filesystem", "show"]).arg(&of_ours).ok()?.stdout_text();
+    ensure!(shown.contains("'third'"), "{shown}");
+    linux.unmount()
 }
 
 /// Who waits says so, and goes on when the other one is gone.

@@ -20,6 +20,11 @@ pub(crate) fn cases() -> Vec<Case> {
             one_hides_another,
         ),
         Case::new("unmounts/a-new-image-by-an-old-name", &MOUNTED, new_by_an_old_name),
+        Case::new(
+            "unmounts/names-that-move-on",
+            &[&MOUNTED[..], &[Judge::Tool("setpriv")]].concat(),
+            names_that_move_on,
+        ),
         Case::new("unmounts/still-mounted-elsewhere", &MOUNTED, still_mounted_elsewhere),
         Case::new(
             "unmounts/other-names-of-a-partition",
@@ -153,6 +158,52 @@ fn new_by_an_old_name(bench: &Bench) -> Result<()> {
     let dead = bench.creamery().run(["umount"]).arg(&new).output()?;
     ensure!(dead.code == Some(1) && dead.stderr_text().contains("died"), "{dead}");
     btrfs_check(&new)
+}
+
+/// Two mounted images, of which one has got the name that the other one had: each is reached by the name that it has.
+fn names_that_move_on(bench: &Bench) -> Result<()> {
+    let (first, second) = (image(bench, "now.img")?, image(bench, "next.img")?);
+    let (first_dir, second_dir) = (bench.scratch.dir("first")?, bench.scratch.dir("second")?);
+    for (image, dir) in [(&first, &first_dir), (&second, &second_dir)] {
+        bench.creamery().run(["mount"]).arg(image).arg(dir).ok()?;
+    }
+    let (before, now) = (bench.scratch.file("before.img"), bench.scratch.file("now.img"));
+    std::fs::rename(&first, &before)?;
+    std::fs::rename(&second, &now)?;
+    for (image, label, dir) in [(&before, "now.img", &first_dir), (&now, "next.img", &second_dir)] {
+        let shown = bench.creamery().run(["filesystem", "show"]).arg(image).ok()?.stdout_text();
+        ensure!(shown.contains(&format!("'{label}'")), "{}: {shown}", image.display());
+        let refused = bench.creamery().run(["ls"]).arg(image);
+        expect_refusal(refused, &[&format!("mounted at {}", dir.display())])?;
+        let told: Value =
+            serde_json::from_slice(&bench.creamery().run(["stats", "--json"]).arg(image).ok()?.stdout)?;
+        let of_mount: Value =
+            serde_json::from_slice(&bench.creamery().run(["stats", "--json"]).arg(dir).ok()?.stdout)?;
+        ensure!(told["image"] == of_mount["image"], "{}: {told}", image.display());
+    }
+    std::fs::write(second_dir.join("precious"), "milk\n")?;
+    bench.creamery().run(["sync"]).arg(&now).ok()?;
+    // A mount that lets the caller not in says so at once: it is not waited for.
+    let program = bench.scratch.file("creamery");
+    bench.creamery().copy_to(&program)?;
+    for path in [bench.scratch.path(), &now] {
+        Run::new("chmod").arg("755").arg(path).ok()?;
+    }
+    let stranger = Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+    let refused = stranger.arg(&program).args(["df", "--wait", "1000000"]).arg(&now).output()?;
+    ensure!(refused.code == Some(1) && refused.stderr_text().contains("ermission denied"), "{refused}");
+    // The one with the old name is unmounted, and no other.
+    bench.creamery().run(["umount"]).arg(&now).ok()?;
+    let listed = bench.creamery().run(["mounts"]).ok()?.stdout_text();
+    ensure!(
+        listed.contains(&*first_dir.to_string_lossy()) && !listed.contains(&*second_dir.to_string_lossy()),
+        "{listed}"
+    );
+    let kept = bench.creamery().run(["cat"]).arg(format!("{}:/precious", now.display())).ok()?;
+    ensure!(kept.stdout_text() == "milk\n", "{kept}");
+    bench.creamery().run(["umount"]).arg(&before).ok()?;
+    btrfs_check(&before)?;
+    btrfs_check(&now)
 }
 
 /// A mount that has another place stays there, which is said; what was done is durable all the same.

@@ -118,14 +118,15 @@ impl OnMount {
 /// The directory `dir` of a live mount; `path` is what the user wrote.
 pub(in crate::commands) fn live(command: &'static str, dir: &Path, path: &Path) -> Result<Live, Failure> {
     let failed = |error| Failure::new(command, error);
-    refuse_on_mount(path).map_err(failed)?;
     let live = Live::at(dir).map_err(failed)?;
-    live.ok_or_else(|| {
+    let live = live.ok_or_else(|| {
         let text = format!("{} is on no mount of an image", path.display());
         let advice = "name a path on a live mount, or one in an image that is not mounted, as IMAGE:/PATH; \
                       on a mount of the kernel use `btrfs`";
         Failure::new(command, Error::unsupported(text)).advise(advice)
-    })
+    })?;
+    refuse_on_mount(path).map_err(failed)?;
+    Ok(live)
 }
 
 /// Puts what the user wrote in front of what went wrong.
