@@ -10,8 +10,8 @@ use crate::in_use::{User, lock_owner, process_has_open};
 use crate::served::is_server;
 
 /// Whether nobody has the regular file `path` as an image: no lock of a process is seen, and none that is not seen keeps out readers. False also where
-/// that is not to be found out: another kind of file, one that cannot be opened, a filesystem without locks. Nobody who wants to read the image is refused
-/// meanwhile.
+/// this cannot be found out: another kind of file, one that cannot be opened, a filesystem without locks. Readers of the image are not
+/// refused meanwhile.
 ///
 /// ```
 /// let file = tempfile::NamedTempFile::new()?;

@@ -77,7 +77,7 @@ impl ProcessCondvar {
         guard
     }
 
-    /// Wakes one who waits. All who wait there have to wait for the same.
+    /// Wakes one thread that waits. All threads that wait there have to wait for the same.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }

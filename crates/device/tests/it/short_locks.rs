@@ -1,4 +1,4 @@
-//! LOCK-2 of the locks below: who holds a short lock waits for no device.
+//! LOCK-2: a thread with a short lock waits for no device.
 #![cfg(debug_assertions)]
 
 use creamery_base::gate::Reason;

@@ -305,7 +305,7 @@ impl Writeback {
         self.try_step() == Step::Taken
     }
 
-    /// The same, if it is due: what was may be in flight by now, and what stands behind it has time.
+    /// Takes a step if one is due. The file that was due may be in flight by now, and the files behind it have time.
     pub(crate) fn step_if_due(&self, engine: &Engine) -> bool {
         let is_due = |file: &Arc<dyn Delayed>| {
             file.delalloc().dirty_since().is_none_or(|since| self.left(since, engine).is_zero())

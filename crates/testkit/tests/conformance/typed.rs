@@ -125,7 +125,7 @@ fn image_or_mount_point(bench: &Bench) -> Result<()> {
         expect_refusal(refused, &["is on a live mount", "is about an image", "unmount it first"])
             .with_context(|| words.to_owned())?;
     }
-    // What is on no mount is told as that.
+    // Places on no mount have refusals of their own.
     let (plain, none) = (bench.scratch.dir("plain")?, bench.scratch.file("none"));
     for (words, place, told) in [
         ("filesystem fiemap --subvol x", &none, "no such file"),
