@@ -39,8 +39,8 @@ pub(crate) fn served(path: &Path, pid: u32) -> Option<Served> {
     if let Some(at) = mounts.iter().rposition(is_named) {
         return Some(mounts.swap_remove(at));
     }
-    // One that has another name by now.
-    let renamed = mounts.pop().filter(|_| connections.len() == 1)?;
+    // One that has another name by now. Of parts the place in the file would have to be compared.
+    let renamed = mounts.pop().filter(|_| connections.len() == 1 && wanted.part.is_empty())?;
     Some(Served { image: path.display().to_string(), ..renamed })
 }
 

@@ -52,6 +52,7 @@
 //! above nothing.
 
 mod ask;
+mod assemble;
 mod batch;
 mod begin_writing;
 mod chunk;
@@ -62,6 +63,7 @@ mod durable;
 mod elsewhere;
 mod fsid_change;
 mod mapping;
+mod one_history;
 mod open;
 mod plan;
 mod read;

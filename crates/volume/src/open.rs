@@ -6,7 +6,8 @@ use creamery_base::{DevId, Error, ErrorKind, Result};
 use creamery_device::BlockDevice;
 use creamery_format::{SuperFlags, Superblock};
 
-use crate::copies::{self, Found, Want};
+use crate::assemble::{Candidate, assemble};
+use crate::copies::{self, Want};
 use crate::volume::{EarlierRoot, Member, Volume};
 use crate::{Chunk, Rescue};
 
@@ -57,11 +58,8 @@ impl Volume {
         Self::open_found(find_all(devices, Want::WritingByCopy)?, Mode::ReadWrite, Rescue::default())
     }
 
-    pub(crate) fn open_found(
-        found: Vec<(Arc<dyn BlockDevice>, Found)>,
-        mode: Mode,
-        rescue: Rescue,
-    ) -> Result<Self> {
+    pub(crate) fn open_found(found: Vec<Candidate>, mode: Mode, rescue: Rescue) -> Result<Self> {
+        let found = assemble(found)?;
         let Some((first, newest)) = found.first() else { return Err(Error::invalid("no device given")) };
         let name = first.describe();
         let superblock = newest.superblock.clone();
@@ -84,11 +82,6 @@ impl Volume {
                         return Err(Error::new(ErrorKind::Corrupt, what).advise(advice));
                     }
                 }
-            }
-            compare(&name, &superblock, &member, &found.superblock)?;
-            if let Some(same) = members.iter().find(|other| other.dev == member.dev) {
-                let (first, second) = (same.device.describe(), member.device.describe());
-                return Err(Error::invalid(format!("{first} and {second} are both device {}", member.dev)));
             }
             notes.extend(found.notes.into_iter().map(|note| format!("{}: {note}", member.device.describe())));
             notes.extend(member.device.notes());
@@ -150,7 +143,7 @@ impl Volume {
     }
 }
 
-fn find_all(devices: Vec<Arc<dyn BlockDevice>>, want: Want) -> Result<Vec<(Arc<dyn BlockDevice>, Found)>> {
+fn find_all(devices: Vec<Arc<dyn BlockDevice>>, want: Want) -> Result<Vec<Candidate>> {
     let find = |device: Arc<dyn BlockDevice>| copies::find(&*device, want).map(|found| (device, found));
     devices.into_iter().map(find).collect()
 }
@@ -172,9 +165,11 @@ impl Volume {
     /// decides nothing, and as with Linux the next commit writes the right one.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceMissing`].
+    /// [`ErrorKind::DeviceMissing`]. [`ErrorKind::Unsupported`]: members have different copies of the roots, so they were written to apart from
+    /// each other.
     pub fn judge_devices(&self, listed: &[DevId]) -> Result<()> {
         self.expect_devices(listed)?;
+        self.expect_one_history()?;
         let (found, want) = (self.superblock().device_count(), listed.len() as u64);
         if found != want {
             self.note(format!("the superblock's number of devices is wrong, expected {want}, found {found}"));
@@ -199,21 +194,6 @@ fn member(device: Arc<dyn BlockDevice>, superblock: &Superblock) -> Member {
 fn cut_short(member: &Member) -> Option<(u64, u64)> {
     let (found, want) = (member.device.len(), member.counted);
     (found < want).then_some((found, want))
-}
-
-/// Whether a device belongs to the filesystem of the first one, and to the same point in its history.
-fn compare(name: &str, superblock: &Superblock, member: &Member, other: &Superblock) -> Result<()> {
-    let device = member.device.describe();
-    if other.fsid() != superblock.fsid() {
-        let (a, b) = (superblock.fsid(), other.fsid());
-        return Err(Error::invalid(format!("{name} is of filesystem {a}, {device} of {b}")));
-    }
-    if other.generation() != superblock.generation() {
-        let (a, b) = (superblock.generation(), other.generation());
-        let what = format!("{name} is at generation {a}, {device} at {b}: one of them missed writes");
-        return Err(Error::unsupported(what));
-    }
-    Ok(())
 }
 
 /// Refuses what `mode` must not touch, by name, and lists what it passes over.

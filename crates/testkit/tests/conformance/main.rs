@@ -82,6 +82,7 @@ mod roles;
 mod roles_rescuer;
 mod seek;
 mod seek_programs;
+mod sets;
 mod slips;
 mod space_caches;
 mod stats;
@@ -121,6 +122,7 @@ use creamery_testkit::harness::Case;
 const GROUPS: &[fn() -> Vec<Case>] = &[
     help::cases,
     matrix::cases,
+    sets::cases,
     unmounts::cases,
     work::cases,
     defragment::cases,

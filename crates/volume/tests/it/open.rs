@@ -5,7 +5,7 @@ use std::sync::Arc;
 use creamery_base::ErrorKind;
 use creamery_codec::ChecksumType;
 use creamery_device::{BlockDevice, MemoryDevice};
-use creamery_format::SuperFlags;
+use creamery_format::{SuperFlags, Superblock};
 use creamery_volume::{Mode, Volume};
 
 use crate::faulty::{self, Faulty};
@@ -262,6 +262,7 @@ fn a_missing_device_is_named_and_wrong_sets_are_refused() {
     let options = ["-q", "-m", "raid1", "-d", "raid1"];
     let Some(pair) = made_by("mkfs.btrfs", &options, &[256 << 20, 256 << 20]) else { return };
     let Some(other) = btrfs(&[]) else { return };
+    let copy = Arc::new(MemoryDevice::copy_of(&*other).unwrap());
     let set = |devices: &[&Arc<MemoryDevice>], mode| {
         let devices = devices.iter().map(|&device| Arc::clone(device) as Arc<dyn BlockDevice>).collect();
         Volume::open(devices, mode).map(|_| ()).map_err(|error| (error.kind(), error.to_string()))
@@ -269,9 +270,9 @@ fn a_missing_device_is_named_and_wrong_sets_are_refused() {
     let table: [(&[&Arc<MemoryDevice>], Mode, ErrorKind, &str); 6] = [
         (&[&pair[0]], Mode::ReadOnly, ErrorKind::DeviceMissing, "device missing"),
         (&[], Mode::ReadOnly, ErrorKind::InvalidInput, "no device given"),
-        (&[&pair[0], &pair[0]], Mode::ReadOnly, ErrorKind::InvalidInput, "are both device 1"),
+        (&[&pair[0], &pair[0]], Mode::ReadOnly, ErrorKind::InvalidInput, "is named twice"),
         (&[&pair[0], &other], Mode::ReadOnly, ErrorKind::InvalidInput, "of filesystem"),
-        (&[&other, &other], Mode::ReadOnly, ErrorKind::InvalidInput, "are both device 1"),
+        (&[&other, &copy], Mode::ReadOnly, ErrorKind::InvalidInput, "one is a copy of the other"),
         (&[&pair[0], &pair[1]], Mode::ReadWrite, ErrorKind::Unsupported, "filesystem of 2 devices"),
     ];
     for (devices, mode, kind, words) in table {
@@ -280,9 +281,61 @@ fn a_missing_device_is_named_and_wrong_sets_are_refused() {
         assert!(text.contains(words), "{text}");
     }
     set(&[&pair[1], &pair[0]], Mode::ReadOnly).unwrap();
-    let generation = open(&other, Mode::ReadOnly).unwrap().generation().get();
-    edit_superblock(&pair[1], &[FIRST], |raw| raw.generation = (generation + 5).into());
-    assert!(set(&[&pair[0], &pair[1]], Mode::ReadOnly).unwrap_err().1.contains("missed writes"));
+}
+
+/// Two members, of which one is as it was, or edited, and the other one as it was, or a commit further.
+#[test]
+fn members_of_two_histories_are_refused() {
+    let options = ["-q", "-m", "raid1", "-d", "raid1"];
+    let Some(pair) = made_by("mkfs.btrfs", &options, &[256 << 20, 256 << 20]) else { return };
+    /// Those of a device of this size.
+    const SUPERBLOCKS: [u64; 2] = [FIRST, 64 << 20];
+    let superblock = Superblock::from_bytes(&bytes_at(&*pair[1], FIRST, 4096), FIRST).unwrap();
+    let (generation, (root, level)) = (superblock.generation().get(), superblock.root());
+    let (chunk_root, chunk_level, chunk_generation) = superblock.chunk_root();
+    let told = |first: &Arc<MemoryDevice>, second: &Arc<MemoryDevice>| -> String {
+        let devices = vec![Arc::clone(first) as Arc<dyn BlockDevice>, Arc::clone(second) as _];
+        Volume::open(devices, Mode::ReadOnly)
+            .map_or_else(|error| error.to_string(), |_| "one history".to_owned())
+    };
+    // The first one goes on: its backup remembers where the second one stopped.
+    let goes_on = |raw: &mut creamery_format::RawSuperblock| {
+        raw.generation = (generation + 1).into();
+        raw.root = (root.get() + (1 << 20)).into();
+        let backup = &mut raw.super_roots[0];
+        (backup.tree_root, backup.tree_root_level, backup.tree_root_gen) =
+            (root.get().into(), level, generation.into());
+        (backup.chunk_root, backup.chunk_root_level, backup.chunk_root_gen) =
+            (chunk_root.get().into(), chunk_level, chunk_generation.get().into());
+        let backup = *backup;
+        raw.super_roots.fill(backup);
+    };
+    type Edit = fn(&mut creamery_format::RawSuperblock);
+    let the_first_commit: Edit = |raw| {
+        raw.generation = 1.into();
+        raw.chunk_root_generation = raw.generation;
+    };
+    // What becomes of the second one, and the message: beside a first one at the same commit, and one that went on.
+    let table: [(Edit, &str, &str); 6] = [
+        (|_| (), "one history", "missed writes"),
+        (|raw| raw.log_root = (1 << 20).into(), "one history", "missed writes"),
+        (|raw| raw.root = (raw.root.get() + 65536).into(), "split brain", "split brain"),
+        (|raw| raw.root_level ^= 1, "split brain", "split brain"),
+        (|raw| raw.chunk_root = (raw.chunk_root.get() + 65536).into(), "split brain", "split brain"),
+        (the_first_commit, "cannot be decided", "cannot be decided"),
+    ];
+    for (number, (edit, beside_same, beside_newer)) in table.into_iter().enumerate() {
+        let [first, second] = [0, 1].map(|at: usize| Arc::new(MemoryDevice::copy_of(&*pair[at]).unwrap()));
+        edit_superblock(&second, &SUPERBLOCKS, edit);
+        let expect = |wanted: &str| {
+            for said in [told(&first, &second), told(&second, &first)] {
+                assert!(said.contains(wanted), "row {number}: {said}");
+            }
+        };
+        expect(beside_same);
+        edit_superblock(&first, &SUPERBLOCKS, goes_on);
+        expect(beside_newer);
+    }
 }
 
 /// Whatever stands in a superblock whose checksum is right: no panic, no endless loop.

@@ -1,0 +1,138 @@
+//! Which devices are members of one filesystem, and whether they tell of one history.
+//!
+//! Each member has a superblock of its own. All of them are written by each commit, so members that were always there together have the same
+//! generation and the same roots. A member that was away while the others were written to has an earlier generation, which the backup roots
+//! of the others remember. Two members that were written to apart from each other have two histories: at one generation different roots, or an
+//! earlier generation that the other one's backup roots have at another address. Two histories of equal steps have equal addresses, too: there the
+//! copies of a root tell, which are good and differ. Where one of them went on after equal steps, they look as if the other one had missed writes, which is
+//! refused as well. Linux mounts such a set, and one history is lost.
+//!
+//! # Invariants
+//! - MEMBER-1: members of a volume tell of one history, as far as their superblocks and the copies of the roots show. Shown by
+//!   `members_of_two_histories_are_refused`, and by `sets/members-of-two-histories` beside Linux.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use creamery_base::{Error, Generation, Result};
+use creamery_device::BlockDevice;
+use creamery_format::Superblock;
+
+use crate::copies::Found;
+
+/// A device, and the superblock on it.
+pub(crate) type Candidate = (Arc<dyn BlockDevice>, Found);
+
+/// How the superblock of a member stands to that of the newest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum History {
+    Same,
+    /// It is an earlier commit of the same history.
+    Earlier,
+    /// It was written to apart from the newest.
+    Other,
+    /// It is so much earlier that the newest one remembers nothing of it.
+    Unknown,
+}
+
+impl History {
+    fn of(member: &Superblock, newest: &Superblock) -> Self {
+        if member.generation() == newest.generation() {
+            // A different log alone is an fsync that was cut off.
+            return if leads_to_same(member, newest) { Self::Same } else { Self::Other };
+        }
+        match newest.backups().iter().find(|backup| backup.generation() == member.generation()) {
+            Some(backup) if leads_to_same(member, backup) => Self::Earlier,
+            Some(_) => Self::Other,
+            None => Self::Unknown,
+        }
+    }
+}
+
+/// Whether both lead to the same root tree and chunk tree.
+fn leads_to_same(one: &Superblock, other: &Superblock) -> bool {
+    one.root() == other.root() && one.chunk_root() == other.chunk_root()
+}
+
+/// The candidates as members of one filesystem, the newest first.
+///
+/// # Errors
+/// [`InvalidInput`](creamery_base::ErrorKind::InvalidInput): of several filesystems; one device twice, or two devices with one number.
+/// [`Unsupported`](creamery_base::ErrorKind::Unsupported): one of them missed writes; they were written to apart from each other.
+pub(crate) fn assemble(mut candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
+    for (number, one) in candidates.iter().enumerate() {
+        candidates[..number].iter().try_for_each(|other| expect_two_members(other, one))?;
+    }
+    candidates.sort_by_key(|(_, found)| Reverse(found.superblock.generation()));
+    if let Some((newest, rest)) = candidates.split_first() {
+        rest.iter().try_for_each(|member| expect_same_history(newest, member))?;
+    }
+    Ok(candidates)
+}
+
+/// Two members of one filesystem are two devices with two numbers.
+fn expect_two_members((one, of_one): &Candidate, (other, of_other): &Candidate) -> Result<()> {
+    let (first, second) = (one.describe(), other.describe());
+    let (of_one, of_other) = (&of_one.superblock, &of_other.superblock);
+    let ids = [of_one, of_other].map(|superblock| (superblock.fsid(), superblock.metadata_uuid()));
+    if ids[0].0 != ids[1].0 {
+        return Err(Error::invalid(format!(
+            "{first} is of filesystem {}, {second} of {}",
+            ids[0].0, ids[1].0
+        )));
+    }
+    if ids[0].1 != ids[1].1 {
+        let what = format!(
+            "{first} and {second} are of filesystem {}, but {first} has the metadata UUID {}, {second} {}",
+            ids[0].0, ids[0].1, ids[1].1
+        );
+        return Err(Error::unsupported(what));
+    }
+    if one.id() == other.id() {
+        return Err(Error::invalid(format!("{first} and {second} are one device: it is named twice")));
+    }
+    let items = [of_one, of_other].map(Superblock::dev_item);
+    if items[0].dev_id() != items[1].dev_id() {
+        return Ok(());
+    }
+    let number = items[0].dev_id();
+    let why = match items[0].uuid() == items[1].uuid() {
+        true => "one is a copy of the other",
+        false => "they have different UUIDs, so one of them was replaced or added again",
+    };
+    Err(Error::invalid(format!("{first} and {second} are both device {number}: {why}"))
+        .advise("name one of them"))
+}
+
+fn expect_same_history((newest, of_newest): &Candidate, (member, of_member): &Candidate) -> Result<()> {
+    let (of_newest, of_member) = (&of_newest.superblock, &of_member.superblock);
+    let (first, second) = (newest.describe(), member.describe());
+    let (at, of) = (of_newest.generation(), of_member.generation());
+    let (what, advice) = match History::of(of_member, of_newest) {
+        History::Same => return Ok(()),
+        History::Earlier => (
+            format!("{first} is at generation {at}, {second} at {of}: {second} missed writes"),
+            "Linux can mount the filesystem without it: -o degraded,ro",
+        ),
+        History::Other => return Err(split_brain((&first, at), (&second, of))),
+        History::Unknown => (
+            format!(
+                "{first} is at generation {at}, {second} at {of}: {second} missed writes, and it cannot be decided whether they were written \
+                 to apart from each other (split brain)"
+            ),
+            "Linux mounts each alone with -o degraded,ro",
+        ),
+    };
+    Err(Error::unsupported(what).advise(advice))
+}
+
+/// Why the devices with these names and generations are no members of one volume.
+pub(crate) fn split_brain((first, at): (&str, Generation), (second, of): (&str, Generation)) -> Error {
+    Error::unsupported(format!(
+        "split brain: {first} and {second} were written to apart from each other, up to generation {at} and {of}"
+    ))
+    .advise(
+        "choose one of them, and copy the files of the other: Linux mounts each alone with -o degraded,ro, and loses one history where it \
+         mounts both",
+    )
+}

@@ -1,0 +1,53 @@
+//! Whether the members of an open volume have the same roots, block for block (MEMBER-1).
+
+use creamery_base::{DevId, Result, TreeId};
+use creamery_device::AlignedBuffer;
+use creamery_format::Expected;
+
+use crate::assemble::split_brain;
+use crate::volume::{Volume, index};
+
+impl Volume {
+    /// Compares the copies of the roots, where several members have one. The chunks have to be known.
+    /// Errors: two good copies differ (MEMBER-1).
+    pub(crate) fn expect_one_history(&self) -> Result<()> {
+        if self.members().len() < 2 {
+            return Ok(());
+        }
+        let superblock = self.superblock();
+        let (root, level) = superblock.root();
+        let (chunk_root, chunk_level, chunk_generation) = superblock.chunk_root();
+        let wanted = |logical, level, generation, owner| Expected {
+            level: Some(level),
+            generation: Some(generation),
+            owner: Some(owner),
+            ..Expected::anything(logical, &superblock)
+        };
+        self.expect_equal_copies(&wanted(chunk_root, chunk_level, chunk_generation, TreeId::CHUNK))?;
+        self.expect_equal_copies(&wanted(root, level, superblock.generation(), TreeId::ROOT))
+    }
+
+    /// What is damaged is told by its readers.
+    fn expect_equal_copies(&self, want: &Expected) -> Result<()> {
+        let Ok(copies) = self.map(want.logical, u64::from(self.node_size())) else { return Ok(()) };
+        let mut first: Option<(DevId, AlignedBuffer)> = None;
+        for mirror in copies.mirrors() {
+            let Some(piece) = mirror.first() else { continue };
+            let mut block = AlignedBuffer::zeroed(index(self.node_size()));
+            if self.read_pieces(mirror, &mut block).is_err() || self.verify_read(&block, want).is_err() {
+                continue;
+            }
+            match &first {
+                None => first = Some((piece.at.dev, block)),
+                Some((dev, other)) if *dev != piece.at.dev && *other != block => {
+                    let (one, two) =
+                        (self.member(*dev)?.device.describe(), self.member(piece.at.dev)?.device.describe());
+                    let generation = self.superblock().generation();
+                    return Err(split_brain((&one, generation), (&two, generation)));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
