@@ -9,10 +9,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::gate::{self, Reason};
-use creamery_base::lock::{ProcessRead, ProcessRwLock, RankedMutex, rank};
+use creamery_base::lock::{ProcessMutex, ProcessRead, ProcessRwLock, RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, Result};
 use rustix::fs::FallocateFlags;
 
@@ -65,8 +65,8 @@ struct Shared {
     sector_size: u64,
     is_part: bool,
     notes: Vec<String>,
-    /// DEV-2.
-    flush_failed: AtomicBool,
+    /// Whether a flush failed (DEV-2). Locked while one is under way: the host tells one of two that run at once.
+    flush_failed: ProcessMutex<bool, { rank::FLUSH }>,
 }
 
 /// What is open, and locked.
@@ -227,7 +227,7 @@ impl FileDevice {
             sector_size: sector_size.unwrap_or(SECTOR),
             is_part: false,
             notes: Vec::new(),
-            flush_failed: AtomicBool::new(false),
+            flush_failed: ProcessMutex::new(false),
         };
         Ok(Self { shared: Arc::new(shared), pool: Pool::default() })
     }
@@ -376,14 +376,16 @@ impl Shared {
     fn flush(&self) -> Result<()> {
         let failed =
             |cause: &str| Error::new(ErrorKind::Io, format!("flushing {}: {cause}", self.path.display()));
-        if self.flush_failed.load(Ordering::Acquire) {
-            return Err(failed("an earlier flush failed"));
-        }
         if self.access != Access::ReadWrite {
             return Ok(());
         }
-        self.file()?.sync_data().map_err(|error| {
-            self.flush_failed.store(true, Ordering::Release);
+        let file = self.file()?;
+        let mut has_failed = self.flush_failed.lock();
+        if *has_failed {
+            return Err(failed("an earlier flush failed"));
+        }
+        file.sync_data().map_err(|error| {
+            *has_failed = true;
             of_device(error).context(format!("flushing {}", self.path.display()))
         })
     }

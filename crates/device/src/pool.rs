@@ -8,7 +8,8 @@
 //!   first. Shown by `what_was_taken_runs_before_the_end` and `a_job_that_panics_ends_no_thread`.
 //! - POOL-2: whoever hands a job in waits for nobody. Where the queue is full, the pool closed, or no thread to be had, the job comes
 //!   back. Shown by `a_full_queue_gives_the_job_back`.
-//! - POOL-3: when [`Pool::close`] returns no job runs, but the one that closes it. Shown by `a_job_may_close_its_pool`.
+//! - POOL-3: when [`Pool::close`] returns no job runs. A job that closes its pool waits for all others but those that close it as well. Shown by
+//!   `a_job_may_close_its_pool` and `whoever_closes_it_from_outside_waits_for_jobs_that_close_it`.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -90,7 +91,10 @@ impl Pool {
         state.closers += own;
         self.shared.work.notify_all();
         self.shared.ended.notify_all();
-        let goes_on = |state: &mut State| !state.queue.is_empty() || state.running > state.closers;
+        let goes_on = |state: &mut State| {
+            let waited_for = if own > 0 { state.running - state.closers } else { state.running };
+            !state.queue.is_empty() || waited_for > 0
+        };
         self.shared.ended.wait_while(state, goes_on).closers -= own;
     }
 }
@@ -195,6 +199,26 @@ mod tests {
         }
         taken(&pool, Box::new(move || send.send(7).unwrap()));
         assert_eq!(receive.recv(), Ok(7));
+    }
+
+    #[test]
+    fn whoever_closes_it_from_outside_waits_for_jobs_that_close_it() {
+        let (pool, ended) = (Arc::new(Pool::default()), Arc::new(AtomicUsize::new(0)));
+        let both = Arc::new(Barrier::new(3));
+        for _ in 0..2 {
+            let (own, ended, both) = (Arc::clone(&pool), Arc::clone(&ended), Arc::clone(&both));
+            taken(
+                &pool,
+                Box::new(move || {
+                    both.wait();
+                    own.close();
+                    ended.fetch_add(1, Ordering::Relaxed);
+                }),
+            );
+        }
+        both.wait();
+        pool.close();
+        assert_eq!(ended.load(Ordering::Relaxed), 2);
     }
 
     #[test]

@@ -1,17 +1,14 @@
 //! What the locks of an image tell those who do not want it themselves.
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-
-use rustix::fs::{FlockOperation, flock};
 
 use crate::in_use::{User, lock_owner, process_has_open};
 use crate::served::is_server;
 
-/// Whether nobody has the regular file `path` as an image: no lock of a process is seen, and none that is not seen keeps out readers. False also where
-/// this cannot be found out: another kind of file, one that cannot be opened, a filesystem without locks. Readers of the image are not
-/// refused meanwhile.
+/// Whether nobody is seen to have the regular file `path` as an image. It takes no lock, so it keeps nobody out. Processes of other namespaces are not
+/// seen. False also where this cannot be found out: another kind of file, a system that shows no locks.
 ///
 /// ```
 /// let file = tempfile::NamedTempFile::new()?;
@@ -23,17 +20,10 @@ use crate::served::is_server;
 #[must_use]
 pub fn is_free(path: &Path) -> bool {
     let Ok(meta) = path.metadata() else { return false };
-    // The lock goes with the file.
-    let may_be_read =
-        || File::open(path).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_ok());
-    meta.is_file() && !is_locked(&meta) && may_be_read()
-}
-
-/// Whether a lock on the file is seen, or one on a file of another filesystem that has its number.
-fn is_locked(file: &fs::Metadata) -> bool {
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    let inode = format!(":{} ", file.ino());
-    locks.lines().any(|line| line.contains(&inode))
+    let Ok(locks) = fs::read_to_string("/proc/locks") else { return false };
+    // Or of a file of another filesystem that has its number.
+    let inode = format!(":{} ", meta.ino());
+    meta.is_file() && !locks.lines().any(|line| line.contains(&inode))
 }
 
 /// The process that has the image locked, if it is seen to serve a mount over FUSE.

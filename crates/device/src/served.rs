@@ -25,7 +25,7 @@ pub(crate) fn served(path: &Path, pid: u32) -> Option<Served> {
     let wanted = Named::of(path)?;
     let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let connections = connections_of(pid);
-    // Names are those of the time of the mount; before Linux 6.17 nothing else tells.
+    // A mount has the name that its image had then, which may be that of another image now. Before Linux 6.17 the name alone tells.
     let is_its = |mount: &Served| {
         connections.is_empty() || mount.connection.is_some_and(|number| connections.contains(&number))
     };
@@ -35,13 +35,7 @@ pub(crate) fn served(path: &Path, pid: u32) -> Option<Served> {
             found.file == wanted.file && (found.part == wanted.part || wanted.part.is_empty())
         })
     };
-    let mut mounts: Vec<Served> = mounts(&table).filter(is_its).collect();
-    if let Some(at) = mounts.iter().rposition(is_named) {
-        return Some(mounts.swap_remove(at));
-    }
-    // One that has another name by now. Of parts the place in the file would have to be compared.
-    let renamed = mounts.pop().filter(|_| connections.len() == 1 && wanted.part.is_empty())?;
-    Some(Served { image: path.display().to_string(), ..renamed })
+    mounts(&table).filter(|mount| is_its(mount) && is_named(mount)).last()
 }
 
 /// The numbers of the connections over FUSE that the process `pid` is seen to serve, which the devices of their mounts have as minor numbers. None

@@ -135,9 +135,10 @@ pub(crate) fn mount_of(image: &Path) -> Result<Option<MountedImage>> {
 
 /// All mounts of `image` that are to be seen, the latest last, whatever it is called by now.
 ///
-/// The table has the names by which images were mounted. The process that has the image locked is its server, and the kernel tells which mounts are
-/// that one's. Where it does not, servers say which images they have; but a server may hang, and whoever asks keeps its mount in use for that moment, so the
-/// mounts by that name come first.
+/// The table has the names by which images were mounted, and images may have other names by now: servers say which images they have. But a server
+/// may hang, and whoever asks keeps its mount in use for that moment. So the only mount by that name is not asked where its server is the process that
+/// has the image locked; and of the others the mount of that process comes first. The lock alone tells nothing: a server may have it from whoever started
+/// it.
 pub(crate) fn ours_of(image: &Path) -> Result<Vec<MountedImage>> {
     let wanted = std::path::absolute(image).unwrap_or_else(|_| image.to_owned());
     let table = table()?;
@@ -152,13 +153,17 @@ pub(crate) fn ours_of(image: &Path) -> Result<Vec<MountedImage>> {
         rows(&table).filter(|row| row.kind.starts_with(FUSE)).partition(is_same);
     let known = |rows: Vec<Row>| rows.into_iter().map(MountedImage::from).collect::<Vec<_>>();
     let (Some(identity), Ok(name)) = (identity, ImageName::find(image)) else { return Ok(known(same)) };
-    let server = name.file().metadata().ok().filter(|_| !name.is_part()).and_then(|meta| server_of(&meta));
-    if let [connection] = server.map(connections_of).unwrap_or_default()[..] {
-        let is_its = |row: &Row| row.device == format!("0:{connection}");
-        return Ok(known(rows(&table).filter(is_its).collect()));
-    }
     let others: Vec<Row> = others.into_iter().filter(|row| row.kind == KIND).collect();
-    if others.is_empty() && (same.is_empty() || same.len() == 1 && server.is_some()) {
+    if others.is_empty() && same.is_empty() {
+        return Ok(Vec::new());
+    }
+    let server = name.file().metadata().ok().filter(|_| !name.is_part()).and_then(|meta| server_of(&meta));
+    let connections = server.map(connections_of).unwrap_or_default();
+    let is_of_server = |row: &Row| connections.iter().any(|number| row.device == format!("0:{number}"));
+    if let [row] = &same[..]
+        && server.is_some()
+        && (is_of_server(row) || connections.is_empty() && others.is_empty())
+    {
         return Ok(known(same));
     }
     // A server has its image locked while it lives.
@@ -167,8 +172,14 @@ pub(crate) fn ours_of(image: &Path) -> Result<Vec<MountedImage>> {
     if !sure.is_empty() || is_free {
         return Ok(if sure.is_empty() { likely } else { sure });
     }
-    let (renamed, _) = told_apart(known(others), identity, is_free);
-    Ok(if renamed.is_empty() { likely } else { renamed })
+    let (of_server, others): (Vec<Row>, Vec<Row>) = others.into_iter().partition(is_of_server);
+    for rows in [of_server, others] {
+        let (renamed, _) = told_apart(known(rows), identity, is_free);
+        if !renamed.is_empty() {
+            return Ok(renamed);
+        }
+    }
+    Ok(likely)
 }
 
 /// Of mounts those of the image `wanted`, as their servers say, and those whose servers do not say.

@@ -60,6 +60,8 @@ pub const EXTENT_NODE: u8 = 44;
 pub const REPAIR: u8 = 50;
 /// A device's file or memory, held for a request.
 pub const DEVICE: u8 = 54;
+/// Making what was written to a device durable, one thread at a time.
+pub const FLUSH: u8 = 56;
 
 /// Short locks start here (LOCK-2).
 pub const SHORT: u8 = 60;

@@ -47,7 +47,8 @@ const OWN: [&[&str]; 10] = [
 const OF_FILES: [&[&str]; 3] = [&["property"], &["filesystem", "du"], &["filesystem", "defragment"]];
 
 /// Commands whose operands may be names of what they make.
-const THAT_MAKE: [&[&str]; 2] = [&["subvolume", "create"], &["subvolume", "snapshot"]];
+const THAT_MAKE: [&[&str]; 3] =
+    [&["subvolume", "create"], &["subvolume", "snapshot"], &["filesystem", "mkswapfile"]];
 
 /// Commands with one path, which comes first or last; their other words are names, sizes and values.
 const WITH_FIRST: [&[&str]; 2] = [&["filesystem", "label"], &["property"]];
@@ -86,11 +87,13 @@ pub(super) fn where_linux_serves(path: &[&str], all: &[OsString], rest: &[OsStri
 
 /// The first operand on a mount of Linux, if none is in an image or on a mount of ours.
 fn operand_of_linux(command: &[&str], words: &[OsString]) -> Option<PathBuf> {
-    let is_operand = |word: &&OsString| !word.as_encoded_bytes().starts_with(b"-");
-    let mut operands: Vec<&OsString> = words.iter().filter(is_operand).collect();
+    let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
+    // `property get -t TYPE PATH`
+    let is_value = |at: usize| is_one_of(command, &WITH_FIRST) && at > 0 && words[at - 1] == "-t";
+    let operands = words.iter().enumerate().filter(|(at, word)| !is_option(word) && !is_value(*at));
+    let mut operands: Vec<&OsString> = operands.map(|(_, word)| word).collect();
     if is_one_of(command, &WITH_FIRST) {
-        // `property get|set|list` is the command, and `-t TYPE` may stand before the path.
-        operands = operands.into_iter().find(|word| Path::new(word).exists()).into_iter().collect();
+        operands.truncate(1);
     } else if is_one_of(command, &WITH_LAST) {
         operands = operands.pop().into_iter().collect();
     }

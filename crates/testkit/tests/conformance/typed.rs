@@ -272,6 +272,14 @@ fn kept_beside_linux(bench: &Bench) -> Result<()> {
     call("filesystem resize max", loop_device.path()).ok()?;
     call("filesystem label", loop_device.path()).arg("third").ok()?;
     loop_device.detach()?;
+    // Words that are names of files there, too: only the operand is looked at.
+    for word in ["compression", "data", "subvol"] {
+        std::fs::create_dir(linux.dir().join(word))?;
+    }
+    let root = PathBuf::from(format!("{}:/", of_ours.display()));
+    call("property set", &root).args(["compression", "zstd"]).ok()?;
+    call("property get -t subvol", &root).arg("ro").ok()?;
+    call("filesystem label", Path::new("disk.raw@1")).arg("data").ok()?;
     let shown = bench.creamery().run(["filesystem", "show"]).arg(&of_ours).ok()?.stdout_text();
     ensure!(shown.contains("'third'"), "{shown}");
     linux.unmount()

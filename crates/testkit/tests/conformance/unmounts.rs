@@ -25,6 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
             &[&MOUNTED[..], &[Judge::Tool("setpriv")]].concat(),
             names_that_move_on,
         ),
+        Case::new("unmounts/two-readers", &MOUNTED, two_readers),
         Case::new("unmounts/still-mounted-elsewhere", &MOUNTED, still_mounted_elsewhere),
         Case::new(
             "unmounts/other-names-of-a-partition",
@@ -174,7 +175,7 @@ fn names_that_move_on(bench: &Bench) -> Result<()> {
         let shown = bench.creamery().run(["filesystem", "show"]).arg(image).ok()?.stdout_text();
         ensure!(shown.contains(&format!("'{label}'")), "{}: {shown}", image.display());
         let refused = bench.creamery().run(["ls"]).arg(image);
-        expect_refusal(refused, &[&format!("mounted at {}", dir.display())])?;
+        expect_refusal(refused, &[&format!("creamery umount {}", dir.display())])?;
         let told: Value =
             serde_json::from_slice(&bench.creamery().run(["stats", "--json"]).arg(image).ok()?.stdout)?;
         let of_mount: Value =
@@ -192,6 +193,16 @@ fn names_that_move_on(bench: &Bench) -> Result<()> {
     let stranger = Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
     let refused = stranger.arg(&program).args(["df", "--wait", "1000000"]).arg(&now).output()?;
     ensure!(refused.code == Some(1) && refused.stderr_text().contains("ermission denied"), "{refused}");
+    // A server that has the lock of another image from whoever started it has not mounted that.
+    let (third, third_dir) = (image(bench, "third.img")?, bench.scratch.dir("third")?);
+    let free = image(bench, "free.img")?;
+    let inherits = "exec 9<\"$1\"; flock -x 9; shift; exec \"$@\"";
+    let shell = Run::new("sh").args(["-c", inherits, "sh"]).arg(&free);
+    shell.arg(bench.creamery().path()).arg("mount").arg(&third).arg(&third_dir).ok()?;
+    for words in [&["stats"][..], &["sync"], &["umount"], &["umount", "-l"]] {
+        expect_refusal(bench.creamery().run(words).arg(&free), &["no mount of this image"])?;
+    }
+    bench.creamery().run(["umount"]).arg(&third).ok()?;
     // The one with the old name is unmounted, and no other.
     bench.creamery().run(["umount"]).arg(&now).ok()?;
     let listed = bench.creamery().run(["mounts"]).ok()?.stdout_text();
@@ -225,6 +236,23 @@ fn still_mounted_elsewhere(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
+/// Two servers may read one image: which of the mounts is meant has to be said, and one that is out of sight hides no other.
+fn two_readers(bench: &Bench) -> Result<()> {
+    let image = image(bench, "disk.img")?;
+    let (one, two) = (bench.scratch.dir("one")?, bench.scratch.dir("two")?);
+    let mount = |dir: &Path| bench.creamery().run(["mount", "-o", "ro"]).arg(&image).arg(dir).ok();
+    mount(&one)?;
+    mount(&two)?;
+    expect_refusal(bench.creamery().run(["umount"]).arg(&image), &["mounted at several places"])?;
+    let inside = std::fs::File::open(&one)?;
+    bench.creamery().run(["umount", "-l"]).arg(&one).ok()?;
+    bench.creamery().run(["stats"]).arg(&image).ok()?;
+    bench.creamery().run(["umount"]).arg(&image).ok()?;
+    drop(inside);
+    ensure!(std::fs::read_dir(&two)?.next().is_none(), "the second is still mounted");
+    Ok(())
+}
+
 /// By its number, its name, and where it begins, a partition is the same image.
 fn other_names_of_a_partition(bench: &Bench) -> Result<()> {
     let disk = bench.scratch.file("disk.raw");
@@ -241,6 +269,10 @@ fn other_names_of_a_partition(bench: &Bench) -> Result<()> {
         bench.creamery().run(["sync"]).arg(part(behind)).ok()?;
     }
     expect_refusal(bench.creamery().run(["umount"]).arg(part("rest")), &["no mount of this image"])?;
+    // Neither is the disk, of which it is a part.
+    for words in ["umount", "sync", "stats"] {
+        expect_refusal(bench.creamery().run([words]).arg(&disk), &["no mount of this image"])?;
+    }
     bench.creamery().run(["umount"]).arg(part("@1M")).ok()?;
     bench.creamery().run(["check"]).arg(part("boot")).ok().map(drop)
 }
