@@ -27,7 +27,7 @@ impl Volume {
         self.expect_equal_copies(&wanted(root, level, superblock.generation(), TreeId::ROOT))
     }
 
-    /// What is damaged is told by its readers.
+    /// Damaged copies are left to their readers.
     fn expect_equal_copies(&self, want: &Expected) -> Result<()> {
         let Ok(copies) = self.map(want.logical, u64::from(self.node_size())) else { return Ok(()) };
         let mut first: Option<(DevId, AlignedBuffer)> = None;
