@@ -181,6 +181,30 @@ impl ImageName {
         !self.behind.is_empty()
     }
 
+    /// The name of the same part of another file.
+    ///
+    /// ```
+    /// use creamery_device::ImageName;
+    /// let dir = tempfile::tempdir()?;
+    /// let disk = dir.path().join("a.raw");
+    /// std::fs::write(&disk, "")?;
+    /// let name = ImageName::find(dir.path().join("a.raw@2"))?;
+    /// assert_eq!(name.in_file("b.raw"), std::path::Path::new("b.raw@2"));
+    /// # Ok::<(), creamery_base::Error>(())
+    /// ```
+    pub fn in_file(&self, file: impl AsRef<Path>) -> PathBuf {
+        let mut name = file.as_ref().as_os_str().to_owned();
+        name.push(OsStr::from_bytes(&self.behind));
+        name.into()
+    }
+
+    /// The name of the partition of `file` with this number.
+    pub fn numbered(file: impl AsRef<Path>, number: u64) -> PathBuf {
+        let mut name = file.as_ref().as_os_str().to_owned();
+        name.push(format!("@{number}"));
+        name.into()
+    }
+
     /// What is behind the file; see [`first_part`].
     pub(crate) fn behind(&self) -> &[u8] {
         &self.behind

@@ -3,7 +3,7 @@
 use creamery_base::Result;
 use creamery_device::{Completion, Pending, Reply, Request};
 
-use crate::volume::Member;
+use crate::members::Member;
 
 /// Requests, those to one device together.
 #[derive(Default)]
@@ -59,6 +59,7 @@ mod tests {
     use creamery_device::{BlockDevice, DeviceId};
 
     use super::*;
+    use crate::members::Part;
 
     type Kept = Arc<Mutex<Vec<(u64, Request, Completion)>>>;
 
@@ -107,6 +108,9 @@ mod tests {
             uuid: Uuid::from_u128(u128::from(number)),
             device: Arc::new(Holds { number, count: requests, kept: Arc::clone(&kept) }),
             counted: 1 << 20,
+            part: Part::Current,
+            metadata_uuid: Uuid::nil(),
+            failed: Arc::default(),
         };
         (1..=count).map(member).collect()
     }

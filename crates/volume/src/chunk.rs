@@ -179,6 +179,28 @@ impl Chunk {
                 .all(|(number, stripe)| others(number).iter().all(|other| other.dev != stripe.dev))
     }
 
+    /// Whether all of it can be read without the devices for which `is_missing` says yes.
+    ///
+    /// ```
+    /// use creamery_base::{DevId, Logical, Uuid};
+    /// use creamery_format::BlockGroupFlags;
+    /// use creamery_volume::{Chunk, Stripe};
+    /// let stripe = |dev| Stripe { dev: DevId::new(dev), offset: 1 << 20, dev_uuid: Uuid::nil() };
+    /// let flags = BlockGroupFlags::DATA | BlockGroupFlags::RAID6;
+    /// let chunk = Chunk::new(Logical::new(1 << 30), 2 << 20, flags, 4096, (1..=4).map(stripe).collect());
+    /// assert!(chunk.is_readable_without(&|dev| dev.get() <= 2));
+    /// assert!(!chunk.is_readable_without(&|dev| dev.get() <= 3));
+    /// ```
+    #[must_use]
+    pub fn is_readable_without(&self, is_missing: &dyn Fn(DevId) -> bool) -> bool {
+        let layout = self.layout();
+        let missing = |stripes: &[Stripe]| stripes.iter().filter(|stripe| is_missing(stripe.dev)).count();
+        match layout.parity {
+            0 => self.stripes.chunks(layout.copies.into()).all(|copies| missing(copies) < copies.len()),
+            parity => missing(&self.stripes) <= parity.into(),
+        }
+    }
+
     /// Whether `other` says the same. Sub stripes count for RAID10 alone: elsewhere programs write 0 or 1, and btrfs-image now the one, now the
     /// other.
     #[must_use]

@@ -134,6 +134,7 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 /// The superblock that counts, and what has to be said about the others.
+#[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) superblock: Superblock,
     pub(crate) notes: Vec<String>,

@@ -6,7 +6,8 @@ use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
 
 use crate::ask::ask_all;
 use crate::mapping::Piece;
-use crate::volume::{Member, Volume};
+use crate::members::Member;
+use crate::volume::Volume;
 
 /// A copy that a write did not reach, while another copy was written.
 ///
@@ -146,7 +147,7 @@ impl Volume {
         self.begin_writing()?;
         self.counters.publishes.add(1);
         let offset = SUPERBLOCK_OFFSETS[0];
-        let writes = self.members().iter().map(|member| {
+        let writes = self.members().all().iter().map(|member| {
             let data = AlignedBuffer::from_slice(&Self::superblock_bytes(superblock, offset)?).into();
             Ok((member, Request::Write { offset, data }))
         });
@@ -164,7 +165,7 @@ impl Volume {
     pub fn finish(&self, published: Published) -> Result<Committed> {
         assert_eq!(published.volume, self.number(), "a token of this volume");
         self.flush_devices()?;
-        for member in self.members() {
+        for member in self.members().all() {
             for &offset in &SUPERBLOCK_OFFSETS[1..] {
                 if self.has_superblock_at(member, &published.superblock, offset)
                     && self.write_superblock(member, &published.superblock, offset).is_err()
@@ -197,7 +198,7 @@ impl Volume {
     /// When a device cannot promise it; it is closed all the same.
     pub fn close(&self) -> Result<()> {
         let flushed = if self.check_writable().is_ok() { self.flush_devices() } else { Ok(()) };
-        for member in self.members() {
+        for member in self.members().all() {
             member.device.close();
         }
         flushed
@@ -206,7 +207,7 @@ impl Volume {
     fn flush_devices(&self) -> Result<()> {
         self.counters.flushes.add(1);
         // All of them, also after a failure: what can be saved is saved.
-        let flushes = self.members().iter().map(|member| (member, Request::Flush));
+        let flushes = self.members().all().iter().map(|member| (member, Request::Flush));
         ask_all(flushes).into_iter().try_for_each(|(_, outcome)| outcome.map(drop))
     }
 

@@ -4,18 +4,22 @@
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Logical, Result, TreeId, Wait};
-use creamery_device::BlockDevice;
 use creamery_format::{BlockRef, Expected, SUPERBLOCK_OFFSETS};
 
-use crate::copies::{Copy, Found};
-use crate::{Mode, Rescue, Volume};
+use crate::copies::{Copy, Found, Want};
+use crate::open::find_all;
+use crate::{DeviceSet, Mode, Rescue, Volume};
 
 impl Volume {
-    /// Opens it for reading by one copy of the superblock, 0 to 2, whatever the others say.
+    /// Opens it for reading by one copy of the first device's superblock, 0 to 2, whatever the others say. Other devices go by what counts on them.
     ///
     /// # Errors
     /// There is no such copy, it lies beyond the end of the device, or it is damaged; as [`open`](Self::open) otherwise.
-    pub fn open_by_super_copy(device: Arc<dyn BlockDevice>, copy: usize, rescue: Rescue) -> Result<Self> {
+    pub fn open_by_super_copy(devices: impl Into<DeviceSet>, copy: usize, rescue: Rescue) -> Result<Self> {
+        let devices = devices.into();
+        let Some((device, others)) = devices.devices().split_first() else {
+            return Err(Error::invalid("no device given"));
+        };
         let name = device.describe();
         let Some(&offset) = SUPERBLOCK_OFFSETS.get(copy) else {
             let last = SUPERBLOCK_OFFSETS.len() - 1;
@@ -26,14 +30,16 @@ impl Volume {
         let refuse = |kind, why: String| {
             Err(Error::new(kind, format!("{name}: copy {copy} of the superblock, at {offset}, {why}")))
         };
-        let superblock = match Copy::read(&*device, offset) {
+        let superblock = match Copy::read(&**device, offset) {
             Copy::Whole(superblock) => *superblock,
             Copy::NoMagic { .. } => return refuse(ErrorKind::Corrupt, "is not there".into()),
             Copy::Damaged(why) => return refuse(ErrorKind::Corrupt, format!("is damaged: {why}")),
             Copy::Unreadable(error) => return refuse(error.kind(), format!("cannot be read: {error}")),
         };
         let found = Found { superblock, notes: Vec::new() };
-        Self::open_found(vec![(device, found)], Mode::ReadOnly, rescue)
+        let others = find_all(&others.iter().cloned().collect(), Want::Reading)?;
+        let candidates = others.and_first((Arc::clone(device), found)).degraded(devices.is_degraded());
+        Self::open_found(candidates, Mode::ReadOnly, rescue)
     }
 
     /// The same devices, read by the root tree whose root is the block at `root`: what is shown is the commit that wrote it. Its chunk has to be

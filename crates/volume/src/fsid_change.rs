@@ -87,7 +87,7 @@ impl FsidChange {
     /// As [`Volume::open`].
     pub fn volume(&self) -> Result<Volume> {
         let found = Found { superblock: self.behind.clone(), notes: Vec::new() };
-        Volume::open_found(vec![(Arc::clone(&self.device), found)], Mode::ReadOnly, Rescue::default())
+        Volume::open_found((Arc::clone(&self.device), found).into(), Mode::ReadOnly, Rescue::default())
     }
 
     /// Has every copy of the superblock say, durably, that blocks have one UUID or the other.

@@ -52,7 +52,6 @@
 //! above nothing.
 
 mod ask;
-mod assemble;
 mod batch;
 mod begin_writing;
 mod chunk;
@@ -63,13 +62,15 @@ mod durable;
 mod elsewhere;
 mod fsid_change;
 mod mapping;
-mod one_history;
+mod members;
+mod named_set;
 mod open;
 mod plan;
 mod read;
 mod repair;
 mod report;
 mod rescue;
+mod set;
 mod super_copies;
 mod superblock_change;
 mod untouched;
@@ -83,9 +84,13 @@ pub use counters::Counters;
 pub use durable::{Committed, CopyFailure, Durable, Logged, Published, Written};
 pub use fsid_change::FsidChange;
 pub use mapping::{Mirror, MirrorSet, Piece};
+pub use members::MemberState;
+pub use named_set::NamedSet;
 pub use open::Mode;
+pub use read::Verdict;
 pub use report::WriteReport;
 pub use rescue::Rescue;
+pub use set::DeviceSet;
 pub use super_copies::{SuperCopies, zero_log};
 pub use superblock_change::SuperblockChange;
 pub use untouched::HoldWrites;

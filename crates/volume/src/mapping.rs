@@ -9,7 +9,7 @@
 //! RAID10                the devices form groups of two, each as one RAID0 column copies = 2, columns = stripes / 2
 //! ```
 
-use creamery_base::{Error, ErrorKind, Logical, Physical, Result};
+use creamery_base::{DevId, Error, ErrorKind, Logical, Physical, Result};
 use creamery_format::BlockGroupFlags;
 use smallvec::SmallVec;
 
@@ -57,6 +57,16 @@ impl MirrorSet {
         &self.mirrors
     }
 
+    /// The same, each piece by itself first from where `rank` is lowest.
+    pub(crate) fn in_order(mut self, rank: impl Fn(DevId) -> u8) -> Self {
+        for piece in 0..self.mirrors.first().map_or(0, |mirror| mirror.len()) {
+            let mut copies: SmallVec<[Piece; 4]> = self.mirrors.iter().map(|mirror| mirror[piece]).collect();
+            copies.sort_by_key(|copy| rank(copy.at.dev));
+            self.mirrors.iter_mut().zip(copies).for_each(|(mirror, copy)| mirror[piece] = copy);
+        }
+        self
+    }
+
     /// How many copies there are.
     #[must_use]
     pub fn copies(&self) -> usize {
@@ -71,19 +81,17 @@ pub(crate) struct Layout {
     pub(crate) copies: u16,
     /// Over how many devices, or groups of devices, the stripes go round.
     pub(crate) columns: u16,
-    /// RAID5 or RAID6: columns are those with data, and the place of parity goes round too.
-    pub(crate) parity: bool,
+    /// Parity stripes of each row: 1 of RAID5, 2 of RAID6. Columns are those with data, and the place of parity goes round, too.
+    pub(crate) parity: u16,
 }
 
 impl Layout {
     /// The layout of a chunk of `stripes` stripes, if that number suits its profile.
     pub(crate) fn of(flags: BlockGroupFlags, stripes: u16, sub_stripes: u16) -> Option<Self> {
         let profile = flags.profile();
-        let mirrored =
-            |copies: u16| (stripes == copies).then_some(Self { copies, columns: 1, parity: false });
-        let parity = |parity: u16| {
-            (stripes > parity).then_some(Self { copies: 1, columns: stripes - parity, parity: true })
-        };
+        let mirrored = |copies: u16| (stripes == copies).then_some(Self { copies, columns: 1, parity: 0 });
+        let parity =
+            |parity: u16| (stripes > parity).then_some(Self { copies: 1, columns: stripes - parity, parity });
         if profile.is_empty() {
             mirrored(1)
         } else if profile == BlockGroupFlags::DUP || profile == BlockGroupFlags::RAID1 {
@@ -93,10 +101,10 @@ impl Layout {
         } else if profile == BlockGroupFlags::RAID1C4 {
             mirrored(4)
         } else if profile == BlockGroupFlags::RAID0 {
-            (stripes >= 1).then_some(Self { copies: 1, columns: stripes, parity: false })
+            (stripes >= 1).then_some(Self { copies: 1, columns: stripes, parity: 0 })
         } else if profile == BlockGroupFlags::RAID10 {
             let fits = stripes >= 2 && stripes.is_multiple_of(2) && sub_stripes == 2;
-            fits.then_some(Self { copies: 2, columns: stripes / 2, parity: false })
+            fits.then_some(Self { copies: 2, columns: stripes / 2, parity: 0 })
         } else if profile == BlockGroupFlags::RAID5 {
             parity(1)
         } else if profile == BlockGroupFlags::RAID6 {
@@ -117,7 +125,7 @@ pub(crate) fn map(chunk: &Chunk, at: Logical, len: u64) -> Result<MirrorSet> {
         return Err(Error::new(ErrorKind::Corrupt, what));
     };
     let layout = chunk.layout();
-    if layout.parity {
+    if layout.parity > 0 {
         let what = format!("the chunk at logical {} has profile RAID5 or RAID6", chunk.start);
         return Err(Error::unsupported(what));
     }
@@ -151,7 +159,7 @@ fn mirror(chunk: &Chunk, layout: Layout, copy: usize, from: u64, len: u64) -> Mi
 
 #[cfg(test)]
 mod tests {
-    use creamery_base::{DevId, Uuid};
+    use creamery_base::Uuid;
 
     use super::*;
     use crate::Stripe;
@@ -202,6 +210,20 @@ mod tests {
         assert_eq!(chunk.stripe_bytes(), 6 << 20);
         let pairs = mapped(&chunk, 60, 72);
         assert_eq!(pairs, [[(1, 60, 4), (3, 0, 64), (1, 64, 4)], [(2, 60, 4), (4, 0, 64), (2, 64, 4)]]);
+    }
+
+    #[test]
+    fn each_piece_comes_first_from_the_device_of_the_lowest_rank() {
+        let set = map(&chunk(BlockGroupFlags::RAID10, 4), Logical::new(START), 128 * KIB).unwrap();
+        let devices = |set: &MirrorSet| -> Vec<Vec<u64>> {
+            set.mirrors()
+                .iter()
+                .map(|mirror| mirror.iter().map(|piece| piece.at.dev.get()).collect())
+                .collect()
+        };
+        assert_eq!(devices(&set), [[1, 3], [2, 4]]);
+        let set = set.in_order(|dev| u8::from([1, 4].contains(&dev.get())));
+        assert_eq!(devices(&set), [[2, 3], [1, 4]]);
     }
 
     #[test]

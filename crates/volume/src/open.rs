@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use creamery_base::{DevId, Error, ErrorKind, Result};
+use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::BlockDevice;
 use creamery_format::{SuperFlags, Superblock};
 
-use crate::assemble::{Candidate, assemble};
 use crate::copies::{self, Want};
-use crate::volume::{EarlierRoot, Member, Volume};
-use crate::{Chunk, Rescue};
+use crate::members::assemble::{Candidate, assemble};
+use crate::members::{Member, Members, Part};
+use crate::volume::{EarlierRoot, Volume};
+use crate::{Chunk, DeviceSet, Rescue};
 
 /// What the volume is opened for.
 ///
@@ -33,20 +34,20 @@ impl Volume {
     /// [`ErrorKind::Corrupt`] for a damaged one, [`ErrorKind::Unsupported`] with the name of a feature or state
     /// that does not allow `mode` (a damaged first superblock does not allow writing), [`ErrorKind::DeviceMissing`] through which the others are found. Who has
     /// read the chunk tree asks for the others with [`judge_devices`](Self::judge_devices).
-    pub fn open(devices: Vec<Arc<dyn BlockDevice>>, mode: Mode) -> Result<Self> {
+    pub fn open(devices: impl Into<DeviceSet>, mode: Mode) -> Result<Self> {
         let want = match mode {
             Mode::ReadOnly => Want::Reading,
             Mode::ReadWrite => Want::Writing,
         };
-        Self::open_found(find_all(devices, want)?, mode, Rescue::default())
+        Self::open_found(find_all(&devices.into(), want)?, mode, Rescue::default())
     }
 
     /// Opens it for reading, and passes over what `rescue` says.
     ///
     /// # Errors
     /// As [`open`](Self::open), but for what is passed over.
-    pub fn open_for_rescue(devices: Vec<Arc<dyn BlockDevice>>, rescue: Rescue) -> Result<Self> {
-        Self::open_found(find_all(devices, Want::Reading)?, Mode::ReadOnly, rescue)
+    pub fn open_for_rescue(devices: impl Into<DeviceSet>, rescue: Rescue) -> Result<Self> {
+        Self::open_found(find_all(&devices.into(), Want::Reading)?, Mode::ReadOnly, rescue)
     }
 
     /// Opens it for writing, also where the first superblock is damaged and a copy is whole: what was synced after the copy's
@@ -54,19 +55,20 @@ impl Volume {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_by_copy(devices: Vec<Arc<dyn BlockDevice>>) -> Result<Self> {
-        Self::open_found(find_all(devices, Want::WritingByCopy)?, Mode::ReadWrite, Rescue::default())
+    pub fn open_by_copy(devices: impl Into<DeviceSet>) -> Result<Self> {
+        Self::open_found(find_all(&devices.into(), Want::WritingByCopy)?, Mode::ReadWrite, Rescue::default())
     }
 
-    pub(crate) fn open_found(found: Vec<Candidate>, mode: Mode, rescue: Rescue) -> Result<Self> {
-        let found = assemble(found)?;
-        let Some((first, newest)) = found.first() else { return Err(Error::invalid("no device given")) };
+    pub(crate) fn open_found(candidates: Candidates, mode: Mode, rescue: Rescue) -> Result<Self> {
+        let found = assemble(candidates.all)?;
+        let Some(((first, newest), _)) = found.first() else { return Err(Error::invalid("no device given")) };
         let name = first.describe();
         let superblock = newest.superblock.clone();
-        let mut notes = judge(&superblock, mode, rescue).map_err(|error| error.context(&name))?;
+        let mut notes = candidates.notes;
+        notes.extend(judge(&superblock, mode, rescue).map_err(|error| error.context(&name))?);
         let mut members: Vec<Member> = Vec::new();
-        for (device, found) in found {
-            let member = member(device, &found.superblock);
+        for ((device, found), part) in found {
+            let member = member(device, &found.superblock, part);
             if let Some((found, want)) = cut_short(&member) {
                 let what = format!(
                     "{}: the device ends before the filesystem: it has {found} bytes, the filesystem on it {want}",
@@ -88,9 +90,9 @@ impl Volume {
             members.push(member);
         }
         if members.len() > 1 && mode == Mode::ReadWrite {
-            let what = format!("{name}: writing to a filesystem of {} devices", members.len());
-            return Err(Error::unsupported(what));
+            return Err(only_read(members.len()).context(name));
         }
+        let members = Members::new(members, candidates.degraded);
         let volume = Self::new(members, mode, rescue, superblock, notes);
         volume.push_system_chunks().map_err(|error| error.context(&name))?;
         Ok(volume)
@@ -131,11 +133,7 @@ impl Volume {
 
     /// The same devices with another superblock, for reading.
     pub(crate) fn going_by(&self, superblock: Superblock, note: Option<String>) -> Result<Self> {
-        let members = self
-            .members()
-            .iter()
-            .map(|member| Member { device: Arc::clone(&member.device), ..*member })
-            .collect();
+        let members = self.members().clone();
         let notes = self.notes().into_iter().chain(note).collect();
         let volume = Self::new(members, Mode::ReadOnly, self.rescue(), superblock, notes);
         volume.push_system_chunks()?;
@@ -143,51 +141,68 @@ impl Volume {
     }
 }
 
-fn find_all(devices: Vec<Arc<dyn BlockDevice>>, want: Want) -> Result<Vec<Candidate>> {
-    let find = |device: Arc<dyn BlockDevice>| copies::find(&*device, want).map(|found| (device, found));
-    devices.into_iter().map(find).collect()
+/// The devices that are given, with their superblocks.
+pub(crate) struct Candidates {
+    all: Vec<Candidate>,
+    degraded: bool,
+    notes: Vec<String>,
+}
+
+impl Candidates {
+    pub(crate) fn and_first(mut self, first: Candidate) -> Self {
+        self.all.insert(0, first);
+        self
+    }
+
+    pub(crate) fn degraded(self, degraded: bool) -> Self {
+        Self { degraded, ..self }
+    }
+}
+
+impl From<Candidate> for Candidates {
+    fn from(one: Candidate) -> Self {
+        Self { all: vec![one], degraded: false, notes: Vec::new() }
+    }
+}
+
+pub(crate) fn find_all(set: &DeviceSet, want: Want) -> Result<Candidates> {
+    let find = |device: &Arc<dyn BlockDevice>| {
+        copies::find(&**device, want).map(|found| (Arc::clone(device), found))
+    };
+    let all = set.devices().iter().map(find).collect::<Result<_>>()?;
+    Ok(Candidates { all, degraded: set.is_degraded(), notes: set.notes().to_vec() })
 }
 
 impl Volume {
-    /// Maps the chunks through which the chunk tree is found. All of their devices have to be there: then all of the chunk
-    /// tree can be read, which knows the others.
+    /// Maps the chunks through which the chunk tree is found. It knows the other devices, so it has to be readable.
     fn push_system_chunks(&self) -> Result<()> {
         let chunks = system_chunks(&self.superblock())?;
         let stripes = chunks.iter().flat_map(|chunk| &chunk.stripes);
         let mut devices: Vec<_> = stripes.map(|stripe| stripe.dev).collect();
         devices.sort_unstable();
         devices.dedup();
-        self.expect_devices(&devices)?;
-        self.push_chunks(chunks)
-    }
-
-    /// Holds the devices against those that the chunk tree lists. When the superblock counts others, that is noted: its number
-    /// decides nothing, and as with Linux the next commit writes the right one.
-    ///
-    /// # Errors
-    /// [`ErrorKind::DeviceMissing`]. [`ErrorKind::Unsupported`]: members have different copies of the roots, so they were written to apart from
-    /// each other.
-    pub fn judge_devices(&self, listed: &[DevId]) -> Result<()> {
-        self.expect_devices(listed)?;
-        self.expect_one_history()?;
-        let (found, want) = (self.superblock().device_count(), listed.len() as u64);
-        if found != want {
-            self.note(format!("the superblock's number of devices is wrong, expected {want}, found {found}"));
-        }
-        Ok(())
-    }
-
-    fn expect_devices(&self, wanted: &[DevId]) -> Result<()> {
-        let Some(missing) = wanted.iter().find(|dev| self.device(**dev).is_none()) else { return Ok(()) };
-        let (fsid, given) = (self.fsid(), self.members().len());
-        let what = format!("filesystem {fsid} has a device {missing}, {given} given");
-        Err(Error::new(ErrorKind::DeviceMissing, what))
+        self.push_chunks(chunks)?;
+        self.expect_devices(&devices)
     }
 }
 
-fn member(device: Arc<dyn BlockDevice>, superblock: &Superblock) -> Member {
+fn member(device: Arc<dyn BlockDevice>, superblock: &Superblock, part: Part) -> Member {
     let item = superblock.dev_item();
-    Member { dev: item.dev_id(), uuid: item.uuid(), device, counted: item.total_bytes.get() }
+    Member {
+        dev: item.dev_id(),
+        uuid: item.uuid(),
+        device,
+        counted: item.total_bytes.get(),
+        part,
+        metadata_uuid: superblock.metadata_uuid(),
+        failed: Arc::default(),
+    }
+}
+
+/// Why a filesystem of so many devices is not opened for writing.
+pub(crate) fn only_read(devices: usize) -> Error {
+    Error::unsupported(format!("writing to a filesystem of {devices} devices"))
+        .advise("it can be read: mount it with -o ro")
 }
 
 /// The bytes that a device has and those that its superblock counts, when it has fewer.

@@ -108,7 +108,7 @@ impl SuperCopies {
     pub fn volume(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
         let found = Found { superblock: self.newest.clone(), notes: Vec::new() };
         let rescue = Rescue { ignore_super_flags: true, ..Rescue::default() };
-        Volume::open_found(vec![(device, found)], Mode::ReadOnly, rescue)
+        Volume::open_found((device, found).into(), Mode::ReadOnly, rescue)
     }
 
     /// Writes the bad ones anew, from a good one.

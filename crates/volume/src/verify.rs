@@ -1,10 +1,12 @@
 //! Which tree blocks a volume takes: all readers ask for what [`verify_block`] asks. A volume open for writing takes
 //! a leaf only if Linux does (VOL-7): a change of another leaf would write it, and Linux would refuse the filesystem then.
 
+use creamery_base::Uuid;
 use creamery_format::{
-    BlockRef, Corruption, Expected, Incompat, WritingRules, check_leaf_for_writing, verify_block,
+    BlockRef, CorruptKind, Corruption, Expected, Incompat, WritingRules, check_leaf_for_writing, verify_block,
 };
 
+use crate::members::MemberState;
 use crate::open::Mode;
 use crate::volume::Volume;
 
@@ -12,11 +14,23 @@ impl Volume {
     /// Checks a tree block that was read.
     /// Errors: damage.
     pub(crate) fn verify_read(&self, bytes: &[u8], want: &Expected) -> Result<(), Corruption> {
-        verify_block(bytes, want)?;
+        match verify_block(bytes, want) {
+            Err(wrong) if matches!(wrong.kind(), CorruptKind::Fsid { found, .. } if self.is_of_seed(*found)) =>
+            {
+                verify_block(bytes, &Expected { fsid: BlockRef::new(bytes).fsid(), ..*want })?;
+            }
+            judged => judged?,
+        }
         match self.mode() {
             Mode::ReadOnly => Ok(()),
             Mode::ReadWrite => self.verify_leaf_for_writing(BlockRef::new(bytes)),
         }
+    }
+
+    /// Whether tree blocks with this UUID are those of a seed that the filesystem goes on from.
+    fn is_of_seed(&self, fsid: Uuid) -> bool {
+        let seeds = self.members().all().iter().filter(|member| member.state() == MemberState::Seed);
+        seeds.map(|member| member.metadata_uuid).any(|uuid| uuid == fsid)
     }
 
     /// Checks a tree block that passes [`verify_block`] for being written, or changed later. One that is written may be of a later

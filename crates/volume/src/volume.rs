@@ -12,6 +12,7 @@ use creamery_format::{Expected, Superblock};
 use crate::chunk_map::ChunkMap;
 use crate::counters::AtomicCounters;
 use crate::mapping::{self, MirrorSet};
+use crate::members::{Member, MemberState, Members};
 use crate::untouched::HeldWrites;
 use crate::{Chunk, Counters, Mode, Rescue};
 
@@ -31,7 +32,7 @@ pub struct Volume {
     mode: Mode,
     /// What reading passes over.
     rescue: Rescue,
-    members: Vec<Member>,
+    members: Members,
     notes: RankedMutex<Vec<String>, { rank::LEAF }>,
     earlier_root: Option<EarlierRoot>,
     node_size: u32,
@@ -68,26 +69,9 @@ pub struct EarlierRoot {
     pub shown: Generation,
 }
 
-/// One device of the set.
-pub(crate) struct Member {
-    pub(crate) dev: DevId,
-    pub(crate) uuid: Uuid,
-    pub(crate) device: Arc<dyn BlockDevice>,
-    /// The bytes that the filesystem counts on it, by the device's superblock.
-    pub(crate) counted: u64,
-}
-
-impl Member {
-    /// Where the device ends. One that is cut short, which is only read, ends where the filesystem counts on it to end: reads of
-    /// the part that is missing fail by themselves.
-    fn end(&self) -> u64 {
-        self.device.len().max(self.counted)
-    }
-}
-
 impl Volume {
     pub(crate) fn new(
-        mut members: Vec<Member>,
+        mut members: Members,
         mode: Mode,
         rescue: Rescue,
         superblock: Superblock,
@@ -96,9 +80,7 @@ impl Volume {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let mut held = HeldWrites::default();
         if mode == Mode::ReadWrite {
-            for member in &mut members {
-                member.device = held.hold(member.dev, Arc::clone(&member.device));
-            }
+            members.each_device(|dev, device| held.hold(dev, device));
         }
         Self {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -187,6 +169,14 @@ impl Volume {
         self.notes.lock().push(note);
     }
 
+    /// Adds a note that may be there already.
+    pub(crate) fn note_once(&self, note: String) {
+        let mut notes = self.notes.lock();
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+
     /// Whether others are made from it, so that nobody writes to it.
     #[must_use]
     pub fn is_seed(&self) -> bool {
@@ -220,8 +210,14 @@ impl Volume {
     /// The devices, for messages.
     #[must_use]
     pub fn describe(&self) -> String {
-        let names: Vec<String> = self.members.iter().map(|member| member.device.describe()).collect();
+        let names: Vec<String> = self.members.all().iter().map(|member| member.device.describe()).collect();
         names.join(", ")
+    }
+
+    /// How the device with this id stands to the others.
+    #[must_use]
+    pub fn member_state(&self, dev: DevId) -> MemberState {
+        self.members.state(dev)
     }
 
     /// The device with this id, unless it is missing.
@@ -240,13 +236,13 @@ impl Volume {
     /// What tells its devices from others.
     #[must_use]
     pub fn device_ids(&self) -> Vec<DeviceId> {
-        self.members.iter().map(|member| member.device.id()).collect()
+        self.members.all().iter().map(|member| member.device.id()).collect()
     }
 
     /// What all devices hold, bytes.
     #[must_use]
     pub fn devices_len(&self) -> u64 {
-        self.members.iter().fold(0, |sum, member| member.device.len().saturating_add(sum))
+        self.members.all().iter().fold(0, |sum, member| member.device.len().saturating_add(sum))
     }
 
     /// What the map of chunks takes in memory, bytes.
@@ -344,14 +340,13 @@ impl Volume {
         self.number
     }
 
-    pub(crate) fn members(&self) -> &[Member] {
+    pub(crate) const fn members(&self) -> &Members {
         &self.members
     }
 
     pub(crate) fn member(&self, dev: DevId) -> Result<&Member> {
-        let found = self.members.iter().find(|member| member.dev == dev);
-        found.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("device {dev} of filesystem {}", self.fsid))
+        self.members.get(dev).ok_or_else(|| {
+            Error::new(ErrorKind::DeviceMissing, format!("device {dev} of filesystem {}", self.fsid))
         })
     }
 

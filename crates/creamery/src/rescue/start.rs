@@ -1,10 +1,7 @@
 //! Where reading begins.
 
-use std::sync::Arc;
-
 use creamery_base::{Error, Logical, Result};
-use creamery_device::BlockDevice;
-use creamery_volume::{Rescue, Volume};
+use creamery_volume::{DeviceSet, Rescue, Volume};
 
 use crate::inspect::push_chunks;
 
@@ -37,11 +34,11 @@ impl Start {
         Err(Error::invalid("another superblock or root tree than the last is for reading only"))
     }
 
-    /// The volume on `device` that begins here, for reading.
-    pub(crate) fn volume(self, device: Arc<dyn BlockDevice>, rescue: Rescue) -> Result<Volume> {
+    /// The volume on `devices` that begins here, for reading.
+    pub(crate) fn volume(self, devices: DeviceSet, rescue: Rescue) -> Result<Volume> {
         let volume = match self.super_copy {
-            Some(copy) => Volume::open_by_super_copy(device, copy, rescue)?,
-            None => Volume::open_for_rescue(vec![device], rescue)?,
+            Some(copy) => Volume::open_by_super_copy(devices, copy, rescue)?,
+            None => Volume::open_for_rescue(devices, rescue)?,
         };
         let Some(root) = self.root_tree else { return Ok(volume) };
         // A chunk that cannot be mapped hides what is in it, and nothing else.

@@ -76,7 +76,7 @@ pub struct TreeRoots {
 pub fn tree_roots(image: impl AsRef<Path>, start: Start, rescue: Rescue) -> Result<TreeRoots> {
     let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(image.as_ref(), Access::ReadOnlyForced)?);
     let name = device.describe();
-    let volume = start.volume(device, rescue)?;
+    let volume = start.volume(device.into(), rescue)?;
     let superblock = volume.superblock();
     let unmapped = push_chunks(&volume, &superblock, &mut Vec::new());
     let (logical, level) = superblock.root();

@@ -133,7 +133,7 @@ fn after_a_power_cut(device: &SimDevice) -> Arc<Filesystem> {
 /// A filesystem in which nothing is delayed, with a file in place and a clone of it, both durable.
 fn cloned() -> (Arc<SimDevice>, Arc<Filesystem>, [InodeId; 2]) {
     let device = Arc::new(SimDevice::new(fresh_image(&MadeBy::default()).expect("an image")));
-    let volume = Volume::open(vec![Arc::clone(&device) as _], Mode::ReadWrite).expect("it opens");
+    let volume = Volume::open(vec![Arc::clone(&device)], Mode::ReadWrite).expect("it opens");
     // From 15 references on operations run them; a commit falls due at 60.
     let engine = Engine::open(volume, Options { delayed_refs_max: 60, ..Options::default() });
     let engine = engine.expect("it opens");

@@ -41,7 +41,7 @@ struct Past {
 type Pasts = Mutex<HashMap<InodeId, Past>>;
 
 fn open(device: &Arc<SimDevice>) -> Arc<Filesystem> {
-    let volume = Volume::open(vec![Arc::clone(device) as _], Mode::ReadWrite).expect("it opens");
+    let volume = Volume::open(vec![Arc::clone(device)], Mode::ReadWrite).expect("it opens");
     let engine = Engine::open(volume, Options::default()).expect("it opens");
     Filesystem::open(engine, FsOptions::default()).expect("it opens")
 }

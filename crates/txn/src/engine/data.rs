@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use creamery_base::{DamagedBlock, Error, ErrorKind, Generation, InodeId, Logical, Result, TreeId, Wait};
 use creamery_device::Parts;
-use creamery_volume::{WriteBatch, Written};
+use creamery_volume::{Verdict, WriteBatch, Written};
 
 use super::Engine;
 use super::make_room::Tried;
@@ -191,7 +191,7 @@ impl Engine {
         let sector = self.sector_size() as usize;
         assert!(out.len().is_multiple_of(sector));
         if csums == DataCsums::Absent {
-            return self.volume().read_data(at, out, &|_, _| true, wait);
+            return self.volume().read_data(at, out, &|_, _| Verdict::Unknown, wait);
         }
         match self.read_checked(at, out, wait) {
             Err(error) if self.takes_unchecked_data && error.kind() != ErrorKind::WouldBlock => {
@@ -208,7 +208,7 @@ impl Engine {
             let at = at + (number * sector) as u64;
             match self.read_checked(at, bytes, wait) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(error),
-                Err(_) => self.volume().read_data(at, bytes, &|_, _| true, wait)?,
+                Err(_) => self.volume().read_data(at, bytes, &|_, _| Verdict::Unknown, wait)?,
                 Ok(()) => {}
             }
         }
@@ -227,7 +227,8 @@ impl Engine {
             return Err(Error::new(ErrorKind::Unreadable, message).of_block(DamagedBlock::Data(at)));
         }
         let matches = |index: usize, bytes: &[u8]| {
-            found.get(index) == Some(creamery_codec::checksum(kind, bytes).as_bytes(kind))
+            let agrees = found.get(index) == Some(creamery_codec::checksum(kind, bytes).as_bytes(kind));
+            Verdict::of_checksum(agrees)
         };
         self.volume().read_data(at, out, &matches, wait)
     }

@@ -57,7 +57,7 @@ impl Gate {
 fn open() -> Option<(Arc<Engine>, Arc<Hooked<Gate>>)> {
     let image = empty_image()?;
     let device = Arc::new(Hooked::new(image as Arc<dyn BlockDevice>, Gate::default()));
-    let volume = Volume::open(vec![Arc::clone(&device) as _], Mode::ReadWrite).expect("a filesystem");
+    let volume = Volume::open(vec![Arc::clone(&device)], Mode::ReadWrite).expect("a filesystem");
     Some((Engine::open(volume, Options::default()).expect("writable"), device))
 }
 

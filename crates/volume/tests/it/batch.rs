@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use creamery_base::{ErrorKind, Logical, Result, Wait};
 use creamery_device::{AlignedBuffer, BlockDevice, Completion, DeviceId, MemoryDevice, Parts, Request};
 use creamery_format::BlockGroupFlags;
-use creamery_volume::{Chunk, Mode, Volume, WriteBatch, WriteReport};
+use creamery_volume::{Chunk, Mode, Verdict, Volume, WriteBatch, WriteReport};
 
 use crate::faulty::{self, Event};
 use crate::images::*;
@@ -130,7 +130,7 @@ fn the_completion_runs_once_when_the_last_of_the_requests_has_answered_out_of_or
     device.keeps.store(false, Ordering::Relaxed);
     for (at, bytes) in [(chunk.start, &bytes[..16384]), (chunk.start + MIB, &bytes[16384..])] {
         let mut out = vec![0; bytes.len()];
-        volume.read_data(at, &mut out, &|_, _| true, Wait::Yes).unwrap();
+        volume.read_data(at, &mut out, &|_, _| Verdict::Unknown, Wait::Yes).unwrap();
         assert_eq!(out, bytes);
     }
 }
@@ -272,7 +272,7 @@ fn stripes_are_written_and_read_with_one_request_for_each_column_all_at_once() {
     assert!(told.try_recv().unwrap().unwrap().into_written().unwrap().failures().is_empty());
     let mut out = vec![0; bytes.len()];
     std::thread::scope(|scope| {
-        let reading = scope.spawn(|| volume.read_data(from, &mut out, &|_, _| true, Wait::Yes));
+        let reading = scope.spawn(|| volume.read_data(from, &mut out, &|_, _| Verdict::Unknown, Wait::Yes));
         // Both are under way, and the last to be asked answers first.
         kept(&device, 2).into_iter().rev().for_each(|request| device.answer(request));
         reading.join().unwrap().unwrap();
@@ -284,6 +284,6 @@ fn stripes_are_written_and_read_with_one_request_for_each_column_all_at_once() {
     let other: Vec<u8> = bytes.iter().map(|byte| byte ^ 0xff).collect();
     let _written = volume.write_data(from, &other).unwrap();
     assert_eq!(volume.counters().writes - before, 2);
-    volume.read_data(from, &mut out, &|_, _| true, Wait::Yes).unwrap();
+    volume.read_data(from, &mut out, &|_, _| Verdict::Unknown, Wait::Yes).unwrap();
     assert!(out == other);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use creamery_base::{ErrorKind, Logical, Wait, gate};
 use creamery_device::{BlockDevice, MemoryDevice};
 use creamery_format::{BlockGroupFlags, BlockMut, BlockRef, Expected, seal};
-use creamery_volume::{Mode, Volume};
+use creamery_volume::{Mode, Verdict, Volume};
 
 use crate::faulty::{self, Event};
 use crate::images::*;
@@ -130,7 +130,8 @@ fn who_must_not_wait_is_told_so_and_nothing_is_touched() {
     let (waits, counters) = (gate::waits_of_this_thread(), volume.counters());
     let error = volume.read_tree_block(root.logical, &root, Wait::No).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WouldBlock);
-    let error = volume.read_data(root.logical, &mut [0; SECTOR], &|_, _| true, Wait::No).unwrap_err();
+    let error =
+        volume.read_data(root.logical, &mut [0; SECTOR], &|_, _| Verdict::Unknown, Wait::No).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WouldBlock);
     assert_eq!((gate::waits_of_this_thread(), volume.counters()), (waits, counters));
 }
@@ -167,8 +168,8 @@ impl Data {
         Self { at, bytes, places }
     }
 
-    fn good(number: usize, sector: &[u8]) -> bool {
-        sector.iter().all(|&byte| byte == (number + 1) as u8)
+    fn good(number: usize, sector: &[u8]) -> Verdict {
+        Verdict::of_checksum(sector.iter().all(|&byte| byte == (number + 1) as u8))
     }
 
     fn read(&self, volume: &Volume) -> creamery_base::Result<()> {

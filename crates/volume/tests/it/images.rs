@@ -97,6 +97,23 @@ pub(crate) fn edit_superblock(device: &MemoryDevice, offsets: &[u64], edit: impl
     }
 }
 
+/// Has a member go on by a commit from `earlier`, which its backups remember. The new roots are nowhere.
+pub(crate) fn go_on(device: &MemoryDevice, earlier: &Superblock) {
+    let (generation, (root, level)) = (earlier.generation().get(), earlier.root());
+    let (chunk_root, chunk_level, chunk_generation) = earlier.chunk_root();
+    edit_superblock(device, &[FIRST, SECOND], |raw| {
+        raw.generation = (generation + 1).into();
+        raw.root = (root.get() + (1 << 20)).into();
+        let backup = &mut raw.super_roots[0];
+        (backup.tree_root, backup.tree_root_level, backup.tree_root_gen) =
+            (root.get().into(), level, generation.into());
+        (backup.chunk_root, backup.chunk_root_level, backup.chunk_root_gen) =
+            (chunk_root.get().into(), chunk_level, chunk_generation.get().into());
+        let backup = *backup;
+        raw.super_roots.fill(backup);
+    });
+}
+
 /// Inverts one byte.
 pub(crate) fn damage(device: &dyn BlockDevice, offset: u64) {
     let mut byte = [0];

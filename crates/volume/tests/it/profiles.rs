@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Arc;
 
-use creamery_base::{Generation, Logical, TreeId};
+use creamery_base::{DevId, ErrorKind, Generation, Logical, Result, TreeId, Wait};
 use creamery_device::{BlockDevice, MemoryDevice};
-use creamery_format::{BlockRef, Expected, KeyType, RawRootItem};
+use creamery_format::{BlockGroupFlags, BlockRef, Expected, KeyType, RawRootItem, Superblock};
 use creamery_testkit::{LoopDevice, Run};
-use creamery_volume::{Mode, Volume};
+use creamery_volume::{DeviceSet, MemberState, Mode, Rescue, Verdict, Volume};
 use zerocopy::FromBytes;
 
+use crate::faulty;
 use crate::images::*;
 
 /// Metadata in `profile` on `devices`, enough of it to go round them several times: Linux makes it, through loop
@@ -49,10 +50,22 @@ fn run(command: &mut Command) {
 }
 
 fn open_set(devices: &[Arc<MemoryDevice>]) -> Volume {
-    let devices = devices.iter().map(|device| Arc::clone(device) as Arc<dyn BlockDevice>).collect();
-    let volume = Volume::open(devices, Mode::ReadOnly).unwrap();
+    let volume = Volume::open(set(devices), Mode::ReadOnly).unwrap();
     push_all_chunks(&volume);
     volume
+}
+
+fn set(devices: &[Arc<MemoryDevice>]) -> DeviceSet {
+    devices.iter().map(|device| Arc::clone(device) as Arc<dyn BlockDevice>).collect()
+}
+
+/// The volume of those of a kernel-made set that are there, if all of its chunks can be read.
+fn open_degraded(devices: &[Arc<MemoryDevice>], count: usize) -> Result<Volume> {
+    let volume = Volume::open(set(devices).degraded(true), Mode::ReadOnly)?;
+    push_all_chunks(&volume);
+    let listed: Vec<DevId> = (1..=count as u64).map(DevId::new).collect();
+    volume.judge_devices(&listed)?;
+    Ok(volume)
 }
 
 /// The roots of all trees.
@@ -124,5 +137,113 @@ fn a_device_full_of_damage_is_made_up_for_by_its_mirror() {
         let volume = open_set(&devices);
         assert_eq!(read_everything(&volume), whole, "{profile}");
         assert!(volume.counters().mirror_fallbacks > 0, "{profile}");
+    }
+}
+
+/// Every way to take `count` of `devices` away, as what is left.
+fn without(devices: &[Arc<MemoryDevice>], count: usize) -> Vec<Vec<Arc<MemoryDevice>>> {
+    let masks = (0..1_u32 << devices.len()).filter(|mask| mask.count_ones() as usize == count);
+    let left = |mask: u32| {
+        let there = devices.iter().enumerate().filter(|(number, _)| mask & (1 << number) == 0);
+        there.map(|(_, device)| Arc::clone(device)).collect()
+    };
+    masks.map(left).collect()
+}
+
+#[test]
+fn as_many_members_may_be_missing_as_the_profile_bears() {
+    // Metadata lies on devices as the profile says; the groups of single data are empty, and one of them goes with each device.
+    for (profile, count, borne) in [("raid1", 2, 1), ("raid1c3", 3, 2), ("raid1c4", 4, 3)] {
+        let Some(devices) = made(profile, count) else { return };
+        let whole = read_everything(&open_set(&devices));
+        for missing in 1..count {
+            for left in without(&devices, missing) {
+                let is_borne = open_degraded(&left, count);
+                assert!(missing <= borne);
+                match is_borne {
+                    Ok(volume) => {
+                        assert_eq!(read_everything(&volume), whole, "{profile} without {missing}");
+                        assert_eq!(
+                            volume.counters().mirror_fallbacks,
+                            0,
+                            "a missing member is not asked first"
+                        );
+                    }
+                    // The group of single data is lost with its device.
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::DeviceMissing);
+                        assert!(error.to_string().contains("(DATA|single)"), "{error}");
+                    }
+                }
+                let alone = Volume::open(set(&left), Mode::ReadOnly).map(drop).unwrap_err();
+                assert_eq!(alone.kind(), ErrorKind::DeviceMissing, "{alone}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_lost_is_named_and_passed_over_for_rescue() {
+    let Some(devices) = made("raid0", 3) else { return };
+    for left in without(&devices, 1) {
+        let error = open_degraded(&left, 3).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DeviceMissing);
+        let text = error.to_string();
+        assert!(
+            text.contains("is missing, 2 given, which is more than these chunks bear:")
+                && text.contains("RAID0"),
+            "{text}"
+        );
+        let volume = Volume::open_for_rescue(set(&left), Rescue::ALL).unwrap();
+        assert!(
+            volume.notes().iter().any(|note| note.contains("than these chunks bear:")),
+            "{:?}",
+            volume.notes()
+        );
+    }
+}
+
+#[test]
+fn each_pair_of_raid10_bears_one() {
+    let Some(devices) = made("raid10", 4) else { return };
+    let whole = read_everything(&open_set(&devices));
+    let read = without(&devices, 2).into_iter().filter_map(|left| {
+        let volume = Volume::open(set(&left).degraded(true), Mode::ReadOnly).ok()?;
+        push_all_chunks(&volume);
+        assert_eq!(read_everything(&volume), whole);
+        Some(volume)
+    });
+    assert_eq!(read.count(), 4, "of six ways to take two away, two take a pair");
+}
+
+/// The first one of a pair, which went on by a commit, and the second one as it was before.
+#[test]
+fn a_member_that_missed_writes_is_believed_only_where_a_checksum_says_so() {
+    let options = ["-q", "-m", "raid1", "-d", "raid1"];
+    let Some(pair) = made_by("mkfs.btrfs", &options, &[256 << 20, 256 << 20]) else { return };
+    let earlier = Superblock::from_bytes(&bytes_at(&*pair[1], FIRST, 4096), FIRST).unwrap();
+    go_on(&pair[0], &earlier);
+    let data = |broken: bool| {
+        let first = faulty::on(&pair[0]);
+        let devices: Vec<Arc<dyn BlockDevice>> = vec![Arc::clone(&first) as _, Arc::clone(&pair[1]) as _];
+        let volume = Volume::open(devices, Mode::ReadOnly).unwrap();
+        push_all_chunks(&volume);
+        let at =
+            volume.chunks().iter().find(|chunk| chunk.flags.contains(BlockGroupFlags::DATA)).unwrap().start;
+        assert_eq!(volume.member_state(DevId::new(2)), MemberState::Stale(earlier.generation()));
+        if broken {
+            first.fail_reads(1 << 20..u64::MAX);
+        }
+        (volume, at)
+    };
+    for verdict in [Verdict::Good, Verdict::Unknown] {
+        for broken in [false, true] {
+            let (volume, at) = data(broken);
+            let read = volume.read_data(at, &mut [0; 8192], &|_, _| verdict, Wait::Yes);
+            assert_eq!(read.is_ok(), !broken || verdict == Verdict::Good, "{verdict:?} {broken}: {read:?}");
+            if let Err(error) = read {
+                assert!(error.to_string().contains("missed writes"), "{error}");
+            }
+        }
     }
 }

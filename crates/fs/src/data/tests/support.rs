@@ -153,7 +153,7 @@ impl Fixture {
     /// The filesystem as it was committed, opened with the clock of `env`.
     pub(crate) fn with_env(self, env: Arc<dyn Env>) -> Arc<Engine> {
         drop(self.engine);
-        let volume = Volume::open(vec![self.device as _], Mode::ReadWrite).expect("a filesystem");
+        let volume = Volume::open(vec![self.device], Mode::ReadWrite).expect("a filesystem");
         Engine::open(volume, Options { env, ..Options::default() }).expect("writable")
     }
 

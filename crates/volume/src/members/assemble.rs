@@ -5,19 +5,16 @@
 //! of the others remember. Two members that were written to apart from each other have two histories: at one generation different roots, or an
 //! earlier generation that the other one's backup roots have at another address. Two histories of equal steps have equal addresses, too: there the
 //! copies of a root tell, which are good and differ. Where one of them went on after equal steps, they look as if the other one had missed writes, which is
-//! refused as well. Linux mounts such a set, and one history is lost.
-//!
-//! # Invariants
-//! - MEMBER-1: members of a volume tell of one history, as far as their superblocks and the copies of the roots show. Shown by
-//!   `members_of_two_histories_are_refused`, and by `sets/members-of-two-histories` beside Linux.
+//! not refused, and then the older one is believed only where something newer says so. Linux mounts both sets, and one history is lost.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 
 use creamery_base::{Error, Generation, Result};
 use creamery_device::BlockDevice;
-use creamery_format::Superblock;
+use creamery_format::{SuperFlags, Superblock};
 
+use super::Part;
 use crate::copies::Found;
 
 /// A device, and the superblock on it.
@@ -54,34 +51,39 @@ fn leads_to_same(one: &Superblock, other: &Superblock) -> bool {
     one.root() == other.root() && one.chunk_root() == other.chunk_root()
 }
 
-/// The candidates as members of one filesystem, the newest first.
+/// The candidates as members of one filesystem, the newest first, each with its part. Devices of a seed come last: the filesystem that was made
+/// from it goes on from it.
 ///
 /// # Errors
 /// [`InvalidInput`](creamery_base::ErrorKind::InvalidInput): of several filesystems; one device twice, or two devices with one number.
-/// [`Unsupported`](creamery_base::ErrorKind::Unsupported): one of them missed writes; they were written to apart from each other.
-pub(crate) fn assemble(mut candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
+/// [`Unsupported`](creamery_base::ErrorKind::Unsupported): they were written to apart from each other, or that cannot be told.
+pub(crate) fn assemble(mut candidates: Vec<Candidate>) -> Result<Vec<(Candidate, Part)>> {
+    candidates.sort_by_key(|(_, found)| (is_seed(found), Reverse(found.superblock.generation())));
     for (number, one) in candidates.iter().enumerate() {
         candidates[..number].iter().try_for_each(|other| expect_two_members(other, one))?;
     }
-    candidates.sort_by_key(|(_, found)| Reverse(found.superblock.generation()));
-    if let Some((newest, rest)) = candidates.split_first() {
-        rest.iter().try_for_each(|member| expect_same_history(newest, member))?;
-    }
-    Ok(candidates)
+    let Some(newest) = candidates.first().cloned() else { return Ok(Vec::new()) };
+    let part = |member: Candidate| part_of(&newest, &member).map(|part| (member, part));
+    candidates.into_iter().map(part).collect()
 }
 
-/// Two members of one filesystem are two devices with two numbers.
+fn is_seed(found: &Found) -> bool {
+    found.superblock.flags().contains(SuperFlags::SEEDING)
+}
+
+/// Two members of one filesystem are two devices with two numbers. A seed has a UUID of its own.
 fn expect_two_members((one, of_one): &Candidate, (other, of_other): &Candidate) -> Result<()> {
     let (first, second) = (one.describe(), other.describe());
+    let may_differ = is_seed(of_other);
     let (of_one, of_other) = (&of_one.superblock, &of_other.superblock);
     let ids = [of_one, of_other].map(|superblock| (superblock.fsid(), superblock.metadata_uuid()));
-    if ids[0].0 != ids[1].0 {
+    if ids[0].0 != ids[1].0 && !may_differ {
         return Err(Error::invalid(format!(
             "{first} is of filesystem {}, {second} of {}",
             ids[0].0, ids[1].0
         )));
     }
-    if ids[0].1 != ids[1].1 {
+    if ids[0].1 != ids[1].1 && !may_differ {
         let what = format!(
             "{first} and {second} are of filesystem {}, but {first} has the metadata UUID {}, {second} {}",
             ids[0].0, ids[0].1, ids[1].1
@@ -104,26 +106,26 @@ fn expect_two_members((one, of_one): &Candidate, (other, of_other): &Candidate) 
         .advise("name one of them"))
 }
 
-fn expect_same_history((newest, of_newest): &Candidate, (member, of_member): &Candidate) -> Result<()> {
+/// The part of a member beside the newest one.
+fn part_of((newest, of_newest): &Candidate, (member, of_member): &Candidate) -> Result<Part> {
     let (of_newest, of_member) = (&of_newest.superblock, &of_member.superblock);
+    if of_newest.fsid() != of_member.fsid() {
+        return Ok(Part::Seed);
+    }
     let (first, second) = (newest.describe(), member.describe());
     let (at, of) = (of_newest.generation(), of_member.generation());
-    let (what, advice) = match History::of(of_member, of_newest) {
-        History::Same => return Ok(()),
-        History::Earlier => (
-            format!("{first} is at generation {at}, {second} at {of}: {second} missed writes"),
-            "Linux can mount the filesystem without it: -o degraded,ro",
-        ),
-        History::Other => return Err(split_brain((&first, at), (&second, of))),
-        History::Unknown => (
-            format!(
+    match History::of(of_member, of_newest) {
+        History::Same => Ok(Part::Current),
+        History::Earlier => Ok(Part::Stale(of)),
+        History::Other => Err(split_brain((&first, at), (&second, of))),
+        History::Unknown => {
+            let what = format!(
                 "{first} is at generation {at}, {second} at {of}: {second} missed writes, and it cannot be decided whether they were written \
                  to apart from each other (split brain)"
-            ),
-            "Linux mounts each alone with -o degraded,ro",
-        ),
-    };
-    Err(Error::unsupported(what).advise(advice))
+            );
+            Err(Error::unsupported(what).advise("name one of them alone, with --degraded"))
+        }
+    }
 }
 
 /// Why the devices with these names and generations are no members of one volume.
@@ -131,8 +133,5 @@ pub(crate) fn split_brain((first, at): (&str, Generation), (second, of): (&str, 
     Error::unsupported(format!(
         "split brain: {first} and {second} were written to apart from each other, up to generation {at} and {of}"
     ))
-    .advise(
-        "choose one of them, and copy the files of the other: Linux mounts each alone with -o degraded,ro, and loses one history where it \
-         mounts both",
-    )
+    .advise("choose one of them: each alone can be read with --degraded")
 }

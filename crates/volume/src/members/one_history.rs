@@ -4,14 +4,14 @@ use creamery_base::{DevId, Result, TreeId};
 use creamery_device::AlignedBuffer;
 use creamery_format::Expected;
 
-use crate::assemble::split_brain;
+use super::assemble::split_brain;
 use crate::volume::{Volume, index};
 
 impl Volume {
     /// Compares the copies of the roots, where several members have one. The chunks have to be known.
     /// Errors: two good copies differ (MEMBER-1).
     pub(crate) fn expect_one_history(&self) -> Result<()> {
-        if self.members().len() < 2 {
+        if self.members().all().len() < 2 {
             return Ok(());
         }
         let superblock = self.superblock();

@@ -1,18 +1,18 @@
 //! Making and opening images.
 
+mod open;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::{Env, Error, ErrorKind, Generation, InodeId, ObjectId, Result, SystemEnv, TreeId, Uuid};
-use creamery_device::{Access, BlockDevice, FileDevice, ImageName, file_of};
-use creamery_txn::{DiscardPolicy, Engine, Options};
-use creamery_volume::{Mode, Rescue, SuperblockChange, Volume};
+use creamery_base::{Env, Error, ErrorKind, Generation, Result, TreeId, Uuid};
+use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_txn::DiscardPolicy;
+use creamery_volume::{Rescue, SuperblockChange};
 
 use crate::Filesystem;
 use crate::compression::Compress;
 use crate::env::Tuning;
-use crate::fs::FsOptions;
-use crate::history::volume_at;
 use crate::make::{Make, Target};
 use crate::rescue::Start;
 use crate::rescue::openable::check_first;
@@ -141,6 +141,9 @@ pub struct ImageOptions {
     start: Start,
     generation: Option<Generation>,
     env: Option<Arc<dyn Env>>,
+    /// Those that are named but for the first one.
+    devices: Vec<PathBuf>,
+    degraded: bool,
 }
 
 impl ImageOptions {
@@ -391,164 +394,35 @@ impl ImageOptions {
         self
     }
 
-    /// Opens the image file or block device at `path`, or a partition of it (see [`partitions`](crate::partitions)), as mount(2) does.
+    /// Names another device of the filesystem. Devices that are not named are found beside the first one: files in the same directory, or block
+    /// devices of the host.
     ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let image = dir.path().join("disk.img");
-    /// # creamery::Image::make(&image).size(256 << 20).run()?;
-    /// let fs = creamery::Image::options().open(&image)?;
+    /// ```no_run
+    /// let fs = creamery::Image::options().device("b.img").open("a.img")?;
     /// # Ok::<(), creamery::Error>(())
     /// ```
-    ///
-    /// # Errors
-    /// When there is no filesystem, it is damaged, it is in a state that does not allow writing, or somebody else has
-    /// it open.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<Filesystem> {
-        let path = path.as_ref();
-        self.open_engine(path).map_err(|error| named(error, path))
+    #[must_use]
+    pub fn device(mut self, path: impl Into<PathBuf>) -> Self {
+        self.devices.push(path.into());
+        self
     }
 
-    fn open_engine(&self, path: &Path) -> Result<Filesystem> {
-        let access = if self.write { Access::ReadWrite } else { Access::ReadOnly };
-        if path.is_dir() {
-            return Err(Error::new(
-                ErrorKind::IsADirectory,
-                format!("opening {} as an image", path.display()),
-            ));
-        }
-        let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, access)?);
-        let image = ImageName::metadata(path).map(|meta| file_of(&meta)).ok();
-        self.open_volume(device, image)
-    }
-
-    /// Opens the filesystem on a device of one's own (see [`device`](crate::device)).
+    /// Bears missing devices, as many as the profiles of the filesystem bear: for reading.
     ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use creamery::device::{BlockDevice, MemoryDevice};
-    /// let memory: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(256 << 20));
-    /// creamery::Image::make_on(Arc::clone(&memory)).run()?;
-    /// let fs = creamery::Image::options().open_device(memory)?;
+    /// ```no_run
+    /// let fs = creamery::Image::options().degraded(true).open("a.img")?; // the one that is left of two
     /// # Ok::<(), creamery::Error>(())
     /// ```
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
-        self.open_volume(device, None)
-    }
-
-    fn open_volume(&self, device: Arc<dyn BlockDevice>, image: Option<(u64, u64)>) -> Result<Filesystem> {
-        if self.write {
-            self.rescue.check_writing()?;
-            self.start.check_writing()?;
-        }
-        self.check_generation()?;
-        let volume = match (self.write, self.use_super_copy) {
-            (false, _) => self.start.volume(device, self.passed_over())?,
-            (true, false) => Volume::open(vec![device], Mode::ReadWrite)?,
-            (true, true) => Volume::open_by_copy(vec![device])?,
-        };
-        let volume = match self.generation {
-            Some(generation) => volume_at(volume, generation)?,
-            None => volume,
-        };
-        self.open_on_volume(volume, image)
-    }
-
-    /// What is passed over. Of an earlier commit trees may be gone that reading can do without.
-    const fn passed_over(&self) -> Rescue {
-        Rescue { ignore_bad_roots: self.rescue.ignore_bad_roots || self.generation.is_some(), ..self.rescue }
-    }
-
-    /// Errors: another commit than the last is written to, or two things say which.
-    fn check_generation(&self) -> Result<()> {
-        let why = match self.generation {
-            None => return Ok(()),
-            Some(_) if self.write => "an earlier commit is for reading only: its blocks may be in use again",
-            Some(_) if self.rescue.use_backup_root => {
-                "both a generation and usebackuproot say which commit is read; leave one out"
-            }
-            Some(_) if self.start.root_tree.is_some() => {
-                "both a generation and a root tree say which commit is read; leave one out"
-            }
-            Some(_) => return Ok(()),
-        };
-        Err(Error::invalid(why))
+    #[must_use]
+    pub fn degraded(mut self, degraded: bool) -> Self {
+        self.degraded = degraded;
+        self
     }
 
     /// Opens also where the tree of the subvolume that paths begin in cannot be read: for what has more to show than files.
     pub(crate) const fn even_with_lost_root(mut self) -> Self {
         self.lost_root = true;
         self
-    }
-
-    /// Opens the filesystem on a volume for reading.
-    pub(crate) fn open_on(&self, volume: Volume) -> Result<Filesystem> {
-        self.open_on_volume(volume, None)
-    }
-
-    fn open_on_volume(&self, volume: Volume, image: Option<(u64, u64)>) -> Result<Filesystem> {
-        let (fs, root) = match self.rescue.use_backup_root {
-            true => volume.by_newest_usable_root(|volume| self.open_subvolume(volume))?,
-            false => self.open_subvolume(volume)?,
-        };
-        let threads = self.tuning.threads(self.write, fs.engine().env());
-        let is_default = self.subvolume.is_none() && self.subvolume_id.is_none();
-        Ok(Filesystem::new(fs, root, image, threads).by_default(is_default))
-    }
-
-    /// The filesystem on a volume, and the root of the subvolume that paths begin in.
-    fn open_subvolume(&self, volume: Volume) -> Result<(Arc<crate::fs::Filesystem>, InodeId)> {
-        let env: Arc<dyn Env> = self.env.clone().unwrap_or_else(|| Arc::new(SystemEnv));
-        let (tuning, usual) = (&self.tuning, Options::default());
-        let options = Options {
-            read_only: !self.write,
-            cache_bytes: tuning.cache_bytes,
-            dirty_bytes: tuning.dirty_bytes,
-            early_unlock: tuning.early_unlock,
-            fingers: tuning.fingers,
-            read_ahead: tuning.read_ahead,
-            earlier_commit: self.generation.is_some(),
-            lock_times: tuning.lock_times,
-            tree_log: self.tree_log.unwrap_or(usual.tree_log),
-            env,
-            ..usual
-        };
-        let engine = Engine::open(volume, options)?;
-        engine.set_discard(self.discard);
-        let fs_options = FsOptions {
-            delayed_bytes: tuning.delayed_bytes,
-            flush_on_commit: self.flush_on_commit,
-            nodatacow: self.nodatacow,
-            compress: self.compress,
-            nocow_keeps_leaf: tuning.nocow_keeps_leaf,
-            seek_cursors: tuning.seek_cursors,
-            ..FsOptions::default()
-        };
-        let fs = crate::fs::Filesystem::open(engine, fs_options)?;
-        let by_path = |path: &PathBuf| {
-            fs.resolve_subvolume(path.as_os_str().as_encoded_bytes())
-                .map_err(|error| error.context(format!("subvolume '{}'", path.display())))
-        };
-        let subvolume = match (self.subvolume.as_ref().map(by_path).transpose()?, self.subvolume_id) {
-            (Some(found), Some(id)) if found != id => {
-                let what =
-                    format!("the subvolume of that path has number {found}, and number {id} is asked for");
-                return Err(Error::invalid(what).advise("leave one of them out"));
-            }
-            (Some(id), _) | (None, Some(id)) => id,
-            (None, None) => fs.default_subvolume(),
-        };
-        let root = match fs.root(subvolume) {
-            // An earlier commit may have it whole.
-            Err(error) if self.lost_root && !self.rescue.use_backup_root && error.kind().is_damage() => {
-                InodeId::new(subvolume, ObjectId::FIRST_FREE)
-            }
-            root => root?,
-        };
-        Ok((fs, root))
     }
 }
 
@@ -561,10 +435,4 @@ pub(crate) fn refuse_mounted(path: &Path, uuid: Option<Uuid>) -> Result<()> {
         }
         None => Ok(()),
     }
-}
-
-/// Puts the image's path in front of a message that does not say it yet.
-fn named(error: creamery_base::Error, path: &Path) -> creamery_base::Error {
-    let shown = path.display().to_string();
-    if error.to_string().contains(&shown) { error } else { error.context(shown) }
 }

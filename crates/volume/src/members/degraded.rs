@@ -1,0 +1,106 @@
+//! Which devices are missing, and what is lost with them.
+
+use creamery_base::{DevId, Error, ErrorKind, Result};
+
+use super::MemberState;
+use crate::open::only_read;
+use crate::{Chunk, Mode, Volume};
+
+/// Chunks that an error names.
+const NAMED: usize = 3;
+
+impl Volume {
+    /// Holds the devices against those that the chunk tree lists. When the superblock counts others, that is noted: its number
+    /// decides nothing, and as with Linux the next commit writes the right one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceMissing`]: one is missing, and the volume was not opened for that, or so many are that chunks are lost.
+    /// [`ErrorKind::InvalidInput`]: a device was given that the chunk tree does not list. [`ErrorKind::Unsupported`]: members have different copies
+    /// of the roots, so they were written to apart from each other.
+    pub fn judge_devices(&self, listed: &[DevId]) -> Result<()> {
+        self.expect_devices(listed)?;
+        let members = self.members().all();
+        if let Some(other) = members.iter().find(|member| members.len() > 1 && !listed.contains(&member.dev))
+        {
+            let (name, number, fsid) = (other.device.describe(), other.dev, self.fsid());
+            let what =
+                format!("{name} is device {number}, and filesystem {fsid} has no such device any more");
+            return Err(Error::invalid(what).advise("leave it out"));
+        }
+        self.expect_one_history()?;
+        let (found, want) = (self.superblock().device_count(), listed.len() as u64);
+        if found != want {
+            self.note(format!("the superblock's number of devices is wrong, expected {want}, found {found}"));
+        }
+        for member in members {
+            if let MemberState::Stale(generation) = member.state() {
+                self.note(format!(
+                    "{} missed writes: it is at generation {generation}, the filesystem at {}; it is read where no other device has the data, \
+                     and a checksum says that it is right",
+                    member.device.describe(),
+                    self.generation()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Expects the `wanted` devices, or that the chunks that are known can be read without those that are missing.
+    pub(crate) fn expect_devices(&self, wanted: &[DevId]) -> Result<()> {
+        let is_missing = |dev: &&DevId| self.member_state(**dev) == MemberState::Missing;
+        let missing: Vec<DevId> = wanted.iter().filter(is_missing).copied().collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if self.mode() == Mode::ReadWrite {
+            return Err(only_read(self.members().all().len() + missing.len()));
+        }
+        self.members().set_some_missing();
+        let fsid = self.fsid();
+        let said =
+            format!("filesystem {fsid}: {} missing, {} given", list(&missing), self.members().all().len());
+        let bears_loss = self.rescue().ignore_bad_roots;
+        if !self.members().is_degraded() && !bears_loss {
+            return Err(Error::new(ErrorKind::DeviceMissing, said));
+        }
+        let lost: Vec<_> = self.chunks().into_iter().filter(|chunk| !self.is_readable(chunk)).collect();
+        if lost.is_empty() {
+            self.note_once(said);
+            return Ok(());
+        }
+        let named = lost.iter().take(NAMED);
+        let mut named: Vec<String> = named
+            .map(|chunk| format!("{} bytes at logical {} ({})", chunk.len, chunk.start, chunk.flags))
+            .collect();
+        if let more @ 1.. = lost.len().saturating_sub(NAMED) {
+            named.push(format!("{more} more"));
+        }
+        let what = format!("{said}, which is more than these chunks bear: {}", named.join(", "));
+        match bears_loss {
+            true => self.note_once(what),
+            false => {
+                return Err(
+                    Error::new(ErrorKind::DeviceMissing, what).advise("--rescue all reads what can be read")
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all of a chunk can be read from the members that are there.
+    fn is_readable(&self, chunk: &Chunk) -> bool {
+        chunk.is_readable_without(&|dev| self.member_state(dev) == MemberState::Missing)
+    }
+}
+
+/// "device 2 is" or "devices 2 and 3 are".
+fn list(devices: &[DevId]) -> String {
+    match devices {
+        [one] => format!("device {one} is"),
+        [rest @ .., last] => {
+            let rest: Vec<String> = rest.iter().map(DevId::to_string).collect();
+            format!("devices {} and {last} are", rest.join(", "))
+        }
+        [] => String::new(),
+    }
+}

@@ -1,0 +1,185 @@
+//! Devices of a filesystem that nobody named: beside a file the files of its directory, beside a block device those of the host.
+//!
+//! A candidate is asked for its superblock alone, and nothing else is opened but regular files and block devices. At most [`PROBES`] are asked:
+//! those first whose names are most like that of the first device.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use creamery_base::{DevId, Error, Result, Uuid};
+use creamery_device::{Access, BlockDevice, DeviceId, FileDevice, ImageName, PartitionTable};
+use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, SuperFlags, Superblock};
+
+use crate::DeviceSet;
+
+/// Devices that are asked at most.
+const PROBES: usize = 64;
+/// Partitions of one device among them.
+const PARTITIONS: u64 = 16;
+
+/// A device that is a member, by its superblock.
+struct Found {
+    path: PathBuf,
+    superblock: Superblock,
+}
+
+/// The members beside `first` that are not `named`.
+///
+/// # Errors
+/// [`InvalidInput`](creamery_base::ErrorKind::InvalidInput): two that are found are the same member, and equally new.
+pub(super) fn find(first: &Path, named: &DeviceSet) -> Result<Vec<PathBuf>> {
+    let known: Vec<Superblock> = named.devices().iter().filter_map(|device| superblock(&**device)).collect();
+    let Some(leader) = known.iter().max_by_key(|superblock| superblock.generation()) else {
+        return Ok(Vec::new());
+    };
+    let ids: Vec<DeviceId> = named.devices().iter().map(|device| device.id()).collect();
+    let seeds = seeds_of(leader);
+    let mut found: Vec<Found> = Vec::new();
+    for path in candidates(first).into_iter().take(PROBES) {
+        let Some((id, superblock)) = probe(&path) else { continue };
+        let is_member = superblock.fsid() == leader.fsid() || is_seed(&superblock, &seeds);
+        if is_member && !ids.contains(&id) && !known.iter().any(|known| number(known) == number(&superblock))
+        {
+            found.push(Found { path, superblock });
+        }
+    }
+    newest_of_each(found)
+}
+
+fn number(superblock: &Superblock) -> DevId {
+    superblock.dev_item().dev_id()
+}
+
+/// Of members with one number the newest.
+fn newest_of_each(mut found: Vec<Found>) -> Result<Vec<PathBuf>> {
+    found.sort_by_key(|one| (number(&one.superblock), std::cmp::Reverse(one.superblock.generation())));
+    let mut members: Vec<Found> = Vec::new();
+    for next in found {
+        match members.last() {
+            Some(last) if number(&last.superblock) == number(&next.superblock) => {
+                if last.superblock.generation() == next.superblock.generation() {
+                    let what = format!(
+                        "{} and {} are both device {} of the filesystem, and equally new",
+                        last.path.display(),
+                        next.path.display(),
+                        number(&next.superblock)
+                    );
+                    return Err(Error::invalid(what).advise("name one of them with --device"));
+                }
+            }
+            _ => members.push(next),
+        }
+    }
+    Ok(members.into_iter().map(|member| member.path).collect())
+}
+
+/// The UUIDs of devices through which the chunk tree is found: those of a seed have another filesystem's.
+fn seeds_of(leader: &Superblock) -> Vec<Uuid> {
+    let chunks = leader.sys_chunks().filter_map(std::result::Result::ok);
+    chunks
+        .flat_map(|(_, chunk)| chunk.stripes.iter().map(|stripe| Uuid::from_bytes(stripe.dev_uuid)))
+        .collect()
+}
+
+fn is_seed(superblock: &Superblock, seeds: &[Uuid]) -> bool {
+    superblock.flags().contains(SuperFlags::SEEDING) && seeds.contains(&superblock.dev_item().uuid())
+}
+
+/// The first superblock, if it is whole.
+fn superblock(device: &dyn BlockDevice) -> Option<Superblock> {
+    let mut bytes = vec![0; SUPERBLOCK_LEN];
+    device.read_at(SUPERBLOCK_OFFSETS[0], &mut bytes).ok()?;
+    Superblock::from_bytes(&bytes, SUPERBLOCK_OFFSETS[0]).ok()
+}
+
+/// What a candidate is, if it is a Btrfs.
+fn probe(path: &Path) -> Option<(DeviceId, Superblock)> {
+    if ImageName::find(path).ok()?.is_part() {
+        let device = FileDevice::open(path, Access::ReadOnlyForced).ok()?;
+        return Some((device.id(), superblock(&device)?));
+    }
+    let (file, meta) = open_quietly(path)?;
+    let mut bytes = vec![0; SUPERBLOCK_LEN];
+    file.read_exact_at(&mut bytes, SUPERBLOCK_OFFSETS[0]).ok()?;
+    let superblock = Superblock::from_bytes(&bytes, SUPERBLOCK_OFFSETS[0]).ok()?;
+    Some((DeviceId::of_whole(&meta)?, superblock))
+}
+
+/// Opens a regular file or a block device so that nobody waits for it.
+fn open_quietly(path: &Path) -> Option<(File, Metadata)> {
+    if !is_device(&std::fs::metadata(path).ok()?) {
+        return None;
+    }
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
+    let flags = i32::try_from(flags.bits()).expect("flags of open(2)");
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let meta = file.metadata().ok()?;
+    is_device(&meta).then_some((file, meta))
+}
+
+fn is_device(meta: &Metadata) -> bool {
+    let kind = meta.file_type();
+    kind.is_block_device() || (kind.is_file() && meta.len() > SUPERBLOCK_OFFSETS[0])
+}
+
+/// Names that may be those of members, the likest first. The partition of a file stands for the same one of other files, and has others beside it.
+fn candidates(first: &Path) -> Vec<PathBuf> {
+    let name = ImageName::find(first).ok();
+    let file = name.as_ref().map_or(first, ImageName::file);
+    let mut names = match std::fs::metadata(file).is_ok_and(|meta| meta.file_type().is_block_device()) {
+        true => block_devices(),
+        false => files_beside(file),
+    };
+    let like = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    names.sort_by_cached_key(|path| (std::cmp::Reverse(equal_bytes(path, &like)), path.clone()));
+    match &name {
+        Some(name) if name.is_part() => {
+            let same = names.iter().map(|file| name.in_file(file)).collect::<Vec<_>>();
+            partitions_of(file).into_iter().chain(same).chain(names).collect()
+        }
+        _ => names,
+    }
+}
+
+fn partitions_of(file: &Path) -> Vec<PathBuf> {
+    let table =
+        FileDevice::open(file, Access::ReadOnlyForced).and_then(|device| PartitionTable::read(&device));
+    let Ok(Some(table)) = table else { return Vec::new() };
+    let there = (1..=PARTITIONS).filter(|number| table.partition(*number).is_some());
+    there.map(|number| ImageName::numbered(file, number)).collect()
+}
+
+/// How many bytes both names have in common at their beginnings and ends.
+fn equal_bytes(one: &Path, other: &Path) -> usize {
+    let (one, other) = (one.as_os_str().as_bytes(), other.as_os_str().as_bytes());
+    let from_start = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+    let from_end = one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count();
+    from_start + from_end
+}
+
+fn files_beside(file: &Path) -> Vec<PathBuf> {
+    let dir = match file.parent() {
+        Some(dir) if dir != Path::new("") => dir,
+        _ => Path::new("."),
+    };
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    paths
+        .filter(|path| std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && is_device(&meta)))
+        .collect()
+}
+
+/// The block devices of the host that have a size.
+fn block_devices() -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir("/sys/class/block") else { return Vec::new() };
+    let has_size = |name: &Path| {
+        let size = std::fs::read_to_string(Path::new("/sys/class/block").join(name).join("size"));
+        size.is_ok_and(|size| size.trim() != "0")
+    };
+    let names = entries.filter_map(|entry| Some(PathBuf::from(entry.ok()?.file_name())));
+    // What is a slash in the name of a device is an exclamation mark there.
+    let path = |name: PathBuf| Path::new("/dev").join(name.to_string_lossy().replace('!', "/"));
+    names.filter(|name| has_size(name)).map(path).collect()
+}

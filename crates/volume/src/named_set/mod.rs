@@ -1,0 +1,127 @@
+//! The devices of a filesystem by their names on this host.
+//!
+//! One device is named first. The others are named, too, or found beside it (`beside`), which is tried only where the first one does not do.
+//! Devices that are named win over those that are found.
+
+mod beside;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Result};
+use creamery_device::{Access, BlockDevice, FileDevice};
+
+use crate::DeviceSet;
+
+/// How a filesystem is named that may have several devices.
+///
+/// ```
+/// use creamery_device::Access;
+/// use creamery_volume::{Mode, NamedSet, Volume};
+/// # fn example() -> creamery_base::Result<()> {
+/// let set = NamedSet::new("a.img").device("b.img").degraded(true);
+/// let volume = set.open(Access::ReadOnly, |devices| Volume::open(devices, Mode::ReadOnly))?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct NamedSet {
+    first: PathBuf,
+    others: Vec<PathBuf>,
+    degraded: bool,
+}
+
+impl NamedSet {
+    /// The filesystem on this device, an image file or a block device, and on those that are found beside it.
+    pub fn new(first: impl Into<PathBuf>) -> Self {
+        Self { first: first.into(), ..Self::default() }
+    }
+
+    /// Names another of its devices.
+    #[must_use]
+    pub fn device(mut self, path: impl Into<PathBuf>) -> Self {
+        self.others.push(path.into());
+        self
+    }
+
+    /// Names others of its devices.
+    #[must_use]
+    pub fn devices<P: Into<PathBuf>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
+        self.others.extend(paths.into_iter().map(Into::into));
+        self
+    }
+
+    /// Bears missing devices; see [`DeviceSet::degraded`].
+    #[must_use]
+    pub fn degraded(self, degraded: bool) -> Self {
+        Self { degraded, ..self }
+    }
+
+    /// The device that is named first.
+    #[must_use]
+    pub fn first(&self) -> &Path {
+        &self.first
+    }
+
+    /// Opens something on its devices. `open` is called with those that are named; if one is missing, again with those that are found as well.
+    ///
+    /// # Errors
+    /// A device cannot be opened; two devices that are found are equal; those of `open`.
+    pub fn open<T>(&self, access: Access, open: impl FnMut(DeviceSet) -> Result<T>) -> Result<T> {
+        self.open_on(Arc::new(FileDevice::open(&self.first, access)?), access, open)
+    }
+
+    /// The same, where the first device is open already.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_on<T>(
+        &self,
+        first: Arc<dyn BlockDevice>,
+        access: Access,
+        mut open: impl FnMut(DeviceSet) -> Result<T>,
+    ) -> Result<T> {
+        let mut named = DeviceSet::from(first).degraded(self.degraded);
+        for path in &self.others {
+            named.push(Arc::new(FileDevice::open(path, access)?));
+        }
+        // Where a device may be missing, nothing says that one is.
+        let missing = match self.degraded {
+            true => None,
+            false => match open(named.clone()) {
+                Err(error) if error.kind() == ErrorKind::DeviceMissing => Some(error),
+                opened => return opened,
+            },
+        };
+        let mut all = named.clone();
+        for path in beside::find(&self.first, &named)? {
+            all.push(Arc::new(FileDevice::open(path, access)?));
+        }
+        if all.devices().len() == named.devices().len() {
+            return missing.map_or_else(|| open(named), |error| Err(self.advised(error)));
+        }
+        match open(all) {
+            // Of two histories the one is read that was named.
+            Err(error) if self.degraded && error.kind() == ErrorKind::Unsupported => {
+                let note = format!("devices beside it are left out: {error}");
+                open(named.noted(note)).map_err(|_| error)
+            }
+            Err(error) if error.kind() == ErrorKind::DeviceMissing => Err(self.advised(error)),
+            opened => opened,
+        }
+    }
+
+    fn advised(&self, error: Error) -> Error {
+        let advice = match self.degraded {
+            true => return error,
+            false => "name the others with --device PATH, or read without them with --degraded",
+        };
+        if error.advice().is_some() { error } else { error.advise(advice) }
+    }
+}
+
+impl<P: AsRef<Path>> From<P> for NamedSet {
+    fn from(first: P) -> Self {
+        Self::new(first.as_ref())
+    }
+}
