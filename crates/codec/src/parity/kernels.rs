@@ -1,0 +1,96 @@
+//! Which loops run: the choice among those that the processor has instructions for.
+//!
+//! **KERNEL-1** A [`Kernels`] is reachable only through [`best`] and [`all`], which ask the processor for its features first. That
+//! is what makes the calls here sound.
+#![allow(
+    unsafe_code,
+    reason = "to call a function that wants features of the processor is unsafe; KERNEL-1 says why it is sound"
+)]
+
+use std::fmt;
+
+use super::plain;
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, gfni};
+
+/// Data, and where P goes.
+type P = unsafe fn(&[&[u8]], &mut [u8]);
+/// Data, and where P and Q go.
+type PAndQ = unsafe fn(&[&[u8]], &mut [u8], &mut [u8]);
+/// Sources, the factor of each, and where the sum goes.
+type Sum = unsafe fn(&[&[u8]], &[u8], &mut [u8]);
+/// [`Sum`] with the same sources, twice.
+type TwoSums = unsafe fn(&[&[u8]], [&[u8]; 2], [&mut [u8]; 2]);
+
+/// Loops that want the same features. All columns of a call have equal lengths: callers look.
+pub(super) struct Kernels {
+    name: &'static str,
+    p: P,
+    pq: PAndQ,
+    sum: Sum,
+    two_sums: TwoSums,
+}
+
+static PLAIN: Kernels =
+    Kernels { name: "plain", p: plain::p, pq: plain::pq, sum: plain::sum, two_sums: plain::two_sums };
+
+#[cfg(target_arch = "x86_64")]
+static AVX2: Kernels =
+    Kernels { name: "avx2", p: avx2::p, pq: avx2::pq, sum: avx2::sum, two_sums: avx2::two_sums };
+
+#[cfg(target_arch = "x86_64")]
+static GFNI: Kernels =
+    Kernels { name: "gfni", p: avx2::p, pq: gfni::pq, sum: gfni::sum, two_sums: gfni::two_sums };
+
+/// The fastest.
+pub(super) fn best() -> &'static Kernels {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        return if is_x86_feature_detected!("gfni") { &GFNI } else { &AVX2 };
+    }
+    &PLAIN
+}
+
+/// All that this processor can run.
+#[cfg(test)]
+pub(super) fn all() -> Vec<&'static Kernels> {
+    let mut all = vec![&PLAIN];
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        all.push(&AVX2);
+        all.extend(is_x86_feature_detected!("gfni").then_some(&GFNI));
+    }
+    all
+}
+
+impl fmt::Debug for Kernels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Kernels {
+    /// P of `data`.
+    pub(super) fn p(&self, data: &[&[u8]], p: &mut [u8]) {
+        // SAFETY: the processor has what the function wants (KERNEL-1), and it wants nothing else.
+        unsafe { (self.p)(data, p) }
+    }
+
+    /// P and Q of `data`.
+    pub(super) fn pq(&self, data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
+        // SAFETY: the processor has what the function wants (KERNEL-1), and it wants nothing else.
+        unsafe { (self.pq)(data, p, q) }
+    }
+
+    /// The sum of `sources`, each times its factor.
+    pub(super) fn sum(&self, sources: &[&[u8]], factors: &[u8], out: &mut [u8]) {
+        // SAFETY: the processor has what the function wants (KERNEL-1), and it wants nothing else.
+        unsafe { (self.sum)(sources, factors, out) }
+    }
+
+    /// Two sums of the same `sources`, with factors of their own.
+    pub(super) fn two_sums(&self, sources: &[&[u8]], factors: [&[u8]; 2], out: [&mut [u8]; 2]) {
+        // SAFETY: the processor has what the function wants (KERNEL-1), and it wants nothing else.
+        unsafe { (self.two_sums)(sources, factors, out) }
+    }
+}
