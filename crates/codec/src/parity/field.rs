@@ -39,9 +39,11 @@ pub(super) const fn power(exponent: usize) -> u8 {
 /// The value whose product with `value` is 1: the 254th power, for the 255th is 1. Zero has none.
 pub(super) const fn inverse(value: u8) -> u8 {
     assert!(value != 0);
-    let (mut result, mut at) = (1, 0);
-    while at < ORDER - 1 {
-        result = product(result, value);
+    // 254 is 2 + 4 + 8 + ... + 128.
+    let (mut result, mut square, mut at) = (1, value, 0);
+    while at < 7 {
+        square = product(square, square);
+        result = product(result, square);
         at += 1;
     }
     result

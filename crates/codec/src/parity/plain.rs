@@ -1,7 +1,7 @@
 //! The loops, in safe code without instructions of any processor.
 //!
 //! They take `N` bytes of all columns at a time and keep the sums in arrays, which the compiler keeps in vector registers. Those that
-//! are inlined take the target features of their caller, so [`avx2`](super::avx2) gets vectors of 32 bytes from the same lines.
+//! are inlined take the target features of their caller, so `avx2` gets vectors of 32 bytes from the same lines.
 
 use super::field::double;
 
@@ -29,7 +29,7 @@ pub(super) fn pq(data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
 #[inline(always)]
 pub(super) fn pq_in_steps_of<const N: usize>(data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
     let done = pq_from::<N>(data, p, q, 0);
-    pq_from::<1>(data, p, q, done);
+    rest_of_pq(data, p, q, done);
 }
 
 /// The sum of `sources`, each times its factor.
