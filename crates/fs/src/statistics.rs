@@ -162,6 +162,10 @@ counts! {
         data_reads,
         /// Tree blocks or data sectors that had to come from another copy than the first one tried.
         mirror_fallbacks,
+        /// Bytes of parity read, to rebuild others.
+        parity_read_bytes,
+        /// Bytes that were rebuilt from parity, right or not.
+        rebuilt_bytes,
         /// Bad copies that have been rewritten from a good one.
         repaired,
         /// Bad copies that could not be rewritten.

@@ -179,6 +179,12 @@ impl Chunk {
                 .all(|(number, stripe)| others(number).iter().all(|other| other.dev != stripe.dev))
     }
 
+    /// Whether it has stripes of parity: RAID5 and RAID6.
+    #[must_use]
+    pub fn has_parity(&self) -> bool {
+        self.layout().parity > 0
+    }
+
     /// Whether all of it can be read without the devices for which `is_missing` says yes.
     ///
     /// ```

@@ -37,6 +37,10 @@ counters! {
     data_reads,
     /// Tree blocks or data sectors that had to come from another copy than the first one tried.
     mirror_fallbacks,
+    /// Bytes of parity read, to rebuild others.
+    parity_read_bytes,
+    /// Bytes that were rebuilt, right or not.
+    rebuilt_bytes,
     /// Copies of tree blocks or data sectors that were bad and have been rewritten from a good one.
     repaired,
     /// Bad copies that could not be rewritten.

@@ -26,12 +26,13 @@
 //! of each copy of each range ([`WriteReport`]). The blocking calls are submit and wait. A read of data in stripes
 //! submits its requests, merged in the same way, before it waits for the first.
 //!
-//! # Mirrors and repair
-//! A read names what makes a copy good: a tree block is judged by [`creamery_format::verify_block`], data by the
-//! caller's closure, sector by sector. Copies are tried in order until one is good. In a volume opened for
-//! writing the bad ones are then rewritten from it, each after a second look at it, under one lock. When no copy
-//! is good the error lists what each of them had. A write goes to all copies and fails only if a block has
-//! reached none. The report says which copies missed it, and the token has them, too; such a copy is found by the next read, since checksum or generation will not fit.
+//! # Members, ways, and repair
+//! A volume has members, each in a state (`members`): one that missed writes or that is missing changes the order in which copies are asked. A read
+//! names what makes a copy good: a tree block is judged by [`creamery_format::verify_block`], data by the caller's closure, sector by sector. The
+//! ways to come by it are tried in order until one is good ([`Ways`]): copy after copy, and of RAID5 and RAID6 what is rebuilt from the rest of its
+//! row. In a volume opened for writing bad copies are then rewritten from a good one, each after a second look at it, under one lock. When no
+//! way is good the error lists what each of them had. A write goes to all copies and fails only if a block has reached none. The report says which
+//! copies missed it, and the token has them, too; such a copy is found by the next read, since checksum or generation will not fit.
 //!
 //! # Invariants
 //! - VOL-1: the first superblock copy is written only when everything it points to is durable.
@@ -44,6 +45,7 @@
 //! - VOL-6: every tree block passes the same check before it is written as after it is read.
 //! - VOL-7: in a volume opened for writing no leaf is read or written that Linux does not take ([`creamery_format::check_leaf_for_writing`]).
 //!   Shown by `leaves_that_linux_does_not_take_are_neither_read_for_writing_nor_written`.
+//! - MEMBER-1 to MEMBER-3 (`members`), PARITY-1 to PARITY-3 (`read/rebuild`).
 //! - BATCH-1 and BATCH-2 (the requests of a batch: `plan`), BATCH-3 and BATCH-4 (its completion: `batch`).
 //!
 //! # Locking
@@ -70,6 +72,7 @@ mod read;
 mod repair;
 mod report;
 mod rescue;
+mod rows;
 mod set;
 mod super_copies;
 mod superblock_change;
@@ -87,7 +90,7 @@ pub use mapping::{Mirror, MirrorSet, Piece};
 pub use members::MemberState;
 pub use named_set::NamedSet;
 pub use open::Mode;
-pub use read::Verdict;
+pub use read::{Verdict, Way, Ways};
 pub use report::WriteReport;
 pub use rescue::Rescue;
 pub use set::DeviceSet;

@@ -7,6 +7,7 @@
 //! single, DUP, RAID1*   every device holds the whole chunk                       copies = stripes, columns = 1
 //! RAID0                 stripe n lies on device n mod columns                    copies = 1, columns = stripes
 //! RAID10                the devices form groups of two, each as one RAID0 column copies = 2, columns = stripes / 2
+//! RAID5, RAID6          the data columns of rows (`rows`)                        copies = 1, columns = stripes - parity
 //! ```
 
 use creamery_base::{DevId, Error, ErrorKind, Logical, Physical, Result};
@@ -14,6 +15,7 @@ use creamery_format::BlockGroupFlags;
 use smallvec::SmallVec;
 
 use crate::Chunk;
+use crate::rows::Rows;
 
 /// Consecutive bytes on one device.
 ///
@@ -74,6 +76,9 @@ impl MirrorSet {
     }
 }
 
+/// More columns Q does not tell apart. No device of Linux has room for an item of so many stripes.
+const DATA_COLUMNS_MAX: u16 = 255;
+
 /// How a profile lays bytes out over a chunk's stripes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
@@ -90,8 +95,10 @@ impl Layout {
     pub(crate) fn of(flags: BlockGroupFlags, stripes: u16, sub_stripes: u16) -> Option<Self> {
         let profile = flags.profile();
         let mirrored = |copies: u16| (stripes == copies).then_some(Self { copies, columns: 1, parity: 0 });
-        let parity =
-            |parity: u16| (stripes > parity).then_some(Self { copies: 1, columns: stripes - parity, parity });
+        let parity = |parity: u16| {
+            let columns = stripes.checked_sub(parity)?;
+            (1..=DATA_COLUMNS_MAX).contains(&columns).then_some(Self { copies: 1, columns, parity })
+        };
         if profile.is_empty() {
             mirrored(1)
         } else if profile == BlockGroupFlags::DUP || profile == BlockGroupFlags::RAID1 {
@@ -124,11 +131,11 @@ pub(crate) fn map(chunk: &Chunk, at: Logical, len: u64) -> Result<MirrorSet> {
         let what = format!("{len} bytes at logical {at} leave their chunk [{}, {end})", chunk.start);
         return Err(Error::new(ErrorKind::Corrupt, what));
     };
-    let layout = chunk.layout();
-    if layout.parity > 0 {
-        let what = format!("the chunk at logical {} has profile RAID5 or RAID6", chunk.start);
-        return Err(Error::unsupported(what));
+    if let Some(rows) = Rows::of(chunk) {
+        let direct = rows.elements(from, len).map(|element| rows.place(&element)).collect();
+        return Ok(MirrorSet { mirrors: SmallVec::from_elem(direct, 1) });
     }
+    let layout = chunk.layout();
     let mirrors =
         (0..usize::from(layout.copies)).map(|copy| mirror(chunk, layout, copy, from, len)).collect();
     Ok(MirrorSet { mirrors })
@@ -227,12 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn raid5_and_raid6_are_refused_by_name() {
-        for (profile, devices) in [(BlockGroupFlags::RAID5, 3), (BlockGroupFlags::RAID6, 4)] {
-            let error = map(&chunk(profile, devices), Logical::new(START), 4096).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Unsupported);
-            assert!(error.to_string().contains("RAID5 or RAID6"), "{error}");
-        }
+    fn raid5_and_raid6_have_one_copy_in_their_data_columns() {
+        let five = chunk(BlockGroupFlags::RAID5, 3);
+        assert_eq!(five.stripe_bytes(), 6 << 20);
+        assert_eq!(mapped(&five, 60, 200), [[(1, 60, 4), (2, 0, 64), (2, 64, 64), (3, 64, 64), (3, 128, 4)]]);
+        let six = chunk(BlockGroupFlags::RAID6, 4);
+        assert_eq!(mapped(&six, 0, 256), [[(1, 0, 64), (2, 0, 64), (2, 64, 64), (3, 64, 64)]]);
+        assert_eq!(Layout::of(BlockGroupFlags::RAID6, 258, 1), None);
+        assert_eq!(Layout::of(BlockGroupFlags::RAID5, 1, 1), None);
     }
 
     #[test]

@@ -71,13 +71,17 @@ impl Plan {
         Self { targets: Vec::with_capacity(count), parts: Vec::with_capacity(count * 2), runs: Vec::new() }
     }
 
-    /// The plan for one copy of a range.
+    /// The plan for pieces of one range, each with the bytes of the range that it is.
     ///
     /// # Errors
     /// Those of [`cut`](Self::cut).
-    pub(crate) fn of_copy(pieces: &[Piece]) -> Result<Self> {
+    pub(crate) fn of_pieces(pieces: impl IntoIterator<Item = (Piece, Range<usize>)>) -> Result<Self> {
         let mut plan = Self::default();
-        plan.add_copy(0, 0, pieces);
+        let part = |(piece, bytes): (Piece, Range<usize>)| {
+            assert_eq!(piece.len, bytes.len() as u64, "a piece is the bytes of the range that it is");
+            Part { at: piece.at, len: piece.len, target: 0, from: bytes.start as u64, copy: 0 }
+        };
+        plan.parts.extend(pieces.into_iter().map(part));
         plan.cut()
     }
 

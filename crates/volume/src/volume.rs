@@ -260,7 +260,8 @@ impl Volume {
     /// Adds a chunk to the map. One that is there already, equal in all fields, is no error.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] when it overlaps another one or a stripe leaves its device; the map is unchanged.
+    /// [`ErrorKind::Corrupt`] when it overlaps another one or a stripe leaves its device; [`ErrorKind::Unsupported`] for RAID5 and RAID6 in a
+    /// volume that is open for writing. The map is unchanged.
     pub fn push_chunk(&self, chunk: Chunk) -> Result<()> {
         self.push_chunks([chunk])
     }
@@ -271,6 +272,11 @@ impl Volume {
     /// As [`push_chunk`](Self::push_chunk).
     pub fn push_chunks(&self, chunks: impl IntoIterator<Item = Chunk>) -> Result<()> {
         let chunks: Vec<Chunk> = chunks.into_iter().collect();
+        if let Some(chunk) = chunks.iter().find(|chunk| self.mode == Mode::ReadWrite && chunk.has_parity()) {
+            let what =
+                format!("writing to a filesystem with parity: chunk {} is {}", chunk.start, chunk.flags);
+            return Err(Error::unsupported(what).advise("it can be read: mount it with -o ro"));
+        }
         chunks.iter().try_for_each(|chunk| self.check_stripes(chunk))?;
         self.chunks.push(chunks)
     }
@@ -298,11 +304,10 @@ impl Volume {
         self.chunks.last()
     }
 
-    /// Where the copies of `[at, at + len)` lie.
+    /// Where the copies of `[at, at + len)` lie. Of what has parity that is one; [`ways`](Self::ways) has those to rebuild it.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] when no chunk covers the range (addresses come from the disk), and
-    /// [`ErrorKind::Unsupported`] for RAID5 and RAID6.
+    /// [`ErrorKind::Corrupt`] when no chunk covers the range (addresses come from the disk).
     pub fn map(&self, at: Logical, len: u64) -> Result<MirrorSet> {
         match self.chunks.at(at) {
             Some(chunk) => mapping::map(&chunk, at, len),

@@ -25,6 +25,13 @@ struct Found {
     superblock: Superblock,
 }
 
+/// Whether a superblock counts more devices than are named.
+pub(super) fn counts_others(named: &DeviceSet) -> bool {
+    let counts =
+        named.devices().iter().filter_map(|device| superblock(&**device)).map(|it| it.device_count());
+    counts.max().is_some_and(|count| count > named.devices().len() as u64)
+}
+
 /// The members beside `first` that are not `named`.
 ///
 /// # Errors

@@ -85,8 +85,8 @@ impl NamedSet {
         for path in &self.others {
             named.push(Arc::new(FileDevice::open(path, access)?));
         }
-        // Where a device may be missing, nothing says that one is.
-        let missing = match self.degraded {
+        // Where missing devices are borne, nothing else says that one is. The number in the superblock may lie.
+        let missing = match self.degraded || beside::counts_others(&named) {
             true => None,
             false => match open(named.clone()) {
                 Err(error) if error.kind() == ErrorKind::DeviceMissing => Some(error),
@@ -98,7 +98,8 @@ impl NamedSet {
             all.push(Arc::new(FileDevice::open(path, access)?));
         }
         if all.devices().len() == named.devices().len() {
-            return missing.map_or_else(|| open(named), |error| Err(self.advised(error)));
+            let opened = missing.map_or_else(|| open(named), Err);
+            return opened.map_err(|error| self.advised(error));
         }
         match open(all) {
             // Of two histories the one is read that was named.
@@ -106,17 +107,15 @@ impl NamedSet {
                 let note = format!("devices beside it are left out: {error}");
                 open(named.noted(note)).map_err(|_| error)
             }
-            Err(error) if error.kind() == ErrorKind::DeviceMissing => Err(self.advised(error)),
-            opened => opened,
+            opened => opened.map_err(|error| self.advised(error)),
         }
     }
 
     fn advised(&self, error: Error) -> Error {
-        let advice = match self.degraded {
-            true => return error,
-            false => "name the others with --device PATH, or read without them with --degraded",
-        };
-        if error.advice().is_some() { error } else { error.advise(advice) }
+        if self.degraded || error.kind() != ErrorKind::DeviceMissing || error.advice().is_some() {
+            return error;
+        }
+        error.advise("name the others with --device PATH, or read without them with --degraded")
     }
 }
 

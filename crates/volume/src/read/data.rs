@@ -3,12 +3,15 @@
 use std::ops::Range;
 
 use creamery_base::{DamagedBlock, Error, ErrorKind, Logical, Result, Wait};
-use creamery_device::AlignedBuffer;
 
-use super::{Verdict, no_good_copy};
+use super::ways::{Kind, Trust};
+use super::{Verdict, Way, Ways, no_good_copy};
 use crate::mapping::Piece;
 use crate::members::MemberState;
 use crate::volume::{Volume, index};
+
+/// Ways that are tried to explain why none is good.
+const EXPLAINED: usize = 16;
 
 /// Judges one sector of a data read, by its index in the range.
 type VerifySector<'a> = &'a dyn Fn(usize, &[u8]) -> Verdict;
@@ -34,131 +37,203 @@ impl Volume {
         if !at.is_aligned(sector as u64) {
             return Err(Error::new(ErrorKind::Corrupt, format!("{}: the address is not aligned", doing(at))));
         }
-        let copies = self.map(at, out.len() as u64).map_err(|error| error.context(doing(at)))?.copies();
-        let whole = 0..out.len() / sector;
-        let mut pending = vec![whole];
-        for copy in 0..copies {
-            let mut bad = Vec::new();
-            for run in &pending {
-                self.read_run(at, run.clone(), copy, out, verify, &mut bad)?;
-                if copy > 0 {
-                    self.repair_run(at, run, copy, &bad, out, verify)?;
-                }
-            }
-            pending = bad;
-            if pending.is_empty() {
-                return Ok(());
-            }
+        let mut read = Reading { volume: self, at, out, verify, bad: Vec::new() };
+        read.first(0..read.sectors()).map_err(|error| error.context(doing(at)))?;
+        for run in std::mem::take(&mut read.bad) {
+            read.further(&run)?;
         }
-        let Some(first) = pending.first() else { return Ok(()) };
-        let unreadable: usize = pending.iter().map(Range::len).sum();
+        let Some(first) = read.bad.first().cloned() else { return Ok(()) };
+        let unreadable: usize = read.bad.iter().map(Range::len).sum();
         self.counters.unreadable.add(unreadable as u64);
-        self.explain_sector(at + (first.start * sector) as u64, first.start, verify).map_err(|error| {
-            error.context(format!("{unreadable} of {} sectors unreadable", out.len() / sector))
-        })
+        let error = read.explain(first.start)?;
+        Err(error.context(format!("{unreadable} of {} sectors unreadable", read.sectors())))
     }
 
-    /// Reads the sectors `run` of the range at `at` from one copy; those that are bad are appended to `bad`.
-    fn read_run(
-        &self,
-        at: Logical,
-        run: Range<usize>,
-        copy: usize,
-        out: &mut [u8],
-        verify: VerifySector<'_>,
-        bad: &mut Vec<Range<usize>>,
-    ) -> Result<()> {
-        let sector = index(self.sector_size());
-        let bytes = run.start * sector..run.end * sector;
-        let place = self.map_for_reading(at + bytes.start as u64, bytes.len() as u64)?;
-        let pieces = &place.mirrors()[copy];
-        match self.read_pieces(pieces, &mut out[bytes]) {
-            Ok(()) => {
-                let sectors =
-                    pieces.iter().flat_map(|piece| (0..index(piece.len) / sector).map(move |_| piece));
-                for (number, piece) in run.zip(sectors) {
-                    let verdict = verify(number, &out[number * sector..(number + 1) * sector]);
-                    if !self.is_believed(piece, verdict) {
-                        push_sector(bad, number);
-                    }
-                }
-            }
-            // One unreadable sector fails the whole request: the others may be fine.
-            Err(error)
-                if matches!(error.kind(), ErrorKind::Io | ErrorKind::DeviceMissing) && run.len() > 1 =>
-            {
-                for number in run {
-                    self.read_run(at, number..number + 1, copy, out, verify, bad)?;
-                }
-            }
-            Err(_) => run.for_each(|number| push_sector(bad, number)),
-        }
-        Ok(())
-    }
-
-    /// Rewrites, on the copies before `good_copy`, the sectors of `run` that were bad there and are good now.
-    fn repair_run(
-        &self,
-        at: Logical,
-        run: &Range<usize>,
-        good_copy: usize,
-        bad: &[Range<usize>],
-        out: &[u8],
-        verify: VerifySector<'_>,
-    ) -> Result<()> {
-        let sector = index(self.sector_size());
-        for good in without(run, bad) {
-            self.counters.mirror_fallbacks.add(good.len() as u64);
-            let bytes = &out[good.start * sector..good.end * sector];
-            let place = self.map_for_reading(at + (good.start * sector) as u64, bytes.len() as u64)?;
-            for mirror in &place.mirrors()[..good_copy] {
-                self.repair(mirror, bytes, good.len() as u64, &|now| {
-                    good.clone()
-                        .zip(now.chunks(sector))
-                        .any(|(number, bytes)| verify(number, bytes) == Verdict::Bad)
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// Why no copy of the sector at `at` was good, as an error. It is read once more to find out; should a copy
-    /// be good now, the caller still has no data and gets an error.
-    fn explain_sector(&self, at: Logical, number: usize, verify: VerifySector<'_>) -> Result<()> {
-        let copies = self.map_for_reading(at, u64::from(self.sector_size()))?;
-        let mut bytes = AlignedBuffer::zeroed(index(self.sector_size()));
-        let explain = |mirror: &[Piece]| match self.read_pieces(mirror, &mut bytes) {
-            Ok(()) => match verify(number, &bytes) {
-                Verdict::Bad => Error::new(ErrorKind::Unreadable, "checksum mismatch"),
-                verdict if self.is_believed(&mirror[0], verdict) => {
-                    Error::new(ErrorKind::Io, "it was bad a moment ago")
-                }
-                _ => Error::new(ErrorKind::Unreadable, "its device missed writes, and it has no checksum"),
-            },
-            Err(error) => error,
+    /// Whether a sector counts, that was read in this way, and lies on this piece (MEMBER-3).
+    fn is_believed(&self, way: &Way, piece: &Piece, verdict: Verdict) -> bool {
+        let is_stale = match &way.0 {
+            Kind::Copy(_) => matches!(self.member_state(piece.at.dev), MemberState::Stale(_)),
+            Kind::Without { trust, .. } => *trust == Trust::Stale,
         };
-        let errors = copies.mirrors().iter().map(|mirror| &mirror[..]).map(explain).collect();
-        Err(no_good_copy(DamagedBlock::Data(at), &copies, errors))
-    }
-
-    /// Whether a sector that was read from a device counts (MEMBER-3).
-    fn is_believed(&self, piece: &Piece, verdict: Verdict) -> bool {
         match verdict {
             Verdict::Good => true,
             Verdict::Bad => false,
-            Verdict::Unknown => {
-                !matches!(self.member_state(piece.at.dev), MemberState::Stale(_))
-                    || self.rescue().ignore_data_csums
-            }
+            Verdict::Unknown => !is_stale || self.rescue().ignore_data_csums,
         }
     }
 }
 
-/// Appends one sector, as part of the last run where it continues that.
-fn push_sector(runs: &mut Vec<Range<usize>>, number: usize) {
+/// A read of data under way. Sectors are counted from where it begins.
+struct Reading<'a> {
+    volume: &'a Volume,
+    at: Logical,
+    out: &'a mut [u8],
+    verify: VerifySector<'a>,
+    /// Sectors that were tried, and are not good so far.
+    bad: Vec<Range<usize>>,
+}
+
+impl Reading<'_> {
+    fn sector(&self) -> usize {
+        index(self.volume.sector_size())
+    }
+
+    fn sectors(&self) -> usize {
+        self.out.len() / self.sector()
+    }
+
+    fn place(&self, sector: usize) -> Logical {
+        self.at + (sector * self.sector()) as u64
+    }
+
+    fn ways(&self, run: &Range<usize>) -> Result<Ways> {
+        self.volume.ways(self.place(run.start), (run.len() * self.sector()) as u64)
+    }
+
+    /// Reads a run in the way that comes first.
+    fn first(&mut self, run: Range<usize>) -> Result<()> {
+        let Some(way) = self.ways(&run)?.next() else { return Ok(()) };
+        if self.read(&run, &way).is_ok() {
+            let bad = self.judge(&run, &way);
+            bad.into_iter().for_each(|run| push_run(&mut self.bad, run));
+            return Ok(());
+        }
+        // One sector that cannot be read fails the whole request: the others may be fine.
+        match run.len() {
+            1 => push_run(&mut self.bad, run),
+            _ => self.parts(&run, &way).into_iter().try_for_each(|part| self.first(part))?,
+        }
+        Ok(())
+    }
+
+    /// Its pieces, if there are several, or else its sectors.
+    fn parts(&self, run: &Range<usize>, way: &Way) -> Vec<Range<usize>> {
+        match way.direct().len() {
+            1 => run.clone().map(|sector| sector..sector + 1).collect(),
+            _ => self.pieces(run, way),
+        }
+    }
+
+    fn pieces(&self, run: &Range<usize>, way: &Way) -> Vec<Range<usize>> {
+        let mut from = run.start;
+        let part = |piece: &Piece| {
+            let part = from..from + index(piece.len) / self.sector();
+            from = part.end;
+            part
+        };
+        way.direct().iter().map(part).collect()
+    }
+
+    /// Reads a run that is bad in the way that comes first, in the ways behind that, piece by piece.
+    fn further(&mut self, run: &Range<usize>) -> Result<()> {
+        let pieces = self.ways(run)?.next().map(|way| self.pieces(run, &way));
+        for piece in pieces.into_iter().flatten() {
+            let mut bad = vec![piece.clone()];
+            let mut tried: Vec<Way> = Vec::new();
+            for way in self.ways(&piece)? {
+                if !tried.is_empty() {
+                    let retried = bad.into_iter().flat_map(|part| self.retry(&piece, part, &way, &tried));
+                    bad = retried.collect();
+                }
+                if bad.is_empty() {
+                    break;
+                }
+                tried.push(way);
+            }
+            bad.into_iter().for_each(|run| push_run(&mut self.bad, run));
+        }
+        Ok(())
+    }
+
+    /// Reads `part` of a piece in another way, and repairs it where it was bad; gives what is still bad.
+    fn retry(
+        &mut self,
+        piece: &Range<usize>,
+        part: Range<usize>,
+        way: &Way,
+        tried: &[Way],
+    ) -> Vec<Range<usize>> {
+        let sector = self.sector();
+        let cut = |way: &Way, of: &Range<usize>| {
+            way.part(((of.start - piece.start) * sector) as u64, (of.len() * sector) as u64)
+        };
+        let own = cut(way, &part);
+        if self.read(&part, &own).is_err() {
+            return match part.len() {
+                1 => vec![part],
+                _ => part.flat_map(|sector| self.retry(piece, sector..sector + 1, way, tried)).collect(),
+            };
+        }
+        let bad = self.judge(&part, &own);
+        for good in without(&part, &bad) {
+            self.volume.counters.mirror_fallbacks.add(good.len() as u64);
+            tried.iter().for_each(|before| self.repair(&good, &cut(before, &good)));
+        }
+        bad
+    }
+
+    fn read(&mut self, run: &Range<usize>, way: &Way) -> Result<()> {
+        let (at, sector) = (self.place(run.start), self.sector());
+        self.volume.read_way(way, at, &mut self.out[run.start * sector..run.end * sector])
+    }
+
+    fn verdict(&self, sector: usize) -> Verdict {
+        let len = self.sector();
+        (self.verify)(sector, &self.out[sector * len..(sector + 1) * len])
+    }
+
+    /// The sectors of a run that are not good as they were read in this way.
+    fn judge(&self, run: &Range<usize>, way: &Way) -> Vec<Range<usize>> {
+        let pieces = way.direct().iter();
+        let pieces = pieces.flat_map(|piece| std::iter::repeat_n(piece, index(piece.len) / self.sector()));
+        let mut bad = Vec::new();
+        for (number, piece) in run.clone().zip(pieces) {
+            if !self.volume.is_believed(way, piece, self.verdict(number)) {
+                push_run(&mut bad, number..number + 1);
+            }
+        }
+        bad
+    }
+
+    /// Rewrites sectors that are good now where they were bad.
+    fn repair(&self, good: &Range<usize>, bad: &Way) {
+        let sector = self.sector();
+        let bytes = &self.out[good.start * sector..good.end * sector];
+        self.volume.repair(bad.direct(), bytes, good.len() as u64, &|now| {
+            let mut sectors = good.clone().zip(now.chunks(sector));
+            sectors.any(|(number, bytes)| (self.verify)(number, bytes) == Verdict::Bad)
+        });
+    }
+
+    /// Why a sector is good in no way. It is read once more to find out; should it be good now, the caller still has no data and gets an
+    /// error.
+    fn explain(&mut self, sector: usize) -> Result<Error> {
+        let run = sector..sector + 1;
+        let mut bad = Vec::new();
+        for way in self.ways(&run)?.take(EXPLAINED) {
+            let error = match self.read(&run, &way) {
+                Err(error) => error,
+                Ok(()) => match self.verdict(sector) {
+                    Verdict::Bad => Error::new(ErrorKind::Unreadable, "checksum mismatch"),
+                    verdict if self.volume.is_believed(&way, &way.direct()[0], verdict) => {
+                        Error::new(ErrorKind::Io, "it was bad a moment ago")
+                    }
+                    _ => {
+                        Error::new(ErrorKind::Unreadable, "its device missed writes, and it has no checksum")
+                    }
+                },
+            };
+            bad.push((way, error));
+        }
+        Ok(no_good_copy(DamagedBlock::Data(self.place(sector)), &bad))
+    }
+}
+
+/// Appends a run, as part of the last one where it continues that.
+fn push_run(runs: &mut Vec<Range<usize>>, run: Range<usize>) {
     match runs.last_mut() {
-        Some(last) if last.end == number => last.end += 1,
-        _ => runs.push(number..number + 1),
+        Some(last) if last.end == run.start => last.end = run.end,
+        _ => runs.push(run),
     }
 }
 
@@ -194,7 +269,7 @@ mod tests {
     #[test]
     fn neighbouring_sectors_become_one_run() {
         let mut runs = Vec::new();
-        [1, 2, 3, 7, 9, 10].into_iter().for_each(|number| push_sector(&mut runs, number));
+        [1, 2, 3, 7, 9, 10].into_iter().for_each(|number| push_run(&mut runs, number..number + 1));
         assert_eq!(runs, [1..4, 7..8, 9..11]);
     }
 }

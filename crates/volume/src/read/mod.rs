@@ -1,18 +1,21 @@
 //! Reading tree blocks and data: copy after copy until one is good.
 //!
-//! The copies are asked in the order of their members' states (`members`), each piece of a range by itself.
+//! Copies are asked in the order of their members' states (`members`), each piece of a range by itself; what has parity can be rebuilt (`ways`).
 
 mod data;
 mod pieces;
+mod rebuild;
 mod verdict;
+mod ways;
 
 use creamery_base::{DamagedBlock, Error, ErrorKind, Logical, Result, Wait};
 use creamery_device::AlignedBuffer;
 use creamery_format::{BlockRef, Expected, verify_block, verify_block_but_checksum};
 
 pub use verdict::Verdict;
+use ways::Kind;
+pub use ways::{Way, Ways};
 
-use crate::mapping::MirrorSet;
 use crate::volume::{Volume, index};
 
 impl Volume {
@@ -32,35 +35,44 @@ impl Volume {
         if !at.is_aligned(u64::from(self.sector_size())) {
             return Err(Error::new(ErrorKind::Corrupt, format!("{}: the address is not aligned", doing())));
         }
-        let copies =
-            self.map_for_reading(at, self.node_size().into()).map_err(|error| error.context(doing()))?;
+        let ways = || self.ways(at, self.node_size().into()).map_err(|error| error.context(doing()));
         let mut block = AlignedBuffer::zeroed(index(self.node_size()));
-        let mut errors = Vec::new();
-        for (copy, mirror) in copies.mirrors().iter().enumerate() {
-            let outcome = self.read_pieces(mirror, &mut block);
+        let mut bad = Vec::new();
+        for way in ways()? {
+            let outcome = self.read_way(&way, at, &mut block);
             match outcome.and_then(|()| self.verify_read(&block, want).map_err(Error::from)) {
                 Ok(()) => {
-                    if copy > 0 {
+                    if !bad.is_empty() {
                         self.counters.mirror_fallbacks.add(1);
-                        self.repair_tree_block(&copies, copy, &block, want);
+                        self.repair_tree_block(&bad, &block, want);
                     }
                     return Ok(block);
                 }
-                Err(error) => errors.push(error),
+                Err(error) => bad.push((way, error)),
             }
         }
-        if self.rescue().ignore_meta_csums && self.read_by_all_but_checksum(&copies, &mut block, want) {
-            return Ok(block);
+        if self.rescue().ignore_meta_csums {
+            for way in ways()? {
+                if self.read_way(&way, at, &mut block).is_ok()
+                    && verify_block_but_checksum(&block, want).is_ok()
+                {
+                    return Ok(block);
+                }
+            }
         }
         self.counters.unreadable.add(1);
-        Err(no_good_copy(DamagedBlock::Tree(at), &copies, errors))
+        Err(no_good_copy(DamagedBlock::Tree(at), &bad))
     }
 
-    /// Whether a copy is as expected in all but its checksum, which is then in `block`.
-    fn read_by_all_but_checksum(&self, copies: &MirrorSet, block: &mut [u8], want: &Expected) -> bool {
-        copies.mirrors().iter().any(|mirror| {
-            self.read_pieces(mirror, block).is_ok() && verify_block_but_checksum(block, want).is_ok()
-        })
+    /// Reads a range that begins at `at`, and that `way` is one of.
+    ///
+    /// # Errors
+    /// A device is missing, or fails.
+    pub fn read_way(&self, way: &Way, at: Logical, out: &mut [u8]) -> Result<()> {
+        match &way.0 {
+            Kind::Copy(mirror) => self.read_pieces(mirror, out),
+            Kind::Without { chunk, lost, .. } => self.read_without(chunk, lost, at, out),
+        }
     }
 
     /// Reads tree blocks that lie side by side, with one request for each device that has some, from their first copies. For who
@@ -70,11 +82,9 @@ impl Volume {
         let mut all = AlignedBuffer::zeroed(wants.len() * node_size);
         let Some(first) = wants.first() else { return Vec::new() };
         self.counters.tree_block_reads.add(wants.len() as u64);
-        let read = self.map_for_reading(first.logical, all.len() as u64).and_then(|copies| {
-            match copies.mirrors().first() {
-                Some(mirror) => self.read_pieces(mirror, &mut all),
-                None => Err(ErrorKind::Io.into()),
-            }
+        let read = self.ways(first.logical, all.len() as u64).and_then(|mut ways| match ways.next() {
+            Some(way) => self.read_way(&way, first.logical, &mut all),
+            None => Err(ErrorKind::Io.into()),
         });
         let verified = |(number, want): (usize, &Expected)| {
             assert_eq!(want.logical, first.logical + (number * node_size) as u64, "blocks side by side");
@@ -85,14 +95,14 @@ impl Volume {
         wants.iter().enumerate().map(verified).collect()
     }
 
-    /// Rewrites the copies before `good_copy`, which were bad.
-    fn repair_tree_block(&self, copies: &MirrorSet, good_copy: usize, good: &[u8], want: &Expected) {
+    /// Rewrites the copies that were bad.
+    fn repair_tree_block(&self, bad: &[(Way, Error)], good: &[u8], want: &Expected) {
         if self.repair_later(want) {
             return;
         }
         let anything = Expected { level: None, generation: None, owner: None, first_key: None, ..*want };
-        for mirror in &copies.mirrors()[..good_copy] {
-            self.repair(mirror, good, 1, &|now| {
+        for (way, _) in bad {
+            self.repair(way.direct(), good, 1, &|now| {
                 let Err(_) = self.verify_read(now, want) else { return false };
                 // A whole block of this place with a later generation is not damage: it was freed and written
                 // anew, and whoever asked for the old one is late. It must not be undone.
@@ -104,17 +114,23 @@ impl Volume {
     }
 }
 
+/// Ways that an error lists.
+const LISTED: usize = 4;
+
 /// One line that lists what each copy had.
-pub(crate) fn no_good_copy(block: DamagedBlock, copies: &MirrorSet, errors: Vec<Error>) -> Error {
-    let kinds: Vec<ErrorKind> = errors.iter().map(Error::kind).collect();
-    let kind =
-        if kinds.iter().all(|kind| *kind == ErrorKind::Io) { ErrorKind::Io } else { ErrorKind::Unreadable };
+fn no_good_copy(block: DamagedBlock, bad: &[(Way, Error)]) -> Error {
+    let is_io = bad.iter().all(|(_, error)| error.kind() == ErrorKind::Io);
+    let kind = if is_io { ErrorKind::Io } else { ErrorKind::Unreadable };
     let told = |error: &Error| if error.kind() == kind { error.without_kind() } else { error.to_string() };
-    let list: Vec<String> = (copies.mirrors().iter().zip(&errors).enumerate())
-        .map(|(copy, (mirror, error))| match mirror.first() {
-            Some(piece) => format!("copy {} ({}): {}", copy + 1, piece.at, told(error)),
-            None => format!("copy {}: {}", copy + 1, told(error)),
+    let listed = bad.iter().take(LISTED).enumerate();
+    let mut list: Vec<String> = listed
+        .map(|(number, (way, error))| match way.is_rebuilt() {
+            true => format!("{way}: {}", told(error)),
+            false => format!("copy {} ({way}): {}", number + 1, told(error)),
         })
         .collect();
+    if let more @ 1.. = bad.len().saturating_sub(LISTED) {
+        list.push(format!("{more} other ways to rebuild it"));
+    }
     Error::new(kind, format!("reading {block}: no good copy: {}", list.join("; "))).of_block(block)
 }

@@ -1,44 +1,53 @@
 //! Asking devices for one copy of a range.
 
-use creamery_base::{ErrorKind, Logical, Result};
+use std::ops::Range;
+
+use creamery_base::{ErrorKind, Result};
 use creamery_device::{AlignedBuffer, Reply, Request};
 use creamery_format::SUPERBLOCK_OFFSETS;
 
 use crate::ask::ask_all;
 use crate::mapping::{MirrorSet, Piece};
 use crate::members::Member;
-use crate::plan::{Part, Plan, place};
+use crate::plan::{Plan, place};
 use crate::volume::{Volume, index};
 
 impl Volume {
-    /// The copies of a range in the order in which they are asked.
-    pub(crate) fn map_for_reading(&self, at: Logical, len: u64) -> Result<MirrorSet> {
-        let copies = self.map(at, len)?;
+    /// Copies in the order in which they are asked.
+    pub(super) fn in_order(&self, copies: MirrorSet) -> MirrorSet {
         if self.members().are_alike() {
-            return Ok(copies);
+            return copies;
         }
-        Ok(copies.in_order(|dev| self.member_state(dev).rank()))
+        copies.in_order(|dev| self.member_state(dev).rank())
     }
 
-    /// Reads the pieces of one copy into `out`: all at once, if they are several.
+    /// Reads the pieces of one copy into `out`.
     pub(crate) fn read_pieces(&self, pieces: &[Piece], out: &mut [u8]) -> Result<()> {
         let len: u64 = pieces.iter().map(|piece| piece.len).sum();
         assert_eq!(len, out.len() as u64, "the pieces of a copy cover the range");
-        if let [piece] = pieces {
-            let member = self.member(piece.at.dev)?;
-            return self.answered(member, member.device.read_at(piece.at.offset, out));
+        let mut begin = 0;
+        let scattered = pieces.iter().map(|piece| {
+            let bytes = begin..begin + index(piece.len);
+            begin = bytes.end;
+            (*piece, bytes)
+        });
+        self.read_scattered(scattered, out)
+    }
+
+    /// Reads pieces, each into the bytes of `out` that it is: all at once, if they are several.
+    pub(super) fn read_scattered(
+        &self,
+        pieces: impl IntoIterator<Item = (Piece, Range<usize>)>,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let plan = Plan::of_pieces(pieces)?;
+        let mut runs = plan.runs();
+        if let (Some([part]), None) = (runs.next(), runs.next()) {
+            let member = self.member(part.at.dev)?;
+            return self.answered(member, member.device.read_at(part.at.offset, &mut out[part.bytes()]));
         }
-        let plan = Plan::of_copy(pieces)?;
-        let start = |run: &[Part]| {
-            let place = place(run);
-            let buffer = AlignedBuffer::zeroed(index(place.len));
-            Ok((self.member(place.at.dev)?, Request::Read { offset: place.at.offset, buffer }))
-        };
-        let reads = plan.runs().map(start).collect::<Result<Vec<_>>>()?;
-        for (run, (member, reply)) in plan.runs().zip(ask_all(reads)) {
-            let Reply::Read(buffer) = self.answered(member, reply)? else {
-                unreachable!("a read is answered with its buffer")
-            };
+        let buffers = self.read_each(plan.runs().map(place))?;
+        for (run, buffer) in plan.runs().zip(buffers) {
             let mut from = 0;
             for part in run {
                 let bytes = &mut out[part.bytes()];
@@ -47,6 +56,20 @@ impl Volume {
             }
         }
         Ok(())
+    }
+
+    /// Reads pieces, each into a buffer of its own: all at once.
+    pub(super) fn read_each(&self, pieces: impl Iterator<Item = Piece>) -> Result<Vec<AlignedBuffer>> {
+        let start = |piece: Piece| {
+            let buffer = AlignedBuffer::zeroed(index(piece.len));
+            Ok((self.member(piece.at.dev)?, Request::Read { offset: piece.at.offset, buffer }))
+        };
+        let reads = pieces.map(start).collect::<Result<Vec<_>>>()?;
+        let filled = |(member, reply)| match self.answered(member, reply)? {
+            Reply::Read(buffer) => Ok(buffer),
+            Reply::Done => unreachable!("a read is answered with its buffer"),
+        };
+        ask_all(reads).into_iter().map(filled).collect()
     }
 
     /// An answer of a member. One of several that cannot even give its superblock any more has failed, and is asked last from now on.

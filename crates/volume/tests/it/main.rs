@@ -6,6 +6,7 @@ mod damage;
 mod faulty;
 mod images;
 mod open;
+mod parity;
 mod profiles;
 mod untouched;
 mod write;

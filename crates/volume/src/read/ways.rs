@@ -1,0 +1,238 @@
+//! The ways to come by the bytes of a range, in the order in which they are tried.
+//!
+//! Of a chunk without parity each copy is one. Of a chunk with parity each set of stripes is one that may be lost: the bytes that lie on those are
+//! rebuilt from the others (`rebuild`). Stripes of members that are missing or have failed are lost in all of them. First those of members that
+//! missed writes are lost, too; then nothing else; then one stripe more after the other, and at RAID6 pairs of them, as many as the parity bears.
+//! That stripes are lost which can be read is a guess: whoever has no checksum to judge by takes none of those (PARITY-2).
+
+use std::fmt;
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Logical, Physical, Result};
+use smallvec::SmallVec;
+
+use crate::mapping::{self, Mirror, MirrorSet, Piece};
+use crate::members::MemberState;
+use crate::rows::Rows;
+use crate::{Chunk, Volume};
+
+/// Indexes of stripes of a chunk.
+pub(crate) type Stripes = SmallVec<[usize; 2]>;
+
+/// One way to read a range.
+///
+/// ```
+/// # use creamery_volume::Way;
+/// fn is_first_choice(way: &Way) -> bool {
+///     !way.is_rebuilt()
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Way(pub(crate) Kind);
+
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    /// A copy.
+    Copy(Mirror),
+    /// As if these stripes of a chunk with parity were lost.
+    Without { chunk: Arc<Chunk>, lost: Stripes, direct: Mirror, trust: Trust },
+}
+
+/// What is known of the bytes when nothing says whether they are right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Trust {
+    /// Members that have the last commit say so.
+    Known,
+    /// A member that missed writes has a part in it.
+    Stale,
+}
+
+impl Way {
+    /// Whether the bytes are rebuilt as if a stripe was lost.
+    #[must_use]
+    pub fn is_rebuilt(&self) -> bool {
+        matches!(&self.0, Kind::Without { lost, .. } if !lost.is_empty())
+    }
+
+    /// Where the bytes lie that are asked for; some of them may not be read there.
+    #[must_use]
+    pub fn direct(&self) -> &Mirror {
+        match &self.0 {
+            Kind::Copy(mirror) | Kind::Without { direct: mirror, .. } => mirror,
+        }
+    }
+}
+
+impl Way {
+    /// The same of a part of the range, which has one piece.
+    pub(super) fn part(&self, from: u64, len: u64) -> Self {
+        let cut = |mirror: &Mirror| -> Mirror {
+            let [piece] = &mirror[..] else { panic!("parts are cut of single pieces") };
+            let at = Physical { offset: piece.at.offset + from, ..piece.at };
+            Mirror::from_elem(Piece { at, len }, 1)
+        };
+        Self(match &self.0 {
+            Kind::Copy(mirror) => Kind::Copy(cut(mirror)),
+            Kind::Without { chunk, lost, direct, trust } => Kind::Without {
+                chunk: Arc::clone(chunk),
+                lost: lost.clone(),
+                direct: cut(direct),
+                trust: *trust,
+            },
+        })
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.0, self.direct().first()) {
+            (Kind::Without { chunk, lost, .. }, _) if !lost.is_empty() => {
+                f.write_str("rebuilt without")?;
+                lost.iter().try_for_each(|stripe| write!(f, " device {}", chunk.stripes[*stripe].dev))
+            }
+            (_, Some(piece)) => write!(f, "{}", piece.at),
+            (_, None) => f.write_str("nowhere"),
+        }
+    }
+}
+
+/// See the [module](self): an iterator of all ways.
+pub struct Ways(Rest);
+
+enum Rest {
+    Copies(MirrorSet, usize),
+    Rows(Hypotheses),
+}
+
+/// Stripes that may be lost.
+struct Hypotheses {
+    chunk: Arc<Chunk>,
+    direct: Mirror,
+    parity: usize,
+    /// Those of members that are missing, or have failed.
+    gone: Stripes,
+    /// Those of members that missed writes.
+    stale: Stripes,
+    /// Those on which the range lies itself.
+    own: SmallVec<[usize; 4]>,
+    next: Next,
+}
+
+#[derive(Clone, Copy)]
+enum Next {
+    WithoutStale,
+    Gone,
+    /// And one or two stripes more.
+    More(usize, Option<usize>),
+    End,
+}
+
+impl Volume {
+    /// The ways to read `[at, at + len)`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] when no chunk covers the range (addresses come from the disk).
+    pub fn ways(&self, at: Logical, len: u64) -> Result<Ways> {
+        let Some(chunk) = self.chunk_at(at) else {
+            return Err(Error::new(ErrorKind::Corrupt, format!("no chunk covers logical {at}")));
+        };
+        let copies = mapping::map(&chunk, at, len)?;
+        let Some(rows) = Rows::of(&chunk) else {
+            return Ok(Ways(Rest::Copies(self.in_order(copies), 0)));
+        };
+        let those = |wanted: &dyn Fn(MemberState) -> bool| -> Stripes {
+            let stripes = chunk.stripes.iter().enumerate();
+            let stripes = stripes.filter(|(_, stripe)| wanted(self.member_state(stripe.dev)));
+            stripes.map(|(number, _)| number).collect()
+        };
+        let (gone, stale) = (
+            those(&|state| matches!(state, MemberState::Missing | MemberState::Failed)),
+            those(&|state| matches!(state, MemberState::Stale(_))),
+        );
+        let mut own: SmallVec<[usize; 4]> = rows
+            .elements(at.get() - chunk.start.get(), len)
+            .map(|element| rows.stripe_of(element.row, element.column))
+            .collect();
+        own.sort_unstable();
+        own.dedup();
+        let direct = copies.mirrors().first().cloned().unwrap_or_default();
+        let parity = rows.row().columns() - rows.row().data_columns();
+        let next = if stale.is_empty() { Next::Gone } else { Next::WithoutStale };
+        Ok(Ways(Rest::Rows(Hypotheses { parity, gone, stale, own, next, direct, chunk })))
+    }
+}
+
+impl Iterator for Ways {
+    type Item = Way;
+
+    fn next(&mut self) -> Option<Way> {
+        match &mut self.0 {
+            Rest::Copies(copies, next) => {
+                let mirror = copies.mirrors().get(*next)?.clone();
+                *next += 1;
+                Some(Way(Kind::Copy(mirror)))
+            }
+            Rest::Rows(hypotheses) => hypotheses.next(),
+        }
+    }
+}
+
+impl Hypotheses {
+    fn next(&mut self) -> Option<Way> {
+        loop {
+            let (now, stripes) = (self.next, self.chunk.stripes.len());
+            let lost = match now {
+                Next::WithoutStale => {
+                    self.next = Next::Gone;
+                    self.and_gone(&self.stale)
+                }
+                Next::Gone => {
+                    self.next = if self.gone.len() < self.parity { Next::More(0, None) } else { Next::End };
+                    self.gone.clone()
+                }
+                Next::More(one, two) => {
+                    self.next = self.after(one, two, stripes);
+                    let more: Stripes = [Some(one), two].into_iter().flatten().collect();
+                    if !self.is_news(&more) {
+                        continue;
+                    }
+                    self.and_gone(&more)
+                }
+                Next::End => return None,
+            };
+            if lost.len() > self.parity && !matches!(now, Next::Gone) {
+                continue;
+            }
+            let is_stale = self.stale.iter().any(|stripe| !lost.contains(stripe));
+            let trust = if is_stale { Trust::Stale } else { Trust::Known };
+            let (chunk, direct) = (Arc::clone(&self.chunk), self.direct.clone());
+            return Some(Way(Kind::Without { chunk, lost, direct, trust }));
+        }
+    }
+
+    fn after(&self, one: usize, two: Option<usize>, stripes: usize) -> Next {
+        let pairs = self.gone.len() + 2 <= self.parity;
+        match two {
+            _ if one + 1 >= stripes && two.is_none() => match pairs {
+                true if stripes > 1 => Next::More(0, Some(1)),
+                _ => Next::End,
+            },
+            None => Next::More(one + 1, None),
+            Some(two) if two + 1 < stripes => Next::More(one, Some(two + 1)),
+            Some(_) if one + 2 < stripes => Next::More(one + 1, Some(one + 2)),
+            Some(_) => Next::End,
+        }
+    }
+
+    /// Whether that these are lost, too, gives other bytes: none is gone anyway, and a part of the range has to be rebuilt.
+    fn is_news(&self, more: &[usize]) -> bool {
+        let is_rebuilt = |stripe: &usize| more.contains(stripe) || self.gone.contains(stripe);
+        !more.iter().any(|stripe| self.gone.contains(stripe)) && self.own.iter().any(is_rebuilt)
+    }
+
+    fn and_gone(&self, more: &[usize]) -> Stripes {
+        let mut lost = self.gone.clone();
+        lost.extend(more.iter().copied().filter(|stripe| !self.gone.contains(stripe)));
+        lost
+    }
+}
