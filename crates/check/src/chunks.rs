@@ -118,6 +118,18 @@ impl Sequence<Vec<u8>> for ChunkSequence<'_> {
     }
 }
 
+/// What a superblock says of its own device is what the chunk tree says.
+pub(crate) fn compare_device(own: &RawDevItem, item: &RawDevItem, sink: &Sink) {
+    let fields = |item: &RawDevItem| (item.total_bytes.get(), item.bytes_used.get(), item.uuid(), item.fsid);
+    if fields(own) != fields(item) {
+        let of = |item: &RawDevItem| {
+            format!("{} bytes, {} used, uuid {}", item.total_bytes, item.bytes_used, item.uuid())
+        };
+        let message = format!("expected {}, found {}", of(item), of(own));
+        sink.add(Problem::SuperblockDevice, Place::default(), message);
+    }
+}
+
 impl ChunkTree {
     pub(crate) fn device_ids(&self) -> impl Iterator<Item = DevId> {
         self.devices.keys().copied().map(DevId::new)
@@ -167,6 +179,11 @@ impl ChunkTree {
         self.compare_devices(volume, sink);
     }
 
+    /// The devices that it lists.
+    pub(crate) const fn devices(&self) -> &BTreeMap<u64, RawDevItem> {
+        &self.devices
+    }
+
     fn compare_devices(&self, volume: &Volume, sink: &Sink) {
         let superblock = volume.superblock();
         let number = |problem, found: u64, want: u64| {
@@ -187,18 +204,7 @@ impl ChunkTree {
                 let message = format!("device {} is not in the chunk tree", own.devid);
                 sink.add(Problem::SuperblockDevice, Place::default(), message);
             }
-            Some(item) => {
-                let fields = |item: &RawDevItem| {
-                    (item.total_bytes.get(), item.bytes_used.get(), item.uuid(), item.fsid)
-                };
-                if fields(own) != fields(item) {
-                    let of = |item: &RawDevItem| {
-                        format!("{} bytes, {} used, uuid {}", item.total_bytes, item.bytes_used, item.uuid())
-                    };
-                    let message = format!("expected {}, found {}", of(item), of(own));
-                    sink.add(Problem::SuperblockDevice, Place::default(), message);
-                }
-            }
+            Some(item) => compare_device(own, item, sink),
         }
         for item in self.devices.values() {
             let Some(device) = volume.device(item.dev_id()) else { continue };

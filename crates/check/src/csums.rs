@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery_base::{Error, Logical, ObjectId, PieceBuffer, TreeId};
+use creamery_base::{Logical, ObjectId, PieceBuffer, TreeId};
 use creamery_format::KeyType;
 
 use crate::bad_data::BadSector;
@@ -21,7 +21,6 @@ pub(crate) struct SumsOfLeaf {
     ranges: Vec<(u64, u64, usize)>,
     keys: Vec<creamery_format::Key>,
     bad: Vec<BadSector>,
-    failed: Option<Error>,
 }
 
 /// Digests leaves of the checksum tree, reading the data when told to.
@@ -34,7 +33,7 @@ pub(crate) struct SumsContext<'a> {
 
 impl SumsContext<'_> {
     pub(crate) fn digest(&self, leaf: &Leaf<'_>) -> SumsOfLeaf {
-        let mut found = SumsOfLeaf { ranges: Vec::new(), keys: Vec::new(), bad: Vec::new(), failed: None };
+        let mut found = SumsOfLeaf { ranges: Vec::new(), keys: Vec::new(), bad: Vec::new() };
         let size = self.reader.checksum.size() as u64;
         for slot in 0..leaf.block.count() {
             let (key, data) = (leaf.block.key(slot), leaf.block.data(slot));
@@ -53,27 +52,29 @@ impl SumsContext<'_> {
             };
             found.ranges.push((key.offset, end, slot));
             found.keys.push(key);
-            if self.read_data && found.failed.is_none() {
-                found.failed = self.verify(key.offset, end, data, &mut found.bad).err();
+            if self.read_data {
+                self.verify(key.offset, end, data, &mut found.bad);
             }
         }
         found
     }
 
-    fn verify(&self, start: u64, end: u64, sums: &[u8], bad: &mut Vec<BadSector>) -> Result<(), Error> {
+    fn verify(&self, start: u64, end: u64, sums: &[u8], bad: &mut Vec<BadSector>) {
         let (size, sector) = (self.reader.checksum.size(), self.reader.sector_size);
         let mut buffer = PieceBuffer::default();
         let mut at = start;
         while at < end {
-            let len = (end - at).min(READ_BYTES);
+            // An item may go on from one chunk to the next.
+            let chunk = self.reader.volume.chunk_at(Logical::new(at));
+            let inside = chunk.map_or(READ_BYTES, |chunk| chunk.end().get() - at);
+            let len = (end - at).min(READ_BYTES).min(inside);
             let from = usize::try_from((at - start) / sector).unwrap_or(usize::MAX) * size;
             let buffer = buffer.of(usize::try_from(len).unwrap_or(usize::MAX));
-            bad.extend(self.reader.verify_data(Logical::new(at), &sums[from..], buffer)?);
+            bad.extend(self.reader.verify_data(Logical::new(at), &sums[from..], buffer));
             at += len;
             let done = self.verified.fetch_add(len, Ordering::Relaxed) + len;
             self.progress.data_bytes(done);
         }
-        Ok(())
     }
 }
 
@@ -90,7 +91,6 @@ pub(crate) struct SumsSequence<'a> {
     /// Data that does not have its checksums; no more than findings are listed, the rest is counted at once.
     pub(crate) bad: Vec<BadSector>,
     pub(crate) bad_limit: usize,
-    pub(crate) failed: Option<Error>,
 }
 
 impl Sequence<SumsOfLeaf> for SumsSequence<'_> {
@@ -117,6 +117,5 @@ impl Sequence<SumsOfLeaf> for SumsSequence<'_> {
                 self.reader.sink.add(sector.problem, Place::default(), sector.why);
             }
         }
-        self.failed = self.failed.take().or(found.failed);
     }
 }

@@ -40,12 +40,13 @@ pub(crate) fn unpack_extent(reader: &Reader<'_>, extent: &RawFileExtent) -> Opti
     let (packed, whole) = (extent.disk_num_bytes.get(), extent.ram_bytes.get());
     let mut data = vec![0; bounded(packed)];
     let mut out = vec![0; bounded(whole)];
-    let Ok(mirrors) = reader.volume.map(Logical::new(extent.disk_bytenr.get()), packed) else {
+    let at = Logical::new(extent.disk_bytenr.get());
+    let Ok(ways) = reader.volume.ways(at, packed) else {
         return None; // where it lies is judged with the extents
     };
     let mut wrong = None;
-    for mirror in mirrors.mirrors() {
-        if reader.read_pieces(mirror, &mut data).is_err() {
+    for way in ways {
+        if reader.volume.read_way(&way, at, &mut data).is_err() {
             continue; // reading it is judged with the checksums
         }
         match unpack(extent.compression, &data, reader.sector_size, &mut out) {

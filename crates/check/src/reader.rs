@@ -3,17 +3,20 @@
 //! The volume's own reading hides a bad copy when another is good, as it should. A verifier wants to tell, so it
 //! asks the volume only where the copies lie and looks at them itself.
 
-use creamery_base::{Error, ErrorKind, Generation, Logical, Physical, Result, Uuid};
+use creamery_base::{Error, Generation, Logical, Physical, Result, Uuid};
 use creamery_codec::{ChecksumType, checksum};
 use creamery_format::{
     BlockRef, Corruption, Expected, Key, WritingRules, check_leaf_for_writing, verify_block,
 };
-use creamery_volume::{Mirror, Volume};
+use creamery_volume::{Mirror, Volume, Way};
 
 use crate::bad_data::BadSector;
 use crate::corruption::problem_of;
 use crate::problem::Problem;
 use crate::report::{Place, Sink};
+
+/// Ways of a block that a finding may list.
+const BAD_MAX: usize = 8;
 
 /// Reads blocks of one volume and reports what is wrong with them.
 pub(crate) struct Reader<'a> {
@@ -49,99 +52,80 @@ impl<'a> Reader<'a> {
 
     /// The block that `want` describes, whose keys are all below `upper`; none when there is no good copy, which
     /// is reported.
-    ///
-    /// # Errors
-    /// The volume cannot read this kind of chunk at all.
-    pub(crate) fn block(&self, want: &Expected, upper: Option<Key>) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn block(&self, want: &Expected, upper: Option<Key>) -> Option<Vec<u8>> {
         let place = Place { tree: want.owner.map(|tree| tree.get()), ..Place::default() };
         let place = Place { block: Some(want.logical.get()), level: want.level, ..place };
         if !want.logical.is_aligned(self.sector_size) {
             let message = format!("address not aligned, want a multiple of {}", self.sector_size);
             self.sink.add(Problem::BlockAddress, place, message);
-            return Ok(None);
+            return None;
         }
-        let mirrors = match self.volume.map(want.logical, self.node_size) {
-            Ok(mirrors) => mirrors,
-            Err(error) if error.kind() == ErrorKind::Unsupported => return Err(error),
+        let ways = match self.volume.ways(want.logical, self.node_size) {
+            Ok(ways) => ways,
             Err(error) => {
                 self.sink.add(Problem::BlockAddress, place, error.to_string());
-                return Ok(None);
+                return None;
             }
         };
         let mut block = vec![0; usize::try_from(self.node_size).expect("a node fits in memory")];
         let mut bad = Vec::new();
-        for mirror in mirrors.mirrors() {
-            let judged = self.read_pieces(mirror, &mut block).map_err(BlockFault::Read);
+        for way in ways {
+            let judged = self.volume.read_way(&way, want.logical, &mut block).map_err(BlockFault::Read);
             let judged = judged.and_then(|()| judge(&block, want, upper));
             match judged {
                 Ok(()) => {
                     self.report_bad_copies(&place, &bad);
-                    return Ok(Some(block));
+                    return Some(block);
                 }
-                Err(fault) => bad.push((mirror.first().map(|piece| piece.at.to_string()), fault)),
+                Err(fault) if bad.len() < BAD_MAX => bad.push((way, fault)),
+                Err(_) => {}
             }
         }
         self.report_bad(place, &bad);
-        Ok(None)
+        None
     }
 
-    fn report_bad_copies(&self, place: &Place, bad: &[(Option<String>, BlockFault)]) {
-        for (at, fault) in bad {
-            let message = format!("{}: {}", at.as_deref().unwrap_or("no device"), fault.message());
+    /// The ways that were tried before the good one. That bytes are right which are rebuilt as if a stripe was lost says nothing of other ways
+    /// to rebuild them.
+    fn report_bad_copies(&self, place: &Place, bad: &[(Way, BlockFault)]) {
+        let copies = bad.iter().filter(|(way, _)| !way.is_rebuilt()).count().max(1);
+        for (way, fault) in bad.iter().take(copies) {
+            let message = format!("{way}: {}", fault.message());
             self.sink.add(Problem::BlockCopy, place.clone(), message);
         }
     }
 
     /// All copies are bad: one finding, named after what the first one has.
-    fn report_bad(&self, place: Place, bad: &[(Option<String>, BlockFault)]) {
+    fn report_bad(&self, place: Place, bad: &[(Way, BlockFault)]) {
         let Some((_, first)) = bad.first() else { return };
         let place = match first {
             BlockFault::Corrupt(corruption) => Place::from(corruption.site()),
             _ => place,
         };
         let mut message = first.message();
-        for (at, fault) in &bad[1..] {
+        for (way, fault) in &bad[1..] {
             let other = fault.message();
             if other != first.message() {
-                let at = at.as_deref().unwrap_or("no device");
-                message = format!("{message}; the copy at {at}: {other}");
+                message = match way.is_rebuilt() {
+                    true => format!("{message}; {way}: {other}"),
+                    false => format!("{message}; the copy at {way}: {other}"),
+                };
             }
         }
         self.sink.add(first.problem(), place, message);
     }
 
-    pub(crate) fn read_pieces(&self, pieces: &Mirror, out: &mut [u8]) -> Result<()> {
-        let mut rest = out;
-        for piece in pieces {
-            let len = usize::try_from(piece.len).unwrap_or(usize::MAX).min(rest.len());
-            let (part, after) = rest.split_at_mut(len);
-            let Some(device) = self.volume.device(piece.at.dev) else {
-                return Err(Error::new(ErrorKind::NotFound, format!("device {}", piece.at.dev)));
-            };
-            device.read_at(piece.at.offset, part)?;
-            rest = after;
-        }
-        Ok(())
-    }
-
     /// Reads `out`, whole sectors that begin at `at`, and compares each with its sum in `sums`. Gives sectors
     /// without a good copy, and good ones whose other copies, tried before, are bad.
-    ///
-    /// # Errors
-    /// The volume cannot read this kind of chunk at all.
-    pub(crate) fn verify_data(&self, at: Logical, sums: &[u8], out: &mut [u8]) -> Result<Vec<BadSector>> {
-        let mirrors = match self.volume.map(at, out.len() as u64) {
-            Ok(mirrors) => mirrors,
-            Err(error) if error.kind() == ErrorKind::Unsupported => return Err(error),
-            // A checksum item without extent is reported where those are compared.
-            Err(_) => return Ok(Vec::new()),
-        };
+    pub(crate) fn verify_data(&self, at: Logical, sums: &[u8], out: &mut [u8]) -> Vec<BadSector> {
+        // A checksum item without extent is reported where those are compared.
+        let Ok(ways) = self.volume.ways(at, out.len() as u64) else { return Vec::new() };
         let size = self.checksum.size();
         let sector = usize::try_from(self.sector_size).expect("a sector fits in memory");
         let mut good = vec![false; out.len() / sector];
         let mut failed_before: Vec<(usize, Problem, Option<Physical>, String)> = Vec::new();
-        for mirror in mirrors.mirrors() {
-            let outcome = self.read_pieces(mirror, out);
+        for (tried, way) in ways.enumerate() {
+            let outcome = self.volume.read_way(&way, at, out);
             for (number, bytes) in out.chunks_exact(sector).enumerate() {
                 if good[number] {
                     continue;
@@ -149,13 +133,18 @@ impl<'a> Reader<'a> {
                 let want = &sums[number * size..(number + 1) * size];
                 good[number] =
                     outcome.is_ok() && checksum(self.checksum, bytes).as_bytes(self.checksum) == want;
-                if !good[number] {
+                // Other ways to rebuild it say nothing of a copy.
+                if !good[number] && (tried == 0 || !way.is_rebuilt()) {
                     let why = outcome.as_ref().err().map_or("checksum mismatch".to_owned(), Error::to_string);
                     let problem =
                         if outcome.is_err() { Problem::DataUnreadable } else { Problem::DataChecksum };
-                    let at = place_in(mirror, number as u64 * self.sector_size);
-                    let name = at.map_or_else(|| "no device".to_owned(), |at| at.to_string());
-                    failed_before.push((number, problem, at, format!("copy at {name}: {why}")));
+                    let at = place_in(way.direct(), number as u64 * self.sector_size);
+                    let name = match (way.is_rebuilt(), at) {
+                        (true, _) => way.to_string(),
+                        (false, Some(at)) => format!("copy at {at}"),
+                        (false, None) => "copy at no device".to_owned(),
+                    };
+                    failed_before.push((number, problem, at, format!("{name}: {why}")));
                 }
             }
             if good.iter().all(|good| *good) {
@@ -168,7 +157,7 @@ impl<'a> Reader<'a> {
             problem: if good[number] { Problem::DataCopy } else { problem },
             why,
         });
-        Ok(bad.collect())
+        bad.collect()
     }
 }
 

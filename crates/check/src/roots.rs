@@ -264,7 +264,7 @@ pub(crate) fn lookup(reader: &Reader<'_>, root: &Root, key: Key) -> Result<Optio
     let reader = Reader::new(reader.volume, &quiet);
     let mut want = root.expected(&reader);
     loop {
-        let Some(bytes) = reader.block(&want, None)? else { return Ok(None) };
+        let Some(bytes) = reader.block(&want, None) else { return Ok(None) };
         let block = BlockRef::new(&bytes);
         if block.is_leaf() {
             return Ok(block.search(&key, 0).ok().map(|slot| block.data(slot).to_vec()));
@@ -281,7 +281,7 @@ pub(crate) fn holds_block(reader: &Reader<'_>, root: &Root, block: &Meta) -> Res
     let mut want = root.expected(&reader);
     // Ends because levels fall.
     while want.level.is_some_and(|level| level > block.level) {
-        let Some(bytes) = reader.block(&want, None)? else { return Ok(false) };
+        let Some(bytes) = reader.block(&want, None) else { return Ok(false) };
         want = child_with(&bytes, &first, want);
     }
     Ok((want.logical, want.level) == (block.logical, Some(block.level)))

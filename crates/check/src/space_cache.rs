@@ -113,7 +113,7 @@ impl SpaceCaches {
             return Err(format!("inode {ino} has {} bytes", file.size));
         }
         let mut last = "it cannot be read".to_owned();
-        for copy in 0..MIRRORS_MAX {
+        for copy in 0..WAYS_MAX {
             let Some(bytes) = file.bytes(reader, copy) else { break };
             match parse(&bytes, header, reader.sector_size) {
                 Ok(listed) => return Ok(listed),
@@ -124,11 +124,11 @@ impl SpaceCaches {
     }
 }
 
-/// Copies that any profile has at most.
-const MIRRORS_MAX: usize = 4;
+/// Ways that are tried: copies that any profile has at most, and stripes that a chunk with parity may have lost.
+const WAYS_MAX: usize = 8;
 
 impl CacheFile {
-    /// All bytes, from the copies with this number.
+    /// All bytes, in the ways with this number.
     fn bytes(&self, reader: &Reader<'_>, copy: usize) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         for &(offset, at, len) in &self.extents {
@@ -136,11 +136,10 @@ impl CacheFile {
             if offset != bytes.len() as u64 || len == 0 {
                 break;
             }
-            let mirrors = reader.volume.map(Logical::new(at), len).ok()?;
-            let mirror = mirrors.mirrors().get(copy)?;
+            let way = reader.volume.ways(Logical::new(at), len).ok()?.nth(copy)?;
             let from = bytes.len();
             bytes.resize(from + usize::try_from(len).ok()?, 0);
-            reader.read_pieces(mirror, &mut bytes[from..]).ok()?;
+            reader.volume.read_way(&way, Logical::new(at), &mut bytes[from..]).ok()?;
         }
         (bytes.len() as u64 == self.size).then_some(bytes)
     }

@@ -1,11 +1,15 @@
 //! The superblock copies on every device, against the one that was used.
 
+use std::collections::BTreeMap;
+
 use creamery_base::DevId;
 use creamery_format::{
-    CompatRo, Incompat, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, SuperFlags, Superblock, SuperblockError,
+    CompatRo, Incompat, RawDevItem, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, SuperFlags, Superblock,
+    SuperblockError,
 };
 use creamery_volume::Volume;
 
+use crate::chunks::compare_device;
 use crate::problem::Problem;
 use crate::report::{Place, Sink};
 
@@ -40,10 +44,12 @@ pub(crate) fn judge_numbers(volume: &Volume, sink: &Sink) {
     }
 }
 
-/// Looks at all copies on the devices from `1` to the number of devices, as far as they are given.
-pub(crate) fn check(volume: &Volume, devices: &[DevId], sink: &Sink) {
-    for dev in devices {
-        let Some(device) = volume.device(*dev) else { continue };
+/// Looks at all copies on the devices that the chunk tree lists, as far as they are given.
+pub(crate) fn check(volume: &Volume, devices: &BTreeMap<u64, RawDevItem>, sink: &Sink) {
+    let used = volume.superblock().dev_item().dev_id();
+    for item in devices.values() {
+        let dev = item.dev_id();
+        let Some(device) = volume.device(dev) else { continue };
         for (number, at) in SUPERBLOCK_OFFSETS.into_iter().enumerate() {
             if at + SUPERBLOCK_LEN as u64 > device.len() {
                 break;
@@ -52,11 +58,19 @@ pub(crate) fn check(volume: &Volume, devices: &[DevId], sink: &Sink) {
             let copy = match device.read_at(at, &mut bytes) {
                 Ok(()) => Superblock::from_bytes(&bytes, at),
                 Err(error) => {
-                    say(sink, Problem::SuperblockCopyDamaged, *dev, at, &error.to_string());
+                    say(sink, Problem::SuperblockCopyDamaged, dev, at, &error.to_string());
                     continue;
                 }
             };
-            judge(volume, *dev, at, number == 0, copy, sink);
+            // That of the superblock that was used is compared with the chunk tree.
+            if let Ok(copy) = &copy
+                && number == 0
+                && dev != used
+                && copy.generation() == volume.generation()
+            {
+                compare_device(copy.dev_item(), item, sink);
+            }
+            judge(volume, dev, at, number == 0, copy, sink);
         }
     }
 }

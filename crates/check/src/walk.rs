@@ -296,7 +296,7 @@ impl<'a> Walker<'a> {
             self.take_leaf(outcome, sequence);
             return Ok(());
         }
-        let Some(bytes) = self.reader.block(&child.want, child.upper)? else {
+        let Some(bytes) = self.reader.block(&child.want, child.upper) else {
             self.hole(sequence);
             return Ok(());
         };
@@ -474,7 +474,7 @@ fn digest_leaf<T>(
     first: bool,
     digest: Digest<'_, T>,
 ) -> Result<Option<(Meta, T)>> {
-    let Some(bytes) = reader.block(&child.want, child.upper)? else { return Ok(None) };
+    let Some(bytes) = reader.block(&child.want, child.upper) else { return Ok(None) };
     let block = BlockRef::new(&bytes);
     if let Some(refusal) = reader.refusal(block) {
         reader.sink.refuse(refusal);
