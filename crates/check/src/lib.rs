@@ -38,6 +38,7 @@ mod links;
 mod logs;
 mod options;
 mod packed;
+mod parity;
 mod problem;
 mod quota;
 mod ranges;

@@ -11,6 +11,8 @@
 pub struct CheckOptions {
     /// Read all data and compare it with its checksums.
     pub check_data_csum: bool,
+    /// Read all parity and compare it with what its data has; reads all data as well.
+    pub check_parity: bool,
     /// Threads that read and verify blocks.
     pub threads: usize,
     /// Bytes that explaining a disagreement may use for lists; the tables of the check itself grow with the number
@@ -20,10 +22,23 @@ pub struct CheckOptions {
     pub findings_limit: usize,
 }
 
+impl CheckOptions {
+    /// Whether data is read.
+    pub(crate) const fn reads_data(&self) -> bool {
+        self.check_data_csum || self.check_parity
+    }
+}
+
 impl Default for CheckOptions {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
-        Self { check_data_csum: false, threads, memory_limit: 256 << 20, findings_limit: 10_000 }
+        Self {
+            check_data_csum: false,
+            check_parity: false,
+            threads,
+            memory_limit: 256 << 20,
+            findings_limit: 10_000,
+        }
     }
 }
 

@@ -194,6 +194,8 @@ problems! {
         "Length, type or profile differ between a block group and its chunk.";
     BlockGroupUsed = 313 Error "a block group's used bytes are not the sum of its extents"
         "The number of used bytes is not the sum of the extents: allocation will believe there is more or less room.";
+    Parity = 314 Warning "parity does not match its data"
+        "A row of RAID5 or RAID6 has parity that is not that of its data, while all data in use at that place is as it was written: what is read is right, and nothing of the row could be rebuilt from that parity. Names the row, the device and a file. Only looked for with `--check-parity`.";
 
     ExtentOverlap = 401 Error "extents overlap"
         "Two extents have the same bytes: one of them is, or will be, overwritten.";

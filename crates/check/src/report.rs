@@ -174,6 +174,8 @@ pub struct Counts {
     pub checksummed_bytes: u64,
     /// Bytes of data that were read and compared with their checksums.
     pub verified_bytes: u64,
+    /// Bytes of parity that were read and compared with what their data has.
+    pub parity_bytes: u64,
     /// Findings that are errors, listed or not.
     pub errors: u64,
     /// Findings that are warnings, listed or not.

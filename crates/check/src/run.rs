@@ -18,6 +18,7 @@ use crate::inode_group::GroupRules;
 use crate::links;
 use crate::logs::{LogData, LogRoots, LogSequence};
 use crate::options::{CheckOptions, Progress};
+use crate::parity::ParityCheck;
 use crate::problem::Problem;
 use crate::quota::{self, QuotaTree};
 use crate::ranges::Ranges;
@@ -131,6 +132,9 @@ impl Check<'_> {
         self.devices(&mut walker, &found, groups_complete)?;
         self.free_space(&mut walker, &found, extents_complete)?;
         let (sums, bad) = self.checksums(&mut walker, &found, extents_complete)?;
+        if self.options.check_parity && extents_complete {
+            self.parity(&found, sums.as_ref(), &bad);
+        }
         self.space_caches(&found, extents_complete);
         let owned = self.subvolumes(&mut walker, &found, (sums.as_ref(), &bad), owned)?;
         bad.report(self.reader.sink);
@@ -263,7 +267,7 @@ impl Check<'_> {
         let verified = AtomicU64::new(0);
         let context = SumsContext {
             reader: self.reader,
-            read_data: self.options.check_data_csum,
+            read_data: self.options.reads_data(),
             progress: self.progress,
             verified: &verified,
         };
@@ -288,6 +292,13 @@ impl Check<'_> {
             found.logs.judge(&sequence.ranges, self.reader.sink);
         }
         Ok((complete.then_some(sequence.ranges), BadData::new(sequence.bad)))
+    }
+
+    fn parity(&mut self, found: &Found, sums: Option<&Ranges>, bad: &BadData) {
+        self.progress.phase("parity");
+        let (reader, extents) = (self.reader, &found.extents);
+        let check = ParityCheck { reader, used: &extents.used, sums, bad, tree_blocks: &extents.tree_blocks };
+        self.counts.parity_bytes = check.run();
     }
 
     /// Caches of the old kind, unless the whole lot of them is out of date.
@@ -357,7 +368,7 @@ impl Check<'_> {
                 unwritten: &unwritten,
                 sums,
                 bad,
-                read_data: self.options.check_data_csum,
+                read_data: self.options.reads_data(),
             };
             let digest = |leaf: &Leaf<'_>| fs_tree::digest(&context, leaf);
             let tables = &found.extents.tree_blocks;

@@ -110,8 +110,13 @@ pub(crate) fn opened(device: &Arc<SimDevice>) -> Option<Filesystem> {
 /// What `check --check-data-csum` says.
 pub(crate) fn checked(device: &Arc<SimDevice>) -> creamery_base::Result<Report> {
     let volume = Volume::open(vec![dyn_device(device)], Mode::ReadOnly)?;
-    let options =
-        CheckOptions { check_data_csum: true, threads: 1, memory_limit: 16 << 20, findings_limit: 100 };
+    let options = CheckOptions {
+        check_data_csum: true,
+        check_parity: true,
+        threads: 1,
+        memory_limit: 16 << 20,
+        findings_limit: 100,
+    };
     check(&volume, &options, &NoProgress)
 }
 

@@ -185,6 +185,12 @@ impl Chunk {
         self.layout().parity > 0
     }
 
+    /// Bytes of data that one element of each column makes, where bytes lie side by side in a row.
+    #[must_use]
+    pub fn full_stripe_bytes(&self) -> u64 {
+        self.stripe_len.saturating_mul(self.layout().columns.into())
+    }
+
     /// Whether all of it can be read without the devices for which `is_missing` says yes.
     ///
     /// ```

@@ -90,7 +90,7 @@ pub use mapping::{Mirror, MirrorSet, Piece};
 pub use members::MemberState;
 pub use named_set::NamedSet;
 pub use open::Mode;
-pub use read::{Verdict, Way, Ways};
+pub use read::{FullStripe, Verdict, Way, Ways};
 pub use report::WriteReport;
 pub use rescue::Rescue;
 pub use set::DeviceSet;

@@ -48,6 +48,10 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     check_data_csum: bool,
 
+    /// Read all parity of RAID5 and RAID6, too, and compare it with what its data has.
+    #[arg(long)]
+    check_parity: bool,
+
     /// One JSON object: findings and counts, or an error when nothing could be checked.
     #[arg(long)]
     json: bool,
@@ -81,7 +85,11 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
         let what = Failure::usage("check", "it verifies and never writes, so it repairs nothing");
         return Err(what.status(WRONG_CALL));
     }
-    let mut options = CheckOptions { check_data_csum: args.check_data_csum, ..CheckOptions::default() };
+    let mut options = CheckOptions {
+        check_data_csum: args.check_data_csum,
+        check_parity: args.check_parity,
+        ..CheckOptions::default()
+    };
     options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
     args.images.iter().for_each(|image| warn_of_table(image));
     let outcome = if args.progress {

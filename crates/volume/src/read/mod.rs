@@ -3,6 +3,7 @@
 //! Copies are asked in the order of their members' states (`members`), each piece of a range by itself; what has parity can be rebuilt (`ways`).
 
 mod data;
+mod full_stripe;
 mod pieces;
 mod rebuild;
 mod verdict;
@@ -12,6 +13,7 @@ use creamery_base::{DamagedBlock, Error, ErrorKind, Logical, Result, Wait};
 use creamery_device::AlignedBuffer;
 use creamery_format::{BlockRef, Expected, verify_block, verify_block_but_checksum};
 
+pub use full_stripe::FullStripe;
 pub use verdict::Verdict;
 use ways::Kind;
 pub use ways::{Way, Ways};

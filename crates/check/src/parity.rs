@@ -1,0 +1,128 @@
+//! Parity against the data that it is of.
+//!
+//! A row is judged sector by sector: what lies at one place of all of its columns. Parity is of all data there, used or not, so it fits or does
+//! not. Where it does not, either side may be wrong; it is said of the parity only where all that is used is known to be right: data that has its
+//! checksum, and tree blocks that verify. Rows in which nothing is used have never been written, or are nobody's.
+
+use creamery_base::{Logical, Physical};
+use creamery_format::{Expected, verify_block};
+use creamery_volume::{Chunk, FullStripe};
+
+use crate::bad_data::BadData;
+use crate::damaged_sector::DamagedSector;
+use crate::problem::Problem;
+use crate::ranges::Ranges;
+use crate::reader::Reader;
+use crate::report::Place;
+use crate::walk::TreeBlocks;
+
+/// What is known of the filesystem.
+pub(crate) struct ParityCheck<'a> {
+    pub(crate) reader: &'a Reader<'a>,
+    /// Everything in use.
+    pub(crate) used: &'a Ranges,
+    /// Data that has checksums; all of it was read, and what is bad is in `bad`.
+    pub(crate) sums: Option<&'a Ranges>,
+    pub(crate) bad: &'a BadData,
+    pub(crate) tree_blocks: &'a TreeBlocks,
+}
+
+impl ParityCheck<'_> {
+    /// Judges all rows in which something is used; gives how many bytes of parity were compared.
+    pub(crate) fn run(&self) -> u64 {
+        let chunks = self.reader.volume.chunks();
+        chunks.iter().filter(|chunk| chunk.has_parity()).map(|chunk| self.chunk(chunk)).sum()
+    }
+
+    fn chunk(&self, chunk: &Chunk) -> u64 {
+        let size = chunk.full_stripe_bytes();
+        let is_used = |row: &u64| {
+            let start = chunk.start.get() + row * size;
+            self.used.within(start, start + size).next().is_some()
+        };
+        let rows = (0..chunk.len / size).filter(is_used);
+        rows.filter_map(|row| self.reader.volume.read_full_stripe(chunk, row))
+            .map(|stripe| self.judge(&stripe))
+            .sum()
+    }
+
+    fn judge(&self, stripe: &FullStripe) -> u64 {
+        let Some(right) = stripe.parity_of_data() else { return 0 };
+        let mut compared = 0;
+        for (number, right) in right.iter().enumerate() {
+            let column = stripe.data_columns() + number;
+            let Some(found) = stripe.column(column) else { continue };
+            let sector = usize::try_from(self.reader.sector_size).expect("a sector fits in memory");
+            let sectors = right.chunks_exact(sector).zip(found.chunks_exact(sector)).enumerate();
+            let wrong: Vec<usize> =
+                sectors.filter(|(_, (right, found))| right != found).map(|(sector, _)| sector).collect();
+            let known: Vec<(usize, u64)> = wrong
+                .iter()
+                .filter_map(|&place| Some((place, self.known_right(stripe, place * sector)?)))
+                .collect();
+            if let Some(first) = known.first() {
+                self.report(stripe, column, *first, known.len());
+            }
+            compared += found.len() as u64;
+        }
+        compared
+    }
+
+    /// The first address that is used at this place of the columns, if something is, and all of it is known to be right.
+    fn known_right(&self, stripe: &FullStripe, within: usize) -> Option<u64> {
+        let len = stripe.place(0).len;
+        let sector = self.reader.sector_size;
+        let mut first = None;
+        for column in 0..stripe.data_columns() {
+            let at = stripe.start().get() + column as u64 * len + within as u64;
+            if self.used.covered(at, at + sector) == 0 {
+                continue;
+            }
+            let has_sum = self.sums.is_some_and(|sums| sums.covered(at, at + sector) == sector);
+            let is_right = (has_sum && !self.bad.touches(at, at + sector))
+                || self.is_in_good_block(at, stripe.column(column)?, within);
+            if !is_right {
+                return None;
+            }
+            first = first.or(Some(at));
+        }
+        first
+    }
+
+    /// Whether an address is in a tree block that `column` has whole, where it lies `within` bytes, and that verifies.
+    fn is_in_good_block(&self, at: u64, column: &[u8], within: usize) -> bool {
+        let steps =
+            (0..self.reader.node_size / self.reader.sector_size).map(|step| step * self.reader.sector_size);
+        let starts = steps.filter_map(|before| Some((at.checked_sub(before)?, before)));
+        let Some((start, before)) =
+            starts.into_iter().find(|(start, _)| self.tree_blocks.blocks.contains_key(start))
+        else {
+            return false;
+        };
+        let lens = (usize::try_from(before), usize::try_from(self.reader.node_size));
+        let (Ok(before), Ok(len)) = lens else { return false };
+        let block = within.checked_sub(before).and_then(|from| column.get(from..from + len));
+        let want = Expected::anything(Logical::new(start), &self.reader.volume.superblock());
+        block.is_some_and(|block| verify_block(block, &want).is_ok())
+    }
+
+    fn report(&self, stripe: &FullStripe, column: usize, (place, logical): (usize, u64), sectors: usize) {
+        let piece = stripe.place(column);
+        let offset = piece.at.offset + place as u64 * self.reader.sector_size;
+        let at = Physical { offset, ..piece.at };
+        let name = if column == stripe.data_columns() { "P" } else { "Q" };
+        let of = piece.len / self.reader.sector_size;
+        let message = format!(
+            "{name} of the row at logical {}, at {at}: {sectors} of {of} sectors, the first with logical {logical}",
+            stripe.start()
+        );
+        let sector = DamagedSector {
+            logical,
+            devid: Some(at.dev.get()),
+            device_offset: Some(at.offset),
+            ..DamagedSector::default()
+        };
+        let place = Place { sector: Some(Box::new(sector)), ..Place::default() };
+        self.reader.sink.add(Problem::Parity, place, message);
+    }
+}
