@@ -115,6 +115,7 @@ mod sink;
 pub mod statistics;
 pub mod subvolume;
 mod subvolumes;
+mod survey;
 pub mod tar;
 mod tuning;
 mod uuid_change;

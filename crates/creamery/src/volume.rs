@@ -1,6 +1,6 @@
 //! What a filesystem is as a whole: its ids, its sizes and features, and the devices it lies on.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use creamery_base::{DevId, Generation, Result, Uuid};
 use creamery_codec::ChecksumType;
@@ -14,6 +14,7 @@ pub use creamery_fs::{DeviceErrors, NewSize, Resized};
 pub use creamery_txn::{Conversion, DiscardPolicy};
 pub use creamery_volume::SuperblockChange;
 
+pub use crate::survey::{Loss, Survey};
 pub use crate::uuid_change::UuidChange;
 
 /// A device of a filesystem.
@@ -430,6 +431,26 @@ impl Volume<'_> {
                 path: path(device.id),
             })
             .collect()
+    }
+
+    /// Tells which files would be lost with which devices, besides those that are missing. `each` gets every file of all subvolumes, with the
+    /// losses that it would not survive.
+    ///
+    /// ```no_run
+    /// let fs = creamery::Image::options().degraded(true).open("member.img")?;
+    /// let survey = fs.volume().survey(|path, losses| {
+    ///     if let Some(loss) = losses.first() {
+    ///         println!("{} needs device {:?}", path.display(), loss.devices);
+    ///     }
+    /// })?;
+    /// assert_eq!(survey.losses[0].files, 0, "all can be read as it is");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Device errors; damage.
+    pub fn survey(self, each: impl FnMut(&Path, &[&Loss])) -> Result<Survey> {
+        self.0.survey(each)
     }
 
     /// Takes more of a device, as `btrfs filesystem resize` does: of an image file, which is made longer where it is too short; of a

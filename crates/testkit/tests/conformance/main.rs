@@ -83,6 +83,7 @@ mod roles_rescuer;
 mod seek;
 mod seek_programs;
 mod sets;
+mod sets_survey;
 mod slips;
 mod space_caches;
 mod stats;
@@ -123,6 +124,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     help::cases,
     matrix::cases,
     sets::cases,
+    sets_survey::cases,
     unmounts::cases,
     work::cases,
     defragment::cases,
