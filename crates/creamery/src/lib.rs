@@ -122,6 +122,16 @@ pub mod volume;
 mod walk;
 
 pub use creamery_base::{Error, ErrorKind, Result, Uuid};
+/// A filesystem of several devices is opened by their names:
+///
+/// ```no_run
+/// use creamery::{Image, NamedSet};
+/// let all = Image::open("a.img")?; // others are found beside it
+/// let left = Image::open(NamedSet::new("a.img").degraded())?; // one of two mirrors is gone
+/// let named = Image::open(NamedSet::new("a.img").device("/backup/b.img"))?;
+/// # Ok::<(), creamery::Error>(())
+/// ```
+pub use creamery_volume::NamedSet;
 pub use file::File;
 pub use filesystem::Filesystem;
 pub use image::{Image, ImageOptions};
