@@ -83,6 +83,7 @@ mod file;
 mod file_times;
 mod filesystem;
 pub mod history;
+mod host_filesystems;
 mod host_path;
 pub mod id;
 mod image;

@@ -94,10 +94,11 @@ impl Overview {
     /// # Errors
     /// It does not open; `progress` ends it.
     pub fn of(image: impl Into<NamedSet>, options: ImageOptions, progress: &dyn Progress) -> Result<Self> {
-        let set = options.set(image);
+        let named = image.into();
+        let set = options.set(named.clone());
         let image = set.first();
         let is_last = options.shown_generation().is_none();
-        let fs = options.subvolume_id(TreeId::FS).even_with_lost_root().open(set.clone())?;
+        let fs = options.subvolume_id(TreeId::FS).even_with_lost_root().open(named)?;
         let name = Escaped(image.as_os_str().as_encoded_bytes()).to_string();
         let mut overview = Self::drawn(name, &fs, frame(image), progress)?;
         let findings =

@@ -184,6 +184,19 @@ fn files_beside(file: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
+/// The block devices of the host that are a Btrfs, each with its first superblock. Those that cannot be read are left out.
+///
+/// ```
+/// for (path, superblock) in creamery_volume::superblocks_of_host() {
+///     println!("{}: {}", path.display(), superblock.fsid());
+/// }
+/// ```
+#[must_use]
+pub fn superblocks_of_host() -> Vec<(PathBuf, Superblock)> {
+    let found = |path: PathBuf| probe(&path).map(|(_, superblock)| (path, superblock));
+    block_devices().into_iter().filter_map(found).collect()
+}
+
 /// The block devices of the host that have a size.
 fn block_devices() -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir("/sys/class/block") else { return Vec::new() };

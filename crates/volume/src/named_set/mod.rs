@@ -5,6 +5,8 @@
 
 mod beside;
 
+pub use beside::superblocks_of_host;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
