@@ -1,5 +1,6 @@
 //! What a filesystem is as a whole: its ids, its sizes and features, and the devices it lies on.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use creamery_base::{DevId, Generation, Result, Uuid};
@@ -14,6 +15,7 @@ pub use creamery_fs::{DeviceErrors, NewSize, Resized};
 pub use creamery_txn::{Conversion, DiscardPolicy};
 pub use creamery_volume::SuperblockChange;
 
+pub use crate::host_filesystems::{HostFilesystem, filesystems_of_host};
 pub use crate::survey::{Loss, Survey};
 pub use crate::uuid_change::UuidChange;
 
@@ -43,6 +45,30 @@ pub struct MemberDevice {
     pub len: Option<u64>,
     /// The file or device of the host, or the name of a device of one's own; none when it is missing.
     pub path: Option<PathBuf>,
+}
+
+/// What the chunks of one kind and profile have of a device.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// for share in creamery::Image::open(&image)?.volume().shares() {
+///     println!("{} of device {} are for {}", share.bytes, share.device, share.kind);
+/// }
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct DeviceShare {
+    /// The device, which may be missing.
+    pub device: DevId,
+    /// What the chunks are for, as [`BlockGroups::kind`] has it.
+    pub kind: String,
+    /// Their profile.
+    pub profile: String,
+    /// Bytes, each copy counted.
+    pub bytes: u64,
 }
 
 /// The block groups of one kind and profile, together.
@@ -274,6 +300,34 @@ impl Volume<'_> {
     pub fn block_groups(self) -> Vec<BlockGroups> {
         let of = |sum: GroupSum| BlockGroups::with_flags(sum.flags.bits(), sum.total, sum.used);
         self.0.fs.engine().group_sums().into_iter().map(of).collect()
+    }
+
+    /// Returns what chunks have of each device, by kind and profile and in the order of the devices, as `btrfs filesystem usage` does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::open(&image)?;
+    /// let all: u64 = fs.volume().shares().iter().map(|share| share.bytes).sum();
+    /// assert_eq!(all, fs.volume().devices()[0].used_bytes);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn shares(self) -> Vec<DeviceShare> {
+        let mut sums: BTreeMap<(u64, DevId), u64> = BTreeMap::new();
+        for chunk in self.0.fs.engine().volume().chunks() {
+            let flags = chunk.flags & (BlockGroupFlags::TYPES | BlockGroupFlags::PROFILES);
+            for stripe in &chunk.stripes {
+                let sum = sums.entry((flags.bits(), stripe.dev)).or_default();
+                *sum = sum.saturating_add(chunk.stripe_bytes());
+            }
+        }
+        let share = |((flags, device), bytes)| {
+            let BlockGroups { kind, profile, .. } = BlockGroups::with_flags(flags, 0, 0);
+            DeviceShare { device, kind, profile, bytes }
+        };
+        sums.into_iter().map(share).collect()
     }
 
     /// Returns the UUID, which a mount goes by (`UUID=` of fstab(5)).

@@ -88,7 +88,7 @@ pub use durable::{Committed, CopyFailure, Durable, Logged, Published, Written};
 pub use fsid_change::FsidChange;
 pub use mapping::{Mirror, MirrorSet, Piece};
 pub use members::MemberState;
-pub use named_set::NamedSet;
+pub use named_set::{NamedSet, superblocks_of_host};
 pub use open::Mode;
 pub use read::{FullStripe, Verdict, Way, Ways};
 pub use report::WriteReport;

@@ -84,6 +84,8 @@ mod seek;
 mod seek_programs;
 mod sets;
 mod sets_survey;
+mod sets_read;
+mod sets_shown;
 mod slips;
 mod space_caches;
 mod stats;
@@ -125,6 +127,8 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     matrix::cases,
     sets::cases,
     sets_survey::cases,
+    sets_read::cases,
+    sets_shown::cases,
     unmounts::cases,
     work::cases,
     defragment::cases,
