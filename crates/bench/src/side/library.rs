@@ -68,7 +68,10 @@ pub(crate) struct Library {
 
 impl Library {
     pub(crate) fn open(image: &Path, setting: Setting) -> Result<Self> {
-        let mut options = Image::options().tuning(setting.tuning()).degraded(setting.degraded);
+        let mut options = Image::options().tuning(setting.tuning());
+        if setting.degraded {
+            options = options.degraded();
+        }
         if !setting.read_only {
             options = options.write();
         }

@@ -74,9 +74,8 @@ struct FileJson {
 pub(crate) fn run(args: &SurveyArgs) -> Result<(), Failure> {
     let failed = |error| Failure::new(COMMAND, error);
     let Some((image, others)) = args.images.split_first() else { return Ok(()) };
-    let options = Image::options().rescue(args.rescue.all()).degraded(true).subvolume_id(TreeId::FS);
-    let options = others.iter().fold(options, |options, other| options.device(other));
-    let fs = options.open(image).map_err(failed)?;
+    let options = Image::options().rescue(args.rescue.all()).subvolume_id(TreeId::FS);
+    let fs = options.open(args.rescue.set.of(image).devices(others).degraded()).map_err(failed)?;
     fs.volume().notes().iter().for_each(|note| warn_of(image, note));
     let paths: BTreeMap<DevId, PathBuf> =
         fs.volume().devices().into_iter().filter_map(|device| Some((device.id, device.path?))).collect();
