@@ -14,6 +14,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("sets/members-of-two-histories", &JUDGED, two_histories),
         Case::new("sets/one-of-two-histories", &JUDGED, one_of_two_histories),
         Case::new("sets/members-that-missed-writes", &JUDGED, missed_writes),
+        Case::new("sets/made-from-a-seed", &JUDGED, made_from_seed),
     ]
 }
 
@@ -216,4 +217,35 @@ fn missed_writes(bench: &Bench) -> Result<()> {
     // The member that missed them alone is what it was.
     let apart = set.apart(bench, "apart")?;
     expect_read(bench, apart.first(), &["--degraded".as_ref()], &apart.truth).map(drop)
+}
+
+/// A filesystem that was made from a seed has that as a device, which is found beside it, whatever other seeds lie there.
+fn made_from_seed(bench: &Bench) -> Result<()> {
+    let dir = bench.scratch.dir("set")?;
+    let [seed, sprout, other] = ["seed.img", "sprout.img", "other.img"].map(|name| dir.join(name));
+    for file in [&seed, &sprout, &other] {
+        sparse_file(file, MEMBER)?;
+    }
+    for file in [&seed, &other] {
+        Run::new("mkfs.btrfs").arg("-q").arg(file).ok()?;
+    }
+    with_kernel(bench, std::slice::from_ref(&seed), "rw", |dir| Ok(std::fs::write(dir.join("old"), "old")?))?;
+    Run::new("btrfstune").args(["-f", "-S", "1"]).arg(&seed).ok()?;
+    let added = LoopDevice::attach(&sprout, false)?;
+    let mut mount = LoopMount::mount(&seed, &bench.scratch.file("kernel"), "rw")?;
+    Run::new("btrfs").args(["-q", "device", "add", "-f"]).arg(added.path()).arg(mount.dir()).ok()?;
+    Run::new("mount").args(["-o", "remount,rw"]).arg(mount.dir()).ok()?;
+    std::fs::write(mount.dir().join("new"), "new")?;
+    mount.unmount_and_tell()?;
+    added.detach()?;
+    let cat =
+        |options: &[&str], path: &str| bench.creamery().run(["cat"]).args(options).arg(inside(&sprout, path));
+    ensure!(cat(&[], "/old").ok()?.stdout_text() == "old" && cat(&[], "/new").ok()?.stdout_text() == "new");
+    let away = bench.scratch.file("seed.img");
+    std::fs::rename(&seed, &away)?;
+    Run::new("btrfstune").args(["-f", "-S", "1"]).arg(&other).ok()?;
+    expect_refusal(cat(&[], "/old"), &["device 1 is missing", "--device PATH"])?;
+    let named = cat(&["--device", &away.display().to_string()], "/old").ok()?;
+    ensure!(named.stdout_text() == "old", "{named}");
+    Ok(())
 }

@@ -14,6 +14,7 @@ use creamery_volume::{Chunk, Mode, Volume};
 use super::left_out::LeftOut;
 use super::refusal::{contradicted_skinny, refusal_to_write};
 use super::{Engine, Options, Parts};
+use crate::chunk_allocator::expect_devices;
 use crate::roots::{find_root_item, open_by_item};
 
 impl Engine {
@@ -28,6 +29,7 @@ impl Engine {
         let store = Arc::new(open_store(&volume, chunk_root, &options)?);
         let chunk_tree = open_fixed(&store, TreeId::CHUNK, chunk_root)?;
         read_chunks(&volume, &chunk_tree)?;
+        expect_devices(&volume, &chunk_tree).map_err(|error| error.context(volume.describe()))?;
         let (logical, level) = superblock.root();
         let root = RootPointer { logical, generation: superblock.generation(), level };
         let root_tree = open_fixed(&store, TreeId::ROOT, root)?;

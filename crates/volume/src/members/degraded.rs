@@ -30,11 +30,13 @@ impl Volume {
         self.expect_one_history()?;
         let (found, want) = (self.superblock().device_count(), listed.len() as u64);
         if found != want {
-            self.note(format!("the superblock's number of devices is wrong, expected {want}, found {found}"));
+            self.note_once(format!(
+                "the superblock's number of devices is wrong, expected {want}, found {found}"
+            ));
         }
         for member in members {
             if let MemberState::Stale(generation) = member.state() {
-                self.note(format!(
+                self.note_once(format!(
                     "{} missed writes: it is at generation {generation}, the filesystem at {}; it is read where no other device has the data, \
                      and a checksum says that it is right",
                     member.device.describe(),

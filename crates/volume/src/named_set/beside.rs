@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use creamery_base::{DevId, Error, Result, Uuid};
+use creamery_base::{DevId, Error, Result};
 use creamery_device::{Access, BlockDevice, DeviceId, FileDevice, ImageName, PartitionTable};
 use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, SuperFlags, Superblock};
 
@@ -25,29 +25,45 @@ struct Found {
     superblock: Superblock,
 }
 
+/// What is found beside a device.
+#[derive(Default)]
+pub(super) struct Beside {
+    /// Members, by their superblocks.
+    pub(super) members: Vec<PathBuf>,
+    /// Seeds that may be members: nothing but the chunk tree says which a filesystem was made from.
+    pub(super) seeds: Vec<PathBuf>,
+}
+
 /// The members beside `first` that are not `named`.
 ///
 /// # Errors
 /// [`Unsupported`](creamery_base::ErrorKind::Unsupported): two that are found are the same member, and equally new.
-pub(super) fn find(first: &Path, named: &DeviceSet) -> Result<Vec<PathBuf>> {
+pub(super) fn find(first: &Path, named: &DeviceSet) -> Result<Beside> {
     let known = known(named);
     let Some(leader) = known.iter().max_by_key(|superblock| superblock.generation()) else {
-        return Ok(Vec::new());
+        return Ok(Beside::default());
     };
     // A device may have several names.
     let mut ids: Vec<DeviceId> = named.devices().iter().map(|device| device.id()).collect();
-    let seeds = seeds_of(leader);
-    let mut found: Vec<Found> = Vec::new();
+    let (mut found, mut seeds): (Vec<Found>, Vec<Found>) = (Vec::new(), Vec::new());
     for path in candidates(first).into_iter().take(PROBES) {
         let Some((id, superblock)) = probe(&path) else { continue };
-        let is_member = superblock.fsid() == leader.fsid() || is_seed(&superblock, &seeds);
-        if is_member && !ids.contains(&id) && !known.iter().any(|known| number(known) == number(&superblock))
-        {
-            ids.push(id);
-            found.push(Found { path, superblock });
+        if ids.contains(&id) || known.iter().any(|known| number(known) == number(&superblock)) {
+            continue;
+        }
+        ids.push(id);
+        let one = Found { path, superblock };
+        if one.superblock.fsid() == leader.fsid() {
+            found.push(one);
+        } else if one.superblock.flags().contains(SuperFlags::SEEDING) {
+            seeds.push(one);
         }
     }
-    newest_of_each(found)
+    let members = newest_of_each(found)?;
+    let too_few = leader.device_count() > (known.len() + members.len()) as u64;
+    // Of two that may be meant, neither is.
+    let seeds = if too_few { newest_of_each(seeds).unwrap_or_default() } else { Vec::new() };
+    Ok(Beside { members, seeds })
 }
 
 /// Whether the filesystem counts more devices than are named. What counts nothing is for others to refuse.
@@ -87,18 +103,6 @@ fn newest_of_each(mut found: Vec<Found>) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(members.into_iter().map(|member| member.path).collect())
-}
-
-/// The UUIDs of devices through which the chunk tree is found: those of a seed have another filesystem's.
-fn seeds_of(leader: &Superblock) -> Vec<Uuid> {
-    let chunks = leader.sys_chunks().filter_map(std::result::Result::ok);
-    chunks
-        .flat_map(|(_, chunk)| chunk.stripes.iter().map(|stripe| Uuid::from_bytes(stripe.dev_uuid)))
-        .collect()
-}
-
-fn is_seed(superblock: &Superblock, seeds: &[Uuid]) -> bool {
-    superblock.flags().contains(SuperFlags::SEEDING) && seeds.contains(&superblock.dev_item().uuid())
 }
 
 /// A superblock, if it is whole.

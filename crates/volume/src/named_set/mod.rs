@@ -113,9 +113,20 @@ impl NamedSet {
                 opened => return opened,
             },
         };
-        let mut all = named.clone();
-        for path in beside::find(&self.first, &named)? {
-            all.push(Arc::new(FileDevice::open(path, access)?));
+        let found = beside::find(&self.first, &named)?;
+        let with = |set: &DeviceSet, paths: &[PathBuf]| -> Result<DeviceSet> {
+            let mut set = set.clone();
+            for path in paths {
+                set.push(Arc::new(FileDevice::open(path, access)?));
+            }
+            Ok(set)
+        };
+        let all = with(&named, &found.members)?;
+        // Another filesystem's seed is no member, which is found out by opening.
+        if !found.seeds.is_empty()
+            && let Ok(opened) = with(&all, &found.seeds).and_then(&mut open)
+        {
+            return Ok(opened);
         }
         if all.devices().len() == named.devices().len() {
             return missing.map_or_else(|| open(named), Err).map_err(|error| self.advised(error));
