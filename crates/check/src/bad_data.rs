@@ -57,6 +57,11 @@ impl BadData {
         }
     }
 
+    /// How many bad sectors are known.
+    pub(crate) fn len(&self) -> usize {
+        self.sectors.values().map(Vec::len).sum()
+    }
+
     /// Whether some of the data of `[start, end)` is bad.
     pub(crate) fn touches(&self, start: u64, end: u64) -> bool {
         start < end && self.sectors.range(start..end).next().is_some()

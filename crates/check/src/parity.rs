@@ -21,7 +21,7 @@ pub(crate) struct ParityCheck<'a> {
     pub(crate) reader: &'a Reader<'a>,
     /// Everything in use.
     pub(crate) used: &'a Ranges,
-    /// Data that has checksums; all of it was read, and what is bad is in `bad`.
+    /// Data that has checksums, if all that is bad of it is in `bad`.
     pub(crate) sums: Option<&'a Ranges>,
     pub(crate) bad: &'a BadData,
     pub(crate) tree_blocks: &'a TreeBlocks,
@@ -35,15 +35,17 @@ impl ParityCheck<'_> {
     }
 
     fn chunk(&self, chunk: &Chunk) -> u64 {
-        let size = chunk.full_stripe_bytes();
-        let is_used = |row: &u64| {
-            let start = chunk.start.get() + row * size;
-            self.used.within(start, start + size).next().is_some()
-        };
-        let rows = (0..chunk.len / size).filter(is_used);
-        rows.filter_map(|row| self.reader.volume.read_full_stripe(chunk, row))
-            .map(|stripe| self.judge(&stripe))
-            .sum()
+        let (start, size) = (chunk.start.get(), chunk.full_stripe_bytes());
+        let mut compared = 0;
+        let mut next = 0;
+        // By what is used, for a chunk may claim to have any number of rows.
+        for (from, to) in self.used.within(start, chunk.end().get()) {
+            let rows = next.max((from - start) / size)..(to - start).div_ceil(size);
+            next = next.max(rows.end);
+            let stripes = rows.filter_map(|row| self.reader.volume.read_full_stripe(chunk, row));
+            compared += stripes.map(|stripe| self.judge(&stripe)).sum::<u64>();
+        }
+        compared
     }
 
     fn judge(&self, stripe: &FullStripe) -> u64 {

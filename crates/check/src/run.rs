@@ -297,6 +297,8 @@ impl Check<'_> {
     fn parity(&mut self, found: &Found, sums: Option<&Ranges>, bad: &BadData) {
         self.progress.phase("parity");
         let (reader, extents) = (self.reader, &found.extents);
+        // Bad sectors beyond the findings that are listed are not known.
+        let sums = sums.filter(|_| bad.len() < self.options.findings_limit);
         let check = ParityCheck { reader, used: &extents.used, sums, bad, tree_blocks: &extents.tree_blocks };
         self.counts.parity_bytes = check.run();
     }

@@ -271,21 +271,11 @@ fn read(volume: &Volume, want: &Expected) -> Result<Vec<u8>, BadBlock<Error>> {
     read.map(|block| block.to_vec()).map_err(|why| BadBlock { why, bytes: as_it_is(volume, want.logical) })
 }
 
-/// The first copy of a block that can be read at all.
+/// What can be read of a block at all, in the first way.
 fn as_it_is(volume: &Volume, at: Logical) -> Option<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(volume.node_size()).ok()?];
-    let mirrors = volume.map(at, bytes.len() as u64).ok()?;
-    let mut copies = mirrors.mirrors().iter();
-    let found = copies.any(|copy| {
-        let mut rest = &mut bytes[..];
-        copy.iter().all(|piece| {
-            let len = usize::try_from(piece.len).unwrap_or(usize::MAX).min(rest.len());
-            let (part, after) = std::mem::take(&mut rest).split_at_mut(len);
-            rest = after;
-            volume.device(piece.at.dev).is_some_and(|device| device.read_at(piece.at.offset, part).is_ok())
-        })
-    });
-    found.then_some(bytes)
+    let mut ways = volume.ways(at, bytes.len() as u64).ok()?;
+    ways.any(|way| volume.read_way(&way, at, &mut bytes).is_ok()).then_some(bytes)
 }
 
 /// Shows `each` leaf of a tree, in order; gives what was wrong with the first block that is damaged.

@@ -64,10 +64,16 @@ pub struct Survey {
 struct Chunks(BTreeMap<u64, (u64, u64)>);
 
 impl Chunks {
-    fn of(chunks: &[Arc<Chunk>], losses: &[Loss], is_missing: &dyn Fn(DevId) -> bool) -> Self {
+    fn of(chunks: &[Arc<Chunk>], losses: &[Loss], state: &dyn Fn(DevId) -> MemberState) -> Self {
         let lost_by = |chunk: &Chunk| {
+            // A member that missed writes, or that has failed, is nothing to build on; but a chunk that cannot be written without it is whole.
+            let counts_not = |dev| match state(dev) {
+                MemberState::Present | MemberState::Seed => false,
+                MemberState::Stale(_) => chunk.is_readable_without(&|other| other == dev),
+                MemberState::Failed | MemberState::Missing => true,
+            };
             let is_lost = |loss: &Loss| {
-                !chunk.is_readable_without(&|dev| is_missing(dev) || loss.devices.contains(&dev))
+                !chunk.is_readable_without(&|dev| counts_not(dev) || loss.devices.contains(&dev))
             };
             let numbered = losses.iter().enumerate();
             numbered.fold(0, |bits, (number, loss)| bits | (u64::from(is_lost(loss)) << number))
@@ -84,11 +90,11 @@ impl Chunks {
 impl Filesystem {
     pub(crate) fn survey(&self, mut each: impl FnMut(&Path, &[&Loss])) -> Result<Survey> {
         let engine = self.fs.engine();
-        let is_missing = |dev| engine.volume().member_state(dev) == MemberState::Missing;
-        let there = engine.devices().into_iter().map(|device| device.id).filter(|id| !is_missing(*id));
-        let mut losses = losses(&there.collect::<Vec<_>>());
+        let state = |dev| engine.volume().member_state(dev);
+        let devices = engine.devices().into_iter().map(|device| device.id);
+        let mut losses = losses(&devices.filter(|id| state(*id) != MemberState::Missing).collect::<Vec<_>>());
         let all = engine.volume().chunks();
-        let chunks = Chunks::of(&all, &losses, &is_missing);
+        let chunks = Chunks::of(&all, &losses, &state);
         let trees = BlockGroupFlags::METADATA | BlockGroupFlags::SYSTEM;
         let of_trees = all.iter().filter(|chunk| chunk.flags.intersects(trees));
         let trees = of_trees.fold(0, |bits, chunk| bits | chunks.lost_by(chunk.start));

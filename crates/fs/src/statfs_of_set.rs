@@ -30,18 +30,23 @@ impl SetSpace {
         let profile = data().max_by_key(|sum| sum.total).map(|sum| sum.flags.profile()).unwrap_or_default();
         let copies = copies(profile);
         let used: u64 =
-            sums.iter().map(|sum| sum.used.saturating_mul(self::copies(sum.flags.profile()))).sum();
-        let total = devices.iter().map(|device| device.total_bytes).sum::<u64>() / copies;
+            total_of(sums.iter().map(|sum| sum.used.saturating_mul(self::copies(sum.flags.profile()))));
+        let total = total_of(devices.iter().map(|device| device.total_bytes)) / copies;
         let free = total.saturating_sub(used / copies);
         let volume = engine.volume();
         let rooms = devices
             .iter()
             .filter(|device| volume.member_state(device.id) != MemberState::Missing)
             .map(|device| device.total_bytes.saturating_sub(device.used_bytes).saturating_sub(RESERVED));
-        let in_chunks: u64 = data().map(|sum| sum.total.saturating_sub(sum.used)).sum();
-        let available = in_chunks + room_for(profile, rooms.collect());
+        let in_chunks = total_of(data().map(|sum| sum.total.saturating_sub(sum.used)));
+        let available = in_chunks.saturating_add(room_for(profile, rooms.collect()));
         Some(Self { total, free, available: available.min(free) })
     }
+}
+
+/// Sums may be those of a disk that lies.
+fn total_of(bytes: impl IntoIterator<Item = u64>) -> u64 {
+    bytes.into_iter().fold(0, u64::saturating_add)
 }
 
 /// Copies of each byte.
@@ -64,8 +69,8 @@ fn room_for(profile: BlockGroupFlags, rooms: Vec<u64>) -> u64 {
         BlockGroupFlags::RAID10 => striped(rooms, |wide| wide / 2),
         BlockGroupFlags::RAID5 => striped(rooms, |wide| wide.saturating_sub(1)),
         BlockGroupFlags::RAID6 => striped(rooms, |wide| wide.saturating_sub(2)),
-        BlockGroupFlags::DUP => rooms.iter().sum::<u64>() / 2,
-        _ => rooms.iter().sum(),
+        BlockGroupFlags::DUP => total_of(rooms) / 2,
+        _ => total_of(rooms),
     }
 }
 
@@ -75,7 +80,7 @@ fn mirrored(copies: u64, rooms: &[u64]) -> u64 {
         let taken: u128 = rooms.iter().map(|room| u128::from(*room.min(&bytes))).sum();
         taken >= u128::from(bytes) * u128::from(copies)
     };
-    let (mut low, mut high) = (0, rooms.iter().sum::<u64>() + 1);
+    let (mut low, mut high) = (0, total_of(rooms.iter().copied()).saturating_add(1));
     while low + 1 < high {
         let middle = low.midpoint(high);
         if fits(middle) { low = middle } else { high = middle }

@@ -58,6 +58,11 @@ pub type FsidProgress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 /// A copy of a block is damaged, or on a device that is not here, or a tree has a block that the extent tree lacks, before anything was written; device errors; what `progress` gives.
 pub fn change_fsid(change: FsidChange, random: Uuid, progress: FsidProgress<'_>) -> Result<u64> {
     let blocks = Blocks::open(&change, random)?;
+    if let Some(chunk) = blocks.volume.chunks().iter().find(|chunk| chunk.has_parity()) {
+        let what =
+            format!("changing tree blocks in place beside parity: chunk {} is {}", chunk.start, chunk.flags);
+        return Err(Error::unsupported(what));
+    }
     let (mut total, mut all) = (0, Listed::default());
     blocks.each(&mut |listed| {
         if !change.is_begun() {

@@ -247,7 +247,7 @@ impl Chunk {
         if self.len == 0 || self.len > LEN_MAX || self.start.checked_add(self.len).is_none() {
             return Err(format!("length out of range, expected [{unit}, {LEN_MAX}], found {}", self.len));
         }
-        if !self.stripe_len.is_power_of_two() || self.stripe_len < unit || self.stripe_len > LEN_MAX {
+        if self.stripe_len != STRIPE_LEN {
             return Err(format!("wrong stripe length, expected {STRIPE_LEN}, found {}", self.stripe_len));
         }
         if self.sector_size != sector_size {

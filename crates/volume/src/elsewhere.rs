@@ -1,13 +1,11 @@
 //! Beginning elsewhere: by another copy of the superblock than the one that counts, or at another root of the root tree than the one
 //! that it leads to. For reading only, by who knows better than the filesystem what is left of it.
 
-use std::sync::Arc;
-
 use creamery_base::{Error, ErrorKind, Logical, Result, TreeId, Wait};
 use creamery_format::{BlockRef, Expected, SUPERBLOCK_OFFSETS};
 
-use crate::copies::{Copy, Found, Want};
-use crate::open::find_all;
+use crate::copies::Copy;
+use crate::open::Candidates;
 use crate::{DeviceSet, Mode, Rescue, Volume};
 
 impl Volume {
@@ -17,7 +15,7 @@ impl Volume {
     /// There is no such copy, it lies beyond the end of the device, or it is damaged; as [`open`](Self::open) otherwise.
     pub fn open_by_super_copy(devices: impl Into<DeviceSet>, copy: usize, rescue: Rescue) -> Result<Self> {
         let devices = devices.into();
-        let Some((device, others)) = devices.devices().split_first() else {
+        let Some(device) = devices.devices().first() else {
             return Err(Error::invalid("no device given"));
         };
         let name = device.describe();
@@ -36,10 +34,7 @@ impl Volume {
             Copy::Damaged(why) => return refuse(ErrorKind::Corrupt, format!("is damaged: {why}")),
             Copy::Unreadable(error) => return refuse(error.kind(), format!("cannot be read: {error}")),
         };
-        let found = Found { superblock, notes: Vec::new() };
-        let others = find_all(&others.iter().cloned().collect(), Want::Reading)?;
-        let candidates = others.and_first((Arc::clone(device), found)).degraded(devices.is_degraded());
-        Self::open_found(candidates, Mode::ReadOnly, rescue)
+        Self::open_found(Candidates::led_by(&devices, superblock)?, Mode::ReadOnly, rescue)
     }
 
     /// The same devices, read by the root tree whose root is the block at `root`: what is shown is the commit that wrote it. Its chunk has to be

@@ -6,7 +6,7 @@ use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::BlockDevice;
 use creamery_format::{SuperFlags, Superblock};
 
-use crate::copies::{self, Want};
+use crate::copies::{self, Found, Want};
 use crate::members::assemble::{Candidate, assemble};
 use crate::members::{Member, Members, Part};
 use crate::volume::{EarlierRoot, Volume};
@@ -63,7 +63,7 @@ impl Volume {
         let found = assemble(candidates.all)?;
         let Some(((first, newest), _)) = found.first() else { return Err(Error::invalid("no device given")) };
         let name = first.describe();
-        let superblock = newest.superblock.clone();
+        let superblock = candidates.led_by.unwrap_or_else(|| newest.superblock.clone());
         let mut notes = candidates.notes;
         notes.extend(judge(&superblock, mode, rescue).map_err(|error| error.context(&name))?);
         let mut members: Vec<Member> = Vec::new();
@@ -113,6 +113,8 @@ impl Volume {
         assert!(self.mode() == Mode::ReadOnly, "who goes by an earlier root only reads");
         let last = self.superblock();
         let failure = match self.going_by(last.clone(), None).and_then(&mut open) {
+            // No earlier root brings a device back.
+            Err(error) if error.kind() == ErrorKind::DeviceMissing => return Err(error),
             Err(error) => error,
             opened => return opened,
         };
@@ -146,22 +148,29 @@ pub(crate) struct Candidates {
     all: Vec<Candidate>,
     degraded: bool,
     notes: Vec<String>,
+    /// The superblock that leads, if that is not the newest.
+    led_by: Option<Superblock>,
 }
 
 impl Candidates {
-    pub(crate) fn and_first(mut self, first: Candidate) -> Self {
-        self.all.insert(0, first);
-        self
-    }
-
-    pub(crate) fn degraded(self, degraded: bool) -> Self {
-        Self { degraded, ..self }
+    /// The devices of a set, of which the first one has a superblock that leads, whatever others say. Where that device has no other, it is also
+    /// the one that its state goes by.
+    pub(crate) fn led_by(set: &DeviceSet, superblock: Superblock) -> Result<Self> {
+        let Some((first, others)) = set.devices().split_first() else {
+            return Err(Error::invalid("no device given"));
+        };
+        let own = copies::find(&**first, Want::Reading);
+        let found = own.unwrap_or_else(|_| Found { superblock: superblock.clone(), notes: Vec::new() });
+        let found = Found { notes: Vec::new(), ..found };
+        let mut all = find_all(&others.iter().cloned().collect(), Want::Reading)?;
+        all.all.insert(0, (Arc::clone(first), found));
+        Ok(Self { degraded: set.is_degraded(), notes: set.notes().to_vec(), led_by: Some(superblock), ..all })
     }
 }
 
 impl From<Candidate> for Candidates {
     fn from(one: Candidate) -> Self {
-        Self { all: vec![one], degraded: false, notes: Vec::new() }
+        Self { all: vec![one], degraded: false, notes: Vec::new(), led_by: None }
     }
 }
 
@@ -170,7 +179,7 @@ pub(crate) fn find_all(set: &DeviceSet, want: Want) -> Result<Candidates> {
         copies::find(&**device, want).map(|found| (Arc::clone(device), found))
     };
     let all = set.devices().iter().map(find).collect::<Result<_>>()?;
-    Ok(Candidates { all, degraded: set.is_degraded(), notes: set.notes().to_vec() })
+    Ok(Candidates { all, degraded: set.is_degraded(), notes: set.notes().to_vec(), led_by: None })
 }
 
 impl Volume {

@@ -10,8 +10,8 @@ use creamery_base::{DevId, Error, ErrorKind, Generation, Logical, Result};
 use creamery_device::BlockDevice;
 use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
 
-use crate::copies::{self, Copy, Found, Want};
-use crate::open::{find_all, judge};
+use crate::copies::{self, Copy, Want};
+use crate::open::{Candidates, judge};
 use crate::{DeviceSet, Mode, Rescue, Volume};
 
 /// Which copies of a device's superblock are good, and which are not.
@@ -114,12 +114,7 @@ impl SuperCopies {
     /// As opening it.
     pub fn volume(&self, devices: impl Into<DeviceSet>) -> Result<Volume> {
         let devices = devices.into();
-        let Some((device, others)) = devices.devices().split_first() else {
-            return Err(Error::invalid("no device given"));
-        };
-        let found = Found { superblock: self.newest.clone(), notes: Vec::new() };
-        let others = find_all(&others.iter().cloned().collect(), Want::Reading)?;
-        let all = others.and_first((Arc::clone(device), found)).degraded(devices.is_degraded());
+        let all = Candidates::led_by(&devices, self.newest.clone())?;
         let rescue = Rescue { ignore_super_flags: true, ..Rescue::default() };
         Volume::open_found(all, Mode::ReadOnly, rescue)
     }

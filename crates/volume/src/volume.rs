@@ -12,7 +12,7 @@ use creamery_format::{Expected, Superblock};
 use crate::chunk_map::ChunkMap;
 use crate::counters::AtomicCounters;
 use crate::mapping::{self, MirrorSet};
-use crate::members::{Member, MemberState, Members};
+use crate::members::{Member, MemberState, Members, Part};
 use crate::untouched::HeldWrites;
 use crate::{Chunk, Counters, Mode, Rescue};
 
@@ -323,6 +323,13 @@ impl Volume {
                 let place = format!("corrupt chunk: logical={} stripe={number}, {what}", chunk.start);
                 Err(Error::new(ErrorKind::Corrupt, place))
             };
+            if stripe.dev_uuid != member.uuid && member.part == Part::Seed {
+                let name = member.device.describe();
+                return Err(Error::invalid(format!(
+                    "{name} is a seed that filesystem {} was not made from",
+                    self.fsid
+                )));
+            }
             if stripe.dev_uuid != member.uuid {
                 return wrong(format!(
                     "wrong device uuid, expected {}, found {}",

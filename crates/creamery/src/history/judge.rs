@@ -312,18 +312,14 @@ impl RootTree {
     }
 }
 
-/// Whether each copy of a block is all zeros.
+/// Whether each copy of a block that can be read is all zeros, and one can.
 fn is_zeros(volume: &Volume, at: Logical) -> bool {
-    let len = u64::from(volume.node_size());
-    let Ok(copies) = volume.map(at, len) else { return false };
-    let mut bytes = Vec::new();
-    copies.mirrors().iter().all(|copy| {
-        copy.iter().all(|piece| {
-            bytes.clear();
-            bytes.resize(usize::try_from(piece.len.min(len)).unwrap_or_default(), 1);
-            let device = volume.device(piece.at.dev);
-            let is_read = device.is_some_and(|device| device.read_at(piece.at.offset, &mut bytes).is_ok());
-            is_read && bytes.iter().all(|byte| *byte == 0)
-        })
-    })
+    let mut bytes = vec![0; usize::try_from(volume.node_size()).unwrap_or_default()];
+    let Ok(ways) = volume.ways(at, bytes.len() as u64) else { return false };
+    let copies = ways.filter(|way| !way.is_rebuilt());
+    let mut read = copies.filter_map(|way| {
+        let is_read = volume.read_way(&way, at, &mut bytes).is_ok();
+        is_read.then(|| bytes.iter().all(|byte| *byte == 0))
+    });
+    read.next().is_some_and(|first| first && read.all(|zeros| zeros))
 }

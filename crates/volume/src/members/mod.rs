@@ -8,14 +8,16 @@
 //!
 //! Reading asks the members in the order of their states: those that are present, then one that missed writes, then one that failed.
 //! A member that missed writes may hold what was there before, whole and with a checksum of its own. So it is believed only where something
-//! newer than it says what has to be there: the generation in the parent of a tree block, the checksum of data.
+//! newer than it says what has to be there: the generation in the parent of a tree block, the checksum of data. A power cut between the
+//! superblocks of two members leaves one of them behind by a commit that has all of its data; so chunks without redundancy are believed.
 //!
 //! # Invariants
 //! - MEMBER-1: members of a volume tell of one history, as far as their superblocks and the copies of the roots show. Shown by
 //!   `members_of_two_histories_are_refused`, and by `sets/members-of-two-histories` beside Linux.
 //! - MEMBER-2: no byte is asked of a missing member. It has no device to ask: members that are missing are not in the list.
-//! - MEMBER-3: data without checksums is never taken from a member that missed writes. Shown by
-//!   `a_member_that_missed_writes_is_believed_only_where_a_checksum_says_so`.
+//! - MEMBER-3: data without checksums is not taken from a member that missed writes, but for chunks that nobody can write without it: those have
+//!   missed none. Shown by `a_member_that_missed_writes_is_believed_only_where_a_checksum_says_so` and
+//!   `what_cannot_be_written_without_a_member_has_missed_nothing`.
 
 pub(crate) mod assemble;
 mod degraded;
@@ -157,6 +159,11 @@ impl Members {
 
     pub(crate) fn get(&self, dev: DevId) -> Option<&Member> {
         self.all.iter().find(|member| member.dev == dev)
+    }
+
+    /// Whether a member missed writes, whatever became of it since.
+    pub(crate) fn is_stale(&self, dev: DevId) -> bool {
+        self.get(dev).is_some_and(|member| matches!(member.part, Part::Stale(_)))
     }
 
     pub(crate) fn state(&self, dev: DevId) -> MemberState {

@@ -16,6 +16,8 @@ use crate::DeviceSet;
 
 /// Devices that are asked at most.
 const PROBES: usize = 64;
+/// Entries of a directory that are looked at by name.
+const ENTRIES: usize = 1 << 16;
 /// Partitions of one device among them.
 const PARTITIONS: u64 = 16;
 
@@ -46,7 +48,7 @@ pub(super) fn find(first: &Path, named: &DeviceSet) -> Result<Beside> {
     // A device may have several names.
     let mut ids: Vec<DeviceId> = named.devices().iter().map(|device| device.id()).collect();
     let (mut found, mut seeds): (Vec<Found>, Vec<Found>) = (Vec::new(), Vec::new());
-    for path in candidates(first).into_iter().take(PROBES) {
+    for path in candidates(first).into_iter().filter(|path| may_be_asked(path)).take(PROBES) {
         let Some((id, superblock)) = probe(&path) else { continue };
         if ids.contains(&id) || known.iter().any(|known| number(known) == number(&superblock)) {
             continue;
@@ -59,8 +61,9 @@ pub(super) fn find(first: &Path, named: &DeviceSet) -> Result<Beside> {
             seeds.push(one);
         }
     }
-    let members = newest_of_each(found)?;
-    let too_few = leader.device_count() > (known.len() + members.len()) as u64;
+    let wanted = usize::try_from(leader.device_count()).unwrap_or(usize::MAX).saturating_sub(known.len());
+    let members = choose(found, leader, wanted)?;
+    let too_few = wanted > members.len();
     // Of two that may be meant, neither is.
     let seeds = if too_few { newest_of_each(seeds).unwrap_or_default() } else { Vec::new() };
     Ok(Beside { members, seeds })
@@ -80,6 +83,25 @@ fn known(named: &DeviceSet) -> Vec<Superblock> {
 
 fn number(superblock: &Superblock) -> DevId {
     superblock.dev_item().dev_id()
+}
+
+/// Of the members that are found those that stand beside the `leader`, which was named. Members at the same commit come first, so that a copy of
+/// a member that went on does not lead what is whole. Others are taken only where members are `wanted` still, the newest of each.
+fn choose(found: Vec<Found>, leader: &Superblock, wanted: usize) -> Result<Vec<PathBuf>> {
+    let is_at_same = |one: &Found| {
+        let superblock = &one.superblock;
+        let roots = (superblock.generation(), superblock.root(), superblock.chunk_root());
+        roots == (leader.generation(), leader.root(), leader.chunk_root())
+    };
+    let (same, others): (Vec<Found>, Vec<Found>) = found.into_iter().partition(is_at_same);
+    let numbers: Vec<DevId> = same.iter().map(|one| number(&one.superblock)).collect();
+    let mut members = newest_of_each(same)?;
+    if members.len() >= wanted {
+        return Ok(members);
+    }
+    let others = others.into_iter().filter(|one| !numbers.contains(&number(&one.superblock)));
+    members.extend(newest_of_each(others.collect())?);
+    Ok(members)
 }
 
 /// Of members with one number the newest.
@@ -138,6 +160,11 @@ fn open_quietly(path: &Path) -> Option<(File, Metadata)> {
     is_device(&meta).then_some((file, meta))
 }
 
+/// Whether it is one to open at all.
+fn may_be_asked(path: &Path) -> bool {
+    ImageName::metadata(path).is_ok_and(|meta| is_device(&meta))
+}
+
 fn is_device(meta: &Metadata) -> bool {
     let kind = meta.file_type();
     kind.is_block_device() || (kind.is_file() && meta.len() > SUPERBLOCK_OFFSETS[0])
@@ -147,11 +174,18 @@ fn is_device(meta: &Metadata) -> bool {
 fn candidates(first: &Path) -> Vec<PathBuf> {
     let name = ImageName::find(first).ok();
     let file = name.as_ref().map_or(first, ImageName::file);
+    let like = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let mut names = match std::fs::metadata(file).is_ok_and(|meta| meta.file_type().is_block_device()) {
         true => block_devices(),
-        false => files_beside(file),
+        false => {
+            let mut names = files_beside(file);
+            // Members of a file that a link stands for are beside the file.
+            if std::fs::symlink_metadata(file).is_ok_and(|meta| meta.is_symlink()) {
+                names.extend(files_beside(&like));
+            }
+            names
+        }
     };
-    let like = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     names.sort_by_cached_key(|path| (std::cmp::Reverse(equal_bytes(path, &like)), path.clone()));
     match &name {
         Some(name) if name.is_part() => {
@@ -182,10 +216,7 @@ fn files_beside(file: &Path) -> Vec<PathBuf> {
     let dir = file.parent().unwrap_or(Path::new(""));
     let here = if dir == Path::new("") { Path::new(".") } else { dir };
     let Ok(entries) = std::fs::read_dir(here) else { return Vec::new() };
-    let paths = entries.filter_map(|entry| Some(dir.join(entry.ok()?.file_name())));
-    paths
-        .filter(|path| std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && is_device(&meta)))
-        .collect()
+    entries.take(ENTRIES).filter_map(|entry| Some(dir.join(entry.ok()?.file_name()))).collect()
 }
 
 /// The block devices of the host that are a Btrfs, each with its first superblock. Those that cannot be read are left out.

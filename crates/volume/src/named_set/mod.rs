@@ -113,6 +113,27 @@ impl NamedSet {
                 opened => return opened,
             },
         };
+        let beside = self.with_found(named.clone(), access, &mut open);
+        let error = match (beside, missing) {
+            (Ok(Some(opened)), _) => return Ok(opened),
+            (Ok(None), None) => return open(named).map_err(|error| self.advised(error)),
+            (Ok(None), Some(error)) | (Err(error), _) => error,
+        };
+        // Where missing devices are borne, so is it that others do not fit.
+        if self.degraded {
+            let note = format!("devices beside it are left out: {error}");
+            return open(named.noted(note)).map_err(|_| error);
+        }
+        Err(self.advised(error))
+    }
+
+    /// Opens it on what is named and what is found, if anything is.
+    fn with_found<T>(
+        &self,
+        named: DeviceSet,
+        access: Access,
+        open: &mut dyn FnMut(DeviceSet) -> Result<T>,
+    ) -> Result<Option<T>> {
         let found = beside::find(&self.first, &named)?;
         let with = |set: &DeviceSet, paths: &[PathBuf]| -> Result<DeviceSet> {
             let mut set = set.clone();
@@ -124,21 +145,11 @@ impl NamedSet {
         let all = with(&named, &found.members)?;
         // Another filesystem's seed is no member, which is found out by opening.
         if !found.seeds.is_empty()
-            && let Ok(opened) = with(&all, &found.seeds).and_then(&mut open)
+            && let Ok(opened) = with(&all, &found.seeds).and_then(&mut *open)
         {
-            return Ok(opened);
+            return Ok(Some(opened));
         }
-        if all.devices().len() == named.devices().len() {
-            return missing.map_or_else(|| open(named), Err).map_err(|error| self.advised(error));
-        }
-        match open(all) {
-            // Of two histories the one is read that was named.
-            Err(error) if self.degraded && error.kind() == ErrorKind::Unsupported => {
-                let note = format!("devices beside it are left out: {error}");
-                open(named.noted(note)).map_err(|_| error)
-            }
-            opened => opened.map_err(|error| self.advised(error)),
-        }
+        if all.devices().len() == named.devices().len() { Ok(None) } else { open(all).map(Some) }
     }
 
     fn advised(&self, error: Error) -> Error {

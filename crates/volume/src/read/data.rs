@@ -7,7 +7,6 @@ use creamery_base::{DamagedBlock, Error, ErrorKind, Logical, Result, Wait};
 use super::ways::{Kind, Trust};
 use super::{Verdict, Way, Ways, no_good_copy};
 use crate::index::index;
-use crate::members::MemberState;
 use crate::piece::Piece;
 use crate::volume::Volume;
 
@@ -53,7 +52,12 @@ impl Volume {
     /// Whether a sector counts, that was read in this way, and lies on this piece (MEMBER-3).
     fn is_believed(&self, way: &Way, piece: &Piece, verdict: Verdict) -> bool {
         let is_stale = match &way.0 {
-            Kind::Copy(_) => matches!(self.member_state(piece.at.dev), MemberState::Stale(_)),
+            Kind::Copy(_, None) => false,
+            // What cannot be written without a member has missed nothing while that was away.
+            Kind::Copy(_, Some(chunk)) => {
+                let dev = piece.at.dev;
+                self.members().is_stale(dev) && chunk.is_readable_without(&|other| other == dev)
+            }
             Kind::Without { trust, .. } => *trust == Trust::Stale,
         };
         match verdict {
@@ -125,17 +129,15 @@ impl Reading<'_> {
         way.direct().iter().map(part).collect()
     }
 
-    /// Reads a run that is bad in the way that comes first, in the ways behind that, piece by piece.
+    /// Reads a run that is bad in the way that came first in all ways, piece by piece. Which comes first may have changed meanwhile: a member may
+    /// have failed. So none is left out.
     fn further(&mut self, run: &Range<usize>) -> Result<()> {
         let pieces = self.ways(run)?.next().map(|way| self.pieces(run, &way));
         for piece in pieces.into_iter().flatten() {
             let mut bad = vec![piece.clone()];
             let mut tried: Vec<Way> = Vec::new();
             for way in self.ways(&piece)? {
-                if !tried.is_empty() {
-                    let retried = bad.into_iter().flat_map(|part| self.retry(&piece, part, &way, &tried));
-                    bad = retried.collect();
-                }
+                bad = bad.into_iter().flat_map(|part| self.retry(&piece, part, &way, &tried)).collect();
                 if bad.is_empty() {
                     break;
                 }
@@ -167,7 +169,8 @@ impl Reading<'_> {
         }
         let bad = self.judge(&part, &own);
         for good in without(&part, &bad) {
-            self.volume.counters.mirror_fallbacks.add(good.len() as u64);
+            let is_other = !tried.is_empty();
+            self.volume.counters.mirror_fallbacks.add(if is_other { good.len() as u64 } else { 0 });
             tried.iter().for_each(|before| self.repair(&good, &cut(before, &good)));
         }
         bad

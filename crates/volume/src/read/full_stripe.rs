@@ -1,11 +1,12 @@
 //! A row of a chunk with parity, read whole: for those that judge parity.
 
-use creamery_base::{Error, Logical, Result};
+use creamery_base::{Error, ErrorKind, Logical, Result};
 use creamery_codec::parity;
 use creamery_device::AlignedBuffer;
 
 use crate::Chunk;
 use crate::index::index;
+use crate::members::MemberState;
 use crate::piece::Piece;
 use crate::rows::Rows;
 use crate::volume::Volume;
@@ -32,7 +33,8 @@ struct Column {
 }
 
 impl Volume {
-    /// Reads a row of `chunk` from all of its members; none if the chunk has no parity or no such row. What cannot be read is none in it.
+    /// Reads a row of `chunk` from those of its members that have the last commit; none if the chunk has no parity or no such row. What cannot be
+    /// read is none in it.
     #[must_use]
     pub fn read_full_stripe(&self, chunk: &Chunk, row: u64) -> Option<FullStripe> {
         let rows = Rows::of(chunk)?;
@@ -41,7 +43,13 @@ impl Volume {
         let read = |column: usize| {
             let place = rows.piece(row, column, 0, chunk.stripe_len);
             let mut buffer = AlignedBuffer::zeroed(index(chunk.stripe_len));
-            let read = self.read_pieces(&[place], &mut buffer).map(|()| buffer);
+            let read = match self.member_state(place.at.dev) {
+                MemberState::Present | MemberState::Seed => self.read_pieces(&[place], &mut buffer),
+                state => {
+                    Err(Error::new(ErrorKind::DeviceMissing, format!("device {}: {state}", place.at.dev)))
+                }
+            };
+            let read = read.map(|()| buffer);
             Column { place, read }
         };
         let columns: Vec<Column> = (0..rows.row().columns()).map(read).collect();

@@ -73,7 +73,7 @@ impl Volume {
     /// A device is missing, or fails.
     pub fn read_way(&self, way: &Way, at: Logical, out: &mut [u8]) -> Result<()> {
         match &way.0 {
-            Kind::Copy(mirror) => self.read_pieces(mirror, out),
+            Kind::Copy(mirror, _) => self.read_pieces(mirror, out),
             Kind::Without { chunk, lost, .. } => self.read_without(chunk, lost, at, out),
         }
     }

@@ -67,11 +67,22 @@ impl Volume {
             Ok((self.member(piece.at.dev)?, Request::Read { offset: piece.at.offset, buffer }))
         };
         let reads = pieces.map(start).collect::<Result<Vec<_>>>()?;
-        let filled = |(member, reply)| match self.answered(member, reply)? {
-            Reply::Read(buffer) => Ok(buffer),
-            Reply::Done => unreachable!("a read is answered with its buffer"),
+        let filled = |(member, reply): (&Member, Result<Reply>)| -> Result<AlignedBuffer> {
+            match self.answered(member, reply)? {
+                Reply::Read(buffer) => Ok(buffer),
+                Reply::Done => unreachable!("a read is answered with its buffer"),
+            }
         };
-        ask_all(reads).into_iter().map(filled).collect()
+        // Those to one device follow one another.
+        let mut order: Vec<usize> = (0..reads.len()).collect();
+        order.sort_by_key(|&number| reads[number].0.dev);
+        let mut reads: Vec<_> = reads.into_iter().map(Some).collect();
+        let sorted = order.iter().filter_map(|&number| reads[number].take());
+        let mut buffers: Vec<Option<AlignedBuffer>> = order.iter().map(|_| None).collect();
+        for (&number, answer) in order.iter().zip(ask_all(sorted)) {
+            buffers[number] = Some(filled(answer)?);
+        }
+        Ok(buffers.into_iter().flatten().collect())
     }
 
     /// An answer of a member. One of several that cannot even give its superblock any more has failed, and is asked last from now on.
@@ -81,7 +92,7 @@ impl Volume {
             let mut superblock = AlignedBuffer::zeroed(index(self.sector_size()));
             if member.device.read_at(SUPERBLOCK_OFFSETS[0], &mut superblock).is_err() {
                 member.set_failed();
-                self.note(format!("{} does not answer any more", member.device.describe()));
+                self.note_once(format!("{} does not answer any more", member.device.describe()));
             }
         }
         answer

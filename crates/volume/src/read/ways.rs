@@ -1,14 +1,14 @@
 //! The ways to come by the bytes of a range, in the order in which they are tried.
 //!
 //! Of a chunk without parity each copy is one. Of a chunk with parity each set of stripes is one that may be lost: the bytes that lie on those are
-//! rebuilt from the others (`rebuild`). Stripes of members that are missing or have failed are lost in all of them. First those of members that
-//! missed writes are lost, too; then nothing else; then one stripe more after the other, and at RAID6 pairs of them, as many as the parity bears.
+//! rebuilt from the others (`rebuild`). Stripes of members that are missing are lost in all of them. First those of members that missed writes or
+//! have failed are lost, too; then nothing else; then one stripe more after the other, and at RAID6 pairs of them, as many as the parity bears.
 //! That stripes are lost which can be read is a guess: whoever has no checksum to judge by takes none of those (PARITY-2).
 
 use std::fmt;
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Logical, Physical, Result};
+use creamery_base::{DevId, Error, ErrorKind, Logical, Physical, Result};
 use smallvec::SmallVec;
 
 use crate::mapping::{self, Mirror, MirrorSet};
@@ -33,8 +33,8 @@ pub struct Way(pub(crate) Kind);
 
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    /// A copy.
-    Copy(Mirror),
+    /// A copy of a part of a chunk; the chunk where it makes a difference which members have it.
+    Copy(Mirror, Option<Arc<Chunk>>),
     /// As if these stripes of a chunk with parity were lost.
     Without { chunk: Arc<Chunk>, lost: Stripes, direct: Mirror, trust: Trust },
 }
@@ -59,7 +59,7 @@ impl Way {
     #[must_use]
     pub fn direct(&self) -> &Mirror {
         match &self.0 {
-            Kind::Copy(mirror) | Kind::Without { direct: mirror, .. } => mirror,
+            Kind::Copy(mirror, _) | Kind::Without { direct: mirror, .. } => mirror,
         }
     }
 }
@@ -73,7 +73,7 @@ impl Way {
             Mirror::from_elem(Piece { at, len }, 1)
         };
         Self(match &self.0 {
-            Kind::Copy(mirror) => Kind::Copy(cut(mirror)),
+            Kind::Copy(mirror, chunk) => Kind::Copy(cut(mirror), chunk.clone()),
             Kind::Without { chunk, lost, direct, trust } => Kind::Without {
                 chunk: Arc::clone(chunk),
                 lost: lost.clone(),
@@ -101,7 +101,7 @@ impl fmt::Display for Way {
 pub struct Ways(Rest);
 
 enum Rest {
-    Copies(MirrorSet, usize),
+    Copies(MirrorSet, usize, Option<Arc<Chunk>>),
     Rows(Hypotheses),
 }
 
@@ -110,8 +110,10 @@ struct Hypotheses {
     chunk: Arc<Chunk>,
     direct: Mirror,
     parity: usize,
-    /// Those of members that are missing, or have failed.
+    /// Those of members that are missing.
     gone: Stripes,
+    /// Those, and of members that missed writes or have failed.
+    suspect: Stripes,
     /// Those of members that missed writes.
     stale: Stripes,
     /// Those on which the range lies itself.
@@ -121,7 +123,7 @@ struct Hypotheses {
 
 #[derive(Clone, Copy)]
 enum Next {
-    WithoutStale,
+    WithoutSuspects,
     Gone,
     /// And one or two stripes more.
     More(usize, Option<usize>),
@@ -139,17 +141,18 @@ impl Volume {
         };
         let copies = mapping::map(&chunk, at, len)?;
         let Some(rows) = Rows::of(&chunk) else {
-            return Ok(Ways(Rest::Copies(self.in_order(copies), 0)));
+            if self.members().are_alike() {
+                return Ok(Ways(Rest::Copies(copies, 0, None)));
+            }
+            return Ok(Ways(Rest::Copies(self.in_order(copies), 0, Some(chunk))));
         };
-        let those = |wanted: &dyn Fn(MemberState) -> bool| -> Stripes {
-            let stripes = chunk.stripes.iter().enumerate();
-            let stripes = stripes.filter(|(_, stripe)| wanted(self.member_state(stripe.dev)));
+        let those = |wanted: &dyn Fn(DevId) -> bool| -> Stripes {
+            let stripes = chunk.stripes.iter().enumerate().filter(|(_, stripe)| wanted(stripe.dev));
             stripes.map(|(number, _)| number).collect()
         };
-        let (gone, stale) = (
-            those(&|state| matches!(state, MemberState::Missing | MemberState::Failed)),
-            those(&|state| matches!(state, MemberState::Stale(_))),
-        );
+        let gone = those(&|dev| self.member_state(dev) == MemberState::Missing);
+        let suspect = those(&|dev| self.member_state(dev).rank() > 0);
+        let stale = those(&|dev| self.members().is_stale(dev));
         let mut own: SmallVec<[usize; 4]> = rows
             .elements(at.get() - chunk.start.get(), len)
             .map(|element| rows.stripe_of(element.row, element.column))
@@ -158,8 +161,8 @@ impl Volume {
         own.dedup();
         let direct = copies.mirrors().first().cloned().unwrap_or_default();
         let parity = rows.row().columns() - rows.row().data_columns();
-        let next = if stale.is_empty() { Next::Gone } else { Next::WithoutStale };
-        Ok(Ways(Rest::Rows(Hypotheses { parity, gone, stale, own, next, direct, chunk })))
+        let next = if suspect.len() == gone.len() { Next::Gone } else { Next::WithoutSuspects };
+        Ok(Ways(Rest::Rows(Hypotheses { parity, gone, suspect, stale, own, next, direct, chunk })))
     }
 }
 
@@ -168,10 +171,10 @@ impl Iterator for Ways {
 
     fn next(&mut self) -> Option<Way> {
         match &mut self.0 {
-            Rest::Copies(copies, next) => {
+            Rest::Copies(copies, next, chunk) => {
                 let mirror = copies.mirrors().get(*next)?.clone();
                 *next += 1;
-                Some(Way(Kind::Copy(mirror)))
+                Some(Way(Kind::Copy(mirror, chunk.clone())))
             }
             Rest::Rows(hypotheses) => hypotheses.next(),
         }
@@ -183,9 +186,9 @@ impl Hypotheses {
         loop {
             let (now, stripes) = (self.next, self.chunk.stripes.len());
             let lost = match now {
-                Next::WithoutStale => {
+                Next::WithoutSuspects => {
                     self.next = Next::Gone;
-                    self.and_gone(&self.stale)
+                    self.suspect.clone()
                 }
                 Next::Gone => {
                     self.next = if self.gone.len() < self.parity { Next::More(0, None) } else { Next::End };
@@ -204,8 +207,7 @@ impl Hypotheses {
             if lost.len() > self.parity && !matches!(now, Next::Gone) {
                 continue;
             }
-            let is_stale = self.stale.iter().any(|stripe| !lost.contains(stripe));
-            let trust = if is_stale { Trust::Stale } else { Trust::Known };
+            let trust = if self.reads_stale(&lost) { Trust::Stale } else { Trust::Known };
             let (chunk, direct) = (Arc::clone(&self.chunk), self.direct.clone());
             return Some(Way(Kind::Without { chunk, lost, direct, trust }));
         }
@@ -229,6 +231,13 @@ impl Hypotheses {
     fn is_news(&self, more: &[usize]) -> bool {
         let is_rebuilt = |stripe: &usize| more.contains(stripe) || self.gone.contains(stripe);
         !more.iter().any(|stripe| self.gone.contains(stripe)) && self.own.iter().any(is_rebuilt)
+    }
+
+    /// Whether a member that missed writes has a part in it: what is not lost is read where it is, and for what is lost all others are read.
+    fn reads_stale(&self, lost: &[usize]) -> bool {
+        let is_rebuilt = self.own.iter().any(|stripe| lost.contains(stripe));
+        let is_read = |stripe: &&usize| !lost.contains(stripe) && (is_rebuilt || self.own.contains(stripe));
+        self.stale.iter().any(|stripe| is_read(&stripe))
     }
 
     fn and_gone(&self, more: &[usize]) -> Stripes {

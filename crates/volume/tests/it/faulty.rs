@@ -33,6 +33,11 @@ impl Faults {
         self.bad_reads.lock().unwrap().push(range);
     }
 
+    /// All reads succeed again.
+    pub(crate) fn mend_reads(&self) {
+        self.bad_reads.lock().unwrap().clear();
+    }
+
     pub(crate) fn fail_writes(&self, range: Range<u64>) {
         self.bad_writes.lock().unwrap().push(range);
     }

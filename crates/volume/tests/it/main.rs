@@ -5,6 +5,7 @@ mod commit;
 mod damage;
 mod faulty;
 mod images;
+mod named_set;
 mod open;
 mod parity;
 mod profiles;

@@ -9,7 +9,7 @@ use creamery_base::{DevId, ErrorKind, Generation, Logical, Result, TreeId, Wait}
 use creamery_device::{BlockDevice, MemoryDevice};
 use creamery_format::{BlockGroupFlags, BlockRef, Expected, KeyType, RawRootItem, Superblock};
 use creamery_testkit::{LoopDevice, Run};
-use creamery_volume::{DeviceSet, MemberState, Mode, Rescue, Verdict, Volume};
+use creamery_volume::{Chunk, DeviceSet, MemberState, Mode, Rescue, Verdict, Volume};
 use zerocopy::FromBytes;
 
 use crate::faulty;
@@ -229,6 +229,70 @@ fn each_pair_of_raid10_bears_one() {
         Some(volume)
     });
     assert_eq!(read.count(), 4, "of six ways to take two away, two take a pair");
+}
+
+/// A member that has failed since is still one that missed writes.
+#[test]
+fn a_member_that_answers_again_is_believed_no_more_than_before() {
+    let options = ["-q", "-m", "raid1", "-d", "raid1"];
+    let Some(pair) = made_by("mkfs.btrfs", &options, &[256 << 20, 256 << 20]) else { return };
+    let earlier = Superblock::from_bytes(&bytes_at(&*pair[1], FIRST, 4096), FIRST).unwrap();
+    go_on(&pair[0], &earlier);
+    let [first, second] = [0, 1].map(|number: usize| faulty::on(&pair[number]));
+    let devices: Vec<Arc<dyn BlockDevice>> = vec![Arc::clone(&first) as _, Arc::clone(&second) as _];
+    let volume = Volume::open(devices, Mode::ReadOnly).unwrap();
+    push_all_chunks(&volume);
+    let at = volume.chunks().iter().find(|chunk| chunk.flags.contains(BlockGroupFlags::DATA)).unwrap().start;
+    let read = |verdict| volume.read_data(at, &mut [0; 4096], &|_, _| verdict, Wait::Yes);
+    first.fail_reads(1 << 20..u64::MAX);
+    second.fail_reads(0..u64::MAX);
+    assert!(read(Verdict::Good).is_err());
+    assert_eq!(volume.member_state(DevId::new(2)), MemberState::Failed);
+    second.mend_reads();
+    assert!(read(Verdict::Unknown).is_err(), "it missed writes");
+    assert!(read(Verdict::Good).is_ok(), "a checksum says that it is right");
+}
+
+/// One sector, while its member stops answering: the other one has it.
+#[test]
+fn the_read_in_which_a_member_fails_is_answered_by_another() {
+    for (profile, count) in [("raid1", 2), ("raid5", 3), ("raid6", 4)] {
+        let Some(devices) = made(profile, count) else { return };
+        let whole = open_set(&devices);
+        let leaf = *read_everything(&whole).first().unwrap();
+        let own = whole.map(leaf, 4096).unwrap().mirrors()[0][0].at.dev;
+        let mut good = vec![0; 4096];
+        whole.read_data(leaf, &mut good, &|_, _| Verdict::Good, Wait::Yes).unwrap();
+        let set: Vec<_> = devices.iter().map(faulty::on).collect();
+        let devices = set.iter().map(|device| Arc::clone(device) as Arc<dyn BlockDevice>);
+        let volume = Volume::open(devices.collect::<DeviceSet>(), Mode::ReadOnly).unwrap();
+        push_all_chunks(&volume);
+        set[usize::try_from(own.get() - 1).unwrap()].fail_reads(0..u64::MAX);
+        let mut out = vec![0; 4096];
+        volume.read_data(leaf, &mut out, &|_, _| Verdict::Unknown, Wait::Yes).unwrap();
+        assert_eq!(out, good, "{profile}");
+        assert_eq!(volume.member_state(own), MemberState::Failed, "{profile}");
+    }
+}
+
+/// A power cut between the superblocks of two members leaves one behind, that has all of its data.
+#[test]
+fn what_cannot_be_written_without_a_member_has_missed_nothing() {
+    for profile in ["raid0", "single"] {
+        let options = ["-q", "-m", "raid1", "-d", profile];
+        let Some(pair) = made_by("mkfs.btrfs", &options, &[256 << 20, 256 << 20]) else { return };
+        let earlier = Superblock::from_bytes(&bytes_at(&*pair[1], FIRST, 4096), FIRST).unwrap();
+        go_on(&pair[0], &earlier);
+        let volume = open_set(&pair);
+        let is_on_second = |chunk: &&Arc<Chunk>| {
+            let is_data = chunk.flags.contains(BlockGroupFlags::DATA);
+            is_data && chunk.stripes.iter().any(|stripe| stripe.dev == DevId::new(2))
+        };
+        let chunks = volume.chunks();
+        let Some(chunk) = chunks.iter().find(is_on_second) else { continue };
+        let mut out = vec![0; 128 << 10];
+        volume.read_data(chunk.start, &mut out, &|_, _| Verdict::Unknown, Wait::Yes).unwrap();
+    }
 }
 
 /// The first one of a pair, which went on by a commit, and the second one as it was before.

@@ -1,0 +1,72 @@
+//! Members beside the one that is named.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use creamery_base::{DevId, Generation};
+use creamery_device::{Access, BlockDevice, FileDevice, MemoryDevice};
+use creamery_format::Superblock;
+use creamery_volume::{MemberState, Mode, NamedSet, Volume};
+
+use crate::images::*;
+
+/// Puts the bytes of a device into a file.
+fn store(device: &Arc<MemoryDevice>, path: &Path) {
+    let _ = std::fs::remove_file(path);
+    let file = FileDevice::create(path, device.len()).unwrap();
+    for offset in [FIRST, SECOND] {
+        file.write_at(offset, &bytes_at(&**device, offset, 4096)).unwrap();
+    }
+    // What the roots and the chunk tree need lies before this.
+    file.write_at(1 << 20, &bytes_at(&**device, 1 << 20, 60 << 20)).unwrap();
+}
+
+fn open(set: &NamedSet) -> creamery_base::Result<Volume> {
+    set.open(Access::ReadOnly, |devices| Volume::open(devices, Mode::ReadOnly))
+}
+
+fn state_of_second(volume: &Volume) -> MemberState {
+    volume.member_state(DevId::new(2))
+}
+
+#[test]
+fn what_is_found_leads_nothing_that_is_whole_without_it() {
+    let options = ["-q", "-m", "raid1", "-d", "raid1"];
+    let Some(pair) = made_by("mkfs.btrfs", &options, &[256 << 20, 256 << 20]) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let superblock = Superblock::from_bytes(&bytes_at(&*pair[0], FIRST, 4096), FIRST).unwrap();
+    let generation = superblock.generation();
+    let newer: Vec<_> =
+        pair.iter().map(|member| Arc::new(MemoryDevice::copy_of(&**member).unwrap())).collect();
+    newer.iter().for_each(|member| go_on(member, &superblock));
+    store(&pair[0], &path("m1.img"));
+    store(&newer[1], &path("m2-copy.img"));
+    let named = || NamedSet::new(path("m1.img"));
+    // Alone beside it, one that went on is the newest of one history, and leads.
+    for set in [named(), named().device(path("m2-copy.img"))] {
+        let volume = open(&set).unwrap();
+        assert_eq!(volume.generation(), Generation::new(generation.get() + 1));
+        assert_eq!(volume.member_state(DevId::new(1)), MemberState::Stale(generation));
+    }
+    // Beside the one that is of the same commit it does not count.
+    store(&pair[1], &path("m2.img"));
+    let volume = open(&named()).unwrap();
+    assert_eq!((volume.generation(), state_of_second(&volume)), (generation, MemberState::Present));
+    // Nor does one that was there before.
+    std::fs::remove_file(path("m2-copy.img")).unwrap();
+    store(&newer[0], &path("m1.img"));
+    store(&newer[1], &path("m2-new.img"));
+    let volume = open(&named()).unwrap();
+    assert_eq!(state_of_second(&volume), MemberState::Present);
+    // But where there is no other, it is one that missed writes.
+    std::fs::remove_file(path("m2-new.img")).unwrap();
+    assert_eq!(state_of_second(&open(&named()).unwrap()), MemberState::Stale(generation));
+    // Two of the same commit are none, unless one of them is named.
+    std::fs::copy(path("m2.img"), path("m2-again.img")).unwrap();
+    let text = open(&named()).map(drop).unwrap_err().to_string();
+    assert!(text.contains("both device 2 of the filesystem"), "{text}");
+    assert!(open(&named().device(path("m2.img"))).is_ok());
+    let volume = open(&named().degraded()).unwrap();
+    assert_eq!(state_of_second(&volume), MemberState::Missing, "{:?}", volume.notes());
+}
