@@ -14,6 +14,7 @@ use creamery_volume::{Chunk, Mode, Volume};
 use super::left_out::LeftOut;
 use super::refusal::{contradicted_skinny, refusal_to_write};
 use super::{Engine, Options, Parts};
+use crate::chunk_allocator::read_devices;
 use crate::roots::{find_root_item, open_by_item};
 
 impl Engine {
@@ -28,6 +29,8 @@ impl Engine {
         let store = Arc::new(open_store(&volume, chunk_root, &options)?);
         let chunk_tree = open_fixed(&store, TreeId::CHUNK, chunk_root)?;
         read_chunks(&volume, &chunk_tree)?;
+        // Before anything is read that a missing device may have.
+        let devices = read_devices(&volume, &chunk_tree).map_err(|error| error.context(volume.describe()))?;
         let (logical, level) = superblock.root();
         let root = RootPointer { logical, generation: superblock.generation(), level };
         let root_tree = open_fixed(&store, TreeId::ROOT, root)?;
@@ -46,7 +49,7 @@ impl Engine {
         let has_free_space_tree = superblock.compat_ro().contains(CompatRo::FREE_SPACE_TREE);
         let has_group_tree = superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE);
         let devices = left_out
-            .devices(&chunk_tree, (&dev_tree, no_dev_tree))
+            .devices(devices, (&dev_tree, no_dev_tree))
             .map_err(|error| error.context(volume.describe()))?;
         let refusal = match left_out.may_be() {
             true => None, // nobody writes
