@@ -36,7 +36,7 @@ const USAGE: &str = "usage: creamery-bench WORKLOAD (--image FILE | --dir DIR [-
   replay --load FILE                               [--threads N] [--seconds N]
   snapshots|clones|drop|fill|copy-within           [--files N] [--count N] [--measured N] [--bytes N] [--piece N]
   copy-in|walk|copy-out|remove                     [--files N] [--host DIR]
-  with --image also                                [--cache-mib N] [--dirty-mib N] [--delayed-mib N] [--early-unlock on|off] [--fingers on|off] [--read-ahead on|off] [--lock-times on|off] [--tree-log on|off] [--nodatacow on|off] [--nocow-keeps-leaf on|off] [--seek-cursors on|off] [--compress METHOD]";
+  with --image also                                [--cache-mib N] [--dirty-mib N] [--delayed-mib N] [--early-unlock on|off] [--fingers on|off] [--read-ahead on|off] [--lock-times on|off] [--tree-log on|off] [--nodatacow on|off] [--nocow-keeps-leaf on|off] [--seek-cursors on|off] [--compress METHOD] [--read-only on|off] [--degraded on|off]";
 
 fn main() -> ExitCode {
     match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
@@ -223,6 +223,8 @@ impl Options {
             "--nodatacow" => setting.nodatacow = switch(value)?,
             "--nocow-keeps-leaf" => setting.nocow_keeps_leaf = switch(value)?,
             "--seek-cursors" => setting.seek_cursors = Some(switch(value)?),
+            "--read-only" => setting.read_only = switch(value)?,
+            "--degraded" => setting.degraded = switch(value)?,
             "--compress" => setting.compress = Compress::option(value)?,
             _ => bail!("unknown option\n{USAGE}"),
         }

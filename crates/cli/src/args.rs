@@ -12,7 +12,7 @@ use crate::commands::fiemap::FiemapArgs;
 use crate::commands::mount::{MountArgs, UmountArgs};
 use crate::progress::ProgressArgs;
 use crate::size::Size;
-use crate::view::{LongHelp, RescueArgs, ViewArgs, WriteArgs};
+use crate::view::{DeviceArgs, LongHelp, RescueArgs, ViewArgs, WriteArgs};
 
 /// Btrfs filesystems in image files and on devices, without root and without the kernel.
 ///
@@ -420,6 +420,9 @@ pub(crate) struct DumpSuperArgs {
     /// All copies.
     #[arg(short = 'a', long)]
     pub(crate) all: bool,
+
+    #[command(flatten)]
+    pub(crate) set: DeviceArgs,
 }
 
 /// Print trees, as `btrfs inspect-internal dump-tree` prints them.
@@ -436,6 +439,9 @@ pub(crate) struct DumpTreeArgs {
     /// Only this block, by its logical address.
     #[arg(short = 'b', long, value_name = "BLOCK")]
     pub(crate) block: Vec<u64>,
+
+    #[command(flatten)]
+    pub(crate) set: DeviceArgs,
 }
 
 fn parse_mode(text: &str) -> Result<u32, String> {

@@ -221,8 +221,6 @@ fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
             "the host refuses it to root, too: see its attributes (lsattr) and how it is mounted; another user's mount lets root in with -o allow_other"
         }
         (_, ErrorKind::PermissionDenied) => "check the permissions, or run as root",
-        ("check", ErrorKind::DeviceMissing) => "name all of its devices",
-        (_, ErrorKind::DeviceMissing) => "only `creamery check` takes several devices yet",
         _ => return None,
     })
 }

@@ -7,7 +7,7 @@ use creamery::id::TreeId;
 use creamery::partitions::{self, ImageName};
 use creamery::rescue::Rescue;
 use creamery::rescue::{WayIn, way_in};
-use creamery::{Error, ErrorKind, Filesystem, Image};
+use creamery::{Error, ErrorKind, Filesystem, Image, NamedSet};
 use creamery_tools::glob::{Glob, expand};
 
 use crate::failure::{Failure, warn, with_all};
@@ -145,7 +145,7 @@ impl<'a> Images<'a> {
                 let what = if is_number { "check the number" } else { "check the path" };
                 Failure::new(self.command, error).advise(what)
             }
-            _ => Failure::new(self.command, with_way_in(path, error)),
+            _ => Failure::new(self.command, with_way_in(&self.view.rescue.set.of(path), error)),
         }
     }
 
@@ -233,6 +233,9 @@ impl<'a> Images<'a> {
         if let Some(id) = self.view.subvolid {
             options = options.subvolume_id(TreeId::new(id));
         }
+        if !is_spared {
+            options = self.view.rescue.set.options(options);
+        }
         if purpose == Purpose::Write {
             options = options.write().env(source_date::env()?);
         }
@@ -243,6 +246,7 @@ impl<'a> Images<'a> {
 
     /// Puts the image in front of what went wrong in it, and not on the host.
     pub(crate) fn failed(&self, image: &Path) -> impl Fn(Error) -> Failure + use<> {
+        let devices = typed(&self.view.rescue.set.of(image));
         let (command, image) = (self.command, image.display().to_string());
         let within = match (self.view.subvolid, &self.view.subvol) {
             (Some(id), _) => format!(" --subvolid {id}"),
@@ -252,6 +256,7 @@ impl<'a> Images<'a> {
         move |error| {
             let is_bare = error.kind().is_damage() && error.host().is_none() && error.advice().is_none();
             let failure = Failure::new(command, in_image(&image, error));
+            let within = format!("{within}{devices}");
             if is_bare { failure.advise(past_damage(&image, &within)) } else { failure }
         }
     }
@@ -274,25 +279,35 @@ impl<'a> Images<'a> {
 }
 
 /// Why an image does not open, with how it can be read all the same where damage is the reason: that was tried.
-pub(crate) fn with_way_in(image: &Path, error: Error) -> Error {
+pub(crate) fn with_way_in(set: &NamedSet, error: Error) -> Error {
     if !error.kind().is_damage() || error.host().is_some() || error.advice().is_some() {
         return error;
     }
-    let shown = quoted(&image.display().to_string());
-    error.advise(match way_in(image) {
-        Some(WayIn::Read) => format!("its files can be read: `creamery cp -a --ignore-errors {shown}:/ DIR`"),
+    let shown = quoted(&set.first().display().to_string());
+    let devices = typed(set);
+    error.advise(match way_in(set.clone()) {
+        Some(WayIn::Read) => {
+            format!("its files can be read: `creamery cp -a --ignore-errors{devices} {shown}:/ DIR`")
+        }
         Some(WayIn::Rescue(words)) => {
             format!(
-                "its files can be read with `creamery cp -a --ignore-errors --rescue {words} {shown}:/ DIR`"
+                "its files can be read with `creamery cp -a --ignore-errors --rescue {words}{devices} {shown}:/ DIR`"
             )
         }
         Some(WayIn::RootTree(root)) => {
-            format!("its files can be read with `creamery restore -i -t {root} {shown} DIR`")
+            format!("its files can be read with `creamery restore -i -t {root}{devices} {shown} DIR`")
         }
         None => {
             "no other way to read it was found; `creamery help rescue` says what is left to try".to_owned()
         }
     })
+}
+
+/// The options that open `set`, as they are typed, each with a space before it.
+fn typed(set: &NamedSet) -> String {
+    let device = |path: &Path| format!(" --device {}", quoted(&path.display().to_string()));
+    let devices: String = set.named().skip(1).map(device).collect();
+    if set.is_degraded() { devices + " --degraded" } else { devices }
 }
 
 /// What brings the rest of an image in which something is damaged.

@@ -5,9 +5,9 @@ use std::sync::OnceLock;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
-use creamery::Error;
 use creamery::id::Generation;
 use creamery::rescue::Rescue;
+use creamery::{Error, ImageOptions, NamedSet};
 
 use crate::place::mount_of;
 
@@ -43,6 +43,41 @@ pub(crate) struct RescueArgs {
     /// Read the commit of this generation, one of those that `creamery history IMAGE` lists, in place of the last one.
     #[arg(long = "generation", value_name = "N", conflicts_with = "usebackuproot")]
     shown_generation: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) set: DeviceArgs,
+}
+
+/// Which devices a filesystem of several has.
+#[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = crate::help::DEVICES)]
+pub(crate) struct DeviceArgs {
+    /// Another device of the filesystem (may be repeated) [default: those that are found beside IMAGE].
+    #[arg(long = "device", value_name = "PATH")]
+    set_devices: Vec<PathBuf>,
+
+    /// Read without the devices that are missing.
+    #[arg(long = "degraded")]
+    set_degraded: bool,
+}
+
+impl DeviceArgs {
+    /// The filesystem that has `image` as its first device.
+    pub(crate) fn of(&self, image: &Path) -> NamedSet {
+        let set = NamedSet::new(image).devices(&self.set_devices);
+        if self.set_degraded { set.degraded() } else { set }
+    }
+
+    /// `options` that open it.
+    pub(crate) fn options(&self, options: ImageOptions) -> ImageOptions {
+        let options = if self.set_degraded { options.degraded() } else { options };
+        self.set_devices.iter().fold(options, |options, device| options.device(device))
+    }
+
+    /// Whether no device is named, and none may be missing.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.set_devices.is_empty() && !self.set_degraded
+    }
 }
 
 fn words(text: &str) -> Result<Rescue, Error> {
@@ -63,7 +98,10 @@ impl RescueArgs {
 
     /// Whether nothing is passed over, and the last commit is read.
     pub(crate) fn is_plain(&self) -> bool {
-        !self.usebackuproot && self.passed_over.is_none() && self.shown_generation.is_none()
+        !self.usebackuproot
+            && self.passed_over.is_none()
+            && self.shown_generation.is_none()
+            && self.set.is_plain()
     }
 
     /// For who names no subvolume.
@@ -84,13 +122,15 @@ pub(crate) struct WriteArgs {
 }
 
 /// Options above, by the names that the parser has for them, as they are typed.
-const OPTIONS: [(&str, &str); 6] = [
+const OPTIONS: [(&str, &str); 8] = [
     ("subvol", "--subvol"),
     ("subvolid", "--subvolid"),
     ("usebackuproot", "--usebackuproot"),
     ("passed_over", "--rescue"),
     ("shown_generation", "--generation"),
     ("usesupercopy", "--usesupercopy"),
+    ("set_devices", "--device"),
+    ("set_degraded", "--degraded"),
 ];
 
 /// The first of them that was given.

@@ -1,11 +1,10 @@
 //! Verifying a filesystem: nothing is written, and each finding has a permanent number.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use creamery_base::{Logical, Result};
-use creamery_device::{Access, BlockDevice, FileDevice};
-use creamery_volume::{Mode, Rescue, Volume};
+use creamery_base::{Error, Logical, Result};
+use creamery_device::Access;
+use creamery_volume::{DeviceSet, Mode, NamedSet, Rescue, Volume};
 
 use crate::extents::ExtentPart;
 use crate::resolve::DataUser;
@@ -16,7 +15,7 @@ pub use creamery_check::{
     Severity, exit_status,
 };
 
-/// Checks the filesystem on these devices (or in these image files), all of it.
+/// Checks the filesystem on these devices (or in these image files), all of it. Devices that are not named are found beside the first one.
 ///
 /// ```
 /// use creamery::check::{CheckOptions, NoProgress, check};
@@ -35,16 +34,38 @@ pub fn check<P: AsRef<Path>>(
     options: &CheckOptions,
     progress: &dyn Progress,
 ) -> Result<Report> {
-    let mut opened: Vec<Arc<dyn BlockDevice>> = Vec::new();
-    for path in devices {
-        opened.push(Arc::new(FileDevice::open(path, Access::ReadOnly)?));
-    }
-    let mut report =
-        creamery_check::check(&Volume::open(opened.clone(), Mode::ReadOnly)?, options, progress)?;
-    if let [device] = &opened[..] {
-        name_files(&mut report, device);
-    }
-    Ok(report)
+    let mut devices = devices.into_iter();
+    let Some(first) = devices.next() else { return Err(Error::invalid("no device given")) };
+    let others = devices.map(|device| device.as_ref().to_owned());
+    check_set(NamedSet::new(first.as_ref()).devices(others), options, progress)
+}
+
+/// Checks a filesystem of which devices may be missing ([`NamedSet::degraded`]): as [`check`].
+///
+/// ```
+/// use creamery::NamedSet;
+/// use creamery::check::{CheckOptions, NoProgress, check_set};
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// let set = NamedSet::new(&image).degraded();
+/// assert!(check_set(set, &CheckOptions::default(), &NoProgress)?.is_clean());
+/// # Ok::<(), creamery::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`check`].
+pub fn check_set(
+    image: impl Into<NamedSet>,
+    options: &CheckOptions,
+    progress: &dyn Progress,
+) -> Result<Report> {
+    image.into().open(Access::ReadOnly, |devices| {
+        let volume = Volume::open(devices.clone(), Mode::ReadOnly)?;
+        let mut report = creamery_check::check(&volume, options, progress)?;
+        name_files(&mut report, &devices);
+        Ok(report)
+    })
 }
 
 /// Findings whose files are named. Where so much is damaged, more names help nobody.
@@ -54,7 +75,7 @@ const FILES_MAX: usize = 8;
 
 /// Says which files have the sectors that are damaged: the check itself knows the first, by number. It judges nothing: what cannot be
 /// named stays a number.
-fn name_files(report: &mut Report, device: &Arc<dyn BlockDevice>) {
+fn name_files(report: &mut Report, devices: &DeviceSet) {
     let mut sectors = report
         .findings
         .iter_mut()
@@ -65,7 +86,7 @@ fn name_files(report: &mut Report, device: &Arc<dyn BlockDevice>) {
         return;
     }
     let rescue = Rescue { ignore_bad_roots: true, ignore_super_flags: true, ..Rescue::default() };
-    let Ok(fs) = Image::options().rescue(rescue).open_device(Arc::clone(device)) else { return };
+    let Ok(fs) = Image::options().rescue(rescue).open_set(devices.clone()) else { return };
     for sector in sectors {
         name_files_of(&fs, sector);
     }

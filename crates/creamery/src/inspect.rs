@@ -7,7 +7,6 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::io;
-use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use creamery_format::{
     BlockRef, Expected, Key, KeyType, RawDevItem, RawRootItem, RawSuperblock, SUPERBLOCK_LEN,
     SUPERBLOCK_OFFSETS, Superblock,
 };
-use creamery_volume::{Chunk, Mode, Volume};
+use creamery_volume::{Chunk, DeviceSet, NamedSet, Rescue, Volume};
 use zerocopy::FromBytes;
 
 /// How much of a superblock is printed.
@@ -36,7 +35,7 @@ pub struct SuperDump {
     pub all: bool,
 }
 
-/// Prints the superblock of the image at `path`.
+/// Prints the superblock of an image, and of each other device that is named with it.
 ///
 /// ```
 /// use creamery::inspect::{dump_super, SuperDump};
@@ -51,10 +50,11 @@ pub struct SuperDump {
 ///
 /// # Errors
 /// When there is no superblock, the image cannot be read, or `out` not be written.
-pub fn dump_super(path: impl AsRef<Path>, what: SuperDump, out: &mut dyn io::Write) -> Result<()> {
-    let path = path.as_ref();
-    let device = FileDevice::open(path, Access::ReadOnlyForced)?;
-    dump_super_of(&device, &path.display().to_string(), what, out)
+pub fn dump_super(image: impl Into<NamedSet>, what: SuperDump, out: &mut dyn io::Write) -> Result<()> {
+    image.into().named().try_for_each(|path| {
+        let device = FileDevice::open(path, Access::ReadOnlyForced)?;
+        dump_super_of(&device, &path.display().to_string(), what, out)
+    })
 }
 
 /// Looks at a device that is open already. For tests of this project; no part of the promise.
@@ -141,7 +141,7 @@ impl FromStr for TreeDump {
     }
 }
 
-/// Prints trees of the image at `path`.
+/// Prints trees of an image, which may have several devices.
 ///
 /// ```
 /// use creamery::inspect::{dump_tree, TreeDump};
@@ -156,10 +156,15 @@ impl FromStr for TreeDump {
 ///
 /// # Errors
 /// That blocks are damaged, after everything else was printed, and what `out` returns.
-pub fn dump_tree(path: impl AsRef<Path>, what: TreeDump, out: &mut dyn io::Write) -> Result<()> {
-    let path = path.as_ref();
-    let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, Access::ReadOnlyForced)?);
-    dump_tree_of(device, &path.display().to_string(), what, out)
+pub fn dump_tree(image: impl Into<NamedSet>, what: TreeDump, out: &mut dyn io::Write) -> Result<()> {
+    let image = image.into();
+    let name = image.first().display().to_string();
+    let opened = image.open(Access::ReadOnlyForced, |devices| open_mapped(devices, Rescue::default()));
+    let (volume, unmapped) = opened.map_err(|error| match error.to_string().contains(&name) {
+        true => error,
+        false => error.context(&name),
+    })?;
+    print_trees(&volume, unmapped, &name, what, out)
 }
 
 /// Looks at a device that is open already. For tests of this project; no part of the promise.
@@ -173,13 +178,20 @@ pub fn dump_tree_of(
     what: TreeDump,
     out: &mut dyn io::Write,
 ) -> Result<()> {
-    let volume = Volume::open(vec![device], Mode::ReadOnly)?;
-    let superblock = volume.superblock();
-    let mut devices = Vec::new();
-    let unmapped = push_chunks(&volume, &superblock, &mut devices);
-    volume.judge_devices(&devices).map_err(|error| error.context(name))?;
+    let (volume, unmapped) =
+        open_mapped(device.into(), Rescue::default()).map_err(|error| error.context(name))?;
+    print_trees(&volume, unmapped, name, what, out)
+}
+
+fn print_trees(
+    volume: &Volume,
+    unmapped: Option<Error>,
+    name: &str,
+    what: TreeDump,
+    out: &mut dyn io::Write,
+) -> Result<()> {
     let mut text = Text::new(out);
-    let printed = print(&volume, &superblock, what, &mut text);
+    let printed = print(volume, &volume.superblock(), what, &mut text);
     let damage = match printed {
         Ok(()) => None,
         Err(WalkError::Write(error)) => return text.finish(Err(error)),
@@ -319,6 +331,27 @@ pub(crate) fn leaves(
         }
     }
     first
+}
+
+/// Opens a volume for reading, with all chunks mapped that can be; gives what is wrong with the first one that cannot.
+///
+/// # Errors
+/// As opening; devices are missing, or are of another filesystem.
+pub(crate) fn open_mapped(devices: DeviceSet, rescue: Rescue) -> Result<(Volume, Option<Error>)> {
+    let volume = Volume::open_for_rescue(devices, rescue)?;
+    let unmapped = map_all(&volume)?;
+    Ok((volume, unmapped))
+}
+
+/// Maps all chunks that can be mapped, and holds the devices against those that the filesystem lists.
+pub(crate) fn map_all(volume: &Volume) -> Result<Option<Error>> {
+    let mut devices = Vec::new();
+    let unmapped = push_chunks(volume, &volume.superblock(), &mut devices);
+    // Of what cannot be read a device may be listed.
+    if unmapped.is_none() {
+        volume.judge_devices(&devices)?;
+    }
+    Ok(unmapped)
 }
 
 /// The superblock maps the chunk tree only; this maps the rest, and lists the devices. Gives what is wrong with the first

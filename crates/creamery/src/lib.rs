@@ -83,6 +83,7 @@ mod file;
 mod file_times;
 mod filesystem;
 pub mod history;
+mod host_filesystems;
 mod host_path;
 pub mod id;
 mod image;
@@ -115,6 +116,7 @@ mod sink;
 pub mod statistics;
 pub mod subvolume;
 mod subvolumes;
+mod survey;
 pub mod tar;
 mod tuning;
 mod uuid_change;
@@ -122,6 +124,16 @@ pub mod volume;
 mod walk;
 
 pub use creamery_base::{Error, ErrorKind, Result, Uuid};
+/// A filesystem of several devices is opened by their names:
+///
+/// ```no_run
+/// use creamery::{Image, NamedSet};
+/// let all = Image::open("a.img")?; // others are found beside it
+/// let left = Image::open(NamedSet::new("a.img").degraded())?; // one of two mirrors is gone
+/// let named = Image::open(NamedSet::new("a.img").device("/backup/b.img"))?;
+/// # Ok::<(), creamery::Error>(())
+/// ```
+pub use creamery_volume::NamedSet;
 pub use file::File;
 pub use filesystem::Filesystem;
 pub use image::{Image, ImageOptions};

@@ -1,6 +1,7 @@
 //! What a filesystem is as a whole: its ids, its sizes and features, and the devices it lies on.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use creamery_base::{DevId, Generation, Result, Uuid};
 use creamery_codec::ChecksumType;
@@ -14,6 +15,8 @@ pub use creamery_fs::{DeviceErrors, NewSize, Resized};
 pub use creamery_txn::{Conversion, DiscardPolicy};
 pub use creamery_volume::SuperblockChange;
 
+pub use crate::host_filesystems::{HostFilesystem, filesystems_of_host};
+pub use crate::survey::{Loss, Survey};
 pub use crate::uuid_change::UuidChange;
 
 /// A device of a filesystem.
@@ -42,6 +45,30 @@ pub struct MemberDevice {
     pub len: Option<u64>,
     /// The file or device of the host, or the name of a device of one's own; none when it is missing.
     pub path: Option<PathBuf>,
+}
+
+/// What the chunks of one kind and profile have of a device.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// for share in creamery::Image::open(&image)?.volume().shares() {
+///     println!("{} of device {} are for {}", share.bytes, share.device, share.kind);
+/// }
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct DeviceShare {
+    /// The device, which may be missing.
+    pub device: DevId,
+    /// What the chunks are for, as [`BlockGroups::kind`] has it.
+    pub kind: String,
+    /// Their profile.
+    pub profile: String,
+    /// Bytes, each copy counted.
+    pub bytes: u64,
 }
 
 /// The block groups of one kind and profile, together.
@@ -275,6 +302,34 @@ impl Volume<'_> {
         self.0.fs.engine().group_sums().into_iter().map(of).collect()
     }
 
+    /// Returns what chunks have of each device, by kind and profile and in the order of the devices, as `btrfs filesystem usage` does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::open(&image)?;
+    /// let all: u64 = fs.volume().shares().iter().map(|share| share.bytes).sum();
+    /// assert_eq!(all, fs.volume().devices()[0].used_bytes);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn shares(self) -> Vec<DeviceShare> {
+        let mut sums: BTreeMap<(u64, DevId), u64> = BTreeMap::new();
+        for chunk in self.0.fs.engine().volume().chunks() {
+            let flags = chunk.flags & (BlockGroupFlags::TYPES | BlockGroupFlags::PROFILES);
+            for stripe in &chunk.stripes {
+                let sum = sums.entry((flags.bits(), stripe.dev)).or_default();
+                *sum = sum.saturating_add(chunk.stripe_bytes());
+            }
+        }
+        let share = |((flags, device), bytes)| {
+            let BlockGroups { kind, profile, .. } = BlockGroups::with_flags(flags, 0, 0);
+            DeviceShare { device, kind, profile, bytes }
+        };
+        sums.into_iter().map(share).collect()
+    }
+
     /// Returns the UUID, which a mount goes by (`UUID=` of fstab(5)).
     ///
     /// ```
@@ -430,6 +485,26 @@ impl Volume<'_> {
                 path: path(device.id),
             })
             .collect()
+    }
+
+    /// Tells which files would be lost with which devices, besides those that are missing. `each` gets every file of all subvolumes, with the
+    /// losses that it would not survive.
+    ///
+    /// ```no_run
+    /// let fs = creamery::Image::options().degraded(true).open("member.img")?;
+    /// let survey = fs.volume().survey(|path, losses| {
+    ///     if let Some(loss) = losses.first() {
+    ///         println!("{} needs device {:?}", path.display(), loss.devices);
+    ///     }
+    /// })?;
+    /// assert_eq!(survey.losses[0].files, 0, "all can be read as it is");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Device errors; damage.
+    pub fn survey(self, each: impl FnMut(&Path, &[&Loss])) -> Result<Survey> {
+        self.0.survey(each)
     }
 
     /// Takes more of a device, as `btrfs filesystem resize` does: of an image file, which is made longer where it is too short; of a

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use creamery_base::{InodeId, Result, Wait};
+use creamery_base::{InodeId, Logical, Result, Wait};
 use creamery_txn::Sharing;
 
 use crate::Filesystem;
@@ -68,6 +68,17 @@ impl Filesystem {
         self.commit_before_walk()?;
         let sharing = self.engine().sharing()?;
         Ok(UsageSet { fs: self, sharing, counted: HashSet::new(), shared: AddressRanges::default() })
+    }
+}
+
+impl Filesystem {
+    /// Where the extents of a file lie that it shows something of, preallocated ones too: the first address of each.
+    ///
+    /// # Errors
+    /// Stale: it is gone. Device errors; damage.
+    pub fn data_extents(&self, id: InodeId) -> Result<Vec<Logical>> {
+        let extents = extents_of(&*self.inode(id, Wait::Yes)?)?;
+        Ok(extents.into_iter().map(|(_, extent)| extent.disk_bytenr).collect())
     }
 }
 

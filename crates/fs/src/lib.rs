@@ -61,6 +61,7 @@ mod resize;
 mod resolve;
 mod seek;
 mod statfs;
+mod statfs_of_set;
 mod statistics;
 mod subvolume;
 mod tree_log;

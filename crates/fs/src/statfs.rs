@@ -2,6 +2,7 @@
 
 use creamery_format::NAME_LEN_MAX;
 
+use crate::statfs_of_set::SetSpace;
 use crate::subvolume::Shared;
 
 /// Figures of a filesystem. Numbers of files are not among them: inodes are made as long as there is room.
@@ -42,6 +43,16 @@ impl FsStatistics {
         let metadata_used = space.metadata_used.saturating_mul(space.metadata_copies.max(1)) / copies;
         let total = space.total / copies;
         let free = total.saturating_sub(data_used + metadata_used);
+        if let Some(set) = SetSpace::of(engine) {
+            let [blocks, blocks_free, blocks_available] = [set.total, set.free, set.available].map(blocks);
+            return Self {
+                block_size,
+                blocks,
+                blocks_free,
+                blocks_available,
+                name_len_max: NAME_LEN_MAX as u32,
+            };
+        }
         let available = space.data_total.saturating_sub(data_used) + space.data_allocatable;
         Self {
             block_size,

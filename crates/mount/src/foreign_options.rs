@@ -17,7 +17,7 @@ enum Takes {
 
 const NO_SELINUX: Option<&str> = Some("files are not labelled by the mount");
 
-const OF_LINUX: [Foreign; 30] = [
+const OF_LINUX: [Foreign; 28] = [
     ("acl", Takes::Nothing, None),
     ("noacl", Takes::Nothing, Some("access control lists count all the same")),
     ("autodefrag", Takes::Nothing, Some("files are put together when asked: creamery filesystem defragment")),
@@ -30,7 +30,6 @@ const OF_LINUX: [Foreign; 30] = [
     ),
     ("clear_cache", Takes::Nothing, Some("the free space tree is kept; creamery check looks at it")),
     ("nodatasum", Takes::Nothing, Some("new files have checksums; nodatacow is without")),
-    ("degraded", Takes::Nothing, None),
     ("enospc_debug", Takes::Nothing, Some("nothing more is said when space is short")),
     ("noenospc_debug", Takes::Nothing, None),
     (
@@ -53,7 +52,6 @@ const OF_LINUX: [Foreign; 30] = [
     ("nossd_spread", Takes::Nothing, None),
     ("thread_pool", Takes::NumberAbove0, Some("there are as many threads as are needed")),
     ("user_subvol_rm_allowed", Takes::Nothing, Some("`creamery help mount` says who may delete a subvolume")),
-    ("device", Takes::Anything, Some("a filesystem of one device needs no other")),
     ("mand", Takes::Nothing, None),
     ("nomand", Takes::Nothing, None),
     ("iversion", Takes::Nothing, None),
@@ -138,12 +136,10 @@ mod tests {
 
     #[test]
     fn words_of_linux_are_known_with_the_values_that_they_have() {
-        for word in ["acl", "space_cache=v2", "skip_balance", "noautodefrag", "degraded"] {
+        for word in ["acl", "space_cache=v2", "skip_balance", "noautodefrag"] {
             assert_eq!(look_up(word), Known::Harmless, "{word}");
         }
-        for word in
-            ["autodefrag", "thread_pool=8", "space_cache", "space_cache=v1", "device=/dev/sdb", "nobarrier"]
-        {
+        for word in ["autodefrag", "thread_pool=8", "space_cache", "space_cache=v1", "nobarrier"] {
             assert!(matches!(look_up(word), Known::Note(_)), "{word}");
         }
         for word in
@@ -154,7 +150,7 @@ mod tests {
         for word in ["inode_cache", "check_int", "check_int_print_mask=1", "recovery", "fragment=data"] {
             assert!(matches!(look_up(word), Known::Refused(_)), "{word}");
         }
-        for word in ["device", "device=", "fatal_errors", "fatal_errors=", "metadata_ratio=1x"] {
+        for word in ["context=", "fatal_errors", "fatal_errors=", "metadata_ratio=1x"] {
             assert_eq!(look_up(word), Known::NoSuchValue, "{word}");
         }
         for word in ["", "autodefragx"] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, TreeId};
-use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_device::{Access, FileDevice};
 use creamery_fs::{Filesystem, FsOptions};
 use creamery_txn::Engine;
 use creamery_volume::{Mode, Volume};
@@ -19,12 +19,15 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Opens the filesystem in the image file or on the block device at `path`. It is ours alone until it is dropped. A server
 /// that was just unmounted is given the time to finish.
+/// Its other devices are those of `options`, and those that are found beside it.
 /// A seed is opened for reading whatever `options` say, which then say so, too.
 /// Errors: no filesystem; damage; a state that does not allow writing; somebody else has it open.
 pub fn open(path: &Path, options: &mut Options) -> Result<Arc<Filesystem>> {
     match open_patiently(path, options) {
         Err(error)
-            if error.kind() == ErrorKind::Unsupported && !options.transport.read_only() && is_seed(path) =>
+            if error.kind() == ErrorKind::Unsupported
+                && !options.transport.read_only()
+                && is_seed(path, options) =>
         {
             options.transport.set_read_only();
             open_patiently(path, options)
@@ -33,10 +36,9 @@ pub fn open(path: &Path, options: &mut Options) -> Result<Arc<Filesystem>> {
     }
 }
 
-fn is_seed(path: &Path) -> bool {
-    let device = FileDevice::open(path, Access::ReadOnly);
-    let volume = device.and_then(|device| Volume::open(vec![Arc::new(device)], Mode::ReadOnly));
-    volume.is_ok_and(|volume| volume.is_seed())
+fn is_seed(path: &Path, options: &Options) -> bool {
+    let open = |devices| Volume::open(devices, Mode::ReadOnly);
+    options.set(path).open(Access::ReadOnly, open).is_ok_and(|volume| volume.is_seed())
 }
 
 fn open_patiently(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
@@ -61,15 +63,31 @@ fn open_parts(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
     };
     let device = FileDevice::open(path, access)?;
     let gather_syncs = !options.ssd.unwrap_or_else(|| !device.is_rotational());
-    let device: Arc<dyn BlockDevice> = Arc::new(device);
-    let volume = match mode {
-        Mode::ReadWrite if options.use_super_copy => Volume::open_by_copy(vec![device])?,
-        Mode::ReadWrite => Volume::open(vec![device], mode)?,
-        Mode::ReadOnly => Volume::open_for_rescue(vec![device], options.rescue)?,
-    };
-    if read_only && !options.rescue.no_log_replay && volume.superblock().log_root().is_some() {
-        let what = "what was synced after the last commit waits in a log: mount it for writing, which replays that, or with ro,nologreplay \
-                    to see it without";
+    options.set(path).open_on(Arc::new(device), access, |devices| {
+        let volume = match mode {
+            Mode::ReadWrite if options.use_super_copy => Volume::open_by_copy(devices)?,
+            Mode::ReadWrite => Volume::open(devices, mode)?,
+            Mode::ReadOnly => Volume::open_for_rescue(devices, options.rescue)?,
+        };
+        open_on(volume, options, gather_syncs)
+    })
+}
+
+fn open_on(volume: Volume, options: &Options, gather_syncs: bool) -> Result<Arc<Filesystem>> {
+    if options.transport.read_only()
+        && !options.rescue.no_log_replay
+        && volume.superblock().log_root().is_some()
+    {
+        let what = match volume.superblock().device_count() {
+            0 | 1 => {
+                "what was synced after the last commit waits in a log: mount it for writing, which replays that, or with ro,nologreplay \
+                 to see it without"
+            }
+            _ => {
+                "what was synced after the last commit waits in a log, which a mount for writing would replay, and a filesystem of several devices \
+                 is not mounted for writing: ro,nologreplay shows the last commit, and Linux replays the log"
+            }
+        };
         return Err(Error::new(ErrorKind::ReadOnly, what));
     }
     let open = |volume| -> Result<_> {
@@ -126,8 +144,21 @@ fn fs_options(options: &Options) -> FsOptions {
     }
 }
 
-/// Puts the image's path in front of a message that does not say it yet.
+/// Puts the image's path in front of a message that does not say it yet; what it advises are options of a mount.
 fn named(error: Error, path: &Path) -> Error {
     let shown = path.display().to_string();
+    let words = [
+        ("--device PATH", "-o device=PATH"),
+        ("--device", "-o device="),
+        ("--degraded", "-o ro,degraded"),
+        ("--rescue all", "-o ro,rescue=all"),
+    ];
+    let of_mount = |advice: &str| {
+        words.iter().fold(advice.to_owned(), |advice, (word, option)| advice.replace(word, option))
+    };
+    let error = match error.advice().map(of_mount) {
+        Some(advice) => error.advise(advice),
+        None => error,
+    };
     if error.to_string().contains(&shown) { error } else { error.context(shown) }
 }

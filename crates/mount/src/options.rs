@@ -1,12 +1,13 @@
 //! What `-o` may say, beyond what the transport takes.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use creamery_base::{Error, Result};
 use creamery_fs::{Compress, FsOptions};
 use creamery_fuse::MountOptions;
 use creamery_txn::DiscardPolicy;
-use creamery_volume::Rescue;
+use creamery_volume::{NamedSet, Rescue};
 use serde::{Deserialize, Serialize};
 
 use crate::foreign_options::{self, Known};
@@ -159,6 +160,10 @@ pub struct Options {
     pub use_super_copy: bool,
     /// What is passed over to get files off a damaged filesystem.
     pub rescue: Rescue,
+    /// Other devices of the filesystem; those that are not named are found beside the first one.
+    pub devices: Vec<PathBuf>,
+    /// Devices may be missing, as many as the profiles bear.
+    pub degraded: bool,
     /// Shown owner.
     pub owner: Owner,
     /// Where the server's process writes what happens to it, for those who ask ([`crate::statistics`]); no word of `-o` says it.
@@ -295,6 +300,8 @@ impl Options {
             delalloc: true,
             use_super_copy: false,
             rescue: Rescue::default(),
+            devices: Vec::new(),
+            degraded: false,
             owner: Owner::default(),
             log: None,
             notes: Vec::new(),
@@ -302,6 +309,13 @@ impl Options {
             of_writing: Vec::new(),
             of_readers: None,
         }
+    }
+
+    /// The filesystem that has `image` as its first device.
+    #[must_use]
+    pub fn set(&self, image: &Path) -> NamedSet {
+        let set = NamedSet::new(image).devices(&self.devices);
+        if self.degraded { set.degraded() } else { set }
     }
 
     /// How the server is to write.
@@ -402,13 +416,18 @@ impl Options {
             }
             "usesupercopy" | "usebackuproot" if value.is_empty() => self.rescue(rescue::parse(name)?, word),
             "rescue" => self.rescue(rescue::parse(value)?, word),
+            "device" if !value.is_empty() => self.devices.push(value.into()),
+            "device" => {
+                return Err(Error::invalid("mount option device: want a path, such as device=/dev/sdb"));
+            }
+            "degraded" if value.is_empty() => self.degraded = true,
             "uid" => self.owner.uid = Some(id()?),
             "gid" => self.owner.gid = Some(id()?),
             "fakeroot" if value.is_empty() => self.fakeroot(),
             _ => {
                 return Err(Error::invalid(format!(
                     "mount option \"{word}\" does not exist here; \
-                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, max_inline=, notreelog, ssd, nossd, nologreplay, usesupercopy, usebackuproot, rescue=, uid=, gid=, fakeroot, allow_other, those of mount(8), and those of Linux' Btrfs that change nothing here (`creamery help mount-options`)"
+                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, max_inline=, notreelog, ssd, nossd, nologreplay, usesupercopy, usebackuproot, rescue=, device=, degraded, uid=, gid=, fakeroot, allow_other, those of mount(8), and those of Linux' Btrfs that change nothing here (`creamery help mount-options`)"
                 )));
             }
         }
@@ -469,7 +488,7 @@ mod tests {
         for word in &words {
             let sample =
                 word.replace("ALGORITHM:LEVEL", "zstd:3").replace("PATH", "/a").replace("BYTES", "2K");
-            let sample = sample.replace("SECONDS", "5").replace("ID", "5");
+            let sample = sample.replace("SECONDS", "5").replace("ID", "5").replace("DEVICE", "/dev/sdb");
             let parsed = Options::parse("disk.img", ["ro", &sample]);
             assert!(parsed.is_ok(), "{word}: {:?}", parsed.err());
         }

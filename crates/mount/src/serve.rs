@@ -64,6 +64,7 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
     }
     let (log, commit) = (options.log.clone(), options.commit);
     let adapter = Adapter::new(Arc::clone(&fs), root, options.owner).with_options(options);
+    adapter.subvolumes().note_devices(&fs);
     let adapter = Arc::new(adapter);
     let watchers = Arc::clone(adapter.control().watchers());
     let lost_writes = Arc::clone(adapter.control().lost_writes());

@@ -4,7 +4,7 @@ use creamery_base::{DevId, Error, ErrorKind, Logical, Result, Uuid};
 use creamery_format::{BlockGroupFlags, RawChunk, RawStripe, STRIPE_LEN};
 use zerocopy::IntoBytes;
 
-use crate::mapping::Layout;
+use crate::layout::Layout;
 
 /// The largest chunk that is believed. Linux makes none beyond 10 GiB; this only keeps sums from wrapping.
 const LEN_MAX: u64 = 1 << 56;

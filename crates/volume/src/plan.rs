@@ -12,8 +12,9 @@ use std::ops::Range;
 
 use creamery_base::{Error, ErrorKind, Logical, Physical, Result};
 
-use crate::mapping::{MirrorSet, Piece};
-use crate::volume::index;
+use crate::index::index;
+use crate::mapping::MirrorSet;
+use crate::piece::Piece;
 
 /// Adjacent parts are merged into one request up to this many bytes.
 const REQUEST_MAX: u64 = 2 << 20;

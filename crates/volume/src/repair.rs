@@ -9,8 +9,9 @@ use creamery_device::AlignedBuffer;
 use creamery_format::Expected;
 
 use crate::Mode;
-use crate::mapping::Piece;
-use crate::volume::{Volume, index};
+use crate::index::index;
+use crate::piece::Piece;
+use crate::volume::Volume;
 
 impl Volume {
     /// From here on bad copies are rewritten, in a volume that is open for writing: those that are met, and those of tree

@@ -15,8 +15,8 @@ use creamery_base::Physical;
 use creamery_codec::parity::{Parity, Row};
 
 use crate::Chunk;
-use crate::mapping::Piece;
-use crate::volume::index;
+use crate::index::index;
+use crate::piece::Piece;
 
 /// The geometry of a chunk with parity.
 #[derive(Clone, Copy, Debug)]

@@ -11,8 +11,8 @@ use creamery_device::BlockDevice;
 use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
 
 use crate::copies::{self, Copy, Found, Want};
-use crate::open::judge;
-use crate::{Mode, Rescue, Volume};
+use crate::open::{find_all, judge};
+use crate::{DeviceSet, Mode, Rescue, Volume};
 
 /// Which copies of a device's superblock are good, and which are not.
 ///
@@ -101,14 +101,27 @@ impl SuperCopies {
         self.newest.dev_item().dev_id()
     }
 
-    /// The filesystem that a good one leads to, for reading: nobody should write one that leads nowhere.
+    /// How many devices the filesystem has, as it says.
+    #[must_use]
+    pub fn device_count(&self) -> u64 {
+        self.newest.device_count()
+    }
+
+    /// The filesystem that a good one leads to, for reading: nobody should write one that leads nowhere. The first of the devices is the one
+    /// with these copies.
     ///
     /// # Errors
     /// As opening it.
-    pub fn volume(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
+    pub fn volume(&self, devices: impl Into<DeviceSet>) -> Result<Volume> {
+        let devices = devices.into();
+        let Some((device, others)) = devices.devices().split_first() else {
+            return Err(Error::invalid("no device given"));
+        };
         let found = Found { superblock: self.newest.clone(), notes: Vec::new() };
+        let others = find_all(&others.iter().cloned().collect(), Want::Reading)?;
+        let all = others.and_first((Arc::clone(device), found)).degraded(devices.is_degraded());
         let rescue = Rescue { ignore_super_flags: true, ..Rescue::default() };
-        Volume::open_found((device, found).into(), Mode::ReadOnly, rescue)
+        Volume::open_found(all, Mode::ReadOnly, rescue)
     }
 
     /// Writes the bad ones anew, from a good one.

@@ -4,10 +4,11 @@ use creamery_base::{Error, ErrorKind, Logical, Result};
 use creamery_format::{BlockRef, Expected, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, verify_block};
 
 use crate::durable::Written;
-use crate::mapping::Piece;
+use crate::index::index;
+use crate::piece::Piece;
 use crate::plan::{Part, Plan, What, place};
 use crate::report::WriteReport;
-use crate::volume::{Volume, index};
+use crate::volume::Volume;
 
 /// Whatever the free space tree of a damaged filesystem says, nothing is written over a superblock copy.
 fn check_beside_superblocks(mirror: &[Piece]) -> Result<()> {

@@ -77,6 +77,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   bench requests   what daily work on a mount asks of it, by kind (--beside PROGRAM --files --bytes --runs; as root, with dbench)
   bench memory     peak memory for a million files and for a million names in one folder (--files --dry)
   bench check      verifying images that the kernel filled, beside btrfs check (--files --bytes --runs --dry; as root)
+  bench sets       reading a large file of sets, also with members missing, beside the kernel's mount (--bytes --runs --dry; as root)
   bench check-memory
                    peak memory of verifying ten million files (--files --dry)";
 

@@ -37,6 +37,10 @@ pub(crate) struct Setting {
     pub(crate) nocow_keeps_leaf: bool,
     pub(crate) seek_cursors: Option<bool>,
     pub(crate) compress: Option<Compress>,
+    /// Opened for reading: a set of several devices is not opened otherwise.
+    pub(crate) read_only: bool,
+    /// Members may be missing.
+    pub(crate) degraded: bool,
 }
 
 impl Setting {
@@ -64,7 +68,13 @@ pub(crate) struct Library {
 
 impl Library {
     pub(crate) fn open(image: &Path, setting: Setting) -> Result<Self> {
-        let mut options = Image::options().write().tuning(setting.tuning());
+        let mut options = Image::options().tuning(setting.tuning());
+        if setting.degraded {
+            options = options.degraded();
+        }
+        if !setting.read_only {
+            options = options.write();
+        }
         options = options.compress(setting.compress);
         if setting.nodatacow {
             options = options.nodatacow();

@@ -6,12 +6,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use creamery::check::{CheckOptions, Problem, Progress, Report, check, exit_status};
+use creamery::NamedSet;
+use creamery::check::{CheckOptions, Problem, Progress, Report, check_set, exit_status};
 use indicatif::ProgressBar;
 
 use crate::failure::{Failure, is_broken_pipe, say};
 use crate::images::warn_of_table;
 use crate::output::{Output, writing};
+use crate::view::DeviceArgs;
 
 /// Of fsck(8).
 const COULD_NOT_CHECK: u8 = 8;
@@ -24,7 +26,7 @@ const WRONG_CALL: u8 = 16;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct CheckArgs {
-    /// The image or device, or a partition of one (disk.raw@2); all of them when the filesystem has several.
+    /// The image or device, or a partition of one (disk.raw@2); of several devices those that are not named are found beside the first.
     #[arg(value_name = "IMAGE", required_unless_present = "explain")]
     images: Vec<PathBuf>,
 
@@ -63,6 +65,16 @@ pub(crate) struct CheckArgs {
     /// How many threads read and verify [default: one for each core, at most 8].
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
+
+    #[command(flatten)]
+    set: DeviceArgs,
+}
+
+impl CheckArgs {
+    fn set(&self) -> NamedSet {
+        let (first, others) = self.images.split_first().expect("one is required");
+        self.set.of(first).devices(others)
+    }
 }
 
 fn numbered(word: &str) -> Result<Problem, String> {
@@ -93,11 +105,11 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
     args.images.iter().for_each(|image| warn_of_table(image));
     let outcome = if args.progress {
-        check(&args.images, &options, &Lines)
+        check_set(args.set(), &options, &Lines)
     } else {
         let spinner = Spinner(ProgressBar::new_spinner());
         spinner.0.enable_steady_tick(Duration::from_millis(200));
-        let outcome = check(&args.images, &options, &spinner);
+        let outcome = check_set(args.set(), &options, &spinner);
         spinner.0.finish_and_clear();
         outcome
     };

@@ -24,6 +24,7 @@ use crate::view::RescueArgs;
 #[derive(Subcommand, Debug)]
 pub(crate) enum DeviceCommand {
     Stats(StatsArgs),
+    Survey(super::survey::SurveyArgs),
 }
 
 /// Tell the errors that devices had, as Linux counted them.
@@ -117,7 +118,13 @@ struct RowFormatJson {
 }
 
 pub(crate) fn run(command: &DeviceCommand) -> Result<(), Failure> {
-    let DeviceCommand::Stats(args) = command;
+    match command {
+        DeviceCommand::Stats(args) => stats(args),
+        DeviceCommand::Survey(args) => super::survey::run(args),
+    }
+}
+
+fn stats(args: &StatsArgs) -> Result<(), Failure> {
     let (rows, unread) = rows(args)?;
     let mut out = Output::new();
     let printed = match args {

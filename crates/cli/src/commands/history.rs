@@ -13,6 +13,7 @@ use crate::json::Array;
 use crate::output::{Output, writing};
 use crate::progress::{ProgressArgs, Shown};
 use crate::time::Utc;
+use crate::view::DeviceArgs;
 
 const COMMAND: &str = "history";
 
@@ -44,6 +45,9 @@ pub(crate) struct HistoryArgs {
 
     #[command(flatten)]
     progress: ProgressArgs,
+
+    #[command(flatten)]
+    set: DeviceArgs,
 }
 
 #[derive(Serialize)]
@@ -96,9 +100,9 @@ impl SearchProgress for Searched {
 pub(crate) fn run(args: &HistoryArgs) -> Result<(), Failure> {
     let failed = |error| Failure::new(COMMAND, error);
     let searched = Searched::new(COMMAND, args.progress);
-    let found = history(&args.image, &searched);
+    let found = history(args.set.of(&args.image), &searched);
     searched.end(|| "looked for commits".to_owned());
-    let found = found.map_err(|error| failed(with_way_in(&args.image, error)))?;
+    let found = found.map_err(|error| failed(with_way_in(&args.set.of(&args.image), error)))?;
     found.notes.iter().for_each(|note| warn_of(&args.image, note));
     let mut out = Output::new();
     let printed = match args.json {

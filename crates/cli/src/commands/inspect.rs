@@ -1,5 +1,7 @@
 //! `creamery inspect-internal`.
 
+use std::path::{Path, PathBuf};
+
 use creamery::id::Logical;
 use creamery::inspect::{self, SuperDump, TreeDump};
 use creamery::partitions::ImageName;
@@ -13,7 +15,11 @@ pub(crate) fn dump_super(args: &DumpSuperArgs) -> Result<(), Failure> {
     let told = |error| Failure::new("dump-super", error);
     let mut out = Output::new();
     let what = SuperDump { full: args.full, all: args.all };
-    let outcome = with_all(&args.images, |image| {
+    let mut images: Vec<&Path> = args.images.iter().map(PathBuf::as_path).collect();
+    // Each device by itself.
+    let set = args.set.of(images[0]);
+    images.extend(set.named().skip(1));
+    let outcome = with_all(images, |image| {
         warn_of_table(image);
         inspect::dump_super(image, what, &mut Printed(&mut out)).map_err(told)
     });
@@ -33,7 +39,7 @@ pub(crate) fn dump_tree(args: &DumpTreeArgs) -> Result<(), Failure> {
     warn_of_table(&args.image);
     for what in wanted {
         let is_number = !matches!(what, TreeDump::Everything);
-        let dumped = inspect::dump_tree(&args.image, what, &mut Printed(&mut out)).map_err(told);
+        let dumped = inspect::dump_tree(args.set.of(&args.image), what, &mut Printed(&mut out)).map_err(told);
         let is_there = ImageName::metadata(&args.image).is_ok();
         dumped.map_err(|failure| if is_number && is_there { failure.of_number() } else { failure })?;
     }

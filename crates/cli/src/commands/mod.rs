@@ -39,6 +39,7 @@ pub(crate) mod show;
 pub(crate) mod stat;
 pub(crate) mod stats;
 pub(crate) mod subvolume;
+mod survey;
 pub(crate) mod sync;
 pub(crate) mod tar;
 mod tar_list;

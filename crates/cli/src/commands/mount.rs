@@ -133,8 +133,8 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
     let image = std::path::absolute(&args.image)?;
     let dir = args.dir.canonicalize().map_err(|error| about(&args.dir, error))?;
     let is_asked = options.transport.read_only();
-    let fs =
-        creamery_mount::open(&args.image, &mut options).map_err(|error| with_way_in(&args.image, error))?;
+    let opened = creamery_mount::open(&args.image, &mut options);
+    let fs = opened.map_err(|error| with_way_in(&options.set(&args.image), error))?;
     // While there is a terminal.
     if options.transport.read_only() && !is_asked {
         warn_of(&image, "it is a seed, which others are made from: mounted read-only");

@@ -64,12 +64,12 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     let names = Names::new(COMMAND, false, args.progress);
     interrupt::watch();
     names.go_on().map_err(failed)?;
-    let mut options = Image::options().rescue(args.rescue.all());
+    let mut options = args.rescue.set.options(Image::options().rescue(args.rescue.all()));
     if let Some(generation) = args.rescue.generation() {
         options = options.generation(generation);
     }
     let overview = Overview::of(&args.image, options, &names)
-        .map_err(|error| failed(with_way_in(&args.image, error)))?;
+        .map_err(|error| failed(with_way_in(&args.rescue.set.of(&args.image), error)))?;
     let ended = names.finish();
     overview.notes().iter().for_each(|note| warn_of(&args.image, note));
     let picture = args.svg.map(|picture| match picture {

@@ -11,6 +11,7 @@ use creamery::rescue::{self, Candidate, FindRoot, Roots, SuperRecovery};
 
 use crate::failure::{Failure, warn};
 use crate::output::{Output, writing};
+use crate::view::DeviceArgs;
 
 /// Of btrfs-progs.
 const RECOVERED: u8 = 2;
@@ -104,6 +105,9 @@ pub(crate) struct FindRootArgs {
     /// None of a lower level.
     #[arg(short = 'l', value_name = "LEVEL", default_value_t = 0, hide_default_value = true)]
     level: u8,
+
+    #[command(flatten)]
+    set: DeviceArgs,
 }
 
 /// Give back the space of free space caches of the old kind (v1).
@@ -247,7 +251,7 @@ fn find_root(args: &FindRootArgs) -> Result<(), Failure> {
         level: args.level,
         all: args.all,
     };
-    let roots = rescue::find_roots(&args.image, &what).map_err(failed)?;
+    let roots = rescue::find_roots(args.set.of(&args.image), &what).map_err(failed)?;
     if let Some(error) = &roots.unread {
         let what = "not all of the chunk tree could be read, and only chunks that are known are looked into";
         warn(&format!("{}: {what}: {error}", args.image.display()));

@@ -150,7 +150,7 @@ pub(crate) fn run(args: &RestoreArgs) -> Result<(), Failure> {
             let what = "-l lists the trees of the last root tree, or of the one that -t names, and not those of --generation";
             Err(failed(Error::invalid(what)))
         }
-        _ => list_roots(&args.image, start, rescue),
+        _ => list_roots(args, start, rescue),
     }
 }
 
@@ -163,16 +163,19 @@ fn failed(error: Error) -> Failure {
 }
 
 /// Who names a copy of the superblock gets no other, so that nobody takes what one has for what another has.
-fn not_open(image: &Path, start: Start, error: Error) -> Failure {
+fn not_open(args: &RestoreArgs, start: Start, error: Error) -> Failure {
     match start.super_copy {
+        _ if error.advice().is_some() => failed(error),
         Some(_) => failed(error).advise("leave -u out for the newest copy that is whole, or name another"),
-        None if start.root_tree.is_none() => failed(with_way_in(image, error)),
+        None if start.root_tree.is_none() => failed(with_way_in(&args.rescue.set.of(&args.image), error)),
         None => failed(error).advise("name another root tree: `creamery rescue find-root` lists them"),
     }
 }
 
-fn list_roots(image: &Path, start: Start, rescue: Rescue) -> Result<(), Failure> {
-    let found = tree_roots(image, start, rescue).map_err(|error| not_open(image, start, error))?;
+fn list_roots(args: &RestoreArgs, start: Start, rescue: Rescue) -> Result<(), Failure> {
+    let image = &args.image;
+    let found =
+        tree_roots(args.rescue.set.of(image), start, rescue).map_err(|error| not_open(args, start, error))?;
     let mut out = Output::new();
     let mut print = || found.roots.iter().try_for_each(|root| writeln!(out, " {root}"));
     print().map_err(writing).and_then(|()| out.finish()).map_err(failed)?;
@@ -200,6 +203,7 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
         pattern: pattern.transpose().map_err(failed)?,
     };
     let open = Image::options().rescue(rescue).start(start).subvolume_id(TreeId::new(args.root));
+    let open = args.rescue.set.options(open);
     let open = match args.rescue.generation() {
         Some(generation) => open.generation(generation),
         None => open,
@@ -207,7 +211,7 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
     let losses = Losses::new(COMMAND).reported(args.report.as_deref(), None)?;
     let fs = match open.open(&args.image) {
         Ok(fs) => fs,
-        Err(error) => return losses.end(Err(not_open(&args.image, start, error))),
+        Err(error) => return losses.end(Err(not_open(args, start, error))),
     };
     fs.volume().notes().iter().for_each(|note| warn_of(&args.image, note));
     let image = args.image.display().to_string();

@@ -121,15 +121,15 @@ fn print(out: &mut Output, file: &Path, found: &FoundFilesystem) -> io::Result<(
             "no superblock is left, and nothing here reads it without one; a copy of the disk or of the partition may have one"
         );
     };
+    let part = if best.start == 0 { String::new() } else { format!("@@{}", best.start) };
+    let image = quoted(&format!("{}{part}", file.display()));
     if found.devices > 1 {
         return writeln!(
             out,
-            "it has {} devices, and nothing here but `creamery check` reads several yet",
+            "it has {} devices, of which this is one: with the others beside it, or named with --device, `creamery ls {image}:/`",
             found.devices
         );
     }
-    let part = if best.start == 0 { String::new() } else { format!("@@{}", best.start) };
-    let image = quoted(&format!("{}{part}", file.display()));
     match best.copy {
         0 => writeln!(out, "creamery ls {image}:/"),
         copy => writeln!(

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use creamery::volume::{HostFilesystem, MemberDevice, filesystems_of_host};
 use creamery::{Error, ErrorKind, Filesystem};
 use creamery_mount::{LiveFacts, LiveMount, ServerState};
 use serde::Serialize;
@@ -16,6 +17,7 @@ use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
 use crate::live::live_at;
 use crate::output::{Output, writing};
+use crate::place::is_image;
 use crate::units::UnitArgs;
 use crate::view::RescueArgs;
 
@@ -23,7 +25,9 @@ const COMMAND: &str = "filesystem show";
 
 /// Tell what filesystems images have: label, UUID, devices and how much of each is used.
 ///
-/// Without an operand the images that are mounted are shown; devices are not searched.
+/// Without an operand the images that are mounted are shown, and the filesystems on block devices
+/// of the host. A UUID or a label finds those of them that have it. Devices that are missing are
+/// a line below the others.
 /// The text is that of btrfs-progs; --json tells more: generation, sizes of blocks, checksum,
 /// features.
 ///
@@ -31,12 +35,21 @@ const COMMAND: &str = "filesystem show";
 ///   creamery filesystem show
 ///   creamery filesystem show disk.img /mnt
 ///   creamery filesystem show --json disk.raw@2
+///   creamery filesystem show backup
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ShowArgs {
-    /// The images, or directories of live mounts.
-    #[arg(value_name = "IMAGE|DIR")]
+    /// The images, or directories of live mounts, or UUIDs or labels.
+    #[arg(value_name = "IMAGE|DIR|UUID|LABEL")]
     places: Vec<OsString>,
+
+    /// Without an operand: images that are mounted alone.
+    #[arg(short, long, conflicts_with = "places")]
+    mounted: bool,
+
+    /// Without an operand: block devices alone.
+    #[arg(short = 'd', long, conflicts_with_all = ["places", "mounted"])]
+    all_devices: bool,
 
     #[command(flatten)]
     units: UnitArgs,
@@ -65,6 +78,7 @@ struct ShownJson {
     sector_size: u32,
     checksum: String,
     features: Vec<String>,
+    device_count: u64,
     devices: Vec<DeviceJson>,
 }
 
@@ -77,12 +91,26 @@ struct DeviceJson {
     path: Option<String>,
 }
 
+impl From<MemberDevice> for Device {
+    fn from(device: MemberDevice) -> Self {
+        Self {
+            id: device.id.get(),
+            uuid: device.uuid.to_string(),
+            size: device.total_bytes,
+            used: device.used_bytes,
+            path: device.path.map(|path| std::path::absolute(&path).unwrap_or(path)),
+        }
+    }
+}
+
 /// A filesystem: that of an image, or of a live mount.
 struct Shown {
     image: PathBuf,
     label: Vec<u8>,
     facts: LiveFacts,
     devices: Vec<Device>,
+    /// How many devices it has, found or not.
+    device_count: u64,
 }
 
 struct Device {
@@ -95,13 +123,7 @@ struct Device {
 
 impl Shown {
     fn of_image(image: &Path, fs: &Filesystem) -> Self {
-        let devices = fs.volume().devices().into_iter().map(|device| Device {
-            id: device.id.get(),
-            uuid: device.uuid.to_string(),
-            size: device.total_bytes,
-            used: device.used_bytes,
-            path: device.path.map(|path| std::path::absolute(&path).unwrap_or(path)),
-        });
+        let devices = fs.volume().devices().into_iter().map(Device::from);
         let facts = LiveFacts {
             uuid: fs.volume().uuid().to_string(),
             metadata_uuid: fs.volume().metadata_uuid().to_string(),
@@ -113,7 +135,37 @@ impl Shown {
             features: fs.volume().features(),
             ..LiveFacts::default()
         };
-        Self { image: image.to_owned(), label: fs.volume().label(), devices: devices.collect(), facts }
+        let (label, devices) = (fs.volume().label(), devices.collect());
+        Self::new(image, label, facts, devices)
+    }
+
+    /// One of which all devices are told, those that are missing, too.
+    fn new(image: &Path, label: Vec<u8>, facts: LiveFacts, devices: Vec<Device>) -> Self {
+        let device_count = devices.len() as u64;
+        Self { image: image.to_owned(), label, facts, devices, device_count }
+    }
+
+    /// One on block devices.
+    fn of_host(found: HostFilesystem) -> Self {
+        let facts = LiveFacts {
+            uuid: found.uuid.to_string(),
+            metadata_uuid: found.metadata_uuid.to_string(),
+            generation: found.generation.get(),
+            bytes_used: found.bytes_used,
+            node_size: found.node_size,
+            sector_size: found.sector_size,
+            checksum: found.checksum.to_string(),
+            features: found.features,
+            ..LiveFacts::default()
+        };
+        let image = found.devices.first().and_then(|device| device.path.clone()).unwrap_or_default();
+        let devices = found.devices.into_iter().map(Device::from).collect();
+        Self { image, label: found.label, facts, devices, device_count: found.device_count }
+    }
+
+    /// Whether `word` is its UUID or its label.
+    fn is_called(&self, word: &OsStr) -> bool {
+        self.label == word.as_bytes() || self.facts.uuid.as_bytes().eq_ignore_ascii_case(word.as_bytes())
     }
 
     /// Of the mount of ours that the directory `dir` is on; `image` is what it is called.
@@ -130,12 +182,11 @@ impl Shown {
             uuid: device.uuid.to_string(),
             size: device.total_bytes,
             used: device.used_bytes,
-            // The server tells it as it was named to it, from a directory that nobody else knows.
-            path: Some(device.path).filter(|path| path.is_absolute()).or_else(|| Some(image.to_owned())),
+            path: Some(device.path).filter(|path| !path.as_os_str().is_empty()),
         });
         let devices = devices.collect();
         let (label, facts) = (live.label().map_err(failed)?, live.facts().map_err(failed)?);
-        Ok(Self { image: image.to_owned(), label, facts, devices })
+        Ok(Self::new(image, label, facts, devices))
     }
 
     /// Of the image or mount that `text` names. An image that is mounted is asked by its mount.
@@ -174,6 +225,7 @@ impl Shown {
             sector_size: facts.sector_size,
             checksum: facts.checksum,
             features: facts.features,
+            device_count: self.device_count,
             devices: devices.collect(),
         }
     }
@@ -204,20 +256,74 @@ fn of_live(mount: &LiveMount) -> Result<Shown, Failure> {
     Err(Failure::new(COMMAND, what).plain())
 }
 
+/// What is shown.
+enum What {
+    /// Of this image or mount.
+    Named(OsString),
+    Live(LiveMount),
+    /// It was found.
+    Found(Shown),
+}
+
+/// All that is mounted, and all that is on block devices and not mounted.
+fn all(args: &ShowArgs) -> Result<Vec<What>, Failure> {
+    let live = if args.all_devices { Vec::new() } else { mounted()? };
+    let facts = live.iter().filter_map(|mount| match &mount.server {
+        ServerState::Answers(facts) => Some(facts.uuid.clone()),
+        _ => None,
+    });
+    let known: HashSet<String> = facts.collect();
+    let found = if args.mounted { Vec::new() } else { filesystems_of_host() };
+    let others = found.into_iter().filter(|found| !known.contains(&found.uuid.to_string()));
+    let others = others.map(|found| What::Found(Shown::of_host(found)));
+    Ok(live.into_iter().map(What::Live).chain(others).collect())
+}
+
+/// What an operand means: a file or a directory, or else what has that UUID or label.
+fn meant(args: &ShowArgs, word: &OsString) -> Result<Vec<What>, Failure> {
+    if Path::new(word).is_dir() || is_image(Path::new(word)) {
+        return Ok(vec![What::Named(word.clone())]);
+    }
+    let shown = |what: What| match what {
+        // What does not answer tells no label.
+        What::Live(mount) => of_live(&mount).ok(),
+        What::Found(shown) => Some(shown),
+        What::Named(_) => None,
+    };
+    let called = all(args)?.into_iter().filter_map(shown).filter(|shown| shown.is_called(word));
+    let found: Vec<What> = called.map(What::Found).collect();
+    // Whoever writes a path or a partition means one.
+    let is_name = !word.as_bytes().iter().any(|letter| b"/@".contains(letter));
+    if found.is_empty() && is_name {
+        let what = format!(
+            "no image, and no filesystem that is mounted or on a block device, is called '{}'",
+            word.display()
+        );
+        return Err(Failure::new(COMMAND, Error::new(ErrorKind::NotFound, what))
+            .advise("name a file, or see `creamery filesystem show`"));
+    }
+    Ok(if found.is_empty() { vec![What::Named(word.clone())] } else { found })
+}
+
 pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
     let view = args.rescue.view();
     let mut images = Images::new(COMMAND, &view);
-    if args.places.is_empty() {
-        return print(args, &mounted()?, of_live);
+    let mut wanted = if args.places.is_empty() { all(args)? } else { Vec::new() };
+    for word in &args.places {
+        wanted.extend(meant(args, word)?);
     }
-    print(args, &args.places, |text| Shown::named(&mut images, text))
+    print(args, wanted, |what| match what {
+        What::Named(text) => Shown::named(&mut images, &text),
+        What::Live(mount) => of_live(&mount),
+        What::Found(shown) => Ok(shown),
+    })
 }
 
 /// Prints what `show` makes of each of `places`.
 fn print<T>(
     args: &ShowArgs,
-    places: &[T],
-    mut show: impl FnMut(&T) -> Result<Shown, Failure>,
+    places: Vec<T>,
+    mut show: impl FnMut(T) -> Result<Shown, Failure>,
 ) -> Result<(), Failure> {
     let told = |error| Failure::new(COMMAND, writing(error));
     let mut out = Output::new();
@@ -233,7 +339,7 @@ fn print<T>(
 }
 
 fn as_text(out: &mut Output, shown: Shown, units: &UnitArgs) -> io::Result<()> {
-    let Shown { label, devices, facts, .. } = shown;
+    let Shown { label, devices, facts, device_count, .. } = shown;
     out.write_all(b"Label: ")?;
     match &label[..] {
         b"" => out.write_all(b"none ")?,
@@ -244,15 +350,18 @@ fn as_text(out: &mut Output, shown: Shown, units: &UnitArgs) -> io::Result<()> {
         }
     }
     writeln!(out, " uuid: {}", facts.uuid)?;
-    writeln!(out, "\tTotal devices {} FS bytes used {}", devices.len(), units.show(facts.bytes_used))?;
+    writeln!(out, "\tTotal devices {} FS bytes used {}", device_count, units.show(facts.bytes_used))?;
+    let mut found = 0;
     for device in devices {
+        let Some(path) = device.path else { continue };
+        found += 1;
         let [size, used] = [device.size, device.used].map(|bytes| units.show(bytes));
         write!(out, "\tdevid {:>4} size {size} used {used} path ", device.id)?;
-        match device.path {
-            Some(path) => out.path(&std::path::absolute(&path).unwrap_or(path))?,
-            None => out.write_all(b"<missing disk> MISSING")?,
-        }
+        out.path(&std::path::absolute(&path).unwrap_or(path))?;
         writeln!(out)?;
+    }
+    if found < device_count {
+        writeln!(out, "\t*** Some devices missing")?;
     }
     Ok(())
 }

@@ -26,6 +26,7 @@ use crate::output::{Output, writing};
 use crate::place::Place;
 use crate::progress::ProgressArgs;
 use crate::time::Utc;
+use crate::view::DeviceArgs;
 
 const COMMAND: &str = "undelete";
 
@@ -81,6 +82,9 @@ pub(crate) struct UndeleteArgs {
 
     #[command(flatten)]
     progress: ProgressArgs,
+
+    #[command(flatten)]
+    set: DeviceArgs,
 }
 
 pub(crate) fn run(args: &UndeleteArgs) -> Result<(), Failure> {
@@ -154,7 +158,7 @@ fn list(args: &UndeleteArgs, image: &Path) -> Result<(), Failure> {
         true => {
             let mut array = None;
             let mut begin = Some(&mut out);
-            let listed = gone_files(image, &searched, &mut |file| {
+            let listed = gone_files(args.set.of(image), &searched, &mut |file| {
                 if let Some(out) = begin.take() {
                     array = Some(Array::begin(out).map_err(writing)?);
                 }
@@ -168,14 +172,14 @@ fn list(args: &UndeleteArgs, image: &Path) -> Result<(), Failure> {
             }
             listed
         }
-        false => gone_files(image, &searched, &mut |file| {
+        false => gone_files(args.set.of(image), &searched, &mut |file| {
             files += 1;
             print(&mut out, &file).map_err(writing)
         }),
     };
     searched.end(|| format!("found {files} files"));
     out.finish().map_err(failed)?;
-    let listed = listed.map_err(|error| failed(with_way_in(image, error)))?;
+    let listed = listed.map_err(|error| failed(with_way_in(&args.set.of(image), error)))?;
     listed.notes.iter().for_each(|note| warn_of(image, note));
     if listed.is_last_damaged {
         let shown = image.display();
@@ -251,7 +255,7 @@ fn copy(args: &UndeleteArgs, place: &Place, target: &Path) -> Result<(), Failure
     let watched = Watched::image(&place.image, &names, &losses);
     let (taken, unverified) = (AtomicU64::new(0), AtomicU64::new(0));
     let told = Told { watched, image: image.clone(), watch: Once::new(), taken, unverified };
-    let outcome = undelete(&place.image, &place.path, target, &options, &told).map_err(failed);
+    let outcome = undelete(args.set.of(&place.image), &place.path, target, &options, &told).map_err(failed);
     let (taken, unverified) = (told.taken.into_inner(), told.unverified.into_inner());
     let left_out = [
         (taken, "they are there already", "--force"),

@@ -18,6 +18,8 @@ pub(crate) const VERSION: &str = env!("CREAMERY_VERSION");
 
 /// What option groups that many commands have in common are called in their help.
 pub(crate) const PATHS: &str = "Where paths begin (creamery help paths)";
+/// What the options about filesystems of several devices are called in help.
+pub(crate) const DEVICES: &str = "Several devices (creamery help sets)";
 /// What the options about damaged images are called in help.
 pub(crate) const RESCUE: &str = "Damaged images (creamery help rescue)";
 

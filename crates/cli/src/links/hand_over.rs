@@ -160,6 +160,7 @@ pub(super) fn show_those_of_linux(all: &[OsString], rest: &[OsString]) -> Option
     let is_taken = |word: &&OsString| is_known(word) || OF_BOTH.iter().any(|option| **word == **option);
     let others = other_btrfs(&tried).filter(|_| rest.iter().all(|word| is_taken(&word)));
     let has_come_back = !tried.is_empty();
+    let was_shown = others.is_some();
     if let Some(other) = others {
         let shown = Command::new(&other).args(all).env(WITNESS, with(tried, &other)).status();
         let why = match shown {
@@ -169,8 +170,12 @@ pub(super) fn show_those_of_linux(all: &[OsString], rest: &[OsString]) -> Option
         };
         why.iter().for_each(|why| warn(&format!("btrfs: {}: {why}", other.display())));
     }
-    // Whoever called a wrapper shows ours.
-    (!has_come_back).then(|| rest.iter().filter(|word| !is_known(word)).cloned().collect())
+    // Whoever called a wrapper shows ours. What is on disks was shown.
+    let ours = |shown: bool| {
+        let words = rest.iter().filter(|word| !(shown && is_known(word))).cloned();
+        shown.then(|| "--mounted".into()).into_iter().chain(words).collect()
+    };
+    (!has_come_back).then(|| ours(was_shown))
 }
 
 /// The list of programs `tried` with one more.

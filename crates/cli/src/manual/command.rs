@@ -54,6 +54,7 @@ pub(super) fn render(command: &Command, words: &[&str]) -> Result<Vec<u8>, Error
 fn with_plain_headings(command: Command) -> Command {
     command.mut_args(|arg| match arg.get_help_heading() {
         Some(help::PATHS) => arg.help_heading("Where paths begin"),
+        Some(help::DEVICES) => arg.help_heading("Several devices"),
         Some(help::RESCUE) => arg.help_heading("Damaged images"),
         _ => arg,
     })

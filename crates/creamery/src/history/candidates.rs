@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use creamery_base::{Generation, Logical, TreeId};
+use creamery_base::{Error, Generation, Logical, TreeId};
 use creamery_volume::Volume;
 
 use super::progress::SearchProgress;
@@ -98,8 +98,10 @@ impl Candidates {
 
 /// Maps all chunks, and says which cannot be.
 pub(super) fn map_chunks(volume: &Volume) -> Option<String> {
-    let unread = push_chunks(volume, &volume.superblock(), &mut Vec::new())?;
-    Some(format!(
-        "not all of the chunk tree could be read, and what is in other chunks counts as gone: {unread}"
-    ))
+    push_chunks(volume, &volume.superblock(), &mut Vec::new()).map(unread_chunks)
+}
+
+/// What follows from the chunk that could not be mapped.
+pub(super) fn unread_chunks(unread: Error) -> String {
+    format!("not all of the chunk tree could be read, and what is in other chunks counts as gone: {unread}")
 }

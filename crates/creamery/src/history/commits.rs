@@ -1,16 +1,15 @@
 //! The commits of a filesystem, each as a filesystem of its own.
 
 use std::collections::HashMap;
-use std::path::Path;
-use std::sync::Arc;
 
 use creamery_base::{ErrorKind, Generation, InodeId, Result, TreeId, Wait};
-use creamery_device::{Access, BlockDevice, FileDevice};
-use creamery_volume::{Rescue, Volume};
+use creamery_device::Access;
+use creamery_volume::{DeviceSet, NamedSet, Rescue, Volume};
 
-use super::candidates::{Candidates, Search, map_chunks};
+use super::candidates::{Candidates, Search};
 use super::judge::{Found, Judge, TreeOfCommit};
 use super::progress::SearchProgress;
+use crate::inspect::open_mapped;
 use crate::{Filesystem, Image};
 
 /// A filesystem whose earlier commits are opened, each when it is asked for.
@@ -32,21 +31,24 @@ pub(super) struct Present {
 impl Commits {
     /// Those of one generation, or all.
     pub(super) fn open(
-        image: &Path,
+        image: &NamedSet,
         only: Option<Generation>,
         progress: &dyn SearchProgress,
     ) -> Result<Self> {
-        Self::on(Arc::new(FileDevice::open(image, Access::ReadOnly)?), only, progress)
+        Self::on(image.open(Access::ReadOnly, Self::volume_on)?, only, progress)
+    }
+
+    /// Devices with all chunks mapped.
+    pub(super) fn volume_on(devices: DeviceSet) -> Result<Volume> {
+        let passed_over = Rescue { ignore_super_flags: true, ignore_bad_roots: true, ..Rescue::default() };
+        Ok(open_mapped(devices, passed_over)?.0)
     }
 
     pub(super) fn on(
-        device: Arc<dyn BlockDevice>,
+        volume: Volume,
         only: Option<Generation>,
         progress: &dyn SearchProgress,
     ) -> Result<Self> {
-        let passed_over = Rescue { ignore_super_flags: true, ignore_bad_roots: true, ..Rescue::default() };
-        let volume = Volume::open_for_rescue(vec![device], passed_over)?;
-        map_chunks(&volume);
         let last = volume.superblock();
         let opened = volume.by_root_tree(last.root().0).and_then(|volume| Image::options().open_on(volume));
         let fs = match opened {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, Generation, InodeId, Logical, ObjectId, Result, Timespec, TreeId, Wait};
 use creamery_format::{BlockRef, Expected, KeyType, RawInodeItem, Superblock};
-use creamery_volume::Volume;
+use creamery_volume::{NamedSet, Volume};
 use zerocopy::FromBytes;
 
 use super::commits::{Commits, Fate};
@@ -102,11 +102,11 @@ pub struct GoneFiles {
 /// # Errors
 /// The last commit cannot be read, or the image is being written to; those of `each`.
 pub fn gone_files(
-    image: impl AsRef<Path>,
+    image: impl Into<NamedSet>,
     progress: &dyn SearchProgress,
     each: &mut dyn FnMut(GoneFile) -> Result<()>,
 ) -> Result<GoneFiles> {
-    list(&Commits::open(image.as_ref(), None, progress)?, progress, each)
+    list(&Commits::open(&image.into(), None, progress)?, progress, each)
 }
 
 /// Looks at a device that is open already. For tests of this project; no part of the promise.
@@ -119,7 +119,7 @@ pub fn gone_files_of_device(
     each: &mut dyn FnMut(GoneFile) -> Result<()>,
 ) -> Result<GoneFiles> {
     let quiet = NoSearchProgress;
-    list(&Commits::on(device, None, &quiet)?, &quiet, each)
+    list(&Commits::on(Commits::volume_on(device.into())?, None, &quiet)?, &quiet, each)
 }
 
 fn list(

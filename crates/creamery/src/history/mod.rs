@@ -35,12 +35,11 @@ mod judge;
 mod progress;
 mod undelete;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result};
-use creamery_device::{Access, BlockDevice, FileDevice};
-use creamery_volume::{Rescue, Volume};
+use creamery_device::{Access, BlockDevice};
+use creamery_volume::{DeviceSet, NamedSet, Rescue, Volume};
 
 pub use commit::{Commit, CommitState, History};
 #[doc(hidden)]
@@ -49,8 +48,9 @@ pub use gone::{GoneFile, GoneFiles, gone_files};
 pub use progress::{NoSearchProgress, SearchProgress};
 pub use undelete::{UndeleteOptions, Undeleted, undelete};
 
-use self::candidates::{Candidates, Search, map_chunks};
+use self::candidates::{Candidates, Search, map_chunks, unread_chunks};
 use self::judge::{Found, Judge};
+use crate::inspect::open_mapped;
 
 /// Lists the commits that are left in an image, of which [`ImageOptions::generation`](crate::ImageOptions::generation) opens one. All tree blocks are read.
 ///
@@ -66,8 +66,11 @@ use self::judge::{Found, Judge};
 ///
 /// # Errors
 /// As opening; the image is being written to.
-pub fn history(image: impl AsRef<Path>, progress: &dyn SearchProgress) -> Result<History> {
-    history_of(&open(image.as_ref())?, progress)
+pub fn history(image: impl Into<NamedSet>, progress: &dyn SearchProgress) -> Result<History> {
+    let image = image.into();
+    let (volume, unread) =
+        image.open(Access::ReadOnly, |devices| open_mapped(devices, passed_over(image.is_degraded())))?;
+    history_of(&volume, unread, progress)
 }
 
 /// Looks at a device that is open already. For tests of this project; no part of the promise.
@@ -76,20 +79,17 @@ pub fn history(image: impl AsRef<Path>, progress: &dyn SearchProgress) -> Result
 /// As [`history`].
 #[doc(hidden)]
 pub fn history_of_device(device: Arc<dyn BlockDevice>) -> Result<History> {
-    history_of(&volume_on(device)?, &NoSearchProgress)
+    let (volume, unread) = open_mapped(DeviceSet::from(device), passed_over(false))?;
+    history_of(&volume, unread, &NoSearchProgress)
 }
 
-/// The filesystem's devices with all chunks mapped, for reading.
-fn open(image: &Path) -> Result<Volume> {
-    volume_on(Arc::new(FileDevice::open(image, Access::ReadOnly)?))
+/// What is lost with missing devices counts as gone.
+fn passed_over(is_degraded: bool) -> Rescue {
+    Rescue { ignore_super_flags: true, ignore_bad_roots: is_degraded, ..Rescue::default() }
 }
 
-fn volume_on(device: Arc<dyn BlockDevice>) -> Result<Volume> {
-    Volume::open_for_rescue(vec![device], Rescue { ignore_super_flags: true, ..Rescue::default() })
-}
-
-fn history_of(volume: &Volume, progress: &dyn SearchProgress) -> Result<History> {
-    let unread = map_chunks(volume);
+fn history_of(volume: &Volume, unread: Option<Error>, progress: &dyn SearchProgress) -> Result<History> {
+    let unread = unread.map(unread_chunks);
     let mut judge = Judge::new(volume, progress);
     let current = volume.superblock().generation();
     let mut commits = Vec::new();

@@ -16,6 +16,12 @@ fn made() -> (tempfile::TempDir, PathBuf) {
     (dir, image)
 }
 
+/// The volume in an image, with all chunks mapped.
+fn mapped(image: &Path) -> Volume {
+    let set = NamedSet::from(image);
+    set.open(Access::ReadOnly, |devices| open_mapped(devices, passed_over(false))).unwrap().0
+}
+
 /// Changes the image, and gives the generation of the commit that has it.
 fn change(image: &Path, work: impl FnOnce(&Filesystem)) -> Generation {
     let fs = Image::options().write().open(image).unwrap();
@@ -233,7 +239,7 @@ fn files_without_checksums_are_marked_and_copied_on_request() {
 fn another_file_with_the_same_number_is_not_the_same() {
     let (_dir, image) = made();
     let had = change(&image, |fs| fs.write("/file", "text").unwrap());
-    let commits = commits::Commits::open(&image, None, &NoSearchProgress).unwrap();
+    let commits = commits::Commits::open(&(&image).into(), None, &NoSearchProgress).unwrap();
     let fs = Image::open(&image).unwrap();
     let id = fs.resolve(Path::new("/file"), crate::path::Last::Keep).unwrap();
     assert_eq!(commits.current.fate(id, had).unwrap(), commits::Fate::There);
@@ -249,8 +255,7 @@ fn a_block_of_a_root_tree_that_is_no_root_is_no_commit() {
     });
     let commits = list(&image).commits;
     assert!(commits[0].level > 0, "{commits:?}");
-    let volume = open(&image).unwrap();
-    map_chunks(&volume);
+    let volume = mapped(&image);
     let mut judge = Judge::new(&volume, &NoSearchProgress);
     let ends = judge.ends();
     let all =
@@ -268,8 +273,7 @@ fn a_root_tree_of_the_midst_of_a_transaction_is_no_commit() {
     let commits = list(&image).commits;
     let root = commits.iter().find(|commit| commit.generation == old).expect("it is left").root;
     // As Linux leaves one: it has the generation of the transaction, and the items of the commit before.
-    let volume = open(&image).unwrap();
-    map_chunks(&volume);
+    let volume = mapped(&image);
     let want = Expected::anything(root, &volume.superblock());
     let mut block = volume.read_tree_block(root, &want, Wait::Yes).unwrap();
     block[80..88].copy_from_slice(&new.get().to_le_bytes());
@@ -279,8 +283,7 @@ fn a_root_tree_of_the_midst_of_a_transaction_is_no_commit() {
         copy.iter().for_each(|piece| file.write_all_at(&block, piece.at.offset).unwrap());
     }
     drop(volume);
-    let volume = open(&image).unwrap();
-    map_chunks(&volume);
+    let volume = mapped(&image);
     let mut judge = Judge::new(&volume, &NoSearchProgress);
     let ends = judge.ends();
     let all = Candidates::search(&volume, Search::Only(new), &NoSearchProgress).of(new).unwrap();

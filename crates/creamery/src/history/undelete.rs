@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Result, Wait};
+use creamery_volume::NamedSet;
 
 use super::commits::{Commits, Fate};
 use super::judge::Found;
@@ -72,15 +73,15 @@ pub struct Undeleted {
 /// No commit that is left has it; the last one has it still; its data cannot be read, with an older commit that has it whole as advice;
 /// something has its name on the host.
 pub fn undelete(
-    image: impl AsRef<Path>,
+    image: impl Into<NamedSet>,
     path: impl AsRef<Path>,
     to: impl AsRef<Path>,
     options: &UndeleteOptions,
     progress: &dyn Progress,
 ) -> Result<Undeleted> {
-    let (image, path, to) = (image.as_ref(), path.as_ref(), to.as_ref());
-    let commits = Commits::open(image, options.generation, &NoSearchProgress)?;
-    let chosen = choose(&commits, image, path, options)?;
+    let (image, path, to) = (image.into(), path.as_ref(), to.as_ref());
+    let commits = Commits::open(&image, options.generation, &NoSearchProgress)?;
+    let chosen = choose(&commits, image.first(), path, options)?;
     let Chosen { number, fs, attributes } = &chosen;
     let generation = commits.earlier[*number].candidate.generation;
     if attributes.kind == Kind::File && !options.unverified && is_unverified(attributes) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use creamery_base::{Env, Error, ErrorKind, Generation, Result, TreeId, Uuid};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_txn::DiscardPolicy;
-use creamery_volume::{Rescue, SuperblockChange};
+use creamery_volume::{NamedSet, Rescue, SuperblockChange};
 
 use crate::Filesystem;
 use crate::compression::Compress;
@@ -70,8 +70,8 @@ impl Image {
     ///
     /// # Errors
     /// When there is no filesystem, it is damaged, or somebody is writing to it.
-    pub fn open(path: impl AsRef<Path>) -> Result<Filesystem> {
-        Self::options().open(path)
+    pub fn open(image: impl Into<NamedSet>) -> Result<Filesystem> {
+        Self::options().open(image)
     }
 
     /// Changes what only the superblock says: features, the UUID, whether it is a seed. False when everything was so already. What
@@ -410,12 +410,12 @@ impl ImageOptions {
     /// Bears missing devices, as many as the profiles of the filesystem bear: for reading.
     ///
     /// ```no_run
-    /// let fs = creamery::Image::options().degraded(true).open("a.img")?; // the one that is left of two
+    /// let fs = creamery::Image::options().degraded().open("a.img")?; // the one that is left of two
     /// # Ok::<(), creamery::Error>(())
     /// ```
     #[must_use]
-    pub fn degraded(mut self, degraded: bool) -> Self {
-        self.degraded = degraded;
+    pub fn degraded(mut self) -> Self {
+        self.degraded = true;
         self
     }
 

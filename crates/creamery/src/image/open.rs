@@ -14,7 +14,7 @@ use crate::fs::FsOptions;
 use crate::history::volume_at;
 
 impl ImageOptions {
-    /// Opens the image file or block device at `path`, or a partition of it (see [`partitions`](crate::partitions)), as mount(2) does.
+    /// Opens an image file or block device, or a partition of it (see [`partitions`](crate::partitions)), as mount(2) does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -27,12 +27,19 @@ impl ImageOptions {
     /// # Errors
     /// When there is no filesystem, it is damaged, it is in a state that does not allow writing, or somebody else has
     /// it open.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<Filesystem> {
-        let path = path.as_ref();
-        self.open_engine(path).map_err(|error| named(error, path))
+    pub fn open(&self, image: impl Into<NamedSet>) -> Result<Filesystem> {
+        let set = self.set(image);
+        self.open_engine(&set).map_err(|error| named(error, set.first()))
     }
 
-    fn open_engine(&self, path: &Path) -> Result<Filesystem> {
+    /// The devices that are named, with those that the options name.
+    pub(crate) fn set(&self, image: impl Into<NamedSet>) -> NamedSet {
+        let image = image.into().devices(&self.devices);
+        if self.degraded { image.degraded() } else { image }
+    }
+
+    fn open_engine(&self, set: &NamedSet) -> Result<Filesystem> {
+        let path = set.first();
         let access = if self.write { Access::ReadWrite } else { Access::ReadOnly };
         if path.is_dir() {
             return Err(Error::new(
@@ -41,7 +48,6 @@ impl ImageOptions {
             ));
         }
         let image = ImageName::metadata(path).map(|meta| file_of(&meta)).ok();
-        let set = NamedSet::new(path).devices(&self.devices).degraded(self.degraded);
         set.open(access, |devices| self.open_volume(devices, image))
     }
 

@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Escaped, HumanSize, Result, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_volume::NamedSet;
 
 use self::disk_map::{DiskMap, Frame, FramePart};
 use self::subvolume_tree::SubvolumeTree;
@@ -92,13 +93,16 @@ impl Overview {
     ///
     /// # Errors
     /// It does not open; `progress` ends it.
-    pub fn of(image: impl AsRef<Path>, options: ImageOptions, progress: &dyn Progress) -> Result<Self> {
-        let image = image.as_ref();
+    pub fn of(image: impl Into<NamedSet>, options: ImageOptions, progress: &dyn Progress) -> Result<Self> {
+        let named = image.into();
+        let set = options.set(named.clone());
+        let image = set.first();
         let is_last = options.shown_generation().is_none();
-        let fs = options.subvolume_id(TreeId::FS).even_with_lost_root().open(image)?;
+        let fs = options.subvolume_id(TreeId::FS).even_with_lost_root().open(named)?;
         let name = Escaped(image.as_os_str().as_encoded_bytes()).to_string();
         let mut overview = Self::drawn(name, &fs, frame(image), progress)?;
-        let findings = is_last.then(|| check::check([image], &CheckOptions::default(), &check::NoProgress));
+        let findings =
+            is_last.then(|| check::check_set(set.clone(), &CheckOptions::default(), &check::NoProgress));
         overview.add_findings(findings);
         Ok(overview)
     }

@@ -4,15 +4,14 @@
 //! one generation only those of the highest level can be its root.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use creamery_base::{Generation, Logical, Result, TreeId, Wait};
-use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_device::Access;
 use creamery_format::{BlockGroupFlags, BlockRef, Expected, Superblock};
-use creamery_volume::{Chunk, Rescue, Volume};
+use creamery_volume::{Chunk, NamedSet, Rescue, Volume};
 
-use crate::inspect::push_chunks;
+use crate::inspect::open_mapped;
 
 /// What is looked for; the root tree, unless told.
 ///
@@ -88,15 +87,15 @@ pub struct Roots {
 /// ```
 ///
 /// # Errors
-/// No superblock is whole; a feature that is not known; of the chunk tree nothing can be read.
-pub fn find_roots(image: impl AsRef<Path>, what: &FindRoot) -> Result<Roots> {
-    let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(image.as_ref(), Access::ReadOnlyForced)?);
-    let rescue = Rescue { ignore_super_flags: true, ..Rescue::default() };
-    let volume = Volume::open_for_rescue(vec![device], rescue)?;
-    let superblock = volume.superblock();
-    // A chunk that cannot be mapped hides what is in it, and nothing else.
-    let unread = push_chunks(&volume, &superblock, &mut Vec::new()).map(|error| error.to_string());
-    Ok(Roots { unread, ..search(&volume, &superblock, what) })
+/// No superblock is whole; a feature that is not known; of the chunk tree nothing can be read; a device is missing.
+pub fn find_roots(image: impl Into<NamedSet>, what: &FindRoot) -> Result<Roots> {
+    let image = image.into();
+    // A chunk that is lost with missing devices hides what is in it, and nothing else.
+    let rescue =
+        Rescue { ignore_super_flags: true, ignore_bad_roots: image.is_degraded(), ..Rescue::default() };
+    let (volume, unread) = image.open(Access::ReadOnlyForced, |devices| open_mapped(devices, rescue))?;
+    let unread = unread.map(|error| error.to_string());
+    Ok(Roots { unread, ..search(&volume, &volume.superblock(), what) })
 }
 
 fn search(volume: &Volume, superblock: &Superblock, what: &FindRoot) -> Roots {

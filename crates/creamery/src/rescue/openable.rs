@@ -36,6 +36,10 @@ pub(crate) fn check_openable(volume: Volume) -> Result<()> {
 pub(crate) fn check_first(device: &Arc<dyn BlockDevice>) -> Result<()> {
     let rescue = Rescue { ignore_super_flags: true, ..Rescue::default() };
     let Ok(volume) = Volume::open_for_rescue(vec![Arc::clone(device)], rescue) else { return Ok(()) };
+    // One of several devices is not written to alone, whatever it leads to.
+    if volume.superblock().device_count() > 1 {
+        return Ok(());
+    }
     check_openable(volume).map_err(|error| {
         let what = "no superblock is written, for the first one leads nowhere; `creamery rescue super-recover` takes another copy, if one leads to \
                     a whole filesystem";

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use creamery_base::{DevId, Error, ErrorKind, Logical, Result};
 use creamery_device::{Access, BlockDevice, FileDevice};
-use creamery_volume::SuperCopies;
+use creamery_volume::{DeviceSet, NamedSet, SuperCopies};
 
 use super::openable::{check_first, check_openable, check_whole};
 use crate::Image;
@@ -67,16 +67,25 @@ pub struct SuperRecovery {
 }
 
 impl SuperRecovery {
-    /// Looks at all of them. The image is ours alone from here on. Where some are bad, the newest whole one counts if what it leads to
-    /// can be opened, else the newest older one of which every tree can be read: the blocks of an older commit may be in use again.
+    /// Looks at all of them, on the device that is named first. It is ours alone from here on; other devices of the filesystem are only read. Where some are bad, the newest whole one counts if what it leads to
+    /// can be opened, else the newest older one of which every tree can be read: the blocks of an older commit may be in use again. One of
+    /// several devices does not go back to an older one: the others have the last commit.
     ///
     /// # Errors
     /// Somebody else has it open; no copy is whole; something else is there, too.
-    pub fn open(image: impl AsRef<Path>) -> Result<Self> {
-        Self::judge(Arc::new(FileDevice::open(image.as_ref(), Access::ReadWrite)?))
+    pub fn open(image: impl Into<NamedSet>) -> Result<Self> {
+        let image = image.into().degraded();
+        let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(image.first(), Access::ReadWrite)?);
+        let newest = SuperCopies::read(&*device)?;
+        if newest.device_count() == 1 || newest.bad().is_empty() {
+            return Self::judge(device);
+        }
+        let leads = |devices: DeviceSet| newest.volume(devices).and_then(check_openable);
+        let nowhere = image.open_on(Arc::clone(&device), Access::ReadOnly, leads).err();
+        Ok(Self { device, copies: newest, nowhere })
     }
 
-    /// Looks at all copies on a device.
+    /// Looks at all copies on the only device of a filesystem.
     fn judge(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let newest = SuperCopies::read(&*device)?;
         if newest.bad().is_empty() {

@@ -1,16 +1,14 @@
 //! The trees that a root tree knows.
 
 use std::fmt;
-use std::path::Path;
-use std::sync::Arc;
 
 use creamery_base::{Generation, Logical, Result, TreeId};
-use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_device::Access;
 use creamery_format::{Key, KeyType, RawRootItem};
-use creamery_volume::Rescue;
+use creamery_volume::{NamedSet, Rescue};
 
 use super::Start;
-use crate::inspect::{leaves, push_chunks};
+use crate::inspect::{leaves, map_all};
 
 /// A tree, as its root item has it. It is displayed as btrfs-progs does.
 ///
@@ -73,12 +71,14 @@ pub struct TreeRoots {
 ///
 /// # Errors
 /// As opening, but for what is passed over; nothing of the root tree can be read.
-pub fn tree_roots(image: impl AsRef<Path>, start: Start, rescue: Rescue) -> Result<TreeRoots> {
-    let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(image.as_ref(), Access::ReadOnlyForced)?);
-    let name = device.describe();
-    let volume = start.volume(device.into(), rescue)?;
+pub fn tree_roots(image: impl Into<NamedSet>, start: Start, rescue: Rescue) -> Result<TreeRoots> {
+    let (volume, unmapped) = image.into().open(Access::ReadOnlyForced, |devices| {
+        let volume = start.volume(devices, rescue)?;
+        let unmapped = map_all(&volume)?;
+        Ok((volume, unmapped))
+    })?;
+    let name = volume.describe();
     let superblock = volume.superblock();
-    let unmapped = push_chunks(&volume, &superblock, &mut Vec::new());
     let (logical, level) = superblock.root();
     let root = (logical, level, superblock.generation());
     let mut roots = Vec::new();

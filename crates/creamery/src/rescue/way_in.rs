@@ -3,10 +3,9 @@
 //! Each way is tried before it is told: the image is opened that way, for reading alone, and its root directory is listed. The one that takes
 //! the least on trust wins.
 
-use std::path::Path;
-
 use creamery_base::{ErrorKind, Logical, Result};
 use creamery_device::ImageName;
+use creamery_volume::NamedSet;
 
 use super::{FindRoot, Roots, Start, find_roots};
 use crate::rescue::Rescue;
@@ -44,13 +43,13 @@ pub enum WayIn {
 
 /// Looks for a way to read the filesystem in `image`, which is not changed. None where none was found.
 #[must_use]
-pub fn way_in(image: impl AsRef<Path>) -> Option<WayIn> {
-    let image = image.as_ref();
+pub fn way_in(image: impl Into<NamedSet>) -> Option<WayIn> {
+    let image = image.into();
     let mut opens = false;
     for words in WORDS {
         let rescue =
             if words.is_empty() { Rescue::default() } else { words.parse().expect("they are words of it") };
-        let opened = Image::options().rescue(rescue).open(image);
+        let opened = Image::options().rescue(rescue).open(image.clone());
         opens |= words.is_empty() && opened.is_ok();
         match shows_root(opened) {
             Ok(()) if words.is_empty() => return Some(WayIn::Read),
@@ -64,14 +63,14 @@ pub fn way_in(image: impl AsRef<Path>) -> Option<WayIn> {
     if opens {
         return Some(WayIn::Read);
     }
-    if !ImageName::metadata(image).is_ok_and(|meta| meta.is_file() && meta.len() <= SEARCHED_MAX) {
+    if !ImageName::metadata(image.first()).is_ok_and(|meta| meta.is_file() && meta.len() <= SEARCHED_MAX) {
         return None;
     }
-    let Roots { found, others, .. } = find_roots(image, &FindRoot::default()).ok()?;
+    let Roots { found, others, .. } = find_roots(image.clone(), &FindRoot::default()).ok()?;
     let rescue = Rescue { ignore_bad_roots: true, ..Rescue::default() };
     found.into_iter().chain(others).take(ROOTS_MAX).map(|root| root.logical).find_map(|root| {
         let start = Start { root_tree: Some(root), ..Start::default() };
-        let opened = shows_root(Image::options().rescue(rescue).start(start).open(image));
+        let opened = shows_root(Image::options().rescue(rescue).start(start).open(image.clone()));
         opened.ok().map(|()| WayIn::RootTree(root))
     })
 }

@@ -7,6 +7,7 @@
 //!
 //! `BTRFS_IOC_FS_INFO` tells what has always been asked for: which of the younger fields are wanted does not reach a server.
 
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
 
 use creamery_base::{InodeId, ObjectId, Timespec, TreeId, Uuid};
@@ -225,9 +226,11 @@ impl Server<'_> {
 
     fn filesystem_info(&self) -> Vec<u8> {
         let superblock = self.fs.engine().volume().superblock();
+        let devices = self.fs.engine().devices();
+        let last = devices.iter().map(|device| device.id.get()).max().unwrap_or(0);
         let mut answer = Vec::with_capacity(messages::FS_INFO);
-        answer.extend(superblock.dev_item().devid.get().to_le_bytes());
-        answer.extend(superblock.device_count().to_le_bytes());
+        answer.extend(last.to_le_bytes());
+        answer.extend((devices.len() as u64).to_le_bytes());
         answer.extend(superblock.fsid().as_bytes());
         for size in [superblock.node_size(), superblock.sector_size(), superblock.sector_size()] {
             answer.extend(size.to_le_bytes());
@@ -250,7 +253,7 @@ impl Server<'_> {
         answer.extend([device.used_bytes, device.total_bytes].iter().flat_map(|bytes| bytes.to_le_bytes()));
         answer.extend(engine.volume().superblock().fsid().as_bytes());
         answer.resize(DEVICE_PATH, 0);
-        let path = engine.volume().device(device.id).map(|device| device.describe().into_bytes());
+        let path = self.state.path_of(device.id).map(|path| path.as_os_str().as_bytes().to_vec());
         answer.extend(path.unwrap_or_default().into_iter().take(ARGS - DEVICE_PATH - 1));
         answer.resize(ARGS, 0);
         Ok(answer)

@@ -1,6 +1,7 @@
 //! The mount's end: judges who asks, does it, and has the kernel know.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -39,6 +40,8 @@ pub(crate) struct Subvolumes {
     gone: RankedRwLock<BTreeSet<TreeId>, { rank::LEAF }>,
     any_gone: AtomicBool,
     lingering: OnceLock<Deleted>,
+    /// The paths of the devices, for a server goes to another directory.
+    paths: OnceLock<Vec<(DevId, PathBuf)>>,
     tell: OnceLock<Tell>,
     /// Whether the log says already what is to be done instead of what was refused.
     pub(super) has_refused: AtomicBool,
@@ -48,6 +51,22 @@ impl Subvolumes {
     /// Has told what belongs into a log.
     pub(crate) fn tell_to(&self, tell: Tell) {
         let _ = self.tell.set(tell);
+    }
+
+    /// Notes where the devices are, before the server goes to another directory.
+    pub(crate) fn note_devices(&self, fs: &Filesystem) {
+        let volume = fs.engine().volume();
+        let path = |id| {
+            let path = PathBuf::from(volume.device(id)?.describe());
+            Some((id, std::path::absolute(&path).unwrap_or(path)))
+        };
+        let _ = self.paths.set(fs.engine().devices().iter().filter_map(|device| path(device.id)).collect());
+    }
+
+    /// Where a device is; none of one that is missing.
+    pub(super) fn path_of(&self, id: DevId) -> Option<&Path> {
+        let mut paths = self.paths.get()?.iter();
+        paths.find(|(noted, _)| *noted == id).map(|(_, path)| path.as_path())
     }
 
     /// A name is looked up in `dir` of a subvolume. Of one that was deleted the kernel is not to remember it: it would remember all

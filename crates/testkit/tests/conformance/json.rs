@@ -154,6 +154,7 @@ fn as_documented(bench: &Bench) -> Result<()> {
         ("filesystem df", &["filesystem", "df", "--json", &image]),
         ("filesystem usage", &["filesystem", "usage", "--json", &image]),
         ("device stats", &["device", "stats", "--json", &image]),
+        ("device survey", &["device", "survey", "--files", "--json", &image]),
         ("filesystem du", &["filesystem", "du", "--json", &root]),
         ("filesystem fiemap", &["filesystem", "fiemap", "--json", &file]),
         ("filesystem show", &["filesystem", "show", "--json", &image]),

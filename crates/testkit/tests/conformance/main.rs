@@ -83,6 +83,9 @@ mod roles_rescuer;
 mod seek;
 mod seek_programs;
 mod sets;
+mod sets_read;
+mod sets_shown;
+mod sets_survey;
 mod slips;
 mod space_caches;
 mod stats;
@@ -123,6 +126,9 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     help::cases,
     matrix::cases,
     sets::cases,
+    sets_survey::cases,
+    sets_read::cases,
+    sets_shown::cases,
     unmounts::cases,
     work::cases,
     defragment::cases,

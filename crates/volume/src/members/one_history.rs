@@ -5,7 +5,8 @@ use creamery_device::AlignedBuffer;
 use creamery_format::Expected;
 
 use super::assemble::split_brain;
-use crate::volume::{Volume, index};
+use crate::index::index;
+use crate::volume::Volume;
 
 impl Volume {
     /// Compares the copies of the roots, where several members have one. The chunks have to be known.

@@ -25,23 +25,17 @@ struct Found {
     superblock: Superblock,
 }
 
-/// Whether a superblock counts more devices than are named.
-pub(super) fn counts_others(named: &DeviceSet) -> bool {
-    let counts =
-        named.devices().iter().filter_map(|device| superblock(&**device)).map(|it| it.device_count());
-    counts.max().is_some_and(|count| count > named.devices().len() as u64)
-}
-
 /// The members beside `first` that are not `named`.
 ///
 /// # Errors
-/// [`InvalidInput`](creamery_base::ErrorKind::InvalidInput): two that are found are the same member, and equally new.
+/// [`Unsupported`](creamery_base::ErrorKind::Unsupported): two that are found are the same member, and equally new.
 pub(super) fn find(first: &Path, named: &DeviceSet) -> Result<Vec<PathBuf>> {
-    let known: Vec<Superblock> = named.devices().iter().filter_map(|device| superblock(&**device)).collect();
+    let known = known(named);
     let Some(leader) = known.iter().max_by_key(|superblock| superblock.generation()) else {
         return Ok(Vec::new());
     };
-    let ids: Vec<DeviceId> = named.devices().iter().map(|device| device.id()).collect();
+    // A device may have several names.
+    let mut ids: Vec<DeviceId> = named.devices().iter().map(|device| device.id()).collect();
     let seeds = seeds_of(leader);
     let mut found: Vec<Found> = Vec::new();
     for path in candidates(first).into_iter().take(PROBES) {
@@ -49,10 +43,23 @@ pub(super) fn find(first: &Path, named: &DeviceSet) -> Result<Vec<PathBuf>> {
         let is_member = superblock.fsid() == leader.fsid() || is_seed(&superblock, &seeds);
         if is_member && !ids.contains(&id) && !known.iter().any(|known| number(known) == number(&superblock))
         {
+            ids.push(id);
             found.push(Found { path, superblock });
         }
     }
     newest_of_each(found)
+}
+
+/// Whether the filesystem counts more devices than are named. What counts nothing is for others to refuse.
+pub(super) fn are_too_few(named: &DeviceSet) -> bool {
+    let counted = known(named).into_iter().map(|superblock| superblock.device_count());
+    counted.max().is_some_and(|counted| counted > named.devices().len() as u64)
+}
+
+/// The superblocks of the devices that are named. A copy does where the first one is damaged.
+fn known(named: &DeviceSet) -> Vec<Superblock> {
+    let copies = |device: &dyn BlockDevice| SUPERBLOCK_OFFSETS.iter().find_map(|at| superblock(device, *at));
+    named.devices().iter().filter_map(|device| copies(&**device)).collect()
 }
 
 fn number(superblock: &Superblock) -> DevId {
@@ -73,7 +80,7 @@ fn newest_of_each(mut found: Vec<Found>) -> Result<Vec<PathBuf>> {
                         next.path.display(),
                         number(&next.superblock)
                     );
-                    return Err(Error::invalid(what).advise("name one of them with --device"));
+                    return Err(Error::unsupported(what).advise("name one of them with --device"));
                 }
             }
             _ => members.push(next),
@@ -94,18 +101,19 @@ fn is_seed(superblock: &Superblock, seeds: &[Uuid]) -> bool {
     superblock.flags().contains(SuperFlags::SEEDING) && seeds.contains(&superblock.dev_item().uuid())
 }
 
-/// The first superblock, if it is whole.
-fn superblock(device: &dyn BlockDevice) -> Option<Superblock> {
+/// A superblock, if it is whole.
+fn superblock(device: &dyn BlockDevice, at: u64) -> Option<Superblock> {
+    let is_inside = at + SUPERBLOCK_LEN as u64 <= device.len();
     let mut bytes = vec![0; SUPERBLOCK_LEN];
-    device.read_at(SUPERBLOCK_OFFSETS[0], &mut bytes).ok()?;
-    Superblock::from_bytes(&bytes, SUPERBLOCK_OFFSETS[0]).ok()
+    device.read_at(at, &mut bytes).ok().filter(|()| is_inside)?;
+    Superblock::from_bytes(&bytes, at).ok()
 }
 
 /// What a candidate is, if it is a Btrfs.
 fn probe(path: &Path) -> Option<(DeviceId, Superblock)> {
     if ImageName::find(path).ok()?.is_part() {
         let device = FileDevice::open(path, Access::ReadOnlyForced).ok()?;
-        return Some((device.id(), superblock(&device)?));
+        return Some((device.id(), superblock(&device, SUPERBLOCK_OFFSETS[0])?));
     }
     let (file, meta) = open_quietly(path)?;
     let mut bytes = vec![0; SUPERBLOCK_LEN];
@@ -167,15 +175,26 @@ fn equal_bytes(one: &Path, other: &Path) -> usize {
 }
 
 fn files_beside(file: &Path) -> Vec<PathBuf> {
-    let dir = match file.parent() {
-        Some(dir) if dir != Path::new("") => dir,
-        _ => Path::new("."),
-    };
-    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
-    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let dir = file.parent().unwrap_or(Path::new(""));
+    let here = if dir == Path::new("") { Path::new(".") } else { dir };
+    let Ok(entries) = std::fs::read_dir(here) else { return Vec::new() };
+    let paths = entries.filter_map(|entry| Some(dir.join(entry.ok()?.file_name())));
     paths
         .filter(|path| std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && is_device(&meta)))
         .collect()
+}
+
+/// The block devices of the host that are a Btrfs, each with its first superblock. Those that cannot be read are left out.
+///
+/// ```
+/// for (path, superblock) in creamery_volume::superblocks_of_host() {
+///     println!("{}: {}", path.display(), superblock.fsid());
+/// }
+/// ```
+#[must_use]
+pub fn superblocks_of_host() -> Vec<(PathBuf, Superblock)> {
+    let found = |path: PathBuf| probe(&path).map(|(_, superblock)| (path, superblock));
+    block_devices().into_iter().filter_map(found).collect()
 }
 
 /// The block devices of the host that have a size.

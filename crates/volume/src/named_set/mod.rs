@@ -5,6 +5,8 @@
 
 mod beside;
 
+pub use beside::superblocks_of_host;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,13 +15,16 @@ use creamery_device::{Access, BlockDevice, FileDevice};
 
 use crate::DeviceSet;
 
-/// How a filesystem is named that may have several devices.
+/// How a filesystem is named that may have several devices: a path alone, or with others.
+///
+/// Others of its devices are found beside the first one: in the directory of a file, among the block devices of the host for a block device. Those
+/// that are named with [`device`](Self::device) win over those that are found.
 ///
 /// ```
 /// use creamery_device::Access;
 /// use creamery_volume::{Mode, NamedSet, Volume};
 /// # fn example() -> creamery_base::Result<()> {
-/// let set = NamedSet::new("a.img").device("b.img").degraded(true);
+/// let set = NamedSet::new("a.img").device("b.img").degraded();
 /// let volume = set.open(Access::ReadOnly, |devices| Volume::open(devices, Mode::ReadOnly))?;
 /// # Ok(())
 /// # }
@@ -53,14 +58,25 @@ impl NamedSet {
 
     /// Bears missing devices; see [`DeviceSet::degraded`].
     #[must_use]
-    pub fn degraded(self, degraded: bool) -> Self {
-        Self { degraded, ..self }
+    pub fn degraded(self) -> Self {
+        Self { degraded: true, ..self }
     }
 
     /// The device that is named first.
     #[must_use]
     pub fn first(&self) -> &Path {
         &self.first
+    }
+
+    /// Whether missing devices are borne.
+    #[must_use]
+    pub const fn is_degraded(&self) -> bool {
+        self.degraded
+    }
+
+    /// The devices that are named, the first one first.
+    pub fn named(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(&self.first).chain(&self.others).map(PathBuf::as_path)
     }
 
     /// Opens something on its devices. `open` is called with those that are named; if one is missing, again with those that are found as well.
@@ -85,8 +101,12 @@ impl NamedSet {
         for path in &self.others {
             named.push(Arc::new(FileDevice::open(path, access)?));
         }
-        // Where missing devices are borne, nothing else says that one is. The number in the superblock may lie.
-        let missing = match self.degraded || beside::counts_others(&named) {
+        // A filesystem of several devices is not written to.
+        if access == Access::ReadWrite {
+            return open(named);
+        }
+        // Where a device may be missing, nothing but the superblock says that one is.
+        let missing = match self.degraded || beside::are_too_few(&named) {
             true => None,
             false => match open(named.clone()) {
                 Err(error) if error.kind() == ErrorKind::DeviceMissing => Some(error),
@@ -98,8 +118,7 @@ impl NamedSet {
             all.push(Arc::new(FileDevice::open(path, access)?));
         }
         if all.devices().len() == named.devices().len() {
-            let opened = missing.map_or_else(|| open(named), Err);
-            return opened.map_err(|error| self.advised(error));
+            return missing.map_or_else(|| open(named), Err).map_err(|error| self.advised(error));
         }
         match open(all) {
             // Of two histories the one is read that was named.

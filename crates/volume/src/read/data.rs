@@ -6,9 +6,10 @@ use creamery_base::{DamagedBlock, Error, ErrorKind, Logical, Result, Wait};
 
 use super::ways::{Kind, Trust};
 use super::{Verdict, Way, Ways, no_good_copy};
-use crate::mapping::Piece;
+use crate::index::index;
 use crate::members::MemberState;
-use crate::volume::{Volume, index};
+use crate::piece::Piece;
+use crate::volume::Volume;
 
 /// Ways that are tried to explain why none is good.
 const EXPLAINED: usize = 16;

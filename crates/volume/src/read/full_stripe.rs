@@ -5,9 +5,10 @@ use creamery_codec::parity;
 use creamery_device::AlignedBuffer;
 
 use crate::Chunk;
-use crate::mapping::Piece;
+use crate::index::index;
+use crate::piece::Piece;
 use crate::rows::Rows;
-use crate::volume::{Volume, index};
+use crate::volume::Volume;
 
 /// The columns of a row of RAID5 or RAID6: its data in order, then P, then Q.
 ///

@@ -18,7 +18,8 @@ pub use verdict::Verdict;
 use ways::Kind;
 pub use ways::{Way, Ways};
 
-use crate::volume::{Volume, index};
+use crate::index::index;
+use crate::volume::Volume;
 
 impl Volume {
     /// Reads the tree block at `at`, which is the address in `want`, from the first copy that is as expected.

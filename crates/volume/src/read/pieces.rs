@@ -7,10 +7,12 @@ use creamery_device::{AlignedBuffer, Reply, Request};
 use creamery_format::SUPERBLOCK_OFFSETS;
 
 use crate::ask::ask_all;
-use crate::mapping::{MirrorSet, Piece};
+use crate::index::index;
+use crate::mapping::MirrorSet;
 use crate::members::Member;
+use crate::piece::Piece;
 use crate::plan::{Plan, place};
-use crate::volume::{Volume, index};
+use crate::volume::Volume;
 
 impl Volume {
     /// Copies in the order in which they are asked.

@@ -16,8 +16,9 @@ use creamery_codec::parity::Recovery;
 use creamery_device::AlignedBuffer;
 
 use crate::Chunk;
+use crate::index::index;
 use crate::rows::{Element, Rows};
-use crate::volume::{Volume, index};
+use crate::volume::Volume;
 
 /// An element of the range, and the bytes of the range that it is.
 struct Part {

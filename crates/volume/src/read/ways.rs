@@ -11,8 +11,9 @@ use std::sync::Arc;
 use creamery_base::{Error, ErrorKind, Logical, Physical, Result};
 use smallvec::SmallVec;
 
-use crate::mapping::{self, Mirror, MirrorSet, Piece};
+use crate::mapping::{self, Mirror, MirrorSet};
 use crate::members::MemberState;
+use crate::piece::Piece;
 use crate::rows::Rows;
 use crate::{Chunk, Volume};
 

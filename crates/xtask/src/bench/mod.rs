@@ -27,6 +27,7 @@ mod requests;
 mod scaling;
 mod seek;
 mod server;
+mod sets;
 mod subvolumes;
 mod switches;
 
@@ -55,6 +56,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         "quotas" => quotas::quotas(options),
         "check-memory" => check_memory::check_memory(options),
         "early-unlock" => switches::early_unlock(options),
+        "sets" => sets::sets(options),
         "fingers" => switches::fingers(options),
         "scaling" => scaling::scaling(options),
         "flat" => flat::flat(options),

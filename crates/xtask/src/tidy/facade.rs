@@ -17,7 +17,7 @@ const SOURCES: &str = "crates/creamery/src";
 const AS_IN_STD: (&str, &str) = ("crates/creamery/src/open_options.rs", "$name");
 
 /// Files of the types that everybody uses: each public method has an example.
-const WITH_EXAMPLES: [&str; 20] = [
+const WITH_EXAMPLES: [&str; 21] = [
     "attributes.rs",
     "attributes_by_path.rs",
     "copying.rs",
@@ -28,7 +28,8 @@ const WITH_EXAMPLES: [&str; 20] = [
     "file.rs",
     "file_times.rs",
     "filesystem.rs",
-    "image.rs",
+    "image/mod.rs",
+    "image/open.rs",
     "make.rs",
     "metadata.rs",
     "names.rs",

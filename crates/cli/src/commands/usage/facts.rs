@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use creamery::id::DevId;
-use creamery::volume::{BlockGroups, MemberDevice};
+use creamery::volume::{BlockGroups, DeviceShare, MemberDevice};
 use creamery::{Error, Filesystem};
 use creamery_mount::{LiveBtrfs, LiveDevice};
 
@@ -62,18 +62,20 @@ impl Facts {
     }
 
     fn of_image(place: PathBuf, fs: &Filesystem) -> Self {
-        let devices: Vec<_> = fs.volume().devices().into_iter().map(Device::from).collect();
-        let groups = fs.volume().block_groups().into_iter().map(|sum| Groups {
-            // Which of several devices has what nobody is told.
-            on: match &devices[..] {
-                [device] => vec![(device.id, sum.total.saturating_mul(sum.copies))],
-                _ => Vec::new(),
-            },
-            sum,
+        let shares = fs.volume().shares();
+        let groups = fs.volume().block_groups().into_iter().map(|sum| {
+            let of_sum = |share: &&DeviceShare| share.kind == sum.kind && share.profile == sum.profile;
+            let on = shares.iter().filter(of_sum).map(|share| (share.device, share.bytes)).collect();
+            Groups { sum, on }
         });
-        let has_shares = devices.len() == 1;
-        let groups = groups.collect();
-        Self { place, groups, available: fs.volume().usage().available, reserve: None, has_shares, devices }
+        Self {
+            place,
+            groups: groups.collect(),
+            devices: fs.volume().devices().into_iter().map(Device::from).collect(),
+            available: fs.volume().usage().available,
+            reserve: None,
+            has_shares: true,
+        }
     }
 
     fn of_mount(live: &LiveBtrfs) -> Result<Self, Error> {

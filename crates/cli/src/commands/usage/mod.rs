@@ -216,7 +216,6 @@ pub(crate) fn run(args: &UsageArgs) -> Result<(), Failure> {
     let mut between = "";
     print("filesystem usage", &args.places, &args.form, |out, facts| {
         out.write_all(std::mem::replace(&mut between, "\n").as_bytes())?;
-        // Of several devices in images nobody is told.
         if facts.reserve.is_some() && !facts.has_shares {
             warn("what each device has of these is not told; ask as root");
         }

@@ -1,0 +1,143 @@
+//! What would be lost if devices were: before anything is touched.
+//!
+//! Each chunk says by its profile without which devices it can be read. A file is lost with a chunk in which it has data; where a chunk of metadata
+//! is lost, so are all files, for nothing leads to them any more.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use creamery_base::{DevId, InodeId, Logical, Result, TreeId, Wait};
+use creamery_format::BlockGroupFlags;
+use creamery_volume::{Chunk, MemberState};
+
+use crate::path::at;
+use crate::walk::Walk;
+use crate::{FileType, Filesystem};
+
+/// Losses that are told apart: a bit each.
+const LOSSES_MAX: usize = 64;
+
+/// What would be lost with some devices.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// let survey = creamery::Image::open(&image)?.volume().survey(|_, _| ())?;
+/// let [now, without_it] = &survey.losses[..] else { panic!("one device") };
+/// assert!(now.devices.is_empty() && !now.trees);
+/// assert!(without_it.trees, "there is no other");
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Loss {
+    /// The devices that would be missing besides those that are.
+    pub devices: Vec<DevId>,
+    /// Whether chunks of metadata would be lost, and all files with them.
+    pub trees: bool,
+    /// Files that would lose data.
+    pub files: u64,
+}
+
+/// Which files survive which further loss.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// # let fs = creamery::Image::open(&image)?;
+/// assert_eq!(fs.volume().survey(|_, _| ())?.files, 0);
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Survey {
+    /// Files that there are, in all subvolumes.
+    pub files: u64,
+    /// First the loss of nothing more; then of each device that is there; then of each two of them, if they are few.
+    pub losses: Vec<Loss>,
+}
+
+/// Chunks with what they are lost by: a bit for each loss.
+struct Chunks(BTreeMap<u64, (u64, u64)>);
+
+impl Chunks {
+    fn of(chunks: &[Arc<Chunk>], losses: &[Loss], is_missing: &dyn Fn(DevId) -> bool) -> Self {
+        let lost_by = |chunk: &Chunk| {
+            let is_lost = |loss: &Loss| {
+                !chunk.is_readable_without(&|dev| is_missing(dev) || loss.devices.contains(&dev))
+            };
+            let numbered = losses.iter().enumerate();
+            numbered.fold(0, |bits, (number, loss)| bits | (u64::from(is_lost(loss)) << number))
+        };
+        Self(chunks.iter().map(|chunk| (chunk.start.get(), (chunk.end().get(), lost_by(chunk)))).collect())
+    }
+
+    fn lost_by(&self, at: Logical) -> u64 {
+        let chunk = self.0.range(..=at.get()).next_back();
+        chunk.filter(|(_, (end, _))| at.get() < *end).map_or(0, |(_, (_, bits))| *bits)
+    }
+}
+
+impl Filesystem {
+    pub(crate) fn survey(&self, mut each: impl FnMut(&Path, &[&Loss])) -> Result<Survey> {
+        let engine = self.fs.engine();
+        let is_missing = |dev| engine.volume().member_state(dev) == MemberState::Missing;
+        let there = engine.devices().into_iter().map(|device| device.id).filter(|id| !is_missing(*id));
+        let mut losses = losses(&there.collect::<Vec<_>>());
+        let all = engine.volume().chunks();
+        let chunks = Chunks::of(&all, &losses, &is_missing);
+        let trees = BlockGroupFlags::METADATA | BlockGroupFlags::SYSTEM;
+        let of_trees = all.iter().filter(|chunk| chunk.flags.intersects(trees));
+        let trees = of_trees.fold(0, |bits, chunk| bits | chunks.lost_by(chunk.start));
+        let mut files = 0;
+        let mut counted: HashSet<InodeId> = HashSet::new();
+        let mut lost = vec![0; losses.len()];
+        for entry in Walk::new(Arc::clone(&self.fs), self.fs.root(TreeId::FS)?, "/".into())? {
+            let entry = entry?;
+            let is_file = entry.file_type() == FileType::File;
+            if !is_file || (self.fs.stat(entry.id, Wait::Yes)?.nlink > 1 && !counted.insert(entry.id)) {
+                continue;
+            }
+            files += 1;
+            let extents = self.fs.data_extents(entry.id).map_err(at(entry.path()))?;
+            let bits = extents.into_iter().fold(trees, |bits, start| bits | chunks.lost_by(start));
+            let with: Vec<usize> = (0..losses.len()).filter(|number| bits & (1 << number) != 0).collect();
+            with.iter().for_each(|number| lost[*number] += 1);
+            each(entry.path(), &with.iter().map(|number| &losses[*number]).collect::<Vec<_>>());
+        }
+        for (number, (loss, files)) in losses.iter_mut().zip(lost).enumerate() {
+            (loss.trees, loss.files) = (trees & (1 << number) != 0, files);
+        }
+        Ok(Survey { files, losses })
+    }
+}
+
+fn losses(devices: &[DevId]) -> Vec<Loss> {
+    let loss = |devices: &[DevId]| Loss { devices: devices.to_vec(), trees: false, files: 0 };
+    let singles = devices.iter().take(LOSSES_MAX - 1).map(|one| loss(&[*one]));
+    let mut losses: Vec<Loss> = std::iter::once(loss(&[])).chain(singles).collect();
+    let pairs = devices.len() * devices.len().saturating_sub(1) / 2;
+    if losses.len() + pairs <= LOSSES_MAX {
+        let pairs = devices.iter().enumerate();
+        losses.extend(
+            pairs.flat_map(|(number, one)| devices[number + 1..].iter().map(move |two| loss(&[*one, *two]))),
+        );
+    }
+    losses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_told_where_they_are_few() {
+        let devices = |count: u64| (1..=count).map(DevId::new).collect::<Vec<_>>();
+        for (count, told) in [(1, 2), (2, 4), (4, 11), (10, 56), (11, 12), (63, 64), (100, 64)] {
+            assert_eq!(losses(&devices(count)).len(), told, "{count} devices");
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! A piece of a device.
+
+use creamery_base::Physical;
+
+/// Consecutive bytes on one device.
+///
+/// ```
+/// use creamery_base::{DevId, Physical};
+/// use creamery_volume::Piece;
+/// let piece = Piece { at: Physical { dev: DevId::new(1), offset: 4096 }, len: 4096 };
+/// assert_eq!(piece.at.offset + piece.len, 8192);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Where it begins.
+    pub at: Physical,
+    /// How many bytes.
+    pub len: u64,
+}
