@@ -13,8 +13,8 @@ use crate::Shape;
 use crate::seen::Seen;
 
 /// Members have different sizes from here on, up to as many MiB more.
-const SIZE_MIN: u64 = 240 << 20;
-const SIZE_MORE_MIB: u64 = 60;
+const SIZE_MIN: u64 = 280 << 20;
+const SIZE_MORE_MIB: u64 = 20;
 
 pub(crate) struct KernelSet {
     files: Vec<PathBuf>,

@@ -42,7 +42,7 @@ fn without(
     let told = Image::open(&first).map(drop).err().context("a set is opened with members missing")?;
     ensure!(told.kind() == ErrorKind::DeviceMissing && told.advice().is_some(), "{told}");
     let by_kernel = set.kernel_view(&left, "ro,degraded");
-    let ours = Image::options().degraded(true).open(&first);
+    let ours = Image::options().degraded().open(&first);
     if oracle.bears(away) {
         let fs = ours.context("the profile bears it")?;
         let seen = Seen::by_us(&fs)?;

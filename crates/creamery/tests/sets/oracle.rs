@@ -21,6 +21,8 @@ pub(crate) struct Oracle {
     pub(crate) chunks: Vec<Arc<Chunk>>,
     /// Where the root of the root tree lies.
     pub(crate) root: u64,
+    /// And that of the chunk tree.
+    pub(crate) chunk_root: u64,
 }
 
 /// Bytes on a member.
@@ -43,7 +45,8 @@ impl Oracle {
         let engine = Engine::open(volume, Options { read_only: true, ..Options::default() })?;
         let chunks = engine.volume().chunks();
         ensure!(!chunks.is_empty(), "a filesystem has chunks");
-        Ok(Self { chunks, root: engine.volume().superblock().root().0.get() })
+        let superblock = engine.volume().superblock();
+        Ok(Self { chunks, root: superblock.root().0.get(), chunk_root: superblock.chunk_root().0.get() })
     }
 
     /// Columns of parity of the chunks of data.
@@ -93,6 +96,18 @@ impl Oracle {
             () => (0, number),
         };
         Ok(spot(chunk, usize::try_from(stripe)?, row * ELEMENT + within))
+    }
+
+    /// Where all copies of it lie.
+    pub(crate) fn copies(&self, logical: u64) -> Result<Vec<Spot>> {
+        let (chunk, first) = (self.chunk_at(logical)?, self.spot(logical)?);
+        let within = first.offset - chunk.stripes[first.stripe].offset;
+        let copies = match () {
+            () if chunk.flags.contains(BlockGroupFlags::RAID10) => 2,
+            () if chunk.flags.contains(BlockGroupFlags::RAID0) || parity_of(chunk) > 0 => 1,
+            () => chunk.stripes.len(),
+        };
+        Ok((first.stripe..first.stripe + copies).map(|stripe| spot(chunk, stripe, within)).collect())
     }
 
     /// Where P, or Q, of a sector lies.
