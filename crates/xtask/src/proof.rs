@@ -43,13 +43,14 @@ const fn step(name: &'static str, body: fn(&Proof<'_>) -> Result<()>) -> ProofSt
     ProofStep { name, lacks: |_| None, body }
 }
 
-const STEPS: [ProofStep; 14] = [
+const STEPS: [ProofStep; 15] = [
     step("licences", |_| licences::check()),
     step("publishing", |_| release::try_publishing()),
     step("sanitizer", |_| sanitize::sanitize(&sanitize::ALL)),
     step("tests", |proof| whole_matrices("tests", proof.seed)),
     step("verifier", |proof| whole_matrices("verifier", proof.seed)),
     step("conformance", |proof| whole_matrices("conformance", proof.seed)),
+    step("sets", |proof| whole_matrices("sets", proof.seed)),
     step("schedules", |proof| {
         run_schedules(&[("CREAMERY_MATRIX", "whole"), ("CREAMERY_SEED", &proof.seed.to_string())])
     }),
@@ -133,6 +134,7 @@ fn part_of(step: &str) -> Result<Part> {
         "tests" => Ok(Part::Rooms),
         "verifier" => Ok(Part::Verifier),
         "conformance" => Ok(Part::Conformance),
+        "sets" => Ok(Part::Sets),
         other => bail!("{other} is no step of tests"),
     }
 }

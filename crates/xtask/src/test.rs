@@ -73,6 +73,8 @@ pub(crate) enum Part {
     Verifier,
     /// The program beside the kernel, coreutils and btrfs-progs.
     Conformance,
+    /// Filesystems of several devices, held against the kernel.
+    Sets,
 }
 
 /// Runs a part of the tests, with `variables` added to the environment.
@@ -86,8 +88,11 @@ pub(crate) fn run_part(part: Part, variables: &[(&str, &str)]) -> Result<()> {
         }
         Part::Verifier => package("creamery-check"),
         Part::Conformance => package("creamery-testkit"),
+        Part::Sets => [&package("libcreamery")[..], &["--test", "sets"]].concat(),
     };
-    run_all(&[&[&words[..], &["--", "--show-output"]].concat()], &[], variables)
+    // They are cases of a test of one of the rooms.
+    let skipped: &[&str] = if matches!(part, Part::Rooms) { &["--skip", "set-matrix/"] } else { &[] };
+    run_all(&[&[&words[..], &["--", "--show-output"], skipped].concat()], &[], variables)
 }
 
 /// The tests under a scheduler alone.

@@ -44,18 +44,6 @@ pub(crate) fn read_devices(volume: &Volume, chunk_tree: &Tree) -> Result<Vec<Dev
     Ok(devices)
 }
 
-/// Refuses a filesystem of several devices whose devices are missing, before something cannot be read for that. Damage is left to
-/// [`read_devices`].
-pub(crate) fn expect_devices(volume: &Volume, chunk_tree: &Tree) -> Result<()> {
-    if volume.superblock().device_count() < 2 {
-        return Ok(());
-    }
-    match read_devices(volume, chunk_tree) {
-        Err(error) if error.kind() == ErrorKind::DeviceMissing => Err(error),
-        _ => Ok(()),
-    }
-}
-
 /// Reads which parts of the devices belong to chunks.
 pub(crate) fn read_device_extents(devices: &mut [DeviceSpace], dev_tree: &Tree) -> Result<()> {
     for device in devices {

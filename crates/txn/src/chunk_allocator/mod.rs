@@ -38,7 +38,7 @@ pub(crate) use allocate::{Claim, NewChunk};
 pub use device_space::DeviceReport;
 pub(crate) use device_space::DeviceSpace;
 pub(crate) use excluded::excluded_ranges;
-pub(crate) use load::{claim_chunks, expect_devices, read_device_extents, read_devices};
+pub(crate) use load::{claim_chunks, read_device_extents, read_devices};
 use queues::{Leaving, Pending};
 
 /// Copies of a chunk on one device, at most.

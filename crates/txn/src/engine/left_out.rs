@@ -12,7 +12,7 @@ use creamery_tree::{BufferStore, Tree};
 use creamery_volume::{Chunk, Rescue};
 
 use super::Engine;
-use crate::chunk_allocator::{DeviceSpace, claim_chunks, read_device_extents, read_devices};
+use crate::chunk_allocator::{DeviceSpace, claim_chunks, read_device_extents};
 
 /// What may be left out, and is noted then.
 pub(super) struct LeftOut<'a> {
@@ -57,11 +57,10 @@ impl<'a> LeftOut<'a> {
     /// What of the devices is taken.
     pub(super) fn devices(
         &self,
-        chunk_tree: &Tree,
+        mut devices: Vec<DeviceSpace>,
         (dev_tree, is_left_out): (&Tree, bool),
     ) -> Result<Vec<DeviceSpace>> {
         let volume = self.store.volume();
-        let mut devices = read_devices(volume, chunk_tree)?;
         if is_left_out {
             claim_chunks(&mut devices, volume);
         } else if let Err(error) = read_device_extents(&mut devices, dev_tree) {

@@ -14,7 +14,7 @@ use creamery_volume::{Chunk, Mode, Volume};
 use super::left_out::LeftOut;
 use super::refusal::{contradicted_skinny, refusal_to_write};
 use super::{Engine, Options, Parts};
-use crate::chunk_allocator::expect_devices;
+use crate::chunk_allocator::read_devices;
 use crate::roots::{find_root_item, open_by_item};
 
 impl Engine {
@@ -29,7 +29,9 @@ impl Engine {
         let store = Arc::new(open_store(&volume, chunk_root, &options)?);
         let chunk_tree = open_fixed(&store, TreeId::CHUNK, chunk_root)?;
         read_chunks(&volume, &chunk_tree)?;
-        expect_devices(&volume, &chunk_tree).map_err(|error| error.context(volume.describe()))?;
+        let named = |error: Error| error.context(volume.describe());
+        // Before anything is read that a missing device may have.
+        let devices = read_devices(&volume, &chunk_tree).map_err(named)?;
         let (logical, level) = superblock.root();
         let root = RootPointer { logical, generation: superblock.generation(), level };
         let root_tree = open_fixed(&store, TreeId::ROOT, root)?;
@@ -47,9 +49,7 @@ impl Engine {
             takes_unchecked_data && (!options.earlier_commit || volume.rescue().ignore_data_csums);
         let has_free_space_tree = superblock.compat_ro().contains(CompatRo::FREE_SPACE_TREE);
         let has_group_tree = superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE);
-        let devices = left_out
-            .devices(&chunk_tree, (&dev_tree, no_dev_tree))
-            .map_err(|error| error.context(volume.describe()))?;
+        let devices = left_out.devices(devices, (&dev_tree, no_dev_tree)).map_err(named)?;
         let refusal = match left_out.may_be() {
             true => None, // nobody writes
             false => refusal_to_write(&volume, &superblock, &root_tree, &dev_tree, &devices)?

@@ -142,6 +142,30 @@ fn a_device_full_of_damage_is_made_up_for_by_its_mirror() {
     }
 }
 
+#[test]
+fn a_member_that_fails_in_the_middle_is_made_up_for() {
+    for (profile, count) in [("raid1", 2), ("raid1c3", 3), ("raid10", 4), ("raid5", 3), ("raid6", 4)] {
+        let Some(devices) = made(profile, count) else { return };
+        let whole = read_everything(&open_set(&devices));
+        for failing in 0..count {
+            let set: Vec<_> = devices.iter().map(faulty::on).collect();
+            // All but the superblocks.
+            set[failing].fail_reads(1 << 20..64 << 20);
+            set[failing].fail_reads((64 << 20) + 4096..u64::MAX);
+            let all = set.iter().map(|device| Arc::clone(device) as Arc<dyn BlockDevice>);
+            let volume = Volume::open(all.collect::<DeviceSet>(), Mode::ReadOnly).unwrap();
+            push_all_chunks(&volume);
+            assert_eq!(read_everything(&volume), whole, "{profile}, and member {failing} fails");
+            let counters = volume.counters();
+            let has_parity = profile == "raid5" || profile == "raid6";
+            assert_eq!(counters.parity_read_bytes > 0, has_parity, "{profile}, and member {failing} fails");
+            assert_eq!(counters.unreadable, 0);
+            let written = set.iter().flat_map(|device| device.take_events());
+            assert_eq!(written.count(), 0, "who reads writes nothing");
+        }
+    }
+}
+
 /// Every way to take `count` of `devices` away, as what is left.
 fn without(devices: &[Arc<MemoryDevice>], count: usize) -> Vec<Vec<Arc<MemoryDevice>>> {
     let masks = (0..1_u32 << devices.len()).filter(|mask| mask.count_ones() as usize == count);

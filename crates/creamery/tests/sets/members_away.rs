@@ -1,0 +1,75 @@
+//! A set of which members are away: as the kernel shows it, or refused by the name of what is missing.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use creamery::rescue::Rescue;
+use creamery::{ErrorKind, Image};
+use creamery_testkit::harness::Bench;
+
+use crate::kernel_set::KernelSet;
+use crate::oracle::Oracle;
+use crate::seen::{Seen, expect_same};
+
+/// What the kernel has, and the copies that the library reads.
+type Copied<'a> = (&'a KernelSet, &'a [PathBuf]);
+
+/// Takes each member away, and each pair.
+pub(crate) fn each(bench: &Bench, set: Copied<'_>, oracle: &Oracle, truth: &Seen) -> Result<()> {
+    let members = set.1.len();
+    let one = (0..members).map(|first| vec![first]);
+    let two = (0..members).flat_map(|first| (first + 1..members).map(move |second| vec![first, second]));
+    for away in one.chain(two).filter(|away| away.len() < members) {
+        without(bench, set, oracle, truth, &away).with_context(|| format!("without {away:?}"))?;
+    }
+    Ok(())
+}
+
+fn without(
+    bench: &Bench,
+    (set, files): Copied<'_>,
+    oracle: &Oracle,
+    truth: &Seen,
+    away: &[usize],
+) -> Result<()> {
+    let left: Vec<usize> = set.all().into_iter().filter(|member| !away.contains(member)).collect();
+    // In a folder of their own: members that lie beside each other are found.
+    let dir = bench.scratch.dir("left")?;
+    for &member in &left {
+        std::fs::hard_link(&files[member], dir.join(format!("m{}.img", member + 1)))?;
+    }
+    let first = dir.join(format!("m{}.img", left[0] + 1));
+    let told = Image::open(&first).map(drop).err().context("a set is opened with members missing")?;
+    ensure!(told.kind() == ErrorKind::DeviceMissing && told.advice().is_some(), "{told}");
+    let by_kernel = set.kernel_view(&left, "ro,degraded");
+    let ours = Image::options().degraded().open(&first);
+    if oracle.bears(away) {
+        let fs = ours.context("the profile bears it")?;
+        let seen = Seen::by_us(&fs)?;
+        expect_same("the kernel's view of what is left", &by_kernel?, &seen)?;
+        expect_same("the whole set", truth, &seen)?;
+        let counted = fs.statistics().volume;
+        ensure!(
+            (counted.parity_read_bytes > 0) == (oracle.parity() > 0),
+            "{} bytes of parity",
+            counted.parity_read_bytes
+        );
+        ensure!(counted.mirror_fallbacks == 0, "what is missing is not asked first");
+        fs.close()?;
+    } else {
+        let told = ours.map(drop).err().context("the profile does not bear it")?;
+        let text = told.to_string();
+        ensure!(told.kind() == ErrorKind::DeviceMissing && text.contains("than these chunks bear"), "{text}");
+        let numbers: Vec<String> = away.iter().map(|member| (member + 1).to_string()).collect();
+        // The chunks of the superblock name their own devices only; the others are known once these can be read.
+        let at_least = if text.contains("(SYSTEM") { 1 } else { numbers.len() };
+        let named = numbers.iter().filter(|number| text.contains(*number));
+        ensure!(named.count() >= at_least, "{text} names {numbers:?}");
+        // For reading the kernel mounts it all the same, as long as the trees that it needs are there.
+        if let Ok(by_kernel) = by_kernel {
+            let fs = Image::options().rescue(Rescue::ALL).open(&first).context("the kernel mounts it")?;
+            by_kernel.expect_within(&Seen::by_us(&fs)?).context("--rescue all")?;
+        }
+    }
+    Ok(std::fs::remove_dir_all(dir)?)
+}

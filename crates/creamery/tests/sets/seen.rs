@@ -1,0 +1,173 @@
+//! What is seen of a filesystem: by the kernel on its mount, and by the library.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use creamery::{Filesystem, Metadata, WalkEntry};
+
+/// What stands in a snapshot for a subvolume: the kernel says that it was made when it was looked at.
+const STUB: u64 = 2;
+
+/// One name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Entry {
+    /// What `ls -l` begins with.
+    kind: char,
+    mode: u32,
+    owner: (u32, u32),
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+    /// Of directories every filesystem says what it likes.
+    size: u64,
+    links: u64,
+    /// Bytes of a file, the target of a link. None where they cannot be read.
+    content: Option<Vec<u8>>,
+}
+
+/// A tree by its paths.
+pub(crate) struct Seen {
+    entries: BTreeMap<PathBuf, Entry>,
+}
+
+impl Seen {
+    /// What the kernel shows in `root`.
+    pub(crate) fn by_kernel(root: &Path) -> Result<Self> {
+        let (mut entries, mut waiting) = (BTreeMap::new(), vec![PathBuf::from("/")]);
+        while let Some(path) = waiting.pop() {
+            let host = root.join(path.strip_prefix("/")?);
+            let Ok(stat) = host.symlink_metadata() else { continue };
+            let kind = stat.file_type();
+            let (kind, content) = match () {
+                () if kind.is_dir() => {
+                    let Ok(names) = std::fs::read_dir(&host) else { continue };
+                    waiting.extend(names.filter_map(|name| Some(path.join(name.ok()?.file_name()))));
+                    ('d', Some(Vec::new()))
+                }
+                () if kind.is_symlink() => {
+                    ('l', std::fs::read_link(&host).ok().map(|to| to.as_os_str().as_bytes().to_vec()))
+                }
+                () if kind.is_file() => ('-', std::fs::read(&host).ok()),
+                () => bail!("{} is of a kind that nobody made", host.display()),
+            };
+            let of_directory = kind == 'd';
+            let entry = Entry {
+                kind,
+                mode: stat.mode() & 0o7777,
+                owner: (stat.uid(), stat.gid()),
+                modified: if stat.ino() == STUB { (0, 0) } else { (stat.mtime(), stat.mtime_nsec()) },
+                size: if of_directory { 0 } else { stat.size() },
+                links: if of_directory { 1 } else { stat.nlink() },
+                content,
+            };
+            entries.insert(path, entry);
+        }
+        Ok(Self { entries })
+    }
+
+    /// What the library shows; names that cannot be read are left out.
+    pub(crate) fn by_us(fs: &Filesystem) -> Result<Self> {
+        let mut entries = BTreeMap::new();
+        for entry in fs.walk("/")?.flatten() {
+            let Ok(stat) = entry.metadata() else { continue };
+            let seen = Entry::of(fs, &entry, &stat);
+            entries.insert(entry.path().to_owned(), seen);
+        }
+        Ok(Self { entries })
+    }
+
+    /// Whether everything in it could be read.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.entries.values().all(|entry| entry.content.is_some())
+    }
+
+    /// All files, with their bytes where they can be read.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, Option<&[u8]>)> {
+        let files = self.entries.iter().filter(|(_, entry)| entry.kind == '-');
+        files.map(|(path, entry)| (path.as_path(), entry.content.as_deref()))
+    }
+
+    /// The bytes of the file at `path`, if it is there and can be read.
+    pub(crate) fn content(&self, path: &Path) -> Option<&[u8]> {
+        self.entries.get(path)?.content.as_deref()
+    }
+
+    /// The same with other bytes in one file.
+    pub(crate) fn with_content(mut self, path: &Path, content: Vec<u8>) -> Result<Self> {
+        let entry = self.entries.get_mut(path).with_context(|| format!("no {}", path.display()))?;
+        entry.content = Some(content);
+        Ok(self)
+    }
+
+    pub(crate) fn copy(&self) -> Self {
+        Self { entries: self.entries.clone() }
+    }
+
+    /// Expects that `other` has all that can be read here, and the same of it.
+    pub(crate) fn expect_within(&self, other: &Self) -> Result<()> {
+        for (path, entry) in self.entries.iter().filter(|(_, entry)| entry.content.is_some()) {
+            let have = other.entries.get(path);
+            ensure!(have == Some(entry), "{}", difference(path, Some(entry), have));
+        }
+        Ok(())
+    }
+}
+
+impl Entry {
+    fn of(fs: &Filesystem, entry: &WalkEntry, stat: &Metadata) -> Self {
+        let kind = stat.file_type().letter();
+        let content = match kind {
+            'd' => Some(Vec::new()),
+            'l' => fs.read_link(entry.path()).ok().map(|to| to.as_os_str().as_bytes().to_vec()),
+            _ => fs.read(entry.path()).ok(),
+        };
+        let of_directory = kind == 'd';
+        Self {
+            kind,
+            mode: stat.mode() & 0o7777,
+            owner: (stat.uid(), stat.gid()),
+            modified: (stat.mtime().sec, stat.mtime().nsec.into()),
+            size: if of_directory { 0 } else { stat.len() },
+            links: if of_directory { 1 } else { stat.nlink().into() },
+            content,
+        }
+    }
+}
+
+/// Expects that both show the same.
+pub(crate) fn expect_same(what: &str, want: &Seen, have: &Seen) -> Result<()> {
+    let paths: BTreeSet<&PathBuf> = want.entries.keys().chain(have.entries.keys()).collect();
+    let differing = paths.into_iter().map(|path| (path, want.entries.get(path), have.entries.get(path)));
+    let told: Vec<String> = differing
+        .filter(|(_, want, have)| want != have)
+        .map(|(path, want, have)| difference(path, want, have))
+        .collect();
+    ensure!(
+        told.is_empty(),
+        "{what}: {} differences\n  {}",
+        told.len(),
+        told[..told.len().min(8)].join("\n  ")
+    );
+    Ok(())
+}
+
+fn difference(path: &Path, want: Option<&Entry>, have: Option<&Entry>) -> String {
+    let path = path.display();
+    let (Some(want), Some(have)) = (want, have) else {
+        return format!("{path}: {}", if want.is_some() { "missing" } else { "not wanted" });
+    };
+    match (&want.content, &have.content) {
+        (Some(one), Some(other)) if one != other => {
+            let at = one.iter().zip(other).position(|(one, other)| one != other);
+            format!("{path}: {} and {} bytes that differ from {at:?} on", one.len(), other.len())
+        }
+        (Some(_), None) => format!("{path}: cannot be read"),
+        (None, Some(_)) => format!("{path}: can be read"),
+        _ => {
+            let told = |entry: &Entry| format!("{:?}", Entry { content: None, ..entry.clone() });
+            format!("{path}: {} and not {}", told(have), told(want))
+        }
+    }
+}
