@@ -8,7 +8,7 @@ use creamery_codec::{ChecksumType, checksum};
 use creamery_format::{
     BlockRef, Corruption, Expected, Key, WritingRules, check_leaf_for_writing, verify_block,
 };
-use creamery_volume::{Mirror, Volume, Way};
+use creamery_volume::{Volume, Way};
 
 use crate::bad_data::BadSector;
 use crate::corruption::problem_of;
@@ -119,39 +119,65 @@ impl<'a> Reader<'a> {
     /// without a good copy, and good ones whose other copies, tried before, are bad.
     pub(crate) fn verify_data(&self, at: Logical, sums: &[u8], out: &mut [u8]) -> Vec<BadSector> {
         // A checksum item without extent is reported where those are compared.
+        let Ok(Some(way)) = self.volume.ways(at, out.len() as u64).map(|mut ways| ways.next()) else {
+            return Vec::new();
+        };
+        let is_read = self.volume.read_way(&way, at, out).is_ok();
+        let sector = self.sector_len();
+        let mut found = Vec::new();
+        let mut from = 0;
+        // Nearly always all of it is good. What is not is read once more, piece by piece, in all ways.
+        for piece in way.direct() {
+            let sectors = usize::try_from(piece.len).expect("it is in memory") / sector;
+            let is_good = |number: usize| {
+                is_read && self.has_sum(&out[number * sector..(number + 1) * sector], sums, number)
+            };
+            let bad: Vec<usize> = (from..from + sectors).filter(|number| !is_good(*number)).collect();
+            for run in bad.chunk_by(|one, next| one + 1 == *next) {
+                let (first, end) = (run[0], run[run.len() - 1] + 1);
+                let size = self.checksum.size();
+                let (at, sums) = (at + (first * sector) as u64, &sums[first * size..end * size]);
+                found.extend(self.verify_in_all_ways(at, sums, &mut out[first * sector..end * sector]));
+            }
+            from += sectors;
+        }
+        found
+    }
+
+    /// The same of a run of sectors that are in one piece.
+    fn verify_in_all_ways(&self, at: Logical, sums: &[u8], out: &mut [u8]) -> Vec<BadSector> {
         let Ok(ways) = self.volume.ways(at, out.len() as u64) else { return Vec::new() };
-        let size = self.checksum.size();
-        let sector = usize::try_from(self.sector_size).expect("a sector fits in memory");
+        let sector = self.sector_len();
         let mut good = vec![false; out.len() / sector];
-        let mut failed_before: Vec<(usize, Problem, Option<Physical>, String)> = Vec::new();
+        let mut failed: Vec<(usize, Problem, Option<Physical>, String)> = Vec::new();
         for (tried, way) in ways.enumerate() {
-            let outcome = self.volume.read_way(&way, at, out);
-            for (number, bytes) in out.chunks_exact(sector).enumerate() {
-                if good[number] {
+            for (number, good) in good.iter_mut().enumerate() {
+                if *good {
                     continue;
                 }
-                let want = &sums[number * size..(number + 1) * size];
-                good[number] =
-                    outcome.is_ok() && checksum(self.checksum, bytes).as_bytes(self.checksum) == want;
+                let (from, bytes) = ((number * sector) as u64, number * sector..(number + 1) * sector);
+                let own = way.part(from, sector as u64);
+                let outcome = self.volume.read_way(&own, at + from, &mut out[bytes.clone()]);
+                *good = outcome.is_ok() && self.has_sum(&out[bytes], sums, number);
                 // Other ways to rebuild it say nothing of a copy.
-                if !good[number] && (tried == 0 || !way.is_rebuilt()) {
+                if !*good && (tried == 0 || !way.is_rebuilt()) {
                     let why = outcome.as_ref().err().map_or("checksum mismatch".to_owned(), Error::to_string);
                     let problem =
                         if outcome.is_err() { Problem::DataUnreadable } else { Problem::DataChecksum };
-                    let at = place_in(way.direct(), number as u64 * self.sector_size);
+                    let at = own.direct().first().map(|piece| piece.at);
                     let name = match (way.is_rebuilt(), at) {
                         (true, _) => way.to_string(),
                         (false, Some(at)) => format!("copy at {at}"),
                         (false, None) => "copy at no device".to_owned(),
                     };
-                    failed_before.push((number, problem, at, format!("{name}: {why}")));
+                    failed.push((number, problem, at, format!("{name}: {why}")));
                 }
             }
             if good.iter().all(|good| *good) {
                 break;
             }
         }
-        let bad = failed_before.into_iter().map(|(number, problem, copy, why)| BadSector {
+        let bad = failed.into_iter().map(|(number, problem, copy, why)| BadSector {
             at: copy,
             logical: at.get().saturating_add(number as u64 * self.sector_size),
             problem: if good[number] { Problem::DataCopy } else { problem },
@@ -159,17 +185,16 @@ impl<'a> Reader<'a> {
         });
         bad.collect()
     }
-}
 
-/// Where on its device a copy has its byte `inside`.
-fn place_in(copy: &Mirror, mut inside: u64) -> Option<Physical> {
-    for piece in copy {
-        if inside < piece.len {
-            return Some(Physical { offset: piece.at.offset.saturating_add(inside), ..piece.at });
-        }
-        inside -= piece.len;
+    fn sector_len(&self) -> usize {
+        usize::try_from(self.sector_size).expect("a sector fits in memory")
     }
-    None
+
+    /// Whether a sector has the checksum with this number.
+    fn has_sum(&self, sector: &[u8], sums: &[u8], number: usize) -> bool {
+        let size = self.checksum.size();
+        checksum(self.checksum, sector).as_bytes(self.checksum) == &sums[number * size..(number + 1) * size]
+    }
 }
 
 /// What one copy of a block had.

@@ -65,8 +65,12 @@ impl Way {
 }
 
 impl Way {
-    /// The same of a part of the range, which has one piece.
-    pub(super) fn part(&self, from: u64, len: u64) -> Self {
+    /// The same of `len` bytes of the range, `from` its beginning on.
+    ///
+    /// # Panics
+    /// The range has several pieces.
+    #[must_use]
+    pub fn part(&self, from: u64, len: u64) -> Self {
         let cut = |mirror: &Mirror| -> Mirror {
             let [piece] = &mirror[..] else { panic!("parts are cut of single pieces") };
             let at = Physical { offset: piece.at.offset + from, ..piece.at };
