@@ -64,7 +64,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Writes a number of 1, 2, 4 or 8 bytes.
-fn overwrite(bytes: &mut [u8], at: usize, input: &mut Input<'_>) {
+pub(crate) fn overwrite(bytes: &mut [u8], at: usize, input: &mut Input<'_>) {
     let at = at.min(bytes.len());
     let len = 1 << (input.byte() % 4);
     let value = input.number(len, long(bytes, at)).to_le_bytes();
@@ -73,7 +73,7 @@ fn overwrite(bytes: &mut [u8], at: usize, input: &mut Input<'_>) {
 }
 
 /// Whether editing by items is possible: the block is damaged in what it says, not in its build.
-fn is_built_well(bytes: &[u8]) -> bool {
+pub(crate) fn is_built_well(bytes: &[u8]) -> bool {
     let block = BlockRef::new(bytes);
     let want = Expected {
         logical: block.logical(),

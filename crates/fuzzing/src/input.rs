@@ -3,6 +3,7 @@
 use creamery_format::edge_values;
 
 /// Bytes not used yet. Where they end, values are 0.
+#[derive(Clone)]
 pub(crate) struct Input<'a> {
     bytes: &'a [u8],
 }

@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | [`image_bytes`] | bytes written over an image | readers never panic, and change nothing |
 //! | [`image_fields`] | fields of tree blocks and superblocks, sealed again | the same, past the checksums; and writing |
+//! | [`member_sets`] | superblocks, chunks and device items of members of a set, sealed, and rot; one away | the same as `image_bytes` |
 //! | [`tree_log`] | fields of a log, sealed again | it is refused or replayed, without a panic |
 //! | [`quota_tree`] | items of a quota tree, sealed | it is refused or counted with, rescans end, and what is left without quotas is whole |
 //! | [`operations`] | calls of the library | the model in memory agrees, and `check` finds nothing |
@@ -32,10 +33,12 @@ mod fuse_request;
 mod image_bytes;
 mod image_fields;
 mod input;
+mod member_sets;
 mod operations;
 mod partition_table;
 mod quota_tree;
 mod readers;
+mod set_base;
 mod tree_block;
 mod tree_log;
 mod verity;
@@ -45,6 +48,7 @@ pub use codec::codec;
 pub use fuse_request::fuse_request;
 pub use image_bytes::image_bytes;
 pub use image_fields::image_fields;
+pub use member_sets::member_sets;
 pub use operations::operations;
 pub use partition_table::partition_table;
 pub use quota_tree::quota_tree;
@@ -62,9 +66,10 @@ pub use verity::verity;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     ("image_bytes", image_bytes),
     ("image_fields", image_fields),
+    ("member_sets", member_sets),
     ("operations", operations),
     ("codec", codec),
     ("tree_block", tree_block),

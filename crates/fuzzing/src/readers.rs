@@ -127,7 +127,7 @@ pub(crate) fn assert_clean(device: &Arc<SimDevice>) {
 }
 
 /// Walks the files and reads of each what there is.
-fn look(fs: &Filesystem) {
+pub(crate) fn look(fs: &Filesystem) {
     let _ = (fs.volume().notes(), fs.volume().label(), fs.volume().usage());
     for path in ["/level0/level1/level2/inline", "/circle", "/many/file-001/none", "/symlink"] {
         let _ = fs.read_dir(path).map(|entries| entries.take(ENTRIES_MAX).count());

@@ -68,7 +68,27 @@ impl ImageOptions {
         self.open_set(DeviceSet::from(device).degraded(self.degraded))
     }
 
-    /// Opens the filesystem on devices of one's own.
+    /// Opens the filesystem that has all of these devices, in any order: with [`degraded`](Self::degraded), also where others are missing.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use creamery::device::{BlockDevice, MemoryDevice};
+    /// let memory: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(256 << 20));
+    /// creamery::Image::make_on(Arc::clone(&memory)).run()?;
+    /// let fs = creamery::Image::options().open_devices([memory])?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_devices(
+        &self,
+        devices: impl IntoIterator<Item = Arc<dyn BlockDevice>>,
+    ) -> Result<Filesystem> {
+        self.open_set(devices.into_iter().collect::<DeviceSet>().degraded(self.degraded))
+    }
+
+    /// Opens the filesystem on a set of devices.
     ///
     /// # Errors
     /// As [`open`](Self::open).

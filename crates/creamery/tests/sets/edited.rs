@@ -115,8 +115,11 @@ fn one_line(error: Error) -> Error {
     error
 }
 
-/// All that a file has, with its place.
-fn written(path: &Path) -> Result<(u64, Vec<(u64, Vec<u8>)>)> {
+/// Where something begins, and what.
+type Range = (u64, Vec<u8>);
+
+/// How long a file is, and all that it has.
+fn written(path: &Path) -> Result<(u64, Vec<Range>)> {
     let file = File::open(path)?;
     let (len, mut ranges, mut at) = (file.metadata()?.len(), Vec::new(), 0);
     while let Some(from) = seek_data(&file, at)? {

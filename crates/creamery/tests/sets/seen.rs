@@ -105,9 +105,23 @@ impl Seen {
         Self { entries: self.entries.clone() }
     }
 
-    /// Expects that `other` has all that can be read here, and the same of it.
+    /// What both have alike.
+    pub(crate) fn shared_with(&self, other: &Self) -> Self {
+        let is_shared = |(path, entry): &(&PathBuf, &Entry)| other.entries.get(*path) == Some(*entry);
+        let shared = self.entries.iter().filter(is_shared);
+        Self { entries: shared.map(|(path, entry)| (path.clone(), entry.clone())).collect() }
+    }
+
+    /// What can be read.
+    pub(crate) fn readable(&self) -> Self {
+        let is_readable = |(_, entry): &(&PathBuf, &Entry)| entry.content.is_some();
+        let readable = self.entries.iter().filter(is_readable);
+        Self { entries: readable.map(|(path, entry)| (path.clone(), entry.clone())).collect() }
+    }
+
+    /// Expects that `other` has all of it, and the same.
     pub(crate) fn expect_within(&self, other: &Self) -> Result<()> {
-        for (path, entry) in self.entries.iter().filter(|(_, entry)| entry.content.is_some()) {
+        for (path, entry) in &self.entries {
             let have = other.entries.get(path);
             ensure!(have == Some(entry), "{}", difference(path, Some(entry), have));
         }

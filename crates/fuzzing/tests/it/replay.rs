@@ -53,6 +53,11 @@ fn image_fields_replays() {
 }
 
 #[test]
+fn member_sets_replays() {
+    replay_all("member_sets");
+}
+
+#[test]
 fn partition_table_replays() {
     replay_all("partition_table");
 }
