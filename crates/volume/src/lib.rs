@@ -45,7 +45,7 @@
 //! - VOL-6: every tree block passes the same check before it is written as after it is read.
 //! - VOL-7: in a volume opened for writing no leaf is read or written that Linux does not take ([`creamery_format::check_leaf_for_writing`]).
 //!   Shown by `leaves_that_linux_does_not_take_are_neither_read_for_writing_nor_written`.
-//! - MEMBER-1 to MEMBER-3 (`members`), PARITY-1 to PARITY-3 (`read/rebuild`).
+//! - MEMBER-1 to MEMBER-3 (`members`), PARITY-1 to PARITY-3 (`read/attempt`).
 //! - BATCH-1 and BATCH-2 (the requests of a batch: `plan`), BATCH-3 and BATCH-4 (its completion: `batch`).
 //!
 //! # Locking

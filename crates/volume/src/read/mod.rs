@@ -2,10 +2,10 @@
 //!
 //! Copies are asked in the order of their members' states (`members`), each piece of a range by itself; what has parity can be rebuilt (`ways`).
 
+mod attempt;
 mod data;
 mod full_stripe;
 mod pieces;
-mod rebuild;
 mod verdict;
 mod ways;
 
@@ -13,6 +13,7 @@ use creamery_base::{DamagedBlock, Error, ErrorKind, Logical, Result, Wait};
 use creamery_device::AlignedBuffer;
 use creamery_format::{BlockRef, Expected, verify_block, verify_block_but_checksum};
 
+use attempt::Attempt;
 pub use full_stripe::FullStripe;
 pub use verdict::Verdict;
 use ways::Kind;
@@ -74,7 +75,7 @@ impl Volume {
     pub fn read_way(&self, way: &Way, at: Logical, out: &mut [u8]) -> Result<()> {
         match &way.0 {
             Kind::Copy(mirror, _) => self.read_pieces(mirror, out),
-            Kind::Without { chunk, lost, .. } => self.read_without(chunk, lost, at, out),
+            Kind::Without { .. } => self.read_attempt(&Attempt::of(way, at, out.len() as u64)?, out),
         }
     }
 

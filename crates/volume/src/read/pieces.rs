@@ -1,17 +1,15 @@
 //! Asking devices for one copy of a range.
 
-use std::ops::Range;
-
 use creamery_base::{ErrorKind, Result};
 use creamery_device::{AlignedBuffer, Reply, Request};
 use creamery_format::SUPERBLOCK_OFFSETS;
 
+use super::attempt::Attempt;
 use crate::ask::ask_all;
 use crate::index::index;
 use crate::mapping::MirrorSet;
 use crate::members::Member;
 use crate::piece::Piece;
-use crate::plan::{Plan, place};
 use crate::volume::Volume;
 
 impl Volume {
@@ -27,41 +25,29 @@ impl Volume {
     pub(crate) fn read_pieces(&self, pieces: &[Piece], out: &mut [u8]) -> Result<()> {
         let len: u64 = pieces.iter().map(|piece| piece.len).sum();
         assert_eq!(len, out.len() as u64, "the pieces of a copy cover the range");
-        let mut begin = 0;
-        let scattered = pieces.iter().map(|piece| {
-            let bytes = begin..begin + index(piece.len);
-            begin = bytes.end;
-            (*piece, bytes)
-        });
-        self.read_scattered(scattered, out)
+        match pieces {
+            [piece] => self.read_piece(piece, out),
+            _ => self.read_attempt(&Attempt::of_copy(pieces)?, out),
+        }
     }
 
-    /// Reads pieces, each into the bytes of `out` that it is: all at once, if they are several.
-    pub(super) fn read_scattered(
-        &self,
-        pieces: impl IntoIterator<Item = (Piece, Range<usize>)>,
-        out: &mut [u8],
-    ) -> Result<()> {
-        let plan = Plan::of_pieces(pieces)?;
-        let mut runs = plan.runs();
-        if let (Some([part]), None) = (runs.next(), runs.next()) {
-            let member = self.member(part.at.dev)?;
-            return self.answered(member, member.device.read_at(part.at.offset, &mut out[part.bytes()]));
+    /// Reads a range in one way: straight into `out` where it is in one place, or else all requests at once.
+    pub(super) fn read_attempt(&self, attempt: &Attempt, out: &mut [u8]) -> Result<()> {
+        if let Some(piece) = attempt.single() {
+            return self.read_piece(&piece, out);
         }
-        let buffers = self.read_each(plan.runs().map(place))?;
-        for (run, buffer) in plan.runs().zip(buffers) {
-            let mut from = 0;
-            for part in run {
-                let bytes = &mut out[part.bytes()];
-                bytes.copy_from_slice(&buffer[from..from + bytes.len()]);
-                from += bytes.len();
-            }
-        }
+        let read = self.read_each(attempt.places())?;
+        attempt.finish(self, &read, out);
         Ok(())
     }
 
+    fn read_piece(&self, piece: &Piece, out: &mut [u8]) -> Result<()> {
+        let member = self.member(piece.at.dev)?;
+        self.answered(member, member.device.read_at(piece.at.offset, out))
+    }
+
     /// Reads pieces, each into a buffer of its own: all at once.
-    pub(super) fn read_each(&self, pieces: impl Iterator<Item = Piece>) -> Result<Vec<AlignedBuffer>> {
+    fn read_each(&self, pieces: impl Iterator<Item = Piece>) -> Result<Vec<AlignedBuffer>> {
         let start = |piece: Piece| {
             let buffer = AlignedBuffer::zeroed(index(piece.len));
             Ok((self.member(piece.at.dev)?, Request::Read { offset: piece.at.offset, buffer }))

@@ -1,7 +1,7 @@
 //! The ways to come by the bytes of a range, in the order in which they are tried.
 //!
 //! Of a chunk without parity each copy is one. Of a chunk with parity each set of stripes is one that may be lost: the bytes that lie on those are
-//! rebuilt from the others (`rebuild`). Stripes of members that are missing are lost in all of them. First those of members that missed writes or
+//! rebuilt from the others (`attempt`). Stripes of members that are missing are lost in all of them. First those of members that missed writes or
 //! have failed are lost, too; then nothing else; then one stripe more after the other, and at RAID6 pairs of them, as many as the parity bears.
 //! That stripes are lost which can be read is a guess: whoever has no checksum to judge by takes none of those (PARITY-2).
 

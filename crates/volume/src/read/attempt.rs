@@ -1,0 +1,222 @@
+//! One way to read a range, as requests to devices and what is made of the answers.
+//!
+//! What lies on stripes that are not lost is read where it is. Of each element that lies on a lost one the row says which columns it is the sum
+//! of; those that are read anyway, because they are part of the range, are taken from there, and the others are read besides.
+//!
+//! # Invariants
+//! - PARITY-1: no byte is read from a lost stripe. Shown by
+//!   `data_without_checksums_is_rebuilt_but_never_guessed`.
+//! - PARITY-2: data without checksum is rebuilt only where a stripe cannot be read. Shown by `data_without_checksums_is_rebuilt_but_never_guessed`.
+//! - PARITY-3: bytes that are rebuilt are judged as if they had been read. Whoever reads has one judge for all ways.
+
+use std::ops::Range;
+
+use creamery_base::{Error, ErrorKind, Logical, Result};
+use creamery_codec::parity::Recovery;
+use creamery_device::AlignedBuffer;
+
+use super::Way;
+use super::ways::Kind;
+use crate::index::index;
+use crate::piece::Piece;
+use crate::plan::{Plan, place};
+use crate::rows::{Element, Rows};
+use crate::volume::Volume;
+
+/// See the [module](self).
+pub(super) struct Attempt {
+    /// What is read of the range itself.
+    plan: Plan,
+    jobs: Vec<Job>,
+    /// Where what is read besides lies, in the order of the jobs.
+    besides: Vec<Piece>,
+}
+
+/// An element of the range, and the bytes of the range that it is.
+struct Part {
+    element: Element,
+    bytes: Range<usize>,
+    is_lost: bool,
+}
+
+/// What has to be rebuilt of one row.
+struct Job {
+    /// The elements of the range in this row.
+    parts: Vec<Part>,
+    /// For each that is lost in turn.
+    recoveries: Vec<Recovery>,
+    /// What is needed of each column lies within these bytes of its element.
+    within: Range<u64>,
+    /// Columns that are read besides.
+    besides: Vec<usize>,
+    data_columns: usize,
+}
+
+impl Attempt {
+    /// To read the range of `len` bytes at `at` in this way, which is one of its ways.
+    ///
+    /// # Errors
+    /// More is lost than parity recovers; the map has two pieces in one place.
+    pub(super) fn of(way: &Way, at: Logical, len: u64) -> Result<Self> {
+        match &way.0 {
+            Kind::Copy(mirror, _) => Self::of_copy(mirror),
+            Kind::Without { chunk, lost, .. } => {
+                let rows = Rows::of(chunk).expect("only chunks with parity lose stripes");
+                Self::without(rows, lost, at.get() - chunk.start.get(), len)
+            }
+        }
+    }
+
+    /// To read these pieces.
+    ///
+    /// # Errors
+    /// The map has two of them in one place.
+    pub(super) fn of_copy(pieces: &[Piece]) -> Result<Self> {
+        let plan = Plan::of_pieces(with_bytes(pieces))?;
+        Ok(Self { plan, jobs: Vec::new(), besides: Vec::new() })
+    }
+
+    fn without(rows: Rows<'_>, lost: &[usize], from: u64, len: u64) -> Result<Self> {
+        let mut begin = 0;
+        let part = |element: Element| {
+            let bytes = begin..begin + index(element.len);
+            begin = bytes.end;
+            let is_lost = lost.contains(&rows.stripe_of(element.row, element.column));
+            Part { element, bytes, is_lost }
+        };
+        let parts: Vec<Part> = rows.elements(from, len).map(part).collect();
+        let there = parts.iter().filter(|part| !part.is_lost);
+        let plan = Plan::of_pieces(there.map(|part| (rows.place(&part.element), part.bytes.clone())))?;
+        let mut by_row: Vec<Vec<Part>> = Vec::new();
+        for part in parts {
+            match by_row.last_mut() {
+                Some(row) if row[0].element.row == part.element.row => row.push(part),
+                _ => by_row.push(vec![part]),
+            }
+        }
+        by_row.retain(|parts| parts.iter().any(|part| part.is_lost));
+        let jobs =
+            by_row.into_iter().map(|parts| Job::plan(rows, lost, parts)).collect::<Result<Vec<_>>>()?;
+        let besides = jobs.iter().flat_map(|job| job.places(rows)).collect();
+        Ok(Self { plan, jobs, besides })
+    }
+
+    /// Where the whole range lies, if that is one place.
+    pub(super) fn single(&self) -> Option<Piece> {
+        let mut runs = self.plan.runs();
+        match (runs.next(), runs.next()) {
+            (Some([part]), None) if self.jobs.is_empty() => Some(Piece { at: part.at, len: part.len }),
+            _ => None,
+        }
+    }
+
+    /// What is asked of devices.
+    pub(super) fn places(&self) -> impl Iterator<Item = Piece> {
+        self.plan.runs().map(place).chain(self.besides.iter().copied())
+    }
+
+    /// Fills the range from what was read, which is in the order of the [places](Self::places).
+    pub(super) fn finish(&self, volume: &Volume, read: &[AlignedBuffer], out: &mut [u8]) {
+        for (run, buffer) in self.plan.runs().zip(read) {
+            let mut from = 0;
+            for part in run {
+                let bytes = &mut out[part.bytes()];
+                bytes.copy_from_slice(&buffer[from..from + bytes.len()]);
+                from += bytes.len();
+            }
+        }
+        let mut rest = &read[self.plan.runs().len()..];
+        for job in &self.jobs {
+            let (besides, after) = rest.split_at(job.besides.len());
+            rest = after;
+            let parity = job.besides.iter().zip(besides).filter(|(column, _)| job.is_parity(**column));
+            volume.counters.parity_read_bytes.add(parity.map(|(_, read)| read.len() as u64).sum());
+            volume.counters.rebuilt_bytes.add(job.run(besides, out));
+        }
+    }
+}
+
+/// Pieces of one copy, each with the bytes of the range that it is.
+fn with_bytes(pieces: &[Piece]) -> impl Iterator<Item = (Piece, Range<usize>)> {
+    let mut begin = 0;
+    pieces.iter().map(move |piece| {
+        let bytes = begin..begin + index(piece.len);
+        begin = bytes.end;
+        (*piece, bytes)
+    })
+}
+
+impl Job {
+    /// The elements are those of one row, and some of them are lost.
+    ///
+    /// # Errors
+    /// More is lost than there is parity.
+    fn plan(rows: Rows<'_>, lost: &[usize], parts: Vec<Part>) -> Result<Self> {
+        let row = parts[0].element.row;
+        let lost: Vec<usize> = lost.iter().map(|stripe| rows.column_of(row, *stripe)).collect();
+        let recover = |part: &Part| {
+            let recovery = rows.row().recover(part.element.column, &lost);
+            recovery.map_err(|error| Error::with_source(ErrorKind::DeviceMissing, "rebuilding", error))
+        };
+        let wanted = || parts.iter().filter(|part| part.is_lost);
+        let begin = wanted().map(|part| part.element.within).min().expect("some are lost");
+        let end = wanted().map(|part| part.element.within + part.element.len).max().expect("some are lost");
+        let recoveries = wanted().map(recover).collect::<Result<Vec<_>>>()?;
+        let mut needed: Vec<usize> = recoveries.iter().flat_map(Recovery::sources).collect();
+        needed.sort_unstable();
+        needed.dedup();
+        let data_columns = rows.row().data_columns();
+        let mut job = Self { parts, recoveries, within: begin..end, besides: Vec::new(), data_columns };
+        needed.retain(|column| job.in_range(*column).is_none());
+        job.besides = needed;
+        Ok(job)
+    }
+
+    /// Where what is read besides lies.
+    fn places(&self, rows: Rows<'_>) -> impl Iterator<Item = Piece> {
+        let (row, within) = (self.parts[0].element.row, self.within.clone());
+        self.besides
+            .iter()
+            .map(move |column| rows.piece(row, *column, within.start, within.end - within.start))
+    }
+
+    fn is_parity(&self, column: usize) -> bool {
+        column >= self.data_columns
+    }
+
+    /// The element of a column that is read with the range, where it has all that is needed.
+    fn in_range(&self, column: usize) -> Option<&Part> {
+        let covers = |part: &&Part| {
+            let element = &part.element;
+            let end = element.within + element.len;
+            element.column == column && element.within <= self.within.start && end >= self.within.end
+        };
+        self.parts.iter().filter(|part| !part.is_lost).find(covers)
+    }
+
+    /// Fills the lost elements in; gives how many bytes they are.
+    fn run(&self, besides: &[AlignedBuffer], out: &mut [u8]) -> u64 {
+        let mut rebuilt = 0;
+        for (part, recovery) in self.parts.iter().filter(|part| part.is_lost).zip(&self.recoveries) {
+            let (len, within) = (part.bytes.len(), part.element.within);
+            let (before, rest) = out.split_at_mut(part.bytes.start);
+            let (bytes, after) = rest.split_at_mut(len);
+            let source = |column: usize| {
+                if let Some(at) = self.besides.iter().position(|other| *other == column) {
+                    let from = index(within - self.within.start);
+                    return &besides[at][from..from + len];
+                }
+                let other = self.in_range(column).expect("what the range has not is read besides");
+                let from = other.bytes.start + index(within - other.element.within);
+                match from.checked_sub(part.bytes.end) {
+                    Some(from) => &after[from..from + len],
+                    None => &before[from..from + len],
+                }
+            };
+            let sources: Vec<&[u8]> = recovery.sources().map(source).collect();
+            recovery.run(&sources, bytes);
+            rebuilt += len as u64;
+        }
+        rebuilt
+    }
+}
