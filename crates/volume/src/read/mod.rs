@@ -6,6 +6,7 @@ mod attempt;
 mod data;
 mod full_stripe;
 mod pieces;
+mod search;
 mod verdict;
 mod ways;
 

@@ -102,14 +102,17 @@ impl fmt::Display for Way {
 }
 
 /// See the [module](self): an iterator of all ways.
+#[derive(Clone)]
 pub struct Ways(Rest);
 
+#[derive(Clone)]
 enum Rest {
     Copies(MirrorSet, usize, Option<Arc<Chunk>>),
     Rows(Hypotheses),
 }
 
 /// Stripes that may be lost.
+#[derive(Clone)]
 struct Hypotheses {
     chunk: Arc<Chunk>,
     direct: Mirror,
