@@ -94,7 +94,7 @@ pub use members::MemberState;
 pub use named_set::{NamedSet, superblocks_of_host};
 pub use open::Mode;
 pub use piece::Piece;
-pub use read::{FullStripe, Verdict, Way, Ways};
+pub use read::{FullStripe, ReadBatch, ReadDone, ReadReport, SharedVerifier, Verdict, Way, Ways};
 pub use report::WriteReport;
 pub use rescue::Rescue;
 pub use set::DeviceSet;

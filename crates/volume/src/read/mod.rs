@@ -7,6 +7,7 @@ mod data;
 mod full_stripe;
 mod pieces;
 mod search;
+mod submit;
 mod verdict;
 mod ways;
 
@@ -16,6 +17,7 @@ use creamery_format::{BlockRef, Expected, verify_block, verify_block_but_checksu
 
 use attempt::Attempt;
 pub use full_stripe::FullStripe;
+pub use submit::{ReadBatch, ReadDone, ReadReport, SharedVerifier};
 pub use verdict::Verdict;
 use ways::Kind;
 pub use ways::{Way, Ways};

@@ -9,5 +9,6 @@ mod named_set;
 mod open;
 mod parity;
 mod profiles;
+mod submit_read;
 mod untouched;
 mod write;
