@@ -192,14 +192,18 @@ impl Check<'_> {
     fn chunk_tree(&self, walker: &mut Walker<'_>) -> Result<ChunkTree> {
         let (sink, volume) = (self.reader.sink, self.reader.volume);
         let mut sequence = ChunkSequence { sink, volume, found: ChunkTree::default() };
-        if walker.walk(&self.chunk_root(), &bytes_of, &mut sequence)? {
+        let is_whole = walker.walk(&self.chunk_root(), &bytes_of, &mut sequence)?;
+        if is_whole {
             sequence.found.compare_superblock(volume, sink);
         }
         // Every block says so in its header; one that does not is a finding.
         self.features.see(Incompat::MIXED_BACKREF, Place::default);
         sequence.found.see_features(self.features);
         let devices: Vec<DevId> = sequence.found.device_ids().collect();
-        volume.judge_devices(&devices)?;
+        // A device that only a damaged block lists is no stranger.
+        if is_whole {
+            volume.judge_devices(&devices)?;
+        }
         superblocks::check(volume, sequence.found.devices(), sink);
         superblocks::judge_numbers(volume, sink);
         Ok(sequence.found)

@@ -35,6 +35,8 @@ enum Comes {
     Same,
     /// It is refused, and the message has these words.
     Refused(&'static [&'static str]),
+    /// The same, and the check says what is damaged.
+    Found(&'static [&'static str]),
     /// It is read or refused.
     Ends,
 }
@@ -62,7 +64,7 @@ fn edited(bench: &Bench, shape: &Shape) -> Result<()> {
     let mut failed = Vec::new();
     let items = chunk_edits().into_iter().map(|(name, edit, comes)| match comes {
         // A leaf that says so is no good copy, and parity has another one.
-        Comes::Refused(_) if oracle.parity() > 0 => (name, edit, Comes::Same),
+        Comes::Found(_) if oracle.parity() > 0 => (name, edit, Comes::Same),
         comes => (name, edit, comes),
     });
     let rest = superblock_edits().into_iter().chain(stripe_edits()).chain(file_edits());
@@ -85,11 +87,11 @@ fn judge(set: &Edited<'_>, truth: &Seen, comes: &Comes) -> Result<()> {
     let before = set.files.iter().map(|file| written(file)).collect::<Result<Vec<_>>>()?;
     match (seen(&Image::options(), &set.files[0]), comes) {
         (Ok(seen), Comes::Same) => expect_same("the edited set", truth, &seen)?,
-        (Err(error), Comes::Refused(words)) => {
+        (Err(error), Comes::Refused(words) | Comes::Found(words)) => {
             let text = format!("{error}; {}", error.advice().unwrap_or_default());
             ensure!(words.iter().all(|word| text.contains(word)), "{text} has not all of {words:?}");
         }
-        (Ok(_), Comes::Refused(_)) => bail!("it is not refused"),
+        (Ok(_), Comes::Refused(_) | Comes::Found(_)) => bail!("it is not refused"),
         (Err(error), Comes::Same) => return Err(error).context("it is refused"),
         (_, Comes::Ends) => {}
     }
@@ -98,7 +100,10 @@ fn judge(set: &Edited<'_>, truth: &Seen, comes: &Comes) -> Result<()> {
         let _ = seen(&Image::options().rescue(Rescue::ALL), first);
         let options = CheckOptions { check_parity: true, ..CheckOptions::default() };
         let _ = check([first], &options, &NoProgress).map_err(one_line);
-        let _ = check(&set.files, &options, &NoProgress).map_err(one_line);
+        let report = check(&set.files, &options, &NoProgress).map_err(one_line);
+        if let Comes::Found(_) = comes {
+            ensure!(!report.context("the check reads it")?.is_clean(), "the check finds nothing");
+        }
     }
     let after = set.files.iter().map(|file| written(file)).collect::<Result<Vec<_>>>()?;
     ensure!(before == after, "a reader has written");
@@ -264,14 +269,14 @@ fn chunk_edits() -> Vec<Row> {
         (
             "no stripes",
             |set| set.chunks(|_, item| put(item, COUNT, &0_u16.to_le_bytes())),
-            Comes::Refused(&["CHUNK_ITEM"]),
+            Comes::Found(&["CHUNK_ITEM"]),
         ),
         (
             "65,535 stripes",
             |set| set.chunks(|_, item| put(item, COUNT, &[0xff; 2])),
-            Comes::Refused(&["CHUNK_ITEM"]),
+            Comes::Found(&["CHUNK_ITEM"]),
         ),
-        ("one stripe less", |set| set.chunks(|_, item| item[COUNT] -= 1), Comes::Refused(&["CHUNK_ITEM"])),
+        ("one stripe less", |set| set.chunks(|_, item| item[COUNT] -= 1), Comes::Found(&["CHUNK_ITEM"])),
         (
             "three sub stripes",
             |set| set.chunks(|_, item| put(item, SUB_STRIPES, &3_u16.to_le_bytes())),
@@ -282,7 +287,7 @@ fn chunk_edits() -> Vec<Row> {
         (
             "elements of no bytes",
             |set| set.chunks(|_, item| put(item, ELEMENT_LENGTH, &[0; 8])),
-            Comes::Refused(&["stripe length"]),
+            Comes::Found(&["stripe length"]),
         ),
         (
             "elements of 4 KiB",
@@ -292,19 +297,19 @@ fn chunk_edits() -> Vec<Row> {
         (
             "endless elements",
             |set| set.chunks(|_, item| put(item, ELEMENT_LENGTH, &(1_u64 << 63).to_le_bytes())),
-            Comes::Refused(&["stripe length"]),
+            Comes::Found(&["stripe length"]),
         ),
         (
             "elements longer than the chunk",
             |set| set.chunks(|_, item| put(item, ELEMENT_LENGTH, &(1_u64 << 56).to_le_bytes())),
             Comes::Ends,
         ),
-        ("no bytes", |set| set.chunks(|_, item| put(item, LENGTH, &[0; 8])), Comes::Refused(&["length"])),
-        ("endless", |set| set.chunks(|_, item| put(item, LENGTH, &[0xff; 8])), Comes::Refused(&["length"])),
+        ("no bytes", |set| set.chunks(|_, item| put(item, LENGTH, &[0; 8])), Comes::Found(&["length"])),
+        ("endless", |set| set.chunks(|_, item| put(item, LENGTH, &[0xff; 8])), Comes::Found(&["length"])),
         (
             "all profiles",
             |set| set.chunks(|_, item| put(item, PROFILE + 1, &[0xff])),
-            Comes::Refused(&["CHUNK_ITEM"]),
+            Comes::Found(&["CHUNK_ITEM"]),
         ),
     ]
 }
