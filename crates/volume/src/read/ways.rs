@@ -101,7 +101,18 @@ impl fmt::Display for Way {
     }
 }
 
-/// See the [module](self): an iterator of all ways.
+/// All ways to read a range, in the order in which they are tried: its copies; of a chunk with parity each set of stripes that may be lost.
+///
+/// ```no_run
+/// # fn example(volume: &creamery_volume::Volume, at: creamery_base::Logical) -> creamery_base::Result<()> {
+/// let mut sector = vec![0; 4096];
+/// for way in volume.ways(at, 4096)? {
+///     let is_read = volume.read_way(&way, at, &mut sector).is_ok();
+///     println!("{way}: {}", if is_read { "read" } else { "not read" });
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Ways(Rest);
 
