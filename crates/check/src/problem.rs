@@ -196,6 +196,10 @@ problems! {
         "The number of used bytes is not the sum of the extents: allocation will believe there is more or less room.";
     Parity = 314 Warning "parity does not match its data"
         "A row of RAID5 or RAID6 has parity that is not that of its data, while all data in use at that place is as it was written: what is read is right, and nothing of the row could be rebuilt from that parity. Names the row, the device and a file. Only looked for with `--check-parity`.";
+    MemberMissing = 315 Warning "a device of the filesystem is missing"
+        "The chunk tree lists a device that was not given, and the check goes on without it (`--degraded`). What could be read was read from the others.";
+    MemberStale = 316 Warning "a device missed writes"
+        "The superblock of the device is of an earlier commit of the filesystem. Its data is read only where no other device has it, and a checksum says that it is right. Linux' scrub brings it up to date.";
 
     ExtentOverlap = 401 Error "extents overlap"
         "Two extents have the same bytes: one of them is, or will be, overwritten.";

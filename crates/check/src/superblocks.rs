@@ -7,7 +7,7 @@ use creamery_format::{
     CompatRo, Incompat, RawDevItem, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, SuperFlags, Superblock,
     SuperblockError,
 };
-use creamery_volume::Volume;
+use creamery_volume::{MemberState, Volume};
 
 use crate::chunks::compare_device;
 use crate::problem::Problem;
@@ -49,6 +49,17 @@ pub(crate) fn check(volume: &Volume, devices: &BTreeMap<u64, RawDevItem>, sink: 
     let used = volume.superblock().dev_item().dev_id();
     for item in devices.values() {
         let dev = item.dev_id();
+        match volume.member_state(dev) {
+            MemberState::Missing => {
+                sink.add(Problem::MemberMissing, Place::default(), format!("device {dev}"))
+            }
+            MemberState::Stale(generation) => {
+                let message =
+                    format!("device {dev}, expected generation {}, found {generation}", volume.generation());
+                sink.add(Problem::MemberStale, Place::default(), message);
+            }
+            MemberState::Present | MemberState::Seed | MemberState::Failed => {}
+        }
         let Some(device) = volume.device(dev) else { continue };
         for (number, at) in SUPERBLOCK_OFFSETS.into_iter().enumerate() {
             if at + SUPERBLOCK_LEN as u64 > device.len() {

@@ -4,8 +4,7 @@
 //! generation and the same roots. A member that was away while the others were written to has an earlier generation, which the backup roots
 //! of the others remember. Two members that were written to apart from each other have two histories: at one generation different roots, or an
 //! earlier generation that the other one's backup roots have at another address. Two histories of equal steps have equal addresses, too: there the
-//! copies of a root tell, which are good and differ. Where one of them went on after equal steps, they look as if the other one had missed writes, which is
-//! not refused, and then the older one is believed only where something newer says so. Linux mounts both sets, and one history is lost.
+//! copies of a root tell, which are good and differ (`one_history`), also those of the commit where one of them stopped, as long as nothing has overwritten them. Linux mounts both sets, and one history is lost.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -133,5 +132,5 @@ pub(crate) fn split_brain((first, at): (&str, Generation), (second, of): (&str, 
     Error::unsupported(format!(
         "split brain: {first} and {second} were written to apart from each other, up to generation {at} and {of}"
     ))
-    .advise("choose one of them: each alone can be read with --degraded")
+    .advise("choose one of them: name it with --degraded, and with --device those that were written to together with it")
 }

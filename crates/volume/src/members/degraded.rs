@@ -18,7 +18,9 @@ impl Volume {
     /// [`ErrorKind::InvalidInput`]: a device was given that the chunk tree does not list. [`ErrorKind::Unsupported`]: members have different copies
     /// of the roots, so they were written to apart from each other.
     pub fn judge_devices(&self, listed: &[DevId]) -> Result<()> {
-        self.expect_devices(listed)?;
+        if let Some(note) = self.expect_devices(listed)? {
+            self.note_once(note);
+        }
         let members = self.members().all();
         if let Some(other) = members.iter().find(|member| members.len() > 1 && !listed.contains(&member.dev))
         {
@@ -35,7 +37,9 @@ impl Volume {
             ));
         }
         for member in members {
-            if let MemberState::Stale(generation) = member.state() {
+            if let MemberState::Stale(generation) = member.state()
+                && generation < self.generation()
+            {
                 self.note_once(format!(
                     "{} missed writes: it is at generation {generation}, the filesystem at {}; it is read where no other device has the data, \
                      and a checksum says that it is right",
@@ -48,14 +52,17 @@ impl Volume {
     }
 
     /// Expects the `wanted` devices, or that the chunks that are known can be read without those that are missing.
-    pub(crate) fn expect_devices(&self, wanted: &[DevId]) -> Result<()> {
+    /// Gives what is to be said of those.
+    pub(crate) fn expect_devices(&self, wanted: &[DevId]) -> Result<Option<String>> {
         let is_missing = |dev: &&DevId| self.member_state(**dev) == MemberState::Missing;
         let missing: Vec<DevId> = wanted.iter().filter(is_missing).copied().collect();
         if missing.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         if self.mode() == Mode::ReadWrite {
-            return Err(only_read(self.members().all().len() + missing.len()));
+            let known = self.members().all().len() + missing.len();
+            let counted = usize::try_from(self.superblock().device_count()).unwrap_or(known);
+            return Err(only_read(known.max(counted)));
         }
         self.members().set_some_missing();
         let fsid = self.fsid();
@@ -67,8 +74,7 @@ impl Volume {
         }
         let lost: Vec<_> = self.chunks().into_iter().filter(|chunk| !self.is_readable(chunk)).collect();
         if lost.is_empty() {
-            self.note_once(said);
-            return Ok(());
+            return Ok(Some(said));
         }
         let named = lost.iter().take(NAMED);
         let mut named: Vec<String> = named
@@ -79,14 +85,11 @@ impl Volume {
         }
         let what = format!("{said}, which is more than these chunks bear: {}", named.join(", "));
         match bears_loss {
-            true => self.note_once(what),
+            true => Ok(Some(what)),
             false => {
-                return Err(
-                    Error::new(ErrorKind::DeviceMissing, what).advise("--rescue all reads what can be read")
-                );
+                Err(Error::new(ErrorKind::DeviceMissing, what).advise("--rescue all reads what can be read"))
             }
         }
-        Ok(())
     }
 
     /// Whether all of a chunk can be read from the members that are there.

@@ -4,6 +4,7 @@ use creamery_base::{DevId, Result, TreeId};
 use creamery_device::AlignedBuffer;
 use creamery_format::Expected;
 
+use super::Part;
 use super::assemble::split_brain;
 use crate::index::index;
 use crate::volume::Volume;
@@ -25,7 +26,20 @@ impl Volume {
             ..Expected::anything(logical, &superblock)
         };
         self.expect_equal_copies(&wanted(chunk_root, chunk_level, chunk_generation, TreeId::CHUNK))?;
-        self.expect_equal_copies(&wanted(root, level, superblock.generation(), TreeId::ROOT))
+        self.expect_equal_copies(&wanted(root, level, superblock.generation(), TreeId::ROOT))?;
+        // A member that missed writes stopped at a commit that the others had, too: its roots are still there, unless they were overwritten since.
+        for member in self.members().all() {
+            let Part::Stale(generation) = member.part else { continue };
+            let backups = superblock.backups();
+            let Some(backup) = backups.iter().find(|backup| backup.generation() == generation) else {
+                continue;
+            };
+            let (root, level) = backup.root();
+            let (chunk_root, chunk_level, chunk_generation) = backup.chunk_root();
+            self.expect_equal_copies(&wanted(chunk_root, chunk_level, chunk_generation, TreeId::CHUNK))?;
+            self.expect_equal_copies(&wanted(root, level, generation, TreeId::ROOT))?;
+        }
+        Ok(())
     }
 
     /// Damaged copies are left to their readers.

@@ -135,17 +135,20 @@ fn superblock(device: &dyn BlockDevice, at: u64) -> Option<Superblock> {
     Superblock::from_bytes(&bytes, at).ok()
 }
 
-/// What a candidate is, if it is a Btrfs.
+/// What a candidate is, if it is a Btrfs. A copy of the superblock does where the first one is damaged.
 fn probe(path: &Path) -> Option<(DeviceId, Superblock)> {
     if ImageName::find(path).ok()?.is_part() {
         let device = FileDevice::open(path, Access::ReadOnlyForced).ok()?;
-        return Some((device.id(), superblock(&device, SUPERBLOCK_OFFSETS[0])?));
+        let copies = SUPERBLOCK_OFFSETS.into_iter();
+        return Some((device.id(), copies.filter_map(|at| superblock(&device, at)).next()?));
     }
     let (file, meta) = open_quietly(path)?;
-    let mut bytes = vec![0; SUPERBLOCK_LEN];
-    file.read_exact_at(&mut bytes, SUPERBLOCK_OFFSETS[0]).ok()?;
-    let superblock = Superblock::from_bytes(&bytes, SUPERBLOCK_OFFSETS[0]).ok()?;
-    Some((DeviceId::of_whole(&meta)?, superblock))
+    let copy = |at: u64| {
+        let mut bytes = vec![0; SUPERBLOCK_LEN];
+        file.read_exact_at(&mut bytes, at).ok()?;
+        Superblock::from_bytes(&bytes, at).ok()
+    };
+    Some((DeviceId::of_whole(&meta)?, SUPERBLOCK_OFFSETS.into_iter().find_map(copy)?))
 }
 
 /// Opens a regular file or a block device so that nobody waits for it.

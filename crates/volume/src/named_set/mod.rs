@@ -119,8 +119,12 @@ impl NamedSet {
             (Ok(None), None) => return open(named).map_err(|error| self.advised(error)),
             (Ok(None), Some(error)) | (Err(error), _) => error,
         };
-        // Where missing devices are borne, so is it that others do not fit.
-        if self.degraded {
+        // Where missing devices are borne, so is it that others do not fit. Damage is no reason to go by an earlier commit.
+        let does_not_fit = matches!(
+            error.kind(),
+            ErrorKind::Unsupported | ErrorKind::InvalidInput | ErrorKind::Busy | ErrorKind::PermissionDenied
+        );
+        if self.degraded && does_not_fit {
             let note = format!("devices beside it are left out: {error}");
             return open(named.noted(note)).map_err(|_| error);
         }

@@ -234,6 +234,7 @@ fn what_is_lost_is_named_and_passed_over_for_rescue() {
             "{text}"
         );
         let volume = Volume::open_for_rescue(set(&left), Rescue::ALL).unwrap();
+        volume.judge_devices(&[1, 2, 3].map(DevId::new)).unwrap();
         assert!(
             volume.notes().iter().any(|note| note.contains("than these chunks bear:")),
             "{:?}",

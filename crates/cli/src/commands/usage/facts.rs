@@ -34,6 +34,23 @@ pub(super) struct Groups {
     pub(super) on: Vec<(DevId, u64)>,
 }
 
+impl Groups {
+    /// Bytes of devices for each byte of a chunk: copies, and parity.
+    pub(super) fn ratio(&self) -> f64 {
+        let on: u64 = self.on.iter().map(|(_, bytes)| bytes).sum();
+        let has_parity = matches!(&*self.sum.profile, "RAID5" | "RAID6");
+        match has_parity && on > 0 && self.sum.total > 0 {
+            true => on as f64 / self.sum.total as f64,
+            false => self.sum.copies as f64,
+        }
+    }
+
+    /// As many bytes of a chunk, as bytes of devices.
+    pub(super) fn on_devices(&self, bytes: u64) -> u64 {
+        (bytes as f64 * self.ratio()) as u64
+    }
+}
+
 /// A device.
 pub(super) struct Device {
     pub(super) id: DevId,

@@ -40,7 +40,8 @@ impl Overall {
             groups.iter().filter(|group| group.kind.contains(kind)).map(|group| bytes(group)).sum()
         };
         let ratio = |kind: &str| {
-            let on_devices = sum(|group| group.total * group.copies, kind);
+            let groups = facts.groups.iter().filter(|group| group.sum.kind.contains(kind));
+            let on_devices: u64 = groups.map(|group| group.on_devices(group.sum.total)).sum();
             on_devices as f64 / sum(|group| group.total, kind).max(1) as f64
         };
         let (size, allocated) = facts.on_devices();
@@ -60,7 +61,7 @@ impl Overall {
             unallocated,
             missing: facts.missing(),
             slack: facts.devices.iter().map(|device| device.slack).sum(),
-            used: sum(|group| group.used * group.copies, ""),
+            used: facts.groups.iter().map(|group| group.on_devices(group.sum.used)).sum(),
             free_estimated: behind(data_ratio),
             free_minimum: behind(most),
             available: facts.available,
