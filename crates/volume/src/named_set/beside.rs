@@ -56,7 +56,10 @@ pub(super) fn find(first: &Path, named: &DeviceSet) -> Result<Beside> {
         ids.push(id);
         let one = Found { path, superblock };
         if one.superblock.fsid() == leader.fsid() {
-            found.push(one);
+            // Another device had its number before it, or has since.
+            if !is_another(leader, &one.superblock) {
+                found.push(one);
+            }
         } else if one.superblock.flags().contains(SuperFlags::SEEDING) {
             seeds.push(one);
         }
@@ -79,6 +82,14 @@ pub(super) fn are_too_few(named: &DeviceSet) -> bool {
 fn known(named: &DeviceSet) -> Vec<Superblock> {
     let copies = |device: &dyn BlockDevice| SUPERBLOCK_OFFSETS.iter().find_map(|at| superblock(device, *at));
     named.devices().iter().filter_map(|device| copies(&**device)).collect()
+}
+
+/// Whether a chunk of the chunk tree lies on a device with this number and another UUID.
+fn is_another(leader: &Superblock, superblock: &Superblock) -> bool {
+    let item = superblock.dev_item();
+    let chunks = leader.sys_chunks().filter_map(std::result::Result::ok);
+    let mut stripes = chunks.flat_map(|(_, chunk)| chunk.stripes);
+    stripes.any(|stripe| stripe.devid.get() == item.dev_id().get() && stripe.dev_uuid != item.uuid)
 }
 
 fn number(superblock: &Superblock) -> DevId {
