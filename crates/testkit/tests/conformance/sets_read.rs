@@ -145,7 +145,7 @@ fn commands_that_read(image: &Path, page: &Path) -> Vec<(&'static str, Vec<OsStr
 const OF_EACH: [&str; 4] =
     ["device stats", "filesystem show", "filesystem usage -T", "inspect-internal dump-super"];
 /// Those that say something else without a device: there is less room, and blocks of earlier commits may be gone.
-const OTHERWISE: [&str; 3] = ["df", "history", "undelete"];
+const OTHERWISE: [&str; 4] = ["df", "history", "undelete", "check"];
 /// Those that read what is left without being told, with a warning, and the one that looks at one device alone.
 const UNASKED: [&str; 4] = ["inspect-internal dump-super", "restore -D", "restore -l", "undelete"];
 
@@ -184,6 +184,8 @@ fn every_command(bench: &Bench) -> Result<()> {
             OTHERWISE.contains(command) || is_same(&without),
             "{command} --degraded:\n{without}beside:\n{found}"
         );
+        let tells = without.contains("warning 315: a device of the filesystem is missing: device 2");
+        ensure!(*command != "check" || tells, "check --degraded tells of it:\n{without}");
         if !UNASKED.contains(command) {
             let run = bench.creamery().run(command.split(' ')).args(operands);
             expect_failure(run, &["device 2 is missing", "--device PATH", "--degraded"])?;
