@@ -7,6 +7,7 @@ use creamery_format::{
     BlockRef, DirEntries, Expected, FileType, Incompat, Key, KeyType, RawRootItem, RootRef, uuid_key,
     uuid_subvolumes,
 };
+use creamery_volume::Volume;
 use zerocopy::FromBytes;
 
 use crate::features::Features;
@@ -90,6 +91,21 @@ impl Roots {
 
     pub(crate) fn find(&self, tree: TreeId) -> Option<Root> {
         self.roots().map(|(root, _)| root).find(|root| root.tree == tree)
+    }
+
+    /// Compares the copies of all roots, where a member missed writes.
+    ///
+    /// # Errors
+    /// Two good copies differ: members were written to apart from each other.
+    pub(crate) fn expect_one_history(&self, volume: &Volume) -> Result<()> {
+        self.roots().try_for_each(|(root, _)| {
+            let want = Expected {
+                level: Some(root.level),
+                generation: Some(root.generation),
+                ..Expected::anything(root.logical, &volume.superblock())
+            };
+            volume.expect_equal_copies(&want)
+        })
     }
 
     /// Generations are possible, and the trees that must exist do.

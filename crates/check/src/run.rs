@@ -96,6 +96,9 @@ impl Check<'_> {
         self.progress.phase("roots");
         let mut roots = Roots::default();
         let roots_complete = walker.walk(&self.root_tree(), &self.with_data(bytes_of), &mut roots)?;
+        if self.reader.volume.has_stale_members() {
+            roots.expect_one_history(self.reader.volume)?;
+        }
         roots.judge_items(&self.required_trees(), roots_complete, self.reader);
         if roots_complete {
             roots.judge_default(self.features, self.reader.sink);

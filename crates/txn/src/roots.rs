@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use creamery_base::lock::{RankedRwLock, rank};
 use creamery_base::{Error, ErrorKind, Generation, Result, Timespec, TreeId, Wait, memory};
-use creamery_format::{Key, KeyType, RawRootItem};
+use creamery_format::{Expected, Key, KeyType, RawRootItem};
 use creamery_tree::{BufferStore, CowHost, RootPointer, Tree};
+use creamery_volume::Volume;
 use hashbrown::HashMap;
 use zerocopy::{IntoBytes, little_endian::U64};
 
@@ -22,6 +23,30 @@ pub(crate) fn find_root_item(root_tree: &Tree, id: TreeId) -> Result<Option<(Key
     let item = RawRootItem::from_item(data)
         .map_err(|kind| Error::with_source(ErrorKind::Corrupt, format!("root item {key}"), kind))?;
     Ok(Some((key, item)))
+}
+
+/// Compares the copies of all roots that the root tree names, in a volume of which a member missed writes: in two histories of equal steps they
+/// differ.
+///
+/// # Errors
+/// Unsupported: they differ. Device errors; damage.
+pub(crate) fn expect_one_history(volume: &Volume, root_tree: &Tree) -> Result<()> {
+    let mut cursor = root_tree.cursor(&Key::MIN, Wait::Yes)?;
+    while let Some((key, data)) = cursor.item() {
+        if key.kind == KeyType::ROOT_ITEM
+            && let Ok(item) = RawRootItem::from_item(data)
+        {
+            let root = root_pointer(&item);
+            let want = Expected {
+                level: Some(root.level),
+                generation: Some(root.generation),
+                ..Expected::anything(root.logical, &volume.superblock())
+            };
+            volume.expect_equal_copies(&want)?;
+        }
+        cursor.advance()?;
+    }
+    Ok(())
 }
 
 /// Where a root item says that the tree is.

@@ -162,6 +162,11 @@ fn two_histories(bench: &Bench) -> Result<()> {
     // By the same steps, so that all addresses are equal.
     write_to(bench, second, 1, 1)?;
     refused([first, second], &["split brain", "set-1.img", "set-2.img", "--degraded"])?;
+    // The second one goes on, in all it has: the roots of the commit in which the first one stopped tell, as long as they are there.
+    for _ in 0..2 {
+        write_to(bench, second, 1, 1)?;
+        refused([first, second], &["split brain"])?;
+    }
     let files = mirrors(bench, "longer")?;
     let [one, two] = &files;
     write_to(bench, one, 1, 1)?;

@@ -15,7 +15,7 @@ use super::left_out::LeftOut;
 use super::refusal::{contradicted_skinny, refusal_to_write};
 use super::{Engine, Options, Parts};
 use crate::chunk_allocator::read_devices;
-use crate::roots::{find_root_item, open_by_item};
+use crate::roots::{expect_one_history, find_root_item, open_by_item};
 
 impl Engine {
     /// Opens the filesystem on `volume`. When it can only be read, [`Engine::read_only`] says why; it is an
@@ -35,6 +35,9 @@ impl Engine {
         let (logical, level) = superblock.root();
         let root = RootPointer { logical, generation: superblock.generation(), level };
         let root_tree = open_fixed(&store, TreeId::ROOT, root)?;
+        if volume.has_stale_members() {
+            expect_one_history(&volume, &root_tree)?;
+        }
         let by_id = |id: TreeId| {
             find_root_item(&root_tree, id)?.map(|(_, item)| open_by_item(&store, id, &item)).transpose()
         };

@@ -1,4 +1,5 @@
-//! Whether the members of an open volume have the same roots, block for block (MEMBER-1).
+//! Whether the members of an open volume have the same roots, block for block (MEMBER-1). The roots of other trees are compared by whoever reads
+//! the root tree, where a member missed writes: trees that nobody changed since are as they were when it stopped.
 
 use creamery_base::{DevId, Result, TreeId};
 use creamery_device::AlignedBuffer;
@@ -42,8 +43,18 @@ impl Volume {
         Ok(())
     }
 
-    /// Damaged copies are left to their readers.
-    fn expect_equal_copies(&self, want: &Expected) -> Result<()> {
+    /// Whether a member missed writes, so that older blocks may tell of two histories ([`expect_equal_copies`](Self::expect_equal_copies)).
+    #[must_use]
+    pub fn has_stale_members(&self) -> bool {
+        self.members().all().iter().any(|member| matches!(member.part, Part::Stale(_)))
+    }
+
+    /// Compares the copies of a tree block on several members. Two histories of equal steps have blocks of one generation in one place that
+    /// differ. Damaged copies are left to their readers.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](creamery_base::ErrorKind::Unsupported): two good copies differ, so members were written to apart from each other.
+    pub fn expect_equal_copies(&self, want: &Expected) -> Result<()> {
         let Ok(copies) = self.map(want.logical, u64::from(self.node_size())) else { return Ok(()) };
         let mut first: Option<(DevId, AlignedBuffer)> = None;
         for mirror in copies.mirrors() {
