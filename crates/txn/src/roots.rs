@@ -31,6 +31,9 @@ pub(crate) fn find_root_item(root_tree: &Tree, id: TreeId) -> Result<Option<(Key
 /// # Errors
 /// Unsupported: they differ. Device errors; damage.
 pub(crate) fn expect_one_history(volume: &Volume, root_tree: &Tree) -> Result<()> {
+    if !volume.has_stale_members() {
+        return Ok(());
+    }
     let mut cursor = root_tree.cursor(&Key::MIN, Wait::Yes)?;
     while let Some((key, data)) = cursor.item() {
         if key.kind == KeyType::ROOT_ITEM

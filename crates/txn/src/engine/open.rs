@@ -35,9 +35,7 @@ impl Engine {
         let (logical, level) = superblock.root();
         let root = RootPointer { logical, generation: superblock.generation(), level };
         let root_tree = open_fixed(&store, TreeId::ROOT, root)?;
-        if volume.has_stale_members() {
-            expect_one_history(&volume, &root_tree)?;
-        }
+        expect_one_history(&volume, &root_tree)?;
         let by_id = |id: TreeId| {
             find_root_item(&root_tree, id)?.map(|(_, item)| open_by_item(&store, id, &item)).transpose()
         };
