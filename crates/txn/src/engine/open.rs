@@ -30,8 +30,7 @@ impl Engine {
         let chunk_tree = open_fixed(&store, TreeId::CHUNK, chunk_root)?;
         read_chunks(&volume, &chunk_tree)?;
         let named = |error: Error| error.context(volume.describe());
-        // Before anything is read that a missing device may have.
-        let devices = read_devices(&volume, &chunk_tree).map_err(named)?;
+        let devices = read_devices(&volume, &chunk_tree).map_err(named)?; // before they are asked for anything else
         let (logical, level) = superblock.root();
         let root = RootPointer { logical, generation: superblock.generation(), level };
         let root_tree = open_fixed(&store, TreeId::ROOT, root)?;
