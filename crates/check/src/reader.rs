@@ -71,7 +71,8 @@ impl<'a> Reader<'a> {
         let mut bad = Vec::new();
         for way in ways {
             let judged = self.volume.read_way(&way, want.logical, &mut block).map_err(BlockFault::Read);
-            let judged = judged.and_then(|()| judge(&block, want, upper));
+            let judged =
+                judged.and_then(|()| judge(&block, &self.volume.expected_of_seed(&block, *want), upper));
             match judged {
                 Ok(()) => {
                     self.report_bad_copies(&place, &bad);

@@ -58,7 +58,9 @@ pub(crate) fn check(volume: &Volume, devices: &BTreeMap<u64, RawDevItem>, sink: 
                     format!("device {dev}, expected generation {}, found {generation}", volume.generation());
                 sink.add(Problem::MemberStale, Place::default(), message);
             }
-            MemberState::Present | MemberState::Seed | MemberState::Failed => {}
+            // Its superblocks are those of the filesystem that others were made from.
+            MemberState::Seed => continue,
+            MemberState::Present | MemberState::Failed => {}
         }
         let Some(device) = volume.device(dev) else { continue };
         for (number, at) in SUPERBLOCK_OFFSETS.into_iter().enumerate() {

@@ -1,12 +1,11 @@
 //! Which tree blocks a volume takes: all readers ask for what [`verify_block`] asks. A volume open for writing takes
 //! a leaf only if Linux does (VOL-7): a change of another leaf would write it, and Linux would refuse the filesystem then.
 
-use creamery_base::Uuid;
 use creamery_format::{
     BlockRef, CorruptKind, Corruption, Expected, Incompat, WritingRules, check_leaf_for_writing, verify_block,
 };
 
-use crate::members::MemberState;
+use crate::members::Part;
 use crate::open::Mode;
 use crate::volume::Volume;
 
@@ -15,9 +14,8 @@ impl Volume {
     /// Errors: damage.
     pub(crate) fn verify_read(&self, bytes: &[u8], want: &Expected) -> Result<(), Corruption> {
         match verify_block(bytes, want) {
-            Err(wrong) if matches!(wrong.kind(), CorruptKind::Fsid { found, .. } if self.is_of_seed(*found)) =>
-            {
-                verify_block(bytes, &Expected { fsid: BlockRef::new(bytes).fsid(), ..*want })?;
+            Err(wrong) if matches!(wrong.kind(), CorruptKind::Fsid { .. }) => {
+                verify_block(bytes, &self.expected_of_seed(bytes, *want))?;
             }
             judged => judged?,
         }
@@ -27,10 +25,16 @@ impl Volume {
         }
     }
 
-    /// Whether tree blocks with this UUID are those of a seed that the filesystem goes on from.
-    fn is_of_seed(&self, fsid: Uuid) -> bool {
-        let seeds = self.members().all().iter().filter(|member| member.state() == MemberState::Seed);
-        seeds.map(|member| member.metadata_uuid).any(|uuid| uuid == fsid)
+    /// What is expected of a block that was read: of one that a seed has, whose filesystem this one goes on from, the seed's UUID.
+    ///
+    /// # Panics
+    /// `bytes` are no tree block in length.
+    #[must_use]
+    pub fn expected_of_seed(&self, bytes: &[u8], want: Expected) -> Expected {
+        let found = BlockRef::new(bytes).fsid();
+        let seeds = self.members().all().iter().filter(|member| member.part == Part::Seed);
+        let is_of_seed = seeds.map(|member| member.metadata_uuid).any(|uuid| uuid == found);
+        if is_of_seed { Expected { fsid: found, ..want } } else { want }
     }
 
     /// Checks a tree block that passes [`verify_block`] for being written, or changed later. One that is written may be of a later

@@ -246,6 +246,8 @@ fn made_from_seed(bench: &Bench) -> Result<()> {
     let cat =
         |options: &[&str], path: &str| bench.creamery().run(["cat"]).args(options).arg(inside(&sprout, path));
     ensure!(cat(&[], "/old").ok()?.stdout_text() == "old" && cat(&[], "/new").ok()?.stdout_text() == "new");
+    let checked = bench.creamery().run(["check", "--check-data-csum"]).arg(&sprout).ok()?;
+    ensure!(checked.stdout_text().contains(": 0 errors, 0 warnings"), "{checked}");
     let away = bench.scratch.file("seed.img");
     std::fs::rename(&seed, &away)?;
     Run::new("btrfstune").args(["-f", "-S", "1"]).arg(&other).ok()?;

@@ -32,6 +32,8 @@ struct Found {
 pub(super) struct Beside {
     /// Members, by their superblocks.
     pub(super) members: Vec<PathBuf>,
+    /// One that may be a member, and that may not be read.
+    pub(super) barred: Option<PathBuf>,
     /// Seeds that may be members: nothing but the chunk tree says which a filesystem was made from.
     pub(super) seeds: Vec<PathBuf>,
 }
@@ -48,8 +50,12 @@ pub(super) fn find(first: &Path, named: &DeviceSet) -> Result<Beside> {
     // A device may have several names.
     let mut ids: Vec<DeviceId> = named.devices().iter().map(|device| device.id()).collect();
     let (mut found, mut seeds): (Vec<Found>, Vec<Found>) = (Vec::new(), Vec::new());
+    let mut barred = None;
     for path in candidates(first).into_iter().filter(|path| may_be_asked(path)).take(PROBES) {
-        let Some((id, superblock)) = probe(&path) else { continue };
+        let Some((id, superblock)) = probe(&path) else {
+            barred = barred.or_else(|| may_not_be_read(&path).then_some(path));
+            continue;
+        };
         if ids.contains(&id) || known.iter().any(|known| number(known) == number(&superblock)) {
             continue;
         }
@@ -69,7 +75,7 @@ pub(super) fn find(first: &Path, named: &DeviceSet) -> Result<Beside> {
     let too_few = wanted > members.len();
     // Of two that may be meant, neither is.
     let seeds = if too_few { newest_of_each(seeds).unwrap_or_default() } else { Vec::new() };
-    Ok(Beside { members, seeds })
+    Ok(Beside { members, barred: barred.filter(|_| too_few), seeds })
 }
 
 /// Whether the filesystem counts more devices than are named. What counts nothing is for others to refuse.
@@ -172,6 +178,12 @@ fn open_quietly(path: &Path) -> Option<(File, Metadata)> {
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     let meta = file.metadata().ok()?;
     is_device(&meta).then_some((file, meta))
+}
+
+fn may_not_be_read(path: &Path) -> bool {
+    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).expect("flags of open(2)");
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
 /// Whether it is one to open at all.

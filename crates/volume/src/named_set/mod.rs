@@ -113,10 +113,11 @@ impl NamedSet {
                 opened => return opened,
             },
         };
-        let beside = self.with_found(named.clone(), access, &mut open);
+        let mut barred = None;
+        let beside = self.with_found(named.clone(), access, &mut open, &mut barred);
         let error = match (beside, missing) {
             (Ok(Some(opened)), _) => return Ok(opened),
-            (Ok(None), None) => return open(named).map_err(|error| self.advised(error)),
+            (Ok(None), None) => return open(named).map_err(|error| self.advised(error, barred.as_deref())),
             (Ok(None), Some(error)) | (Err(error), _) => error,
         };
         // Where missing devices are borne, so is it that others do not fit. Damage is no reason to go by an earlier commit.
@@ -128,17 +129,19 @@ impl NamedSet {
             let note = format!("devices beside it are left out: {error}");
             return open(named.noted(note)).map_err(|_| error);
         }
-        Err(self.advised(error))
+        Err(self.advised(error, barred.as_deref()))
     }
 
-    /// Opens it on what is named and what is found, if anything is.
+    /// Opens it on what is named and what is found, if anything is. Gives a file that may be a member and may not be read, where one is missing.
     fn with_found<T>(
         &self,
         named: DeviceSet,
         access: Access,
         open: &mut dyn FnMut(DeviceSet) -> Result<T>,
+        barred: &mut Option<PathBuf>,
     ) -> Result<Option<T>> {
         let found = beside::find(&self.first, &named)?;
+        *barred = found.barred;
         let with = |set: &DeviceSet, paths: &[PathBuf]| -> Result<DeviceSet> {
             let mut set = set.clone();
             for path in paths {
@@ -156,11 +159,15 @@ impl NamedSet {
         if all.devices().len() == named.devices().len() { Ok(None) } else { open(all).map(Some) }
     }
 
-    fn advised(&self, error: Error) -> Error {
+    fn advised(&self, error: Error, barred: Option<&Path>) -> Error {
         if self.degraded || error.kind() != ErrorKind::DeviceMissing || error.advice().is_some() {
             return error;
         }
-        error.advise("name the others with --device PATH, or read without them with --degraded")
+        let others = "name the others with --device PATH, or read without them with --degraded";
+        error.advise(match barred {
+            Some(path) => format!("{} beside it may not be read by this user; {others}", path.display()),
+            None => others.to_owned(),
+        })
     }
 }
 
