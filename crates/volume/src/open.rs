@@ -213,7 +213,7 @@ fn member(device: Arc<dyn BlockDevice>, superblock: &Superblock, part: Part) -> 
 /// Why a filesystem of so many devices is not opened for writing.
 pub(crate) fn only_read(devices: usize) -> Error {
     Error::unsupported(format!("writing to a filesystem of {devices} devices"))
-        .advise("it can be read: mount it with -o ro")
+        .advise("it can be read: mount it with -o ro; use Linux to write to it")
 }
 
 /// The bytes that a device has and those that its superblock counts, when it has fewer.

@@ -275,7 +275,8 @@ impl Volume {
         if let Some(chunk) = chunks.iter().find(|chunk| self.mode == Mode::ReadWrite && chunk.has_parity()) {
             let what =
                 format!("writing to a filesystem with parity: chunk {} is {}", chunk.start, chunk.flags);
-            return Err(Error::unsupported(what).advise("it can be read: mount it with -o ro"));
+            return Err(Error::unsupported(what)
+                .advise("it can be read: mount it with -o ro; use Linux to write to it"));
         }
         chunks.iter().try_for_each(|chunk| self.check_stripes(chunk))?;
         self.chunks.push(chunks)

@@ -1,6 +1,7 @@
 //! Which devices are missing, and what is lost with them.
 
 use creamery_base::{DevId, Error, ErrorKind, Result};
+use creamery_format::BlockGroupFlags;
 
 use super::MemberState;
 use crate::open::only_read;
@@ -87,7 +88,12 @@ impl Volume {
         match bears_loss {
             true => Ok(Some(what)),
             false => {
-                Err(Error::new(ErrorKind::DeviceMissing, what).advise("--rescue all reads what can be read"))
+                let leads_nowhere = lost.iter().any(|chunk| chunk.flags.contains(BlockGroupFlags::SYSTEM));
+                let advice = match leads_nowhere {
+                    true => "nothing leads to any file without one more of them",
+                    false => "--rescue all reads what can be read",
+                };
+                Err(Error::new(ErrorKind::DeviceMissing, what).advise(advice))
             }
         }
     }
