@@ -491,7 +491,7 @@ impl Volume<'_> {
     /// losses that it would not survive.
     ///
     /// ```no_run
-    /// let fs = creamery::Image::options().degraded(true).open("member.img")?;
+    /// let fs = creamery::Image::options().degraded().open("member.img")?;
     /// let survey = fs.volume().survey(|path, losses| {
     ///     if let Some(loss) = losses.first() {
     ///         println!("{} needs device {:?}", path.display(), loss.devices);
