@@ -211,6 +211,13 @@ pub trait BlockDevice: Send + Sync {
         pending
     }
 
+    /// Has the device begin to fetch a range that is read next. True when a read is then best made on the caller's own thread: the device is asked by
+    /// system calls, and fetches ahead by itself.
+    fn will_read(&self, offset: u64, len: u64) -> bool {
+        let _ = (offset, len);
+        false
+    }
+
     /// Fills `out` from `offset` on.
     ///
     /// # Errors

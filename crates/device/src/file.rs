@@ -4,6 +4,7 @@ mod part;
 
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, Seek, SeekFrom};
+use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
@@ -486,6 +487,15 @@ impl BlockDevice for FileDevice {
 
     fn notes(&self) -> Vec<String> {
         self.shared.notes.clone()
+    }
+
+    fn will_read(&self, offset: u64, len: u64) -> bool {
+        let place = self.shared.place_of(offset, len).ok().zip(NonZeroU64::new(len));
+        if let (Some((place, len)), Ok(file)) = (place, self.shared.file()) {
+            // A hint: a file that takes none is read all the same.
+            let _ = rustix::fs::fadvise(&*file, place, Some(len), rustix::fs::Advice::WillNeed);
+        }
+        true
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {

@@ -115,8 +115,24 @@ impl Attempt {
         self.plan.runs().map(place).chain(self.besides.iter().copied())
     }
 
+    /// The pieces of the range itself, each with its bytes.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &crate::plan::Part> {
+        self.plan.runs().flatten()
+    }
+
+    /// How many of the [places](Self::places) are of the range itself; those behind them are read besides.
+    pub(super) fn runs(&self) -> usize {
+        self.plan.runs().len()
+    }
+
     /// Fills the range from what was read, which is in the order of the [places](Self::places).
     pub(super) fn finish(&self, volume: &Volume, read: &[AlignedBuffer], out: &mut [u8]) {
+        self.spread(read, out);
+        self.rebuild(volume, &read[self.runs()..], out);
+    }
+
+    /// Puts what was read of the range itself where it belongs.
+    fn spread(&self, read: &[AlignedBuffer], out: &mut [u8]) {
         for (run, buffer) in self.plan.runs().zip(read) {
             let mut from = 0;
             for part in run {
@@ -125,7 +141,11 @@ impl Attempt {
                 from += bytes.len();
             }
         }
-        let mut rest = &read[self.plan.runs().len()..];
+    }
+
+    /// Fills in what is lost, from the range itself and what was read besides.
+    pub(super) fn rebuild(&self, volume: &Volume, besides: &[AlignedBuffer], out: &mut [u8]) {
+        let mut rest = besides;
         for job in &self.jobs {
             let (besides, after) = rest.split_at(job.besides.len());
             rest = after;

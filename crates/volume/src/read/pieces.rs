@@ -36,8 +36,26 @@ impl Volume {
         if let Some(piece) = attempt.single() {
             return self.read_piece(&piece, out);
         }
-        let read = self.read_each(attempt.places())?;
-        attempt.finish(self, &read, out);
+        let places: Vec<Piece> = attempt.places().collect();
+        // Devices that fetch ahead by themselves all begin before one is read. Then nothing is copied that lies where it is wanted.
+        let begins =
+            |piece: &Piece| Ok(self.member(piece.at.dev)?.device.will_read(piece.at.offset, piece.len));
+        let in_place = places.iter().map(begins).collect::<Result<Vec<bool>>>()?;
+        if !in_place.iter().all(|is| *is) {
+            let read = self.read_each(places.into_iter())?;
+            attempt.finish(self, &read, out);
+            return Ok(());
+        }
+        for part in attempt.parts() {
+            self.read_piece(&Piece { at: part.at, len: part.len }, &mut out[part.bytes()])?;
+        }
+        let mut besides = Vec::new();
+        for piece in &places[attempt.runs()..] {
+            let mut buffer = AlignedBuffer::zeroed(index(piece.len));
+            self.read_piece(piece, &mut buffer)?;
+            besides.push(buffer);
+        }
+        attempt.rebuild(self, &besides, out);
         Ok(())
     }
 
