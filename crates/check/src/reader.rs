@@ -145,7 +145,7 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// The same of a run of sectors that are in one piece.
+    /// Verifies a run of sectors of one piece in all ways.
     fn verify_in_all_ways(&self, at: Logical, sums: &[u8], out: &mut [u8]) -> Vec<BadSector> {
         let Ok(ways) = self.volume.ways(at, out.len() as u64) else { return Vec::new() };
         let sector = self.sector_len();

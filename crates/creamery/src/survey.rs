@@ -15,7 +15,7 @@ use crate::path::at;
 use crate::walk::Walk;
 use crate::{FileType, Filesystem};
 
-/// Losses that are told apart: a bit each.
+/// The most losses of one survey: each has a bit.
 const LOSSES_MAX: usize = 64;
 
 /// What would be lost with some devices.

@@ -44,7 +44,7 @@ impl MirrorSet {
         &self.mirrors
     }
 
-    /// The same, each piece by itself first from where `rank` is lowest.
+    /// Sorts the copies of each piece by the `rank` of their devices, the lowest first.
     pub(crate) fn in_order(mut self, rank: impl Fn(DevId) -> u8) -> Self {
         for piece in 0..self.mirrors.first().map_or(0, |mirror| mirror.len()) {
             let mut copies: SmallVec<[Piece; 4]> = self.mirrors.iter().map(|mirror| mirror[piece]).collect();

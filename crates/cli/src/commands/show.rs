@@ -139,7 +139,7 @@ impl Shown {
         Self::new(image, label, facts, devices)
     }
 
-    /// One of which all devices are told, those that are missing, too.
+    /// A filesystem with all of its devices, the missing ones among them.
     fn new(image: &Path, label: Vec<u8>, facts: LiveFacts, devices: Vec<Device>) -> Self {
         let device_count = devices.len() as u64;
         Self { image: image.to_owned(), label, facts, devices, device_count }

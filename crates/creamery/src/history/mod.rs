@@ -136,7 +136,9 @@ pub(crate) fn volume_at(volume: Volume, generation: Generation) -> Result<Volume
             format!("{name}: no root of the commit of generation {generation} is left")
         };
         let error = Error::new(ErrorKind::NotFound, what);
-        error.advise(format!("`creamery history {name}` lists the commits that can be read"))
+        // Of several devices one stands for the filesystem.
+        let one = volume.device(superblock.dev_item().dev_id()).map_or(name, |device| device.describe());
+        error.advise(format!("`creamery history {one}` lists the commits that can be read"))
     })?;
     volume.by_root_tree(root)
 }

@@ -35,7 +35,7 @@ enum Comes {
     Same,
     /// It is refused, and the message has these words.
     Refused(&'static [&'static str]),
-    /// The same, and the check says what is damaged.
+    /// The set is read as before, and the check says what is damaged.
     Found(&'static [&'static str]),
     /// It is read or refused.
     Ends,

@@ -94,7 +94,7 @@ impl Seen {
         self.entries.get(path)?.content.as_deref()
     }
 
-    /// The same with other bytes in one file.
+    /// Puts other bytes into one file.
     pub(crate) fn with_content(mut self, path: &Path, content: Vec<u8>) -> Result<Self> {
         let entry = self.entries.get_mut(path).with_context(|| format!("no {}", path.display()))?;
         entry.content = Some(content);

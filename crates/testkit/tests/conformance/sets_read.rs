@@ -20,6 +20,8 @@ pub(crate) fn cases() -> Vec<Case> {
         profile("raid10", "raid10", 4, 1),
         profile("raid0", "raid0", 3, 0),
         profile("raid1c3", "raid1c3", 3, 2),
+        profile("raid5", "raid5", 3, 1),
+        profile("raid6", "raid6", 4, 2),
         Case::new("sets/what-is-lost-is-named", &JUDGED, lost),
         Case::new("sets/every-command-that-reads", &JUDGED, every_command),
         Case::new("sets/nothing-writes", &JUDGED, nothing_writes),
@@ -51,6 +53,9 @@ fn of_profile(bench: &Bench, profile: &str, count: usize, borne: usize) -> Resul
     let behind = bench.creamery().run(["ls"]).arg(inside(&first, "/")).args(named(others)).ok()?;
     ensure!(behind.stdout_text().contains("nocow"), "{behind}");
     bench.creamery().run(["check", "--check-data-csum"]).args(&set.members).ok()?;
+    let no_commit =
+        bench.creamery().run(["ls", "--generation", "1"]).arg(inside(&first, "/")).args(named(others));
+    expect_refusal(no_commit, &[&format!("`creamery history {}`", first.display())])?;
     for away in 1..=(borne + 1).min(count - 1) {
         let there = &set.members[..count - away];
         let missing = match away {

@@ -103,7 +103,7 @@ fn comparable(text: &str, names: &[(String, String)]) -> Vec<String> {
         .collect()
 }
 
-/// The same numbers of each device, of images and of a mount of ours as of a mount of the kernel.
+/// Our images and mounts tell the numbers of each device that the kernel's mount tells.
 fn shown(bench: &Bench) -> Result<()> {
     for (profile, sizes) in [
         ("raid1", &[256, 256][..]),

@@ -4,7 +4,8 @@
 //! generation and the same roots. A member that was away while the others were written to has an earlier generation, which the backup roots
 //! of the others remember. Two members that were written to apart from each other have two histories: at one generation different roots, or an
 //! earlier generation that the other one's backup roots have at another address. Two histories of equal steps have equal addresses, too: there the
-//! copies of a root tell, which are good and differ (`one_history`), also those of the commit where one of them stopped, as long as nothing has overwritten them. Linux mounts both sets, and one history is lost.
+//! copies of a root tell, which are good and differ (`one_history`), also those of the commit where one of them stopped, as long as
+//! nothing has overwritten them. Linux mounts such a set, and loses one history.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

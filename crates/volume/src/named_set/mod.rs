@@ -87,7 +87,7 @@ impl NamedSet {
         self.open_on(Arc::new(FileDevice::open(&self.first, access)?), access, open)
     }
 
-    /// The same, where the first device is open already.
+    /// Opens something as [`open`](Self::open) does, on a first device that is open already.
     ///
     /// # Errors
     /// As [`open`](Self::open).
