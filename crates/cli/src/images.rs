@@ -68,6 +68,11 @@ impl<'a> Images<'a> {
         self
     }
 
+    /// The filesystem that has `image` as its first device, with the devices that the options name.
+    pub(crate) fn set_of(&self, image: &Path) -> NamedSet {
+        self.view.rescue.set.of(image)
+    }
+
     /// Whose they are.
     pub(crate) const fn command(&self) -> &'static str {
         self.command
@@ -184,7 +189,10 @@ impl<'a> Images<'a> {
             return of_mount(self, &point);
         }
         of_image(self).or_else(|failure| match self.mount_point(text) {
-            Some(point) if failure.kind() == ErrorKind::Busy => of_mount(self, &point),
+            // A mount was told where the other devices are.
+            Some(point) if matches!(failure.kind(), ErrorKind::Busy | ErrorKind::DeviceMissing) => {
+                of_mount(self, &point)
+            }
             _ => Err(failure),
         })
     }

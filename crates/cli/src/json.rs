@@ -66,6 +66,13 @@ pub(crate) fn text_of(bytes: &[u8]) -> (String, Option<String>) {
     }
 }
 
+/// [`text_of`] a path, if there is one.
+pub(crate) fn text_of_path(path: Option<&Path>) -> (Option<String>, Option<String>) {
+    let Some(path) = path else { return (None, None) };
+    let (text, bytes) = text_of(path.as_os_str().as_bytes());
+    (Some(text), bytes)
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,5 +1,6 @@
 //! Where paths in an image begin, and how who writes opens it.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -49,7 +50,7 @@ pub(crate) struct RescueArgs {
 }
 
 /// Which devices a filesystem of several has.
-#[derive(Args, Debug, Clone, Default)]
+#[derive(Args, Debug, Clone, PartialEq, Eq, Default)]
 #[command(next_help_heading = crate::help::DEVICES)]
 pub(crate) struct DeviceArgs {
     /// Another device of the filesystem (may be repeated) [default: those that are found beside IMAGE].
@@ -66,6 +67,18 @@ impl DeviceArgs {
     pub(crate) fn of(&self, image: &Path) -> NamedSet {
         let set = NamedSet::new(image).devices(&self.set_devices);
         if self.set_degraded { set.degraded() } else { set }
+    }
+
+    /// Adds them to those of a mount.
+    pub(crate) fn add_to(&self, options: &mut creamery_mount::Options) {
+        options.devices.extend(self.set_devices.iter().cloned());
+        options.degraded |= self.set_degraded;
+    }
+
+    /// The options as they are typed.
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        let devices = self.set_devices.iter().flat_map(|device| ["--device".into(), device.into()]);
+        devices.chain(self.set_degraded.then(|| "--degraded".into())).collect()
     }
 
     /// `options` that open it.

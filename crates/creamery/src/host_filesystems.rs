@@ -1,15 +1,15 @@
-//! The filesystems on block devices of the host, by what their superblocks say.
+//! Filesystems by what their superblocks say: those on block devices of the host, and those that lack too much to be opened.
 
 use std::path::PathBuf;
 
-use creamery_base::{Generation, Uuid};
+use creamery_base::{Error, Generation, Result, Uuid};
 use creamery_codec::ChecksumType;
 use creamery_format::Superblock;
-use creamery_volume::superblocks_of_host;
+use creamery_volume::{NamedSet, superblocks_of_host};
 
 use crate::volume::MemberDevice;
 
-/// A filesystem on block devices of the host, by the newest of its superblocks. It is not opened, so it may be mounted by Linux.
+/// A filesystem by the newest of its superblocks. It is not opened, so Linux may have it mounted, and devices of it may be missing.
 ///
 /// ```
 /// for found in creamery::volume::filesystems_of_host() {
@@ -51,7 +51,31 @@ pub struct HostFilesystem {
 /// ```
 #[must_use]
 pub fn filesystems_of_host() -> Vec<HostFilesystem> {
-    let mut all = superblocks_of_host();
+    by_filesystem(superblocks_of_host())
+}
+
+/// What the superblocks say of the filesystem on an image, its members named or found. No tree is read, so devices may be missing.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).label("dairy").run()?;
+/// let found = creamery::volume::filesystem_of_superblocks(&image)?;
+/// assert_eq!((&found.label[..], found.devices.len()), (&b"dairy"[..], 1));
+/// # Ok::<(), creamery::Error>(())
+/// ```
+///
+/// # Errors
+/// A device that is named cannot be opened, or has no whole superblock; two devices that are found are the same member.
+pub fn filesystem_of_superblocks(image: impl Into<NamedSet>) -> Result<HostFilesystem> {
+    let all = image.into().superblocks()?;
+    let fsid = all.first().map(|(_, superblock)| superblock.fsid());
+    let found = by_filesystem(all).into_iter().find(|found| Some(found.uuid) == fsid);
+    found.ok_or_else(|| Error::invalid("no device given"))
+}
+
+/// Filesystems, each with its devices that are among these.
+fn by_filesystem(mut all: Vec<(PathBuf, Superblock)>) -> Vec<HostFilesystem> {
     // Those of one filesystem in one row, and of each of its devices the newest first.
     all.sort_by_key(|(path, superblock)| {
         let device = superblock.dev_item().dev_id();

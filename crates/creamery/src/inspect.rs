@@ -337,9 +337,10 @@ pub(crate) fn open_mapped(devices: DeviceSet, rescue: Rescue) -> Result<(Volume,
 pub(crate) fn map_all(volume: &Volume) -> Result<Option<Error>> {
     let mut devices = Vec::new();
     let unmapped = push_chunks(volume, &volume.superblock(), &mut devices);
-    // Of what cannot be read a device may be listed.
-    if unmapped.is_none() {
-        volume.judge_devices(&devices)?;
+    match unmapped {
+        None => volume.judge_devices(&devices)?,
+        // What cannot be read may list a device.
+        Some(_) => volume.expect_one_history()?,
     }
     Ok(unmapped)
 }

@@ -15,7 +15,7 @@ pub use creamery_fs::{DeviceErrors, NewSize, Resized};
 pub use creamery_txn::{Conversion, DiscardPolicy};
 pub use creamery_volume::SuperblockChange;
 
-pub use crate::host_filesystems::{HostFilesystem, filesystems_of_host};
+pub use crate::host_filesystems::{HostFilesystem, filesystem_of_superblocks, filesystems_of_host};
 pub use crate::survey::{Loss, Survey};
 pub use crate::uuid_change::UuidChange;
 
@@ -472,7 +472,7 @@ impl Volume<'_> {
     #[must_use]
     pub fn devices(self) -> Vec<MemberDevice> {
         let engine = self.0.fs.engine();
-        let path = |id| engine.volume().device(id).map(|device| device.describe().into());
+        let path = |id| engine.volume().device(id).map(|device| device.host_path());
         let len = |id| engine.volume().device(id).map(|device| device.len());
         let devices = engine.devices().into_iter();
         devices

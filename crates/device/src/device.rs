@@ -1,6 +1,7 @@
 //! What a device is asked, what it answers, and the trait between.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 
@@ -192,6 +193,11 @@ pub trait BlockDevice: Send + Sync {
     /// The smallest piece that the device itself reads and writes, bytes: what its partition table counts in.
     fn sector_size(&self) -> u64 {
         512
+    }
+
+    /// Its path on the host, where it has one; else what it is described as. Unlike a description, a path may have any bytes.
+    fn host_path(&self) -> PathBuf {
+        self.describe().into()
     }
 
     /// What is to be known of how it was found: a damaged partition table of which there was another copy.

@@ -7,7 +7,7 @@ use std::io::{IoSlice, Seek, SeekFrom};
 use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -113,13 +113,15 @@ impl FileDevice {
         let place = name.file();
         let opening =
             |error: std::io::Error| Error::from(error).context(format!("opening {}", path.display()));
-        // Looked at before it is opened: opening a fifo would wait for its other end.
+        // Looked at before it is opened: opening some devices does something.
         let kind = kind_of(&std::fs::metadata(place).map_err(opening)?, place)?;
         let file = match (kind, access) {
             (Kind::Block, Access::ReadWrite) => in_use::open_exclusively(place, access, opening)?,
             _ => OpenOptions::new()
                 .read(true)
                 .write(access == Access::ReadWrite)
+                // A fifo that came in between is not waited for.
+                .custom_flags(libc::O_NONBLOCK)
                 .open(place)
                 .map_err(opening)?,
         };
@@ -479,6 +481,10 @@ impl BlockDevice for FileDevice {
 
     fn describe(&self) -> String {
         self.shared.path.display().to_string()
+    }
+
+    fn host_path(&self) -> PathBuf {
+        self.shared.path.clone()
     }
 
     fn sector_size(&self) -> u64 {

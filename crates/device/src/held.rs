@@ -18,6 +18,7 @@
 
 mod overlay;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -331,6 +332,10 @@ impl BlockDevice for HeldDevice {
 
     fn describe(&self) -> String {
         self.below.describe()
+    }
+
+    fn host_path(&self) -> PathBuf {
+        self.below.host_path()
     }
 
     fn sector_size(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! How full a filesystem of several devices is: it is only read, so nothing is under way.
 //!
 //! Data that no chunk has yet goes to chunks of the profile that data has: as wide as there are devices with room for stripes, and each copy on
-//! a device of its own for mirrors.
+//! a device of its own for mirrors. On devices of unequal room Linux counts fewer bytes for mirrors than its allocator then gives.
 
 use creamery_format::BlockGroupFlags;
 use creamery_txn::Engine;

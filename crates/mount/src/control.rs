@@ -43,7 +43,7 @@ use std::time::Instant;
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_device::ImageName;
+use creamery_device::{DeviceId, ImageName};
 use creamery_fs::{Filesystem, Statistics};
 use creamery_fuse::protocol::IoctlFlags;
 use creamery_fuse::{
@@ -104,9 +104,9 @@ pub struct MountStatistics {
     pub mounted_seconds: u64,
     /// Where the server writes what happens to it; none when nobody reads that.
     pub log: Option<String>,
-    /// What tells its image from others, whatever that is called by now: the filesystem and the inode number of its file, or 0 and the
-    /// number of its block device; and the byte in that where it begins.
-    pub image: Option<[u64; 3]>,
+    /// What tells each of its images from others, whatever they are called by now: the filesystem and the inode number of the file, or 0 and the
+    /// number of the block device; and the byte in that where the image begins. A filesystem of several devices has several.
+    pub images: Vec<[u64; 3]>,
     /// Whether the server has the image open for reading only, so that it cannot be mounted writable.
     pub opened_for_reading: bool,
     /// Writes of what was changed in mapped files that failed; who waited for them was told. It is lost.
@@ -224,7 +224,7 @@ impl Control {
         MountStatistics {
             mounted_seconds: self.begun.elapsed().as_secs(),
             log: self.log.clone(),
-            image: fs.engine().volume().device_ids().first().map(|id| id.numbers()),
+            images: fs.engine().volume().device_ids().into_iter().map(DeviceId::numbers).collect(),
             opened_for_reading: fs.engine().is_opened_for_reading(),
             lost_writes: self.lost_writes.count(),
             requests: requests.collect(),

@@ -192,18 +192,18 @@ fn told_apart(
     let (mut sure, mut likely) = (Vec::new(), Vec::new());
     for (mounted, told) in mounts.into_iter().zip(told) {
         match told {
-            Told::Image(image) if image == wanted.numbers() => sure.push(mounted),
+            Told::Images(images) if images.contains(&wanted.numbers()) => sure.push(mounted),
             Told::Dead => likely.push(mounted),
             Told::Nothing if !is_free => likely.push(mounted),
-            Told::Image(_) | Told::Nothing => {}
+            Told::Images(_) | Told::Nothing => {}
         }
     }
     (sure, likely)
 }
 
-/// What a server tells of its image.
+/// What a server tells of its images.
 enum Told {
-    Image([u64; 3]),
+    Images(Vec<[u64; 3]>),
     /// It hangs, does not let this user in, or is of another version; or another mount hides this one.
     Nothing,
     /// It has died.
@@ -236,7 +236,8 @@ fn image_told(mounted: &MountedImage) -> Told {
         return Told::Nothing;
     }
     match Channel::open(mounted).and_then(|channel| channel.statistics()) {
-        Ok(statistics) => statistics.image.map_or(Told::Nothing, Told::Image),
+        Ok(statistics) if statistics.images.is_empty() => Told::Nothing,
+        Ok(statistics) => Told::Images(statistics.images),
         Err(error) if is_of_a_dead_server(&error) => Told::Dead,
         Err(_) => Told::Nothing,
     }

@@ -8,6 +8,7 @@ use clap::Parser;
 
 use crate::commands::mount::{self, MountArgs, UmountArgs};
 use crate::failure::Failure;
+use crate::view::DeviceArgs;
 
 /// How mount(8) calls its helper: `mount.TYPE SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`.
 #[derive(Parser, Debug)]
@@ -91,6 +92,7 @@ fn mount_call(call: MountCall) -> HelperCall {
         verbose: call.verbose,
         announce: false,
         sloppy: call.sloppy,
+        set: DeviceArgs::default(),
     };
     if call.fake { HelperCall::Pretend(args) } else { HelperCall::Mount(args) }
 }

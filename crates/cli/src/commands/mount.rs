@@ -14,6 +14,7 @@ use signal_hook::iterator::Signals;
 use crate::failure::{Failure, warn};
 use crate::images::{warn_of, with_way_in};
 use crate::log::{Log, say};
+use crate::view::DeviceArgs;
 use crate::waits;
 
 /// What the serving process says when the mount answers.
@@ -42,6 +43,9 @@ pub(crate) struct MountArgs {
     /// Mount options, with commas between; may be given several times.
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub(crate) options: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) set: DeviceArgs,
 
     /// Stay in the foreground.
     #[arg(short = 'F', long)]
@@ -123,7 +127,12 @@ pub(crate) fn parse_options(args: &MountArgs) -> Result<Options, Error> {
     for list in &args.options {
         lists.push(list.to_str().ok_or_else(|| Error::invalid("mount options that are not UTF-8"))?);
     }
-    if args.sloppy { Options::parse_sloppy(source, lists) } else { Options::parse(source, lists) }
+    let mut options = match args.sloppy {
+        true => Options::parse_sloppy(source, lists)?,
+        false => Options::parse(source, lists)?,
+    };
+    args.set.add_to(&mut options);
+    Ok(options)
 }
 
 /// Mounts and answers until the filesystem is unmounted or the process is told to end. What happens meanwhile is told on
@@ -217,6 +226,7 @@ fn start_in_background(args: &MountArgs) -> Result<(), Error> {
     for options in &args.options {
         command.arg("-o").arg(options);
     }
+    command.args(args.set.words());
     command.args(waits::words().into_iter().flatten());
     command.arg("--").arg(&args.image).arg(&args.dir);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;

@@ -7,14 +7,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use creamery::volume::{HostFilesystem, MemberDevice, filesystems_of_host};
+use creamery::volume::{HostFilesystem, MemberDevice, filesystem_of_superblocks, filesystems_of_host};
 use creamery::{Error, ErrorKind, Filesystem};
 use creamery_mount::{LiveFacts, LiveMount, ServerState};
 use serde::Serialize;
 
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
-use crate::json::{Array, text_of};
+use crate::json::{Array, text_of, text_of_path};
 use crate::live::live_at;
 use crate::output::{Output, writing};
 use crate::place::is_image;
@@ -89,6 +89,8 @@ struct DeviceJson {
     size: u64,
     used: u64,
     path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
 }
 
 impl From<MemberDevice> for Device {
@@ -145,8 +147,8 @@ impl Shown {
         Self { image: image.to_owned(), label, facts, devices, device_count }
     }
 
-    /// One on block devices.
-    fn of_host(found: HostFilesystem) -> Self {
+    /// What superblocks say of one.
+    fn of_superblocks(found: HostFilesystem) -> Self {
         let facts = LiveFacts {
             uuid: found.uuid.to_string(),
             metadata_uuid: found.metadata_uuid.to_string(),
@@ -198,18 +200,25 @@ impl Shown {
         let path = Path::new(text);
         let of_image =
             |images: &mut Images<'_>| images.open(path, Purpose::Read).map(|fs| Self::of_image(path, fs));
-        images.image_or_mount(text, of_image, |_, point| Self::of_mount(point, path))
+        let shown = images.image_or_mount(text, of_image, |_, point| Self::of_mount(point, path));
+        shown.or_else(|failure| match failure.kind() {
+            // Superblocks tell enough.
+            ErrorKind::DeviceMissing => {
+                let found = filesystem_of_superblocks(images.set_of(path));
+                let shown = found.map(|found| Self { image: path.to_owned(), ..Self::of_superblocks(found) });
+                shown.map_err(|_| failure)
+            }
+            _ => Err(failure),
+        })
     }
 
     fn as_json(&self) -> ShownJson {
         let (image, image_bytes) = text_of(self.image.as_os_str().as_bytes());
         let (label, label_bytes) = text_of(&self.label);
-        let devices = self.devices.iter().map(|device| DeviceJson {
-            id: device.id,
-            uuid: device.uuid.clone(),
-            size: device.size,
-            used: device.used,
-            path: device.path.as_ref().map(|path| path.display().to_string()),
+        let devices = self.devices.iter().map(|device| {
+            let (path, path_bytes) = text_of_path(device.path.as_deref());
+            let Device { id, size, used, .. } = *device;
+            DeviceJson { id, uuid: device.uuid.clone(), size, used, path, path_bytes }
         });
         let facts = self.facts.clone();
         ShownJson {
@@ -275,7 +284,7 @@ fn all(args: &ShowArgs) -> Result<Vec<What>, Failure> {
     let known: HashSet<String> = facts.collect();
     let found = if args.mounted { Vec::new() } else { filesystems_of_host() };
     let others = found.into_iter().filter(|found| !known.contains(&found.uuid.to_string()));
-    let others = others.map(|found| What::Found(Shown::of_host(found)));
+    let others = others.map(|found| What::Found(Shown::of_superblocks(found)));
     Ok(live.into_iter().map(What::Live).chain(others).collect())
 }
 

@@ -218,12 +218,16 @@ impl<'a> Chunk<'a> {
         if length == 0 || !length.is_multiple_of(SECTOR_MIN) {
             return Err(CorruptKind::Alignment { what: "chunk length", found: length, unit: SECTOR_MIN });
         }
-        let sub_stripes = self.head.sub_stripes.get();
-        if self.flags().contains(BlockGroupFlags::RAID10)
-            && (sub_stripes != 2 || !self.stripes.len().is_multiple_of(2))
-        {
-            let found = sub_stripes.into();
+        if !self.flags().contains(BlockGroupFlags::RAID10) {
+            return Ok(());
+        }
+        let found = self.head.sub_stripes.get().into();
+        if found != 2 {
             return Err(CorruptKind::Mismatch { what: "wrong number of sub-stripes", found, want: 2 });
+        }
+        let found = self.stripes.len() as u64;
+        if !found.is_multiple_of(2) {
+            return Err(CorruptKind::Alignment { what: "number of stripes", found, unit: 2 });
         }
         Ok(())
     }

@@ -57,7 +57,7 @@ impl Subvolumes {
     pub(crate) fn note_devices(&self, fs: &Filesystem) {
         let volume = fs.engine().volume();
         let path = |id| {
-            let path = PathBuf::from(volume.device(id)?.describe());
+            let path = volume.device(id)?.host_path();
             Some((id, std::path::absolute(&path).unwrap_or(path)))
         };
         let _ = self.paths.set(fs.engine().devices().iter().filter_map(|device| path(device.id)).collect());

@@ -151,8 +151,9 @@ const OF_EACH: [&str; 4] =
     ["device stats", "filesystem show", "filesystem usage -T", "inspect-internal dump-super"];
 /// Those that say something else without a device: there is less room, and blocks of earlier commits may be gone.
 const OTHERWISE: [&str; 4] = ["df", "history", "undelete", "check"];
-/// Those that read what is left without being told, with a warning, and the one that looks at one device alone.
-const UNASKED: [&str; 4] = ["inspect-internal dump-super", "restore -D", "restore -l", "undelete"];
+/// Those that read what is left unasked, with a warning; the one that looks at one device alone; and the one that needs superblocks alone.
+const UNASKED: [&str; 5] =
+    ["filesystem show", "inspect-internal dump-super", "restore -D", "restore -l", "undelete"];
 
 /// Every command that reads says the same with members found and with members named, and without one of two mirrors.
 fn every_command(bench: &Bench) -> Result<()> {
@@ -288,6 +289,18 @@ fn beside(bench: &Bench) -> Result<()> {
     expect_refusal(ls(&["m1.img:/", "--device", "m2.img", "--device", "m2.img"]), &["named twice"])?;
     expect_refusal(ls(&["m1.img:/", "--device", "none.img"]), &["none.img"])?;
     expect_refusal(ls(&["m1.img:/", "--device", "m1.txt"]), &["m1.txt"])?;
+    // One that lost its superblocks is named where it is missed.
+    std::fs::rename(dir.join("m1.img"), dir.join("whole"))?;
+    Run::new("cp").args(["--sparse=always", "whole", "m1.img"]).within(&dir).ok()?;
+    let damaged = std::fs::File::options().write(true).open(dir.join("m1.img"))?;
+    for at in [64 << 10, 64 << 20] {
+        std::os::unix::fs::FileExt::write_all_at(&damaged, b"rot", at + 0x200)?;
+    }
+    std::fs::rename(dir.join("whole"), bench.scratch.file("whole"))?;
+    expect_refusal(ls(&["m2.img:/"]), &["m1.img", "no superblock copy is whole", "--device"])?;
+    let listed = ls(&["m2.img:/", "--degraded"]).ok()?;
+    ensure!(listed.stderr_text().contains("no superblock copy is whole"), "{listed}");
+    std::fs::rename(bench.scratch.file("whole"), dir.join("m1.img"))?;
     // A copy of a member.
     Run::new("cp").args(["--sparse=always", "m2.img", "copy.img"]).within(&dir).ok()?;
     expect_refusal(ls(&["m1.img:/"]), &["m2.img", "copy.img", "equally new", "--device"])?;

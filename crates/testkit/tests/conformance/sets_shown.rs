@@ -14,6 +14,7 @@ use crate::support::{JUDGED, MOUNTED, expect_failure, expect_refusal};
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("sets/mounts", &MOUNTED, mounts),
+        Case::new("sets/mounts-known-by-each-member", &MOUNTED, known_by_each),
         Case::new("sets/a-log-of-a-set", &MOUNTED, log),
         Case::new("sets/shown-as-by-btrfs-progs", &MOUNTED, shown),
         Case::new("sets/found-on-the-host", &JUDGED, on_host),
@@ -67,6 +68,40 @@ fn mounts(bench: &Bench) -> Result<()> {
     let said = bench.creamery().run(["filesystem", "show"]).arg(mount.dir()).ok()?.stdout_text();
     ensure!(said.contains("Total devices 2") && said.contains("*** Some devices missing"), "{said}");
     mount.unmount()
+}
+
+/// Each member of a mounted set names the mount, whichever was named first; members may have any name.
+fn known_by_each(bench: &Bench) -> Result<()> {
+    use std::os::unix::ffi::OsStringExt;
+    let mut set = Set::made(bench, "set", &["-d", "raid1", "-m", "raid1"], 2)?.apart(bench, "apart")?;
+    let odd = set.members[1].with_file_name(std::ffi::OsString::from_vec(b"odd, \xff.img".to_vec()));
+    std::fs::rename(&set.members[1], &odd)?;
+    set.members[1].clone_from(&odd);
+    let dir = bench.scratch.dir("mount")?;
+    let mount = || {
+        let mount = bench.creamery().run(["mount", "-o", "ro", "--device"]).arg(&odd);
+        mount.arg(set.first()).arg(&dir).ok()
+    };
+    for member in &set.members {
+        mount()?;
+        expect_same("the mount", &set.truth, &Walk::take(&dir)?, &Compare::default())?;
+        for words in [&["stats"][..], &["sync"], &["df"], &["filesystem", "show"], &["filesystem", "usage"]] {
+            bench.creamery().run(words).arg(member).ok()?;
+        }
+        let told = |member: &Path| -> Result<Value> {
+            let said = bench.creamery().run(["filesystem", "show", "--json"]).arg(member).ok()?.stdout_text();
+            Ok(serde_json::from_str(&said)?)
+        };
+        let (devices, of_first) = (told(member)?[0]["devices"].clone(), told(&dir)?[0]["devices"].clone());
+        ensure!(devices == of_first && devices[1]["path_bytes"].is_string(), "{devices}\n{of_first}");
+        bench.creamery().run(["umount"]).arg(member).ok()?;
+        ensure!(!dir.join("nocow").exists(), "it is mounted still");
+    }
+    // Alone, it is mounted by the option of the command as by that of the mount.
+    let alone = walk_of_kernel(bench, &set.members[..1], "ro,degraded")?;
+    bench.creamery().run(["mount", "--degraded", "-o", "ro"]).arg(set.first()).arg(&dir).ok()?;
+    expect_same("the mount", &alone, &Walk::take(&dir)?, &Compare::default())?;
+    bench.creamery().run(["umount"]).arg(&dir).ok().map(drop)
 }
 
 /// What was synced after the last commit cannot be replayed, and the message says so.
@@ -209,11 +244,28 @@ fn on_host(bench: &Bench) -> Result<()> {
         &["no-such-label", "not found"],
     )?;
     other.detach()?;
+    let away = bench.scratch.dir("away")?.join("m2.img");
+    std::fs::rename(&set.members[1], &away)?;
     let theirs = Run::new("btrfs").args(["filesystem", "show"]).arg(one.path()).output()?.stdout_text();
     let said = ours(&[&label])?;
     ensure!(
         comparable(&said, &[]) == comparable(&theirs, &[]) && said.contains("*** Some devices missing"),
         "{said}\nbtrfs-progs: {theirs}"
     );
-    one.detach()
+    // So does a member, as an image and as a device, whether or not what is missing is borne.
+    let expect_shown = |place: &Path| -> Result<()> {
+        for words in [&["filesystem", "show"][..], &["filesystem", "show", "--degraded"]] {
+            let said = bench.creamery().run(words).arg(place).ok()?.stdout_text();
+            let said = said.replace(&place.display().to_string(), &by_device);
+            ensure!(comparable(&said, &[]) == comparable(&theirs, &[]), "{said}\nbtrfs-progs: {theirs}");
+        }
+        Ok(())
+    };
+    expect_shown(one.path())?;
+    one.detach()?;
+    expect_shown(set.first())?;
+    let said = bench.creamery().run(["filesystem", "show"]).arg(set.first()).arg("--device").arg(&away);
+    let said = said.ok()?.stdout_text();
+    ensure!(!said.contains("missing"), "{said}");
+    Ok(())
 }

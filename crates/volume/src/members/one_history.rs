@@ -11,9 +11,11 @@ use crate::index::index;
 use crate::volume::Volume;
 
 impl Volume {
-    /// Compares the copies of the roots, where several members have one. The chunks have to be known.
-    /// Errors: two good copies differ (MEMBER-1).
-    pub(crate) fn expect_one_history(&self) -> Result<()> {
+    /// Compares the copies of the root tree's root and of the chunk tree's, where several members have one. Chunks that are not mapped are passed over.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](creamery_base::ErrorKind::Unsupported): two good copies differ, so members were written to apart from each other (MEMBER-1).
+    pub fn expect_one_history(&self) -> Result<()> {
         if self.members().all().len() < 2 {
             return Ok(());
         }

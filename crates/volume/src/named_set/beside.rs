@@ -1,18 +1,20 @@
 //! Devices of a filesystem that nobody named: beside a file the files of its directory, beside a block device those of the host.
 //!
 //! A candidate is asked for its superblock alone, and nothing else is opened but regular files and block devices. At most [`PROBES`] are asked:
-//! those first whose names are most like that of the first device.
+//! those first whose names are most like that of the first device. A candidate that has the UUID of the filesystem and no superblock to go by is
+//! named, where devices are missing: it may be the one.
 
-use std::fs::{File, Metadata, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use creamery_base::{DevId, Error, Result};
+use creamery_base::{DevId, Error, ErrorKind, Result, Uuid};
 use creamery_device::{Access, BlockDevice, DeviceId, FileDevice, ImageName, PartitionTable};
-use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, SuperFlags, Superblock};
+use creamery_format::{MAGIC, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, SuperFlags, Superblock};
+use zerocopy::FromBytes;
 
 use crate::DeviceSet;
+use crate::copies::{self, Want};
 
 /// Devices that are asked at most.
 const PROBES: usize = 64;
@@ -22,20 +24,46 @@ const ENTRIES: usize = 1 << 16;
 const PARTITIONS: u64 = 16;
 
 /// A device that is a member, by its superblock.
-struct Found {
-    path: PathBuf,
-    superblock: Superblock,
+pub(super) struct Found {
+    pub(super) path: PathBuf,
+    pub(super) superblock: Superblock,
+    id: DeviceId,
+}
+
+impl Found {
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// As [`FileDevice::open`]; [`ErrorKind::Busy`]: another device has its name by now.
+    pub(super) fn open(&self, access: Access) -> Result<FileDevice> {
+        let device = FileDevice::open(&self.path, access)?;
+        if device.id() != self.id {
+            let what = format!("{} was replaced while opening it", self.path.display());
+            return Err(Error::new(ErrorKind::Busy, what));
+        }
+        Ok(device)
+    }
+}
+
+/// What a candidate is.
+enum Probed {
+    Btrfs(Found),
+    /// It claims to be of the filesystem, and cannot be opened.
+    Damaged(Error),
+    /// This user may not read it.
+    Barred,
+    Other,
 }
 
 /// What is found beside a device.
 #[derive(Default)]
 pub(super) struct Beside {
     /// Members, by their superblocks.
-    pub(super) members: Vec<PathBuf>,
-    /// One that may be a member, and that may not be read.
-    pub(super) barred: Option<PathBuf>,
+    pub(super) members: Vec<Found>,
     /// Seeds that may be members: nothing but the chunk tree says which a filesystem was made from.
-    pub(super) seeds: Vec<PathBuf>,
+    pub(super) seeds: Vec<Found>,
+    /// Devices that may be members and are not among them, and why, where members are too few.
+    pub(super) left_out: Vec<String>,
 }
 
 /// The members beside `first` that are not `named`.
@@ -50,17 +78,27 @@ pub(super) fn find(first: &Path, named: &DeviceSet) -> Result<Beside> {
     // A device may have several names.
     let mut ids: Vec<DeviceId> = named.devices().iter().map(|device| device.id()).collect();
     let (mut found, mut seeds): (Vec<Found>, Vec<Found>) = (Vec::new(), Vec::new());
-    let mut barred = None;
-    for path in candidates(first).into_iter().filter(|path| may_be_asked(path)).take(PROBES) {
-        let Some((id, superblock)) = probe(&path) else {
-            barred = barred.or_else(|| may_not_be_read(&path).then_some(path));
-            continue;
+    let (mut damaged, mut barred) = (None, None);
+    let mut candidates = candidates(first).into_iter().filter(|path| may_be_asked(path));
+    for path in candidates.by_ref().take(PROBES) {
+        let one = match probe(&path, leader.fsid()) {
+            Probed::Btrfs(one) => one,
+            Probed::Damaged(why) => {
+                damaged.get_or_insert_with(|| format!("beside it, {why}"));
+                continue;
+            }
+            Probed::Barred => {
+                barred.get_or_insert_with(|| {
+                    format!("{} beside it may not be read by this user", path.display())
+                });
+                continue;
+            }
+            Probed::Other => continue,
         };
-        if ids.contains(&id) || known.iter().any(|known| number(known) == number(&superblock)) {
+        if ids.contains(&one.id) || known.iter().any(|known| number(known) == number(&one.superblock)) {
             continue;
         }
-        ids.push(id);
-        let one = Found { path, superblock };
+        ids.push(one.id);
         if one.superblock.fsid() == leader.fsid() {
             // Another device had its number before it, or has since.
             if !is_another(leader, &one.superblock) {
@@ -72,10 +110,16 @@ pub(super) fn find(first: &Path, named: &DeviceSet) -> Result<Beside> {
     }
     let wanted = usize::try_from(leader.device_count()).unwrap_or(usize::MAX).saturating_sub(known.len());
     let members = choose(found, leader, wanted)?;
-    let too_few = wanted > members.len();
+    if wanted <= members.len() {
+        return Ok(Beside { members, ..Beside::default() });
+    }
+    let too_many = match candidates.count() {
+        0 => None,
+        more => Some(format!("{PROBES} candidates beside it were looked at, and {more} were not")),
+    };
+    let left_out = [damaged, barred, too_many].into_iter().flatten().collect();
     // Of two that may be meant, neither is.
-    let seeds = if too_few { newest_of_each(seeds).unwrap_or_default() } else { Vec::new() };
-    Ok(Beside { members, barred: barred.filter(|_| too_few), seeds })
+    Ok(Beside { members, seeds: newest_of_each(seeds).unwrap_or_default(), left_out })
 }
 
 /// Whether the filesystem counts more devices than are named. What counts nothing is for others to refuse.
@@ -84,10 +128,10 @@ pub(super) fn are_too_few(named: &DeviceSet) -> bool {
     counted.max().is_some_and(|counted| counted > named.devices().len() as u64)
 }
 
-/// The superblocks of the devices that are named. A copy does where the first one is damaged.
+/// The superblocks of the devices that are named.
 fn known(named: &DeviceSet) -> Vec<Superblock> {
-    let copies = |device: &dyn BlockDevice| SUPERBLOCK_OFFSETS.iter().find_map(|at| superblock(device, *at));
-    named.devices().iter().filter_map(|device| copies(&**device)).collect()
+    let devices = named.devices().iter();
+    devices.filter_map(|device| Some(copies::find(&**device, Want::Reading).ok()?.superblock)).collect()
 }
 
 /// Whether a chunk of the chunk tree lies on a device with this number and another UUID.
@@ -104,7 +148,7 @@ fn number(superblock: &Superblock) -> DevId {
 
 /// Of the members that are found those that stand beside the `leader`, which was named. Members at the same commit come first, so that a copy of
 /// a member that went on does not lead what is whole. Others are taken only where members are `wanted` still, the newest of each.
-fn choose(found: Vec<Found>, leader: &Superblock, wanted: usize) -> Result<Vec<PathBuf>> {
+fn choose(found: Vec<Found>, leader: &Superblock, wanted: usize) -> Result<Vec<Found>> {
     let is_at_same = |one: &Found| {
         let superblock = &one.superblock;
         let roots = (superblock.generation(), superblock.root(), superblock.chunk_root());
@@ -122,7 +166,7 @@ fn choose(found: Vec<Found>, leader: &Superblock, wanted: usize) -> Result<Vec<P
 }
 
 /// Of members with one number the newest.
-fn newest_of_each(mut found: Vec<Found>) -> Result<Vec<PathBuf>> {
+fn newest_of_each(mut found: Vec<Found>) -> Result<Vec<Found>> {
     found.sort_by_key(|one| (number(&one.superblock), std::cmp::Reverse(one.superblock.generation())));
     let mut members: Vec<Found> = Vec::new();
     for next in found {
@@ -141,49 +185,36 @@ fn newest_of_each(mut found: Vec<Found>) -> Result<Vec<PathBuf>> {
             _ => members.push(next),
         }
     }
-    Ok(members.into_iter().map(|member| member.path).collect())
+    Ok(members)
 }
 
-/// A superblock, if it is whole.
-fn superblock(device: &dyn BlockDevice, at: u64) -> Option<Superblock> {
-    let is_inside = at + SUPERBLOCK_LEN as u64 <= device.len();
-    let mut bytes = vec![0; SUPERBLOCK_LEN];
-    device.read_at(at, &mut bytes).ok().filter(|()| is_inside)?;
-    Superblock::from_bytes(&bytes, at).ok()
-}
-
-/// What a candidate is, if it is a Btrfs. A copy of the superblock does where the first one is damaged.
-fn probe(path: &Path) -> Option<(DeviceId, Superblock)> {
-    if ImageName::find(path).ok()?.is_part() {
-        let device = FileDevice::open(path, Access::ReadOnlyForced).ok()?;
-        let copies = SUPERBLOCK_OFFSETS.into_iter();
-        return Some((device.id(), copies.filter_map(|at| superblock(&device, at)).next()?));
-    }
-    let (file, meta) = open_quietly(path)?;
-    let copy = |at: u64| {
-        let mut bytes = vec![0; SUPERBLOCK_LEN];
-        file.read_exact_at(&mut bytes, at).ok()?;
-        Superblock::from_bytes(&bytes, at).ok()
+/// What a candidate is. As of a device that is named, a copy of the superblock does where the first one is damaged.
+fn probe(path: &Path, fsid: Uuid) -> Probed {
+    let device = match FileDevice::open(path, Access::ReadOnlyForced) {
+        Ok(device) => device,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Probed::Barred,
+        Err(_) => return Probed::Other,
     };
-    Some((DeviceId::of_whole(&meta)?, SUPERBLOCK_OFFSETS.into_iter().find_map(copy)?))
-}
-
-/// Opens a regular file or a block device so that nobody waits for it.
-fn open_quietly(path: &Path) -> Option<(File, Metadata)> {
-    if !is_device(&std::fs::metadata(path).ok()?) {
-        return None;
+    match copies::find(&device, Want::Reading) {
+        Ok(found) => {
+            Probed::Btrfs(Found { path: path.to_owned(), superblock: found.superblock, id: device.id() })
+        }
+        Err(error) if claims_to_be_of(&device, fsid) => Probed::Damaged(error),
+        Err(_) => Probed::Other,
     }
-    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
-    let flags = i32::try_from(flags.bits()).expect("flags of open(2)");
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
-    let meta = file.metadata().ok()?;
-    is_device(&meta).then_some((file, meta))
 }
 
-fn may_not_be_read(path: &Path) -> bool {
-    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).expect("flags of open(2)");
-    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+/// Whether a superblock of the device, be it damaged, has the UUID of the filesystem.
+fn claims_to_be_of(device: &dyn BlockDevice, fsid: Uuid) -> bool {
+    let claims = |at: u64| {
+        let mut bytes = vec![0; SUPERBLOCK_LEN];
+        let is_inside = at + SUPERBLOCK_LEN as u64 <= device.len();
+        is_inside
+            && device.read_at(at, &mut bytes).is_ok()
+            && RawSuperblock::ref_from_bytes(&bytes)
+                .is_ok_and(|raw| raw.magic == MAGIC && Uuid::from_bytes(raw.fsid) == fsid)
+    };
+    SUPERBLOCK_OFFSETS.into_iter().any(claims)
 }
 
 /// Whether it is one to open at all.
@@ -191,7 +222,7 @@ fn may_be_asked(path: &Path) -> bool {
     ImageName::metadata(path).is_ok_and(|meta| is_device(&meta))
 }
 
-fn is_device(meta: &Metadata) -> bool {
+fn is_device(meta: &std::fs::Metadata) -> bool {
     let kind = meta.file_type();
     kind.is_block_device() || (kind.is_file() && meta.len() > SUPERBLOCK_OFFSETS[0])
 }
@@ -254,7 +285,10 @@ fn files_beside(file: &Path) -> Vec<PathBuf> {
 /// ```
 #[must_use]
 pub fn superblocks_of_host() -> Vec<(PathBuf, Superblock)> {
-    let found = |path: PathBuf| probe(&path).map(|(_, superblock)| (path, superblock));
+    let found = |path: PathBuf| match probe(&path, Uuid::nil()) {
+        Probed::Btrfs(Found { superblock, .. }) => Some((path, superblock)),
+        _ => None,
+    };
     block_devices().into_iter().filter_map(found).collect()
 }
 

@@ -12,8 +12,11 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_format::Superblock;
 
+use self::beside::{Beside, Found};
 use crate::DeviceSet;
+use crate::copies::{self, Want};
 
 /// How a filesystem is named that may have several devices: a path alone, or with others.
 ///
@@ -113,12 +116,18 @@ impl NamedSet {
                 opened => return opened,
             },
         };
-        let mut barred = None;
-        let beside = self.with_found(named.clone(), access, &mut open, &mut barred);
-        let error = match (beside, missing) {
-            (Ok(Some(opened)), _) => return Ok(opened),
-            (Ok(None), None) => return open(named).map_err(|error| self.advised(error, barred.as_deref())),
-            (Ok(None), Some(error)) | (Err(error), _) => error,
+        let found = beside::find(&self.first, &named);
+        let left_out = found.as_ref().map(|found| found.left_out.join("; ")).unwrap_or_default();
+        if self.degraded && !left_out.is_empty() {
+            named = named.noted(left_out.clone());
+        }
+        let error = match found.and_then(|found| with_found(&found, &named, access, &mut open)) {
+            Ok(Some(opened)) => return Ok(opened),
+            Err(error) => error,
+            Ok(None) => match missing {
+                None => return open(named).map_err(|error| self.advised(error, &left_out)),
+                Some(error) => error,
+            },
         };
         // Where missing devices are borne, so is it that others do not fit. Damage is no reason to go by an earlier commit.
         let does_not_fit = matches!(
@@ -129,46 +138,57 @@ impl NamedSet {
             let note = format!("devices beside it are left out: {error}");
             return open(named.noted(note)).map_err(|_| error);
         }
-        Err(self.advised(error, barred.as_deref()))
+        Err(self.advised(error, &left_out))
     }
 
-    /// Opens it on what is named and what is found, if anything is. Gives a file that may be a member and may not be read, where one is missing.
-    fn with_found<T>(
-        &self,
-        named: DeviceSet,
-        access: Access,
-        open: &mut dyn FnMut(DeviceSet) -> Result<T>,
-        barred: &mut Option<PathBuf>,
-    ) -> Result<Option<T>> {
-        let found = beside::find(&self.first, &named)?;
-        *barred = found.barred;
-        let with = |set: &DeviceSet, paths: &[PathBuf]| -> Result<DeviceSet> {
-            let mut set = set.clone();
-            for path in paths {
-                set.push(Arc::new(FileDevice::open(path, access)?));
-            }
-            Ok(set)
-        };
-        let all = with(&named, &found.members)?;
-        // Another filesystem's seed is no member, which is found out by opening.
-        if !found.seeds.is_empty()
-            && let Ok(opened) = with(&all, &found.seeds).and_then(&mut *open)
-        {
-            return Ok(Some(opened));
+    /// The superblocks of its devices, named and found, each with the path of its device, without opening the filesystem. It may lack devices, whether or not
+    /// [`degraded`](Self::degraded).
+    ///
+    /// # Errors
+    /// A device that is named cannot be opened, or has no superblock to go by; two devices that are found are equal.
+    pub fn superblocks(&self) -> Result<Vec<(PathBuf, Superblock)>> {
+        let (mut named, mut all) = (DeviceSet::default(), Vec::new());
+        for path in self.named() {
+            let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, Access::ReadOnlyForced)?);
+            all.push((path.to_owned(), copies::find(&*device, Want::Reading)?.superblock));
+            named.push(device);
         }
-        if all.devices().len() == named.devices().len() { Ok(None) } else { open(all).map(Some) }
+        let found = beside::find(&self.first, &named)?.members;
+        all.extend(found.into_iter().map(|member| (member.path, member.superblock)));
+        Ok(all)
     }
 
-    fn advised(&self, error: Error, barred: Option<&Path>) -> Error {
+    fn advised(&self, error: Error, left_out: &str) -> Error {
         if self.degraded || error.kind() != ErrorKind::DeviceMissing || error.advice().is_some() {
             return error;
         }
         let others = "name the others with --device PATH, or read without them with --degraded";
-        error.advise(match barred {
-            Some(path) => format!("{} beside it may not be read by this user; {others}", path.display()),
-            None => others.to_owned(),
-        })
+        error.advise(if left_out.is_empty() { others.to_owned() } else { format!("{left_out}; {others}") })
     }
+}
+
+/// Opens a filesystem on what is named and what is found, if anything is.
+fn with_found<T>(
+    found: &Beside,
+    named: &DeviceSet,
+    access: Access,
+    open: &mut dyn FnMut(DeviceSet) -> Result<T>,
+) -> Result<Option<T>> {
+    let with = |set: &DeviceSet, found: &[Found]| -> Result<DeviceSet> {
+        let mut set = set.clone();
+        for one in found {
+            set.push(Arc::new(one.open(access)?));
+        }
+        Ok(set)
+    };
+    let all = with(named, &found.members)?;
+    // Another filesystem's seed is no member, which is found out by opening.
+    if !found.seeds.is_empty()
+        && let Ok(opened) = with(&all, &found.seeds).and_then(&mut *open)
+    {
+        return Ok(Some(opened));
+    }
+    if all.devices().len() == named.devices().len() { Ok(None) } else { open(all).map(Some) }
 }
 
 impl<P: AsRef<Path>> From<P> for NamedSet {

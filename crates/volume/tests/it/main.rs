@@ -4,6 +4,7 @@ mod batch;
 mod commit;
 mod damage;
 mod faulty;
+mod fetched;
 mod images;
 mod named_set;
 mod open;

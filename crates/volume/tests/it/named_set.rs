@@ -70,3 +70,71 @@ fn what_is_found_leads_nothing_that_is_whole_without_it() {
     let volume = open(&named().degraded()).unwrap();
     assert_eq!(state_of_second(&volume), MemberState::Missing, "{:?}", volume.notes());
 }
+
+/// The error of a set in which a member counts as missing, and the notes where it may be.
+fn told_of_missing(named: &NamedSet) -> (String, String) {
+    let error = open(named).map(drop).unwrap_err();
+    let volume = open(&named.clone().degraded()).unwrap();
+    assert_eq!(state_of_second(&volume), MemberState::Missing);
+    (format!("{error}; {}", error.advice().unwrap_or_default()), volume.notes().join("; "))
+}
+
+#[test]
+fn a_member_that_cannot_be_one_is_named_where_one_is_missing() {
+    let options = ["-q", "-m", "raid1", "-d", "raid1"];
+    let Some(pair) = made_by("mkfs.btrfs", &options, &[256 << 20, 256 << 20]) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    store(&pair[0], &path("m1.img"));
+    let second = Arc::new(MemoryDevice::copy_of(&*pair[1]).unwrap());
+    let named = NamedSet::new(path("m1.img"));
+    // No copy of its superblock is whole.
+    for at in [FIRST, SECOND] {
+        let mut byte = bytes_at(&*second, at + 300, 1);
+        byte[0] ^= 1;
+        second.write_at(at + 300, &byte).unwrap();
+    }
+    store(&second, &path("m2.img"));
+    let (error, notes) = told_of_missing(&named);
+    for said in [error, notes] {
+        assert!(said.contains("m2.img") && said.contains("no superblock copy is whole"), "{said}");
+    }
+    // Another filesystem was made on it, which left a copy whole.
+    let second = Arc::new(MemoryDevice::copy_of(&*pair[1]).unwrap());
+    second.write_at(FIRST, &[0; 4096]).unwrap();
+    second.write_at(0, b"XFSB").unwrap();
+    let file = FileDevice::open(path("m2.img"), Access::ReadWrite).unwrap();
+    for (at, len) in [(0, 4096), (FIRST, 4096), (SECOND, 4096)] {
+        file.write_at(at, &bytes_at(&*second, at, len)).unwrap();
+    }
+    drop(file);
+    let (error, notes) = told_of_missing(&named);
+    for said in [error, notes] {
+        assert!(said.contains("m2.img") && said.contains("XFS"), "{said}");
+    }
+    // Whole again, it is one.
+    store(&pair[1], &path("m2.img"));
+    assert_eq!(state_of_second(&open(&named).unwrap()), MemberState::Present);
+}
+
+#[test]
+fn the_end_of_a_search_is_told_where_a_member_is_missing() {
+    let options = ["-q", "-m", "raid1", "-d", "raid1"];
+    let Some(pair) = made_by("mkfs.btrfs", &options, &[256 << 20, 256 << 20]) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    store(&pair[0], &dir.path().join("m1.img"));
+    // 64 are asked.
+    let others = |count: usize| {
+        for number in 0..count {
+            std::fs::write(dir.path().join(format!("m1.im{number}")), vec![0; 100_000]).unwrap();
+        }
+    };
+    let named = NamedSet::new(dir.path().join("m1.img"));
+    others(63);
+    let (error, notes) = told_of_missing(&named);
+    assert!(!error.contains("candidates") && !notes.contains("candidates"), "{error} {notes}");
+    others(67);
+    let (error, notes) = told_of_missing(&named);
+    let said = "64 candidates beside it were looked at, and 4 were not";
+    assert!(error.contains(said) && notes.contains(said), "{error} {notes}");
+}

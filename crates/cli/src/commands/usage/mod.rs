@@ -21,7 +21,7 @@ use self::facts::{Facts, Groups};
 use self::overall::Overall;
 use crate::failure::{Failure, warn, with_all};
 use crate::images::Images;
-use crate::json::{Array, Header, text_of};
+use crate::json::{Array, Header, text_of, text_of_path};
 use crate::output::{Output, writing};
 use crate::units::{UnitArgs, UnitLetters};
 use crate::view::{LongHelp, RescueArgs};
@@ -128,6 +128,8 @@ struct DeviceJson {
     id: u64,
     /// None of one that is missing.
     path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
     size: u64,
     slack: u64,
     unallocated: u64,
@@ -141,12 +143,10 @@ impl UsageJson {
             let devices = on.iter().map(share).collect();
             GroupsJson { kind, profile, copies, total, used, devices }
         });
-        let devices = facts.devices.iter().map(|device| DeviceJson {
-            id: device.id.get(),
-            path: device.path.as_ref().map(|path| path.display().to_string()),
-            size: device.total,
-            slack: device.slack,
-            unallocated: device.unallocated(),
+        let devices = facts.devices.iter().map(|device| {
+            let (path, path_bytes) = text_of_path(device.path.as_deref());
+            let (size, slack, unallocated) = (device.total, device.slack, device.unallocated());
+            DeviceJson { id: device.id.get(), path, path_bytes, size, slack, unallocated }
         });
         let (image, image_bytes) = text_of(facts.place.as_os_str().as_bytes());
         Self {
