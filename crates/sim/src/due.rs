@@ -4,6 +4,7 @@
 //! A transaction has what was done before the operation that closed it; its superblock is written some operations later.
 //! So a power cut falls between operations that belong to the next transaction and blocks of the last one.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -108,25 +109,27 @@ pub fn record_due(base: &Image, seed: u64) -> Result<History> {
     let mut random = Random::new(seed);
     let mut commits = vec![Commit::first(driver.model())];
     let mut running = Transaction::begin(driver.model());
-    let mut closed: Option<Model> = None;
+    // What transactions have that are closed and not yet durable.
+    let mut closed: VecDeque<Model> = VecDeque::new();
     let (mut logged, mut shared) = (device.log_len(), 0);
     for number in 0..OPERATIONS_MAX {
         let generation = driver.filesystem().engine().generation();
         let operation = next(&mut random, driver.model(), number);
         driver.apply(&operation).with_context(|| format!("seed {seed}, operation {number}"))?;
-        if driver.filesystem().engine().generation() != generation {
-            ensure!(closed.is_none(), "a transaction was closed before the last one was durable");
-            closed = Some(running.close()?);
+        // An operation that finds no room has commits made until there is; it is in none of them.
+        for _ in generation.get()..driver.filesystem().engine().generation().get() {
+            closed.push_back(running.close()?);
         }
         running.push(operation);
-        shared += usize::from(closed.is_some());
-        let (superblock, count) = device.superblock_since(logged);
-        ensure!(count <= 1, "an operation wrote {count} superblocks");
-        if superblock.is_some() {
-            let model = closed.take().context("a superblock of no transaction")?;
+        let superblocks = device.superblocks_since(logged);
+        for (number, superblock) in superblocks.iter().enumerate() {
+            let model = closed.pop_front().context("a superblock of no transaction")?;
+            let durable = superblocks.get(number + 1).copied().unwrap_or_else(|| device.log_len());
+            commits.push(Commit { snapshot: model.snapshot(), model, superblock: Some(*superblock), durable });
             logged = device.log_len();
-            commits.push(Commit { snapshot: model.snapshot(), model, superblock, durable: logged });
         }
+        ensure!(closed.len() <= 1, "a transaction was closed before the last one was durable");
+        shared += usize::from(!closed.is_empty());
         if commits.len() > COMMITS {
             break;
         }
