@@ -9,7 +9,7 @@
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CheckOptions {
-    /// Read all data and compare it with its checksums.
+    /// Read all data and compare it with its checksums: each copy of data, and each copy of tree blocks.
     pub check_data_csum: bool,
     /// Read all parity and compare it with what its data has; reads all data as well.
     pub check_parity: bool,

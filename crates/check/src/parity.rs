@@ -36,13 +36,20 @@ impl ParityCheck<'_> {
 
     fn chunk(&self, chunk: &Chunk) -> u64 {
         let (start, size) = (chunk.start.get(), chunk.full_stripe_bytes());
+        // The rest lies behind the ends of all devices, whatever the chunk claims.
+        let on_device = |stripe: &creamery_volume::Stripe| {
+            let device = self.reader.volume.device(stripe.dev)?;
+            Some(device.len().saturating_sub(stripe.offset).div_ceil(chunk.stripe_len))
+        };
+        let end = chunk.stripes.iter().filter_map(on_device).max().unwrap_or(0);
         let mut compared = 0;
         let mut next = 0;
         // By what is used, for a chunk may claim to have any number of rows.
         for (from, to) in self.used.within(start, chunk.end().get()) {
             let rows = next.max((from - start) / size)..(to - start).div_ceil(size);
             next = next.max(rows.end);
-            let stripes = rows.filter_map(|row| self.reader.volume.read_full_stripe(chunk, row));
+            let stripes = (rows.start..rows.end.min(end))
+                .filter_map(|row| self.reader.volume.read_full_stripe(chunk, row));
             compared += stripes.map(|stripe| self.judge(&stripe)).sum::<u64>();
         }
         compared

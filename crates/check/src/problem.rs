@@ -158,7 +158,7 @@ problems! {
     BlockTwice = 214 Error "a tree block is used twice in trees that share nothing"
         "Two pointers of trees without snapshots lead to one block: writing one of them destroys the other.";
     BlockCopy = 215 Warning "one copy of a tree block is bad while another is good"
-        "Nothing is lost. Reading for writing, or a scrub, repairs it.";
+        "Nothing is lost. Reading for writing, or a scrub, repairs it. Copies behind a good one are looked at with `--check-data-csum`.";
     BlockPointer = 216 Error "a key pointer is impossible"
         "A node has a pointer that is null or not aligned, or to a child that is newer than the node: a writer could take the child for a copy of its own, and change it in place.";
     BlockFlags = 217 Error "a tree block's flags are not those of its references"

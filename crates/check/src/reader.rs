@@ -3,12 +3,12 @@
 //! The volume's own reading hides a bad copy when another is good, as it should. A verifier wants to tell, so it
 //! asks the volume only where the copies lie and looks at them itself.
 
-use creamery_base::{Error, Generation, Logical, Physical, Result, Uuid};
+use creamery_base::{Error, ErrorKind, Generation, Logical, Physical, Result, Uuid};
 use creamery_codec::{ChecksumType, checksum};
 use creamery_format::{
     BlockRef, Corruption, Expected, Key, WritingRules, check_leaf_for_writing, verify_block,
 };
-use creamery_volume::{Volume, Way};
+use creamery_volume::{MemberState, Volume, Way};
 
 use crate::bad_data::BadSector;
 use crate::corruption::problem_of;
@@ -29,6 +29,16 @@ pub(crate) struct Reader<'a> {
     pub(crate) sector_size: u64,
     /// What leaves have to be for Linux, which writes the filesystem.
     rules: WritingRules,
+    copies: Copies,
+}
+
+/// Which copies are looked at, where one is good.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Copies {
+    /// Those before it.
+    UpToGood,
+    /// All that can be expected to be good.
+    All,
 }
 
 impl<'a> Reader<'a> {
@@ -42,7 +52,21 @@ impl<'a> Reader<'a> {
             node_size: volume.node_size().into(),
             sector_size: volume.sector_size().into(),
             rules: volume.writing_rules(),
+            copies: Copies::UpToGood,
         }
+    }
+
+    pub(crate) fn looking_at(self, copies: Copies) -> Self {
+        Self { copies, ..self }
+    }
+
+    /// Whether a copy is looked at behind a good one. One on a member that missed writes, or that is missing, has a finding already.
+    fn is_looked_at(&self, way: &Way) -> bool {
+        let is_there =
+            |dev| matches!(self.volume.member_state(dev), MemberState::Present | MemberState::Seed);
+        self.copies == Copies::All
+            && !way.is_rebuilt()
+            && way.direct().iter().all(|piece| is_there(piece.at.dev))
     }
 
     /// What Linux, and whoever else writes, refuses a leaf for.
@@ -60,7 +84,7 @@ impl<'a> Reader<'a> {
             self.sink.add(Problem::BlockAddress, place, message);
             return None;
         }
-        let ways = match self.volume.ways(want.logical, self.node_size) {
+        let mut ways = match self.volume.ways(want.logical, self.node_size) {
             Ok(ways) => ways,
             Err(error) => {
                 self.sink.add(Problem::BlockAddress, place, error.to_string());
@@ -69,13 +93,16 @@ impl<'a> Reader<'a> {
         };
         let mut block = vec![0; usize::try_from(self.node_size).expect("a node fits in memory")];
         let mut bad = Vec::new();
-        for way in ways {
-            let judged = self.volume.read_way(&way, want.logical, &mut block).map_err(BlockFault::Read);
-            let judged =
-                judged.and_then(|()| judge(&block, &self.volume.expected_of_seed(&block, *want), upper));
-            match judged {
+        while let Some(way) = ways.next() {
+            match self.judge_way(&way, want, upper, &mut block) {
                 Ok(()) => {
                     self.report_bad_copies(&place, &bad);
+                    let mut other = vec![0; block.len()];
+                    for way in ways.filter(|way| self.is_looked_at(way)) {
+                        if let Err(fault) = self.judge_way(&way, want, upper, &mut other) {
+                            self.report_bad_copies(&place, &[(way, fault)]);
+                        }
+                    }
                     return Some(block);
                 }
                 Err(fault) if bad.len() < BAD_MAX => bad.push((way, fault)),
@@ -84,6 +111,17 @@ impl<'a> Reader<'a> {
         }
         self.report_bad(place, &bad);
         None
+    }
+
+    fn judge_way(
+        &self,
+        way: &Way,
+        want: &Expected,
+        upper: Option<Key>,
+        block: &mut [u8],
+    ) -> Result<(), BlockFault> {
+        self.volume.read_way(way, want.logical, block).map_err(BlockFault::Read)?;
+        judge(block, &self.volume.expected_of_seed(block, *want), upper)
     }
 
     /// The ways that were tried before the good one. That bytes are right which are rebuilt as if a stripe was lost says nothing of other ways
@@ -117,23 +155,27 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads `out`, whole sectors that begin at `at`, and compares each with its sum in `sums`. Gives sectors
-    /// without a good copy, and good ones whose other copies, tried before, are bad.
+    /// without a good copy, and good ones of which copies that were looked at are bad.
     pub(crate) fn verify_data(&self, at: Logical, sums: &[u8], out: &mut [u8]) -> Vec<BadSector> {
         // A checksum item without extent is reported where those are compared.
-        let Ok(Some(way)) = self.volume.ways(at, out.len() as u64).map(|mut ways| ways.next()) else {
-            return Vec::new();
-        };
-        let is_read = self.volume.read_way(&way, at, out).is_ok();
+        let Ok(mut ways) = self.volume.ways(at, out.len() as u64) else { return Vec::new() };
+        let Some(first) = ways.next() else { return Vec::new() };
         let sector = self.sector_len();
+        let mut is_good = vec![true; out.len() / sector];
+        let others = ways.filter(|way| self.is_looked_at(way));
+        for way in std::iter::once(first.clone()).chain(others) {
+            let is_read = self.volume.read_way(&way, at, out).is_ok();
+            for (number, is_good) in is_good.iter_mut().enumerate() {
+                let bytes = &out[number * sector..(number + 1) * sector];
+                *is_good &= is_read && self.has_sum(bytes, sums, number);
+            }
+        }
         let mut found = Vec::new();
         let mut from = 0;
         // Nearly always all of it is good. What is not is read once more, piece by piece, in all ways.
-        for piece in way.direct() {
+        for piece in first.direct() {
             let sectors = usize::try_from(piece.len).expect("it is in memory") / sector;
-            let is_good = |number: usize| {
-                is_read && self.has_sum(&out[number * sector..(number + 1) * sector], sums, number)
-            };
-            let bad: Vec<usize> = (from..from + sectors).filter(|number| !is_good(*number)).collect();
+            let bad: Vec<usize> = (from..from + sectors).filter(|number| !is_good[*number]).collect();
             for run in bad.chunk_by(|one, next| one + 1 == *next) {
                 let (first, end) = (run[0], run[run.len() - 1] + 1);
                 let size = self.checksum.size();
@@ -152,16 +194,22 @@ impl<'a> Reader<'a> {
         let mut good = vec![false; out.len() / sector];
         let mut failed: Vec<(usize, Problem, Option<Physical>, String)> = Vec::new();
         for (tried, way) in ways.enumerate() {
+            let is_looked_at = self.is_looked_at(&way);
             for (number, good) in good.iter_mut().enumerate() {
-                if *good {
+                if *good && !is_looked_at {
                     continue;
                 }
                 let (from, bytes) = ((number * sector) as u64, number * sector..(number + 1) * sector);
                 let own = way.part(from, sector as u64);
                 let outcome = self.volume.read_way(&own, at + from, &mut out[bytes.clone()]);
-                *good = outcome.is_ok() && self.has_sum(&out[bytes], sums, number);
-                // Other ways to rebuild it say nothing of a copy.
-                if !*good && (tried == 0 || !way.is_rebuilt()) {
+                let is_good = outcome.is_ok() && self.has_sum(&out[bytes], sums, number);
+                *good |= is_good;
+                // Other ways to rebuild it say nothing of a copy; a missing device has a finding of its own.
+                let is_missing =
+                    outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::DeviceMissing);
+                let is_told = (tried == 0 || !way.is_rebuilt())
+                    && !(is_missing && failed.iter().any(|(other, ..)| *other == number));
+                if !is_good && is_told {
                     let why = outcome.as_ref().err().map_or("checksum mismatch".to_owned(), Error::to_string);
                     let problem =
                         if outcome.is_err() { Problem::DataUnreadable } else { Problem::DataChecksum };
@@ -174,7 +222,7 @@ impl<'a> Reader<'a> {
                     failed.push((number, problem, at, format!("{name}: {why}")));
                 }
             }
-            if good.iter().all(|good| *good) {
+            if self.copies == Copies::UpToGood && good.iter().all(|good| *good) {
                 break;
             }
         }

@@ -22,7 +22,7 @@ use crate::parity::ParityCheck;
 use crate::problem::Problem;
 use crate::quota::{self, QuotaTree};
 use crate::ranges::Ranges;
-use crate::reader::Reader;
+use crate::reader::{Copies, Reader};
 use crate::references::References;
 use crate::report::{Counts, Place, Report, Sink};
 use crate::roots::{Roots, UuidTree, holds_block, lookup};
@@ -53,7 +53,8 @@ use crate::walk::{Leaf, Meta, Root, Sequence, Walker};
 pub fn check(volume: &Volume, options: &CheckOptions, progress: &dyn Progress) -> Result<Report> {
     let sink = Sink::new(options.findings_limit);
     let counts = {
-        let reader = Reader::new(volume, &sink);
+        let copies = if options.reads_data() { Copies::All } else { Copies::UpToGood };
+        let reader = Reader::new(volume, &sink).looking_at(copies);
         let references = References::new();
         let features = Features::new(volume.superblock().incompat());
         Check {

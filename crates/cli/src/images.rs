@@ -36,6 +36,9 @@ const OF_THE_HOST: [&str; 15] = [
     "fallocate",
 ];
 
+/// Why an image that is mounted may not be opened beside the mount.
+const HELD: [ErrorKind; 3] = [ErrorKind::Busy, ErrorKind::DeviceMissing, ErrorKind::Unsupported];
+
 /// Whether images are written to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
@@ -189,10 +192,8 @@ impl<'a> Images<'a> {
             return of_mount(self, &point);
         }
         of_image(self).or_else(|failure| match self.mount_point(text) {
-            // A mount was told where the other devices are.
-            Some(point) if matches!(failure.kind(), ErrorKind::Busy | ErrorKind::DeviceMissing) => {
-                of_mount(self, &point)
-            }
+            // A mount may have been told where the other devices are.
+            Some(point) if HELD.contains(&failure.kind()) => of_mount(self, &point),
             _ => Err(failure),
         })
     }

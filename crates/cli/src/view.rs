@@ -77,8 +77,12 @@ impl DeviceArgs {
 
     /// The options as they are typed.
     pub(crate) fn words(&self) -> Vec<OsString> {
-        let devices = self.set_devices.iter().flat_map(|device| ["--device".into(), device.into()]);
-        devices.chain(self.set_degraded.then(|| "--degraded".into())).collect()
+        let word = |device: &PathBuf| {
+            let mut word = OsString::from("--device=");
+            word.push(device);
+            word
+        };
+        self.set_devices.iter().map(word).chain(self.set_degraded.then(|| "--degraded".into())).collect()
     }
 
     /// `options` that open it.

@@ -41,6 +41,8 @@ pub struct HostFilesystem {
     pub device_count: u64,
     /// Those of them that were found, in the order of their numbers.
     pub devices: Vec<MemberDevice>,
+    /// Why devices that lie beside them are not among them.
+    pub notes: Vec<String>,
 }
 
 /// Lists the Btrfs filesystems on the block devices of the host, as `btrfs filesystem show` does. Devices that cannot be read are left out.
@@ -68,10 +70,11 @@ pub fn filesystems_of_host() -> Vec<HostFilesystem> {
 /// # Errors
 /// A device that is named cannot be opened, or has no whole superblock; two devices that are found are the same member.
 pub fn filesystem_of_superblocks(image: impl Into<NamedSet>) -> Result<HostFilesystem> {
-    let all = image.into().superblocks()?;
+    let mut notes = Vec::new();
+    let all = image.into().superblocks(&mut |note| notes.push(note))?;
     let fsid = all.first().map(|(_, superblock)| superblock.fsid());
     let found = by_filesystem(all).into_iter().find(|found| Some(found.uuid) == fsid);
-    found.ok_or_else(|| Error::invalid("no device given"))
+    found.map(|found| HostFilesystem { notes, ..found }).ok_or_else(|| Error::invalid("no device given"))
 }
 
 /// Filesystems, each with its devices that are among these.
@@ -110,5 +113,6 @@ fn of(members: &[(PathBuf, Superblock)]) -> Option<HostFilesystem> {
         features: newest.feature_names(),
         device_count: newest.device_count(),
         devices: members.iter().map(device).collect(),
+        notes: Vec::new(),
     })
 }

@@ -1,6 +1,6 @@
 //! What would be lost if devices were: before anything is touched.
 //!
-//! Each chunk says by its profile without which devices it can be read. A file is lost with a chunk in which it has data; where a chunk of metadata
+//! Each chunk says by its profile without which devices a range of it can be read. A file is lost with a range that it shows; where a chunk of metadata
 //! is lost, so are all files, for nothing leads to them any more.
 
 use std::collections::{BTreeMap, HashSet};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use creamery_base::{DevId, InodeId, Logical, Result, TreeId, Wait};
 use creamery_format::BlockGroupFlags;
-use creamery_volume::{Chunk, MemberState};
+use creamery_volume::{Chunk, MemberState, Volume};
 
 use crate::path::at;
 use crate::walk::Walk;
@@ -60,30 +60,45 @@ pub struct Survey {
     pub losses: Vec<Loss>,
 }
 
-/// Chunks with what they are lost by: a bit for each loss.
-struct Chunks(BTreeMap<u64, (u64, u64)>);
+/// Chunks, and what each loss takes of them: a bit for each loss.
+struct Chunks<'v> {
+    volume: &'v Volume,
+    losses: &'v [Loss],
+    all: BTreeMap<u64, Arc<Chunk>>,
+}
 
-impl Chunks {
-    fn of(chunks: &[Arc<Chunk>], losses: &[Loss], state: &dyn Fn(DevId) -> MemberState) -> Self {
-        let lost_by = |chunk: &Chunk| {
-            // A member that missed writes, or that has failed, is nothing to build on; but a chunk that cannot be written without it is whole.
-            let counts_not = |dev| match state(dev) {
-                MemberState::Present | MemberState::Seed => false,
-                MemberState::Stale(_) => chunk.is_readable_without(&|other| other == dev),
-                MemberState::Failed | MemberState::Missing => true,
-            };
-            let is_lost = |loss: &Loss| {
-                !chunk.is_readable_without(&|dev| counts_not(dev) || loss.devices.contains(&dev))
-            };
-            let numbered = losses.iter().enumerate();
-            numbered.fold(0, |bits, (number, loss)| bits | (u64::from(is_lost(loss)) << number))
-        };
-        Self(chunks.iter().map(|chunk| (chunk.start.get(), (chunk.end().get(), lost_by(chunk)))).collect())
+impl<'v> Chunks<'v> {
+    fn of(volume: &'v Volume, losses: &'v [Loss]) -> Self {
+        let all = volume.chunks().into_iter().map(|chunk| (chunk.start.get(), chunk)).collect();
+        Self { volume, losses, all }
     }
 
-    fn lost_by(&self, at: Logical) -> u64 {
-        let chunk = self.0.range(..=at.get()).next_back();
-        chunk.filter(|(_, (end, _))| at.get() < *end).map_or(0, |(_, (_, bits))| *bits)
+    /// By which losses nothing is left to read a chunk of metadata by.
+    fn trees_lost_by(&self) -> u64 {
+        let trees = BlockGroupFlags::METADATA | BlockGroupFlags::SYSTEM;
+        let of_trees = self.all.values().filter(|chunk| chunk.flags.intersects(trees));
+        of_trees.fold(0, |bits, chunk| bits | self.bits(chunk, chunk.start, chunk.len))
+    }
+
+    /// By which losses a range is lost.
+    fn lost_by(&self, (at, len): (Logical, u64)) -> u64 {
+        let chunk = self.all.range(..=at.get()).next_back();
+        let chunk = chunk.filter(|(_, chunk)| at < chunk.end());
+        chunk.map_or(0, |(_, chunk)| self.bits(chunk, at, len))
+    }
+
+    fn bits(&self, chunk: &Chunk, at: Logical, len: u64) -> u64 {
+        // A member that missed writes, or that has failed, is nothing to build on; but a chunk that cannot be written without it is whole.
+        let counts_not = |dev| match self.volume.member_state(dev) {
+            MemberState::Present | MemberState::Seed => false,
+            MemberState::Stale(_) => self.volume.may_have_missed(dev, chunk),
+            MemberState::Failed | MemberState::Missing => true,
+        };
+        let is_lost = |loss: &Loss| {
+            !chunk.has_range_without(at, len, &|dev| counts_not(dev) || loss.devices.contains(&dev))
+        };
+        let numbered = self.losses.iter().enumerate();
+        numbered.fold(0, |bits, (number, loss)| bits | (u64::from(is_lost(loss)) << number))
     }
 }
 
@@ -93,11 +108,8 @@ impl Filesystem {
         let state = |dev| engine.volume().member_state(dev);
         let devices = engine.devices().into_iter().map(|device| device.id);
         let mut losses = losses(&devices.filter(|id| state(*id) != MemberState::Missing).collect::<Vec<_>>());
-        let all = engine.volume().chunks();
-        let chunks = Chunks::of(&all, &losses, &state);
-        let trees = BlockGroupFlags::METADATA | BlockGroupFlags::SYSTEM;
-        let of_trees = all.iter().filter(|chunk| chunk.flags.intersects(trees));
-        let trees = of_trees.fold(0, |bits, chunk| bits | chunks.lost_by(chunk.start));
+        let chunks = Chunks::of(engine.volume(), &losses);
+        let trees = chunks.trees_lost_by();
         let mut files = 0;
         let mut counted: HashSet<InodeId> = HashSet::new();
         let mut lost = vec![0; losses.len()];
@@ -108,8 +120,8 @@ impl Filesystem {
                 continue;
             }
             files += 1;
-            let extents = self.fs.data_extents(entry.id).map_err(at(entry.path()))?;
-            let bits = extents.into_iter().fold(trees, |bits, start| bits | chunks.lost_by(start));
+            let ranges = self.fs.data_ranges(entry.id).map_err(at(entry.path()))?;
+            let bits = ranges.into_iter().fold(trees, |bits, range| bits | chunks.lost_by(range));
             let with: Vec<usize> = (0..losses.len()).filter(|number| bits & (1 << number) != 0).collect();
             with.iter().for_each(|number| lost[*number] += 1);
             each(entry.path(), &with.iter().map(|number| &losses[*number]).collect::<Vec<_>>());

@@ -1,5 +1,6 @@
 //! Image files and block device nodes, by plain system calls and buffered by the host.
 
+mod opening;
 mod part;
 
 use std::fs::{File, OpenOptions};
@@ -7,11 +8,12 @@ use std::io::{IoSlice, Seek, SeekFrom};
 use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use self::opening::{Kind, kind_of, open_file};
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{ProcessMutex, ProcessRead, ProcessRwLock, RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, Result};
@@ -77,12 +79,6 @@ struct Held {
     behind: Option<File>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    File,
-    Block,
-}
-
 impl FileDevice {
     /// Opens what lies at `path` and makes sure nobody else uses it, as [`Access`] says.
     ///
@@ -117,13 +113,8 @@ impl FileDevice {
         let kind = kind_of(&std::fs::metadata(place).map_err(opening)?, place)?;
         let file = match (kind, access) {
             (Kind::Block, Access::ReadWrite) => in_use::open_exclusively(place, access, opening)?,
-            _ => OpenOptions::new()
-                .read(true)
-                .write(access == Access::ReadWrite)
-                // A fifo that came in between is not waited for.
-                .custom_flags(libc::O_NONBLOCK)
-                .open(place)
-                .map_err(opening)?,
+            (Kind::Block, _) => OpenOptions::new().read(true).open(place).map_err(opening)?,
+            (Kind::File, _) => open_file(place, access).map_err(opening)?,
         };
         let metadata = file.metadata().map_err(opening)?;
         if kind_of(&metadata, place)? != kind {
@@ -258,17 +249,6 @@ fn queue_says(device: u64, what: &str) -> Option<String> {
     let queues = ["queue", "../queue"].map(|queue| format!("/sys/dev/block/{major}:{minor}/{queue}/{what}"));
     let said = queues.iter().find_map(|path| std::fs::read_to_string(path).ok());
     said.map(|said| said.trim().to_owned())
-}
-
-fn kind_of(metadata: &std::fs::Metadata, path: &Path) -> Result<Kind> {
-    let kind = metadata.file_type();
-    if kind.is_file() {
-        Ok(Kind::File)
-    } else if kind.is_block_device() {
-        Ok(Kind::Block)
-    } else {
-        Err(Error::invalid(format!("{} is neither a regular file nor a block device", path.display())))
-    }
 }
 
 /// The file of a device that was not closed.

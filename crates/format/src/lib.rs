@@ -67,4 +67,4 @@ pub use superblock::{
     LABEL_LEN_MAX, MAGIC, RawRootBackup, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS,
     SYS_CHUNK_ARRAY_SIZE, Superblock, SuperblockError, SysChunks,
 };
-pub use verify::{Expected, seal, verify_block, verify_block_but_checksum};
+pub use verify::{CSUM_FIELD, Expected, seal, verify_block, verify_block_but_checksum};

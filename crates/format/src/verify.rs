@@ -14,7 +14,7 @@ use crate::key::Key;
 use crate::superblock::Superblock;
 
 /// Bytes of the checksum field at the start of a block.
-const CSUM_FIELD: usize = 32;
+pub const CSUM_FIELD: usize = 32;
 /// Addresses of tree blocks are multiples of the sector size; this is the smallest there is.
 const SECTOR_MIN: u64 = 4096;
 

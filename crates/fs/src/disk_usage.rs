@@ -19,6 +19,8 @@ use creamery_txn::Sharing;
 
 use crate::Filesystem;
 use crate::data::extents_of;
+use crate::data::file_extent::Extent;
+use creamery_format::Compression;
 
 /// What one file refers to, bytes.
 ///
@@ -72,13 +74,17 @@ impl Filesystem {
 }
 
 impl Filesystem {
-    /// Where the extents of a file lie that it shows something of, preallocated ones too: the first address of each.
+    /// Where the bytes lie that a file shows, preallocated ones too: address and length. Of a compressed extent all of it is needed.
     ///
     /// # Errors
     /// Stale: it is gone. Device errors; damage.
-    pub fn data_extents(&self, id: InodeId) -> Result<Vec<Logical>> {
+    pub fn data_ranges(&self, id: InodeId) -> Result<Vec<(Logical, u64)>> {
         let extents = extents_of(&*self.inode(id, Wait::Yes)?)?;
-        Ok(extents.into_iter().map(|(_, extent)| extent.disk_bytenr).collect())
+        let range = |(_, extent): (u64, Extent)| match extent.compression {
+            Compression::None => (extent.disk_bytenr + extent.offset, extent.num_bytes),
+            _ => (extent.disk_bytenr, extent.disk_num_bytes),
+        };
+        Ok(extents.into_iter().map(range).collect())
     }
 }
 

@@ -125,7 +125,12 @@ pub fn record_due(base: &Image, seed: u64) -> Result<History> {
         for (number, superblock) in superblocks.iter().enumerate() {
             let model = closed.pop_front().context("a superblock of no transaction")?;
             let durable = superblocks.get(number + 1).copied().unwrap_or_else(|| device.log_len());
-            commits.push(Commit { snapshot: model.snapshot(), model, superblock: Some(*superblock), durable });
+            commits.push(Commit {
+                snapshot: model.snapshot(),
+                model,
+                superblock: Some(*superblock),
+                durable,
+            });
             logged = device.log_len();
         }
         ensure!(closed.len() <= 1, "a transaction was closed before the last one was durable");

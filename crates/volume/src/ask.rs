@@ -111,6 +111,7 @@ mod tests {
             part: Part::Current,
             metadata_uuid: Uuid::nil(),
             failed: Arc::default(),
+            errors: Arc::default(),
         };
         (1..=count).map(member).collect()
     }

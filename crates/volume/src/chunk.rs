@@ -4,7 +4,9 @@ use creamery_base::{DevId, Error, ErrorKind, Logical, Result, Uuid};
 use creamery_format::{BlockGroupFlags, RawChunk, RawStripe, STRIPE_LEN};
 use zerocopy::IntoBytes;
 
+use crate::index::index;
 use crate::layout::Layout;
+use crate::rows::Rows;
 
 /// The largest chunk that is believed. Linux makes none beyond 10 GiB; this only keeps sums from wrapping.
 const LEN_MAX: u64 = 1 << 56;
@@ -211,6 +213,45 @@ impl Chunk {
             0 => self.stripes.chunks(layout.copies.into()).all(|copies| missing(copies) < copies.len()),
             parity => missing(&self.stripes) <= parity.into(),
         }
+    }
+
+    /// Whether a range of it can be read without some devices. What leaves the chunk is not looked at.
+    ///
+    /// ```
+    /// use creamery_base::{DevId, Logical, Uuid};
+    /// use creamery_format::BlockGroupFlags;
+    /// use creamery_volume::{Chunk, Stripe};
+    /// let stripe = |dev| Stripe { dev: DevId::new(dev), offset: 1 << 20, dev_uuid: Uuid::nil() };
+    /// let flags = BlockGroupFlags::DATA | BlockGroupFlags::RAID0;
+    /// let chunk = Chunk::new(Logical::new(1 << 30), 2 << 20, flags, 4096, (1..=2).map(stripe).collect());
+    /// let without_second = |at, len| chunk.has_range_without(Logical::new(at), len, &|dev| dev.get() == 2);
+    /// assert!(without_second(1 << 30, 65536));
+    /// assert!(!without_second(1 << 30, 65537));
+    /// ```
+    #[must_use]
+    pub fn has_range_without(&self, at: Logical, len: u64, is_missing: &dyn Fn(DevId) -> bool) -> bool {
+        if self.is_readable_without(is_missing) {
+            return true;
+        }
+        let from = at.get().saturating_sub(self.start.get()).min(self.len);
+        let len = len.min(self.len - from);
+        if let Some(rows) = Rows::of(self) {
+            // Behind as many rows as there are stripes everything repeats itself.
+            let round = self.stripes.len() * self.stripes.len();
+            let mut elements = rows.elements(from, len).take(round);
+            return !elements.any(|element| {
+                let stripe = rows.stripe_of(element.row, element.column);
+                is_missing(self.stripes[stripe].dev)
+            });
+        }
+        let layout = self.layout();
+        let (columns, copies) = (u64::from(layout.columns), usize::from(layout.copies));
+        let end = (from + len).div_ceil(self.stripe_len);
+        let mut elements = (from / self.stripe_len..end).take(index(columns));
+        elements.all(|element| {
+            let first = index(element % columns) * copies;
+            self.stripes[first..first + copies].iter().any(|stripe| !is_missing(stripe.dev))
+        })
     }
 
     /// Whether `other` says the same. Sub stripes count for RAID10 alone: elsewhere programs write 0 or 1, and btrfs-image now the one, now the

@@ -114,8 +114,10 @@ impl Volume {
         assert!(self.mode() == Mode::ReadOnly, "who goes by an earlier root only reads");
         let last = self.superblock();
         let failure = match self.going_by(last.clone(), None).and_then(&mut open) {
-            // No earlier root brings a device back.
-            Err(error) if error.kind() == ErrorKind::DeviceMissing => return Err(error),
+            // No earlier root brings a device back, or makes one history of two.
+            Err(error) if matches!(error.kind(), ErrorKind::DeviceMissing | ErrorKind::Unsupported) => {
+                return Err(error);
+            }
             Err(error) => error,
             opened => return opened,
         };
@@ -207,6 +209,7 @@ fn member(device: Arc<dyn BlockDevice>, superblock: &Superblock, part: Part) -> 
         part,
         metadata_uuid: superblock.metadata_uuid(),
         failed: Arc::default(),
+        errors: Arc::default(),
     }
 }
 

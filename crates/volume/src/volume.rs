@@ -318,6 +318,14 @@ impl Volume {
 
     /// VOL-4, the second half. A stripe on a device that is missing cannot be checked.
     fn check_stripes(&self, chunk: &Chunk) -> Result<()> {
+        // What a device takes with it parity cannot bring back twice; and ways to rebuild are as many as stripes that can be read.
+        let mut devices: Vec<DevId> = chunk.stripes.iter().map(|stripe| stripe.dev).collect();
+        devices.sort_unstable();
+        if let Some(twice) = devices.windows(2).find(|pair| chunk.has_parity() && pair[0] == pair[1]) {
+            let (start, dev) = (chunk.start, twice[0]);
+            let what = format!("corrupt chunk: logical={start}, two stripes of parity on device {dev}");
+            return Err(Error::new(ErrorKind::Corrupt, what));
+        }
         for (number, stripe) in chunk.stripes.iter().enumerate() {
             let Ok(member) = self.member(stripe.dev) else { continue };
             let wrong = |what: String| {

@@ -46,7 +46,7 @@ pub(crate) struct CheckArgs {
     #[arg(long, hide = true, value_name = "MODE", value_parser = ["original", "lowmem"])]
     mode: Option<String>,
 
-    /// Read all data and compare it with its checksums.
+    /// Read all data, each copy, and compare it with its checksums; read each copy of the tree blocks, too.
     #[arg(long)]
     check_data_csum: bool,
 

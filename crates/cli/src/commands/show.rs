@@ -13,7 +13,7 @@ use creamery_mount::{LiveFacts, LiveMount, ServerState};
 use serde::Serialize;
 
 use crate::failure::{Failure, with_all};
-use crate::images::{Images, Purpose};
+use crate::images::{Images, Purpose, warn_of};
 use crate::json::{Array, text_of, text_of_path};
 use crate::live::live_at;
 use crate::output::{Output, writing};
@@ -205,6 +205,7 @@ impl Shown {
             // Superblocks tell enough.
             ErrorKind::DeviceMissing => {
                 let found = filesystem_of_superblocks(images.set_of(path));
+                found.iter().flat_map(|found| &found.notes).for_each(|note| warn_of(path, note));
                 let shown = found.map(|found| Self { image: path.to_owned(), ..Self::of_superblocks(found) });
                 shown.map_err(|_| failure)
             }

@@ -11,8 +11,13 @@ use creamery_format::{BlockGroupFlags, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS};
 use creamery_testkit::{seek_data, seek_hole};
 use creamery_volume::Chunk;
 
+use crate::checked;
 use crate::oracle::{Oracle, SECTOR, extents, member, read_sector, sectors};
 use crate::seen::{Seen, expect_same};
+
+/// Findings: one copy of a tree block, or of data, is bad while another is good.
+const BLOCK_COPY: u16 = 215;
+const DATA_COPY: u16 = 606;
 
 /// Plants rot in each stripe, and takes it away again.
 pub(crate) fn each(files: &[PathBuf], oracle: &Oracle, truth: &Seen) -> Result<()> {
@@ -96,7 +101,19 @@ fn made_up_for(files: &[PathBuf], oracle: &Oracle, truth: &Seen, rotten: &[usize
         );
     }
     fs.close()?;
+    if oracle.parity() == 0 {
+        told_of_each_copy(files)?;
+    }
     Ok(seen)
+}
+
+/// The check says of each rotten copy that it is, wherever it lies: of data, and of tree blocks.
+fn told_of_each_copy(files: &[PathBuf]) -> Result<()> {
+    let report = checked(files)?;
+    let found = |number| report.findings.iter().any(|finding| finding.number == number);
+    ensure!(report.is_clean(), "nothing is lost: {:#?}", report.findings);
+    ensure!(found(BLOCK_COPY) && found(DATA_COPY), "rot in a copy: {:#?}", report.findings);
+    Ok(())
 }
 
 /// Stripes that have the same.

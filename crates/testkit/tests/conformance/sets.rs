@@ -7,13 +7,15 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{LoopDevice, LoopMount, Run};
 
-use crate::support::{JUDGED, expect_refusal, inside, sparse_file};
+use crate::support::{JUDGED, expect_failure, expect_refusal, inside, sparse_file};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("sets/members-of-two-histories", &JUDGED, two_histories),
         Case::new("sets/one-of-two-histories", &JUDGED, one_of_two_histories),
         Case::new("sets/members-that-missed-writes", &JUDGED, missed_writes),
+        Case::new("sets/a-member-that-was-away-for-long", &JUDGED, away_for_long),
+        Case::new("sets/an-old-copy-of-a-member", &JUDGED, old_copy),
         Case::new("sets/made-from-a-seed", &JUDGED, made_from_seed),
     ]
 }
@@ -162,6 +164,11 @@ fn two_histories(bench: &Bench) -> Result<()> {
     // By the same steps, so that all addresses are equal.
     write_to(bench, second, 1, 1)?;
     refused([first, second], &["split brain", "set-1.img", "set-2.img", "--degraded"])?;
+    // An earlier commit makes no one history of two.
+    for words in [&["--usebackuproot"][..], &["--rescue", "all"]] {
+        let ls = bench.creamery().run(["ls"]).args(words).arg(inside(first, "/"));
+        expect_refusal(ls, &["split brain"])?;
+    }
     // The second one goes on, in all it has: the roots of the commit in which the first one stopped tell, as long as they are there.
     for _ in 0..2 {
         write_to(bench, second, 1, 1)?;
@@ -222,6 +229,52 @@ fn missed_writes(bench: &Bench) -> Result<()> {
     // The member that missed them alone is what it was.
     let apart = set.apart(bench, "apart")?;
     expect_read(bench, apart.first(), &["--degraded".as_ref()], &apart.truth).map(drop)
+}
+
+/// A member of which the others remember nothing any more is left out, and those that fit are not.
+fn away_for_long(bench: &Bench) -> Result<()> {
+    let set = Set::made(bench, "set", &["-d", "raid1", "-m", "raid1"], 3)?;
+    let others = &set.members[..2];
+    with_kernel(bench, others, "degraded", |dir| {
+        for number in 0..8 {
+            std::fs::write(dir.join(format!("later-{number}")), "later")?;
+            Run::new("btrfs").args(["filesystem", "sync"]).arg(dir).ok()?;
+        }
+        Ok(())
+    })?;
+    let truth = walk_of_kernel(bench, others, "ro,degraded")?;
+    for member in others {
+        expect_refusal(
+            bench.creamery().run(["ls"]).arg(inside(member, "/")),
+            &["cannot be decided", "--degraded"],
+        )?;
+        let said = expect_read(bench, member, &["--degraded".as_ref()], &truth)?;
+        ensure!(said.contains("m3.img is left out"), "no warning: {said}");
+    }
+    Ok(())
+}
+
+/// An old copy of a member does not stand for it where no checksum tells, not even in chunks of one copy.
+fn old_copy(bench: &Bench) -> Result<()> {
+    let set = Set::made(bench, "set", &["-d", "raid0", "-m", "raid1"], 2)?;
+    let old = bench.scratch.dir("old")?.join("m2.img");
+    Run::new("cp").arg("--sparse=always").arg(&set.members[1]).arg(&old).ok()?;
+    with_kernel(bench, &set.members, "rw", |dir| {
+        let file = std::fs::File::options().write(true).open(dir.join("nocow"))?;
+        std::io::Write::write_all(&mut &file, &vec![b'N'; 300_000])?;
+        Run::new("btrfs").args(["filesystem", "sync"]).arg(dir).ok()?;
+        std::fs::write(dir.join("later"), "later")?;
+        Run::new("btrfs").args(["filesystem", "sync"]).arg(dir).ok().map(drop)
+    })?;
+    let cat = |device: &Path, name: &str| {
+        let cat = bench.creamery().run(["cat"]).arg("--device").arg(device);
+        cat.arg(inside(set.first(), name))
+    };
+    let whole = cat(&set.members[1], "/nocow").ok()?;
+    ensure!(whole.stdout == vec![b'N'; 300_000], "not what was written last");
+    expect_failure(cat(&old, "/nocow"), &["missed writes", "no checksum"])?;
+    // What has checksums may have been there before.
+    cat(&old, "/file-1").ok().map(drop)
 }
 
 /// A filesystem that was made from a seed has that as a device, which is found beside it, whatever other seeds lie there.

@@ -43,9 +43,10 @@ impl Volume {
             {
                 self.note_once(format!(
                     "{} missed writes: it is at generation {generation}, the filesystem at {}; it is read where no other device has the data, \
-                     and a checksum says that it is right",
+                     and {} says that it is right",
                     member.device.describe(),
-                    self.generation()
+                    self.generation(),
+                    if self.rescue().ignore_data_csums { "nothing" } else { "a checksum" }
                 ));
             }
         }

@@ -3,7 +3,7 @@
 //! ```text
 //! candidates --assemble--> Present | Stale | Seed          (each superblock is held against the newest one)
 //! devices that the chunk tree lists, and that nobody gave: Missing
-//! Present, Stale --an answer that is an error, and no superblock to be read any more--> Failed
+//! Present, Stale --an answer that is an error, and no superblock to be read any more; or many errors in a row--> Failed
 //! ```
 //!
 //! Reading asks the members in the order of their states: those that are present, then one that missed writes, then one that failed.
@@ -15,8 +15,8 @@
 //! - MEMBER-1: members of a volume tell of one history, as far as their superblocks and the copies of the roots show. Shown by
 //!   `members_of_two_histories_are_refused`, and by `sets/members-of-two-histories` beside Linux.
 //! - MEMBER-2: no byte is asked of a missing member. It has no device to ask: members that are missing are not in the list.
-//! - MEMBER-3: data without checksums is not taken from a member that missed writes, but for chunks that nobody can write without it: those have
-//!   missed none. Shown by `a_member_that_missed_writes_is_believed_only_where_a_checksum_says_so` and
+//! - MEMBER-3: data without checksums is not taken from a member that missed writes, but for chunks that nobody can write without it, where it is
+//!   behind by one commit: those have missed none. One that is further behind is an old copy of the member. Shown by `a_member_that_missed_writes_is_believed_only_where_a_checksum_says_so` and
 //!   `what_cannot_be_written_without_a_member_has_missed_nothing`.
 
 pub(crate) mod assemble;
@@ -24,7 +24,7 @@ mod degraded;
 mod one_history;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use creamery_base::{DevId, Generation, Uuid};
 use creamery_device::BlockDevice;
@@ -93,13 +93,29 @@ pub(crate) struct Member {
     /// The UUID in the tree blocks that were written when its superblock was: a seed's own.
     pub(crate) metadata_uuid: Uuid,
     pub(crate) failed: Arc<AtomicBool>,
+    /// Errors in a row.
+    pub(crate) errors: Arc<AtomicU32>,
 }
+
+/// A member that answers so many requests in a row with an error has failed, whatever it says of its superblock, which the host may have kept.
+const ERRORS_MAX: u32 = 16;
 
 impl Member {
     /// Where the device ends. One that is cut short, which is only read, ends where the filesystem counts on it to end: reads of
     /// the part that is missing fail by themselves.
     pub(crate) fn end(&self) -> u64 {
         self.device.len().max(self.counted)
+    }
+
+    /// Notes an answer. True where errors in a row say that it has failed.
+    pub(crate) fn counts_as_failed(&self, is_error: bool) -> bool {
+        if is_error {
+            return self.errors.fetch_add(1, Ordering::Relaxed) + 1 >= ERRORS_MAX;
+        }
+        if self.errors.load(Ordering::Relaxed) > 0 {
+            self.errors.store(0, Ordering::Relaxed);
+        }
+        false
     }
 
     pub(crate) fn set_failed(&self) {
@@ -163,7 +179,15 @@ impl Members {
 
     /// Whether a member missed writes, whatever became of it since.
     pub(crate) fn is_stale(&self, dev: DevId) -> bool {
-        self.get(dev).is_some_and(|member| matches!(member.part, Part::Stale(_)))
+        self.stopped_at(dev).is_some()
+    }
+
+    /// The last commit of a member that missed writes.
+    pub(crate) fn stopped_at(&self, dev: DevId) -> Option<Generation> {
+        match self.get(dev)?.part {
+            Part::Stale(generation) => Some(generation),
+            Part::Current | Part::Seed => None,
+        }
     }
 
     pub(crate) fn state(&self, dev: DevId) -> MemberState {

@@ -3,7 +3,7 @@
 
 use creamery_base::{DevId, Result, TreeId};
 use creamery_device::AlignedBuffer;
-use creamery_format::Expected;
+use creamery_format::{CSUM_FIELD, Expected};
 
 use super::Part;
 use super::assemble::split_brain;
@@ -67,7 +67,8 @@ impl Volume {
             }
             match &first {
                 None => first = Some((piece.at.dev, block)),
-                Some((dev, other)) if *dev != piece.at.dev && *other != block => {
+                // Nothing covers the rest of the field of the checksum.
+                Some((dev, other)) if *dev != piece.at.dev && other[CSUM_FIELD..] != block[CSUM_FIELD..] => {
                     let (one, two) =
                         (self.member(*dev)?.device.describe(), self.member(piece.at.dev)?.device.describe());
                     let generation = self.superblock().generation();

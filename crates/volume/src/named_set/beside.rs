@@ -4,6 +4,7 @@
 //! those first whose names are most like that of the first device. A candidate that has the UUID of the filesystem and no superblock to go by is
 //! named, where devices are missing: it may be the one.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -14,12 +15,14 @@ use creamery_format::{MAGIC, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, 
 use zerocopy::FromBytes;
 
 use crate::DeviceSet;
-use crate::copies::{self, Want};
+use crate::copies::{self, Copy, Want};
 
 /// Devices that are asked at most.
 const PROBES: usize = 64;
 /// Entries of a directory that are looked at by name.
-const ENTRIES: usize = 1 << 16;
+const ENTRIES: usize = 1 << 20;
+/// Files whose partition tables are looked at.
+const TABLES: usize = 16;
 /// Partitions of one device among them.
 const PARTITIONS: u64 = 16;
 
@@ -60,8 +63,8 @@ enum Probed {
 pub(super) struct Beside {
     /// Members, by their superblocks.
     pub(super) members: Vec<Found>,
-    /// Seeds that may be members: nothing but the chunk tree says which a filesystem was made from.
-    pub(super) seeds: Vec<Found>,
+    /// Seeds that may be members, those of one filesystem together: nothing but the chunk tree says which a filesystem was made from.
+    pub(super) seeds: Vec<Vec<Found>>,
     /// Devices that may be members and are not among them, and why, where members are too few.
     pub(super) left_out: Vec<String>,
 }
@@ -118,8 +121,7 @@ pub(super) fn find(first: &Path, named: &DeviceSet) -> Result<Beside> {
         more => Some(format!("{PROBES} candidates beside it were looked at, and {more} were not")),
     };
     let left_out = [damaged, barred, too_many].into_iter().flatten().collect();
-    // Of two that may be meant, neither is.
-    Ok(Beside { members, seeds: newest_of_each(seeds).unwrap_or_default(), left_out })
+    Ok(Beside { members, seeds: by_filesystem(seeds), left_out })
 }
 
 /// Whether the filesystem counts more devices than are named. What counts nothing is for others to refuse.
@@ -165,6 +167,17 @@ fn choose(found: Vec<Found>, leader: &Superblock, wanted: usize) -> Result<Vec<F
     Ok(members)
 }
 
+/// Devices of each filesystem. Of two that may be meant, neither is.
+fn by_filesystem(mut seeds: Vec<Found>) -> Vec<Vec<Found>> {
+    let mut all = Vec::new();
+    seeds.sort_by_key(|seed| seed.superblock.fsid());
+    while let Some(fsid) = seeds.last().map(|seed| seed.superblock.fsid()) {
+        let first = seeds.partition_point(|seed| seed.superblock.fsid() < fsid);
+        all.extend(newest_of_each(seeds.split_off(first)).ok());
+    }
+    all
+}
+
 /// Of members with one number the newest.
 fn newest_of_each(mut found: Vec<Found>) -> Result<Vec<Found>> {
     found.sort_by_key(|one| (number(&one.superblock), std::cmp::Reverse(one.superblock.generation())));
@@ -195,7 +208,14 @@ fn probe(path: &Path, fsid: Uuid) -> Probed {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Probed::Barred,
         Err(_) => return Probed::Other,
     };
+    // A copy that was left over says nothing of a device that something else has by now.
+    let is_overwritten = matches!(Copy::read(&device, SUPERBLOCK_OFFSETS[0]), Copy::NoMagic { .. });
     match copies::find(&device, Want::Reading) {
+        Ok(found) if is_overwritten && found.superblock.fsid() == fsid => {
+            let what = format!("{}: the first superblock was overwritten", path.display());
+            Probed::Damaged(Error::new(ErrorKind::Corrupt, what))
+        }
+        Ok(_) if is_overwritten => Probed::Other,
         Ok(found) => {
             Probed::Btrfs(Found { path: path.to_owned(), superblock: found.superblock, id: device.id() })
         }
@@ -217,9 +237,10 @@ fn claims_to_be_of(device: &dyn BlockDevice, fsid: Uuid) -> bool {
     SUPERBLOCK_OFFSETS.into_iter().any(claims)
 }
 
-/// Whether it is one to open at all.
+/// Whether it is one to open at all. Nobody named it, so a link, which may lead anywhere, is none.
 fn may_be_asked(path: &Path) -> bool {
-    ImageName::metadata(path).is_ok_and(|meta| is_device(&meta))
+    let file = ImageName::find(path).map_or_else(|_| path.to_owned(), |name| name.file().to_owned());
+    std::fs::symlink_metadata(file).is_ok_and(|meta| is_device(&meta))
 }
 
 fn is_device(meta: &std::fs::Metadata) -> bool {
@@ -227,7 +248,8 @@ fn is_device(meta: &std::fs::Metadata) -> bool {
     kind.is_block_device() || (kind.is_file() && meta.len() > SUPERBLOCK_OFFSETS[0])
 }
 
-/// Names that may be those of members, the likest first. The partition of a file stands for the same one of other files, and has others beside it.
+/// Names that may be those of members, the likest first. The partition of a file stands for the same one of other files, and has others beside it;
+/// then come those files, and their other partitions.
 fn candidates(first: &Path) -> Vec<PathBuf> {
     let name = ImageName::find(first).ok();
     let file = name.as_ref().map_or(first, ImageName::file);
@@ -243,11 +265,18 @@ fn candidates(first: &Path) -> Vec<PathBuf> {
             names
         }
     };
-    names.sort_by_cached_key(|path| (std::cmp::Reverse(equal_bytes(path, &like)), path.clone()));
+    let like = like.file_name().unwrap_or_default();
+    // Names of one length differ by a number, as often as not.
+    let likeness = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default();
+        (name.len() == like.len(), equal_bytes(name, like))
+    };
+    names.sort_by_cached_key(|path| (std::cmp::Reverse(likeness(path)), path.clone()));
     match &name {
         Some(name) if name.is_part() => {
             let same = names.iter().map(|file| name.in_file(file)).collect::<Vec<_>>();
-            partitions_of(file).into_iter().chain(same).chain(names).collect()
+            let others = names.iter().take(TABLES).flat_map(|file| partitions_of(file)).collect::<Vec<_>>();
+            partitions_of(file).into_iter().chain(same).chain(names).chain(others).collect()
         }
         _ => names,
     }
@@ -262,8 +291,8 @@ fn partitions_of(file: &Path) -> Vec<PathBuf> {
 }
 
 /// How many bytes both names have in common at their beginnings and ends.
-fn equal_bytes(one: &Path, other: &Path) -> usize {
-    let (one, other) = (one.as_os_str().as_bytes(), other.as_os_str().as_bytes());
+fn equal_bytes(one: &OsStr, other: &OsStr) -> usize {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
     let from_start = one.iter().zip(other).take_while(|(one, other)| one == other).count();
     let from_end = one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count();
     from_start + from_end

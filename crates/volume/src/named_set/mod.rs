@@ -121,40 +121,42 @@ impl NamedSet {
         if self.degraded && !left_out.is_empty() {
             named = named.noted(left_out.clone());
         }
-        let error = match found.and_then(|found| with_found(&found, &named, access, &mut open)) {
-            Ok(Some(opened)) => return Ok(opened),
-            Err(error) => error,
-            Ok(None) => match missing {
+        let opened = found.as_ref().map_or(Ok(None), |found| with_found(found, &named, access, &mut open));
+        let error = match (opened, found) {
+            (Ok(Some(opened)), _) => return Ok(opened),
+            (Ok(None), Ok(_)) => match missing {
                 None => return open(named).map_err(|error| self.advised(error, &left_out)),
                 Some(error) => error,
             },
+            // Where missing devices are borne, so is it that others do not fit. Damage is no reason to go by an earlier commit.
+            (Err(error), Ok(found)) if self.degraded && does_not_fit(&error) => {
+                let that_fit = that_fit(&found, named, access, &mut open);
+                return open(that_fit).map_err(|_| error);
+            }
+            (Ok(None), Err(error)) if self.degraded && does_not_fit(&error) => {
+                let note = format!("devices beside it are left out: {error}");
+                return open(named.noted(note)).map_err(|_| error);
+            }
+            (Err(error), _) | (Ok(None), Err(error)) => error,
         };
-        // Where missing devices are borne, so is it that others do not fit. Damage is no reason to go by an earlier commit.
-        let does_not_fit = matches!(
-            error.kind(),
-            ErrorKind::Unsupported | ErrorKind::InvalidInput | ErrorKind::Busy | ErrorKind::PermissionDenied
-        );
-        if self.degraded && does_not_fit {
-            let note = format!("devices beside it are left out: {error}");
-            return open(named.noted(note)).map_err(|_| error);
-        }
         Err(self.advised(error, &left_out))
     }
 
     /// The superblocks of its devices, named and found, each with the path of its device, without opening the filesystem. It may lack devices, whether or not
-    /// [`degraded`](Self::degraded).
+    /// [`degraded`](Self::degraded); `note` gets a sentence for each reason why one that lies beside is left out.
     ///
     /// # Errors
     /// A device that is named cannot be opened, or has no superblock to go by; two devices that are found are equal.
-    pub fn superblocks(&self) -> Result<Vec<(PathBuf, Superblock)>> {
+    pub fn superblocks(&self, note: &mut dyn FnMut(String)) -> Result<Vec<(PathBuf, Superblock)>> {
         let (mut named, mut all) = (DeviceSet::default(), Vec::new());
         for path in self.named() {
             let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, Access::ReadOnlyForced)?);
             all.push((path.to_owned(), copies::find(&*device, Want::Reading)?.superblock));
             named.push(device);
         }
-        let found = beside::find(&self.first, &named)?.members;
-        all.extend(found.into_iter().map(|member| (member.path, member.superblock)));
+        let found = beside::find(&self.first, &named)?;
+        all.extend(found.members.into_iter().map(|member| (member.path, member.superblock)));
+        found.left_out.into_iter().for_each(note);
         Ok(all)
     }
 
@@ -174,21 +176,56 @@ fn with_found<T>(
     access: Access,
     open: &mut dyn FnMut(DeviceSet) -> Result<T>,
 ) -> Result<Option<T>> {
-    let with = |set: &DeviceSet, found: &[Found]| -> Result<DeviceSet> {
-        let mut set = set.clone();
-        for one in found {
-            set.push(Arc::new(one.open(access)?));
+    let all = with(named, &found.members, access)?;
+    // Another filesystem's seed is no member, which is found out by opening. A seed may have been made from a seed.
+    let each = found.seeds.iter().map(|seed| vec![seed]);
+    let together = (found.seeds.len() > 1).then(|| found.seeds.iter().collect());
+    for seeds in each.chain(together) {
+        let seeds = seeds.into_iter().flatten();
+        if let Ok(opened) = with(&all, seeds, access).and_then(&mut *open) {
+            return Ok(Some(opened));
         }
-        Ok(set)
-    };
-    let all = with(named, &found.members)?;
-    // Another filesystem's seed is no member, which is found out by opening.
-    if !found.seeds.is_empty()
-        && let Ok(opened) = with(&all, &found.seeds).and_then(&mut *open)
-    {
-        return Ok(Some(opened));
     }
     if all.devices().len() == named.devices().len() { Ok(None) } else { open(all).map(Some) }
+}
+
+/// Those of the found members that fit what is named, one after the other, where not all of them do; a note says of each other why not.
+fn that_fit<T>(
+    found: &Beside,
+    named: DeviceSet,
+    access: Access,
+    open: &mut dyn FnMut(DeviceSet) -> Result<T>,
+) -> DeviceSet {
+    found.members.iter().fold(named, |set, one| {
+        let opened = with(&set, [one], access).and_then(|with| {
+            open(with.clone()).map(|_| with.clone()).or_else(
+                // It fits, and is not all that is needed.
+                |error| if error.kind() == ErrorKind::DeviceMissing { Ok(with) } else { Err(error) },
+            )
+        });
+        opened.unwrap_or_else(|error| set.noted(format!("{} is left out: {error}", one.path.display())))
+    })
+}
+
+/// A set, and devices that were found.
+fn with<'f>(
+    set: &DeviceSet,
+    found: impl IntoIterator<Item = &'f Found>,
+    access: Access,
+) -> Result<DeviceSet> {
+    let mut set = set.clone();
+    for one in found {
+        set.push(Arc::new(one.open(access)?));
+    }
+    Ok(set)
+}
+
+/// Whether an error says that devices are none of one filesystem, rather than that it is damaged.
+const fn does_not_fit(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Unsupported | ErrorKind::InvalidInput | ErrorKind::Busy | ErrorKind::PermissionDenied
+    )
 }
 
 impl<P: AsRef<Path>> From<P> for NamedSet {

@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
-use creamery_base::{DamagedBlock, Error, ErrorKind, Logical, Result, Wait};
+use creamery_base::{DamagedBlock, DevId, Error, ErrorKind, Logical, Result, Wait};
 use creamery_device::AlignedBuffer;
 
 use super::search::{Mended, Search, VerifySector};
 use super::ways::{Kind, Trust};
 use super::{Verdict, Way, no_good_copy};
+use crate::Chunk;
 use crate::index::index;
 use crate::piece::Piece;
 use crate::volume::Volume;
@@ -90,15 +91,19 @@ impl Volume {
         Ok(no_good_copy(DamagedBlock::Data(at), &bad))
     }
 
+    /// Whether a member may lack what was written to a chunk. Nobody can write to a chunk of one copy without the member, so a power cut alone leaves
+    /// the member behind there: by one commit, of which it has the data. A member that is further behind is an old copy.
+    #[must_use]
+    pub fn may_have_missed(&self, dev: DevId, chunk: &Chunk) -> bool {
+        let Some(stopped_at) = self.members().stopped_at(dev) else { return false };
+        stopped_at.next() != self.generation() || chunk.is_readable_without(&|other| other == dev)
+    }
+
     /// Whether a sector counts, that was read in this way, and lies on this piece (MEMBER-3).
     pub(super) fn is_believed(&self, way: &Way, piece: &Piece, verdict: Verdict) -> bool {
         let is_stale = match &way.0 {
             Kind::Copy(_, None) => false,
-            // What cannot be written without a member has missed nothing while that was away.
-            Kind::Copy(_, Some(chunk)) => {
-                let dev = piece.at.dev;
-                self.members().is_stale(dev) && chunk.is_readable_without(&|other| other == dev)
-            }
+            Kind::Copy(_, Some(chunk)) => self.may_have_missed(piece.at.dev, chunk),
             Kind::Without { trust, .. } => *trust == Trust::Stale,
         };
         match verdict {

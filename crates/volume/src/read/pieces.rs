@@ -89,12 +89,17 @@ impl Volume {
         Ok(buffers.into_iter().flatten().collect())
     }
 
-    /// An answer of a member. One of several that cannot even give its superblock any more has failed, and is asked last from now on.
+    /// An answer of a member. One of several that cannot even give its superblock any more, or that answers with errors alone, has failed, and is asked
+    /// last from now on.
     fn answered<T>(&self, member: &Member, answer: Result<T>) -> Result<T> {
+        if self.members().all().len() < 2 {
+            return answer;
+        }
         let is_error = answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Io);
-        if is_error && self.members().all().len() > 1 && !member.has_failed() {
+        let is_last = member.counts_as_failed(is_error);
+        if is_error && !member.has_failed() {
             let mut superblock = AlignedBuffer::zeroed(index(self.sector_size()));
-            if member.device.read_at(SUPERBLOCK_OFFSETS[0], &mut superblock).is_err() {
+            if is_last || member.device.read_at(SUPERBLOCK_OFFSETS[0], &mut superblock).is_err() {
                 member.set_failed();
                 self.note_once(format!("{} does not answer any more", member.device.describe()));
             }

@@ -137,6 +137,7 @@ struct Flight {
     verify: SharedVerifier,
     search: Search,
     mended: u64,
+    error: Option<Error>,
 }
 
 /// A step of a range, of which devices have yet to answer.
@@ -162,9 +163,9 @@ struct Owed {
 impl Owed {
     fn give(mut self, reply: Result<Reply>) {
         self.given = true;
-        let read = reply.map(|reply| match reply {
-            Reply::Read(buffer) => buffer,
-            Reply::Done => unreachable!("a read is answered with its buffer"),
+        let read = reply.and_then(|reply| match reply {
+            Reply::Read(buffer) => Ok(buffer),
+            Reply::Done => Err(Error::new(ErrorKind::Io, "a read was answered without its bytes")),
         });
         if let Some(flight) = self.round.answer(Some((self.number, read))) {
             flight.go_on();
@@ -257,18 +258,24 @@ impl Flight {
     }
 
     fn judge(&mut self, step: Step, outcome: &Result<()>) {
-        let mended = self.search.took(&self.volume, step, outcome, &self.buffer, &*self.verify);
-        let mended = mended.expect("the range was found before, and reading changes no chunks");
+        let mended = match self.search.took(&self.volume, step, outcome, &self.buffer, &*self.verify) {
+            Ok(mended) => mended,
+            // The chunk was removed meanwhile.
+            Err(error) => {
+                self.error.get_or_insert(error);
+                return;
+            }
+        };
         let others = mended.iter().filter(|mended| !mended.bad.is_empty());
         self.mended += others.map(|mended| mended.sectors.len() as u64).sum::<u64>();
     }
 
     fn end(self) {
-        let Self { volume, batch, number, at, buffer, search, mended, .. } = self;
+        let Self { volume, batch, number, at, buffer, search, mended, error, .. } = self;
         let bad = search.into_bad();
         volume.counters.mirror_fallbacks.add(mended);
         volume.counters.unreadable.add(bad.iter().map(|run| run.len() as u64).sum());
-        batch.reports.lock().push((number, ReadReport { at, buffer, bad, mended, error: None }));
+        batch.reports.lock().push((number, ReadReport { at, buffer, bad, mended, error }));
     }
 }
 
@@ -295,7 +302,8 @@ impl Volume {
             let (volume, batch) = (Arc::clone(self), Arc::clone(&shared));
             match search {
                 Ok(search) => {
-                    Flight { volume, batch, number, at, buffer, verify, search, mended: 0 }.go_on();
+                    Flight { volume, batch, number, at, buffer, verify, search, mended: 0, error: None }
+                        .go_on();
                 }
                 Err(error) => {
                     let report = ReadReport { at, buffer, bad: Vec::new(), mended: 0, error: Some(error) };
