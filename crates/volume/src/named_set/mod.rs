@@ -100,6 +100,17 @@ impl NamedSet {
         access: Access,
         mut open: impl FnMut(DeviceSet) -> Result<T>,
     ) -> Result<T> {
+        let mut opened = None;
+        self.try_on(first, access, &mut |devices| {
+            opened = None; // what was opened to see whether it fits
+            opened = Some(open(devices)?);
+            Ok(())
+        })?;
+        Ok(opened.expect("what was tried last was opened"))
+    }
+
+    /// Has `open` try devices, until it succeeds with what is to be opened.
+    fn try_on(&self, first: Arc<dyn BlockDevice>, access: Access, open: Open<'_>) -> Result<()> {
         let mut named = DeviceSet::from(first).degraded(self.degraded);
         for path in &self.others {
             named.push(Arc::new(FileDevice::open(path, access)?));
@@ -121,23 +132,23 @@ impl NamedSet {
         if self.degraded && !left_out.is_empty() {
             named = named.noted(left_out.clone());
         }
-        let opened = found.as_ref().map_or(Ok(None), |found| with_found(found, &named, access, &mut open));
+        let opened = found.as_ref().map_or(Ok(false), |found| with_found(found, &named, access, open));
         let error = match (opened, found) {
-            (Ok(Some(opened)), _) => return Ok(opened),
-            (Ok(None), Ok(_)) => match missing {
+            (Ok(true), _) => return Ok(()),
+            (Ok(false), Ok(_)) => match missing {
                 None => return open(named).map_err(|error| self.advised(error, &left_out)),
                 Some(error) => error,
             },
             // Where missing devices are borne, so is it that others do not fit. Damage is no reason to go by an earlier commit.
             (Err(error), Ok(found)) if self.degraded && does_not_fit(&error) => {
-                let that_fit = that_fit(&found, named, access, &mut open);
-                return open(that_fit).map_err(|_| error);
+                let set = that_fit(&found, named, access, open);
+                return open(set).map_err(|_| error);
             }
-            (Ok(None), Err(error)) if self.degraded && does_not_fit(&error) => {
+            (Ok(false), Err(error)) if self.degraded && does_not_fit(&error) => {
                 let note = format!("devices beside it are left out: {error}");
                 return open(named.noted(note)).map_err(|_| error);
             }
-            (Err(error), _) | (Ok(None), Err(error)) => error,
+            (Err(error), _) | (Ok(false), Err(error)) => error,
         };
         Err(self.advised(error, &left_out))
     }
@@ -169,41 +180,37 @@ impl NamedSet {
     }
 }
 
-/// Opens a filesystem on what is named and what is found, if anything is.
-fn with_found<T>(
-    found: &Beside,
-    named: &DeviceSet,
-    access: Access,
-    open: &mut dyn FnMut(DeviceSet) -> Result<T>,
-) -> Result<Option<T>> {
+/// Opens something on devices.
+type Open<'o> = &'o mut dyn FnMut(DeviceSet) -> Result<()>;
+
+/// Opens a filesystem on what is named and what is found. Whether anything is found.
+fn with_found(found: &Beside, named: &DeviceSet, access: Access, open: Open<'_>) -> Result<bool> {
     let all = with(named, &found.members, access)?;
     // Another filesystem's seed is no member, which is found out by opening. A seed may have been made from a seed.
     let each = found.seeds.iter().map(|seed| vec![seed]);
     let together = (found.seeds.len() > 1).then(|| found.seeds.iter().collect());
     for seeds in each.chain(together) {
         let seeds = seeds.into_iter().flatten();
-        if let Ok(opened) = with(&all, seeds, access).and_then(&mut *open) {
-            return Ok(Some(opened));
+        if with(&all, seeds, access).and_then(&mut *open).is_ok() {
+            return Ok(true);
         }
     }
-    if all.devices().len() == named.devices().len() { Ok(None) } else { open(all).map(Some) }
+    if all.devices().len() == named.devices().len() { Ok(false) } else { open(all).map(|()| true) }
 }
 
-/// Those of the found members that fit what is named, one after the other, where not all of them do; a note says of each other why not.
-fn that_fit<T>(
-    found: &Beside,
-    named: DeviceSet,
-    access: Access,
-    open: &mut dyn FnMut(DeviceSet) -> Result<T>,
-) -> DeviceSet {
+/// What is named, and those of the found members that fit it, one after the other; a note says of each other why not.
+fn that_fit(found: &Beside, named: DeviceSet, access: Access, open: Open<'_>) -> DeviceSet {
     found.members.iter().fold(named, |set, one| {
-        let opened = with(&set, [one], access).and_then(|with| {
-            open(with.clone()).map(|_| with.clone()).or_else(
-                // It fits, and is not all that is needed.
-                |error| if error.kind() == ErrorKind::DeviceMissing { Ok(with) } else { Err(error) },
-            )
-        });
-        opened.unwrap_or_else(|error| set.noted(format!("{} is left out: {error}", one.path.display())))
+        let with = with(&set, [one], access);
+        let opened = with.as_ref().map_or(Ok(()), |with| open(with.clone()));
+        match (with, opened) {
+            (Ok(with), Ok(())) => with,
+            // It fits, and is not all that is needed.
+            (Ok(with), Err(error)) if error.kind() == ErrorKind::DeviceMissing => with,
+            (_, Err(error)) | (Err(error), _) => {
+                set.noted(format!("{} is left out: {error}", one.path.display()))
+            }
+        }
     })
 }
 
