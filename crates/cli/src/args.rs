@@ -76,6 +76,9 @@ pub(crate) enum Command {
     Filesystem(FilesystemCommand),
     Tune(crate::commands::tune::TuneArgs),
     Check(crate::commands::check::CheckArgs),
+    /// Read everything that is in use, and mend what is bad.
+    #[command(subcommand)]
+    Scrub(crate::commands::scrub::ScrubCommand),
     History(crate::commands::history::HistoryArgs),
     Undelete(crate::commands::undelete::UndeleteArgs),
     /// Help where a filesystem cannot be opened.

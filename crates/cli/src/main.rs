@@ -154,6 +154,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Generate(command) => commands::generate::run(&command, program()),
         Command::Tune(args) => commands::tune::run(&args),
         Command::Check(args) => commands::check::run(&args),
+        Command::Scrub(command) => commands::scrub::run(&command),
         Command::History(args) => commands::history::run(&args),
         Command::Undelete(args) => commands::undelete::run(&args),
         Command::Rescue(command) => commands::rescue::run(&command),

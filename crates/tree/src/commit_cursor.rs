@@ -65,6 +65,18 @@ impl Tree {
     ) -> Result<CommitCursor<'_>> {
         // The guard comes first: what it keeps is at least what the root that is read after it needs.
         let guard = self.store.readers().guard();
+        self.commit_cursor_under(guard, start, since, walk)
+    }
+
+    /// As [`commit_cursor`](Self::commit_cursor), of a tree that was opened as a commit left it: `guard` keeps that commit.
+    /// Errors: device errors, damage.
+    pub fn commit_cursor_under(
+        &self,
+        guard: CommitRootGuard,
+        start: &Key,
+        since: Generation,
+        walk: impl Into<Walk>,
+    ) -> Result<CommitCursor<'_>> {
         let (root, path) = (self.commit_root(), SmallVec::new());
         let mut cursor = CommitCursor { tree: self, walk: walk.into(), since, root, guard, path, last: None };
         cursor.seek(start)?;

@@ -1,10 +1,15 @@
 //! Who reads what a commit left: as long as he does, nothing of it is handed out again.
 //!
 //! Space that a transaction frees is part of the trees as the last commit left them, and may be part of what somebody reads who
-//! takes no locks. Such a reader has a guard. It names the last commit; what later transactions free waits for it.
+//! takes no locks. Such a reader has a guard. It names the last durable commit; what later transactions free waits for it.
+//!
+//! A reader that reads for long yields: it asks between two steps whether somebody waits for its guard, and takes a new one then. So whoever waits
+//! for room waits for such readers as long as their steps take, and for others for a moment.
 //!
 //! # Invariants
 //! - PIN-1: space freed in transaction G is handed out only after G is durable and every guard is at G or later.
+//! - PIN-2: whoever waits for readers goes on when those that yield are at the last commit. Shown by
+//!   `who_waits_for_room_waits_for_readers_that_yield_until_they_do`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +21,28 @@ use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 
 struct State {
     last: Generation,
-    readers: BTreeMap<Generation, u64>,
+    readers: BTreeMap<Generation, Count>,
+    /// Who waits for readers to go.
+    waiting: u32,
+}
+
+/// Guards at one commit.
+#[derive(Default)]
+struct Count {
+    all: u64,
+    /// Those of readers that yield.
+    yielding: u64,
+}
+
+impl State {
+    /// Whether somebody reads what was freed before the last commit.
+    fn has_old(&self) -> bool {
+        self.readers.keys().next().is_some_and(|oldest| *oldest < self.last)
+    }
+
+    fn has_old_that_yields(&self) -> bool {
+        self.readers.range(..self.last).any(|(_, count)| count.yielding > 0)
+    }
 }
 
 /// The guards there are.
@@ -49,12 +75,13 @@ struct Shared {
 pub struct CommitRootGuard {
     generation: Generation,
     readers: Readers,
+    yields: bool,
 }
 
 impl Default for Readers {
     /// Of a filesystem of which no commit is known yet.
     fn default() -> Self {
-        let state = State { last: Generation::new(0), readers: BTreeMap::new() };
+        let state = State { last: Generation::new(0), readers: BTreeMap::new(), waiting: 0 };
         Self(Arc::new(Shared { state: RankedMutex::new(state), gone: RankedCondvar::new() }))
     }
 }
@@ -62,10 +89,19 @@ impl Default for Readers {
 impl Readers {
     /// A guard at the last commit.
     pub fn guard(&self) -> CommitRootGuard {
+        self.guard_that(false)
+    }
+
+    /// A guard at the last commit, of a reader that yields: it drops the guard soon after [`CommitRootGuard::is_in_the_way`].
+    pub fn yielding_guard(&self) -> CommitRootGuard {
+        self.guard_that(true)
+    }
+
+    fn guard_that(&self, yields: bool) -> CommitRootGuard {
         let mut state = self.0.state.lock();
         let generation = state.last;
-        *state.readers.entry(generation).or_insert(0) += 1;
-        CommitRootGuard { generation, readers: self.clone() }
+        state.readers.entry(generation).or_default().add(yields);
+        CommitRootGuard { generation, readers: self.clone(), yields }
     }
 
     /// `generation` is the last commit from here on.
@@ -79,12 +115,15 @@ impl Readers {
         state.last = generation;
     }
 
-    /// Waits until nobody reads what was freed before the last commit, for `most` at most. For who has no guard, and needs that space.
+    /// Waits until nobody reads what was freed before the last commit: for readers that yield, and for others for `most` at most. The caller has no
+    /// guard, and needs that space.
     pub fn wait(&self, most: Duration) {
-        let state = self.0.state.lock();
-        let reads =
-            |state: &mut State| state.readers.keys().next().is_some_and(|oldest| *oldest < state.last);
-        drop(self.0.gone.pass_while_for(Reason::Reservation, state, most, reads));
+        let mut state = self.0.state.lock();
+        state.waiting += 1;
+        let yielding = |state: &mut State| state.has_old_that_yields();
+        let state = self.0.gone.pass_while(Reason::Reservation, state, yielding);
+        let mut state = self.0.gone.pass_while_for(Reason::Reservation, state, most, |state| state.has_old());
+        state.waiting -= 1;
     }
 
     /// Up to which transaction nobody reads what was freed, nor will: every guard is there or later, and the commit is the last.
@@ -101,25 +140,81 @@ impl CommitRootGuard {
     pub fn generation(&self) -> Generation {
         self.generation
     }
+
+    /// Whether somebody waits for what the guard keeps.
+    #[must_use]
+    pub fn is_in_the_way(&self) -> bool {
+        let state = self.readers.0.state.lock();
+        state.waiting > 0 && self.generation < state.last
+    }
+}
+
+impl Count {
+    fn add(&mut self, yields: bool) {
+        self.all += 1;
+        self.yielding += u64::from(yields);
+    }
 }
 
 impl Clone for CommitRootGuard {
     /// One more guard at the same commit.
     fn clone(&self) -> Self {
-        *self.readers.0.state.lock().readers.entry(self.generation).or_insert(0) += 1;
-        Self { generation: self.generation, readers: self.readers.clone() }
+        let Self { generation, ref readers, yields } = *self;
+        readers.0.state.lock().readers.entry(generation).or_default().add(yields);
+        Self { generation, readers: readers.clone(), yields }
     }
 }
 
 impl Drop for CommitRootGuard {
     fn drop(&mut self) {
         let mut state = self.readers.0.state.lock();
-        let readers = state.readers.get_mut(&self.generation).expect("a guard is counted");
-        *readers -= 1;
-        if *readers == 0 {
+        let count = state.readers.get_mut(&self.generation).expect("a guard is counted");
+        count.all -= 1;
+        count.yielding -= u64::from(self.yields);
+        if count.all == 0 {
             state.readers.remove(&self.generation);
-            drop(state);
+        }
+        let is_waited_for = state.waiting > 0;
+        drop(state);
+        if is_waited_for {
             self.readers.0.gone.notify_all();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_room_waits_for_readers_that_yield_until_they_do() {
+        let readers = Readers::default();
+        readers.advance(Generation::new(8));
+        let guard = readers.yielding_guard();
+        readers.advance(Generation::new(9));
+        assert!(!guard.is_in_the_way(), "nobody waits");
+        std::thread::scope(|threads| {
+            let waits = threads.spawn(|| {
+                readers.wait(Duration::ZERO);
+                readers.unread()
+            });
+            while !guard.is_in_the_way() {
+                std::thread::yield_now();
+            }
+            let next = readers.yielding_guard();
+            drop(guard);
+            assert_eq!(waits.join().unwrap(), Generation::new(9));
+            assert!(!next.is_in_the_way());
+        });
+    }
+
+    #[test]
+    fn readers_that_do_not_yield_are_waited_for_for_a_moment() {
+        let readers = Readers::default();
+        readers.advance(Generation::new(8));
+        let guard = readers.guard();
+        readers.advance(Generation::new(9));
+        readers.wait(Duration::ZERO);
+        assert_eq!(readers.unread(), guard.generation());
     }
 }

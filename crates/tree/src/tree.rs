@@ -98,6 +98,15 @@ impl Tree {
         Ok(tree)
     }
 
+    /// Opens the tree `id` as a durable commit left it, for cursors that take no lock. The caller has a guard at that commit or an earlier one.
+    /// Errors: device errors, damage.
+    pub fn open_committed(store: Arc<BufferStore>, id: TreeId, root: RootPointer) -> Result<Self> {
+        let want = expected(&store, id, root, None);
+        check_root(id, root, BlockRef::new(&store.committed(&want)?))?;
+        let buffer = store.get(&want, Wait::Yes)?;
+        Ok(Self::with_root(store, id, buffer, root, 0, Generation::default()))
+    }
+
     /// Makes the new tree `id` with an empty leaf as root.
     /// Errors: those of [`CowHost::allocate`].
     pub fn create(store: Arc<BufferStore>, id: TreeId, host: &dyn CowHost) -> Result<Self> {

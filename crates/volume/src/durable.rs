@@ -204,7 +204,7 @@ impl Volume {
         flushed
     }
 
-    fn flush_devices(&self) -> Result<()> {
+    pub(crate) fn flush_devices(&self) -> Result<()> {
         self.counters.flushes.add(1);
         // All of them, also after a failure: what can be saved is saved.
         let flushes = self.members().all().iter().map(|member| (member, Request::Flush));
@@ -223,7 +223,7 @@ impl Volume {
     }
 
     /// The bytes of a copy, which a reader will accept.
-    fn superblock_bytes(superblock: &Superblock, offset: u64) -> Result<Vec<u8>> {
+    pub(crate) fn superblock_bytes(superblock: &Superblock, offset: u64) -> Result<Vec<u8>> {
         let bytes = superblock.to_bytes(offset);
         Superblock::from_bytes(&bytes, offset).map_err(|damage| {
             Error::from(damage).context(format!("about to write a superblock copy at {offset}"))

@@ -49,6 +49,8 @@ pub struct Volume {
     /// Whether bad copies are rewritten, once that is decided.
     pub(crate) repairs: OnceLock<bool>,
     pub(crate) held: HeldWrites,
+    /// Whether what is bad may be rewritten in place (`mend`).
+    is_mended: bool,
     /// Tree blocks with bad copies that were read before that.
     pub(crate) unrepaired: RankedMutex<Vec<Expected>, { rank::LEAF }>,
 }
@@ -100,8 +102,18 @@ impl Volume {
             repairing: RankedMutex::new(()),
             repairs: OnceLock::new(),
             held,
+            is_mended: false,
             unrepaired: RankedMutex::new(Vec::new()),
         }
+    }
+
+    /// The same, in which what is bad may be rewritten.
+    pub(crate) fn that_mends(self) -> Self {
+        Self { is_mended: true, ..self }
+    }
+
+    pub(crate) const fn is_mended(&self) -> bool {
+        self.is_mended
     }
 
     /// Bytes of a tree block.

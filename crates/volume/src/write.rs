@@ -11,7 +11,7 @@ use crate::report::WriteReport;
 use crate::volume::Volume;
 
 /// Whatever the free space tree of a damaged filesystem says, nothing is written over a superblock copy.
-fn check_beside_superblocks(mirror: &[Piece]) -> Result<()> {
+pub(crate) fn check_beside_superblocks(mirror: &[Piece]) -> Result<()> {
     for piece in mirror {
         let end = piece.at.offset + piece.len;
         let hit = SUPERBLOCK_OFFSETS

@@ -4,6 +4,8 @@
 pub const UNASKED: u8 = 2;
 /// The next job of several threads that import a folder; held while waiting for it.
 pub const JOBS: u8 = 4;
+/// Where the scrub of a device is: one worker at a time walks on.
+pub const SCRUB: u8 = 5;
 /// Making a device longer, and shorter again where that fails.
 pub const RESIZE: u8 = 6;
 /// Keeping out of a subvolume what writes in place, or what changes anything, and waiting for that.

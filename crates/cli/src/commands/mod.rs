@@ -35,6 +35,7 @@ pub(crate) mod resize;
 pub(crate) mod resolve;
 pub(crate) mod restore;
 pub(crate) mod scan;
+pub(crate) mod scrub;
 pub(crate) mod show;
 pub(crate) mod stat;
 pub(crate) mod stats;

@@ -31,7 +31,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Images", &["mkfs", "tar", "diff", "df", "report", "filesystem", "device"]),
     ("Subvolumes", &["subvolume", "quota", "qgroup", "property"]),
     ("Mounts", &["mount", "umount", "mounts", "stats", "sync"]),
-    ("Damage", &["check", "history", "undelete", "restore", "rescue"]),
+    ("Damage", &["check", "scrub", "history", "undelete", "restore", "rescue"]),
     ("Structure", &["inspect-internal", "tune"]),
     ("This program", &["generate", "help"]),
 ];

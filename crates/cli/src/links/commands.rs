@@ -80,7 +80,7 @@ const INSTEAD: [(&str, &str); 17] = [
     ("replace", "mount the image with Linux, and replace there"),
     (
         "scrub",
-        "`creamery check --check-data-csum IMAGE` reads and checks all data and trees of an image that is not mounted",
+        "`creamery scrub start IMAGE` scrubs an image that is not mounted, and returns when it is done",
     ),
     (
         "send",
@@ -127,8 +127,8 @@ mod tests {
         };
         for (line, wanted) in [
             ("creamery send x", "send is not there in creamery"),
-            ("creamery scrub start /mnt", "scrub start is not there"),
-            ("creamery scrub", "check --check-data-csum"),
+            ("creamery scrub resume /mnt", "scrub resume is not there"),
+            ("creamery scrub cancel", "scrub start IMAGE"),
             ("creamery fi sync x", "filesystem sync is not there"),
             ("creamery device add a b", "device add is not there"),
             ("creamery inspect tree-stats x", "inspect-internal tree-stats is not there"),

@@ -14,7 +14,16 @@ const USUAL: [(&str, &str); 3] = [
 ];
 
 /// Commands that end otherwise.
-const OTHERWISE: [(&str, &[(&str, &str)]); 4] = [
+const OTHERWISE: [(&str, &[(&str, &str)]); 5] = [
+    (
+        "scrub start",
+        &[
+            ("0", "Nothing bad is left."),
+            ("1", "Nothing could be scrubbed."),
+            ("2", "The words make no sense."),
+            ("3", "Something bad is left."),
+        ],
+    ),
     (
         "check",
         &[

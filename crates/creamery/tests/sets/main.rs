@@ -11,6 +11,7 @@ mod members_away;
 mod oracle;
 mod parity;
 mod rot;
+mod scrubbed;
 mod seen;
 
 use std::path::Path;
@@ -103,7 +104,15 @@ fn set(bench: &Bench, shape: &Shape) -> Result<()> {
     if has_parity {
         parity::each(&files, &oracle, &truth).context("parity rots")?;
     }
+    let rotten = random_stripe(shape, &oracle);
+    scrubbed::each(&files, &oracle, &truth, rotten)
+        .with_context(|| format!("scrubs, stripe {rotten} rots"))?;
     made.end()
+}
+
+/// One stripe for each shape.
+fn random_stripe(shape: &Shape, oracle: &Oracle) -> usize {
+    Random::new(seed_of(&shape.name())).below(oracle.stripes_max() as u64) as usize
 }
 
 /// `creamery check` of these members, all data and all parity.

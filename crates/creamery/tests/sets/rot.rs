@@ -43,7 +43,7 @@ pub(crate) fn each(files: &[PathBuf], oracle: &Oracle, truth: &Seen) -> Result<(
 }
 
 /// Inverts all that was ever written to these stripes; where nothing bears it, of data alone. Done twice, it is as before.
-fn turn(files: &[PathBuf], oracle: &Oracle, rotten: &[usize]) -> Result<()> {
+pub(crate) fn turn(files: &[PathBuf], oracle: &Oracle, rotten: &[usize]) -> Result<()> {
     let chunks = oracle.chunks.iter().filter(|chunk| rots(chunk, oracle));
     for (chunk, &stripe) in chunks.flat_map(|chunk| rotten.iter().map(move |stripe| (chunk, stripe))) {
         if stripe < chunk.stripes.len() {

@@ -80,6 +80,7 @@ mod restore;
 mod restore_words;
 mod roles;
 mod roles_rescuer;
+mod scrub;
 mod seek;
 mod seek_programs;
 mod sets;
@@ -126,6 +127,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     help::cases,
     matrix::cases,
     sets::cases,
+    scrub::cases,
     sets_survey::cases,
     sets_read::cases,
     sets_shown::cases,

@@ -23,7 +23,7 @@ use crate::held;
 use crate::reclaim::Reclaimer;
 use crate::space_info::SpaceKind;
 
-/// How long whoever reads what was freed is waited for: a read of a device, and more.
+/// How long a reader of what was freed is waited for that does not yield: a read of a device, and more.
 const READS_MAX: Duration = Duration::from_millis(200);
 
 /// What somebody who finds no room has tried already.
@@ -66,6 +66,8 @@ impl Engine {
                 return Ok(false);
             }
             self.store.readers().wait(READS_MAX);
+            // There may be nothing left to commit.
+            self.release(&self.pipeline.roots.take_releasable())?;
         }
         gate::passing(Reason::Reservation, || self.commit_running())?;
         tried.committed = true;

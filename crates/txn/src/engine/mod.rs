@@ -21,6 +21,7 @@
 //! | `replay` | bring logs into the trees |
 //! | `space_caches` | take away what Linux would take for true |
 //! | `abort` | end all writing |
+//! | `durable` | show the trees of the last durable commit |
 //! | `users` | tell who refers to data |
 //! | `statistics`, `memory` | tell what they did, and what memory they take |
 //!
@@ -34,6 +35,7 @@ mod data;
 mod delalloc;
 mod discard;
 mod drop_tree;
+mod durable;
 #[cfg(feature = "faults")]
 mod fault;
 mod grow;
@@ -55,6 +57,7 @@ mod users;
 
 pub use convert::Conversion;
 pub use data::DataCsums;
+pub use durable::DurableTrees;
 pub use memory::EngineMemory;
 pub use quota::KeptGroups;
 pub use replay::Replay;

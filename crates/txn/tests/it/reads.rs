@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use creamery_base::{ErrorKind, Wait};
+use creamery_base::{ErrorKind, TreeId, Wait};
+use creamery_format::Key;
 use creamery_txn::{DataCsums, Options, Units};
 
 use crate::neighbours::{SECTOR, World, empty_image};
@@ -82,4 +83,34 @@ fn an_extent_is_freed_when_who_gives_it_up_is_done() {
     let mut out = [0; SECTOR];
     let read = world.engine.read_data(all[0], &mut out, DataCsums::Present, Wait::Yes);
     assert_eq!(read.expect_err("its checksum went with it").kind(), ErrorKind::Unreadable);
+}
+
+#[test]
+fn durable_trees_stay_as_they_are_beside_commits() {
+    let Some(image) = empty_image() else { return };
+    let world = World::new(&image);
+    let first = world.fill(100);
+    world.engine.commit().expect("a commit");
+    let durable = world.engine.durable_trees().expect("readable trees");
+    let seen = || {
+        let tree = durable.tree(TreeId::EXTENT).expect("a readable tree");
+        let mut cursor = durable.cursor(&tree, &Key::MIN, Wait::Yes).expect("a readable tree");
+        let mut seen = Vec::new();
+        while let Some((key, data)) = cursor.item() {
+            seen.push((key, data.to_vec()));
+            cursor.advance().expect("a readable tree");
+        }
+        seen
+    };
+    let (generation, before) = (durable.generation(), seen());
+    assert_eq!(generation, world.engine.volume().generation());
+    for at in first {
+        world.free(at);
+        world.engine.commit().expect("a commit");
+    }
+    assert!(world.engine.volume().generation() > generation);
+    assert_eq!((durable.generation(), seen()), (generation, before));
+    let now = world.engine.durable_trees().expect("readable trees");
+    assert_eq!(now.generation(), world.engine.volume().generation());
+    assert!(!now.is_in_the_way(), "nobody waits for room");
 }

@@ -1,5 +1,7 @@
 //! Verifying a filesystem: nothing is written, and each finding has a permanent number.
 
+pub mod scrub;
+
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, Logical, Result};
@@ -90,6 +92,13 @@ fn name_files(report: &mut Report, devices: &DeviceSet) {
     for sector in sectors {
         name_files_of(&fs, sector);
     }
+}
+
+/// The files that have what lies at an address, a few at most.
+pub(crate) fn files_of(fs: &Filesystem, at: Logical) -> Vec<DamagedFile> {
+    let mut sector = DamagedSector { logical: at.get(), ..DamagedSector::default() };
+    name_files_of(fs, &mut sector);
+    sector.files
 }
 
 fn name_files_of(fs: &Filesystem, sector: &mut DamagedSector) {

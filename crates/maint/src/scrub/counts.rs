@@ -1,0 +1,73 @@
+//! The numbers of a scrub, by the names that Linux has for them.
+
+use std::ops::AddAssign;
+
+/// What was scrubbed of a device, and what was wrong. Errors are counted at the first read, mended or not.
+///
+/// ```
+/// let mut all = creamery_maint::scrub::Counts::default();
+/// all += creamery_maint::scrub::Counts { csum_errors: 1, ..Default::default() };
+/// assert_eq!(all.errors(), 1);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Data extents.
+    pub data_extents_scrubbed: u64,
+    /// Tree blocks.
+    pub tree_extents_scrubbed: u64,
+    /// Bytes of data.
+    pub data_bytes_scrubbed: u64,
+    /// Bytes of tree blocks.
+    pub tree_bytes_scrubbed: u64,
+    /// Bytes of parity that were compared with what their data has.
+    pub parity_bytes_scrubbed: u64,
+    /// Sectors that could not be read.
+    pub read_errors: u64,
+    /// Sectors of data, and tree blocks, that have not their checksum.
+    pub csum_errors: u64,
+    /// Tree blocks that are not what the extent tree says, and sectors of parity that are not that of their data.
+    pub verify_errors: u64,
+    /// Sectors of data without a checksum.
+    pub no_csum: u64,
+    /// Sectors without a checksum of which two copies differ.
+    pub differing: u64,
+    /// Copies of the superblock that are not that of the last commit.
+    pub super_errors: u64,
+    /// Errors for which there is nothing good.
+    pub uncorrectable_errors: u64,
+    /// Errors that were mended.
+    pub corrected_errors: u64,
+    /// Errors that can be mended, and were not: nothing was to be written.
+    pub unverified_errors: u64,
+    /// Where on the device it stopped, bytes.
+    pub last_physical: u64,
+}
+
+impl Counts {
+    /// All errors that were found.
+    #[must_use]
+    pub const fn errors(&self) -> u64 {
+        self.read_errors + self.csum_errors + self.verify_errors + self.super_errors + self.differing
+    }
+}
+
+impl AddAssign for Counts {
+    /// Adds the numbers up; `last_physical` is the greater one.
+    fn add_assign(&mut self, other: Self) {
+        self.data_extents_scrubbed += other.data_extents_scrubbed;
+        self.tree_extents_scrubbed += other.tree_extents_scrubbed;
+        self.data_bytes_scrubbed += other.data_bytes_scrubbed;
+        self.tree_bytes_scrubbed += other.tree_bytes_scrubbed;
+        self.parity_bytes_scrubbed += other.parity_bytes_scrubbed;
+        self.read_errors += other.read_errors;
+        self.csum_errors += other.csum_errors;
+        self.verify_errors += other.verify_errors;
+        self.no_csum += other.no_csum;
+        self.differing += other.differing;
+        self.super_errors += other.super_errors;
+        self.uncorrectable_errors += other.uncorrectable_errors;
+        self.corrected_errors += other.corrected_errors;
+        self.unverified_errors += other.unverified_errors;
+        self.last_physical = self.last_physical.max(other.last_physical);
+    }
+}

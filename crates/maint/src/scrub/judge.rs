@@ -1,0 +1,150 @@
+//! What is bad of what was read.
+
+use std::ops::Range;
+
+use creamery_base::{Generation, Logical, Uuid, Wait};
+use creamery_codec::{ChecksumType, checksum};
+use creamery_format::{CorruptKind, Expected, verify_block};
+use creamery_volume::Volume;
+
+use super::Counts;
+use super::group::{Content, InUse, Run};
+
+/// What blocks and data are judged by.
+#[derive(Clone, Copy)]
+pub(super) struct Judge<'v> {
+    pub(super) volume: &'v Volume,
+    pub(super) checksum: ChecksumType,
+    pub(super) sector: usize,
+    pub(super) node_size: usize,
+    fsid: Uuid,
+}
+
+/// Something bad.
+#[derive(Debug)]
+pub(super) struct Bad {
+    pub(super) run: usize,
+    /// Where in what was read.
+    pub(super) bytes: Range<usize>,
+    pub(super) at: Logical,
+    pub(super) why: String,
+}
+
+impl<'v> Judge<'v> {
+    pub(super) fn new(volume: &'v Volume) -> Self {
+        let size = |bytes: u32| usize::try_from(bytes).expect("it fits in memory");
+        Self {
+            volume,
+            checksum: volume.checksum_type(),
+            sector: size(volume.sector_size()),
+            node_size: size(volume.node_size()),
+            fsid: volume.metadata_uuid(),
+        }
+    }
+
+    /// What a tree block has to be.
+    pub(super) const fn expected(&self, logical: Logical, generation: Generation, level: u8) -> Expected {
+        Expected {
+            logical,
+            level: Some(level),
+            generation: Some(generation),
+            owner: None,
+            first_key: None,
+            fsid: self.fsid,
+            checksum: self.checksum,
+        }
+    }
+
+    /// Judges what is in use of `read`; what was not read at all is judged by nobody. Counts errors.
+    pub(super) fn judge(&self, used: &InUse, read: &[u8], counts: &mut Counts) -> Vec<Bad> {
+        let mut bad = Vec::new();
+        for (number, run) in used.runs.iter().enumerate() {
+            self.judge_run(used, (number, run), &read[run.bytes.clone()], counts, &mut bad);
+        }
+        bad
+    }
+
+    /// Judges a part of a run.
+    pub(super) fn judge_part(
+        &self,
+        used: &InUse,
+        (number, run): (usize, &Run),
+        part: Range<usize>,
+        bytes: &[u8],
+        counts: &mut Counts,
+        bad: &mut Vec<Bad>,
+    ) {
+        let from = part.start - run.bytes.start;
+        let content = match &run.content {
+            Content::Data(Some(sums)) => {
+                let size = self.checksum.size();
+                let first = sums.start + from / self.sector * size;
+                Content::Data(Some(first..first + part.len() / self.sector * size))
+            }
+            content => content.clone(),
+        };
+        let run = Run { at: run.at + from as u64, bytes: part, content };
+        self.judge_run(used, (number, &run), bytes, counts, bad);
+    }
+
+    /// Judges one run, of which `bytes` are.
+    fn judge_run(
+        &self,
+        used: &InUse,
+        (number, run): (usize, &Run),
+        bytes: &[u8],
+        counts: &mut Counts,
+        bad: &mut Vec<Bad>,
+    ) {
+        match &run.content {
+            Content::Tree { block, generation, level } => {
+                counts.tree_bytes_scrubbed += bytes.len() as u64;
+                let want = self.expected(*block, *generation, *level);
+                let found = match (bytes.len() == self.node_size, *block == run.at) {
+                    (true, _) => self.judge_block(bytes, want),
+                    // It goes on elsewhere, so that it is read by its address.
+                    (false, true) => self.judge_by_address(&want),
+                    (false, false) => None,
+                };
+                if let Some((is_sum, why)) = found {
+                    if is_sum {
+                        counts.csum_errors += 1
+                    } else {
+                        counts.verify_errors += 1
+                    }
+                    bad.push(Bad { run: number, bytes: run.bytes.clone(), at: run.at, why });
+                }
+            }
+            Content::Data(sums) => {
+                counts.data_bytes_scrubbed += bytes.len() as u64;
+                let Some(sums) = sums else {
+                    counts.no_csum += (bytes.len() / self.sector) as u64;
+                    return;
+                };
+                let sums = used.sums[sums.clone()].chunks_exact(self.checksum.size());
+                for (sector, (found, want)) in bytes.chunks_exact(self.sector).zip(sums).enumerate() {
+                    if checksum(self.checksum, found).as_bytes(self.checksum) != want {
+                        counts.csum_errors += 1;
+                        let from = run.bytes.start + sector * self.sector;
+                        let at = run.at + (sector * self.sector) as u64;
+                        let why = "checksum mismatch".to_owned();
+                        bad.push(Bad { run: number, bytes: from..from + self.sector, at, why });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether it is the checksum, and what is wrong with a block.
+    fn judge_block(&self, bytes: &[u8], want: Expected) -> Option<(bool, String)> {
+        let want = self.volume.expected_of_seed(bytes, want);
+        let corruption = verify_block(bytes, &want).err()?;
+        let is_sum = matches!(corruption.kind(), CorruptKind::Checksum { .. });
+        Some((is_sum, corruption.kind().to_string()))
+    }
+
+    fn judge_by_address(&self, want: &Expected) -> Option<(bool, String)> {
+        let read = self.volume.read_tree_block(want.logical, want, Wait::Yes);
+        read.err().map(|error| (false, error.to_string()))
+    }
+}

@@ -1,0 +1,68 @@
+//! Making good what is bad, from what is good.
+
+use creamery_base::{Physical, Result, Wait};
+use creamery_device::AlignedBuffer;
+use creamery_format::verify_block;
+use creamery_volume::{Mender, Verdict};
+
+use super::finding::Outcome;
+use super::group::{Content, InUse};
+use super::judge::{Bad, Judge};
+
+/// What mends.
+#[derive(Clone, Copy)]
+pub(super) struct Mending<'v> {
+    pub(super) judge: Judge<'v>,
+    /// None where nothing is to be written (I-E4).
+    pub(super) mender: Option<Mender<'v>>,
+}
+
+impl Mending<'_> {
+    /// Looks for something good in place of what is bad at `at` of the device, and writes it there. Gives what became of it.
+    pub(super) fn mend(&self, used: &InUse, bad: &Bad, at: Physical) -> Outcome {
+        if used.runs[bad.run].content == Content::Data(None) {
+            return Outcome::Undecided; // nothing says what it has to be, so it is not overwritten
+        }
+        let Ok(good) = self.good(used, bad) else { return Outcome::Lost };
+        let Some(mender) = self.mender else { return Outcome::Mendable };
+        match mender.rewrite(at, &good, &|now| self.is_good(used, bad, now)) {
+            Ok(()) => Outcome::Mended,
+            Err(_) => Outcome::Lost,
+        }
+    }
+
+    /// The bytes as they should be, by whatever way. Errors: there are none.
+    pub(super) fn good(&self, used: &InUse, bad: &Bad) -> Result<AlignedBuffer> {
+        let volume = self.judge.volume;
+        match &used.runs[bad.run].content {
+            Content::Tree { block, generation, level } => {
+                let want = self.judge.expected(*block, *generation, *level);
+                volume.read_tree_block(*block, &want, Wait::Yes)
+            }
+            Content::Data(_) => {
+                let mut good = AlignedBuffer::zeroed(bad.bytes.len());
+                let verify = |_: usize, sector: &[u8]| Verdict::of_checksum(self.is_good(used, bad, sector));
+                volume.read_data(bad.at, &mut good, &verify, Wait::Yes)?;
+                Ok(good)
+            }
+        }
+    }
+
+    /// Whether bytes are what has to be where something bad was. Of data without a checksum nothing is known.
+    fn is_good(&self, used: &InUse, bad: &Bad, bytes: &[u8]) -> bool {
+        let run = &used.runs[bad.run];
+        match &run.content {
+            Content::Tree { block, generation, level } => {
+                let want = self.judge.expected(*block, *generation, *level);
+                verify_block(bytes, &self.judge.volume.expected_of_seed(bytes, want)).is_ok()
+            }
+            Content::Data(None) => false,
+            Content::Data(Some(sums)) => {
+                let size = self.judge.checksum.size();
+                let first = sums.start + (bad.bytes.start - run.bytes.start) / self.judge.sector * size;
+                let want = &used.sums[first..first + size];
+                creamery_codec::checksum(self.judge.checksum, bytes).as_bytes(self.judge.checksum) == want
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Scrubs of images and sets that the kernel has made, beside its own.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{FuseMount, Run};
+use serde_json::Value;
+
+use crate::sets::{Set, with_kernel};
+use crate::support::{JUDGED, MOUNTED, expect_failure, expect_refusal, expect_untouched, sparse_file};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("scrub/numbers-as-on-linux", &JUDGED, numbers),
+        Case::new("scrub/mends-what-linux-then-finds-whole", &JUDGED, mends),
+        Case::new("scrub/what-is-lost-is-named", &JUDGED, lost),
+        Case::new("scrub/what-it-writes-to-is-named", &MOUNTED, named),
+    ]
+}
+
+/// Numbers that are those of Linux, summed over the devices.
+const NUMBERS: [&str; 10] = [
+    "tree_extents_scrubbed",
+    "data_bytes_scrubbed",
+    "tree_bytes_scrubbed",
+    "read_errors",
+    "csum_errors",
+    "verify_errors",
+    "no_csum",
+    "super_errors",
+    "uncorrectable_errors",
+    "corrected_errors",
+];
+
+/// Lines "name: number", each name summed.
+fn summed(text: &str) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    for line in text.lines() {
+        if let Some((name, number)) = line.trim().split_once(": ")
+            && let Ok(number) = number.parse::<u64>()
+        {
+            *sums.entry(name.to_owned()).or_default() += number;
+        }
+    }
+    sums
+}
+
+/// Nothing is wrong, nothing is changed, and as much was read as Linux reads.
+fn numbers(bench: &Bench) -> Result<()> {
+    for (profile, count) in [("single", 1), ("dup", 1), ("raid1", 2), ("raid0", 3), ("raid10", 4)] {
+        let set = Set::made(bench, profile, &["-d", profile, "-m", profile], count)?;
+        let theirs = with_kernel(bench, &set.members, "rw", |dir| {
+            Ok(Run::new("btrfs").args(["scrub", "start", "-B", "-d", "-R"]).arg(dir).ok()?.stdout_text())
+        })?;
+        let sums: Vec<Vec<u8>> = set.members.iter().map(std::fs::read).collect::<Result<_, _>>()?;
+        let ours = |words: &[&str]| -> Result<String> {
+            let run = bench.creamery().run(["scrub", "start", "-d", "-R"]).args(words).arg(set.first());
+            let others = set.members[1..].iter().flat_map(|member| ["--device".as_ref(), member.as_os_str()]);
+            Ok(run.args(others).ok()?.stdout_text())
+        };
+        for words in [&["-r"][..], &[]] {
+            let ours = ours(words)?;
+            let (want, have) = (summed(&theirs), summed(&ours));
+            for name in NUMBERS {
+                ensure!(have.get(name) == want.get(name), "{profile}, {name}: btrfs\n{theirs}\nhere\n{ours}");
+            }
+        }
+        for (member, before) in set.members.iter().zip(sums) {
+            ensure!(std::fs::read(member)? == before, "{profile}: {} was changed", member.display());
+        }
+        std::fs::remove_dir_all(set.first().parent().context("a directory")?)?;
+    }
+    Ok(())
+}
+
+/// Sectors of content that no other file has.
+fn pattern(number: u8) -> Vec<u8> {
+    (0..4096_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 ^ number).collect()
+}
+
+/// Where a sector like this lies in a file.
+fn places(file: &Path, sector: &[u8]) -> Result<Vec<u64>> {
+    let bytes = std::fs::read(file)?;
+    let at = bytes.chunks(sector.len()).enumerate().filter(|(_, bytes)| *bytes == sector);
+    Ok(at.map(|(number, _)| (number * sector.len()) as u64).collect())
+}
+
+fn rot(file: &Path, at: u64) -> Result<()> {
+    File::options().write(true).open(file)?.write_all_at(b"rotten", at + 77).map_err(Into::into)
+}
+
+/// What rots in one member of each pair, and its superblock's copy, is as it was afterwards; then Linux finds nothing.
+fn mends(bench: &Bench) -> Result<()> {
+    let set = Set::made(bench, "set", &["-d", "raid1", "-m", "raid1"], 2)?;
+    with_kernel(bench, &set.members, "rw", |dir| {
+        Ok(std::fs::write(dir.join("pattern"), [pattern(1), pattern(2), pattern(3)].concat())?)
+    })?;
+    let before: Vec<Vec<u8>> = set.members.iter().map(std::fs::read).collect::<Result<_, _>>()?;
+    for (member, number) in set.members.iter().zip([1, 2]) {
+        let found = places(member, &pattern(number))?;
+        ensure!(!found.is_empty(), "the file lies on {}", member.display());
+        found.into_iter().try_for_each(|at| rot(member, at))?;
+    }
+    rot(&set.members[1], 64 << 20)?;
+    let scrub = |words: &[&str]| {
+        let run = bench.creamery().run(["scrub", "start", "-R"]).args(words).arg(set.first());
+        run.arg("--device").arg(&set.members[1])
+    };
+    let seen = scrub(&["-r"]).output()?;
+    ensure!(seen.code == Some(3), "to read finds it: {seen}");
+    let seen = summed(&seen.stdout_text());
+    ensure!(
+        seen["csum_errors"] == 2 && seen["super_errors"] == 1 && seen["corrected_errors"] == 0,
+        "{seen:?}"
+    );
+    let mended = summed(&scrub(&[]).ok()?.stdout_text());
+    ensure!(mended["corrected_errors"] == 3 && mended["uncorrectable_errors"] == 0, "{mended:?}");
+    for (member, before) in set.members.iter().zip(before) {
+        ensure!(std::fs::read(member)? == before, "{} is not what it was", member.display());
+    }
+    let linux = with_kernel(bench, &set.members, "rw", |dir| {
+        Ok(Run::new("btrfs").args(["scrub", "start", "-B"]).arg(dir).ok()?.stdout_text())
+    })?;
+    ensure!(linux.contains("no errors found"), "{linux}");
+    Ok(())
+}
+
+/// Of one copy nothing brings back what rots; the file, its byte and the way out are said.
+fn lost(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    sparse_file(&image, 256 << 20)?;
+    Run::new("mkfs.btrfs").arg("-q").arg(&image).ok()?;
+    with_kernel(bench, std::slice::from_ref(&image), "rw", |dir| {
+        std::fs::create_dir(dir.join("dir"))?;
+        Ok(std::fs::write(dir.join("dir/file"), [pattern(5), pattern(6), pattern(7)].concat())?)
+    })?;
+    places(&image, &pattern(6))?.into_iter().try_for_each(|at| rot(&image, at))?;
+    expect_untouched(&image, || {
+        let scrub = bench.creamery().run(["scrub", "start"]).arg(&image);
+        let said = scrub.output()?;
+        ensure!(said.code == Some(3), "{said}");
+        let (out, error) = (said.stdout_text(), said.stderr_text());
+        ensure!(out.contains("csum=1") && out.contains("Uncorrectable:  1"), "{out}");
+        ensure!(out.contains("checksum mismatch") && out.contains("/dir/file, byte 4096"), "{out}");
+        ensure!(error.contains("1 errors are left") && error.contains("backup"), "{error}");
+        let json = bench.creamery().run(["scrub", "start", "-r", "--json"]).arg(&image).output()?;
+        let json: Value = serde_json::from_slice(&json.stdout)?;
+        let finding = &json["findings"][0];
+        ensure!(finding["what"] == "data" && finding["outcome"] == "lost", "{json}");
+        ensure!(
+            finding["files"][0]["path"] == "/dir/file" && json["devices"][0]["csum_errors"] == 1,
+            "{json}"
+        );
+        Ok(())
+    })
+}
+
+/// It writes to members that are named, to none that is missing or in use, and to nothing that is mounted.
+fn named(bench: &Bench) -> Result<()> {
+    let set = Set::made(bench, "set", &["-d", "raid1", "-m", "raid1"], 2)?;
+    let scrub =
+        |words: &[&str], image: &PathBuf| bench.creamery().run(["scrub", "start"]).args(words).arg(image);
+    let second = set.members[1].display().to_string();
+    for image in &set.members {
+        expect_untouched(image, || {
+            let other = set.members.iter().find(|other| *other != image).context("another member")?;
+            let advice = format!("--device {}", other.display());
+            expect_failure(scrub(&[], image), &["devices that are named alone", &advice]).map(drop)
+        })?;
+        scrub(&["-r"], image).ok()?;
+    }
+    scrub(&["--device", &second], &set.members[0]).ok()?;
+    let mount = FuseMount::mount(bench.creamery(), set.first(), &bench.scratch.file("mount"), "ro")?;
+    expect_failure(scrub(&["--device", &second], &set.members[0]), &["in use"])?;
+    scrub(&["-r"], &set.members[0]).ok()?;
+    mount.unmount()?;
+    let away = bench.scratch.file("away.img");
+    std::fs::rename(&set.members[1], &away)?;
+    expect_refusal(scrub(&[], &set.members[0]), &["device 2 is missing"])?;
+    expect_refusal(scrub(&["--degraded"], &set.members[0]), &["has 2 devices, and 1 are there", "-r"])?;
+    scrub(&["-r", "--degraded"], &set.members[0]).ok()?;
+    expect_refusal(bench.creamery().run(["scrub", "start", "no-such.img"]), &["no-such.img"])?;
+    expect_refusal(bench.creamery().run(["scrub", "resume"]).arg(&away), &["scrub resume is not there"])
+}

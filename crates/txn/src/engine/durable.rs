@@ -1,0 +1,105 @@
+//! The trees as the last durable commit left them.
+//!
+//! A tree's commit root is that of the last transaction that closed, which may still be on its way to the devices. A walker that compares what is on
+//! the devices needs an earlier moment: what the superblock there leads to. A guard keeps all of that from being overwritten, so what such a
+//! walker finds bad is bad, however much is written beside it.
+//!
+//! # Invariants
+//! - SCRUB-1: the trees are those of one commit that is durable, and the guard is at that commit or at an earlier one. Shown by
+//!   `durable_trees_stay_as_they_are_beside_commits`.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Generation, Result, TreeId, Wait};
+use creamery_format::{Key, KeyType, RawRootItem, Superblock};
+use creamery_tree::{CommitCursor, CommitRootGuard, RootPointer, Tree, Walk};
+
+use super::Engine;
+use crate::roots::root_pointer;
+
+/// The trees of a durable commit, kept as they are.
+///
+/// ```no_run
+/// # fn show(engine: &creamery_txn::Engine) -> creamery_base::Result<()> {
+/// use creamery_base::{TreeId, Wait};
+/// use creamery_format::Key;
+/// let durable = engine.durable_trees()?;
+/// let devices = durable.tree(TreeId::DEV)?;
+/// let cursor = durable.cursor(&devices, &Key::MIN, Wait::Yes)?;
+/// println!("{:?} of generation {}", cursor.item().map(|(key, _)| key), durable.generation());
+/// # Ok(())
+/// # }
+/// ```
+pub struct DurableTrees<'e> {
+    engine: &'e Engine,
+    guard: CommitRootGuard,
+    superblock: Superblock,
+    root_tree: Tree,
+}
+
+impl Engine {
+    /// The trees as the last durable commit left them, for a walker that yields: it drops them soon after
+    /// [`is_in_the_way`](DurableTrees::is_in_the_way).
+    /// Errors: device errors; damage.
+    pub fn durable_trees(&self) -> Result<DurableTrees<'_>> {
+        // The guard comes first: a commit that becomes durable in between is newer than it, and kept as well.
+        let guard = self.store.readers().yielding_guard();
+        let superblock = self.volume().superblock();
+        let (kept, durable) = (guard.generation(), superblock.generation());
+        assert!(kept <= durable, "SCRUB-1: a guard at {kept} for the commit {durable}");
+        let (logical, level) = superblock.root();
+        let root = RootPointer { logical, level, generation: durable };
+        let root_tree = Tree::open_committed(Arc::clone(self.store()), TreeId::ROOT, root)?;
+        Ok(DurableTrees { engine: self, guard, superblock, root_tree })
+    }
+}
+
+impl DurableTrees<'_> {
+    /// The commit.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.superblock.generation()
+    }
+
+    /// Its superblock.
+    #[must_use]
+    pub const fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// Whether somebody waits for space that the commit has and later ones have not.
+    #[must_use]
+    pub fn is_in_the_way(&self) -> bool {
+        self.guard.is_in_the_way()
+    }
+
+    /// A tree of the commit that is no subvolume.
+    /// Errors: not found; device errors; damage.
+    pub fn tree(&self, id: TreeId) -> Result<Tree> {
+        let root = match id {
+            TreeId::CHUNK => {
+                let (logical, level, generation) = self.superblock.chunk_root();
+                RootPointer { logical, generation, level }
+            }
+            _ => self.root_of(id)?,
+        };
+        Tree::open_committed(Arc::clone(self.engine.store()), id, root)
+    }
+
+    fn root_of(&self, id: TreeId) -> Result<RootPointer> {
+        let key = Key::new(id.objectid(), KeyType::ROOT_ITEM, 0);
+        let cursor = self.cursor(&self.root_tree, &key, Wait::Yes)?;
+        let found =
+            cursor.item().filter(|(found, _)| (found.objectid, found.kind) == (key.objectid, key.kind));
+        let (key, data) = found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("tree {id}")))?;
+        let item = RawRootItem::from_item(data)
+            .map_err(|kind| Error::with_source(ErrorKind::Corrupt, format!("root item {key}"), kind))?;
+        Ok(root_pointer(&item))
+    }
+
+    /// A cursor at the first item of one of its trees whose key is `start` or greater.
+    /// Errors: device errors; damage.
+    pub fn cursor<'t>(&self, tree: &'t Tree, start: &Key, walk: impl Into<Walk>) -> Result<CommitCursor<'t>> {
+        tree.commit_cursor_under(self.guard.clone(), start, Generation::default(), walk)
+    }
+}

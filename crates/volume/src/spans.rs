@@ -1,0 +1,208 @@
+//! What one stripe of a chunk holds: which addresses, or which row's parity, lie where on its device.
+
+use creamery_base::{Logical, Physical};
+
+use crate::Chunk;
+use crate::index::index;
+use crate::rows::Rows;
+
+/// What lies in a span of a stripe.
+///
+/// ```
+/// use creamery_base::Logical;
+/// use creamery_volume::Holds;
+/// assert_ne!(Holds::Data(Logical::new(1 << 30)), Holds::Parity(0));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holds {
+    /// What begins at this address.
+    Data(Logical),
+    /// Parity of the row with this number.
+    Parity(u64),
+}
+
+/// Bytes that follow one another in a stripe, and in what they hold.
+///
+/// ```
+/// use creamery_base::{DevId, Logical, Uuid};
+/// use creamery_format::BlockGroupFlags;
+/// use creamery_volume::{Chunk, Holds, Stripe};
+/// let stripe = |dev| Stripe { dev: DevId::new(dev), offset: 1 << 20, dev_uuid: Uuid::nil() };
+/// let flags = BlockGroupFlags::DATA | BlockGroupFlags::RAID0;
+/// let chunk = Chunk::new(Logical::new(1 << 30), 2 << 20, flags, 4096, (1..=2).map(stripe).collect());
+/// // The second stripe has the second 64 KiB, the fourth, and so on.
+/// let span = chunk.span_from(1, Logical::new(1 << 30)).unwrap();
+/// assert_eq!((span.holds, span.len), (Holds::Data(Logical::new((1 << 30) + 65536)), 65536));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StripeSpan {
+    /// Where they begin on the device.
+    pub at: Physical,
+    /// How many they are.
+    pub len: u64,
+    /// What they hold.
+    pub holds: Holds,
+}
+
+impl Chunk {
+    /// The first span of a stripe that holds something at or behind the address `from`: parity of a row counts for all of its row. None behind the last.
+    ///
+    /// # Panics
+    /// There is no such stripe.
+    #[must_use]
+    pub fn span_from(&self, stripe: usize, from: Logical) -> Option<StripeSpan> {
+        let from = from.checked_sub(self.start).unwrap_or(0);
+        if from >= self.len {
+            return None;
+        }
+        let layout = self.layout();
+        let Some(rows) = Rows::of(self) else {
+            let (columns, copies) = (u64::from(layout.columns), usize::from(layout.copies));
+            if columns == 1 {
+                return Some(self.span(stripe, 0, self.len, Holds::Data(self.start)));
+            }
+            let (size, column) = (self.stripe_len, (stripe / copies) as u64);
+            let first = from / size;
+            // The first element of this column at or behind that one.
+            let number = first + (column + columns - first % columns) % columns;
+            return self.element(stripe, number / columns, number * size);
+        };
+        let row = from / self.full_stripe_bytes();
+        self.in_row(rows, stripe, row, from).or_else(|| self.in_row(rows, stripe, row + 1, from))
+    }
+
+    /// What a stripe has of a row, if some of that lies at or behind `from`.
+    fn in_row(&self, rows: Rows<'_>, stripe: usize, row: u64, from: u64) -> Option<StripeSpan> {
+        let start = row.checked_mul(self.full_stripe_bytes()).filter(|start| *start < self.len)?;
+        let column = rows.column_of(row, stripe);
+        if column >= rows.row().data_columns() {
+            return Some(self.span(stripe, row * self.stripe_len, self.stripe_len, Holds::Parity(row)));
+        }
+        let at = start + column as u64 * self.stripe_len;
+        if at + self.stripe_len <= from { None } else { self.element(stripe, row, at) }
+    }
+
+    /// The element of a stripe at `at` of the chunk, clipped to that.
+    fn element(&self, stripe: usize, row: u64, at: u64) -> Option<StripeSpan> {
+        let len = self.len.checked_sub(at).filter(|left| *left > 0)?.min(self.stripe_len);
+        Some(self.span(stripe, row * self.stripe_len, len, Holds::Data(self.start + at)))
+    }
+
+    fn span(&self, stripe: usize, offset: u64, len: u64, holds: Holds) -> StripeSpan {
+        let stripe = &self.stripes[stripe];
+        // Chunk::from_item has checked that the stripe's end does not wrap.
+        StripeSpan { at: Physical { dev: stripe.dev, offset: stripe.offset + offset }, len, holds }
+    }
+
+    /// The addresses of a row of a chunk with parity; none if it has no such row.
+    #[must_use]
+    pub fn row_range(&self, row: u64) -> Option<(Logical, Logical)> {
+        let rows = Rows::of(self)?;
+        let size = self.stripe_len * rows.row().data_columns() as u64;
+        let start = row.checked_mul(size).filter(|start| *start < self.len)?;
+        Some((self.start + start, self.start + (start + size).min(self.len)))
+    }
+
+    /// Which copy a stripe is of what it holds, counted from 0; parity is none.
+    #[must_use]
+    pub fn copy_of_stripe(&self, stripe: usize) -> usize {
+        stripe % index(u64::from(self.layout().copies))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_base::{DevId, Uuid};
+    use creamery_format::BlockGroupFlags;
+
+    use super::*;
+    use crate::Stripe;
+    use crate::mapping::map;
+
+    const START: u64 = 1 << 30;
+
+    fn chunk(profile: BlockGroupFlags, stripes: u64) -> Chunk {
+        let stripe = |dev| Stripe { dev: DevId::new(dev), offset: 1 << 20, dev_uuid: Uuid::nil() };
+        let stripes = (1..=stripes).map(stripe).collect();
+        Chunk::new(Logical::new(START), 12 << 20, BlockGroupFlags::DATA | profile, 4096, stripes)
+    }
+
+    /// All spans of a stripe, each found from the end of what the one before holds.
+    fn all_spans(chunk: &Chunk, stripe: usize) -> Vec<StripeSpan> {
+        let mut spans = Vec::new();
+        let mut from = chunk.start;
+        while let Some(span) = chunk.span_from(stripe, from) {
+            from = match span.holds {
+                Holds::Data(at) => at + span.len,
+                Holds::Parity(row) => chunk.row_range(row).unwrap().1,
+            };
+            spans.push(span);
+        }
+        spans
+    }
+
+    #[test]
+    fn the_spans_of_all_stripes_are_what_the_map_says() {
+        let table = [
+            (BlockGroupFlags::empty(), 1),
+            (BlockGroupFlags::DUP, 2),
+            (BlockGroupFlags::RAID1C3, 3),
+            (BlockGroupFlags::RAID0, 3),
+            (BlockGroupFlags::RAID10, 4),
+            (BlockGroupFlags::RAID5, 4),
+            (BlockGroupFlags::RAID5, 2),
+            (BlockGroupFlags::RAID6, 5),
+        ];
+        for (profile, stripes) in table {
+            let chunk = chunk(profile, stripes);
+            let mut held = 0;
+            let mut parity = 0;
+            for stripe in 0..chunk.stripes.len() {
+                let mut end = chunk.stripes[stripe].offset;
+                for span in all_spans(&chunk, stripe) {
+                    assert_eq!(span.at.offset, end, "{profile}: a stripe is used from end to end");
+                    end += span.len;
+                    match span.holds {
+                        Holds::Parity(_) => parity += span.len,
+                        Holds::Data(at) => {
+                            held += span.len;
+                            let copies = map(&chunk, at, span.len).unwrap();
+                            let own = &copies.mirrors()[chunk.copy_of_stripe(stripe)];
+                            assert_eq!(own[0].at, span.at, "{profile}, stripe {stripe}, at {at}");
+                        }
+                    }
+                }
+                assert_eq!(end, chunk.stripes[stripe].offset + chunk.stripe_bytes(), "{profile}");
+            }
+            let copies = u64::from(chunk.layout().copies);
+            assert_eq!(held, chunk.len * copies, "{profile}");
+            assert_eq!(held + parity, chunk.stripe_bytes() * stripes, "{profile}");
+        }
+    }
+
+    #[test]
+    fn a_search_begins_in_the_midst() {
+        let raid0 = chunk(BlockGroupFlags::RAID0, 3);
+        let from = |chunk: &Chunk, stripe, at: u64| {
+            let span = chunk.span_from(stripe, Logical::new(START + at * 1024));
+            span.map(|span| match span.holds {
+                Holds::Data(at) => (at.get() - START) / 1024,
+                Holds::Parity(row) => 1000 + row,
+            })
+        };
+        assert_eq!(
+            [0, 63, 64, 65, 191, 192].map(|at| from(&raid0, 0, at)),
+            [0, 0, 192, 192, 192, 192].map(Some)
+        );
+        assert_eq!(from(&raid0, 2, (12 << 10) - 1), Some((12 << 10) - 64));
+        assert_eq!(from(&raid0, 0, (12 << 10) - 1), None);
+        // Row 0: data, data, P; row 1: P, data, data.
+        let raid5 = chunk(BlockGroupFlags::RAID5, 3);
+        assert_eq!([0, 63, 64, 128].map(|at| from(&raid5, 0, at)), [0, 0, 1001, 1001].map(Some));
+        assert_eq!([0, 127, 128, 200].map(|at| from(&raid5, 2, at)), [1000, 1000, 192, 192].map(Some));
+        assert_eq!(
+            raid5.row_range(1),
+            Some((Logical::new(START + (128 << 10)), Logical::new(START + (256 << 10))))
+        );
+    }
+}
