@@ -108,6 +108,11 @@ impl Progress for Bytes<'_> {
 
 fn start(args: &StartArgs) -> Result<(), Failure> {
     let failed = |error| Failure::new(COMMAND, error);
+    if args.image.is_dir() {
+        let what = format!("{} is a directory, and live mounts are not scrubbed", args.image.display());
+        let advice = "unmount the image and name it; `btrfs scrub` of btrfs-progs scrubs a mount of Linux";
+        return Err(failed(Error::unsupported(what)).advise(advice));
+    }
     let scrub = if args.reads_only { Scrub::default().read_only() } else { Scrub::default() };
     let (started, begun) = (SystemEnv.now(), Instant::now());
     interrupt::watch();

@@ -155,6 +155,7 @@ fn as_documented(bench: &Bench) -> Result<()> {
         ("filesystem usage", &["filesystem", "usage", "--json", &image]),
         ("device stats", &["device", "stats", "--json", &image]),
         ("device survey", &["device", "survey", "--files", "--json", &image]),
+        ("scrub start", &["scrub", "start", "-r", "--json", &image]),
         ("filesystem du", &["filesystem", "du", "--json", &root]),
         ("filesystem fiemap", &["filesystem", "fiemap", "--json", &file]),
         ("filesystem show", &["filesystem", "show", "--json", &image]),

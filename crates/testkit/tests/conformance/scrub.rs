@@ -177,6 +177,7 @@ fn named(bench: &Bench) -> Result<()> {
     let mount = FuseMount::mount(bench.creamery(), set.first(), &bench.scratch.file("mount"), "ro")?;
     expect_failure(scrub(&["--device", &second], &set.members[0]), &["in use"])?;
     scrub(&["-r"], &set.members[0]).ok()?;
+    expect_refusal(scrub(&[], &mount.dir().to_owned()), &["is a directory", "unmount"])?;
     mount.unmount()?;
     let away = bench.scratch.file("away.img");
     std::fs::rename(&set.members[1], &away)?;
