@@ -6,6 +6,7 @@ use std::path::Component;
 use std::sync::Arc;
 
 use creamery::attributes::Timespec;
+use creamery::check::scrub::{self, Scrub};
 use creamery::env::FixedEnv;
 use creamery::extents::ExtentPart;
 use creamery::history::{NoSearchProgress, gone_files_of_device, history_of_device};
@@ -31,6 +32,8 @@ const ADDRESSES_MAX: usize = 32;
 const SEARCHED_ONE_OF: u64 = 32;
 /// Of so many images one is drawn.
 const DRAWN_ONE_OF: u64 = 4;
+/// Of so many images one is scrubbed.
+const SCRUBBED_ONE_OF: u64 = 2;
 /// Bytes of a dump that are made.
 const DUMP_MAX: usize = 4 << 20;
 
@@ -61,6 +64,9 @@ pub(crate) fn read_everything(device: &Arc<SimDevice>) {
     let _ = dump_super_of(device.as_ref(), "image", what, &mut out);
     let _ = dump_tree_of(dyn_device(device), "image", TreeDump::Everything, &mut out);
     let _ = checked(device);
+    if before.is_multiple_of(SCRUBBED_ONE_OF) {
+        let _ = Scrub::default().read_only().run_on([dyn_device(device)], &scrub::NoProgress);
+    }
     if before.is_multiple_of(SEARCHED_ONE_OF) {
         search_history(device);
         let _ = scan_device(device.as_ref(), &NoSearchProgress);

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Error, ErrorKind, Result, Uuid};
-use creamery_device::Access;
+use creamery_device::{Access, BlockDevice};
 use creamery_maint::scrub::{Scrub as Walker, Sink};
 use creamery_txn::{BackgroundThreads, Engine, Options};
 use creamery_volume::{DeviceSet, NamedSet, Rescue, Volume};
@@ -187,15 +188,34 @@ impl Scrub {
     pub fn run(self, image: impl Into<NamedSet>, progress: &dyn Progress) -> Result<Report> {
         let set = image.into();
         let access = if self.reads_only { Access::ReadOnly } else { Access::ReadWrite };
-        set.open(access, |devices| self.run_on(&devices, progress))
+        set.open(access, |devices| self.run_on_set(&devices, progress))
             .map_err(|error| if self.reads_only { error } else { with_devices(error, &set) })
     }
 
-    /// Scrubs the filesystem on devices that are open.
+    /// Scrubs the filesystem on devices of one's own (see [`device`](crate::device)): all of them, in any order.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use creamery::check::scrub::{NoProgress, Scrub};
+    /// use creamery::device::{BlockDevice, MemoryDevice};
+    /// let memory: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(256 << 20));
+    /// creamery::Image::make_on(Arc::clone(&memory)).run()?;
+    /// let report = Scrub::default().run_on([memory], &NoProgress)?;
+    /// assert!(report.damages.is_empty());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`run`](Self::run).
-    fn run_on(self, devices: &DeviceSet, progress: &dyn Progress) -> Result<Report> {
+    pub fn run_on(
+        self,
+        devices: impl IntoIterator<Item = Arc<dyn BlockDevice>>,
+        progress: &dyn Progress,
+    ) -> Result<Report> {
+        self.run_on_set(&devices.into_iter().collect(), progress)
+    }
+
+    fn run_on_set(self, devices: &DeviceSet, progress: &dyn Progress) -> Result<Report> {
         let volume = match self.reads_only {
             true => Volume::open_for_rescue(devices.clone(), Rescue::default())?,
             false => Volume::open_for_mending(devices.clone())?,

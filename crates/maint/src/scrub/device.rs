@@ -118,7 +118,7 @@ impl<'e> Scrub<'e> {
         for extent in self.extents_of(&durable, dev, from)? {
             let place = Physical { dev, offset: extent.start };
             match self.group(&durable, place, &extent, &mut counts, sink) {
-                Ok(Ended::Whole) => counts.last_physical = extent.start + extent.len,
+                Ok(Ended::Whole) => counts.last_physical = extent.start.saturating_add(extent.len),
                 Ok(Ended::Cancelled) => return Ok((counts, Ended::Cancelled)),
                 Err(error) => {
                     counts.uncorrectable_errors += 1;
@@ -178,7 +178,9 @@ impl<'e> Scrub<'e> {
         })?;
         let extent_tree = durable.tree(TreeId::EXTENT)?;
         let csum_tree = durable.tree(TreeId::CSUM)?;
-        let walk = GroupWalk::new(durable, (&extent_tree, Some(&csum_tree)), (&chunk, stripe), self.ahead)?;
+        let device_end = self.engine.volume().device(place.dev).map_or(0, |device| device.len());
+        let trees = (&extent_tree, Some(&csum_tree));
+        let walk = GroupWalk::new(durable, trees, (&chunk, stripe, device_end), self.ahead)?;
         let progress = Progress {
             begun: extent.start,
             in_flight: BTreeSet::new(),

@@ -26,6 +26,7 @@ pub(super) struct ExtentWalk<'t> {
     current: Option<Extent>,
     end: Logical,
     node_size: u64,
+    sector: u64,
 }
 
 impl<'t> ExtentWalk<'t> {
@@ -38,8 +39,8 @@ impl<'t> ExtentWalk<'t> {
     ) -> Result<Self> {
         let first = Key { objectid: ObjectId::new(start.get()), ..Key::MIN };
         let cursor = durable.cursor(tree, &first, Walk::new(Wait::Yes, ahead))?;
-        let node_size = durable.superblock().node_size().into();
-        Ok(Self { cursor, current: None, end, node_size })
+        let (node_size, sector) = (durable.superblock().node_size(), durable.superblock().sector_size());
+        Ok(Self { cursor, current: None, end, node_size: node_size.into(), sector: sector.into() })
     }
 
     /// The first extent that ends behind `at`, which is never smaller than it was; none behind the last.
@@ -82,8 +83,9 @@ impl<'t> ExtentWalk<'t> {
         let is_skinny = key.kind == KeyType::METADATA_ITEM;
         let len = if is_skinny { self.node_size } else { key.offset };
         let start = Logical::new(key.objectid.get());
-        let end = start.checked_add(len).filter(|_| len > 0 && (!is_tree || len == self.node_size));
-        let end = end.ok_or_else(|| corrupt(format!("wrong length {len}")))?;
+        let is_whole = len > 0 && len.is_multiple_of(self.sector) && (!is_tree || len == self.node_size);
+        let end = start.checked_add(len).filter(|_| is_whole && start.is_aligned(self.sector));
+        let end = end.ok_or_else(|| corrupt(format!("wrong place or length {len}")))?;
         let level = match item.tree_block {
             Some(info) => Some(info.level),
             None => u8::try_from(key.offset).ok().filter(|_| is_skinny),

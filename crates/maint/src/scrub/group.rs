@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use creamery_base::{Generation, Logical, Physical, Result};
+use creamery_base::{Error, ErrorKind, Generation, Logical, Physical, Result};
 use creamery_tree::{ReadAhead, Tree};
 use creamery_txn::DurableTrees;
 use creamery_volume::{Chunk, Holds};
@@ -78,6 +78,8 @@ pub(super) struct GroupWalk<'t> {
     next: Logical,
     /// Which copy the stripe is of what it holds.
     copy: usize,
+    /// Where the device ends, whatever the chunk claims.
+    device_end: u64,
 }
 
 impl<'t> GroupWalk<'t> {
@@ -86,7 +88,7 @@ impl<'t> GroupWalk<'t> {
     pub(super) fn new(
         durable: &DurableTrees<'_>,
         (extent_tree, csum_tree): (&'t Tree, Option<&'t Tree>),
-        (chunk, stripe): (&Arc<Chunk>, usize),
+        (chunk, stripe, device_end): (&Arc<Chunk>, usize, u64),
         ahead: ReadAhead,
     ) -> Result<Self> {
         let range = (chunk.start, chunk.end());
@@ -98,6 +100,7 @@ impl<'t> GroupWalk<'t> {
             sums,
             next: chunk.start,
             copy: chunk.copy_of_stripe(stripe),
+            device_end,
         })
     }
 
@@ -116,6 +119,11 @@ impl<'t> GroupWalk<'t> {
                 self.next = start; // that one lies in other stripes
                 continue;
             }
+            let first = start.max(from);
+            let within = if matches!(span.holds, Holds::Data(_)) { between(start, first) } else { 0 };
+            if span.at.offset + within >= self.device_end {
+                return batch.map(|batch| Some(Task::Read(batch))).ok_or_else(|| self.cut_short(from));
+            }
             if let Holds::Parity(row) = span.holds {
                 return if batch.is_some() {
                     Ok(batch.map(Task::Read))
@@ -123,8 +131,7 @@ impl<'t> GroupWalk<'t> {
                     self.parity(row, span.at).map(Some)
                 };
             }
-            let (first, end) = (start.max(from), start + span.len);
-            let place = span.at.offset + between(start, first);
+            let (place, end) = (span.at.offset + within, start + span.len);
             let batch = match &mut batch {
                 Some(batch) if !batch.takes(place) => break,
                 Some(batch) => batch,
@@ -140,6 +147,14 @@ impl<'t> GroupWalk<'t> {
             self.next = done;
         }
         Ok(batch.map(Task::Read))
+    }
+
+    fn cut_short(&self, at: Logical) -> Error {
+        let what = format!(
+            "logical {at} and what follows lie behind the end of the device, {} bytes",
+            self.device_end
+        );
+        Error::new(ErrorKind::Corrupt, what)
     }
 
     fn parity(&mut self, row: u64, at: Physical) -> Result<Task> {
