@@ -22,7 +22,7 @@ use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 struct State {
     last: Generation,
     readers: BTreeMap<Generation, Count>,
-    /// Who waits for readers to go.
+    /// Threads that wait for readers to go.
     waiting: u32,
 }
 

@@ -24,7 +24,7 @@
 //! A write is a batch of ranges with what they are to hold ([`WriteBatch`]), tree blocks or data. It is mapped to all copies,
 //! what follows one another on a device becomes one request, all requests are submitted, and one completion tells what became
 //! of each copy of each range ([`WriteReport`]). The blocking calls are submit and wait. A read of data in stripes
-//! is begun on all devices before one is waited for; batches of reads ([`ReadBatch`]) are told of in the same way ([`ReadReport`]).
+//! is begun on all devices before one is waited for; a batch of reads ([`ReadBatch`]) has such a report, too ([`ReadReport`]).
 //!
 //! # Members, ways, and repair
 //! A volume has members, each in a state (`members`): one that missed writes or that is missing changes the order in which copies are asked. A read

@@ -107,7 +107,7 @@ impl Volume {
         }
     }
 
-    /// The same, in which what is bad may be rewritten.
+    /// Allows bad bytes to be rewritten in place (`mend`).
     pub(crate) fn that_mends(self) -> Self {
         Self { is_mended: true, ..self }
     }

@@ -38,7 +38,7 @@ pub struct Scrub {
     without_read_ahead: bool,
 }
 
-/// Is told how far a scrub is. It is called from several threads.
+/// Receives the progress of a scrub, from several threads.
 ///
 /// ```
 /// use creamery::check::scrub::Progress;
@@ -55,7 +55,7 @@ pub trait Progress: Sync {
     fn scrubbed(&self, bytes: u64) -> bool;
 }
 
-/// Tells nobody, and goes on.
+/// Reports to nobody, and goes on.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -142,7 +142,7 @@ impl Report {
     }
 }
 
-/// What is found, and who is told.
+/// Collects findings, and reports progress.
 struct Found<'p> {
     progress: &'p dyn Progress,
     findings: RankedMutex<Vec<Finding>, { rank::LEAF }>,

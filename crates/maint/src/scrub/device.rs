@@ -103,7 +103,7 @@ impl<'e> Scrub<'e> {
         Self { ahead: ReadAhead::None, ..self }
     }
 
-    /// Scrubs what lies on a device from `from` on, and its superblocks. What cannot be scrubbed for damage of trees is told of, and the rest goes on.
+    /// Scrubs what lies on a device from `from` on, and its superblocks. A group whose trees are damaged is a finding, and the scrub goes on behind it.
     ///
     /// # Errors
     /// The device is missing, or the trees of the filesystem do not tell what lies on it.

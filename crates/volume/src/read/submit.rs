@@ -9,7 +9,7 @@
 //! that waits repairs it.
 //!
 //! # Invariants
-//! - READ-BATCH-1: each range is told of once, with its buffer, whatever devices do: a request that is dropped without a word has failed.
+//! - READ-BATCH-1: each range has one report, with its buffer, whatever devices do: a request that is dropped without an answer has failed.
 //! - READ-BATCH-2: the completion runs once, when all ranges are done.
 //!   Both shown by `a_batch_is_answered_once_whatever_the_devices_do`.
 
@@ -280,7 +280,7 @@ impl Flight {
 }
 
 impl Volume {
-    /// Reads a batch of data; `done` is told what became of each range, in their order. All first requests are submitted before this returns, and
+    /// Reads a batch of data; `done` gets a report of each range, in their order. All first requests are submitted before this returns, and
     /// it waits for none.
     ///
     /// # Panics

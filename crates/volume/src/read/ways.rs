@@ -65,7 +65,7 @@ impl Way {
 }
 
 impl Way {
-    /// The same of `len` bytes of the range, `from` its beginning on.
+    /// The part of the way that reads `len` bytes of the range, `from` its beginning on.
     ///
     /// # Panics
     /// The range has several pieces.
