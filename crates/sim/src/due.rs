@@ -121,6 +121,7 @@ pub fn record_due(base: &Image, seed: u64) -> Result<History> {
             closed.push_back(running.close()?);
         }
         running.push(operation);
+        shared += usize::from(!closed.is_empty());
         let superblocks = device.superblocks_since(logged);
         for (number, superblock) in superblocks.iter().enumerate() {
             let model = closed.pop_front().context("a superblock of no transaction")?;
@@ -134,7 +135,6 @@ pub fn record_due(base: &Image, seed: u64) -> Result<History> {
             logged = device.log_len();
         }
         ensure!(closed.len() <= 1, "a transaction was closed before the last one was durable");
-        shared += usize::from(!closed.is_empty());
         if commits.len() > COMMITS {
             break;
         }

@@ -4,24 +4,23 @@
 //! - MEND-1: nothing is written but verified bytes, over bytes that a second look, at the device itself, finds bad; never over a superblock.
 //! - MEND-2: a set is mended only where all of its members are there and have the last commit.
 
-use creamery_base::{Error, ErrorKind, Physical, Result};
+use creamery_base::{Error, ErrorKind, Logical, Physical, Result};
 use creamery_device::AlignedBuffer;
 use creamery_format::{SUPERBLOCK_OFFSETS, Superblock};
 
+use crate::Volume;
 use crate::members::MemberState;
-use crate::open::find_all;
+use crate::open::cut_short;
 use crate::piece::Piece;
 use crate::write::check_beside_superblocks;
-use crate::{DeviceSet, Mode, Rescue, Volume, copies};
 
 /// The right to rewrite what is bad, in a volume that was opened for that ([`Volume::open_for_mending`]).
 ///
 /// ```no_run
 /// # fn example(volume: &creamery_volume::Volume, at: creamery_base::Physical, good: &[u8]) -> creamery_base::Result<()> {
-/// if let Some(mender) = volume.mender() {
-///     mender.rewrite(at, good, &|now| now == good)?;
-///     mender.flush()?;
-/// }
+/// let mender = volume.mender()?;
+/// mender.rewrite(at, good, &|now| now == good)?;
+/// mender.flush()?;
 /// # Ok(())
 /// # }
 /// ```
@@ -29,45 +28,38 @@ use crate::{DeviceSet, Mode, Rescue, Volume, copies};
 pub struct Mender<'v>(&'v Volume);
 
 impl Volume {
-    /// Opens the filesystem on devices that can be written, for reading and for rewriting in place what is bad. Nothing is committed.
+    /// The right to mend it. The devices that the filesystem lists have to be known.
     ///
     /// # Errors
-    /// As [`open`](Self::open) for reading.
-    pub fn open_for_mending(devices: impl Into<DeviceSet>) -> Result<Self> {
-        let found = find_all(&devices.into(), copies::Want::Reading)?;
-        let volume = Self::open_found(found, Mode::ReadOnly, Rescue::default())?;
-        Ok(volume.that_mends())
-    }
-
-    /// The right to mend it; none if it was not opened for that.
-    #[must_use]
-    pub fn mender(&self) -> Option<Mender<'_>> {
-        self.is_mended().then_some(Mender(self))
-    }
-
-    /// Errors: a member is missing, or is not what it was at the last commit (MEND-2). All chunks have to be known.
-    pub fn check_members_whole(&self) -> Result<()> {
+    /// [`ErrorKind::ReadOnly`]: it was not opened for that. [`ErrorKind::DeviceMissing`], [`ErrorKind::Unsupported`]: a member is missing, ends before the filesystem,
+    /// or is not what it was at the last commit (MEND-2).
+    pub fn mender(&self) -> Result<Mender<'_>> {
+        if !self.is_mended() {
+            return Err(Error::new(ErrorKind::ReadOnly, format!("{} is open for reading", self.fsid())));
+        }
         let (found, counted) = (self.members().all().len() as u64, self.superblock().device_count());
-        let fsid = self.fsid();
-        if found < counted {
-            let what = format!("filesystem {fsid} has {counted} devices, and {found} are there");
+        if self.members().are_some_missing() || found < counted {
+            let what = format!("filesystem {} has devices that are missing", self.fsid());
             return Err(Error::new(ErrorKind::DeviceMissing, what));
         }
         for member in self.members().all() {
-            let state = member.state();
+            let (name, state) = (member.device.describe(), member.state());
             if state != MemberState::Present {
-                return Err(Error::unsupported(format!("{}: {state}", member.device.describe())));
+                return Err(Error::unsupported(format!("{name}: {state}")));
+            }
+            if cut_short(member).is_some() {
+                return Err(Error::unsupported(format!("{name}: the device ends before the filesystem")));
             }
         }
-        Ok(())
+        Ok(Mender(self))
     }
 
-    /// Fills `out` with what lies at `at`, as it is.
+    /// Fills `out` with what lies at `at`, as it is. That it fails says nothing of the member.
     ///
     /// # Errors
     /// The device is missing, or fails.
     pub fn read_physical(&self, at: Physical, out: &mut [u8]) -> Result<()> {
-        self.read_pieces(&[Piece { at, len: out.len() as u64 }], out)
+        self.member(at.dev)?.device.read_at(at.offset, out)
     }
 }
 
@@ -96,7 +88,7 @@ impl Mender<'_> {
         Ok(())
     }
 
-    /// Writes a copy of a superblock, behind the first one of the same device, which it is taken from.
+    /// Writes a copy of a superblock, behind the first one of the same device, which it is taken from. As after a commit it leads to no log.
     ///
     /// # Errors
     /// When the device fails.
@@ -107,8 +99,21 @@ impl Mender<'_> {
         assert!(SUPERBLOCK_OFFSETS[1..].contains(&at.offset), "MEND-1: {at} is no place of a copy");
         assert_eq!(first.dev_item().dev_id(), at.dev, "MEND-1: a superblock of another device");
         let Self(volume) = self;
+        let mut copy = first.clone();
+        copy.set_log_root(Logical::new(0), 0);
+        copy.raw_mut().log_root_transid = 0.into();
+        let bytes = Volume::superblock_bytes(&copy, at.offset)?;
         let _alone = volume.repairing.lock();
-        volume.member(at.dev)?.device.write_at(at.offset, &Volume::superblock_bytes(first, at.offset)?)
+        let mut now = vec![0; bytes.len()];
+        if volume.read_physical(at, &mut now).is_ok() && now == bytes {
+            return Ok(());
+        }
+        volume.member(at.dev)?.device.write_at(at.offset, &bytes)?;
+        volume.read_physical(at, &mut now)?;
+        match now == bytes {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Io, format!("{at}: what was written is not there"))),
+        }
     }
 
     /// Makes durable what was rewritten.

@@ -59,6 +59,20 @@ impl Volume {
         Self::open_found(find_all(&devices.into(), Want::WritingByCopy)?, Mode::ReadWrite, Rescue::default())
     }
 
+    /// Opens the filesystem on devices that can be written, for reading and for rewriting in place what is bad ([`mender`](Self::mender)). Nothing is
+    /// committed.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) for writing, but that there may be several devices, and parity.
+    pub fn open_for_mending(devices: impl Into<DeviceSet>) -> Result<Self> {
+        let found = find_all(&devices.into(), Want::Writing)?;
+        for (device, found) in &found.all {
+            judge(&found.superblock, Mode::ReadWrite, Rescue::default())
+                .map_err(|error| error.context(device.describe()))?;
+        }
+        Ok(Self::open_found(found, Mode::ReadOnly, Rescue::default())?.that_mends())
+    }
+
     pub(crate) fn open_found(candidates: Candidates, mode: Mode, rescue: Rescue) -> Result<Self> {
         let found = assemble(candidates.all)?;
         let Some(((first, newest), _)) = found.first() else { return Err(Error::invalid("no device given")) };
@@ -220,7 +234,7 @@ pub(crate) fn only_read(devices: usize) -> Error {
 }
 
 /// The bytes that a device has and those that its superblock counts, when it has fewer.
-fn cut_short(member: &Member) -> Option<(u64, u64)> {
+pub(crate) fn cut_short(member: &Member) -> Option<(u64, u64)> {
     let (found, want) = (member.device.len(), member.counted);
     (found < want).then_some((found, want))
 }

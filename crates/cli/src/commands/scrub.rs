@@ -151,7 +151,7 @@ fn as_text(
 ) -> io::Result<()> {
     let numbers = |out: &mut Output, counts: &Counts| -> io::Result<()> {
         writeln!(out, "Scrub started:    {}", Utc(started))?;
-        let is_whole = report.devices.iter().all(|device| device.ended == Ended::Whole);
+        let is_whole = report.devices.iter().all(|device| device.ended != Ended::Cancelled);
         writeln!(out, "Status:           {}", if is_whole { "finished" } else { "aborted" })?;
         let seconds = took.as_secs();
         writeln!(out, "Duration:         {}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)?;
@@ -171,23 +171,29 @@ fn as_text(
         writeln!(out, "scrub done for {}", report.uuid)?;
         numbers(out, &report.counts())?;
     }
-    report.damages.iter().filter(|damage| damage.finding.outcome != Outcome::Mended).try_for_each(|damage| {
-        let (what, outcome) = words(damage);
-        let at = damage.finding.at;
-        write!(out, "{what} at {at}")?;
-        if let Some(logical) = damage.finding.logical {
-            write!(out, ", logical {logical}")?;
-        }
-        writeln!(out, ", {outcome}: {}", damage.finding.why)?;
-        damage.files.iter().try_for_each(|file| {
-            write!(out, "  ")?;
-            match &file.path {
-                Some(path) => out.path(path.as_ref())?,
-                None => write!(out, "inode {} of subvolume {}", file.inode, file.subvolume)?,
+    report.damages.iter().filter(|damage| damage.finding.outcome != Outcome::Mended).try_for_each(
+        |damage| {
+            let (what, outcome) = words(damage);
+            let at = damage.finding.at;
+            write!(out, "{what} at {at}")?;
+            if let Some(logical) = damage.finding.logical {
+                write!(out, ", logical {logical}")?;
             }
-            writeln!(out, ", byte {}", file.offset)
-        })
-    })
+            writeln!(out, ", {outcome}: {}", damage.finding.why)?;
+            damage.files.iter().try_for_each(|file| {
+                write!(out, "  ")?;
+                match &file.path {
+                    Some(path) => out.path(path.as_ref())?,
+                    None => write!(out, "inode {} of subvolume {}", file.inode, file.subvolume)?,
+                }
+                writeln!(out, ", byte {}", file.offset)
+            })
+        },
+    )?;
+    match report.left_out {
+        0 => Ok(()),
+        more => writeln!(out, "and {more} findings more"),
+    }
 }
 
 /// Errors that there are, as btrfs-progs prints them.
@@ -276,6 +282,7 @@ struct DeviceJson {
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_bytes: Option<String>,
+    status: &'static str,
     #[serde(flatten)]
     counts: serde_json::Map<String, serde_json::Value>,
 }
@@ -297,7 +304,12 @@ fn as_json(out: &mut Output, report: &Report, took: Duration) -> io::Result<()> 
         let (path, path_bytes) = text_of(device.path.as_os_str().as_bytes());
         let counts = named(&device.counts).into_iter();
         let counts = counts.map(|(name, number)| (name.to_owned(), number.into())).collect();
-        DeviceJson { id: device.id.get(), path, path_bytes, counts }
+        let status = match device.ended {
+            Ended::Whole => "finished",
+            Ended::Cancelled => "aborted",
+            Ended::Failed => "failed",
+        };
+        DeviceJson { id: device.id.get(), path, path_bytes, status, counts }
     };
     let finding = |damage: &Damage| {
         let (what, outcome) = words(damage);

@@ -59,8 +59,11 @@ pub(super) const COMMANDS: [(&str, &[&str]); 17] = [
     ("version", &[]),
 ];
 
+const SCRUB: &str =
+    "`creamery scrub start IMAGE` scrubs an image that is not mounted, and returns when it is done";
+
 /// What to do instead, by the command or its group.
-const INSTEAD: [(&str, &str); 17] = [
+const INSTEAD: [(&str, &str); 20] = [
     ("balance", "mount the image with Linux, and balance there"),
     ("device add", "creamery writes to one device alone; mount the image with Linux, and add there"),
     ("device delete", "creamery writes to one device alone; mount the devices with Linux, and remove there"),
@@ -78,10 +81,10 @@ const INSTEAD: [(&str, &str); 17] = [
         "`creamery tar -x -f ARCHIVE IMAGE:/DIR` unpacks an archive, `creamery cp -a` copies between images",
     ),
     ("replace", "mount the image with Linux, and replace there"),
-    (
-        "scrub",
-        "`creamery scrub start IMAGE` scrubs an image that is not mounted, and returns when it is done",
-    ),
+    ("scrub cancel", SCRUB),
+    ("scrub limit", SCRUB),
+    ("scrub resume", SCRUB),
+    ("scrub status", SCRUB),
     (
         "send",
         "`creamery tar -c -f ARCHIVE IMAGE:/SUBVOLUME` writes an archive, `creamery diff` lists what differs between snapshots",

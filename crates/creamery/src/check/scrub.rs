@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{DevId, Error, ErrorKind, Result, Uuid};
+use creamery_base::{DevId, Error, ErrorKind, Physical, Result, Uuid};
 use creamery_device::{Access, BlockDevice};
 use creamery_maint::scrub::{Scrub as Walker, Sink};
 use creamery_txn::{BackgroundThreads, Engine, Options};
@@ -128,8 +128,10 @@ pub struct Report {
     pub uuid: Uuid,
     /// Each device.
     pub devices: Vec<DeviceReport>,
-    /// What is bad, as much as is kept.
+    /// What is bad, as much as is kept: first what is left, then what was mended.
     pub damages: Vec<Damage>,
+    /// How much of what is left has no place there.
+    pub left_out: u64,
 }
 
 impl Report {
@@ -142,19 +144,32 @@ impl Report {
     }
 }
 
+/// Findings that are kept: what was mended takes no place of what is left.
+#[derive(Default)]
+struct Kept {
+    left: Vec<Finding>,
+    mended: Vec<Finding>,
+    /// What is left and has no place.
+    left_out: u64,
+}
+
 /// Collects findings, and reports progress.
 struct Found<'p> {
     progress: &'p dyn Progress,
-    findings: RankedMutex<Vec<Finding>, { rank::LEAF }>,
+    kept: RankedMutex<Kept, { rank::LEAF }>,
     /// Bytes of each device.
     bytes: RankedMutex<HashMap<DevId, u64>, { rank::LEAF }>,
 }
 
 impl Sink for Found<'_> {
     fn found(&self, finding: &Finding) {
-        let mut findings = self.findings.lock();
+        let mut kept = self.kept.lock();
+        let is_mended = finding.outcome == Outcome::Mended;
+        let findings = if is_mended { &mut kept.mended } else { &mut kept.left };
         if findings.len() < FINDINGS_MAX {
             findings.push(finding.clone());
+        } else {
+            kept.left_out += u64::from(!is_mended);
         }
     }
 
@@ -222,22 +237,21 @@ impl Scrub {
         };
         let engine = Engine::open(volume, Options { read_only: true, ..Options::default() })?;
         let volume = engine.volume();
-        let scrub = match volume.mender() {
-            Some(mender) => {
-                volume.check_members_whole().map_err(|error| {
-                    error
-                        .context("mending")
-                        .advise("scrub it with --readonly (-r), or bring the devices back first")
-                })?;
-                Walker::mending(&engine, mender)
-            }
-            None => Walker::reading(&engine),
+        let mender = match self.reads_only {
+            true => None,
+            false => Some(volume.mender().map_err(|error| {
+                let advice = "scrub it with --readonly (-r), or bring the devices back first";
+                error.context("mending").advise(advice)
+            })?),
         };
+        let scrub =
+            mender.map_or_else(|| Walker::reading(&engine), |mender| Walker::mending(&engine, mender));
         let scrub = if self.without_read_ahead { scrub.without_read_ahead() } else { scrub };
         let _readers = engine.start_background(BackgroundThreads::usual());
-        let found = Found { progress, findings: RankedMutex::default(), bytes: RankedMutex::default() };
-        let of_device = |id| Some((id, volume.device(id)?));
-        let there: Vec<_> = engine.devices().into_iter().filter_map(|device| of_device(device.id)).collect();
+        let found = Found { progress, kept: RankedMutex::default(), bytes: RankedMutex::default() };
+        let with_device = |id| Some((id, volume.device(id)?));
+        let there: Vec<_> =
+            engine.devices().into_iter().filter_map(|device| with_device(device.id)).collect();
         let outcomes: Vec<Result<_>> = std::thread::scope(|threads| {
             let begin = |(id, _): &(DevId, _)| {
                 let (id, scrub, found) = (*id, &scrub, &found);
@@ -249,13 +263,23 @@ impl Scrub {
             };
             running.into_iter().map(end).collect()
         });
-        let mut report = Report { uuid: volume.fsid(), devices: Vec::new(), damages: Vec::new() };
+        let mut report =
+            Report { uuid: volume.fsid(), devices: Vec::new(), damages: Vec::new(), left_out: 0 };
         for ((id, device), outcome) in there.into_iter().zip(outcomes) {
-            let (counts, ended) = outcome?;
-            report.devices.push(DeviceReport { id, path: device.host_path(), counts, ended });
+            let path = device.host_path();
+            let (counts, ended) = outcome.unwrap_or_else(|error| {
+                found.found(&of_device(id, &error));
+                (Counts { uncorrectable_errors: 1, ..Counts::default() }, Ended::Failed)
+            });
+            report.devices.push(DeviceReport { id, path, counts, ended });
         }
-        let findings = found.findings.into_inner();
-        report.damages = findings.into_iter().map(|finding| Damage { finding, files: Vec::new() }).collect();
+        if let Some(mender) = mender {
+            mender.flush()?;
+        }
+        let Kept { left, mended, left_out } = found.kept.into_inner();
+        report.left_out = left_out;
+        let all = left.into_iter().chain(mended);
+        report.damages = all.map(|finding| Damage { finding, files: Vec::new() }).collect();
         name_files(&mut report, devices);
         Ok(report)
     }
@@ -289,4 +313,10 @@ fn with_devices(error: Error, set: &NamedSet) -> Error {
             .context("mending writes to devices that are named alone")
             .advise(format!("add {}", words.join(" "))),
     }
+}
+
+/// A device that could not be scrubbed at all.
+fn of_device(dev: DevId, error: &Error) -> Finding {
+    let at = Physical { dev, offset: 0 };
+    Finding { what: What::NotScrubbed, at, logical: None, why: error.to_string(), outcome: Outcome::Lost }
 }

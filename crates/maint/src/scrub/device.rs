@@ -7,7 +7,7 @@ use std::sync::Arc;
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Error, ErrorKind, Logical, ObjectId, Physical, Result, TreeId, Wait};
 use creamery_device::AlignedBuffer;
-use creamery_format::{Key, KeyType, RawDevExtent};
+use creamery_format::{BlockGroupFlags, Key, KeyType, RawDevExtent};
 use creamery_tree::{ReadAhead, Walk};
 use creamery_txn::{DurableTrees, Engine};
 use creamery_volume::{Chunk, Mender};
@@ -53,6 +53,8 @@ pub enum Ended {
     Whole,
     /// The sink wanted no more.
     Cancelled,
+    /// The trees do not tell what lies on it.
+    Failed,
 }
 
 /// A part of the device that a chunk has.
@@ -64,6 +66,7 @@ struct DeviceExtent {
 
 /// What the workers of a group share.
 struct Shared<'s, 't> {
+    durable: &'s DurableTrees<'s>,
     walk: RankedMutex<GroupWalk<'t>, { rank::SCRUB }>,
     progress: RankedMutex<Progress<'s>, { rank::LEAF }>,
 }
@@ -75,8 +78,17 @@ struct Progress<'s> {
     in_flight: BTreeSet<u64>,
     /// Where the last one ended that was begun.
     begun: u64,
-    is_cancelled: bool,
-    error: Option<Error>,
+    /// Why no more is taken.
+    end: Option<Result<Went>>,
+}
+
+/// How far a group went.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Went {
+    Through,
+    Cancelled,
+    /// Somebody waits for what the guard keeps; it goes on at this address.
+    Yields(Logical),
 }
 
 impl<'e> Scrub<'e> {
@@ -115,11 +127,22 @@ impl<'e> Scrub<'e> {
         let mut counts = Counts { last_physical: from, ..Counts::default() };
         self.mending.superblocks(dev, &mut counts, &mut |finding| sink.found(&finding));
         let durable = self.engine.durable_trees()?;
-        for extent in self.extents_of(&durable, dev, from)? {
+        let extents = self.extents_of(&durable, dev, from)?;
+        drop(durable);
+        for extent in extents {
             let place = Physical { dev, offset: extent.start };
-            match self.group(&durable, place, &extent, &mut counts, sink) {
-                Ok(Ended::Whole) => counts.last_physical = extent.start.saturating_add(extent.len),
-                Ok(Ended::Cancelled) => return Ok((counts, Ended::Cancelled)),
+            let mut at = extent.chunk;
+            let ended = loop {
+                // Anew for each chunk, and as soon as somebody waits for what a guard keeps.
+                let durable = self.engine.durable_trees()?;
+                match self.group(&durable, place, (&extent, at), &mut counts, sink) {
+                    Ok(Went::Yields(next)) => at = next,
+                    went => break went,
+                }
+            };
+            match ended {
+                Ok(Went::Cancelled) => return Ok((counts, Ended::Cancelled)),
+                Ok(_) => counts.last_physical = extent.start.saturating_add(extent.len),
                 Err(error) => {
                     counts.uncorrectable_errors += 1;
                     sink.found(&not_scrubbed(place, &extent, &error));
@@ -128,9 +151,6 @@ impl<'e> Scrub<'e> {
             if !sink.goes_on(dev, &counts) {
                 return Ok((counts, Ended::Cancelled));
             }
-        }
-        if let Some(mender) = self.mending.mender {
-            mender.flush()?;
         }
         Ok((counts, Ended::Whole))
     }
@@ -160,15 +180,15 @@ impl<'e> Scrub<'e> {
         Ok(extents)
     }
 
-    /// Scrubs what a chunk has of a device.
+    /// Scrubs what a chunk has of a device, from an address on.
     fn group(
         &self,
         durable: &DurableTrees<'_>,
         place: Physical,
-        extent: &DeviceExtent,
+        (extent, from): (&DeviceExtent, Logical),
         counts: &mut Counts,
         sink: &dyn Sink,
-    ) -> Result<Ended> {
+    ) -> Result<Went> {
         let chunk = self.chunk(durable, extent.chunk)?;
         let is_here =
             |stripe: &creamery_volume::Stripe| (stripe.dev, stripe.offset) == (place.dev, place.offset);
@@ -177,29 +197,24 @@ impl<'e> Scrub<'e> {
             Error::new(ErrorKind::Corrupt, what)
         })?;
         let extent_tree = durable.tree(TreeId::EXTENT)?;
-        let csum_tree = durable.tree(TreeId::CSUM)?;
+        let has_data = chunk.flags.contains(BlockGroupFlags::DATA);
+        let csum_tree = has_data.then(|| durable.tree(TreeId::CSUM)).transpose()?;
         let device_end = self.engine.volume().device(place.dev).map_or(0, |device| device.len());
-        let trees = (&extent_tree, Some(&csum_tree));
-        let walk = GroupWalk::new(durable, trees, (&chunk, stripe, device_end), self.ahead)?;
-        let progress = Progress {
-            begun: extent.start,
-            in_flight: BTreeSet::new(),
-            counts,
-            is_cancelled: false,
-            error: None,
-        };
-        let shared = Shared { walk: RankedMutex::new(walk), progress: RankedMutex::new(progress) };
+        let trees = (&extent_tree, csum_tree.as_ref());
+        let walk = GroupWalk::new(durable, trees, (&chunk, stripe, device_end), from, self.ahead)?;
+        let progress = Progress { begun: extent.start, in_flight: BTreeSet::new(), counts, end: None };
+        let shared = Shared { durable, walk: RankedMutex::new(walk), progress: RankedMutex::new(progress) };
         std::thread::scope(|threads| {
             for _ in 1..IN_FLIGHT {
                 threads.spawn(|| self.work(&chunk, place.dev, &shared, sink));
             }
             self.work(&chunk, place.dev, &shared, sink);
         });
-        let Progress { is_cancelled, error, .. } = shared.progress.into_inner();
-        match error {
-            Some(error) => Err(error),
-            None if is_cancelled => Ok(Ended::Cancelled),
-            None => Ok(Ended::Whole),
+        match shared.progress.into_inner().end {
+            Some(Err(error)) => Err(error),
+            Some(Ok(Went::Yields(_))) => Ok(Went::Yields(shared.walk.into_inner().reached())),
+            Some(Ok(went)) => Ok(went),
+            None => Ok(Went::Through),
         }
     }
 
@@ -250,10 +265,11 @@ impl<'e> Scrub<'e> {
         }
         let read = &mut buffer[..len];
         let mut bad = Vec::new();
-        match judge.volume.read_physical(batch.at, read) {
-            Ok(()) => bad = judge.judge(&batch.used, read, counts),
+        let is_read = judge.volume.read_physical(batch.at, read).is_ok();
+        match is_read {
+            true => bad = judge.judge(&batch.used, read, counts),
             // What is bad of it, the rest need not be.
-            Err(_) => self.read_by_block(batch, read, counts, &mut bad),
+            false => self.read_by_block(batch, read, counts, &mut bad),
         }
         for bad in &bad {
             let at = place(batch, &bad.bytes);
@@ -265,7 +281,9 @@ impl<'e> Scrub<'e> {
             };
             found(Finding { what, at, logical: Some(bad.at), why: bad.why.clone(), outcome });
         }
-        self.compare(batch, &buffer[..len], counts, found);
+        if is_read {
+            self.compare(batch, &buffer[..len], counts, found);
+        }
     }
 
     /// A tree block counts once, as Linux counts.
@@ -337,7 +355,11 @@ impl Shared<'_, '_> {
     /// The next task, and where it begins; none when there is none, or no more is wanted.
     fn take(&self) -> Option<(Task, u64)> {
         let mut walk = self.walk.lock();
-        if self.progress.lock().ends() {
+        if self.progress.lock().end.is_some() {
+            return None;
+        }
+        if self.durable.is_in_the_way() {
+            self.progress.lock().end = Some(Ok(Went::Yields(walk.reached())));
             return None;
         }
         let next = walk.next();
@@ -354,7 +376,7 @@ impl Shared<'_, '_> {
                 Some((task, start))
             }
             Err(error) => {
-                progress.error.get_or_insert(error);
+                progress.end = Some(Err(error));
                 None
             }
         }
@@ -370,14 +392,8 @@ impl Shared<'_, '_> {
         let now = **all;
         drop(progress);
         if !sink.goes_on(dev, &now) {
-            self.progress.lock().is_cancelled = true;
+            self.progress.lock().end.get_or_insert(Ok(Went::Cancelled));
         }
-    }
-}
-
-impl Progress<'_> {
-    const fn ends(&self) -> bool {
-        self.is_cancelled || self.error.is_some()
     }
 }
 

@@ -26,22 +26,22 @@ pub enum What {
     NotScrubbed,
 }
 
-/// What became of it.
+/// What became of it, from the best to the worst.
 ///
 /// ```
 /// use creamery_maint::scrub::Outcome;
 /// assert_ne!(Outcome::Mended, Outcome::Lost);
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Outcome {
     /// It is good now.
     Mended,
     /// Something good is there, and nothing was to be written.
     Mendable,
-    /// There is nothing good.
-    Lost,
     /// Nothing says which of two is right.
     Undecided,
+    /// There is nothing good.
+    Lost,
 }
 
 /// Something bad on a device.

@@ -89,6 +89,7 @@ impl<'t> GroupWalk<'t> {
         durable: &DurableTrees<'_>,
         (extent_tree, csum_tree): (&'t Tree, Option<&'t Tree>),
         (chunk, stripe, device_end): (&Arc<Chunk>, usize, u64),
+        from: Logical,
         ahead: ReadAhead,
     ) -> Result<Self> {
         let range = (chunk.start, chunk.end());
@@ -98,10 +99,15 @@ impl<'t> GroupWalk<'t> {
             stripe,
             extents: ExtentWalk::new(durable, extent_tree, range, ahead)?,
             sums,
-            next: chunk.start,
+            next: from.max(chunk.start),
             copy: chunk.copy_of_stripe(stripe),
             device_end,
         })
+    }
+
+    /// What lies before this address is done, or was taken.
+    pub(super) const fn reached(&self) -> Logical {
+        self.next
     }
 
     /// What to do next; none behind the end.

@@ -2,13 +2,15 @@
 
 use std::ops::Range;
 
-use creamery_base::{Generation, Logical, Uuid, Wait};
+use creamery_base::{Generation, Logical, Result, Uuid, Wait};
 use creamery_codec::{ChecksumType, checksum};
+use creamery_device::AlignedBuffer;
 use creamery_format::{CorruptKind, Expected, verify_block};
 use creamery_volume::Volume;
 
 use super::Counts;
 use super::group::{Content, InUse, Run};
+use super::sums::index;
 
 /// What blocks and data are judged by.
 #[derive(Clone, Copy)]
@@ -100,11 +102,10 @@ impl<'v> Judge<'v> {
             Content::Tree { block, generation, level } => {
                 counts.tree_bytes_scrubbed += bytes.len() as u64;
                 let want = self.expected(*block, *generation, *level);
-                let found = match (bytes.len() == self.node_size, *block == run.at) {
-                    (true, _) => self.judge_block(bytes, want),
-                    // It goes on elsewhere, so that it is read by its address.
-                    (false, true) => self.judge_by_address(&want),
-                    (false, false) => None,
+                let found = match bytes.len() == self.node_size {
+                    true => self.judge_block(bytes, want),
+                    // It goes on elsewhere on the device: it is held against the block as it has to be.
+                    false => self.judge_part_of_block(bytes, run.at, &want),
                 };
                 if let Some((is_sum, why)) = found {
                     if is_sum {
@@ -143,8 +144,19 @@ impl<'v> Judge<'v> {
         Some((is_sum, corruption.kind().to_string()))
     }
 
-    fn judge_by_address(&self, want: &Expected) -> Option<(bool, String)> {
-        let read = self.volume.read_tree_block(want.logical, want, Wait::Yes);
-        read.err().map(|error| (false, error.to_string()))
+    fn judge_part_of_block(&self, bytes: &[u8], at: Logical, want: &Expected) -> Option<(bool, String)> {
+        match self.part_of_block(at, bytes.len(), want) {
+            Ok(part) if part[..] == *bytes => None,
+            Ok(_) => Some((true, "checksum mismatch".to_owned())),
+            Err(error) => Some((false, error.to_string())),
+        }
+    }
+
+    /// What has to be at `at`, which is a part of a block, by whatever way that is read.
+    /// Errors: there is no good one.
+    pub(super) fn part_of_block(&self, at: Logical, len: usize, want: &Expected) -> Result<AlignedBuffer> {
+        let good = self.volume.read_tree_block(want.logical, want, Wait::Yes)?;
+        let from = index(at.get() - want.logical.get());
+        Ok(AlignedBuffer::from_slice(&good[from..from + len]))
     }
 }

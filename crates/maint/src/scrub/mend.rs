@@ -37,7 +37,7 @@ impl Mending<'_> {
         match &used.runs[bad.run].content {
             Content::Tree { block, generation, level } => {
                 let want = self.judge.expected(*block, *generation, *level);
-                volume.read_tree_block(*block, &want, Wait::Yes)
+                self.judge.part_of_block(bad.at, bad.bytes.len(), &want)
             }
             Content::Data(_) => {
                 let mut good = AlignedBuffer::zeroed(bad.bytes.len());
@@ -54,7 +54,13 @@ impl Mending<'_> {
         match &run.content {
             Content::Tree { block, generation, level } => {
                 let want = self.judge.expected(*block, *generation, *level);
-                verify_block(bytes, &self.judge.volume.expected_of_seed(bytes, want)).is_ok()
+                match bytes.len() == self.judge.node_size {
+                    true => verify_block(bytes, &self.judge.volume.expected_of_seed(bytes, want)).is_ok(),
+                    false => {
+                        let part = self.judge.part_of_block(bad.at, bytes.len(), &want);
+                        part.is_ok_and(|part| part[..] == *bytes)
+                    }
+                }
             }
             Content::Data(None) => false,
             Content::Data(Some(sums)) => {

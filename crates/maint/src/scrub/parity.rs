@@ -1,7 +1,10 @@
 //! Rows of RAID5 and RAID6: parity against the data that it is of.
 //!
-//! Parity is rewritten where all that is in use of its place is verified, or was rebuilt and then verified; what is in use for nothing counts as it
-//! lies. Where data in use has no checksum nobody knows which of the two is right, and both are left (I-E6).
+//! A row is judged place by place: what lies at one place of all of its columns. Parity is rewritten where all that is in use of its place is verified, or
+//! was rebuilt and then verified; what is in use for nothing counts as it lies. Where data in use has no checksum nobody knows which of the two is
+//! right, and both are left (I-E6). So they are as long as a log waits: what it has is in no tree yet.
+
+use std::ops::Range;
 
 use creamery_base::Physical;
 use creamery_codec::parity;
@@ -14,15 +17,45 @@ use super::group::{Content, InUse, ParityRow};
 use super::mend::Mending;
 use super::sums::index;
 
-/// What is known of each sector of a column.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// What is known of a place of a row, all of its data together. The later ones win.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Known {
     Unused,
     Good,
-    /// It has no checksum.
+    /// Some of it has no checksum.
     Unsummed,
-    /// There is nothing good.
+    /// Some of it is in use for nothing, and cannot be read.
+    Unread,
+    /// There is nothing good for some of it.
     Lost,
+}
+
+/// The data of a row, and what is known of it.
+struct Row {
+    columns: Vec<AlignedBuffer>,
+    known: Vec<Known>,
+}
+
+impl Row {
+    fn len(&self) -> usize {
+        self.columns[0].len()
+    }
+
+    /// Notes what is known of bytes of the row, which are counted through all columns.
+    fn note(&mut self, bytes: Range<usize>, sector: usize, is: Known) {
+        let len = self.len();
+        for place in bytes.step_by(sector) {
+            let known = &mut self.known[place % len / sector];
+            *known = is.max(*known);
+        }
+    }
+
+    fn replace(&mut self, from: usize, good: &[u8]) {
+        let len = self.len();
+        for (at, byte) in (from..).zip(good) {
+            self.columns[at / len][at % len] = *byte;
+        }
+    }
 }
 
 impl Mending<'_> {
@@ -34,109 +67,94 @@ impl Mending<'_> {
         counts: &mut Counts,
         found: &mut dyn FnMut(Finding),
     ) {
-        let volume = self.judge.volume;
-        let Some(stripe) = volume.read_full_stripe(chunk, row.row) else { return };
+        let Some(stripe) = self.judge.volume.read_full_stripe(chunk, row.row) else { return };
         let Some(own) = (0..stripe.columns()).find(|column| stripe.place(*column).at == row.at) else {
             return;
         };
-        let lost = |why: String| Finding {
-            what: What::Parity,
-            at: row.at,
-            logical: Some(stripe.start()),
-            why,
-            outcome: Outcome::Lost,
+        let sector = self.judge.sector;
+        let data = self.row(&row.used, &stripe, index(chunk.stripe_len));
+        let right = right_parity(&stripe, own, &data.columns);
+        let read = stripe.column(own);
+        counts.parity_bytes_scrubbed += read.map_or(0, |read| read.len() as u64);
+        let is_wrong = |place: &usize| {
+            let bytes = place * sector..(place + 1) * sector;
+            data.known[*place] != Known::Unused && read.is_none_or(|read| read[bytes.clone()] != right[bytes])
         };
-        let len = index(chunk.stripe_len);
-        let sectors = (len / self.judge.sector) as u64;
-        if let Some(why) = (0..stripe.data_columns()).find_map(|column| stripe.why_not(column)) {
-            counts.uncorrectable_errors += sectors;
-            return found(lost(format!("its data cannot be read: {why}")));
+        let wrong: Vec<usize> = (0..data.known.len()).filter(is_wrong).collect();
+        let errors = if read.is_some() { &mut counts.verify_errors } else { &mut counts.read_errors };
+        *errors += wrong.len() as u64;
+        let mut worst = None;
+        for &place in &wrong {
+            let bytes = &right[place * sector..(place + 1) * sector];
+            let at = Physical { offset: row.at.offset + (place * sector) as u64, ..row.at };
+            let outcome = self.write_parity(at, data.known[place], bytes);
+            count(outcome, 1, counts);
+            worst = worst.max(Some(outcome));
         }
-        let mut data: Vec<AlignedBuffer> = (0..stripe.data_columns())
-            .map(|column| AlignedBuffer::from_slice(stripe.column(column).expect("it was read")))
-            .collect();
-        let known = self.known(&row.used, &mut data);
-        let right = right_parity(&stripe, own, &data);
-        let Some(read) = stripe.column(own) else {
-            counts.read_errors += sectors;
-            let why = stripe.why_not(own).map_or_else(String::new, ToString::to_string);
-            let outcome = self.write_parity((row.at, &known), (&right, &vec![false; known.len()]));
-            count(outcome, sectors, counts);
-            return found(Finding { outcome, ..lost(why) });
+        let Some(outcome) = worst else { return };
+        let why = match stripe.why_not(own) {
+            Some(why) => why.to_string(),
+            None => format!(
+                "{} of {} sectors of parity are not that of their data",
+                wrong.len(),
+                data.known.len()
+            ),
         };
-        counts.parity_bytes_scrubbed += read.len() as u64;
-        let equal: Vec<bool> = read
-            .chunks(self.judge.sector)
-            .zip(right.chunks(self.judge.sector))
-            .map(|(one, other)| one == other)
-            .collect();
-        // Where nothing is in use, parity may be anything.
-        let wrong = (0..equal.len()).filter(|place| !equal[*place] && known[*place] != Known::Unused).count();
-        if wrong == 0 {
-            return;
-        }
-        counts.verify_errors += wrong as u64;
-        let outcome = self.write_parity((row.at, &known), (&right, &equal));
-        count(outcome, wrong as u64, counts);
-        let why = format!("{wrong} of {} sectors of parity are not that of their data", equal.len());
-        found(Finding { outcome, ..lost(why) });
+        found(Finding { what: What::Parity, at: row.at, logical: Some(stripe.start()), why, outcome });
     }
 
-    /// What is known of each place of the row, all of its data together. Data that is bad is replaced by what it should be.
-    fn known(&self, used: &InUse, data: &mut [AlignedBuffer]) -> Vec<Known> {
-        let (len, sector) = (data[0].len(), self.judge.sector);
-        let mut known = vec![Known::Unused; len / sector];
-        let mut note = |bytes: std::ops::Range<usize>, is: Known| {
-            for place in bytes.step_by(sector) {
-                let known = &mut known[place % len / sector];
-                *known = match (*known, is) {
-                    (Known::Lost, _) | (_, Known::Lost) => Known::Lost,
-                    (Known::Unsummed, _) | (_, Known::Unsummed) => Known::Unsummed,
-                    _ => Known::Good,
-                };
+    /// The data of a row as it should be, as far as that is known.
+    fn row(&self, used: &InUse, stripe: &FullStripe, len: usize) -> Row {
+        let sector = self.judge.sector;
+        let columns = (0..stripe.data_columns()).map(|_| AlignedBuffer::zeroed(len)).collect();
+        let mut row = Row { columns, known: vec![Known::Unused; len / sector] };
+        let mut unread: Vec<Range<usize>> = Vec::new();
+        for column in 0..stripe.data_columns() {
+            if let Some(bytes) = stripe.column(column) {
+                row.columns[column].copy_from_slice(bytes);
+                continue;
             }
-        };
-        let mut all = vec![0; len * data.len()];
-        for (column, bytes) in data.iter().enumerate() {
-            all[column * len..(column + 1) * len].copy_from_slice(bytes);
+            for from in (0..len).step_by(sector) {
+                let place = stripe.place(column).at;
+                let at = Physical { offset: place.offset + from as u64, ..place };
+                let bytes = &mut row.columns[column][from..from + sector];
+                if self.judge.volume.read_physical(at, bytes).is_err() {
+                    unread.push(column * len + from..column * len + from + sector);
+                }
+            }
         }
+        let all = row.columns.iter().flat_map(|column| column.iter().copied()).collect::<Vec<u8>>();
         let bad = self.judge.judge(used, &all, &mut Counts::default());
+        for bytes in unread {
+            row.note(bytes, sector, Known::Unread);
+        }
         for run in &used.runs {
             let is = if run.content == Content::Data(None) { Known::Unsummed } else { Known::Good };
-            note(run.bytes.clone(), is);
+            row.note(run.bytes.clone(), sector, is);
         }
         for bad in bad {
             // It is mended, and counted, by the scrub of its own device.
             match self.good(used, &bad).ok().filter(|good| good.len() == bad.bytes.len()) {
-                Some(good) => {
-                    let (column, within) = (bad.bytes.start / len, bad.bytes.start % len);
-                    data[column][within..within + good.len()].copy_from_slice(&good);
-                }
-                None => note(bad.bytes, Known::Lost),
+                Some(good) => row.replace(bad.bytes.start, &good),
+                None => row.note(bad.bytes, sector, Known::Lost),
             }
         }
-        known
+        row
     }
 
-    /// Writes parity where it is not equal and all is known to be good.
-    fn write_parity(&self, (at, known): (Physical, &[Known]), (right, equal): (&[u8], &[bool])) -> Outcome {
-        let sector = self.judge.sector;
-        let wrong = || (0..known.len()).filter(|place| !equal[*place] && known[*place] != Known::Unused);
-        if wrong().any(|place| known[place] == Known::Lost) {
-            return Outcome::Lost;
+    /// Writes the parity of one place, where it may be.
+    fn write_parity(&self, at: Physical, known: Known, right: &[u8]) -> Outcome {
+        let has_log = self.judge.volume.superblock().log_root().is_some();
+        match (known, self.mender) {
+            (Known::Lost | Known::Unread, _) => Outcome::Lost,
+            (Known::Unsummed, _) => Outcome::Undecided,
+            _ if has_log => Outcome::Undecided,
+            (_, None) => Outcome::Mendable,
+            (_, Some(mender)) => match mender.rewrite(at, right, &|now| now == right) {
+                Ok(()) => Outcome::Mended,
+                Err(_) => Outcome::Lost,
+            },
         }
-        if wrong().any(|place| known[place] == Known::Unsummed) {
-            return Outcome::Undecided;
-        }
-        let Some(mender) = self.mender else { return Outcome::Mendable };
-        for place in wrong() {
-            let good = &right[place * sector..(place + 1) * sector];
-            let at = Physical { offset: at.offset + (place * sector) as u64, ..at };
-            if mender.rewrite(at, good, &|now| now == good).is_err() {
-                return Outcome::Lost;
-            }
-        }
-        Outcome::Mended
     }
 }
 

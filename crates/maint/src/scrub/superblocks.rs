@@ -19,6 +19,8 @@ impl Mending<'_> {
         let Some(end) = volume.device(dev).map(|device| device.len()) else { return };
         let mut first: Option<Superblock> = None;
         for offset in SUPERBLOCK_OFFSETS {
+            // What lies behind the end of the filesystem is somebody else's.
+            let end = first.as_ref().map_or(end, |first| end.min(first.dev_item().total_bytes.get()));
             if offset + SUPERBLOCK_LEN as u64 > end {
                 break;
             }
@@ -44,6 +46,8 @@ impl Mending<'_> {
                     counts.super_errors += 1;
                     let outcome = match (&first, self.mender) {
                         (None, _) => Outcome::Lost,
+                        // It may lead to what the first one has lost; `rescue super-recover` decides.
+                        (Some(first), _) if self.is_newer(at, first) => Outcome::Undecided,
                         (Some(_), None) => Outcome::Mendable,
                         (Some(first), Some(mender)) => {
                             let written = mender.rewrite_superblock(at, first);
@@ -58,6 +62,11 @@ impl Mending<'_> {
                 return; // what the others should be nobody says
             }
         }
+    }
+
+    /// Whether a copy is whole and of a later commit than the first one.
+    fn is_newer(&self, at: Physical, first: &Superblock) -> bool {
+        self.superblock(at).is_ok_and(|copy| copy.generation() > first.generation())
     }
 
     fn superblock(&self, at: Physical) -> Result<Superblock, String> {

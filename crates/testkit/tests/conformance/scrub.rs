@@ -19,6 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("scrub/mends-what-linux-then-finds-whole", &JUDGED, mends),
         Case::new("scrub/what-is-lost-is-named", &JUDGED, lost),
         Case::new("scrub/what-it-writes-to-is-named", &MOUNTED, named),
+        Case::new("scrub/what-is-somebody-elses-stays", &JUDGED, somebody_elses),
     ]
 }
 
@@ -182,8 +183,49 @@ fn named(bench: &Bench) -> Result<()> {
     let away = bench.scratch.file("away.img");
     std::fs::rename(&set.members[1], &away)?;
     expect_refusal(scrub(&[], &set.members[0]), &["device 2 is missing"])?;
-    expect_refusal(scrub(&["--degraded"], &set.members[0]), &["has 2 devices, and 1 are there", "-r"])?;
+    expect_refusal(scrub(&["--degraded"], &set.members[0]), &["has devices that are missing", "-r"])?;
     scrub(&["-r", "--degraded"], &set.members[0]).ok()?;
     expect_refusal(bench.creamery().run(["scrub", "start", "no-such.img"]), &["no-such.img"])?;
     expect_refusal(bench.creamery().run(["scrub", "resume"]).arg(&away), &["scrub resume is not there"])
+}
+
+/// What lies behind the end of the filesystem, a device whose first superblock is gone, and a copy that is newer than the first one are not written to.
+fn somebody_elses(bench: &Bench) -> Result<()> {
+    let scrub = |image: &Path| bench.creamery().run(["scrub", "start"]).arg(image);
+    let long = bench.scratch.file("long.img");
+    sparse_file(&long, 200 << 30)?;
+    Run::new("mkfs.btrfs").arg("-q").arg(&long).ok()?;
+    let file = File::options().read(true).write(true).open(&long)?;
+    file.set_len(300 << 30)?;
+    file.write_all_at(b"somebody else's", 256 << 30)?;
+    let said = scrub(&long).ok()?;
+    ensure!(said.stdout_text().contains("no errors found"), "{said}");
+    let mut found = [0; 15];
+    file.read_exact_at(&mut found, 256 << 30)?;
+    ensure!(&found == b"somebody else's", "the bytes behind the filesystem were written to");
+    std::fs::remove_file(&long)?;
+
+    let image = bench.scratch.file("disk.img");
+    sparse_file(&image, 256 << 20)?;
+    Run::new("mkfs.btrfs").arg("-q").arg(&image).ok()?;
+    let file = File::options().read(true).write(true).open(&image)?;
+    let mut first = vec![0; 4096];
+    file.read_exact_at(&mut first, 64 << 10)?;
+    with_kernel(bench, std::slice::from_ref(&image), "rw", |dir| {
+        Ok(std::fs::write(dir.join("file"), "text")?)
+    })?;
+    let copy = |at: u64| -> Result<Vec<u8>> {
+        let mut bytes = vec![0; 4096];
+        file.read_exact_at(&mut bytes, at)?;
+        Ok(bytes)
+    };
+    let newest = copy(64 << 20)?;
+    file.write_all_at(&first, 64 << 10)?;
+    let said = scrub(&image).output()?;
+    ensure!(said.code == Some(3) && said.stdout_text().contains("superblock at devid 1"), "{said}");
+    ensure!(copy(64 << 20)? == newest, "the newer copy was overwritten");
+    file.write_all_at(&[0; 4096], 64 << 10)?;
+    expect_untouched(&image, || {
+        expect_refusal(scrub(&image), &["the first superblock was overwritten", "super-recover"])
+    })
 }

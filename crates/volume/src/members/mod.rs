@@ -155,6 +155,10 @@ impl Members {
         self.some_missing.store(true, Ordering::Relaxed);
     }
 
+    pub(crate) fn are_some_missing(&self) -> bool {
+        self.some_missing.load(Ordering::Relaxed)
+    }
+
     /// Has each go through another device.
     pub(crate) fn each_device(
         &mut self,
