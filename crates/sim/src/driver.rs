@@ -381,13 +381,10 @@ impl Driver {
                 // An inode without a name is on its way out: whether it is still there is up to when it is looked at.
                 let gone = matches!(found.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
                 let is_leaving = wanted == ErrorKind::Stale && gone;
-                let is_elsewhere = wanted == ErrorKind::CrossDevice
-                    && found.kind() == ErrorKind::Stale
-                    && self.is_in_one_by_number(operation);
-                let is_expected = wanted == found.kind()
-                    || is_leaving
-                    || is_elsewhere
-                    || self.is_refused(operation, &found);
+                let is_renumbered = (wanted, found.kind()) == (ErrorKind::CrossDevice, ErrorKind::Stale)
+                    && subvolumes::are_one_by_number(&self.model, operation, |inode| self.id(inode));
+                let is_refused = self.is_refused(operation, &found);
+                let is_expected = wanted == found.kind() || is_leaving || is_renumbered || is_refused;
                 ensure!(is_expected, "{operation:?}: wanted {wanted:?}, got {found:?}");
             }
             (Err(_), Ok((Outcome::Done, None))) if self.model.renames_nothing(operation) => {}
@@ -397,13 +394,6 @@ impl Driver {
             (wanted, Ok((found, _))) => bail!("{operation:?}: wanted {wanted:?}, got {found:?}"),
         }
         Ok(())
-    }
-
-    /// Whether two directories are of two subvolumes, of which one is gone and the other one has its number since.
-    fn is_in_one_by_number(&self, operation: &Operation) -> bool {
-        let Operation::Rename { from, to, .. } = operation else { return false };
-        self.model.subvolume_of(*from) != self.model.subvolume_of(*to)
-            && self.id(*from).subvolume == self.id(*to).subvolume
     }
 
     /// Whether rights are a reason for this error.

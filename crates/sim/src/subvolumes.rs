@@ -5,12 +5,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use anyhow::ensure;
-use creamery_base::{ErrorKind, ObjectId, TreeId};
+use creamery_base::{ErrorKind, InodeId, ObjectId, TreeId};
 use creamery_format::KeyType;
 use creamery_fs::{Filesystem, SearchKey};
 
 use crate::model::{Content, Model, Node, ROOT};
-use crate::operation::Outcome;
+use crate::operation::{Operation, Outcome};
 
 /// Inodes that a model has at most when a snapshot makes more of them.
 const NODES_MAX: usize = 400;
@@ -102,4 +102,10 @@ impl Model {
         self.read_only.remove(&id);
         Ok(Outcome::Done)
     }
+}
+
+/// Whether two directories are of two subvolumes, of which one is gone and the other one has its number since.
+pub(crate) fn are_one_by_number(model: &Model, operation: &Operation, id: impl Fn(u64) -> InodeId) -> bool {
+    let Operation::Rename { from, to, .. } = operation else { return false };
+    model.subvolume_of(*from) != model.subvolume_of(*to) && id(*from).subvolume == id(*to).subvolume
 }
