@@ -1,7 +1,8 @@
 //! Rewriting in place what is bad, in a volume that is otherwise only read: what scrub writes, and nothing else.
 //!
 //! # Invariants
-//! - MEND-1: nothing is written but verified bytes, over bytes that a second look, at the device itself, finds bad; never over a superblock.
+//! - MEND-1: nothing is written but verified bytes, over bytes that a second look, at the device itself, finds bad; over superblocks nothing but a copy
+//!   of the first one, at the place of a copy.
 //! - MEND-2: a set is mended only where all of its members are there and have the last commit.
 
 use creamery_base::{Error, ErrorKind, Logical, Physical, Result};

@@ -151,8 +151,8 @@ fn as_text(
 ) -> io::Result<()> {
     let numbers = |out: &mut Output, counts: &Counts| -> io::Result<()> {
         writeln!(out, "Scrub started:    {}", Utc(started))?;
-        let is_whole = report.devices.iter().all(|device| device.ended != Ended::Cancelled);
-        writeln!(out, "Status:           {}", if is_whole { "finished" } else { "aborted" })?;
+        let ended = report.devices.iter().map(|device| device.ended).find(|ended| *ended != Ended::Whole);
+        writeln!(out, "Status:           {}", status(ended.unwrap_or(Ended::Whole)))?;
         let seconds = took.as_secs();
         writeln!(out, "Duration:         {}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)?;
         if args.all_numbers { raw(out, counts) } else { summary(out, args, counts, seconds) }
@@ -249,6 +249,14 @@ const fn named(counts: &Counts) -> [(&'static str, u64); 17] {
     ]
 }
 
+const fn status(ended: Ended) -> &'static str {
+    match ended {
+        Ended::Whole => "finished",
+        Ended::Cancelled => "aborted",
+        Ended::Failed => "failed",
+    }
+}
+
 /// What is bad, and what became of it.
 const fn words(damage: &Damage) -> (&'static str, &'static str) {
     let what = match damage.finding.what {
@@ -304,11 +312,7 @@ fn as_json(out: &mut Output, report: &Report, took: Duration) -> io::Result<()> 
         let (path, path_bytes) = text_of(device.path.as_os_str().as_bytes());
         let counts = named(&device.counts).into_iter();
         let counts = counts.map(|(name, number)| (name.to_owned(), number.into())).collect();
-        let status = match device.ended {
-            Ended::Whole => "finished",
-            Ended::Cancelled => "aborted",
-            Ended::Failed => "failed",
-        };
+        let status = status(device.ended);
         DeviceJson { id: device.id.get(), path, path_bytes, status, counts }
     };
     let finding = |damage: &Damage| {

@@ -273,8 +273,11 @@ impl Scrub {
             });
             report.devices.push(DeviceReport { id, path, counts, ended });
         }
-        if let Some(mender) = mender {
-            mender.flush()?;
+        if let Some(Err(error)) = mender.map(creamery_volume::Mender::flush)
+            && let Some(device) = report.devices.first_mut()
+        {
+            device.counts.uncorrectable_errors += 1;
+            found.found(&of_device(device.id, &error.context("what was mended is not durable")));
         }
         let Kept { left, mended, left_out } = found.kept.into_inner();
         report.left_out = left_out;

@@ -87,8 +87,8 @@ struct Progress<'s> {
 enum Went {
     Through,
     Cancelled,
-    /// Somebody waits for what the guard keeps; it goes on at this address.
-    Yields(Logical),
+    /// Somebody waits for what the guard keeps.
+    Yields,
 }
 
 impl<'e> Scrub<'e> {
@@ -127,7 +127,7 @@ impl<'e> Scrub<'e> {
         let mut counts = Counts { last_physical: from, ..Counts::default() };
         self.mending.superblocks(dev, &mut counts, &mut |finding| sink.found(&finding));
         let durable = self.engine.durable_trees()?;
-        let extents = self.extents_of(&durable, dev, from)?;
+        let (listed, extents) = (durable.generation(), self.extents_of(&durable, dev, from)?);
         drop(durable);
         for extent in extents {
             let place = Physical { dev, offset: extent.start };
@@ -135,8 +135,12 @@ impl<'e> Scrub<'e> {
             let ended = loop {
                 // Anew for each chunk, and as soon as somebody waits for what a guard keeps.
                 let durable = self.engine.durable_trees()?;
-                match self.group(&durable, place, (&extent, at), &mut counts, sink) {
-                    Ok(Went::Yields(next)) => at = next,
+                match self.group(&durable, place, (&extent, &mut at), &mut counts, sink) {
+                    Ok(Went::Yields) => {}
+                    // The chunk is gone since the extents were listed.
+                    Err(error) if error.kind() == ErrorKind::NotFound && durable.generation() > listed => {
+                        break Ok(Went::Through);
+                    }
                     went => break went,
                 }
             };
@@ -180,12 +184,13 @@ impl<'e> Scrub<'e> {
         Ok(extents)
     }
 
-    /// Scrubs what a chunk has of a device, from an address on.
+    /// Scrubs what a chunk has of a device, from an address on, which goes on with it.
+    /// Errors: not found: there is no such chunk. Damage of trees.
     fn group(
         &self,
         durable: &DurableTrees<'_>,
         place: Physical,
-        (extent, from): (&DeviceExtent, Logical),
+        (extent, from): (&DeviceExtent, &mut Logical),
         counts: &mut Counts,
         sink: &dyn Sink,
     ) -> Result<Went> {
@@ -201,7 +206,7 @@ impl<'e> Scrub<'e> {
         let csum_tree = has_data.then(|| durable.tree(TreeId::CSUM)).transpose()?;
         let device_end = self.engine.volume().device(place.dev).map_or(0, |device| device.len());
         let trees = (&extent_tree, csum_tree.as_ref());
-        let walk = GroupWalk::new(durable, trees, (&chunk, stripe, device_end), from, self.ahead)?;
+        let walk = GroupWalk::new(durable, trees, (&chunk, stripe, device_end), *from, self.ahead)?;
         let progress = Progress { begun: extent.start, in_flight: BTreeSet::new(), counts, end: None };
         let shared = Shared { durable, walk: RankedMutex::new(walk), progress: RankedMutex::new(progress) };
         std::thread::scope(|threads| {
@@ -210,12 +215,8 @@ impl<'e> Scrub<'e> {
             }
             self.work(&chunk, place.dev, &shared, sink);
         });
-        match shared.progress.into_inner().end {
-            Some(Err(error)) => Err(error),
-            Some(Ok(Went::Yields(_))) => Ok(Went::Yields(shared.walk.into_inner().reached())),
-            Some(Ok(went)) => Ok(went),
-            None => Ok(Went::Through),
-        }
+        *from = shared.walk.into_inner().reached();
+        shared.progress.into_inner().end.unwrap_or(Ok(Went::Through))
     }
 
     fn chunk(&self, durable: &DurableTrees<'_>, at: Logical) -> Result<Arc<Chunk>> {
@@ -226,10 +227,10 @@ impl<'e> Scrub<'e> {
             Some((found, data)) if found == key => {
                 Chunk::from_item(at, data, self.engine.volume().sector_size()).map(Arc::new)
             }
-            _ => Err(Error::new(
-                ErrorKind::Corrupt,
-                format!("there is no chunk {at}, and a device extent says so"),
-            )),
+            _ => {
+                let what = format!("there is no chunk {at}, and a device extent says so");
+                Err(Error::new(ErrorKind::NotFound, what))
+            }
         }
     }
 
@@ -359,7 +360,7 @@ impl Shared<'_, '_> {
             return None;
         }
         if self.durable.is_in_the_way() {
-            self.progress.lock().end = Some(Ok(Went::Yields(walk.reached())));
+            self.progress.lock().end = Some(Ok(Went::Yields));
             return None;
         }
         let next = walk.next();

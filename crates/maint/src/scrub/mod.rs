@@ -28,10 +28,10 @@
 //! # Invariants
 //! - I-E1: no lock of a tree is taken, and only durable commits are read. The cursors are those of
 //!   [`DurableTrees`](creamery_txn::DurableTrees), which take none (SCRUB-1).
-//! - I-E2: with readahead and without it the result is the same. Shown by `readahead_changes_nothing_but_time`.
+//! - I-E2: with readahead and without it the result is the same. Shown by the sets of every profile (`scrubbed` among the tests of the library).
 //! - I-E3: no device has state of readahead. It belongs to the trees.
 //! - I-E4: without a [`Mender`](creamery_volume::Mender) nothing is written: nothing else here writes.
-//! - I-E6: parity is written only where all data in use of that place is verified.
+//! - I-E6: parity is written only where all data in use of that place is verified, and while no log waits.
 
 mod counts;
 mod device;

@@ -24,7 +24,7 @@ enum Known {
     Good,
     /// Some of it has no checksum.
     Unsummed,
-    /// Some of it is in use for nothing, and cannot be read.
+    /// Some of it is in use for nothing and cannot be read, so that nobody knows its parity.
     Unread,
     /// There is nothing good for some of it.
     Lost,
@@ -125,9 +125,6 @@ impl Mending<'_> {
         }
         let all = row.columns.iter().flat_map(|column| column.iter().copied()).collect::<Vec<u8>>();
         let bad = self.judge.judge(used, &all, &mut Counts::default());
-        for bytes in unread {
-            row.note(bytes, sector, Known::Unread);
-        }
         for run in &used.runs {
             let is = if run.content == Content::Data(None) { Known::Unsummed } else { Known::Good };
             row.note(run.bytes.clone(), sector, is);
@@ -139,6 +136,15 @@ impl Mending<'_> {
                 None => row.note(bad.bytes, sector, Known::Lost),
             }
         }
+        // What is in use was judged above; a place where nothing is in use has no parity that counts.
+        let is_used = |bytes: &Range<usize>| {
+            used.runs.iter().any(|run| run.bytes.start < bytes.end && bytes.start < run.bytes.end)
+        };
+        for bytes in unread.into_iter().filter(|bytes| !is_used(bytes)) {
+            if row.known[bytes.start % len / sector] != Known::Unused {
+                row.note(bytes, sector, Known::Unread);
+            }
+        }
         row
     }
 
@@ -146,8 +152,8 @@ impl Mending<'_> {
     fn write_parity(&self, at: Physical, known: Known, right: &[u8]) -> Outcome {
         let has_log = self.judge.volume.superblock().log_root().is_some();
         match (known, self.mender) {
-            (Known::Lost | Known::Unread, _) => Outcome::Lost,
-            (Known::Unsummed, _) => Outcome::Undecided,
+            (Known::Lost, _) => Outcome::Lost,
+            (Known::Unsummed | Known::Unread, _) => Outcome::Undecided,
             _ if has_log => Outcome::Undecided,
             (_, None) => Outcome::Mendable,
             (_, Some(mender)) => match mender.rewrite(at, right, &|now| now == right) {
