@@ -149,10 +149,9 @@ fn as_text(
     report: &Report,
     (started, took): (Timespec, Duration),
 ) -> io::Result<()> {
-    let numbers = |out: &mut Output, counts: &Counts| -> io::Result<()> {
+    let numbers = |out: &mut Output, counts: &Counts, ended: Ended| -> io::Result<()> {
         writeln!(out, "Scrub started:    {}", Utc(started))?;
-        let ended = report.devices.iter().map(|device| device.ended).find(|ended| *ended != Ended::Whole);
-        writeln!(out, "Status:           {}", status(ended.unwrap_or(Ended::Whole)))?;
+        writeln!(out, "Status:           {}", status(ended))?;
         let seconds = took.as_secs();
         writeln!(out, "Duration:         {}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)?;
         if args.all_numbers { raw(out, counts) } else { summary(out, args, counts, seconds) }
@@ -165,12 +164,17 @@ fn as_text(
             write!(out, "\nScrub device ")?;
             out.path(&device.path)?;
             writeln!(out, " (id {}) done", device.id)?;
-            numbers(out, &device.counts)?;
+            numbers(out, &device.counts, device.ended)?;
         }
     } else {
         writeln!(out, "scrub done for {}", report.uuid)?;
-        numbers(out, &report.counts())?;
+        numbers(out, &report.counts(), report.ended())?;
     }
+    damages(out, report)
+}
+
+/// What is bad and was not mended, with the files that have it.
+fn damages(out: &mut Output, report: &Report) -> io::Result<()> {
     report.damages.iter().filter(|damage| damage.finding.outcome != Outcome::Mended).try_for_each(
         |damage| {
             let (what, outcome) = words(damage);

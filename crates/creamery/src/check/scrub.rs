@@ -142,6 +142,12 @@ impl Report {
         self.devices.iter().for_each(|device| all += device.counts);
         all
     }
+
+    /// How it ended: as the device that ended worst.
+    #[must_use]
+    pub fn ended(&self) -> Ended {
+        self.devices.iter().map(|device| device.ended).max().unwrap_or(Ended::Whole)
+    }
 }
 
 /// Findings that are kept: what was mended takes no place of what is left.

@@ -41,13 +41,13 @@ pub struct Scrub<'e> {
     ahead: ReadAhead,
 }
 
-/// How the scrub of a device ended.
+/// How the scrub of a device ended: the worse it ended, the greater.
 ///
 /// ```
 /// use creamery_maint::scrub::Ended;
-/// assert_ne!(Ended::Whole, Ended::Cancelled);
+/// assert!(Ended::Whole < Ended::Cancelled && Ended::Cancelled < Ended::Failed);
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Ended {
     /// All of it was scrubbed.
     Whole,
