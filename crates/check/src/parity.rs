@@ -6,7 +6,7 @@
 
 use creamery_base::{Logical, Physical};
 use creamery_format::{Expected, verify_block};
-use creamery_volume::{Chunk, FullStripe};
+use creamery_volume::{Chunk, FullStripes};
 
 use crate::bad_data::BadData;
 use crate::damaged_sector::DamagedSector;
@@ -27,6 +27,19 @@ pub(crate) struct ParityCheck<'a> {
     pub(crate) tree_blocks: &'a TreeBlocks,
 }
 
+/// One row of those that were read.
+struct Row<'s> {
+    stripes: &'s FullStripes,
+    row: u64,
+}
+
+impl Row<'_> {
+    /// The first address of its data.
+    fn start(&self) -> Logical {
+        self.stripes.start_of(self.row)
+    }
+}
+
 impl ParityCheck<'_> {
     /// Judges all rows in which something is used; gives how many bytes of parity were compared.
     pub(crate) fn run(&self) -> u64 {
@@ -42,35 +55,38 @@ impl ParityCheck<'_> {
             Some(device.len().saturating_sub(stripe.offset).div_ceil(chunk.stripe_len))
         };
         let end = chunk.stripes.iter().filter_map(on_device).max().unwrap_or(0);
+        let mut stripes = FullStripes::default();
         let mut compared = 0;
         let mut next = 0;
         // By what is used, for a chunk may claim to have any number of rows.
         for (from, to) in self.used.within(start, chunk.end().get()) {
             let rows = next.max((from - start) / size)..(to - start).div_ceil(size);
             next = next.max(rows.end);
-            let stripes = (rows.start..rows.end.min(end))
-                .filter_map(|row| self.reader.volume.read_full_stripe(chunk, row));
-            compared += stripes.map(|stripe| self.judge(&stripe)).sum::<u64>();
+            for row in rows.start..rows.end.min(end) {
+                let is_there = self.reader.volume.read_full_stripes(chunk, row..row + 1, &mut stripes);
+                if is_there && stripes.is_data_read(row) {
+                    compared += self.judge(&Row { stripes: &stripes, row });
+                }
+            }
         }
         compared
     }
 
-    fn judge(&self, stripe: &FullStripe) -> u64 {
-        let Some(right) = stripe.parity_of_data() else { return 0 };
+    fn judge(&self, row: &Row<'_>) -> u64 {
         let mut compared = 0;
-        for (number, right) in right.iter().enumerate() {
-            let column = stripe.data_columns() + number;
-            let Some(found) = stripe.column(column) else { continue };
+        for (number, right) in row.stripes.parity_of_data(row.row).iter().enumerate() {
+            let column = row.stripes.data_columns() + number;
+            let Some(found) = row.stripes.element(row.row, column) else { continue };
             let sector = usize::try_from(self.reader.sector_size).expect("a sector fits in memory");
             let sectors = right.chunks_exact(sector).zip(found.chunks_exact(sector)).enumerate();
             let wrong: Vec<usize> =
                 sectors.filter(|(_, (right, found))| right != found).map(|(sector, _)| sector).collect();
             let known: Vec<(usize, u64)> = wrong
                 .iter()
-                .filter_map(|&place| Some((place, self.known_right(stripe, place * sector)?)))
+                .filter_map(|&place| Some((place, self.known_right(row, place * sector)?)))
                 .collect();
             if let Some(first) = known.first() {
-                self.report(stripe, column, *first, known.len());
+                self.report(row, column, *first, known.len());
             }
             compared += found.len() as u64;
         }
@@ -78,18 +94,18 @@ impl ParityCheck<'_> {
     }
 
     /// The first address that is used at this place of the columns, if something is, and all of it is known to be right.
-    fn known_right(&self, stripe: &FullStripe, within: usize) -> Option<u64> {
-        let len = stripe.place(0).len;
+    fn known_right(&self, row: &Row<'_>, within: usize) -> Option<u64> {
+        let len = row.stripes.place(row.row, 0).len;
         let sector = self.reader.sector_size;
         let mut first = None;
-        for column in 0..stripe.data_columns() {
-            let at = stripe.start().get() + column as u64 * len + within as u64;
+        for column in 0..row.stripes.data_columns() {
+            let at = row.start().get() + column as u64 * len + within as u64;
             if self.used.covered(at, at + sector) == 0 {
                 continue;
             }
             let has_sum = self.sums.is_some_and(|sums| sums.covered(at, at + sector) == sector);
             let is_right = (has_sum && !self.bad.touches(at, at + sector))
-                || self.is_in_good_block(at, stripe.column(column)?, within);
+                || self.is_in_good_block(at, row.stripes.element(row.row, column)?, within);
             if !is_right {
                 return None;
             }
@@ -115,15 +131,15 @@ impl ParityCheck<'_> {
         block.is_some_and(|block| verify_block(block, &want).is_ok())
     }
 
-    fn report(&self, stripe: &FullStripe, column: usize, (place, logical): (usize, u64), sectors: usize) {
-        let piece = stripe.place(column);
+    fn report(&self, row: &Row<'_>, column: usize, (place, logical): (usize, u64), sectors: usize) {
+        let piece = row.stripes.place(row.row, column);
         let offset = piece.at.offset + place as u64 * self.reader.sector_size;
         let at = Physical { offset, ..piece.at };
-        let name = if column == stripe.data_columns() { "P" } else { "Q" };
+        let name = if column == row.stripes.data_columns() { "P" } else { "Q" };
         let of = piece.len / self.reader.sector_size;
         let message = format!(
             "{name} of the row at logical {}, at {at}: {sectors} of {of} sectors, the first with logical {logical}",
-            stripe.start()
+            row.start()
         );
         let sector = DamagedSector {
             logical,

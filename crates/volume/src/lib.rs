@@ -97,7 +97,7 @@ pub use mend::Mender;
 pub use named_set::{NamedSet, superblocks_of_host};
 pub use open::Mode;
 pub use piece::Piece;
-pub use read::{FullStripe, ReadBatch, ReadDone, ReadReport, SharedVerifier, Verdict, Way, Ways};
+pub use read::{FullStripes, ReadBatch, ReadDone, ReadReport, SharedVerifier, Verdict, Way, Ways};
 pub use report::WriteReport;
 pub use rescue::Rescue;
 pub use set::DeviceSet;

@@ -94,6 +94,28 @@ impl Chunk {
         StripeSpan { at: Physical { dev: stripe.dev, offset: stripe.offset + offset }, len, holds }
     }
 
+    /// The first address that a stripe holds at `offset` bytes from its beginning or behind; of a chunk with parity the first one of that row. Behind the last
+    /// one, the end of the chunk.
+    ///
+    /// # Panics
+    /// There is no such stripe.
+    #[must_use]
+    pub fn address_from(&self, stripe: usize, offset: u64) -> Logical {
+        let layout = self.layout();
+        let (row, within) = (offset / self.stripe_len, offset % self.stripe_len);
+        let address = match Rows::of(self) {
+            Some(_) => row.checked_mul(self.full_stripe_bytes()),
+            None if layout.columns == 1 => Some(offset),
+            None => {
+                let column = (stripe / usize::from(layout.copies)) as u64;
+                let number =
+                    row.checked_mul(u64::from(layout.columns)).and_then(|first| first.checked_add(column));
+                number.and_then(|number| number.checked_mul(self.stripe_len)?.checked_add(within))
+            }
+        };
+        self.start + address.unwrap_or(self.len).min(self.len)
+    }
+
     /// The addresses of a row of a chunk with parity; none if it has no such row.
     #[must_use]
     pub fn row_range(&self, row: u64) -> Option<(Logical, Logical)> {
@@ -139,6 +161,35 @@ mod tests {
             spans.push(span);
         }
         spans
+    }
+
+    #[test]
+    fn a_place_of_a_stripe_leads_to_the_address_that_it_holds() {
+        let table = [
+            (BlockGroupFlags::empty(), 1),
+            (BlockGroupFlags::DUP, 2),
+            (BlockGroupFlags::RAID0, 3),
+            (BlockGroupFlags::RAID10, 4),
+            (BlockGroupFlags::RAID5, 4),
+            (BlockGroupFlags::RAID6, 4),
+        ];
+        for (profile, stripes) in table {
+            let chunk = chunk(profile, stripes);
+            for stripe in 0..chunk.stripes.len() {
+                for span in all_spans(&chunk, stripe) {
+                    let offset = span.at.offset - chunk.stripes[stripe].offset;
+                    for within in [0, 4096, span.len - 4096] {
+                        let address = match span.holds {
+                            Holds::Data(at) if !chunk.has_parity() => at + within,
+                            Holds::Data(_) => chunk.row_range(offset / chunk.stripe_len).unwrap().0,
+                            Holds::Parity(row) => chunk.row_range(row).unwrap().0,
+                        };
+                        assert_eq!(chunk.address_from(stripe, offset + within), address, "{profile:?}");
+                    }
+                }
+                assert_eq!(chunk.address_from(stripe, u64::MAX), chunk.end());
+            }
+        }
     }
 
     #[test]

@@ -261,7 +261,7 @@ impl Scrub {
         let outcomes: Vec<Result<_>> = std::thread::scope(|threads| {
             let begin = |(id, _): &(DevId, _)| {
                 let (id, scrub, found) = (*id, &scrub, &found);
-                threads.spawn(move || scrub.device(id, 0, found))
+                threads.spawn(move || scrub.device(id, found))
             };
             let running: Vec<_> = there.iter().map(begin).collect();
             let end = |one: std::thread::ScopedJoinHandle<'_, _>| {

@@ -1,28 +1,27 @@
-//! Scrubbing one device, group by group.
+//! Scrubbing one device, step by step.
 
-use std::collections::BTreeSet;
-use std::ops::Range;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{DevId, Error, ErrorKind, Logical, ObjectId, Physical, Result, TreeId, Wait};
-use creamery_device::AlignedBuffer;
+use creamery_base::{DevId, Error, ErrorKind, Generation, Logical, ObjectId, Physical, Result, TreeId, Wait};
 use creamery_format::{BlockGroupFlags, Key, KeyType, RawDevExtent};
-use creamery_tree::{ReadAhead, Walk};
+use creamery_tree::{ReadAhead, Tree, Walk as TreeWalk};
 use creamery_txn::{DurableTrees, Engine};
-use creamery_volume::{Chunk, Mender};
+use creamery_volume::{Chunk, Mender, Stripe};
 use zerocopy::FromBytes;
 
 use super::counts::Counts;
 use super::finding::{Finding, Outcome, Sink, What};
-use super::group::{Batch, Content, GroupWalk, Task};
-use super::judge::{Bad, Judge};
+use super::group::GroupWalk;
+use super::judge::Judge;
 use super::mend::Mending;
-use super::parity::count;
-use super::sums::index;
+use super::rows::RowWalk;
+use super::together::{Arrival, Lead, Over, Part, Together};
+use super::used::{Position, Trees};
+use super::workers::{Walk, Went, Workers};
 
-/// Batches in flight for each device.
-const IN_FLIGHT: usize = 2;
+/// Bytes of a device that a step reads where nobody says how many: the devices of a chunk with parity learn of one another between steps.
+const STEP: u64 = 64 << 20;
 
 /// A scrub of the devices of a filesystem.
 ///
@@ -30,7 +29,7 @@ const IN_FLIGHT: usize = 2;
 /// # fn example(engine: &creamery_txn::Engine, sink: &dyn creamery_maint::scrub::Sink) -> creamery_base::Result<()> {
 /// use creamery_base::DevId;
 /// use creamery_maint::scrub::Scrub;
-/// let (counts, _) = Scrub::reading(engine).device(DevId::new(1), 0, sink)?;
+/// let (counts, _) = Scrub::reading(engine).device(DevId::new(1), sink)?;
 /// println!("{} errors", counts.errors());
 /// # Ok(())
 /// # }
@@ -39,6 +38,9 @@ pub struct Scrub<'e> {
     engine: &'e Engine,
     mending: Mending<'e>,
     ahead: ReadAhead,
+    /// Where devices begin, if not at their beginning.
+    starts: BTreeMap<DevId, u64>,
+    together: Together,
 }
 
 /// How the scrub of a device ended: the worse it ended, the greater.
@@ -57,38 +59,77 @@ pub enum Ended {
     Failed,
 }
 
+/// What a step of a device's scrub leaves.
+///
+/// ```
+/// use creamery_maint::scrub::{Ended, Step};
+/// assert_ne!(Step::More, Step::Ended(Ended::Whole));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// There is more to scrub.
+    More,
+    /// The next chunk has parity, and the scrub of another device has it in hands.
+    Waits,
+    /// It has ended.
+    Ended(Ended),
+}
+
+/// The scrub of one device, as far as it is. [`Scrub::begin`] makes it, [`Scrub::step`] takes it on.
+///
+/// ```no_run
+/// # fn example(scrub: &creamery_maint::scrub::Scrub<'_>, sink: &dyn creamery_maint::scrub::Sink) -> creamery_base::Result<()> {
+/// use creamery_base::DevId;
+/// use creamery_maint::scrub::Step;
+/// let mut device = scrub.begin(DevId::new(1), sink)?;
+/// while scrub.step(&mut device, 8 << 20, sink)? == Step::More {}
+/// println!("{:?}", device.counts());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct DeviceScrub {
+    dev: DevId,
+    /// Where on the device it began.
+    from: u64,
+    /// The commit that the extents are of.
+    listed: Generation,
+    /// What is left of it; the first one is at hand.
+    extents: VecDeque<DeviceExtent>,
+    /// Where in the first one it goes on; none at its beginning.
+    position: Option<Position>,
+    counts: Counts,
+    asked: u64,
+}
+
 /// A part of the device that a chunk has.
+#[derive(Clone, Copy, Debug)]
 struct DeviceExtent {
     start: u64,
     len: u64,
     chunk: Logical,
 }
 
-/// What the workers of a group share.
-struct Shared<'s, 't> {
-    durable: &'s DurableTrees<'s>,
-    walk: RankedMutex<GroupWalk<'t>, { rank::SCRUB }>,
-    progress: RankedMutex<Progress<'s>, { rank::LEAF }>,
-}
+impl DeviceScrub {
+    /// What was counted so far.
+    #[must_use]
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
+    }
 
-/// How far a device is.
-struct Progress<'s> {
-    counts: &'s mut Counts,
-    /// Where the batches begin that are in flight.
-    in_flight: BTreeSet<u64>,
-    /// Where the last one ended that was begun.
-    begun: u64,
-    /// Why no more is taken.
-    end: Option<Result<Went>>,
-}
+    /// How many bytes of the device all steps have asked for.
+    #[must_use]
+    pub const fn bytes_asked(&self) -> u64 {
+        self.asked
+    }
 
-/// How far a group went.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Went {
-    Through,
-    Cancelled,
-    /// Somebody waits for what the guard keeps.
-    Yields,
+    /// The first extent is done with.
+    fn next_extent(&mut self) {
+        if let Some(extent) = self.extents.pop_front() {
+            self.counts.last_physical = extent.start.saturating_add(extent.len);
+        }
+        self.position = None;
+    }
 }
 
 impl<'e> Scrub<'e> {
@@ -105,8 +146,15 @@ impl<'e> Scrub<'e> {
     }
 
     fn with(engine: &'e Engine, mender: Option<Mender<'e>>) -> Self {
-        let mending = Mending { judge: Judge::new(engine.volume()), mender };
-        Self { engine, mending, ahead: ReadAhead::Forward }
+        let judge = Judge::new(engine.volume());
+        let mending = Mending { judge, mender, accepts_unsummed: false };
+        Self {
+            engine,
+            mending,
+            ahead: ReadAhead::Forward,
+            starts: BTreeMap::new(),
+            together: Together::default(),
+        }
     }
 
     /// Reads nothing of the trees ahead, to measure what that is worth.
@@ -115,56 +163,225 @@ impl<'e> Scrub<'e> {
         Self { ahead: ReadAhead::None, ..self }
     }
 
-    /// Scrubs what lies on a device from `from` on, and its superblocks. A group whose trees are damaged is a finding, and the scrub goes on behind it.
+    /// Takes data without checksums as it stands where its parity differs, and rewrites the parity.
+    #[must_use]
+    pub fn accepting_unsummed(mut self) -> Self {
+        self.mending.accepts_unsummed = true;
+        self
+    }
+
+    /// Begins devices where an earlier scrub of them stopped ([`Counts::last_physical`]), bytes of the device.
+    #[must_use]
+    pub fn starting_at(self, starts: BTreeMap<DevId, u64>) -> Self {
+        let sector = u64::from(self.engine.sector_size());
+        let starts = starts.into_iter().map(|(dev, from)| (dev, from - from % sector)).collect();
+        Self { starts, ..self }
+    }
+
+    /// Scrubs what lies on a device, and its superblocks, to the end.
     ///
     /// # Errors
     /// The device is missing, or the trees of the filesystem do not tell what lies on it.
-    pub fn device(&self, dev: DevId, from: u64, sink: &dyn Sink) -> Result<(Counts, Ended)> {
-        let volume = self.engine.volume();
-        if volume.device(dev).is_none() {
+    pub fn device(&self, dev: DevId, sink: &dyn Sink) -> Result<(Counts, Ended)> {
+        let mut device = self.begin(dev, sink)?;
+        loop {
+            match self.step(&mut device, STEP, sink)? {
+                Step::More => {}
+                Step::Waits => self.wait_for_others(&device),
+                Step::Ended(ended) => return Ok((device.counts, ended)),
+            }
+        }
+    }
+
+    /// Scrubs the superblocks of a device, and lists what else is to be scrubbed.
+    ///
+    /// # Errors
+    /// The device is missing, or the trees of the filesystem do not tell what lies on it.
+    pub fn begin(&self, dev: DevId, sink: &dyn Sink) -> Result<DeviceScrub> {
+        if self.engine.volume().device(dev).is_none() {
             return Err(Error::new(ErrorKind::DeviceMissing, format!("device {dev}")));
         }
+        let from = self.starts.get(&dev).copied().unwrap_or(0);
         let mut counts = Counts { last_physical: from, ..Counts::default() };
-        self.mending.superblocks(dev, &mut counts, &mut |finding| sink.found(&finding));
+        self.mending.superblocks(dev, &mut counts, sink);
         let durable = self.engine.durable_trees()?;
-        let (listed, extents) = (durable.generation(), self.extents_of(&durable, dev, from)?);
-        drop(durable);
-        for extent in extents {
-            let place = Physical { dev, offset: extent.start };
-            let mut at = extent.chunk;
-            let ended = loop {
-                // Anew for each chunk, and as soon as somebody waits for what a guard keeps.
-                let durable = self.engine.durable_trees()?;
-                match self.group(&durable, place, (&extent, &mut at), &mut counts, sink) {
-                    Ok(Went::Yields) => {}
-                    // The chunk is gone since the extents were listed.
-                    Err(error) if error.kind() == ErrorKind::NotFound && durable.generation() > listed => {
-                        break Ok(Went::Through);
-                    }
-                    went => break went,
-                }
-            };
-            match ended {
-                Ok(Went::Cancelled) => return Ok((counts, Ended::Cancelled)),
-                Ok(_) => counts.last_physical = extent.start.saturating_add(extent.len),
-                Err(error) => {
-                    counts.uncorrectable_errors += 1;
-                    sink.found(&not_scrubbed(place, &extent, &error));
-                }
+        let extents = self.extents_of(&durable, dev, from)?;
+        Ok(DeviceScrub { dev, from, listed: durable.generation(), extents, position: None, counts, asked: 0 })
+    }
+
+    /// Takes the scrub of a device on by as many `bytes` of it at most, and a batch more. A group whose trees are damaged is a finding, and the scrub goes on behind
+    /// it.
+    ///
+    /// # Errors
+    /// The trees of the filesystem cannot be read.
+    pub fn step(&self, device: &mut DeviceScrub, bytes: u64, sink: &dyn Sink) -> Result<Step> {
+        let Some(extent) = device.extents.front().copied() else { return Ok(Step::Ended(Ended::Whole)) };
+        // Anew for each step, so that it is soon let go of what a guard keeps.
+        let durable = self.engine.durable_trees()?;
+        let went = match self.chunk(&durable, extent.chunk) {
+            // The chunk is gone since the extents were listed.
+            Err(error) if error.kind() == ErrorKind::NotFound && durable.generation() > device.listed => {
+                Ok(Some(Went::Through))
             }
-            if !sink.goes_on(dev, &counts) {
-                return Ok((counts, Ended::Cancelled));
+            Err(error) => Err(error),
+            Ok(chunk) if chunk.has_parity() => self.step_together(&durable, device, &chunk, bytes, sink),
+            Ok(chunk) => self.step_alone(&durable, device, &chunk, bytes, sink).map(Some),
+        };
+        match went {
+            Ok(None) => return Ok(Step::Waits),
+            Ok(Some(Went::Pauses)) => return Ok(Step::More),
+            Ok(Some(Went::Cancelled)) => return Ok(Step::Ended(Ended::Cancelled)),
+            Ok(Some(Went::Through)) => device.next_extent(),
+            Err(error) => {
+                device.counts.uncorrectable_errors += 1;
+                let place = Physical { dev: device.dev, offset: extent.start };
+                sink.found(&not_scrubbed(place, &extent, &error));
+                let reached = device.counts.last_physical;
+                device.next_extent();
+                // It was not scrubbed, so a later scrub may go back to it.
+                device.counts.last_physical = reached;
             }
         }
-        Ok((counts, Ended::Whole))
+        match sink.goes_on(device.dev, &device.counts) {
+            true => Ok(Step::More),
+            false => Ok(Step::Ended(Ended::Cancelled)),
+        }
+    }
+
+    /// Waits until the scrub of another device has no more in hands what this one waits for ([`Step::Waits`]).
+    pub fn wait_for_others(&self, device: &DeviceScrub) {
+        if let Some(extent) = device.extents.front() {
+            self.together.wait(extent.chunk);
+        }
+    }
+
+    /// Takes a chunk without parity on.
+    fn step_alone(
+        &self,
+        durable: &DurableTrees<'_>,
+        device: &mut DeviceScrub,
+        chunk: &Arc<Chunk>,
+        bytes: u64,
+        sink: &dyn Sink,
+    ) -> Result<Went> {
+        let Some(extent) = device.extents.front() else { return Ok(Went::Through) };
+        let place = Physical { dev: device.dev, offset: extent.start };
+        let stripe = stripe_at(chunk, place)?;
+        let begins =
+            || Position::at(chunk, chunk.address_from(stripe, device.from.saturating_sub(place.offset)));
+        let position = device.position.unwrap_or_else(begins);
+        let device_end = self.engine.volume().device(device.dev).map_or(0, |device| device.len());
+        let (extents, sums) = self.trees(durable, chunk)?;
+        let trees = Trees { extents: &extents, sums: sums.as_ref(), ahead: self.ahead };
+        let walk = GroupWalk::new(durable, trees, (chunk, stripe, device_end), &position)?;
+        let mut part = [Part {
+            dev: device.dev,
+            offset: place.offset,
+            from: device.from,
+            before: Some(device.counts),
+            counts: Counts::default(),
+        }];
+        let workers =
+            Workers::new((chunk, &self.mending, durable), Walk::OneDevice(walk), (&mut part, bytes), sink);
+        let (asked, position, went) = workers.run(bytes);
+        device.asked += asked;
+        device.position = Some(position);
+        device.counts += part[0].counts;
+        went
+    }
+
+    /// Takes a chunk with parity on, for all of its devices. None where another one does.
+    fn step_together(
+        &self,
+        durable: &DurableTrees<'_>,
+        device: &mut DeviceScrub,
+        chunk: &Arc<Chunk>,
+        bytes: u64,
+        sink: &dyn Sink,
+    ) -> Result<Option<Went>> {
+        let Some(extent) = device.extents.front().copied() else { return Ok(Some(Went::Through)) };
+        stripe_at(chunk, Physical { dev: device.dev, offset: extent.start })?;
+        let its = (device.dev, device.counts);
+        let mut lead = match self.together.arrive(chunk.start, its, || self.parts_of(chunk)) {
+            Arrival::Waits => return Ok(None),
+            Arrival::Over(over, counts) => {
+                device.counts += counts;
+                return match over {
+                    Over::Whole => Ok(Some(Went::Through)),
+                    Over::Cancelled => Ok(Some(Went::Cancelled)),
+                    Over::Failed(why) => Err(Error::new(ErrorKind::Corrupt, why)),
+                };
+            }
+            Arrival::Leads(lead) => lead,
+        };
+        let went = self.rows(durable, (&mut lead, device), chunk, bytes, sink);
+        let over = match &went {
+            Ok(Went::Pauses) => {
+                lead.put();
+                return Ok(Some(Went::Pauses));
+            }
+            Ok(Went::Through) => Over::Whole,
+            Ok(Went::Cancelled) => Over::Cancelled,
+            Err(error) => Over::Failed(error.to_string()),
+        };
+        let comes = |dev: DevId| self.engine.volume().device(dev).is_some();
+        device.counts += lead.end(device.dev, over, comes);
+        went.map(Some)
+    }
+
+    fn rows(
+        &self,
+        durable: &DurableTrees<'_>,
+        (lead, device): (&mut Lead<'_>, &mut DeviceScrub),
+        chunk: &Arc<Chunk>,
+        bytes: u64,
+        sink: &dyn Sink,
+    ) -> Result<Went> {
+        let (extents, sums) = self.trees(durable, chunk)?;
+        let trees = Trees { extents: &extents, sums: sums.as_ref(), ahead: self.ahead };
+        let walk = Walk::Rows(RowWalk::new(durable, trees, chunk, &lead.position)?);
+        let workers = Workers::new((chunk, &self.mending, durable), walk, (&mut lead.parts, bytes), sink);
+        let (asked, position, went) = workers.run(bytes);
+        device.asked += asked;
+        lead.position = position;
+        went
+    }
+
+    /// The stripes of a chunk to which nobody came before, and where its scrub begins: where the first of its devices does.
+    fn parts_of(&self, chunk: &Chunk) -> (Vec<Part>, Position) {
+        let from = |dev: DevId| self.starts.get(&dev).copied().unwrap_or(0);
+        let begins = |(number, stripe): (usize, &Stripe)| {
+            chunk.address_from(number, from(stripe.dev).saturating_sub(stripe.offset))
+        };
+        let first = chunk.stripes.iter().enumerate().map(begins).min().unwrap_or(chunk.start);
+        let part = |stripe: &Stripe| Part {
+            dev: stripe.dev,
+            offset: stripe.offset,
+            from: from(stripe.dev),
+            before: None,
+            counts: Counts::default(),
+        };
+        (chunk.stripes.iter().map(part).collect(), Position::at(chunk, first))
+    }
+
+    /// The extent tree, and for data the checksum tree.
+    fn trees(&self, durable: &DurableTrees<'_>, chunk: &Chunk) -> Result<(Tree, Option<Tree>)> {
+        let has_data = chunk.flags.contains(BlockGroupFlags::DATA);
+        let sums = has_data.then(|| durable.tree(TreeId::CSUM)).transpose()?;
+        Ok((durable.tree(TreeId::EXTENT)?, sums))
     }
 
     /// What chunks have of a device, behind `from`.
-    fn extents_of(&self, durable: &DurableTrees<'_>, dev: DevId, from: u64) -> Result<Vec<DeviceExtent>> {
+    fn extents_of(
+        &self,
+        durable: &DurableTrees<'_>,
+        dev: DevId,
+        from: u64,
+    ) -> Result<VecDeque<DeviceExtent>> {
         let tree = durable.tree(TreeId::DEV)?;
         let first = Key::new(ObjectId::new(dev.get()), KeyType::DEV_EXTENT, 0);
-        let mut cursor = durable.cursor(&tree, &first, Walk::new(Wait::Yes, self.ahead))?;
-        let mut extents = Vec::new();
+        let mut cursor = durable.cursor(&tree, &first, TreeWalk::new(Wait::Yes, self.ahead))?;
+        let mut extents = VecDeque::new();
         while let Some((key, data)) = cursor.item() {
             if (key.objectid, key.kind) != (first.objectid, first.kind) {
                 break;
@@ -177,46 +394,11 @@ impl<'e> Scrub<'e> {
                 chunk: Logical::new(item.chunk_offset.get()),
             };
             if extent.start.saturating_add(extent.len) > from {
-                extents.push(extent);
+                extents.push_back(extent);
             }
             cursor.advance()?;
         }
         Ok(extents)
-    }
-
-    /// Scrubs what a chunk has of a device, from an address on, which goes on with it.
-    /// Errors: not found: there is no such chunk. Damage of trees.
-    fn group(
-        &self,
-        durable: &DurableTrees<'_>,
-        place: Physical,
-        (extent, from): (&DeviceExtent, &mut Logical),
-        counts: &mut Counts,
-        sink: &dyn Sink,
-    ) -> Result<Went> {
-        let chunk = self.chunk(durable, extent.chunk)?;
-        let is_here =
-            |stripe: &creamery_volume::Stripe| (stripe.dev, stripe.offset) == (place.dev, place.offset);
-        let stripe = chunk.stripes.iter().position(is_here).ok_or_else(|| {
-            let what = format!("chunk {} has no stripe at {place}, and a device extent says so", chunk.start);
-            Error::new(ErrorKind::Corrupt, what)
-        })?;
-        let extent_tree = durable.tree(TreeId::EXTENT)?;
-        let has_data = chunk.flags.contains(BlockGroupFlags::DATA);
-        let csum_tree = has_data.then(|| durable.tree(TreeId::CSUM)).transpose()?;
-        let device_end = self.engine.volume().device(place.dev).map_or(0, |device| device.len());
-        let trees = (&extent_tree, csum_tree.as_ref());
-        let walk = GroupWalk::new(durable, trees, (&chunk, stripe, device_end), *from, self.ahead)?;
-        let progress = Progress { begun: extent.start, in_flight: BTreeSet::new(), counts, end: None };
-        let shared = Shared { durable, walk: RankedMutex::new(walk), progress: RankedMutex::new(progress) };
-        std::thread::scope(|threads| {
-            for _ in 1..IN_FLIGHT {
-                threads.spawn(|| self.work(&chunk, place.dev, &shared, sink));
-            }
-            self.work(&chunk, place.dev, &shared, sink);
-        });
-        *from = shared.walk.into_inner().reached();
-        shared.progress.into_inner().end.unwrap_or(Ok(Went::Through))
     }
 
     fn chunk(&self, durable: &DurableTrees<'_>, at: Logical) -> Result<Arc<Chunk>> {
@@ -233,173 +415,15 @@ impl<'e> Scrub<'e> {
             }
         }
     }
-
-    /// Takes tasks until none is left.
-    fn work(&self, chunk: &Chunk, dev: DevId, shared: &Shared<'_, '_>, sink: &dyn Sink) {
-        let mut buffer = AlignedBuffer::zeroed(0);
-        while let Some((task, start)) = shared.take() {
-            let mut counts = Counts::default();
-            let mut found = |finding: Finding| sink.found(&finding);
-            match &task {
-                Task::Read(batch) => self.read(batch, &mut buffer, &mut counts, &mut found),
-                Task::Parity(row) => self.mending.parity(chunk, row, &mut counts, &mut found),
-            }
-            shared.done(start, counts, dev, sink);
-        }
-    }
-
-    /// Reads and judges a batch, and mends what is bad.
-    fn read(
-        &self,
-        batch: &Batch,
-        buffer: &mut AlignedBuffer,
-        counts: &mut Counts,
-        found: &mut dyn FnMut(Finding),
-    ) {
-        let judge = &self.mending.judge;
-        let (data, trees) = batch.used.extents;
-        counts.data_extents_scrubbed += data;
-        counts.tree_extents_scrubbed += trees;
-        let len = index(batch.len);
-        if buffer.len() < len {
-            *buffer = AlignedBuffer::zeroed(len);
-        }
-        let read = &mut buffer[..len];
-        let mut bad = Vec::new();
-        let is_read = judge.volume.read_physical(batch.at, read).is_ok();
-        match is_read {
-            true => bad = judge.judge(&batch.used, read, counts),
-            // What is bad of it, the rest need not be.
-            false => self.read_by_block(batch, read, counts, &mut bad),
-        }
-        for bad in &bad {
-            let at = place(batch, &bad.bytes);
-            let outcome = self.mending.mend(&batch.used, bad, at);
-            count(outcome, self.errors(bad), counts);
-            let what = match batch.used.runs[bad.run].content {
-                Content::Tree { .. } => What::Tree,
-                Content::Data(_) => What::Data,
-            };
-            found(Finding { what, at, logical: Some(bad.at), why: bad.why.clone(), outcome });
-        }
-        if is_read {
-            self.compare(batch, &buffer[..len], counts, found);
-        }
-    }
-
-    /// A tree block counts once, as Linux counts.
-    fn errors(&self, bad: &Bad) -> u64 {
-        (bad.bytes.len() / self.mending.judge.sector).min(1) as u64
-    }
-
-    /// Reads tree block by tree block, and sector by sector.
-    fn read_by_block(&self, batch: &Batch, read: &mut [u8], counts: &mut Counts, bad: &mut Vec<Bad>) {
-        let judge = &self.mending.judge;
-        for (number, run) in batch.used.runs.iter().enumerate() {
-            let step = match run.content {
-                Content::Tree { .. } => run.bytes.len(),
-                Content::Data(_) => judge.sector,
-            };
-            for begin in run.bytes.clone().step_by(step) {
-                let bytes = begin..begin + step;
-                let outcome = judge.volume.read_physical(place(batch, &bytes), &mut read[bytes.clone()]);
-                let Err(error) = outcome else {
-                    judge.judge_part(&batch.used, (number, run), bytes.clone(), &read[bytes], counts, bad);
-                    continue;
-                };
-                counts.read_errors += 1;
-                let at = run.at + (begin - run.bytes.start) as u64;
-                bad.push(Bad { run: number, bytes, at, why: error.to_string() });
-            }
-        }
-    }
-
-    /// Compares data without checksums with its other copies, where this is the first one.
-    fn compare(&self, batch: &Batch, read: &[u8], counts: &mut Counts, found: &mut dyn FnMut(Finding)) {
-        if batch.copy > 0 {
-            return;
-        }
-        let judge = &self.mending.judge;
-        for run in batch.used.runs.iter().filter(|run| run.content == Content::Data(None)) {
-            let own = &read[run.bytes.clone()];
-            let Ok(copies) = judge.volume.map(run.at, own.len() as u64) else { continue };
-            for mirror in copies.mirrors().iter().skip(1) {
-                let mut other = AlignedBuffer::zeroed(own.len());
-                let mut begin = 0;
-                let is_read = mirror.iter().all(|piece| {
-                    let bytes = begin..begin + index(piece.len);
-                    begin = bytes.end;
-                    judge.volume.read_physical(piece.at, &mut other[bytes]).is_ok()
-                });
-                if !is_read {
-                    continue; // the scrub of its device tells of that
-                }
-                let sectors = own.chunks(judge.sector).zip(other.chunks(judge.sector)).enumerate();
-                for (number, _) in sectors.filter(|(_, (own, other))| own != other) {
-                    let from = run.bytes.start + number * judge.sector;
-                    counts.differing += 1;
-                    counts.unverified_errors += 1;
-                    found(Finding {
-                        what: What::Differing,
-                        at: place(batch, &(from..from + judge.sector)),
-                        logical: Some(run.at + (number * judge.sector) as u64),
-                        why: "another copy differs, and there is no checksum".to_owned(),
-                        outcome: Outcome::Undecided,
-                    });
-                }
-            }
-        }
-    }
 }
 
-impl Shared<'_, '_> {
-    /// The next task, and where it begins; none when there is none, or no more is wanted.
-    fn take(&self) -> Option<(Task, u64)> {
-        let mut walk = self.walk.lock();
-        if self.progress.lock().end.is_some() {
-            return None;
-        }
-        if self.durable.is_in_the_way() {
-            self.progress.lock().end = Some(Ok(Went::Yields));
-            return None;
-        }
-        let next = walk.next();
-        let mut progress = self.progress.lock();
-        match next {
-            Ok(task) => {
-                let task = task?;
-                let (start, end) = match &task {
-                    Task::Read(batch) => (batch.at.offset, batch.at.offset + batch.len),
-                    Task::Parity(row) => (row.at.offset, row.at.offset),
-                };
-                progress.in_flight.insert(start);
-                progress.begun = end;
-                Some((task, start))
-            }
-            Err(error) => {
-                progress.end = Some(Err(error));
-                None
-            }
-        }
-    }
-
-    fn done(&self, start: u64, counts: Counts, dev: DevId, sink: &dyn Sink) {
-        let mut progress = self.progress.lock();
-        progress.in_flight.remove(&start);
-        let reached = progress.in_flight.first().copied().unwrap_or(progress.begun);
-        let Progress { counts: all, .. } = &mut *progress;
-        **all += counts;
-        all.last_physical = reached;
-        let now = **all;
-        drop(progress);
-        if !sink.goes_on(dev, &now) {
-            self.progress.lock().end.get_or_insert(Ok(Went::Cancelled));
-        }
-    }
-}
-
-fn place(batch: &Batch, bytes: &Range<usize>) -> Physical {
-    Physical { offset: batch.at.offset + bytes.start as u64, ..batch.at }
+/// The stripe of a chunk that begins at a place of a device.
+fn stripe_at(chunk: &Chunk, place: Physical) -> Result<usize> {
+    let is_here = |stripe: &Stripe| (stripe.dev, stripe.offset) == (place.dev, place.offset);
+    chunk.stripes.iter().position(is_here).ok_or_else(|| {
+        let what = format!("chunk {} has no stripe at {place}, and a device extent says so", chunk.start);
+        Error::new(ErrorKind::Corrupt, what)
+    })
 }
 
 fn not_scrubbed(at: Physical, extent: &DeviceExtent, error: &Error) -> Finding {

@@ -24,6 +24,8 @@ pub(super) struct Extent {
 pub(super) struct ExtentWalk<'t> {
     cursor: CommitCursor<'t>,
     current: Option<Extent>,
+    /// Where the current one begins; before the first, where the range does.
+    reached: Logical,
     end: Logical,
     node_size: u64,
     sector: u64,
@@ -40,7 +42,19 @@ impl<'t> ExtentWalk<'t> {
         let first = Key { objectid: ObjectId::new(start.get()), ..Key::MIN };
         let cursor = durable.cursor(tree, &first, Walk::new(Wait::Yes, ahead))?;
         let (node_size, sector) = (durable.superblock().node_size(), durable.superblock().sector_size());
-        Ok(Self { cursor, current: None, end, node_size: node_size.into(), sector: sector.into() })
+        Ok(Self {
+            cursor,
+            current: None,
+            reached: start,
+            end,
+            node_size: node_size.into(),
+            sector: sector.into(),
+        })
+    }
+
+    /// No extent that begins before this address is asked for any more.
+    pub(super) const fn reached(&self) -> Logical {
+        self.reached
     }
 
     /// The first extent that ends behind `at`, which is never smaller than it was; none behind the last.
@@ -48,7 +62,10 @@ impl<'t> ExtentWalk<'t> {
     pub(super) fn ending_behind(&mut self, at: Logical) -> Result<Option<Extent>> {
         while self.current.is_none_or(|extent| extent.end <= at) {
             match self.read_next()? {
-                Some(extent) => self.current = Some(extent),
+                Some(extent) => {
+                    self.current = Some(extent);
+                    self.reached = extent.start;
+                }
                 None => {
                     self.current = None;
                     return Ok(None);

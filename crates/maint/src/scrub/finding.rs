@@ -1,5 +1,7 @@
 //! What a scrub tells of.
 
+use std::ops::Range;
+
 use creamery_base::{DevId, Logical, Physical};
 
 use super::Counts;
@@ -86,4 +88,10 @@ pub trait Sink: Sync {
 
     /// So much of a device is scrubbed. Whether to go on.
     fn goes_on(&self, device: DevId, counts: &Counts) -> bool;
+
+    /// The parts of `from` to `to` that files have written, of data without checksums. Space that is only reserved for files may hold anything. Without an
+    /// answer of its own a sink says: all of it.
+    fn written(&self, from: Logical, to: Logical) -> Vec<Range<Logical>> {
+        std::iter::once(from..to).collect()
+    }
 }

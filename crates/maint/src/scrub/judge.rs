@@ -9,8 +9,8 @@ use creamery_format::{CorruptKind, Expected, verify_block};
 use creamery_volume::Volume;
 
 use super::Counts;
-use super::group::{Content, InUse, Run};
 use super::sums::index;
+use super::used::{Content, InUse, Run};
 
 /// What blocks and data are judged by.
 #[derive(Clone, Copy)]

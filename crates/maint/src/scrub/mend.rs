@@ -6,8 +6,8 @@ use creamery_format::verify_block;
 use creamery_volume::{Mender, Verdict};
 
 use super::finding::Outcome;
-use super::group::{Content, InUse};
 use super::judge::{Bad, Judge};
+use super::used::{Content, InUse};
 
 /// What mends.
 #[derive(Clone, Copy)]
@@ -15,24 +15,36 @@ pub(super) struct Mending<'v> {
     pub(super) judge: Judge<'v>,
     /// None where nothing is to be written (I-E4).
     pub(super) mender: Option<Mender<'v>>,
+    /// Whether parity follows data without checksums, which is then taken as it stands.
+    pub(super) accepts_unsummed: bool,
+}
+
+/// What became of something bad.
+pub(super) struct Settled {
+    pub(super) outcome: Outcome,
+    /// The bytes as they should be, if there are any.
+    pub(super) good: Option<AlignedBuffer>,
 }
 
 impl Mending<'_> {
-    /// Looks for something good in place of what is bad at `at` of the device, and writes it there. Gives what became of it.
-    pub(super) fn mend(&self, used: &InUse, bad: &Bad, at: Physical) -> Outcome {
+    /// Looks for something good in place of what is bad at `at` of the device, and writes it there.
+    pub(super) fn mend(&self, used: &InUse, bad: &Bad, at: Physical) -> Settled {
         if used.runs[bad.run].content == Content::Data(None) {
-            return Outcome::Undecided; // nothing says what it has to be, so it is not overwritten
+            // Nothing says what it has to be, so it is not overwritten.
+            return Settled { outcome: Outcome::Undecided, good: None };
         }
-        let Ok(good) = self.good(used, bad) else { return Outcome::Lost };
-        let Some(mender) = self.mender else { return Outcome::Mendable };
-        match mender.rewrite(at, &good, &|now| self.is_good(used, bad, now)) {
-            Ok(()) => Outcome::Mended,
-            Err(_) => Outcome::Lost,
-        }
+        let Ok(good) = self.good(used, bad) else { return Settled { outcome: Outcome::Lost, good: None } };
+        let outcome =
+            match self.mender.map(|mender| mender.rewrite(at, &good, &|now| self.is_good(used, bad, now))) {
+                None => Outcome::Mendable,
+                Some(Ok(())) => Outcome::Mended,
+                Some(Err(_)) => Outcome::Lost,
+            };
+        Settled { outcome, good: Some(good) }
     }
 
     /// The bytes as they should be, by whatever way. Errors: there are none.
-    pub(super) fn good(&self, used: &InUse, bad: &Bad) -> Result<AlignedBuffer> {
+    fn good(&self, used: &InUse, bad: &Bad) -> Result<AlignedBuffer> {
         let volume = self.judge.volume;
         match &used.runs[bad.run].content {
             Content::Tree { block, generation, level } => {

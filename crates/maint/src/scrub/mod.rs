@@ -1,29 +1,32 @@
 //! Scrub: everything that is in use on a device is read and judged, and what is bad is mended from what is good.
 //!
 //! ```text
-//! device extents --group--> one cursor over the extent tree, one over the checksum tree, both forward and read ahead
+//! device extents --chunk--> one cursor over the extent tree, one over the checksum tree, both forward and read ahead
 //!                              |
 //!                              +-- batches: what is in use of up to 512 KiB of the device --read, judged--> good
 //!                              |                                                             +--> bad: from another copy, or rebuilt
-//!                              +-- rows of parity: all data of the row judged, parity computed from it and compared
+//!                              +-- rows of a chunk with parity: data judged, parity computed from it and compared
 //! ```
-//! Each device is scrubbed by itself, as Linux does, so that each copy is read where it lies. Two batches are in flight for each device. A batch is
+//! Each device is scrubbed by itself, as Linux does, so that each copy is read where it lies. A chunk with parity is scrubbed once for all of its
+//! devices, row by row, and counted for each (`together`). Two batches are in flight for each device. A batch is
 //! read by one request, and judged block by block: a tree block by its address, UUID, generation, level and checksum; data by its checksum. Data
-//! without checksums is compared between copies.
+//! without checksums is compared between copies. The scrub of a device is taken on by steps ([`Scrub::step`]), each under a guard of its own; between
+//! two of them nothing is kept from anybody.
 //!
 //! What is bad is read in all other ways that there are ([`creamery_volume::Ways`]). With one that is good, and with a
 //! [`Mender`](creamery_volume::Mender), the bad bytes are overwritten where they lie, after a second look. Nothing else is written: no commit.
 //!
 //! | file | |
 //! |---|---|
-//! | `device` | one device, group by group |
-//! | `group` | what of a group lies on the device, in batches |
-//! | `extents`, `sums` | the cursors |
-//! | `judge` | what is bad of a batch |
-//! | `mend` | making it good |
-//! | `parity` | rows of RAID5 and RAID6 |
+//! | `device` | one device, step by step |
+//! | `workers` | those that read and judge |
+//! | `together` | chunks with parity, once for all devices |
+//! | `group`, `rows` | what is to be read next: batches of one device, or rows |
+//! | `used`, `extents`, `sums` | what is in use, and its checksums |
+//! | `batch`, `parity` | reading and judging it |
+//! | `judge`, `mend` | what is bad, and making it good |
 //! | `superblocks` | their copies |
-//! | `counts` | the numbers |
+//! | `counts`, `finding` | what a scrub reports |
 //!
 //! # Invariants
 //! - I-E1: no lock of a tree is taken, and only durable commits are read. The cursors are those of
@@ -33,6 +36,7 @@
 //! - I-E4: without a [`Mender`](creamery_volume::Mender) nothing is written: nothing else here writes.
 //! - I-E6: parity is written only where all data in use of that place is verified, and while no log waits.
 
+mod batch;
 mod counts;
 mod device;
 mod extents;
@@ -41,9 +45,13 @@ mod group;
 mod judge;
 mod mend;
 mod parity;
+mod rows;
 mod sums;
 mod superblocks;
+mod together;
+mod used;
+mod workers;
 
 pub use counts::Counts;
-pub use device::{Ended, Scrub};
+pub use device::{DeviceScrub, Ended, Scrub, Step};
 pub use finding::{Finding, Outcome, Sink, What};

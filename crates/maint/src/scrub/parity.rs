@@ -1,21 +1,21 @@
-//! Rows of RAID5 and RAID6: parity against the data that it is of.
+//! Rows of RAID5 and RAID6: their data, each on its device, and then their parity against that data. Everything is read once.
 //!
-//! A row is judged place by place: what lies at one place of all of its columns. Parity is rewritten where all that is in use of its place is verified, or
-//! was rebuilt and then verified; what is in use for nothing counts as it lies. Where data in use has no checksum nobody knows which of the two is
-//! right, and both are left (I-E6). So they are as long as a log waits: what it has is in no tree yet.
+//! Parity is judged place by place: what lies at one place of all of its columns. It is rewritten where all that is in use of its place is verified, or
+//! was rebuilt and then verified; what is in use for nothing counts as it lies. Where data that files have written has no checksum nobody knows which
+//! of the two is right, and both are left (I-E6), unless the caller accepts such data as it stands. So they are as long as a log waits: what
+//! it has is in no tree yet.
 
 use std::ops::Range;
 
-use creamery_base::Physical;
-use creamery_codec::parity;
-use creamery_device::AlignedBuffer;
-use creamery_volume::{Chunk, FullStripe};
+use creamery_base::{DevId, Logical, Physical};
+use creamery_volume::{Chunk, FullStripes, Stripe};
 
 use super::Counts;
-use super::finding::{Finding, Outcome, What};
-use super::group::{Content, InUse, ParityRow};
+use super::batch::{count, count_extents};
+use super::finding::{Finding, Outcome, Sink, What};
 use super::mend::Mending;
-use super::sums::index;
+use super::rows::{Element, RowBatch};
+use super::used::Content;
 
 /// What is known of a place of a row, all of its data together. The later ones win.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,122 +30,179 @@ enum Known {
     Lost,
 }
 
-/// The data of a row, and what is known of it.
-struct Row {
-    columns: Vec<AlignedBuffer>,
+/// What is known of each place of a row.
+struct Places {
     known: Vec<Known>,
+    sector: usize,
 }
 
-impl Row {
-    fn len(&self) -> usize {
-        self.columns[0].len()
-    }
-
-    /// Notes what is known of bytes of the row, which are counted through all columns.
-    fn note(&mut self, bytes: Range<usize>, sector: usize, is: Known) {
-        let len = self.len();
-        for place in bytes.step_by(sector) {
-            let known = &mut self.known[place % len / sector];
+impl Places {
+    /// Notes what is known of bytes of an element.
+    fn note(&mut self, bytes: Range<usize>, is: Known) {
+        for place in bytes.step_by(self.sector) {
+            let known = &mut self.known[place / self.sector];
             *known = is.max(*known);
-        }
-    }
-
-    fn replace(&mut self, from: usize, good: &[u8]) {
-        let len = self.len();
-        for (at, byte) in (from..).zip(good) {
-            self.columns[at / len][at % len] = *byte;
         }
     }
 }
 
 impl Mending<'_> {
-    /// Judges the parity of a row that one device has.
-    pub(super) fn parity(
+    /// Judges rows of a chunk, and mends what is bad. `counts` are those of the chunk's stripes.
+    pub(super) fn rows(
         &self,
         chunk: &Chunk,
-        row: &ParityRow,
-        counts: &mut Counts,
-        found: &mut dyn FnMut(Finding),
+        batch: &RowBatch,
+        stripes: &mut FullStripes,
+        counts: &mut [Counts],
+        sink: &dyn Sink,
     ) {
-        let Some(stripe) = self.judge.volume.read_full_stripe(chunk, row.row) else { return };
-        let Some(own) = (0..stripe.columns()).find(|column| stripe.place(*column).at == row.at) else {
-            return;
-        };
-        let sector = self.judge.sector;
-        let data = self.row(&row.used, &stripe, index(chunk.stripe_len));
-        let right = right_parity(&stripe, own, &data.columns);
-        let read = stripe.column(own);
-        counts.parity_bytes_scrubbed += read.map_or(0, |read| read.len() as u64);
-        let is_wrong = |place: &usize| {
-            let bytes = place * sector..(place + 1) * sector;
-            data.known[*place] != Known::Unused && read.is_none_or(|read| read[bytes.clone()] != right[bytes])
-        };
-        let wrong: Vec<usize> = (0..data.known.len()).filter(is_wrong).collect();
-        let errors = if read.is_some() { &mut counts.verify_errors } else { &mut counts.read_errors };
-        *errors += wrong.len() as u64;
-        let mut worst = None;
-        for &place in &wrong {
-            let bytes = &right[place * sector..(place + 1) * sector];
-            let at = Physical { offset: row.at.offset + (place * sector) as u64, ..row.at };
-            let outcome = self.write_parity(at, data.known[place], bytes);
-            count(outcome, 1, counts);
-            worst = worst.max(Some(outcome));
+        let is_there = self.judge.volume.read_full_stripes(chunk, batch.rows.clone(), stripes);
+        assert!(is_there, "rows {:?} are of chunk {}, which has parity", batch.rows, chunk.start);
+        let mut elements = &batch.elements[..];
+        for row in batch.rows.clone() {
+            let (own, rest) = elements.split_at(elements.partition_point(|element| element.row == row));
+            elements = rest;
+            let sector = self.judge.sector;
+            let len = stripes.element_mut(row, 0).len();
+            let mut places = Places { known: vec![Known::Unused; len / sector], sector };
+            for element in own {
+                let at = stripes.place(row, element.column).at;
+                self.element(element, stripes, &mut places, counts_of(chunk, at.dev, counts), sink);
+            }
+            self.read_the_rest(row, own, stripes, &mut places);
+            self.parity(chunk, (row, own), stripes, &places, (counts, sink));
         }
-        let Some(outcome) = worst else { return };
-        let why = match stripe.why_not(own) {
-            Some(why) => why.to_string(),
-            None => format!(
-                "{} of {} sectors of parity are not that of their data",
-                wrong.len(),
-                data.known.len()
-            ),
-        };
-        found(Finding { what: What::Parity, at: row.at, logical: Some(stripe.start()), why, outcome });
     }
 
-    /// The data of a row as it should be, as far as that is known.
-    fn row(&self, used: &InUse, stripe: &FullStripe, len: usize) -> Row {
-        let sector = self.judge.sector;
-        let columns = (0..stripe.data_columns()).map(|_| AlignedBuffer::zeroed(len)).collect();
-        let mut row = Row { columns, known: vec![Known::Unused; len / sector] };
-        let mut unread: Vec<Range<usize>> = Vec::new();
-        for column in 0..stripe.data_columns() {
-            if let Some(bytes) = stripe.column(column) {
-                row.columns[column].copy_from_slice(bytes);
+    /// Judges data of a row that one device has. What is bad and can be had stands in `stripes` as it should be.
+    fn element(
+        &self,
+        element: &Element,
+        stripes: &mut FullStripes,
+        places: &mut Places,
+        counts: &mut Counts,
+        sink: &dyn Sink,
+    ) {
+        let Element { row, column, used } = element;
+        let at = stripes.place(*row, *column).at;
+        count_extents(used, counts);
+        let bad = match stripes.element(*row, *column) {
+            Some(read) => self.judge.judge(used, read, counts),
+            None => self.read_by_block(used, at, stripes.element_mut(*row, *column), counts),
+        };
+        for run in &used.runs {
+            let is = if run.content == Content::Data(None) { Known::Unsummed } else { Known::Good };
+            places.note(run.bytes.clone(), is);
+        }
+        for bad in bad {
+            let settled = self.settle(used, &bad, at, counts, sink);
+            match settled.good.filter(|good| good.len() == bad.bytes.len()) {
+                Some(good) => stripes.element_mut(*row, *column)[bad.bytes].copy_from_slice(&good),
+                None => places.note(bad.bytes, Known::Lost),
+            }
+        }
+    }
+
+    /// Reads what is in use for nothing of elements that could not be read whole, where parity needs it.
+    fn read_the_rest(&self, row: u64, own: &[Element], stripes: &mut FullStripes, places: &mut Places) {
+        for column in 0..stripes.data_columns() {
+            if stripes.why_not(row, column).is_none() {
                 continue;
             }
-            for from in (0..len).step_by(sector) {
-                let place = stripe.place(column).at;
-                let at = Physical { offset: place.offset + from as u64, ..place };
-                let bytes = &mut row.columns[column][from..from + sector];
-                if self.judge.volume.read_physical(at, bytes).is_err() {
-                    unread.push(column * len + from..column * len + from + sector);
+            let runs: Vec<_> = own
+                .iter()
+                .filter(|element| element.column == column)
+                .flat_map(|element| &element.used.runs)
+                .collect();
+            let at = stripes.place(row, column).at;
+            let sector = places.sector;
+            for from in (0..places.known.len()).map(|place| place * sector) {
+                let bytes = from..from + sector;
+                let is_used =
+                    runs.iter().any(|run| run.bytes.start < bytes.end && bytes.start < run.bytes.end);
+                if is_used || places.known[from / sector] == Known::Unused {
+                    continue;
+                }
+                let at = Physical { offset: at.offset + from as u64, ..at };
+                let read = &mut stripes.element_mut(row, column)[bytes.clone()];
+                if self.judge.volume.read_physical(at, read).is_err() {
+                    places.note(bytes, Known::Unread);
                 }
             }
         }
-        let all = row.columns.iter().flat_map(|column| column.iter().copied()).collect::<Vec<u8>>();
-        let bad = self.judge.judge(used, &all, &mut Counts::default());
-        for run in &used.runs {
-            let is = if run.content == Content::Data(None) { Known::Unsummed } else { Known::Good };
-            row.note(run.bytes.clone(), sector, is);
-        }
-        for bad in bad {
-            // It is mended, and counted, by the scrub of its own device.
-            match self.good(used, &bad).ok().filter(|good| good.len() == bad.bytes.len()) {
-                Some(good) => row.replace(bad.bytes.start, &good),
-                None => row.note(bad.bytes, sector, Known::Lost),
+    }
+
+    /// Judges the parity of a row against its data as that stands in `stripes`.
+    fn parity(
+        &self,
+        chunk: &Chunk,
+        (row, own): (u64, &[Element]),
+        stripes: &FullStripes,
+        places: &Places,
+        (counts, sink): (&mut [Counts], &dyn Sink),
+    ) {
+        let sector = self.judge.sector;
+        for (number, right) in stripes.parity_of_data(row).iter().enumerate() {
+            let column = stripes.data_columns() + number;
+            let at = stripes.place(row, column).at;
+            let counts = counts_of(chunk, at.dev, counts);
+            let read = stripes.element(row, column);
+            counts.parity_bytes_scrubbed += read.map_or(0, |read| read.len() as u64);
+            let mut wrong = 0;
+            let mut worst = None;
+            for (place, right) in right.chunks_exact(sector).enumerate() {
+                let from = place * sector;
+                if places.known[place] == Known::Unused
+                    || read.is_some_and(|read| read[from..from + sector] == *right)
+                {
+                    continue;
+                }
+                let known = match places.known[place] {
+                    Known::Unsummed => self.known_of_unsummed(own, from, sink),
+                    known => known,
+                };
+                if known == Known::Unused {
+                    continue;
+                }
+                wrong += 1;
+                let at = Physical { offset: at.offset + from as u64, ..at };
+                let outcome = self.write_parity(at, known, right);
+                count(outcome, 1, counts);
+                worst = worst.max(Some(outcome));
             }
+            let errors = if read.is_some() { &mut counts.verify_errors } else { &mut counts.read_errors };
+            *errors += wrong;
+            let Some(outcome) = worst else { continue };
+            let why = match stripes.why_not(row, column) {
+                Some(why) => why.to_string(),
+                None => {
+                    format!("{wrong} of {} sectors of parity are not that of their data", places.known.len())
+                }
+            };
+            let logical = Some(stripes.start_of(row));
+            sink.found(&Finding { what: What::Parity, at, logical, why, outcome });
         }
-        // What is in use was judged above; a place where nothing is in use has no parity that counts.
-        let is_used = |bytes: &Range<usize>| {
-            used.runs.iter().any(|run| run.bytes.start < bytes.end && bytes.start < run.bytes.end)
-        };
-        for bytes in unread.into_iter().filter(|bytes| !is_used(bytes)) {
-            if row.known[bytes.start % len / sector] != Known::Unused {
-                row.note(bytes, sector, Known::Unread);
+    }
+
+    /// What is known of a place where some data has no checksum: space that is only reserved for files counts as it lies.
+    fn known_of_unsummed(&self, own: &[Element], from: usize, sink: &dyn Sink) -> Known {
+        let sector = self.judge.sector;
+        let mut known = Known::Unused;
+        for run in own.iter().flat_map(|element| &element.used.runs) {
+            if !run.bytes.contains(&from) {
+                continue;
             }
+            let is = match run.content {
+                Content::Data(None) => {
+                    let at: Logical = run.at + (from - run.bytes.start) as u64;
+                    let is_written = !sink.written(at, at + sector as u64).is_empty();
+                    if is_written { Known::Unsummed } else { Known::Unused }
+                }
+                _ => Known::Good,
+            };
+            known = known.max(is);
         }
-        row
+        known
     }
 
     /// Writes the parity of one place, where it may be.
@@ -153,7 +210,8 @@ impl Mending<'_> {
         let has_log = self.judge.volume.superblock().log_root().is_some();
         match (known, self.mender) {
             (Known::Lost, _) => Outcome::Lost,
-            (Known::Unsummed | Known::Unread, _) => Outcome::Undecided,
+            (Known::Unread, _) => Outcome::Undecided,
+            (Known::Unsummed, _) if !self.accepts_unsummed => Outcome::Undecided,
             _ if has_log => Outcome::Undecided,
             (_, None) => Outcome::Mendable,
             (_, Some(mender)) => match mender.rewrite(at, right, &|now| now == right) {
@@ -164,24 +222,10 @@ impl Mending<'_> {
     }
 }
 
-/// What the data has as the parity of a column.
-fn right_parity(stripe: &FullStripe, own: usize, data: &[AlignedBuffer]) -> AlignedBuffer {
-    let columns: Vec<&[u8]> = data.iter().map(|column| &column[..]).collect();
-    let mut p = AlignedBuffer::zeroed(columns[0].len());
-    if own == stripe.data_columns() {
-        parity::p(&columns, &mut p);
-        return p;
-    }
-    let mut q = AlignedBuffer::zeroed(columns[0].len());
-    parity::pq(&columns, &mut p, &mut q);
-    q
-}
-
-/// Counts errors by what became of them.
-pub(super) fn count(outcome: Outcome, errors: u64, counts: &mut Counts) {
-    match outcome {
-        Outcome::Mended => counts.corrected_errors += errors,
-        Outcome::Mendable | Outcome::Undecided => counts.unverified_errors += errors,
-        Outcome::Lost => counts.uncorrectable_errors += errors,
-    }
+/// The counts of the stripe that a device has.
+fn counts_of<'c>(chunk: &Chunk, dev: DevId, counts: &'c mut [Counts]) -> &'c mut Counts {
+    let is_its = |stripe: &Stripe| stripe.dev == dev;
+    let stripe =
+        chunk.stripes.iter().position(is_its).expect("a place of the chunk is on one of its devices");
+    &mut counts[stripe]
 }

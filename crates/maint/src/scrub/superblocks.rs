@@ -5,14 +5,14 @@ use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
 use creamery_volume::MemberState;
 
 use super::Counts;
-use super::finding::{Finding, Outcome, What};
+use super::batch::count;
+use super::finding::{Finding, Outcome, Sink, What};
 use super::mend::Mending;
-use super::parity::count;
 
 impl Mending<'_> {
     /// Judges all that fit on the device: each has to be whole, of this filesystem and device, and of the last commit. Bad copies behind the first one are
     /// written from that one; the first one is none that a scrub decides about.
-    pub(super) fn superblocks(&self, dev: DevId, counts: &mut Counts, found: &mut dyn FnMut(Finding)) {
+    pub(super) fn superblocks(&self, dev: DevId, counts: &mut Counts, sink: &dyn Sink) {
         let volume = self.judge.volume;
         // A seed has a history of its own.
         let last = (volume.member_state(dev) == MemberState::Present).then(|| volume.superblock());
@@ -55,7 +55,7 @@ impl Mending<'_> {
                         }
                     };
                     count(outcome, 1, counts);
-                    found(Finding { what: What::Superblock, at, logical: None, why, outcome });
+                    sink.found(&Finding { what: What::Superblock, at, logical: None, why, outcome });
                 }
             }
             if offset == SUPERBLOCK_OFFSETS[0] && first.is_none() {

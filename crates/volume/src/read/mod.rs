@@ -4,7 +4,7 @@
 
 mod attempt;
 mod data;
-mod full_stripe;
+mod full_stripes;
 mod pieces;
 mod search;
 mod submit;
@@ -16,7 +16,7 @@ use creamery_device::AlignedBuffer;
 use creamery_format::{BlockRef, Expected, verify_block, verify_block_but_checksum};
 
 use attempt::Attempt;
-pub use full_stripe::FullStripe;
+pub use full_stripes::FullStripes;
 pub use submit::{ReadBatch, ReadDone, ReadReport, SharedVerifier};
 pub use verdict::Verdict;
 use ways::Kind;

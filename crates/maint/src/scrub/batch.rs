@@ -1,0 +1,169 @@
+//! Reading and judging one batch, and settling what is bad of it.
+
+use std::ops::Range;
+
+use creamery_base::{Logical, Physical};
+use creamery_device::AlignedBuffer;
+
+use super::Counts;
+use super::finding::{Finding, Outcome, Sink, What};
+use super::group::Batch;
+use super::judge::Bad;
+use super::mend::{Mending, Settled};
+use super::sums::index;
+use super::used::{Content, InUse, Run};
+
+impl Mending<'_> {
+    /// Reads and judges a batch, and mends what is bad.
+    pub(super) fn batch(
+        &self,
+        batch: &Batch,
+        buffer: &mut AlignedBuffer,
+        counts: &mut Counts,
+        sink: &dyn Sink,
+    ) {
+        count_extents(&batch.used, counts);
+        let len = index(batch.len);
+        if buffer.len() < len {
+            *buffer = AlignedBuffer::zeroed(len);
+        }
+        let read = &mut buffer[..len];
+        let is_read = self.judge.volume.read_physical(batch.at, read).is_ok();
+        let bad = match is_read {
+            true => self.judge.judge(&batch.used, read, counts),
+            // What is bad of it, the rest need not be.
+            false => self.read_by_block(&batch.used, batch.at, read, counts),
+        };
+        for bad in &bad {
+            self.settle(&batch.used, bad, batch.at, counts, sink);
+        }
+        if is_read {
+            self.compare(batch, &buffer[..len], counts, sink);
+        }
+    }
+
+    /// Mends something bad of what lies at `at`, counts it, and reports it.
+    pub(super) fn settle(
+        &self,
+        used: &InUse,
+        bad: &Bad,
+        at: Physical,
+        counts: &mut Counts,
+        sink: &dyn Sink,
+    ) -> Settled {
+        let at = within(at, &bad.bytes);
+        let settled = self.mend(used, bad, at);
+        let outcome = settled.outcome;
+        // A tree block counts once, as Linux counts.
+        count(outcome, 1, counts);
+        let what = match used.runs[bad.run].content {
+            Content::Tree { .. } => What::Tree,
+            Content::Data(_) => What::Data,
+        };
+        sink.found(&Finding { what, at, logical: Some(bad.at), why: bad.why.clone(), outcome });
+        settled
+    }
+
+    /// Reads what is in use at `at`, tree block by tree block and sector by sector. Gives what is bad.
+    pub(super) fn read_by_block(
+        &self,
+        used: &InUse,
+        at: Physical,
+        read: &mut [u8],
+        counts: &mut Counts,
+    ) -> Vec<Bad> {
+        let judge = &self.judge;
+        let mut all_bad = Vec::new();
+        for (number, run) in used.runs.iter().enumerate() {
+            let step = match run.content {
+                Content::Tree { .. } => run.bytes.len(),
+                Content::Data(_) => judge.sector,
+            };
+            for begin in run.bytes.clone().step_by(step) {
+                let bytes = begin..begin + step;
+                let outcome = judge.volume.read_physical(within(at, &bytes), &mut read[bytes.clone()]);
+                let Err(error) = outcome else {
+                    judge.judge_part(used, (number, run), bytes.clone(), &read[bytes], counts, &mut all_bad);
+                    continue;
+                };
+                counts.read_errors += 1;
+                let logical = run.at + (begin - run.bytes.start) as u64;
+                all_bad.push(Bad { run: number, bytes, at: logical, why: error.to_string() });
+            }
+        }
+        all_bad
+    }
+
+    /// Compares data without checksums with its other copies, where this is the first one.
+    fn compare(&self, batch: &Batch, read: &[u8], counts: &mut Counts, sink: &dyn Sink) {
+        if batch.copy > 0 {
+            return;
+        }
+        let sector = self.judge.sector as u64;
+        for run in batch.used.runs.iter().filter(|run| run.content == Content::Data(None)) {
+            let differing = self.differing(run, &read[run.bytes.clone()]);
+            if differing.is_empty() {
+                continue;
+            }
+            let written = sink.written(run.at, run.at + run.bytes.len() as u64);
+            let is_written =
+                |at: &Logical| written.iter().any(|range| range.start < *at + sector && *at < range.end);
+            for logical in differing.into_iter().filter(is_written) {
+                counts.differing += 1;
+                counts.unverified_errors += 1;
+                let from = run.bytes.start + index(logical.get() - run.at.get());
+                sink.found(&Finding {
+                    what: What::Differing,
+                    at: within(batch.at, &(from..from + self.judge.sector)),
+                    logical: Some(logical),
+                    why: "another copy differs, and there is no checksum".to_owned(),
+                    outcome: Outcome::Undecided,
+                });
+            }
+        }
+    }
+
+    /// Sectors of a run, which `own` has, of which another copy differs: once for each such copy.
+    fn differing(&self, run: &Run, own: &[u8]) -> Vec<Logical> {
+        let judge = &self.judge;
+        let mut differing = Vec::new();
+        let Ok(copies) = judge.volume.map(run.at, own.len() as u64) else { return differing };
+        for mirror in copies.mirrors().iter().skip(1) {
+            let mut other = AlignedBuffer::zeroed(own.len());
+            let mut begin = 0;
+            let is_read = mirror.iter().all(|piece| {
+                let bytes = begin..begin + index(piece.len);
+                begin = bytes.end;
+                judge.volume.read_physical(piece.at, &mut other[bytes]).is_ok()
+            });
+            if !is_read {
+                continue; // the scrub of its device tells of that
+            }
+            let sectors = own.chunks(judge.sector).zip(other.chunks(judge.sector)).enumerate();
+            let differ = sectors.filter(|(_, (own, other))| own != other);
+            differing.extend(differ.map(|(number, _)| run.at + (number * judge.sector) as u64));
+        }
+        differing
+    }
+}
+
+/// Counts the extents that begin in what is read.
+pub(super) fn count_extents(used: &InUse, counts: &mut Counts) {
+    let (data, trees) = used.extents;
+    counts.data_extents_scrubbed += data;
+    counts.tree_extents_scrubbed += trees;
+}
+
+/// Counts errors by what became of them.
+pub(super) fn count(outcome: Outcome, errors: u64, counts: &mut Counts) {
+    match outcome {
+        Outcome::Mended => counts.corrected_errors += errors,
+        Outcome::Mendable | Outcome::Undecided => counts.unverified_errors += errors,
+        Outcome::Lost => counts.uncorrectable_errors += errors,
+    }
+}
+
+/// Where bytes of what was read at `at` lie.
+fn within(at: Physical, bytes: &Range<usize>) -> Physical {
+    Physical { offset: at.offset + bytes.start as u64, ..at }
+}

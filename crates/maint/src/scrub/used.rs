@@ -1,0 +1,188 @@
+//! What is in use of a range of addresses, and the checksums that its data has.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use creamery_base::{Generation, Logical, Result};
+use creamery_tree::{ReadAhead, Tree};
+use creamery_txn::DurableTrees;
+use creamery_volume::Chunk;
+
+use super::extents::{Extent, ExtentWalk, Used};
+use super::sums::{SumWalk, index};
+
+/// What a run of sectors is in use for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Content {
+    /// A tree block that begins at `block`; some of it, where it goes on elsewhere on the device.
+    Tree { block: Logical, generation: Generation, level: u8 },
+    /// Data, with the place of its checksums in [`InUse::sums`], if it has any.
+    Data(Option<Range<usize>>),
+}
+
+/// Sectors that follow one another and are of one kind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Run {
+    pub(super) at: Logical,
+    /// Where in what is read.
+    pub(super) bytes: Range<usize>,
+    pub(super) content: Content,
+}
+
+/// What is in use of something that is read.
+#[derive(Default, Debug)]
+pub(super) struct InUse {
+    pub(super) runs: Vec<Run>,
+    pub(super) sums: Vec<u8>,
+    /// Extents that begin there: of data, and tree blocks.
+    pub(super) extents: (u64, u64),
+}
+
+/// The trees of a group that say what is in use: extents, and checksums of data, where those can be read.
+#[derive(Clone, Copy)]
+pub(super) struct Trees<'t> {
+    pub(super) extents: &'t Tree,
+    pub(super) sums: Option<&'t Tree>,
+    pub(super) ahead: ReadAhead,
+}
+
+/// How far a walk over a group is: what lies before `next` is done, and the extent that has it, or the next one, begins at `extent` at the earliest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Position {
+    pub(super) next: Logical,
+    pub(super) extent: Logical,
+    /// The commit by which that is so.
+    pub(super) commit: Generation,
+}
+
+impl Position {
+    /// Linux makes no extent longer than this.
+    const EXTENT_MAX: u64 = 128 << 20;
+
+    /// The beginning of a group, or a later address in it.
+    pub(super) fn at(chunk: &Chunk, next: Logical) -> Self {
+        Self { next: next.max(chunk.start), extent: chunk.start, commit: Generation::new(0) }
+    }
+
+    /// From where on extents are looked at, by this commit.
+    fn first_extent(&self, chunk: &Chunk, commit: Generation) -> Logical {
+        match self.commit == commit {
+            true => self.extent,
+            // One that is there since then may begin earlier.
+            false => Logical::new(self.next.get().saturating_sub(Self::EXTENT_MAX)).max(chunk.start),
+        }
+    }
+}
+
+/// Goes over what is in use of a group, forward only.
+pub(super) struct UsedWalk<'t> {
+    extents: ExtentWalk<'t>,
+    sums: Option<SumWalk<'t>>,
+    commit: Generation,
+}
+
+/// Addresses that are looked at.
+#[derive(Clone, Copy)]
+pub(super) struct Window {
+    pub(super) from: Logical,
+    pub(super) to: Logical,
+    /// Up to here they lie on the device without a break.
+    pub(super) whole: Logical,
+    /// Behind more that is not in use it ends.
+    pub(super) gap: u64,
+}
+
+impl<'t> UsedWalk<'t> {
+    /// Errors: device errors; damage.
+    pub(super) fn new(
+        durable: &DurableTrees<'_>,
+        trees: Trees<'t>,
+        chunk: &Arc<Chunk>,
+        position: &Position,
+    ) -> Result<Self> {
+        let commit = durable.generation();
+        let range = (position.first_extent(chunk, commit), chunk.end());
+        let sums =
+            trees.sums.map(|tree| SumWalk::new(durable, tree, position.next, trees.ahead)).transpose()?;
+        let extents = ExtentWalk::new(durable, trees.extents, range, trees.ahead)?;
+        Ok(Self { extents, sums, commit })
+    }
+
+    /// The position of a walk that goes on behind `next`.
+    pub(super) fn position(&self, next: Logical) -> Position {
+        Position { next, extent: self.extents.reached().min(next), commit: self.commit }
+    }
+
+    /// The first extent that ends behind `at`, which is never smaller than it was; none behind the last.
+    /// Errors: device errors; damage.
+    pub(super) fn ending_behind(&mut self, at: Logical) -> Result<Option<Extent>> {
+        self.extents.ending_behind(at)
+    }
+
+    /// Takes what is in use of a window; it is read to `place` on. Gives where what was looked at ends, and where what was taken does.
+    /// Errors: device errors; damage.
+    pub(super) fn take(
+        &mut self,
+        window: Window,
+        place: usize,
+        used: &mut InUse,
+    ) -> Result<(Logical, Logical)> {
+        let Window { from, to, whole, gap } = window;
+        let mut end = from;
+        while let Some(extent) = self.ending_behind(end)?.filter(|extent| extent.start < to) {
+            if extent.start > end + gap {
+                return Ok((extent.start, end));
+            }
+            let (first, last) = (extent.start.max(end), extent.end.min(to));
+            let is_tree = matches!(extent.used, Used::Tree { .. });
+            if is_tree && extent.end > to && extent.end <= whole {
+                return Ok((first, end));
+            }
+            if extent.start >= from {
+                let (data, trees) = &mut used.extents;
+                *if is_tree { trees } else { data } += 1;
+            }
+            self.push(extent, (first, last), place + index(between(from, first)), used)?;
+            end = last;
+            if last == to {
+                break;
+            }
+        }
+        Ok((to, end))
+    }
+
+    fn push(
+        &mut self,
+        extent: Extent,
+        (first, last): (Logical, Logical),
+        place: usize,
+        used: &mut InUse,
+    ) -> Result<()> {
+        let InUse { runs, sums: taken, .. } = used;
+        let bytes = |at: Logical, len: u64| {
+            let begin = place + index(between(first, at));
+            begin..begin + index(len)
+        };
+        let whole = bytes(first, between(first, last));
+        match (extent.used, &mut self.sums) {
+            (Used::Tree { generation, level }, _) => {
+                let content = Content::Tree { block: extent.start, generation, level };
+                runs.push(Run { at: first, bytes: whole, content });
+            }
+            (Used::Data, None) => runs.push(Run { at: first, bytes: whole, content: Content::Data(None) }),
+            (Used::Data, Some(sums)) => {
+                let sector = sums.sector();
+                sums.read((first, last), taken, |at, sectors, place| {
+                    let content = Content::Data(place);
+                    runs.push(Run { at, bytes: bytes(at, sectors * sector), content });
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes from one address to a later one.
+pub(super) fn between(from: Logical, to: Logical) -> u64 {
+    to.get() - from.get()
+}

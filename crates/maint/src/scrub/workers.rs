@@ -1,0 +1,174 @@
+//! The workers of a group: each takes what is to be read next, reads and judges it.
+
+use std::collections::BTreeSet;
+
+use creamery_base::Result;
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_device::AlignedBuffer;
+use creamery_txn::DurableTrees;
+use creamery_volume::{Chunk, FullStripes};
+
+use super::Counts;
+use super::finding::Sink;
+use super::group::{Batch, GroupWalk};
+use super::mend::Mending;
+use super::rows::{RowBatch, RowWalk};
+use super::together::Part;
+use super::used::Position;
+
+/// Batches in flight for each device.
+const IN_FLIGHT: usize = 2;
+
+/// How far a group went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Went {
+    Through,
+    Cancelled,
+    /// Somebody waits for what the guard keeps, or as much is read as one step may.
+    Pauses,
+}
+
+/// What goes over a group.
+pub(super) enum Walk<'t> {
+    OneDevice(GroupWalk<'t>),
+    Rows(RowWalk<'t>),
+}
+
+enum Task {
+    Batch(Batch),
+    Rows(RowBatch),
+}
+
+impl Walk<'_> {
+    fn next(&mut self) -> Result<Option<Task>> {
+        Ok(match self {
+            Self::OneDevice(walk) => walk.next()?.map(Task::Batch),
+            Self::Rows(walk) => walk.next()?.map(Task::Rows),
+        })
+    }
+
+    fn position(&self) -> Position {
+        match self {
+            Self::OneDevice(walk) => walk.position(),
+            Self::Rows(walk) => walk.position(),
+        }
+    }
+}
+
+/// What the workers of a group share.
+pub(super) struct Workers<'w, 't> {
+    chunk: &'w Chunk,
+    mending: &'w Mending<'w>,
+    durable: &'w DurableTrees<'w>,
+    sink: &'w dyn Sink,
+    walk: RankedMutex<Walk<'t>, { rank::SCRUB }>,
+    progress: RankedMutex<Progress<'w>, { rank::LEAF }>,
+}
+
+/// How far the stripes of a group are. Places are counted from where they begin.
+struct Progress<'w> {
+    parts: &'w mut [Part],
+    /// Where the batches begin that are in flight.
+    in_flight: BTreeSet<u64>,
+    /// Where the last one ended that was begun.
+    begun: u64,
+    /// Bytes of each device that may still be asked for.
+    left: u64,
+    /// Why no more is taken.
+    end: Option<Result<Went>>,
+}
+
+impl<'w, 't> Workers<'w, 't> {
+    /// Those that read as many `bytes` of each device, and count in `parts`, one for each stripe, or for the one that is read.
+    pub(super) fn new(
+        (chunk, mending, durable): (&'w Chunk, &'w Mending<'w>, &'w DurableTrees<'w>),
+        walk: Walk<'t>,
+        (parts, bytes): (&'w mut [Part], u64),
+        sink: &'w dyn Sink,
+    ) -> Self {
+        let in_flight = BTreeSet::new();
+        let progress = RankedMutex::new(Progress { parts, in_flight, begun: 0, left: bytes, end: None });
+        Self { chunk, mending, durable, sink, walk: RankedMutex::new(walk), progress }
+    }
+
+    /// Works until nothing is left, or no more is wanted. Gives how many of the bytes were asked for, how far it is, and how it went.
+    pub(super) fn run(self, bytes: u64) -> (u64, Position, Result<Went>) {
+        std::thread::scope(|threads| {
+            for _ in 1..IN_FLIGHT {
+                threads.spawn(|| self.work());
+            }
+            self.work();
+        });
+        let Progress { left, end, .. } = self.progress.into_inner();
+        (bytes.saturating_sub(left), self.walk.into_inner().position(), end.unwrap_or(Ok(Went::Through)))
+    }
+
+    /// Takes tasks until there is none.
+    fn work(&self) {
+        let (mut buffer, mut stripes) = (AlignedBuffer::zeroed(0), FullStripes::default());
+        while let Some((task, start)) = self.take() {
+            let mut counts = vec![Counts::default(); self.chunk.stripes.len()];
+            match &task {
+                Task::Batch(batch) => self.mending.batch(batch, &mut buffer, &mut counts[0], self.sink),
+                Task::Rows(rows) => self.mending.rows(self.chunk, rows, &mut stripes, &mut counts, self.sink),
+            }
+            self.done(start, &counts);
+        }
+    }
+
+    /// The next task, and where it begins; none when there is none, or no more is wanted.
+    fn take(&self) -> Option<(Task, u64)> {
+        let mut walk = self.walk.lock();
+        let is_in_the_way = self.durable.is_in_the_way();
+        let mut progress = self.progress.lock();
+        if progress.end.is_some() {
+            return None;
+        }
+        if progress.left == 0 || is_in_the_way {
+            progress.end = Some(Ok(Went::Pauses));
+            return None;
+        }
+        drop(progress);
+        let next = walk.next();
+        let mut progress = self.progress.lock();
+        let task = match next {
+            Ok(task) => task?,
+            Err(error) => {
+                progress.end = Some(Err(error));
+                return None;
+            }
+        };
+        let (start, end) = match &task {
+            Task::Batch(batch) => {
+                let start = batch.at.offset - progress.parts[0].offset;
+                (start, start + batch.len)
+            }
+            Task::Rows(batch) => {
+                let len = self.chunk.stripe_len;
+                (batch.rows.start * len, batch.rows.end * len)
+            }
+        };
+        progress.in_flight.insert(start);
+        progress.begun = end;
+        progress.left = progress.left.saturating_sub(end - start);
+        Some((task, start))
+    }
+
+    /// Counts what a task has found.
+    fn done(&self, start: u64, counts: &[Counts]) {
+        let mut progress = self.progress.lock();
+        progress.in_flight.remove(&start);
+        let reached = progress.in_flight.first().copied().unwrap_or(progress.begun);
+        for (part, counts) in progress.parts.iter_mut().zip(counts) {
+            if part.offset + start >= part.from {
+                part.counts += *counts;
+                part.counts.last_physical = part.offset + reached;
+            }
+        }
+        let now: Vec<_> = progress.parts.iter().filter_map(|part| Some((part.dev, part.all()?))).collect();
+        drop(progress);
+        if !now.iter().all(|(dev, counts)| self.sink.goes_on(*dev, counts)) {
+            self.progress.lock().end.get_or_insert(Ok(Went::Cancelled));
+        }
+    }
+}
