@@ -23,6 +23,7 @@ mod place;
 mod progress;
 mod size;
 mod source_date;
+mod state;
 mod time;
 mod units;
 mod view;

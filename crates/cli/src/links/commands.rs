@@ -59,11 +59,8 @@ pub(super) const COMMANDS: [(&str, &[&str]); 17] = [
     ("version", &[]),
 ];
 
-const SCRUB: &str =
-    "`creamery scrub start IMAGE` scrubs an image that is not mounted, and returns when it is done";
-
 /// What to do instead, by the command or its group.
-const INSTEAD: [(&str, &str); 20] = [
+const INSTEAD: [(&str, &str); 16] = [
     ("balance", "mount the image with Linux, and balance there"),
     ("device add", "creamery writes to one device alone; mount the image with Linux, and add there"),
     ("device delete", "creamery writes to one device alone; mount the devices with Linux, and remove there"),
@@ -81,10 +78,6 @@ const INSTEAD: [(&str, &str); 20] = [
         "`creamery tar -x -f ARCHIVE IMAGE:/DIR` unpacks an archive, `creamery cp -a` copies between images",
     ),
     ("replace", "mount the image with Linux, and replace there"),
-    ("scrub cancel", SCRUB),
-    ("scrub limit", SCRUB),
-    ("scrub resume", SCRUB),
-    ("scrub status", SCRUB),
     (
         "send",
         "`creamery tar -c -f ARCHIVE IMAGE:/SUBVOLUME` writes an archive, `creamery diff` lists what differs between snapshots",
@@ -130,8 +123,6 @@ mod tests {
         };
         for (line, wanted) in [
             ("creamery send x", "send is not there in creamery"),
-            ("creamery scrub resume /mnt", "scrub resume is not there"),
-            ("creamery scrub cancel", "scrub start IMAGE"),
             ("creamery fi sync x", "filesystem sync is not there"),
             ("creamery device add a b", "device add is not there"),
             ("creamery inspect tree-stats x", "inspect-internal tree-stats is not there"),

@@ -14,7 +14,7 @@ const USUAL: [(&str, &str); 3] = [
 ];
 
 /// Commands that end otherwise.
-const OTHERWISE: [(&str, &[(&str, &str)]); 5] = [
+const OTHERWISE: [(&str, &[(&str, &str)]); 7] = [
     (
         "scrub start",
         &[
@@ -22,6 +22,23 @@ const OTHERWISE: [(&str, &[(&str, &str)]); 5] = [
             ("1", "Nothing could be scrubbed."),
             ("2", "The words make no sense."),
             ("3", "Something bad is left."),
+        ],
+    ),
+    (
+        "scrub resume",
+        &[
+            ("0", "Nothing bad is left."),
+            ("1", "Nothing could be scrubbed."),
+            ("2", "There is nothing to resume, or the words make no sense."),
+            ("3", "Something bad is left."),
+        ],
+    ),
+    (
+        "scrub cancel",
+        &[
+            ("0", "The scrub has ended."),
+            ("1", "It could not be ended."),
+            ("2", "No scrub runs, or the words make no sense."),
         ],
     ),
     (

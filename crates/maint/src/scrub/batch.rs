@@ -105,7 +105,7 @@ impl Mending<'_> {
             if differing.is_empty() {
                 continue;
             }
-            let written = sink.written(run.at, run.at + run.bytes.len() as u64);
+            let written = self.written(run.at, run.at + run.bytes.len() as u64);
             let is_written =
                 |at: &Logical| written.iter().any(|range| range.start < *at + sector && *at < range.end);
             for logical in differing.into_iter().filter(is_written) {

@@ -41,6 +41,8 @@ pub struct Counts {
     pub unverified_errors: u64,
     /// Where on the device it stopped, bytes.
     pub last_physical: u64,
+    /// Bytes that are in use on the device: so much there is to scrub.
+    pub size: u64,
 }
 
 impl Counts {
@@ -52,7 +54,7 @@ impl Counts {
 }
 
 impl AddAssign for Counts {
-    /// Adds the numbers up; `last_physical` is the greater one.
+    /// Adds the numbers up; of `last_physical` and `size` it is the greater one.
     fn add_assign(&mut self, other: Self) {
         self.data_extents_scrubbed += other.data_extents_scrubbed;
         self.tree_extents_scrubbed += other.tree_extents_scrubbed;
@@ -69,5 +71,6 @@ impl AddAssign for Counts {
         self.corrected_errors += other.corrected_errors;
         self.unverified_errors += other.unverified_errors;
         self.last_physical = self.last_physical.max(other.last_physical);
+        self.size = self.size.max(other.size);
     }
 }

@@ -1,7 +1,8 @@
 //! Scrubbing one device, step by step.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use creamery_base::{DevId, Error, ErrorKind, Generation, Logical, ObjectId, Physical, Result, TreeId, Wait};
 use creamery_format::{BlockGroupFlags, Key, KeyType, RawDevExtent};
@@ -15,6 +16,7 @@ use super::finding::{Finding, Outcome, Sink, What};
 use super::group::GroupWalk;
 use super::judge::Judge;
 use super::mend::Mending;
+use super::pace::Pace;
 use super::rows::RowWalk;
 use super::together::{Arrival, Lead, Over, Part, Together};
 use super::used::{Position, Trees};
@@ -22,6 +24,9 @@ use super::workers::{Walk, Went, Workers};
 
 /// Bytes of a device that a step reads where nobody says how many: the devices of a chunk with parity learn of one another between steps.
 const STEP: u64 = 64 << 20;
+
+/// How long a scrub waits at most before it looks whether it is to go on.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A scrub of the devices of a filesystem.
 ///
@@ -147,7 +152,7 @@ impl<'e> Scrub<'e> {
 
     fn with(engine: &'e Engine, mender: Option<Mender<'e>>) -> Self {
         let judge = Judge::new(engine.volume());
-        let mending = Mending { judge, mender, accepts_unsummed: false };
+        let mending = Mending { engine, judge, mender, accepts_unsummed: false };
         Self {
             engine,
             mending,
@@ -184,11 +189,25 @@ impl<'e> Scrub<'e> {
     /// The device is missing, or the trees of the filesystem do not tell what lies on it.
     pub fn device(&self, dev: DevId, sink: &dyn Sink) -> Result<(Counts, Ended)> {
         let mut device = self.begin(dev, sink)?;
+        let (mut pace, env) = (Pace::default(), self.engine.env());
         loop {
-            match self.step(&mut device, STEP, sink)? {
+            let limit = sink.limit(dev);
+            let wait = pace.wait(env.monotonic());
+            if !wait.is_zero() {
+                sink.pause(wait.min(PAUSE));
+                if !sink.goes_on(dev, &device.counts) {
+                    return Ok((device.counts, Ended::Cancelled));
+                }
+                continue;
+            }
+            let (before, begun) = (device.asked, env.monotonic());
+            match self.step(&mut device, limit.map_or(STEP, Pace::step), sink)? {
                 Step::More => {}
                 Step::Waits => self.wait_for_others(&device),
                 Step::Ended(ended) => return Ok((device.counts, ended)),
+            }
+            if let Some(limit) = limit {
+                pace.read(begun, device.asked - before, limit);
             }
         }
     }
@@ -202,7 +221,8 @@ impl<'e> Scrub<'e> {
             return Err(Error::new(ErrorKind::DeviceMissing, format!("device {dev}")));
         }
         let from = self.starts.get(&dev).copied().unwrap_or(0);
-        let mut counts = Counts { last_physical: from, ..Counts::default() };
+        let size = self.in_use_on(dev);
+        let mut counts = Counts { last_physical: from, size, ..Counts::default() };
         self.mending.superblocks(dev, &mut counts, sink);
         let durable = self.engine.durable_trees()?;
         let extents = self.extents_of(&durable, dev, from)?;
@@ -369,6 +389,21 @@ impl<'e> Scrub<'e> {
         let has_data = chunk.flags.contains(BlockGroupFlags::DATA);
         let sums = has_data.then(|| durable.tree(TreeId::CSUM)).transpose()?;
         Ok((durable.tree(TreeId::EXTENT)?, sums))
+    }
+
+    /// Bytes that are in use on a device, but for parity, as the last commit left them.
+    fn in_use_on(&self, dev: DevId) -> u64 {
+        let uses: HashMap<Logical, u64> = self.engine.group_uses().into_iter().collect();
+        let share = |chunk: &Arc<Chunk>| {
+            let stripes = chunk.stripes.len();
+            let own = chunk.stripes.iter().filter(|stripe| stripe.dev == dev).count();
+            let copies =
+                (0..stripes).map(|stripe| chunk.copy_of_stripe(stripe)).max().map_or(1, |last| last + 1);
+            let copies = if chunk.has_parity() { 1 } else { copies };
+            let used = u128::from(uses.get(&chunk.start).copied().unwrap_or(0));
+            u64::try_from(used * (own * copies) as u128 / stripes.max(1) as u128).unwrap_or(u64::MAX)
+        };
+        self.engine.volume().chunks().iter().map(share).fold(0, u64::saturating_add)
     }
 
     /// What chunks have of a device, behind `from`.

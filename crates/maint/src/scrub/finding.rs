@@ -1,6 +1,6 @@
 //! What a scrub tells of.
 
-use std::ops::Range;
+use std::time::Duration;
 
 use creamery_base::{DevId, Logical, Physical};
 
@@ -89,9 +89,14 @@ pub trait Sink: Sync {
     /// So much of a device is scrubbed. Whether to go on.
     fn goes_on(&self, device: DevId, counts: &Counts) -> bool;
 
-    /// The parts of `from` to `to` that files have written, of data without checksums. Space that is only reserved for files may hold anything. Without an
-    /// answer of its own a sink says: all of it.
-    fn written(&self, from: Logical, to: Logical) -> Vec<Range<Logical>> {
-        std::iter::once(from..to).collect()
+    /// How fast a device is to be read, bytes a second; none, as fast as it can be. It is asked before each step.
+    fn limit(&self, device: DevId) -> Option<u64> {
+        let _ = device;
+        None
+    }
+
+    /// Lets some time pass, so that a device is not read faster than that. Without one of its own the thread sleeps.
+    fn pause(&self, time: Duration) {
+        std::thread::sleep(time);
     }
 }

@@ -1,8 +1,11 @@
 //! Making good what is bad, from what is good.
 
-use creamery_base::{Physical, Result, Wait};
+use std::ops::Range;
+
+use creamery_base::{ErrorKind, Logical, Physical, Result, Wait};
 use creamery_device::AlignedBuffer;
 use creamery_format::verify_block;
+use creamery_txn::Engine;
 use creamery_volume::{Mender, Verdict};
 
 use super::finding::Outcome;
@@ -12,6 +15,7 @@ use super::used::{Content, InUse};
 /// What mends.
 #[derive(Clone, Copy)]
 pub(super) struct Mending<'v> {
+    pub(super) engine: &'v Engine,
     pub(super) judge: Judge<'v>,
     /// None where nothing is to be written (I-E4).
     pub(super) mender: Option<Mender<'v>>,
@@ -82,5 +86,33 @@ impl Mending<'_> {
                 creamery_codec::checksum(self.judge.checksum, bytes).as_bytes(self.judge.checksum) == want
             }
         }
+    }
+
+    /// The parts of `from` to `to`, of data, that files have written: space that is only reserved for them may hold anything. Where that cannot be found out it
+    /// is all of it.
+    pub(super) fn written(&self, from: Logical, to: Logical) -> Vec<Range<Logical>> {
+        let mut parts = Vec::new();
+        let mut at = from;
+        while at < to {
+            let extent = match self.engine.extent_users(at) {
+                Ok(extent) => extent,
+                Err(error) if error.kind() == ErrorKind::NotFound => break, // nobody has it any more
+                Err(_) => {
+                    parts.push(at..to);
+                    break;
+                }
+            };
+            for user in extent.users.iter().filter(|user| user.is_written) {
+                let (skip, len) = if user.encoded { (0, extent.len) } else { (user.extent_offset, user.len) };
+                let first = extent.start.checked_add(skip).unwrap_or(to);
+                let (begin, end) = (first.max(from), first.checked_add(len).unwrap_or(to).min(to));
+                if begin < end {
+                    parts.push(begin..end);
+                }
+            }
+            let end = extent.start.checked_add(extent.len).unwrap_or(to);
+            at = end.max(at + self.judge.sector as u64);
+        }
+        parts
     }
 }

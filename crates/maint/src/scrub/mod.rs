@@ -27,6 +27,8 @@
 //! | `judge`, `mend` | what is bad, and making it good |
 //! | `superblocks` | their copies |
 //! | `counts`, `finding` | what a scrub reports |
+//! | `status`, `status_file`, `recorder` | what is kept of it, where, and while it runs |
+//! | `pace` | how fast a device is read |
 //!
 //! # Invariants
 //! - I-E1: no lock of a tree is taken, and only durable commits are read. The cursors are those of
@@ -44,8 +46,12 @@ mod finding;
 mod group;
 mod judge;
 mod mend;
+mod pace;
 mod parity;
+mod recorder;
 mod rows;
+mod status;
+mod status_file;
 mod sums;
 mod superblocks;
 mod together;
@@ -55,3 +61,6 @@ mod workers;
 pub use counts::Counts;
 pub use device::{DeviceScrub, Ended, Scrub, Step};
 pub use finding::{Finding, Outcome, Sink, What};
+pub use recorder::Recorder;
+pub use status::{DeviceStatus, Identity, Status};
+pub use status_file::{Runner, Running, StatusFile};

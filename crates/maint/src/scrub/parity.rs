@@ -158,7 +158,7 @@ impl Mending<'_> {
                     continue;
                 }
                 let known = match places.known[place] {
-                    Known::Unsummed => self.known_of_unsummed(own, from, sink),
+                    Known::Unsummed => self.known_of_unsummed(own, from),
                     known => known,
                 };
                 if known == Known::Unused {
@@ -185,7 +185,7 @@ impl Mending<'_> {
     }
 
     /// What is known of a place where some data has no checksum: space that is only reserved for files counts as it lies.
-    fn known_of_unsummed(&self, own: &[Element], from: usize, sink: &dyn Sink) -> Known {
+    fn known_of_unsummed(&self, own: &[Element], from: usize) -> Known {
         let sector = self.judge.sector;
         let mut known = Known::Unused;
         for run in own.iter().flat_map(|element| &element.used.runs) {
@@ -195,7 +195,7 @@ impl Mending<'_> {
             let is = match run.content {
                 Content::Data(None) => {
                     let at: Logical = run.at + (from - run.bytes.start) as u64;
-                    let is_written = !sink.written(at, at + sector as u64).is_empty();
+                    let is_written = !self.written(at, at + sector as u64).is_empty();
                     if is_written { Known::Unsummed } else { Known::Unused }
                 }
                 _ => Known::Good,

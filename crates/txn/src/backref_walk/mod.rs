@@ -49,7 +49,9 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use creamery_base::{Error, ErrorKind, InodeId, Logical, ObjectId, Result, TreeId};
-use creamery_format::{BlockRef, ExtentFlags, FILE_EXTENT_INLINE, Key, KeyType, LEVEL_MAX, RawFileExtent};
+use creamery_format::{
+    BlockRef, ExtentFlags, FILE_EXTENT_INLINE, FILE_EXTENT_PREALLOC, Key, KeyType, LEVEL_MAX, RawFileExtent,
+};
 use creamery_tree::CommitRootGuard;
 use zerocopy::FromBytes;
 
@@ -68,7 +70,7 @@ const COMPRESSED_MAX: u64 = 128 << 10;
 /// use creamery_base::{InodeId, ObjectId, TreeId};
 /// use creamery_txn::ExtentUser;
 /// let id = InodeId::new(TreeId::FS, ObjectId::new(257));
-/// let user = ExtentUser { id, offset: 0, extent_offset: 4096, len: 8192, encoded: false };
+/// let user = ExtentUser { id, offset: 0, extent_offset: 4096, len: 8192, encoded: false, is_written: true };
 /// assert!(user.extent_offset < user.extent_offset + user.len);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -83,6 +85,8 @@ pub struct ExtentUser {
     pub len: u64,
     /// Whether the extent's bytes are not the file's, since they are compressed.
     pub encoded: bool,
+    /// Whether the file's bytes are there, and the space is not only reserved for them.
+    pub is_written: bool,
 }
 
 /// A data extent, and whoever refers to it.
@@ -121,6 +125,7 @@ struct Sighting {
     extent_offset: u64,
     len: u64,
     encoded: bool,
+    is_written: bool,
 }
 
 impl Sighting {
@@ -139,6 +144,7 @@ impl Sighting {
             extent_offset: item.offset.get(),
             len: item.num_bytes.get(),
             encoded: item.compression != 0,
+            is_written: item.kind != FILE_EXTENT_PREALLOC,
         })
     }
 
@@ -265,6 +271,7 @@ impl<B: Blocks> Walk<B> {
                 extent_offset: seen.extent_offset,
                 len: seen.len,
                 encoded: seen.encoded,
+                is_written: seen.is_written,
             });
             ControlFlow::Continue(())
         })?;

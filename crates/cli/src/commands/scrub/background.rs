@@ -1,0 +1,90 @@
+//! A scrub that goes on when the command has returned: this program, started again.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Command, Stdio};
+
+use creamery::Error;
+use creamery_base::{DevId, Uuid};
+
+use super::start::{RunArgs, Which};
+use super::status_file;
+use crate::waits;
+
+/// What the process says that scrubs, before how that has begun.
+const READY: &[u8] = b"scrub ";
+/// More is no answer of that process.
+const ANSWER_MAX: u64 = 1 << 20;
+
+/// Starts this program again to scrub, and returns when that has begun. Its complaints are already printed when it ends before.
+/// Errors: it cannot be started.
+pub(super) fn begin(args: &RunArgs, which: Which) -> Result<(), Error> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(which.name().split(' ')).args(["-B", "--announce"]);
+    let switches = [(args.reads_only, "-r"), (args.rewrite_parity, "--rewrite-parity")];
+    command.args(switches.into_iter().filter(|(is, _)| *is).map(|(_, word)| word));
+    // The first program has looked at the status.
+    command.args((which == Which::Start).then_some("-f"));
+    let numbers = [
+        ("--limit", args.limit.map(|limit| limit.0)),
+        ("-c", args.io_class.map(u64::from)),
+        ("-n", args.io_level.map(u64::from)),
+    ];
+    for (word, number) in numbers {
+        command.args(number.into_iter().flat_map(|number| [word.to_owned(), number.to_string()]));
+    }
+    command.args(args.set.words());
+    command.args(waits::words().into_iter().flatten());
+    command.arg("--").arg(&args.image);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut said = Vec::new();
+    let out = child.stdout.take().expect("its output is piped");
+    out.take(ANSWER_MAX).read_to_end(&mut said)?;
+    if said.starts_with(READY) {
+        std::io::stdout().write_all(&said)?;
+        return Ok(());
+    }
+    let status = child.wait()?;
+    std::process::exit(status.code().unwrap_or(1)); // it said why
+}
+
+/// Says that the scrub has begun, and lets go of the terminal. What is found goes to a file beside the status.
+/// Errors: that cannot be done.
+pub(super) fn announce(args: &RunArgs, filesystem: Uuid, devices: &[DevId]) -> Result<(), Error> {
+    // Not the leader of a group when the parent is a shell with job control: then it stays in its session.
+    let _ = rustix::process::setsid();
+    let findings = status_file(&args.image, &args.set)?.findings();
+    let options = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).to_owned();
+    let findings = options.open(&findings).map_err(|error| Error::from(error).context(findings.display()))?;
+    let mut text =
+        format!("scrub started on {}, fsid {filesystem} (pid={})\n", args.image.display(), std::process::id());
+    devices.iter().for_each(|id| text.push_str(&format!("Starting scrub on devid {id}\n")));
+    let mut out = std::io::stdout();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null).map_err(std::io::Error::from)?;
+    rustix::stdio::dup2_stdout(&findings).map_err(std::io::Error::from)?;
+    rustix::stdio::dup2_stderr(&findings).map_err(std::io::Error::from)?;
+    Ok(())
+}
+
+/// Has ionice(1) give this process the class and level of I/O priority.
+/// Errors: it is not there, or refuses.
+pub(super) fn set_io_priority(class: u8, level: Option<u8>) -> Result<(), Error> {
+    let mut command = Command::new("ionice");
+    command.args(["-c", &class.to_string()]);
+    if let Some(level) = level {
+        command.args(["-n", &level.to_string()]);
+    }
+    command.args(["-p", &std::process::id().to_string()]);
+    let status = command.status().map_err(|error| {
+        let error = Error::from(error).context("ionice, which sets the I/O priority");
+        error.advise("install util-linux, or leave -c and -n out")
+    })?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("ionice refused class {class}"))),
+    }
+}

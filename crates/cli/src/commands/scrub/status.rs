@@ -1,0 +1,188 @@
+//! `creamery scrub status`.
+
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use clap::Args;
+use creamery::attributes::Timespec;
+use creamery::check::scrub::{Counts, DeviceStatus, Ended, Status, StatusFile};
+use creamery_base::Uuid;
+use serde::Serialize;
+
+use super::status_file;
+use super::text::{self, Numbers};
+use crate::failure::Failure;
+use crate::json::text_of;
+use crate::output::{Output, writing};
+use crate::units::UnitArgs;
+use crate::view::DeviceArgs;
+
+const COMMAND: &str = "scrub status";
+
+/// Show how far a scrub is, or how the last one ended.
+///
+/// A scrub is known by the place of the image on the host: a copy of it has not been scrubbed.
+#[derive(Args, Debug)]
+pub(crate) struct StatusArgs {
+    /// The image or device.
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+
+    /// Print the numbers of each device.
+    #[arg(short = 'd')]
+    by_device: bool,
+
+    /// Print all numbers as they are.
+    #[arg(short = 'R')]
+    all_numbers: bool,
+
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    units: UnitArgs,
+
+    #[command(flatten)]
+    set: DeviceArgs,
+}
+
+/// What is known of a scrub.
+struct Known {
+    status: Status,
+    /// The process that scrubs.
+    pid: Option<u32>,
+}
+
+pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
+    let failed = |error| Failure::new(COMMAND, error);
+    let file = status_file(&args.image, &args.set).map_err(failed)?;
+    let pid = file.runner().map_err(failed)?.map(|runner| runner.pid());
+    let known = file.read().map_err(failed)?.map(|status| Known { status, pid });
+    let mut out = Output::new();
+    let printed = match args.json {
+        true => as_json(&mut out, file.filesystem(), known.as_ref()),
+        false => as_text(&mut out, args, &file, known.as_ref()),
+    };
+    printed.map_err(writing).and_then(|()| out.finish()).map_err(failed)
+}
+
+impl Known {
+    /// How a device's scrub stands, in the words of btrfs-progs.
+    const fn state(&self, ended: Option<Ended>) -> &'static str {
+        match (ended, self.pid) {
+            (None, Some(_)) => "running",
+            (ended, _) => text::status(ended),
+        }
+    }
+
+    /// All devices together.
+    fn all(&self) -> Numbers {
+        let devices = &self.status.devices;
+        let mut counts = Counts::default();
+        devices.iter().for_each(|device| counts += device.counts);
+        counts.size = devices.iter().map(|device| device.counts.size).sum();
+        // One that runs or died has no end; among others the worst counts.
+        let ended = devices.iter().map(|device| device.ended).min_by_key(|ended| match ended {
+            None => 0,
+            Some(Ended::Failed) => 1,
+            Some(Ended::Cancelled) => 2,
+            Some(Ended::Whole) => 3,
+        });
+        let time = |seconds: Option<u64>| seconds.map(time_of);
+        Numbers {
+            counts,
+            started: time(devices.iter().map(|device| device.started).min()).unwrap_or_default(),
+            resumed: time(devices.iter().map(|device| device.resumed).max().filter(|resumed| *resumed > 0)),
+            status: self.state(ended.flatten()),
+            seconds: devices.iter().map(|device| device.seconds).max().unwrap_or(0),
+            is_running: self.pid.is_some(),
+            limit: None,
+        }
+    }
+
+    fn one(&self, device: &DeviceStatus) -> Numbers {
+        Numbers {
+            counts: device.counts,
+            started: time_of(device.started),
+            resumed: Some(device.resumed).filter(|resumed| *resumed > 0).map(time_of),
+            status: self.state(device.ended),
+            seconds: device.seconds,
+            is_running: self.pid.is_some() && device.ended.is_none(),
+            limit: None,
+        }
+    }
+}
+
+fn time_of(seconds: u64) -> Timespec {
+    Timespec { sec: i64::try_from(seconds).unwrap_or(i64::MAX), nsec: 0 }
+}
+
+fn as_text(out: &mut Output, args: &StatusArgs, file: &StatusFile, known: Option<&Known>) -> io::Result<()> {
+    let (uuid, findings) = (file.filesystem(), &file.findings());
+    writeln!(out, "UUID:             {uuid}")?;
+    let Some(known) = known else { return writeln!(out, "\tno stats available") };
+    if args.by_device {
+        for device in &known.status.devices {
+            write!(out, "\nScrub device ")?;
+            out.path(&device.identity.path)?;
+            let what = if known.pid.is_some() && device.ended.is_none() { "status" } else { "history" };
+            writeln!(out, " (id {}) {what}", device.id)?;
+            known.one(device).print(out, &args.units, args.all_numbers)?;
+        }
+    } else {
+        known.all().print(out, &args.units, args.all_numbers)?;
+    }
+    // What one in the background has found stands there.
+    if known.all().counts.errors() > 0 && findings.exists() {
+        write!(out, "Findings:         ")?;
+        out.path(findings)?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct StatusJson {
+    uuid: String,
+    /// The process that scrubs.
+    pid: Option<u32>,
+    devices: Vec<DeviceJson>,
+}
+
+#[derive(Serialize)]
+struct DeviceJson {
+    id: u64,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
+    status: &'static str,
+    started: u64,
+    resumed: u64,
+    seconds: u64,
+    #[serde(flatten)]
+    counts: serde_json::Map<String, serde_json::Value>,
+}
+
+fn as_json(out: &mut Output, uuid: Uuid, known: Option<&Known>) -> io::Result<()> {
+    let device = |known: &Known, device: &DeviceStatus| {
+        let (path, path_bytes) = text_of(device.identity.path.as_os_str().as_bytes());
+        DeviceJson {
+            id: device.id.get(),
+            path,
+            path_bytes,
+            status: known.state(device.ended),
+            started: device.started,
+            resumed: device.resumed,
+            seconds: device.seconds,
+            counts: text::numbers_as_json(&device.counts),
+        }
+    };
+    let devices = known.map_or_else(Vec::new, |known| {
+        known.status.devices.iter().map(|status| device(known, status)).collect()
+    });
+    let shown = StatusJson { uuid: uuid.to_string(), pid: known.and_then(|known| known.pid), devices };
+    serde_json::to_writer_pretty(&mut *out, &shown)?;
+    writeln!(out)
+}

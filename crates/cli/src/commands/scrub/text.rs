@@ -1,0 +1,249 @@
+//! What a scrub has found, as btrfs-progs prints it, and as JSON.
+
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use creamery::attributes::Timespec;
+use creamery::check::DamagedFile;
+use creamery::check::scrub::{Counts, Damage, Ended, Outcome, Report, What};
+use serde::Serialize;
+
+use crate::json::text_of;
+use crate::output::Output;
+use crate::time::Utc;
+use crate::units::UnitArgs;
+
+/// What is bad and was not mended, with the files that have it.
+pub(super) fn damages(out: &mut Output, report: &Report) -> io::Result<()> {
+    report.damages.iter().filter(|damage| damage.finding.outcome != Outcome::Mended).try_for_each(
+        |damage| {
+            let (what, outcome) = words(damage);
+            let at = damage.finding.at;
+            write!(out, "{what} at {at}")?;
+            if let Some(logical) = damage.finding.logical {
+                write!(out, ", logical {logical}")?;
+            }
+            writeln!(out, ", {outcome}: {}", damage.finding.why)?;
+            damage.files.iter().try_for_each(|file| {
+                write!(out, "  ")?;
+                match &file.path {
+                    Some(path) => out.path(path.as_ref())?,
+                    None => write!(out, "inode {} of subvolume {}", file.inode, file.subvolume)?,
+                }
+                writeln!(out, ", byte {}", file.offset)
+            })
+        },
+    )?;
+    match report.left_out {
+        0 => Ok(()),
+        more => writeln!(out, "and {more} findings more"),
+    }
+}
+
+/// The numbers of a device, or of all.
+pub(super) struct Numbers {
+    pub(super) counts: Counts,
+    pub(super) started: Timespec,
+    pub(super) resumed: Option<Timespec>,
+    pub(super) status: &'static str,
+    pub(super) seconds: u64,
+    pub(super) is_running: bool,
+    /// Bytes a second.
+    pub(super) limit: Option<u64>,
+}
+
+impl Numbers {
+    /// Prints them as btrfs-progs does.
+    pub(super) fn print(&self, out: &mut Output, units: &UnitArgs, is_raw: bool) -> io::Result<()> {
+        writeln!(out, "Scrub started:    {}", Utc(self.started))?;
+        if let Some(resumed) = self.resumed {
+            writeln!(out, "Scrub resumed:    {}", Utc(resumed))?;
+        }
+        writeln!(out, "Status:           {}", self.status)?;
+        writeln!(out, "Duration:         {}", Clock(self.seconds))?;
+        if is_raw {
+            return named(&self.counts)
+                .into_iter()
+                .try_for_each(|(name, number)| writeln!(out, "\t{name}: {number}"));
+        }
+        self.speed(out, units)?;
+        self.errors(out)
+    }
+
+    fn speed(&self, out: &mut Output, units: &UnitArgs) -> io::Result<()> {
+        let bytes = self.counts.data_bytes_scrubbed + self.counts.tree_bytes_scrubbed;
+        let rate = bytes / self.seconds.max(1);
+        let total = self.counts.size.max(bytes);
+        if self.is_running {
+            if rate > 0 {
+                writeln!(out, "Time left:        {}", Clock((total - bytes) / rate))?;
+            }
+            let percent = bytes.saturating_mul(100).checked_div(total).unwrap_or(0);
+            writeln!(out, "Total to scrub:   {}", units.show(total))?;
+            writeln!(out, "Bytes scrubbed:   {}  ({percent}%)", units.show(bytes))?;
+        } else {
+            // What there was to scrub is what was scrubbed, where that is all.
+            let total = if self.status == FINISHED { bytes } else { total };
+            writeln!(out, "Total to scrub:   {}", units.show(total))?;
+        }
+        write!(out, "Rate:             {}/s", units.show(rate))?;
+        if let Some(limit) = self.limit {
+            write!(out, " (limit {}/s)", units.show(limit))?;
+        }
+        writeln!(out)
+    }
+
+    /// Errors that there are.
+    fn errors(&self, out: &mut Output) -> io::Result<()> {
+        let counts = &self.counts;
+        if counts.errors() == 0 {
+            return writeln!(out, "Error summary:    no errors found");
+        }
+        write!(out, "Error summary:   ")?;
+        for (name, number) in [
+            ("read", counts.read_errors),
+            ("super", counts.super_errors),
+            ("verify", counts.verify_errors),
+            ("csum", counts.csum_errors),
+            ("differing", counts.differing),
+        ] {
+            if number > 0 {
+                write!(out, " {name}={number}")?;
+            }
+        }
+        writeln!(out)?;
+        writeln!(out, "  Corrected:      {}", counts.corrected_errors)?;
+        writeln!(out, "  Uncorrectable:  {}", counts.uncorrectable_errors)?;
+        writeln!(out, "  Unverified:     {}", counts.unverified_errors)
+    }
+}
+
+/// Seconds as hours, minutes and seconds.
+struct Clock(u64);
+
+impl std::fmt::Display for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self(seconds) = self;
+        write!(f, "{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+    }
+}
+
+const FINISHED: &str = "finished";
+
+/// The numbers by their names, in the order of btrfs-progs; those behind are our own.
+const fn named(counts: &Counts) -> [(&'static str, u64); 17] {
+    [
+        ("data_extents_scrubbed", counts.data_extents_scrubbed),
+        ("tree_extents_scrubbed", counts.tree_extents_scrubbed),
+        ("data_bytes_scrubbed", counts.data_bytes_scrubbed),
+        ("tree_bytes_scrubbed", counts.tree_bytes_scrubbed),
+        ("read_errors", counts.read_errors),
+        ("csum_errors", counts.csum_errors),
+        ("verify_errors", counts.verify_errors),
+        ("no_csum", counts.no_csum),
+        ("csum_discards", 0),
+        ("super_errors", counts.super_errors),
+        ("malloc_errors", 0),
+        ("uncorrectable_errors", counts.uncorrectable_errors),
+        ("unverified_errors", counts.unverified_errors),
+        ("corrected_errors", counts.corrected_errors),
+        ("last_physical", counts.last_physical),
+        ("parity_bytes_scrubbed", counts.parity_bytes_scrubbed),
+        ("differing", counts.differing),
+    ]
+}
+
+/// How a scrub ended, in the words of btrfs-progs; none where it did not.
+pub(super) const fn status(ended: Option<Ended>) -> &'static str {
+    match ended {
+        Some(Ended::Whole) => FINISHED,
+        Some(Ended::Cancelled) => "aborted",
+        Some(Ended::Failed) => "failed",
+        None => "interrupted",
+    }
+}
+
+/// What is bad, and what became of it.
+const fn words(damage: &Damage) -> (&'static str, &'static str) {
+    let what = match damage.finding.what {
+        What::Superblock => "superblock",
+        What::Tree => "tree block",
+        What::Data => "data",
+        What::Parity => "parity",
+        What::Differing => "data without checksum",
+        What::NotScrubbed => "block group",
+    };
+    let outcome = match damage.finding.outcome {
+        Outcome::Mended => "mended",
+        Outcome::Mendable => "mendable",
+        Outcome::Lost => "lost",
+        Outcome::Undecided => "undecided",
+    };
+    (what, outcome)
+}
+
+#[derive(Serialize)]
+struct ReportJson {
+    uuid: String,
+    seconds: f64,
+    devices: Vec<DeviceJson>,
+    findings: Vec<FindingJson>,
+}
+
+#[derive(Serialize)]
+struct DeviceJson {
+    id: u64,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
+    status: &'static str,
+    #[serde(flatten)]
+    counts: serde_json::Map<String, serde_json::Value>,
+}
+
+#[derive(Serialize)]
+struct FindingJson {
+    what: &'static str,
+    outcome: &'static str,
+    device: u64,
+    offset: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logical: Option<u64>,
+    why: String,
+    files: Vec<DamagedFile>,
+}
+
+pub(super) fn as_json(out: &mut Output, report: &Report, took: Duration) -> io::Result<()> {
+    let device = |device: &creamery::check::scrub::DeviceReport| {
+        let (path, path_bytes) = text_of(device.path.as_os_str().as_bytes());
+        let (status, counts) = (status(Some(device.ended)), numbers_as_json(&device.counts));
+        DeviceJson { id: device.id.get(), path, path_bytes, status, counts }
+    };
+    let finding = |damage: &Damage| {
+        let (what, outcome) = words(damage);
+        let finding = &damage.finding;
+        FindingJson {
+            what,
+            outcome,
+            device: finding.at.dev.get(),
+            offset: finding.at.offset,
+            logical: finding.logical.map(|at| at.get()),
+            why: finding.why.clone(),
+            files: damage.files.clone(),
+        }
+    };
+    let shown = ReportJson {
+        uuid: report.uuid.to_string(),
+        seconds: took.as_secs_f64(),
+        devices: report.devices.iter().map(device).collect(),
+        findings: report.damages.iter().map(finding).collect(),
+    };
+    serde_json::to_writer_pretty(&mut *out, &shown)?;
+    writeln!(out)
+}
+
+/// All numbers by their names.
+pub(super) fn numbers_as_json(counts: &Counts) -> serde_json::Map<String, serde_json::Value> {
+    named(counts).into_iter().map(|(name, number)| (name.to_owned(), number.into())).collect()
+}

@@ -1,0 +1,311 @@
+//! Scrub: reading everything that is in use on each device, and mending what is bad from what is good.
+
+mod found;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use creamery_base::lock::RankedMutex;
+use creamery_base::{DevId, Error, ErrorKind, Physical, Result, Uuid};
+use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_maint::scrub::{Recorder, Scrub as Walker, Sink};
+use creamery_txn::{BackgroundThreads, Engine, Options};
+use creamery_volume::{DeviceSet, Mender, NamedSet, Rescue, Volume};
+
+use self::found::{Found, Kept};
+use crate::Image;
+use crate::check::files_of;
+
+pub use creamery_maint::scrub::{
+    Counts, DeviceStatus, Ended, Finding, Identity, Outcome, Runner, Running, Status, StatusFile, What,
+};
+pub use report::{Damage, DeviceReport, Report};
+
+/// Findings whose files are named.
+const NAMED_MAX: usize = 1_000;
+
+/// How to scrub.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// use creamery::check::scrub::{NoProgress, Scrub};
+/// let report = Scrub::default().run(&image, &NoProgress)?;
+/// assert_eq!(report.counts().errors(), 0);
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Scrub {
+    reads_only: bool,
+    without_read_ahead: bool,
+    accepts_unsummed: bool,
+    limit: Option<u64>,
+    /// Where its status is kept, and whether it resumes the one that is there.
+    status: Option<(PathBuf, bool)>,
+}
+
+/// Receives the progress of a scrub, from several threads.
+///
+/// ```
+/// use creamery::check::scrub::Progress;
+/// struct Print;
+/// impl Progress for Print {
+///     fn scrubbed(&self, bytes: u64) -> bool {
+///         println!("{bytes} bytes");
+///         true
+///     }
+/// }
+/// ```
+pub trait Progress: Sync {
+    /// The scrub of these devices of the filesystem with this UUID has begun: they are open, and nobody else scrubs them.
+    fn begins(&self, filesystem: Uuid, devices: &[DevId]) {
+        let _ = (filesystem, devices);
+    }
+
+    /// So many bytes of data and tree blocks are scrubbed, those of all devices together. Whether to go on.
+    fn scrubbed(&self, bytes: u64) -> bool;
+}
+
+/// Reports to nobody, and goes on.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// use creamery::check::scrub::{NoProgress, Scrub};
+/// Scrub::default().read_only().run(&image, &NoProgress)?;
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoProgress;
+
+impl Progress for NoProgress {
+    fn scrubbed(&self, _: u64) -> bool {
+        true
+    }
+}
+
+impl Scrub {
+    /// Writes nothing: what could be mended is said.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self { reads_only: true, ..self }
+    }
+
+    /// Reads nothing of the trees ahead, to measure what that is worth.
+    #[must_use]
+    pub fn without_read_ahead(self) -> Self {
+        Self { without_read_ahead: true, ..self }
+    }
+
+    /// Rewrites parity that is not that of its data also where data has no checksum, which is then taken as it stands. Without this such parity is
+    /// reported, and left.
+    #[must_use]
+    pub fn rewriting_parity(self) -> Self {
+        Self { accepts_unsummed: true, ..self }
+    }
+
+    /// Reads each device no faster than that, bytes a second.
+    #[must_use]
+    pub fn limit(self, bytes_per_second: u64) -> Self {
+        Self { limit: Some(bytes_per_second.max(1)), ..self }
+    }
+
+    /// Keeps its status in this directory while it runs ([`status_file`](Self::status_file)). Limits that are noted there hold for it.
+    #[must_use]
+    pub fn kept_in(self, dir: impl Into<PathBuf>) -> Self {
+        Self { status: Some((dir.into(), false)), ..self }
+    }
+
+    /// Goes on where the last scrub stopped of which the status is kept in this directory.
+    #[must_use]
+    pub fn resuming(self, dir: impl Into<PathBuf>) -> Self {
+        Self { status: Some((dir.into(), true)), ..self }
+    }
+
+    /// The file in a directory that has the status of the last scrub of a filesystem, if there was one ([`kept_in`](Self::kept_in)).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// use creamery::check::scrub::{NoProgress, Scrub};
+    /// Scrub::default().kept_in(dir.path()).run(&image, &NoProgress)?;
+    /// let status = Scrub::status_file(&image, dir.path())?.read()?.expect("it was scrubbed");
+    /// assert!(status.devices.iter().all(|device| !device.is_resumable()));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The devices cannot be opened, or have no superblock to go by.
+    pub fn status_file(image: impl Into<NamedSet>, dir: &Path) -> Result<StatusFile> {
+        let mut members = image.into().superblocks(&mut |_| ())?;
+        members.sort_by_key(|(_, superblock)| superblock.dev_item().dev_id());
+        let (path, superblock) = members.first().ok_or_else(|| Error::invalid("no device given"))?;
+        let place = FileDevice::open(path, Access::ReadOnlyForced)?.id().numbers();
+        Ok(StatusFile::new(dir, superblock.fsid(), place))
+    }
+
+    /// Scrubs the filesystem on an image, each of its devices by itself. To mend it needs all of its devices, each one named: it writes to none that it found by
+    /// itself.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or somebody else has it open; when devices are missing or missed writes, and it is to be mended. Damage found is no error.
+    pub fn run(&self, image: impl Into<NamedSet>, progress: &dyn Progress) -> Result<Report> {
+        let set = image.into();
+        let access = if self.reads_only { Access::ReadOnly } else { Access::ReadWrite };
+        set.open(access, |devices| self.run_on_set(&devices, progress))
+            .map_err(|error| if self.reads_only { error } else { with_devices(error, &set) })
+    }
+
+    /// Scrubs the filesystem on devices of one's own (see [`device`](crate::device)): all of them, in any order.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use creamery::check::scrub::{NoProgress, Scrub};
+    /// use creamery::device::{BlockDevice, MemoryDevice};
+    /// let memory: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(256 << 20));
+    /// creamery::Image::make_on(Arc::clone(&memory)).run()?;
+    /// let report = Scrub::default().run_on([memory], &NoProgress)?;
+    /// assert!(report.damages.is_empty());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_on(
+        &self,
+        devices: impl IntoIterator<Item = Arc<dyn BlockDevice>>,
+        progress: &dyn Progress,
+    ) -> Result<Report> {
+        self.run_on_set(&devices.into_iter().collect(), progress)
+    }
+
+    fn run_on_set(&self, devices: &DeviceSet, progress: &dyn Progress) -> Result<Report> {
+        let volume = match self.reads_only {
+            true => Volume::open_for_rescue(devices.clone(), Rescue::default())?,
+            false => Volume::open_for_mending(devices.clone())?,
+        };
+        let engine = Engine::open(volume, Options { read_only: true, ..Options::default() })?;
+        let mender = match self.reads_only {
+            true => None,
+            false => Some(engine.volume().mender().map_err(|error| {
+                let advice = "scrub it with --readonly (-r), or bring the devices back first";
+                error.context("mending").advise(advice)
+            })?),
+        };
+        let recorder = self.recorder(&engine)?;
+        let _readers = engine.start_background(BackgroundThreads::usual());
+        let found = Found {
+            engine: &engine,
+            mender,
+            progress,
+            recorder: recorder.as_ref(),
+            limit: self.limit,
+            kept: RankedMutex::default(),
+            bytes: RankedMutex::default(),
+        };
+        let devices_there = engine.devices().into_iter().map(|device| device.id);
+        let devices_there: Vec<DevId> =
+            devices_there.filter(|id| engine.volume().device(*id).is_some()).collect();
+        progress.begins(engine.volume().fsid(), &devices_there);
+        let mut report = Report::of(engine.volume().fsid());
+        report.devices = self.scrub_all(&engine, mender, &found);
+        if let Some(Err(error)) = mender.map(Mender::flush)
+            && let Some(device) = report.devices.first_mut()
+        {
+            device.counts.uncorrectable_errors += 1;
+            found.found(&of_device(device.id, &error.context("what was mended is not durable")));
+        }
+        let Kept { left, mended, left_out } = found.kept.into_inner();
+        report.left_out = left_out;
+        let all = left.into_iter().chain(mended);
+        report.damages = all.map(|finding| Damage { finding, files: Vec::new() }).collect();
+        if let Some(recorder) = recorder {
+            report.keep(recorder, &engine);
+        }
+        name_files(&mut report, devices);
+        Ok(report)
+    }
+
+    /// What keeps the status, where that is asked for.
+    fn recorder(&self, engine: &Engine) -> Result<Option<Recorder>> {
+        let Some((dir, resumes)) = &self.status else { return Ok(None) };
+        let there = engine.devices().into_iter().find_map(|device| engine.volume().device(device.id));
+        let first = there.ok_or_else(|| Error::new(ErrorKind::DeviceMissing, "all devices are missing"))?;
+        let file = StatusFile::new(dir, engine.volume().fsid(), first.id().numbers());
+        if *resumes { Recorder::resume(&file, engine) } else { Recorder::begin(&file, engine) }.map(Some)
+    }
+
+    /// Scrubs all devices that are there, at once.
+    fn scrub_all(&self, engine: &Engine, mender: Option<Mender<'_>>, found: &Found<'_>) -> Vec<DeviceReport> {
+        let scrub = mender.map_or_else(|| Walker::reading(engine), |mender| Walker::mending(engine, mender));
+        let scrub = if self.without_read_ahead { scrub.without_read_ahead() } else { scrub };
+        let scrub = if self.accepts_unsummed { scrub.accepting_unsummed() } else { scrub };
+        let scrub = scrub.starting_at(found.recorder.map(Recorder::starts).unwrap_or_default());
+        let with_device = |id| Some((id, engine.volume().device(id)?));
+        let there: Vec<_> =
+            engine.devices().into_iter().filter_map(|device| with_device(device.id)).collect();
+        let is_done = |id| found.recorder.is_some_and(|recorder| recorder.is_done(id));
+        let outcomes: Vec<Result<_>> = std::thread::scope(|threads| {
+            let begin = |(id, _): &(DevId, _)| {
+                let (id, scrub) = (*id, &scrub);
+                threads.spawn(move || match is_done(id) {
+                    true => Ok((Counts::default(), Ended::Whole)),
+                    false => scrub.device(id, found),
+                })
+            };
+            let running: Vec<_> = there.iter().map(begin).collect();
+            let end = |one: std::thread::ScopedJoinHandle<'_, _>| {
+                one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            running.into_iter().map(end).collect()
+        });
+        let report = |((id, device), outcome): ((DevId, Arc<dyn BlockDevice>), Result<_>)| {
+            let (counts, ended) = outcome.unwrap_or_else(|error| {
+                found.found(&of_device(id, &error));
+                (Counts { uncorrectable_errors: 1, ..Counts::default() }, Ended::Failed)
+            });
+            DeviceReport { id, path: device.host_path(), counts, ended }
+        };
+        there.into_iter().zip(outcomes).map(report).collect()
+    }
+}
+
+/// Names the files of what is bad of data. It judges nothing: what cannot be named stays an address.
+fn name_files(report: &mut Report, devices: &DeviceSet) {
+    let is_data = |damage: &&mut Damage| matches!(damage.finding.what, What::Data | What::Differing);
+    let mut damages = report.damages.iter_mut().filter(is_data).take(NAMED_MAX).peekable();
+    if damages.peek().is_none() {
+        return;
+    }
+    let rescue = Rescue { ignore_bad_roots: true, ignore_super_flags: true, ..Rescue::default() };
+    let Ok(fs) = Image::options().rescue(rescue).open_set(devices.clone()) else { return };
+    for damage in damages {
+        damage.files = damage.finding.logical.map_or_else(Vec::new, |at| files_of(&fs, at));
+    }
+}
+
+/// What names all devices, where some were found and are not named.
+fn with_devices(error: Error, set: &NamedSet) -> Error {
+    if error.kind() != ErrorKind::DeviceMissing {
+        return error;
+    }
+    let found = set.superblocks(&mut |_| ()).unwrap_or_default();
+    let others = found.iter().skip(set.named().count());
+    let words: Vec<String> = others.map(|(path, _)| format!("--device {}", path.display())).collect();
+    match words.is_empty() {
+        true => error,
+        false => error
+            .context("mending writes to devices that are named alone")
+            .advise(format!("add {}", words.join(" "))),
+    }
+}
+
+/// A device that could not be scrubbed at all.
+fn of_device(dev: DevId, error: &Error) -> Finding {
+    let at = Physical { dev, offset: 0 };
+    Finding { what: What::NotScrubbed, at, logical: None, why: error.to_string(), outcome: Outcome::Lost }
+}

@@ -1,0 +1,104 @@
+//! What a scrub reports.
+
+use std::path::PathBuf;
+
+use creamery_base::{DevId, Uuid};
+use creamery_maint::scrub::Recorder;
+use creamery_txn::Engine;
+
+use super::{Counts, Ended, Finding};
+use crate::check::DamagedFile;
+
+/// What was scrubbed of a device.
+///
+/// ```no_run
+/// # fn example(device: &creamery::check::scrub::DeviceReport) {
+/// println!("device {}: {:?}, {} errors", device.id, device.ended, device.counts.errors());
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct DeviceReport {
+    /// Its number in the filesystem.
+    pub id: DevId,
+    /// Where it is on the host.
+    pub path: PathBuf,
+    /// What was counted.
+    pub counts: Counts,
+    /// How it ended.
+    pub ended: Ended,
+}
+
+/// Something bad, and the files that have it.
+///
+/// ```no_run
+/// # fn example(damage: &creamery::check::scrub::Damage) {
+/// println!("{}: {:?}, {} files", damage.finding.at, damage.finding.outcome, damage.files.len());
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Damage {
+    /// What is bad.
+    pub finding: Finding,
+    /// The files that have it, a few at most.
+    pub files: Vec<DamagedFile>,
+}
+
+/// What a scrub found.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// use creamery::check::scrub::{NoProgress, Scrub};
+/// let report = Scrub::default().run(&image, &NoProgress)?;
+/// assert_eq!(report.devices.len(), 1);
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Report {
+    /// The filesystem's UUID.
+    pub uuid: Uuid,
+    /// Each device.
+    pub devices: Vec<DeviceReport>,
+    /// What is bad, as much as is kept: first what is left, then what was mended.
+    pub damages: Vec<Damage>,
+    /// How much of what is left has no place there.
+    pub left_out: u64,
+    /// Why its status could not be kept, where that was asked for.
+    pub status_failure: Option<String>,
+}
+
+impl Report {
+    pub(super) fn of(uuid: Uuid) -> Self {
+        let (devices, damages) = (Vec::new(), Vec::new());
+        Self { uuid, devices, damages, left_out: 0, status_failure: None }
+    }
+
+    /// Keeps the status. What earlier scrubs counted that this one resumed counts as well.
+    pub(super) fn keep(&mut self, recorder: Recorder, engine: &Engine) {
+        let before: Vec<Counts> = self.devices.iter().map(|device| recorder.before(device.id)).collect();
+        let ended: Vec<_> =
+            self.devices.iter().map(|device| (device.id, device.counts, device.ended)).collect();
+        self.status_failure = recorder.end(engine, &ended).err().map(|error| error.to_string());
+        for (device, before) in self.devices.iter_mut().zip(before) {
+            device.counts += before;
+        }
+    }
+
+    /// The numbers of all devices together.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let mut all = Counts::default();
+        self.devices.iter().for_each(|device| all += device.counts);
+        all
+    }
+
+    /// How it ended: as the device that ended worst.
+    #[must_use]
+    pub fn ended(&self) -> Ended {
+        self.devices.iter().map(|device| device.ended).max().unwrap_or(Ended::Whole)
+    }
+}

@@ -1,0 +1,212 @@
+//! Keeping the status of a scrub while it runs, so that another one can go on where it stopped.
+//!
+//! # Invariants
+//! - SCRUB-4: what a status says is done is durable: the devices are flushed between counting and writing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::{DevId, Error, ErrorKind, Result};
+use creamery_txn::Engine;
+
+use super::status_file::{Running, StatusFile};
+use super::{Counts, DeviceStatus, Ended, Identity, Status};
+
+/// How often the status of a scrub that runs is written.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// Keeps the status of a scrub that runs.
+///
+/// ```no_run
+/// # fn example(engine: &creamery_txn::Engine, file: &creamery_maint::scrub::StatusFile) -> creamery_base::Result<()> {
+/// use creamery_maint::scrub::{Recorder, Scrub};
+/// let recorder = Recorder::begin(file, engine)?;
+/// let scrub = Scrub::reading(engine).starting_at(recorder.starts());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Recorder {
+    running: Running,
+    /// What the scrubs have counted that this one resumes, and how many seconds they took.
+    before: BTreeMap<DevId, (Counts, u64)>,
+    begun: Duration,
+    state: RankedMutex<State, { rank::LEAF }>,
+}
+
+#[derive(Debug)]
+struct State {
+    status: Status,
+    /// When it was written, and whether somebody does that now.
+    written: Duration,
+    is_being_written: bool,
+    failure: Option<Error>,
+}
+
+impl Recorder {
+    /// Begins a scrub of all devices from their beginning.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`]: one runs. The status cannot be written.
+    pub fn begin(file: &StatusFile, engine: &Engine) -> Result<Self> {
+        let running = file.begin()?;
+        Self::with(running, engine, None)
+    }
+
+    /// Goes on where the last scrub stopped.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin). [`ErrorKind::NotFound`]: there is none, or it has scrubbed everything. [`ErrorKind::InvalidInput`]: it was one of other devices.
+    pub fn resume(file: &StatusFile, engine: &Engine) -> Result<Self> {
+        let running = file.begin()?;
+        let nothing = || {
+            let what = format!(
+                "nothing to resume: no scrub of filesystem {} was cancelled or interrupted",
+                engine.volume().fsid()
+            );
+            Error::new(ErrorKind::NotFound, what).advise("begin one with `creamery scrub start`")
+        };
+        let last = file.read()?.ok_or_else(nothing)?;
+        if !last.devices.iter().any(DeviceStatus::is_resumable) {
+            return Err(nothing());
+        }
+        Self::with(running, engine, Some(last))
+    }
+
+    fn with(running: Running, engine: &Engine, last: Option<Status>) -> Result<Self> {
+        let (env, fsid) = (engine.env(), engine.volume().fsid());
+        let now = u64::try_from(env.now().sec).unwrap_or(0);
+        let (mut devices, mut before) = (Vec::new(), BTreeMap::new());
+        for (id, identity) in identities(engine) {
+            let last = last.as_ref().and_then(|last| last.devices.iter().find(|device| device.id == id));
+            if let Some(last) = last.filter(|last| last.identity != identity) {
+                return Err(of_another(&running, last, &identity));
+            }
+            let device = match last {
+                Some(last) => DeviceStatus {
+                    resumed: now,
+                    ended: last.ended.filter(|_| !last.is_resumable()),
+                    ..last.clone()
+                },
+                None => {
+                    let counts = Counts::default();
+                    DeviceStatus { id, identity, counts, started: now, resumed: 0, seconds: 0, ended: None }
+                }
+            };
+            before.insert(id, (device.counts, device.seconds));
+            devices.push(device);
+        }
+        let state = State {
+            status: Status { fsid, devices },
+            written: env.monotonic(),
+            is_being_written: false,
+            failure: None,
+        };
+        running.write(&state.status)?;
+        Ok(Self { running, before, begun: env.monotonic(), state: RankedMutex::new(state) })
+    }
+
+    /// Where each device goes on, bytes of the device.
+    #[must_use]
+    pub fn starts(&self) -> BTreeMap<DevId, u64> {
+        self.before.iter().map(|(id, (counts, _))| (*id, counts.last_physical)).collect()
+    }
+
+    /// Whether an earlier scrub has been through the device, so that there is nothing left of it.
+    #[must_use]
+    pub fn is_done(&self, dev: DevId) -> bool {
+        self.state.lock().status.devices.iter().any(|device| device.id == dev && device.ended.is_some())
+    }
+
+    /// What was counted of a device by the scrubs that this one resumes.
+    #[must_use]
+    pub fn before(&self, dev: DevId) -> Counts {
+        self.before.get(&dev).map(|(counts, _)| *counts).unwrap_or_default()
+    }
+
+    /// The limit that is noted for a device, bytes a second. Limits that cannot be read are none.
+    #[must_use]
+    pub fn limit(&self, dev: DevId) -> Option<u64> {
+        self.running.file().limits().ok()?.get(&dev).copied()
+    }
+
+    /// A device has counted so much. Every few seconds the status is written, after `flush`.
+    pub fn note(&self, engine: &Engine, (dev, counts): (DevId, &Counts), flush: &dyn Fn() -> Result<()>) {
+        let now = engine.env().monotonic();
+        let mut state = self.state.lock();
+        self.count(&mut state, (dev, counts), now);
+        let is_due = now.saturating_sub(state.written) >= EVERY;
+        if !is_due || std::mem::replace(&mut state.is_being_written, true) {
+            return;
+        }
+        let status = state.status.clone();
+        drop(state);
+        let written = flush().and_then(|()| self.running.write(&status));
+        let mut state = self.state.lock();
+        state.written = now;
+        state.is_being_written = false;
+        if let Err(error) = written {
+            state.failure.get_or_insert(error);
+        }
+    }
+
+    fn count(&self, state: &mut State, (dev, counts): (DevId, &Counts), now: Duration) {
+        let (before, seconds) = self.before.get(&dev).copied().unwrap_or_default();
+        if let Some(device) = state.status.devices.iter_mut().find(|device| device.id == dev) {
+            device.counts = before;
+            device.counts += *counts;
+            device.seconds = seconds + now.saturating_sub(self.begun).as_secs();
+        }
+    }
+
+    /// The scrub has ended: with these counts of its own, and so. What it wrote is durable.
+    ///
+    /// # Errors
+    /// The status could not be written, now or before.
+    pub fn end(self, engine: &Engine, devices: &[(DevId, Counts, Ended)]) -> Result<Status> {
+        let now = engine.env().monotonic();
+        let mut state = self.state.lock();
+        for (dev, counts, ended) in devices {
+            self.count(&mut state, (*dev, counts), now);
+            if let Some(device) = state.status.devices.iter_mut().find(|device| device.id == *dev) {
+                device.ended = Some(*ended);
+            }
+        }
+        let (status, failure) = (state.status.clone(), state.failure.take());
+        drop(state);
+        self.running.write(&status)?;
+        failure.map_or(Ok(status), Err)
+    }
+
+    /// The status as it is now.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.state.lock().status.clone()
+    }
+}
+
+/// The devices that are there, and what tells each from its copies.
+fn identities(engine: &Engine) -> Vec<(DevId, Identity)> {
+    let identity = |device: creamery_txn::DeviceReport| {
+        let there = engine.volume().device(device.id)?;
+        let path = there.host_path();
+        let path = std::path::absolute(&path).unwrap_or(path);
+        Some((device.id, Identity { uuid: device.uuid, place: there.id().numbers(), path }))
+    };
+    engine.devices().into_iter().filter_map(identity).collect()
+}
+
+fn of_another(running: &Running, last: &DeviceStatus, found: &Identity) -> Error {
+    let Identity { uuid, place, path } = &last.identity;
+    let what = format!(
+        "status of scrub {}: device {} was {} (UUID {uuid}, place {place:?}), found {} (UUID {}, place {:?})",
+        running.file().path().display(),
+        last.id,
+        path.display(),
+        found.path.display(),
+        found.uuid,
+        found.place,
+    );
+    Error::new(ErrorKind::InvalidInput, what).advise("begin a new one with `creamery scrub start`")
+}

@@ -1,0 +1,308 @@
+//! Where the last scrub of a filesystem is kept: one file for its status, one for the limits of its devices, and one that a scrub has locked for as long as it runs.
+//!
+//! Their names are the filesystem's UUID and the place of its first device: copies of an image have its UUID, too, and each has a status of its own.
+//!
+//! # Invariants
+//! - SCRUB-2: one process at a time writes the status of a filesystem: the one that has the lock (flock(2)), which ends with it.
+//! - SCRUB-3: a status is whole: it is written beside the old one, and then takes its place.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind as IoKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use creamery_base::{DevId, Error, ErrorKind, Result, Uuid};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::Status;
+
+/// No status of so many devices as there may be is longer.
+const TEXT_MAX: u64 = 64 << 20;
+
+/// The files of one filesystem in a directory.
+///
+/// ```
+/// use creamery_base::Uuid;
+/// use creamery_maint::scrub::{Status, StatusFile};
+/// let dir = tempfile::tempdir()?;
+/// let file = StatusFile::new(dir.path(), Uuid::nil(), [1, 2, 0]);
+/// assert!(file.read()?.is_none());
+/// let running = file.begin()?;
+/// running.write(&Status { fsid: Uuid::nil(), devices: Vec::new() })?;
+/// assert!(file.read()?.is_some() && file.runner()?.is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StatusFile {
+    dir: PathBuf,
+    fsid: Uuid,
+    key: String,
+}
+
+/// A scrub that runs. It ends when this is dropped.
+///
+/// ```no_run
+/// # fn example(file: &creamery_maint::scrub::StatusFile, status: &creamery_maint::scrub::Status) -> creamery_base::Result<()> {
+/// let running = file.begin()?;
+/// running.write(status)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Running {
+    file: StatusFile,
+    _locked: File,
+}
+
+/// The process that scrubs a filesystem.
+///
+/// ```no_run
+/// # fn example(file: &creamery_maint::scrub::StatusFile) -> creamery_base::Result<()> {
+/// if let Some(runner) = file.runner()? {
+///     runner.cancel()?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Runner {
+    pid: u32,
+    lock: File,
+}
+
+impl StatusFile {
+    /// The files in `dir` of the filesystem `fsid`, the first device of which has its bytes at `place` of the host
+    /// ([`DeviceId::numbers`](creamery_device::DeviceId::numbers)). Nothing is made yet.
+    #[must_use]
+    pub fn new(dir: &Path, fsid: Uuid, place: [u64; 3]) -> Self {
+        let [space, number, start] = place;
+        Self { dir: dir.to_owned(), fsid, key: format!("{fsid}.{space:x}.{number:x}.{start:x}") }
+    }
+
+    /// The UUID of the filesystem.
+    #[must_use]
+    pub const fn filesystem(&self) -> Uuid {
+        self.fsid
+    }
+
+    /// Where the status is.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.of("status")
+    }
+
+    /// Where a scrub in the background may print what it finds.
+    #[must_use]
+    pub fn findings(&self) -> PathBuf {
+        self.of("findings")
+    }
+
+    fn of(&self, kind: &str) -> PathBuf {
+        self.dir.join(format!("scrub.{kind}.{}", self.key))
+    }
+
+    /// The last scrub; none if there was none.
+    ///
+    /// # Errors
+    /// It cannot be read, or lies ([`Status::parse`]).
+    pub fn read(&self) -> Result<Option<Status>> {
+        let path = self.path();
+        let Some(text) = read(&path)? else { return Ok(None) };
+        let about = |error: Error| {
+            error.context(format_args!("status of scrub {}", path.display())).advise("remove the file")
+        };
+        Status::parse(&text, self.fsid).map(Some).map_err(about)
+    }
+
+    /// Begins a scrub.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`]: one runs. The directory cannot be made or written to.
+    pub fn begin(&self) -> Result<Running> {
+        let about = |error: std::io::Error| Error::from(error).context(self.dir.display());
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(about)?;
+        let options =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).to_owned();
+        let mut locked = options.open(self.of("running")).map_err(about)?;
+        if flock(&locked, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let who = pid_in(&mut locked).map_or_else(String::new, |pid| format!(" (process {pid})"));
+            let what = format!("a scrub of filesystem {} runs{who}", self.fsid);
+            let advice = "`creamery scrub status` shows how far it is, `creamery scrub cancel` ends it";
+            return Err(Error::new(ErrorKind::Busy, what).advise(advice));
+        }
+        locked.set_len(0).map_err(about)?;
+        writeln!(locked, "{}", std::process::id()).map_err(about)?;
+        Ok(Running { file: self.clone(), _locked: locked })
+    }
+
+    /// The process that scrubs it; none if nobody does.
+    ///
+    /// # Errors
+    /// That cannot be found out.
+    pub fn runner(&self) -> Result<Option<Runner>> {
+        let path = self.of("running");
+        let mut lock = match File::open(&path) {
+            Err(error) if error.kind() == IoKind::NotFound => return Ok(None),
+            lock => lock.map_err(|error| Error::from(error).context(path.display()))?,
+        };
+        // Who runs has it locked alone.
+        if flock(&lock, FlockOperation::NonBlockingLockShared).is_ok() {
+            return Ok(None);
+        }
+        Ok(pid_in(&mut lock).map(|pid| Runner { pid, lock }))
+    }
+
+    /// The limits of devices, bytes a second.
+    ///
+    /// # Errors
+    /// They cannot be read, or are none.
+    pub fn limits(&self) -> Result<BTreeMap<DevId, u64>> {
+        let path = self.of("limits");
+        let Some(text) = read(&path)? else { return Ok(BTreeMap::new()) };
+        let limit = |line: &str| {
+            let (dev, limit) = line.split_once(':')?;
+            Some((DevId::new(dev.parse().ok()?), limit.parse().ok()?))
+        };
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let limits = text.lines().map(limit).collect::<Option<_>>();
+        limits.ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("limits of scrub {}", path.display())))
+    }
+
+    /// Notes limits of devices, bytes a second, in the place of those that were. A scrub that runs follows them.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn set_limits(&self, limits: &BTreeMap<DevId, u64>) -> Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
+        let mut text = String::new();
+        for (dev, limit) in limits.iter().filter(|(_, limit)| **limit > 0) {
+            let _ = writeln!(text, "{dev}:{limit}");
+        }
+        self.replace("limits", text.as_bytes())
+    }
+
+    fn replace(&self, kind: &str, text: &[u8]) -> Result<()> {
+        let (path, new) = (self.of(kind), self.of(&format!("{kind}-{}", std::process::id())));
+        let write = || {
+            let mut file =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            file.write_all(text)?;
+            file.sync_all()?;
+            std::fs::rename(&new, &path)
+        };
+        write().map_err(|error| {
+            let _ = std::fs::remove_file(&new);
+            Error::from(error).context(path.display())
+        })
+    }
+}
+
+impl Running {
+    /// Writes the status in the place of the last one (SCRUB-3).
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, status: &Status) -> Result<()> {
+        self.file.replace("status", status.to_text().as_bytes())
+    }
+
+    /// Its files.
+    #[must_use]
+    pub const fn file(&self) -> &StatusFile {
+        &self.file
+    }
+}
+
+impl Runner {
+    /// The number of the process.
+    #[must_use]
+    pub const fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Has it end after the batches in flight, and waits for that.
+    ///
+    /// # Errors
+    /// It is another user's.
+    pub fn cancel(self) -> Result<()> {
+        let about = |error: rustix::io::Errno| {
+            let error = Error::from(std::io::Error::from(error));
+            error.context(format_args!("ending the scrub of process {}", self.pid))
+        };
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        let Some(pid) = pid else { return Ok(()) };
+        let process = pidfd_open(pid, PidfdFlags::empty());
+        // It may have ended, and the number be another's by now.
+        let runs = || flock(&self.lock, FlockOperation::NonBlockingLockShared).is_err();
+        if !runs() {
+            return Ok(());
+        }
+        pidfd_send_signal(process.map_err(about)?, Signal::TERM).map_err(about)?;
+        flock(&self.lock, FlockOperation::LockShared).map_err(about)
+    }
+}
+
+/// What a file has; none if there is none.
+fn read(path: &Path) -> Result<Option<Vec<u8>>> {
+    let about = |error: std::io::Error| Error::from(error).context(path.display());
+    let mut text = Vec::new();
+    match File::open(path) {
+        Err(error) if error.kind() == IoKind::NotFound => return Ok(None),
+        file => file.and_then(|file| file.take(TEXT_MAX).read_to_end(&mut text)).map_err(about)?,
+    };
+    Ok(Some(text))
+}
+
+fn pid_in(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_scrub_runs_at_a_time_and_ends_with_its_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StatusFile::new(dir.path(), Uuid::nil(), [1, 2, 0]);
+        let running = file.begin().unwrap();
+        assert_eq!(file.begin().unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(file.runner().unwrap().unwrap().pid(), std::process::id());
+        let copy = StatusFile::new(dir.path(), Uuid::nil(), [1, 3, 0]);
+        drop(copy.begin().unwrap());
+        drop(running);
+        assert!(file.runner().unwrap().is_none());
+        drop(file.begin().unwrap());
+    }
+
+    #[test]
+    fn a_status_of_another_filesystem_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let [one, other] = [1, 2].map(|number| Uuid::from_bytes([number; 16]));
+        let (mine, its) =
+            (StatusFile::new(dir.path(), one, [1, 2, 0]), StatusFile::new(dir.path(), other, [1, 2, 0]));
+        let line = format!("scrub status:1\n{other}:1|finished:1\n");
+        std::fs::write(mine.path(), &line).unwrap();
+        let error = mine.read().unwrap_err().to_string();
+        assert!(error.contains(&other.to_string()) && error.contains("scrub.status"), "{error}");
+        std::fs::write(its.path(), line).unwrap();
+        its.read().unwrap().unwrap();
+    }
+
+    #[test]
+    fn limits_are_kept_and_taken_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StatusFile::new(dir.path(), Uuid::nil(), [1, 2, 0]);
+        assert!(file.limits().unwrap().is_empty());
+        let limits: BTreeMap<_, _> = [(DevId::new(1), 1 << 20), (DevId::new(2), 0)].into();
+        file.set_limits(&limits).unwrap();
+        assert_eq!(file.limits().unwrap(), [(DevId::new(1), 1 << 20)].into());
+        std::fs::write(file.of("limits"), "1:a\n").unwrap();
+        file.limits().unwrap_err();
+    }
+}
