@@ -15,7 +15,7 @@ use crate::open::cut_short;
 use crate::piece::Piece;
 use crate::write::check_beside_superblocks;
 
-/// The right to rewrite what is bad, in a volume that was opened for that ([`Volume::open_for_mending`]).
+/// The right to rewrite what is bad, in a volume that was opened for that ([`Volume::open_for_mending`]) or for writing.
 ///
 /// ```no_run
 /// # fn example(volume: &creamery_volume::Volume, at: creamery_base::Physical, good: &[u8]) -> creamery_base::Result<()> {
@@ -29,13 +29,14 @@ use crate::write::check_beside_superblocks;
 pub struct Mender<'v>(&'v Volume);
 
 impl Volume {
-    /// The right to mend it. The devices that the filesystem lists have to be known.
+    /// The right to mend it. The devices that the filesystem lists have to be known. In a volume that is written to, who mends keeps from being used again what he
+    /// rewrites.
     ///
     /// # Errors
     /// [`ErrorKind::ReadOnly`]: it was not opened for that. [`ErrorKind::DeviceMissing`], [`ErrorKind::Unsupported`]: a member is missing, ends before the filesystem,
     /// or is not what it was at the last commit (MEND-2).
     pub fn mender(&self) -> Result<Mender<'_>> {
-        if !self.is_mended() {
+        if !self.is_mended() && self.check_writable().is_err() {
             return Err(Error::new(ErrorKind::ReadOnly, format!("{} is open for reading", self.fsid())));
         }
         let (found, counted) = (self.members().all().len() as u64, self.superblock().device_count());

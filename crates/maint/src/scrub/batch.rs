@@ -13,6 +13,9 @@ use super::mend::{Mending, Settled};
 use super::sums::index;
 use super::used::{Content, InUse, Run};
 
+/// How often copies are looked at that somebody overwrites.
+const LOOKS: usize = 16;
+
 impl Mending<'_> {
     /// Reads and judges a batch, and mends what is bad.
     pub(super) fn batch(
@@ -101,7 +104,10 @@ impl Mending<'_> {
         }
         let sector = self.judge.sector as u64;
         for run in batch.used.runs.iter().filter(|run| run.content == Content::Data(None)) {
-            let differing = self.differing(run, &read[run.bytes.clone()]);
+            let mut differing = self.differing(run, &read[run.bytes.clone()]);
+            if !differing.is_empty() {
+                differing = self.differ_at_one_moment(run, within(batch.at, &run.bytes));
+            }
             if differing.is_empty() {
                 continue;
             }
@@ -121,6 +127,22 @@ impl Mending<'_> {
                 });
             }
         }
+    }
+
+    /// As [`differing`](Self::differing), of copies that nobody overwrites meanwhile. Where somebody always does, nothing is known.
+    fn differ_at_one_moment(&self, run: &Run, at: Physical) -> Vec<Logical> {
+        let mut own = AlignedBuffer::zeroed(run.bytes.len());
+        for _ in 0..LOOKS {
+            let before = self.engine.writes_in_place(run.at);
+            if before.is_some() && self.judge.volume.read_physical(at, &mut own).is_ok() {
+                let differing = self.differing(run, &own);
+                if differing.is_empty() || self.engine.writes_in_place(run.at) == before {
+                    return differing;
+                }
+            }
+            std::thread::yield_now();
+        }
+        Vec::new()
     }
 
     /// Sectors of a run, which `own` has, of which another copy differs: once for each such copy.

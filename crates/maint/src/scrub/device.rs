@@ -152,7 +152,7 @@ impl<'e> Scrub<'e> {
 
     fn with(engine: &'e Engine, mender: Option<Mender<'e>>) -> Self {
         let judge = Judge::new(engine.volume());
-        let mending = Mending { engine, judge, mender, accepts_unsummed: false };
+        let mending = Mending { engine, judge, mender, accepts_unsummed: false, is_live: false };
         Self {
             engine,
             mending,
@@ -173,6 +173,22 @@ impl<'e> Scrub<'e> {
     pub fn accepting_unsummed(mut self) -> Self {
         self.mending.accepts_unsummed = true;
         self
+    }
+
+    /// Lets commits be made meanwhile: superblocks are left to them, and the next one makes those good that are bad
+    /// ([`are_superblocks_good`](Self::are_superblocks_good)).
+    #[must_use]
+    pub fn beside_commits(mut self) -> Self {
+        self.mending.is_live = true;
+        self
+    }
+
+    /// Whether the superblocks of a device are good.
+    #[must_use]
+    pub fn are_superblocks_good(&self, dev: DevId) -> bool {
+        let mut counts = Counts::default();
+        self.mending.superblocks(dev, &mut counts, &Unheard);
+        counts.super_errors == 0
     }
 
     /// Begins devices where an earlier scrub of them stopped ([`Counts::last_physical`]), bytes of the device.
@@ -449,6 +465,17 @@ impl<'e> Scrub<'e> {
                 Err(Error::new(ErrorKind::NotFound, what))
             }
         }
+    }
+}
+
+/// What is found is not reported.
+struct Unheard;
+
+impl Sink for Unheard {
+    fn found(&self, _: &Finding) {}
+
+    fn goes_on(&self, _: DevId, _: &Counts) -> bool {
+        true
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) struct Mending<'v> {
     pub(super) mender: Option<Mender<'v>>,
     /// Whether parity follows data without checksums, which is then taken as it stands.
     pub(super) accepts_unsummed: bool,
+    /// Whether commits are made meanwhile, which write the superblocks.
+    pub(super) is_live: bool,
 }
 
 /// What became of something bad.

@@ -10,7 +10,7 @@ use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Error, ErrorKind, Result};
 use creamery_txn::Engine;
 
-use super::status_file::{Running, StatusFile};
+use super::status_file::Running;
 use super::{Counts, DeviceStatus, Ended, Identity, Status};
 
 /// How often the status of a scrub that runs is written.
@@ -21,7 +21,7 @@ const EVERY: Duration = Duration::from_secs(5);
 /// ```no_run
 /// # fn example(engine: &creamery_txn::Engine, file: &creamery_maint::scrub::StatusFile) -> creamery_base::Result<()> {
 /// use creamery_maint::scrub::{Recorder, Scrub};
-/// let recorder = Recorder::begin(file, engine)?;
+/// let recorder = Recorder::begin(file.begin()?, engine)?;
 /// let scrub = Scrub::reading(engine).starting_at(recorder.starts());
 /// # Ok(())
 /// # }
@@ -48,9 +48,8 @@ impl Recorder {
     /// Begins a scrub of all devices from their beginning.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`]: one runs. The status cannot be written.
-    pub fn begin(file: &StatusFile, engine: &Engine) -> Result<Self> {
-        let running = file.begin()?;
+    /// The status cannot be written.
+    pub fn begin(running: Running, engine: &Engine) -> Result<Self> {
         Self::with(running, engine, None)
     }
 
@@ -58,8 +57,7 @@ impl Recorder {
     ///
     /// # Errors
     /// As [`begin`](Self::begin). [`ErrorKind::NotFound`]: there is none, or it has scrubbed everything. [`ErrorKind::InvalidInput`]: it was one of other devices.
-    pub fn resume(file: &StatusFile, engine: &Engine) -> Result<Self> {
-        let running = file.begin()?;
+    pub fn resume(running: Running, engine: &Engine) -> Result<Self> {
         let nothing = || {
             let what = format!(
                 "nothing to resume: no scrub of filesystem {} was cancelled or interrupted",
@@ -67,7 +65,7 @@ impl Recorder {
             );
             Error::new(ErrorKind::NotFound, what).advise("begin one with `creamery scrub start`")
         };
-        let last = file.read()?.ok_or_else(nothing)?;
+        let last = running.file().read()?.ok_or_else(nothing)?;
         if !last.devices.iter().any(DeviceStatus::is_resumable) {
             return Err(nothing());
         }

@@ -7,9 +7,11 @@
 //! - SCRUB-3: a status is whole: it is written beside the old one, and then takes its place.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind as IoKind, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -70,6 +72,7 @@ pub struct Running {
 #[derive(Debug)]
 pub struct Runner {
     pid: u32,
+    mount: Option<PathBuf>,
     lock: File,
 }
 
@@ -117,24 +120,34 @@ impl StatusFile {
         Status::parse(&text, self.fsid).map(Some).map_err(about)
     }
 
-    /// Begins a scrub.
+    /// Begins a scrub of this process.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`]: one runs. The directory cannot be made or written to.
     pub fn begin(&self) -> Result<Running> {
+        self.begin_in(None)
+    }
+
+    /// Begins a scrub, by the server of a mount if that is one.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub fn begin_in(&self, mount: Option<&Path>) -> Result<Running> {
         let about = |error: std::io::Error| Error::from(error).context(self.dir.display());
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(about)?;
         let options =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).to_owned();
         let mut locked = options.open(self.of("running")).map_err(about)?;
         if flock(&locked, FlockOperation::NonBlockingLockExclusive).is_err() {
-            let who = pid_in(&mut locked).map_or_else(String::new, |pid| format!(" (process {pid})"));
+            let who = runner_in(&mut locked).map_or_else(String::new, |(pid, _)| format!(" (process {pid})"));
             let what = format!("a scrub of filesystem {} runs{who}", self.fsid);
             let advice = "`creamery scrub status` shows how far it is, `creamery scrub cancel` ends it";
             return Err(Error::new(ErrorKind::Busy, what).advise(advice));
         }
         locked.set_len(0).map_err(about)?;
-        writeln!(locked, "{}", std::process::id()).map_err(about)?;
+        let mount = mount.map_or(&b""[..], |mount| mount.as_os_str().as_bytes());
+        let text = [format!("{}\n", std::process::id()).as_bytes(), mount].concat();
+        locked.write_all(&text).map_err(about)?;
         Ok(Running { file: self.clone(), _locked: locked })
     }
 
@@ -152,7 +165,7 @@ impl StatusFile {
         if flock(&lock, FlockOperation::NonBlockingLockShared).is_ok() {
             return Ok(None);
         }
-        Ok(pid_in(&mut lock).map(|pid| Runner { pid, lock }))
+        Ok(runner_in(&mut lock).map(|(pid, mount)| Runner { pid, mount, lock }))
     }
 
     /// The limits of devices, bytes a second.
@@ -223,11 +236,21 @@ impl Runner {
         self.pid
     }
 
+    /// The mount that it serves, if it is a server.
+    #[must_use]
+    pub fn mount(&self) -> Option<&Path> {
+        self.mount.as_deref()
+    }
+
     /// Has it end after the batches in flight, and waits for that.
     ///
     /// # Errors
-    /// It is another user's.
+    /// It is another user's, or the server of a mount.
     pub fn cancel(self) -> Result<()> {
+        if let Some(mount) = &self.mount {
+            let what = format!("the mount at {} scrubs it", mount.display());
+            return Err(Error::new(ErrorKind::Busy, what).advise("name the mount instead of the image"));
+        }
         let about = |error: rustix::io::Errno| {
             let error = Error::from(std::io::Error::from(error));
             error.context(format_args!("ending the scrub of process {}", self.pid))
@@ -256,10 +279,14 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     Ok(Some(text))
 }
 
-fn pid_in(file: &mut File) -> Option<u32> {
-    let mut text = String::new();
-    file.take(32).read_to_string(&mut text).ok()?;
-    text.trim().parse().ok()
+/// The number of the process that a file names, and the mount that it serves.
+fn runner_in(file: &mut File) -> Option<(u32, Option<PathBuf>)> {
+    let mut text = Vec::new();
+    file.take(64 << 10).read_to_end(&mut text).ok()?;
+    let end = text.iter().position(|byte| *byte == b'\n')?;
+    let pid = std::str::from_utf8(&text[..end]).ok()?.parse().ok()?;
+    let mount = OsString::from_vec(text.split_off(end + 1));
+    Some((pid, (!mount.is_empty()).then(|| mount.into())))
 }
 
 #[cfg(test)]

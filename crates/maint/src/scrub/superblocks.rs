@@ -9,13 +9,14 @@ use super::batch::count;
 use super::finding::{Finding, Outcome, Sink, What};
 use super::mend::Mending;
 
+/// How often a copy is looked at that is half written.
+const LOOKS: usize = 4;
+
 impl Mending<'_> {
     /// Judges all that fit on the device: each has to be whole, of this filesystem and device, and of the last commit. Bad copies behind the first one are
-    /// written from that one; the first one is none that a scrub decides about.
+    /// written from that one; the first one is none that a scrub decides about. Beside commits all are left to those.
     pub(super) fn superblocks(&self, dev: DevId, counts: &mut Counts, sink: &dyn Sink) {
         let volume = self.judge.volume;
-        // A seed has a history of its own.
-        let last = (volume.member_state(dev) == MemberState::Present).then(|| volume.superblock());
         let Some(end) = volume.device(dev).map(|device| device.len()) else { return };
         let mut first: Option<Superblock> = None;
         for offset in SUPERBLOCK_OFFSETS {
@@ -25,26 +26,16 @@ impl Mending<'_> {
                 break;
             }
             let at = Physical { dev, offset };
-            let read = self.superblock(at);
-            let judged = read.and_then(|found| match first.as_ref().or(last.as_ref()).unwrap_or(&found) {
-                other if found.generation() != other.generation() => Err(format!(
-                    "wrong generation, expected {}, found {}",
-                    other.generation(),
-                    found.generation()
-                )),
-                other if found.fsid() != other.fsid() => {
-                    Err(format!("wrong UUID, expected {}, found {}", other.fsid(), found.fsid()))
-                }
-                _ if found.dev_item().dev_id() != dev => {
-                    Err(format!("wrong device, expected {dev}, found {}", found.dev_item().dev_id()))
-                }
-                _ => Ok(found),
-            });
+            let judged = match self.is_live {
+                true => self.judge_beside_commits(at),
+                false => self.judge_superblock(at, first.as_ref()),
+            };
             match judged {
                 Ok(good) => first = first.or(Some(good)),
                 Err(why) => {
                     counts.super_errors += 1;
                     let outcome = match (&first, self.mender) {
+                        _ if self.is_live => Outcome::Mendable,
                         (None, _) => Outcome::Lost,
                         // It may lead to what the first one has lost; `rescue super-recover` decides.
                         (Some(first), _) if self.is_newer(at, first) => Outcome::Undecided,
@@ -58,9 +49,58 @@ impl Mending<'_> {
                     sink.found(&Finding { what: What::Superblock, at, logical: None, why, outcome });
                 }
             }
-            if offset == SUPERBLOCK_OFFSETS[0] && first.is_none() {
+            if offset == SUPERBLOCK_OFFSETS[0] && first.is_none() && !self.is_live {
                 return; // what the others should be nobody says
             }
+        }
+    }
+
+    /// One copy, against the first one of its device, or the last commit.
+    fn judge_superblock(&self, at: Physical, first: Option<&Superblock>) -> Result<Superblock, String> {
+        let volume = self.judge.volume;
+        // A seed has a history of its own.
+        let last = (volume.member_state(at.dev) == MemberState::Present).then(|| volume.superblock());
+        let found = self.superblock(at)?;
+        let other = first.or(last.as_ref()).unwrap_or(&found);
+        if found.generation() != other.generation() {
+            return Err(format!(
+                "wrong generation, expected {}, found {}",
+                other.generation(),
+                found.generation()
+            ));
+        }
+        self.is_of_device(at, &found, other).map(|()| found)
+    }
+
+    /// One copy that a commit may write at the moment: it has to be of the last commit or the next one. What is half written is looked at again.
+    fn judge_beside_commits(&self, at: Physical) -> Result<Superblock, String> {
+        let mut why = String::new();
+        for _ in 0..LOOKS {
+            let before = self.judge.volume.superblock();
+            let judged = self.superblock(at).and_then(|found| {
+                self.is_of_device(at, &found, &before)?;
+                let (first, last) = (before.generation(), self.judge.volume.superblock().generation().next());
+                match (first..=last).contains(&found.generation()) {
+                    true => Ok(found),
+                    false => Err(format!("wrong generation, expected {first}, found {}", found.generation())),
+                }
+            });
+            match judged {
+                Ok(found) => return Ok(found),
+                Err(bad) => why = bad,
+            }
+            std::thread::yield_now();
+        }
+        Err(why)
+    }
+
+    fn is_of_device(&self, at: Physical, found: &Superblock, other: &Superblock) -> Result<(), String> {
+        if found.fsid() != other.fsid() {
+            return Err(format!("wrong UUID, expected {}, found {}", other.fsid(), found.fsid()));
+        }
+        match found.dev_item().dev_id() {
+            dev if dev == at.dev => Ok(()),
+            dev => Err(format!("wrong device, expected {}, found {dev}", at.dev)),
         }
     }
 

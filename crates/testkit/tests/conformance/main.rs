@@ -81,6 +81,7 @@ mod restore_words;
 mod roles;
 mod roles_rescuer;
 mod scrub;
+mod scrub_later;
 mod seek;
 mod seek_programs;
 mod sets;
@@ -128,6 +129,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     matrix::cases,
     sets::cases,
     scrub::cases,
+    scrub_later::cases,
     sets_survey::cases,
     sets_read::cases,
     sets_shown::cases,

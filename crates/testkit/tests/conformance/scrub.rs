@@ -59,7 +59,7 @@ fn numbers(bench: &Bench) -> Result<()> {
         })?;
         let sums: Vec<Vec<u8>> = set.members.iter().map(std::fs::read).collect::<Result<_, _>>()?;
         let ours = |words: &[&str]| -> Result<String> {
-            let run = bench.creamery().run(["scrub", "start", "-d", "-R"]).args(words).arg(set.first());
+            let run = bench.creamery().run(["scrub", "start", "-B", "-d", "-R"]).args(words).arg(set.first());
             let others = set.members[1..].iter().flat_map(|member| ["--device".as_ref(), member.as_os_str()]);
             Ok(run.args(others).ok()?.stdout_text())
         };
@@ -108,7 +108,7 @@ fn mends(bench: &Bench) -> Result<()> {
     }
     rot(&set.members[1], 64 << 20)?;
     let scrub = |words: &[&str]| {
-        let run = bench.creamery().run(["scrub", "start", "-R"]).args(words).arg(set.first());
+        let run = bench.creamery().run(["scrub", "start", "-B", "-R"]).args(words).arg(set.first());
         run.arg("--device").arg(&set.members[1])
     };
     let seen = scrub(&["-r"]).output()?;
@@ -141,14 +141,14 @@ fn lost(bench: &Bench) -> Result<()> {
     })?;
     places(&image, &pattern(6))?.into_iter().try_for_each(|at| rot(&image, at))?;
     expect_untouched(&image, || {
-        let scrub = bench.creamery().run(["scrub", "start"]).arg(&image);
+        let scrub = bench.creamery().run(["scrub", "start", "-B"]).arg(&image);
         let said = scrub.output()?;
         ensure!(said.code == Some(3), "{said}");
         let (out, error) = (said.stdout_text(), said.stderr_text());
         ensure!(out.contains("csum=1") && out.contains("Uncorrectable:  1"), "{out}");
         ensure!(out.contains("checksum mismatch") && out.contains("/dir/file, byte 4096"), "{out}");
         ensure!(error.contains("1 errors are left") && error.contains("backup"), "{error}");
-        let json = bench.creamery().run(["scrub", "start", "-r", "--json"]).arg(&image).output()?;
+        let json = bench.creamery().run(["scrub", "start", "-B", "-r", "--json"]).arg(&image).output()?;
         let json: Value = serde_json::from_slice(&json.stdout)?;
         let finding = &json["findings"][0];
         ensure!(finding["what"] == "data" && finding["outcome"] == "lost", "{json}");
@@ -163,8 +163,9 @@ fn lost(bench: &Bench) -> Result<()> {
 /// It writes to members that are named, to none that is missing or in use, and to nothing that is mounted.
 fn named(bench: &Bench) -> Result<()> {
     let set = Set::made(bench, "set", &["-d", "raid1", "-m", "raid1"], 2)?;
-    let scrub =
-        |words: &[&str], image: &PathBuf| bench.creamery().run(["scrub", "start"]).args(words).arg(image);
+    let scrub = |words: &[&str], image: &PathBuf| {
+        bench.creamery().run(["scrub", "start", "-B"]).args(words).arg(image)
+    };
     let second = set.members[1].display().to_string();
     for image in &set.members {
         expect_untouched(image, || {
@@ -185,13 +186,14 @@ fn named(bench: &Bench) -> Result<()> {
     expect_refusal(scrub(&[], &set.members[0]), &["device 2 is missing"])?;
     expect_refusal(scrub(&["--degraded"], &set.members[0]), &["has devices that are missing", "-r"])?;
     scrub(&["-r", "--degraded"], &set.members[0]).ok()?;
-    expect_refusal(bench.creamery().run(["scrub", "start", "no-such.img"]), &["no-such.img"])?;
-    expect_refusal(bench.creamery().run(["scrub", "resume"]).arg(&away), &["scrub resume is not there"])
+    ["start", "status", "cancel", "resume", "limit"].into_iter().try_for_each(|word| {
+        expect_refusal(bench.creamery().run(["scrub", word, "no-such.img"]), &["no-such.img"])
+    })
 }
 
 /// What lies behind the end of the filesystem, a device whose first superblock is gone, and a copy that is newer than the first one are not written to.
 fn somebody_elses(bench: &Bench) -> Result<()> {
-    let scrub = |image: &Path| bench.creamery().run(["scrub", "start"]).arg(image);
+    let scrub = |image: &Path| bench.creamery().run(["scrub", "start", "-B"]).arg(image);
     let long = bench.scratch.file("long.img");
     sparse_file(&long, 200 << 30)?;
     Run::new("mkfs.btrfs").arg("-q").arg(&long).ok()?;

@@ -244,7 +244,7 @@ fn handed_over(bench: &Bench) -> Result<()> {
     linux.unmount()?;
     // Of an image nothing is handed over.
     call("OURS:PATH", "subvolume list", &image).ok()?;
-    expect_failure(call("OURS:PATH", "scrub resume", &image), &["scrub resume is not there in creamery"])
+    expect_failure(call("OURS:PATH", "balance start", &image), &["balance start is not there in creamery"])
         .map(drop)
 }
 
@@ -335,9 +335,7 @@ fn wait_for_an_image(bench: &Bench) -> Result<()> {
 fn missing_commands(bench: &Bench) -> Result<()> {
     let link = bench.scratch.file("btrfs");
     symlink(bench.creamery().path(), &link)?;
-    for words in
-        ["send x", "receive x", "scrub resume x", "balance start x", "device add x y", "replace start 1 x y"]
-    {
+    for words in ["send x", "receive x", "balance start x", "device add x y", "replace start 1 x y"] {
         let own = bench.creamery().run(words.split(' ')).output()?;
         let linked = Run::new(&link).args(words.split(' ')).output()?;
         ensure!(own.code == Some(2) && linked.code == Some(1), "{words}: {own}\n{linked}");

@@ -184,6 +184,13 @@ impl Engine {
         NocowWriter::new(group)
     }
 
+    /// How often somebody has begun to write in place in the block group at an address; none while somebody does, or where there is no group. What
+    /// lies there and has no checksum is of one moment where this is the same number before and after it is read.
+    #[must_use]
+    pub fn writes_in_place(&self, at: Logical) -> Option<u64> {
+        self.space.group_at(at)?.nocow_begun()
+    }
+
     /// Reads whole sectors of an extent in use and checks them against the checksum tree, when the data has checksums.
     /// Errors: would block; device errors; unreadable, naming the sector, when it has no checksum or no copy matches it, unless
     /// that is passed over ([`creamery_volume::Rescue`]).

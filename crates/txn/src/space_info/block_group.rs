@@ -53,6 +53,8 @@ struct State {
     handed_out: u64,
     /// How many write in place here.
     nocow_writers: u32,
+    /// How many have begun to.
+    nocow_begun: u64,
     /// Bytes of free space that are out of everybody's reach.
     withheld: u64,
     /// One of the groups of the filesystem: neither being read yet nor gone.
@@ -139,6 +141,7 @@ impl BlockGroup {
             cursor: 0,
             read_only: 0,
             nocow_writers: 0,
+            nocow_begun: 0,
             handed_out: 0,
             withheld: 0,
             member: false,
@@ -370,7 +373,14 @@ impl BlockGroup {
         let mut state = self.lock();
         let may = state.read_only == 0 && state.member;
         state.nocow_writers += u32::from(may);
+        state.nocow_begun += u64::from(may);
         may
+    }
+
+    /// How many have begun to write in place here; none while somebody does.
+    pub(crate) fn nocow_begun(&self) -> Option<u64> {
+        let state = self.lock();
+        (state.nocow_writers == 0).then_some(state.nocow_begun)
     }
 
     pub(crate) fn end_nocow(&self) {

@@ -236,7 +236,8 @@ impl Scrub {
         let there = engine.devices().into_iter().find_map(|device| engine.volume().device(device.id));
         let first = there.ok_or_else(|| Error::new(ErrorKind::DeviceMissing, "all devices are missing"))?;
         let file = StatusFile::new(dir, engine.volume().fsid(), first.id().numbers());
-        if *resumes { Recorder::resume(&file, engine) } else { Recorder::begin(&file, engine) }.map(Some)
+        let running = file.begin()?;
+        if *resumes { Recorder::resume(running, engine) } else { Recorder::begin(running, engine) }.map(Some)
     }
 
     /// Scrubs all devices that are there, at once.
