@@ -441,8 +441,7 @@ impl Volume<'_> {
         self.0.fs.engine().volume().superblock().feature_names()
     }
 
-    /// Returns the errors that Linux has counted of a device, as of the last commit, as `btrfs device stats` does. Errors of this
-    /// library are not counted.
+    /// Returns the errors that Linux has counted of a device, as `btrfs device stats` does. Errors of this library are not counted.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -457,6 +456,29 @@ impl Volume<'_> {
     /// Device errors; damage.
     pub fn device_errors(self, id: DevId) -> Result<DeviceErrors> {
         self.0.fs.device_errors(id)
+    }
+
+    /// Sets the errors that are counted of a device to 0, as `btrfs device stats -z` does. Returns what they were. It is durable
+    /// when this returns, with every change so far.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::id::DevId;
+    /// let were = fs.volume().reset_device_errors(DevId::new(1))?;
+    /// println!("{} reads had failed", were.read);
+    /// assert!(!fs.volume().device_errors(DevId::new(1))?.any());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no such device, or no space; when it was not opened for writing, as a filesystem on several devices is not.
+    pub fn reset_device_errors(self, id: DevId) -> Result<DeviceErrors> {
+        let were = self.0.fs.reset_device_errors(id)?;
+        self.0.fs.sync()?;
+        Ok(were)
     }
 
     /// Returns the devices that the filesystem lies on, in the order of their numbers, as `btrfs filesystem show` does.

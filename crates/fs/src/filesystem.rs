@@ -53,6 +53,7 @@ pub struct Filesystem {
     /// The caller of [`Filesystem::sync`].
     caller: SyncCaller,
     resizing: RankedMutex<(), { rank::RESIZE }>,
+    counting: RankedMutex<(), { rank::DEVICE_ERRORS }>,
     replayed: Option<Replayed>,
 }
 
@@ -104,8 +105,9 @@ impl Filesystem {
         }
         // Who only reads asks for the subvolume that is wanted; what became of another one does not matter.
         let names = Names::new(Arc::clone(&inodes), Arc::clone(&cleaner));
-        let (caller, resizing) = (SyncCaller::default(), RankedMutex::default());
-        Ok(Arc::new(Self { engine, inodes, names, cleaner, caller, resizing, replayed }))
+        let (caller, resizing, counting) =
+            (SyncCaller::default(), RankedMutex::default(), RankedMutex::default());
+        Ok(Arc::new(Self { engine, inodes, names, cleaner, caller, resizing, counting, replayed }))
     }
 
     /// What was in logs when the filesystem was opened, if there were any: what had been synced behind the last commit, and is now
@@ -172,6 +174,11 @@ impl Filesystem {
     /// Lets one thread at a time make a device longer, and shorter again where that fails.
     pub(crate) fn resize_alone(&self) -> RankedGuard<'_, (), { rank::RESIZE }> {
         self.resizing.lock()
+    }
+
+    /// Lets one thread at a time change the errors of devices: what it writes follows from what it reads.
+    pub(crate) fn count_alone(&self) -> RankedGuard<'_, (), { rank::DEVICE_ERRORS }> {
+        self.counting.lock()
     }
 
     pub(crate) fn shared(&self) -> &Shared {

@@ -10,6 +10,10 @@ pub(crate) const RECEIVED_TIME: usize = 48;
 pub(crate) const FS_INFO: usize = 1024;
 /// Where the path of a device begins in `struct btrfs_ioctl_dev_info_args`.
 pub(crate) const DEVICE_PATH: usize = 3072;
+/// `struct btrfs_ioctl_get_dev_stats`, the flag in it that has the numbers set to 0 (`BTRFS_DEV_STATS_RESET`), and where they begin.
+pub(crate) const DEV_STATS: usize = 1032;
+pub(crate) const DEV_STATS_RESET: u64 = 1;
+pub(crate) const DEV_STATS_COUNTS: usize = 24;
 /// Where the path begins in `struct btrfs_ioctl_ino_lookup_args`.
 pub(crate) const LOOKUP_PATH: usize = 16;
 /// `struct btrfs_ioctl_search_key`, behind which the items begin.

@@ -8,6 +8,8 @@ pub const JOBS: u8 = 4;
 pub const SCRUB: u8 = 5;
 /// Making a device longer, and shorter again where that fails.
 pub const RESIZE: u8 = 6;
+/// Changing the errors that are counted of a device, one thread at a time.
+pub const DEVICE_ERRORS: u8 = 7;
 /// Keeping out of a subvolume what writes in place, or what changes anything, and waiting for that.
 pub const IN_PLACE: u8 = 10;
 /// Opening a subvolume that nobody has open.

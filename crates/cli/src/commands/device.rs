@@ -6,9 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use creamery::Error;
 use creamery::id::DevId;
-use creamery::volume::DeviceErrors;
+use creamery::volume::{DeviceErrors, MemberDevice};
 use creamery_mount::{LiveBtrfs, LiveDevice};
 use serde::Serialize;
 
@@ -27,14 +26,18 @@ pub(crate) enum DeviceCommand {
     Survey(super::survey::SurveyArgs),
 }
 
-/// Tell the errors that devices had, as Linux counted them.
+/// Print the errors that devices had, as Linux counted them.
 ///
 /// Linux keeps the numbers in the filesystem. Errors that Creamery meets are told to who reads
 /// or writes, and are not counted.
 ///
+/// With -z the numbers are printed as they were, and set to 0. On a live mount that is for root,
+/// and on a mount of an image for its mounter, too. Images of several devices are not written to.
+///
 /// Examples:
 ///   creamery device stats disk.img
 ///   creamery device stats --check /mnt
+///   creamery device stats -z disk.img
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct StatsArgs {
@@ -46,7 +49,7 @@ pub(crate) struct StatsArgs {
     #[arg(short = 'c', long)]
     check: bool,
 
-    /// Set the numbers to 0 when they were told; on a mount of Linux' own Btrfs.
+    /// Set the numbers to 0 once they are printed.
     #[arg(short = 'z', long)]
     reset: bool,
 
@@ -125,53 +128,64 @@ pub(crate) fn run(command: &DeviceCommand) -> Result<(), Failure> {
 }
 
 fn stats(args: &StatsArgs) -> Result<(), Failure> {
-    let (rows, unread) = rows(args)?;
-    let mut out = Output::new();
-    let printed = match args {
-        StatsArgs { format_json: true, .. } => as_btrfs_progs(&mut out, &rows),
-        StatsArgs { json: true, .. } => as_json(&mut out, &rows),
-        StatsArgs { tabular: true, .. } => as_table(&mut out, &rows),
-        _ => as_text(&mut out, &rows),
+    let path = Path::new(&args.place);
+    let rows = if is_block_device(path) {
+        let found = LiveBtrfs::of_device(path).map_err(|error| Failure::new(COMMAND, error))?;
+        match found {
+            Some((live, device)) => of_live(args, &live, vec![device])?,
+            None => of_image(args)?,
+        }
+    } else if let Some(live) = live_btrfs(COMMAND, &args.place)? {
+        live.check_directory().map_err(|error| Failure::new(COMMAND, error))?;
+        let devices = live.devices().map_err(|error| Failure::new(COMMAND, error))?;
+        of_live(args, &live, devices)?
+    } else {
+        of_image(args)?
     };
-    printed.map_err(writing).and_then(|()| out.finish()).map_err(|error| Failure::new(COMMAND, error))?;
-    // What was reset is told nowhere else, so it is printed first.
-    if let Some(error) = unread {
-        return Err(error);
-    }
     if args.check && rows.iter().any(|row| row.errors.any()) {
         return Err(Failure::silent(COMMAND, ANY));
     }
     Ok(())
 }
 
-/// What is known of the devices, and why it is not of all.
-fn rows(args: &StatsArgs) -> Result<(Vec<Row>, Option<Failure>), Failure> {
-    let path = Path::new(&args.place);
-    if is_block_device(path) {
-        let found = LiveBtrfs::of_device(path).map_err(|error| Failure::new(COMMAND, error))?;
-        if let Some((live, device)) = found {
-            return of_devices(&live, vec![device], args.reset);
-        }
-    } else if let Some(live) = live_btrfs(COMMAND, &args.place)? {
-        live.check_directory().map_err(|error| Failure::new(COMMAND, error))?;
-        let devices = live.devices().map_err(|error| Failure::new(COMMAND, error))?;
-        return of_devices(&live, devices, args.reset);
-    }
+fn print(args: &StatsArgs, rows: &[Row]) -> Result<(), Failure> {
+    let mut out = Output::new();
+    let printed = match args {
+        StatsArgs { format_json: true, .. } => as_btrfs_progs(&mut out, rows),
+        StatsArgs { json: true, .. } => as_json(&mut out, rows),
+        StatsArgs { tabular: true, .. } => as_table(&mut out, rows),
+        _ => as_text(&mut out, rows),
+    };
+    printed.map_err(writing).and_then(|()| out.finish()).map_err(|error| Failure::new(COMMAND, error))
+}
+
+/// Prints what is known of devices of a live mount.
+fn of_live(args: &StatsArgs, live: &LiveBtrfs, devices: Vec<LiveDevice>) -> Result<Vec<Row>, Failure> {
+    let (rows, unread) = of_devices(live, devices, args.reset)?;
+    // What was reset is told nowhere else, so it is printed before the error of another device.
+    print(args, &rows)?;
+    unread.map_or(Ok(rows), Err)
+}
+
+/// Prints what an image says. Its numbers are set to 0 when they are printed.
+fn of_image(args: &StatsArgs) -> Result<Vec<Row>, Failure> {
     let view = args.rescue.view();
     let mut images = Images::new(COMMAND, &view);
     let place = images.place(&args.place)?;
     let failed = images.failed(&place.image);
-    if args.reset {
-        let text = format!("{}: setting the numbers to 0 in an image", place.image.display());
-        let advice = "mount it with the kernel, and name the mount";
-        return Err(Failure::new(COMMAND, Error::unsupported(text)).advise(advice));
-    }
-    let fs = images.open_at(&place, Purpose::Read)?;
-    let row = |device: creamery::volume::MemberDevice| {
-        Ok(Row::new(device.id, device.path.unwrap_or_default(), fs.volume().device_errors(device.id)?))
-    };
-    let rows = fs.volume().devices().into_iter().map(row).collect::<Result<_, Error>>().map_err(failed)?;
-    Ok((rows, None))
+    let purpose = if args.reset { Purpose::Write } else { Purpose::Read };
+    let mut rows = Vec::new();
+    let outcome = images.open_at(&place, purpose).and_then(|fs| {
+        let volume = fs.volume();
+        for MemberDevice { id, path, .. } in volume.devices() {
+            let errors = volume.device_errors(id).map_err(&failed)?;
+            rows.push(Row::new(id, path.unwrap_or_default(), errors));
+        }
+        print(args, &rows)?;
+        let written = if args.reset { &rows[..] } else { &[] };
+        written.iter().try_for_each(|row| volume.reset_device_errors(row.id).map(drop)).map_err(&failed)
+    });
+    images.finish(outcome).map(|()| rows)
 }
 
 fn of_devices(
@@ -182,7 +196,8 @@ fn of_devices(
     let failed = |error| Failure::new(COMMAND, error);
     let (mut rows, mut unread) = (Vec::new(), None);
     for device in devices {
-        match live.device_errors(device.id, reset) {
+        let errors = if reset { live.reset_device_errors(device.id) } else { live.device_errors(device.id) };
+        match errors {
             Ok(errors) => rows.push(Row::new(device.id, device.path, errors)),
             Err(error) => {
                 unread.get_or_insert_with(|| failed(error.context(device.path.display())));

@@ -6,6 +6,7 @@ mod attributes;
 mod cached;
 mod checksums;
 mod clones;
+mod device_errors;
 mod entries;
 mod links;
 mod orphans;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         checksums::cases(),
         clones::cases(),
         verity::cases(),
+        device_errors::cases(),
     ];
     creamery_testkit::harness::main(cases.into_iter().flatten().collect())
 }

@@ -122,6 +122,20 @@ impl Fixture {
         Ok(result)
     }
 
+    /// As [`Fixture::with_kernel`], of a filesystem of which the kernel logs something. Returns that, too.
+    pub(crate) fn with_telling_kernel<T>(
+        &mut self,
+        work: impl FnOnce(&Path) -> Result<T>,
+    ) -> Result<(T, Vec<String>)> {
+        self.close_and_check()?;
+        let mut mount = LoopMount::mount(&self.image, &self.mount, "")?;
+        let result = work(mount.dir());
+        let log = mount.unmount_and_tell().context("unmounting")?;
+        let result = result?;
+        self.open_again()?;
+        Ok((result, log))
+    }
+
     /// Has the kernel mount a damaged filesystem for `work`, adds what it logged to `log`, and goes on.
     pub(crate) fn kernel_tells(
         &mut self,

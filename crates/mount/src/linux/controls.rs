@@ -52,7 +52,7 @@ pub(super) const FS_INFO_WORDS: usize = messages::FS_INFO / 8;
 pub(super) const FS_INFO: Opcode = opcode::read::<[u64; FS_INFO_WORDS]>(GROUP, 31);
 
 /// Words of `struct btrfs_ioctl_get_dev_stats`.
-pub(super) const DEV_STATS_WORDS: usize = 129;
+pub(super) const DEV_STATS_WORDS: usize = messages::DEV_STATS / 8;
 pub(super) const GET_DEV_STATS: Opcode = opcode::read_write::<[u64; DEV_STATS_WORDS]>(GROUP, 52);
 
 /// `struct btrfs_ioctl_space_args`: how many there is room for, and how many there are. Behind that are three words for each.

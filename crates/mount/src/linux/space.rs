@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use creamery_base::{DevId, Error, ErrorKind, ObjectId, Result, TreeId, Uuid};
+use creamery_base::{DevId, ErrorKind, ObjectId, Result, TreeId, Uuid};
 use creamery_fs::DeviceErrors;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -17,15 +17,12 @@ use super::LiveBtrfs;
 use super::controls::{
     DEV_INFO, DEV_STATS_WORDS, FS_INFO, FS_INFO_WORDS, GET_DEV_STATS, PAGE_WORDS, bytes_of,
 };
-use crate::messages::DEVICE_PATH;
+use crate::messages::{DEV_STATS_COUNTS, DEV_STATS_RESET, DEVICE_PATH};
 
 const CHUNK_ITEM: u32 = 228;
 const DEV_EXTENT: u32 = 204;
-/// The errors of a device, as an item.
-const PERSISTENT_ITEM: u32 = 249;
-/// How many kinds of errors there are, and `BTRFS_DEV_STATS_RESET`.
+/// How many kinds of errors there are.
 const DEV_STATS_COUNT: u64 = 5;
-const DEV_STATS_RESET: u64 = 1;
 /// `BTRFS_SPACE_INFO_GLOBAL_RSV`: no block groups, but what Linux keeps for commits.
 const GLOBAL_RESERVE: u64 = 1 << 49;
 
@@ -166,26 +163,26 @@ impl LiveBtrfs {
         Ok(devices)
     }
 
-    /// The errors that Linux has counted of a device, which are set to nothing when that is asked for. Ours are not counted: a mount of
-    /// ours tells what Linux left in the image.
-    /// Errors: permission denied, for resetting, for all but root; on a mount of ours it is unsupported, and asking is for root and the
-    /// mounter.
-    pub fn device_errors(&self, id: DevId, reset: bool) -> Result<DeviceErrors> {
-        if self.is_linux() {
-            let mut stats = [0; DEV_STATS_WORDS];
-            stats[..3].copy_from_slice(&[id.get(), DEV_STATS_COUNT, if reset { DEV_STATS_RESET } else { 0 }]);
-            let asked = self.answering.send::<GET_DEV_STATS, DEV_STATS_WORDS>(&mut stats);
-            asked.map_err(|errno| self.failed(errno))?;
-            let count = usize::try_from(stats[1].min(DEV_STATS_COUNT)).unwrap_or(0);
-            return Ok(DeviceErrors::of_counts(&stats[3..][..count]));
-        }
-        if reset {
-            let text = format!("{}: errors are not counted by this mount, nor reset", self.path.display());
-            return Err(Error::unsupported(text));
-        }
-        let items = self.items(TreeId::DEV, 0..=0, PERSISTENT_ITEM..=PERSISTENT_ITEM)?;
-        let found = items.into_iter().find(|item| item.offset == id.get());
-        Ok(found.map(|item| DeviceErrors::of_item(&item.data)).unwrap_or_default())
+    /// The errors that are counted of a device. On a mount of ours they are those that Linux left in the image.
+    /// Errors: there is no such device; the mount does not answer.
+    pub fn device_errors(&self, id: DevId) -> Result<DeviceErrors> {
+        self.device_stats(id, 0)
+    }
+
+    /// Sets the numbers of a device to 0, durably with the next commit. Returns what they were.
+    /// Errors: as for [`LiveBtrfs::device_errors`]; permission denied, for all but root, and on ours the mounter; a mount of
+    /// ours is read-only.
+    pub fn reset_device_errors(&self, id: DevId) -> Result<DeviceErrors> {
+        self.device_stats(id, DEV_STATS_RESET)
+    }
+
+    fn device_stats(&self, id: DevId, flags: u64) -> Result<DeviceErrors> {
+        let mut stats = [0; DEV_STATS_WORDS];
+        stats[..3].copy_from_slice(&[id.get(), DEV_STATS_COUNT, flags]);
+        let asked = self.answering.send::<GET_DEV_STATS, DEV_STATS_WORDS>(&mut stats);
+        asked.map_err(|errno| self.failed(errno))?;
+        let count = usize::try_from(stats[1].min(DEV_STATS_COUNT)).unwrap_or(0);
+        Ok(DeviceErrors::of_counts(&stats[DEV_STATS_COUNTS / 8..][..count]))
     }
 
     /// What chunks have of each device, by kind and profile; none for who may not look into trees, as all but root (and the mounter,

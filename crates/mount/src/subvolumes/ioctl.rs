@@ -10,7 +10,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
 
-use creamery_base::{InodeId, ObjectId, Timespec, TreeId, Uuid};
+use creamery_base::{DevId, InodeId, ObjectId, Timespec, TreeId, Uuid};
 use creamery_fs::{FoundItem, SearchKey, SubvolumeInfo};
 use creamery_fuse::{Errno, IoctlReply};
 use creamery_txn::DeviceReport;
@@ -18,7 +18,8 @@ use creamery_txn::DeviceReport;
 use super::server::{Result, Server};
 use crate::asker::Asker;
 use crate::messages::{
-    self, DEVICE_PATH, LOOKUP_PATH, RECEIVED, RECEIVED_TIME, RECEIVED_TRANSID, SEARCH_HEADER, SEARCH_KEY,
+    self, DEV_STATS, DEV_STATS_COUNTS, DEV_STATS_RESET, DEVICE_PATH, LOOKUP_PATH, RECEIVED, RECEIVED_TIME,
+    RECEIVED_TRANSID, SEARCH_HEADER, SEARCH_KEY,
 };
 
 /// Bytes of `struct btrfs_ioctl_vol_args` and those that are as long.
@@ -42,6 +43,7 @@ const SUBVOL_SETFLAGS: u32 = 0x4008_941a;
 const SET_RECEIVED_SUBVOL: u32 = 0xc0c8_9425;
 const FS_INFO: u32 = 0x8400_941f;
 const DEV_INFO: u32 = 0xd000_941e;
+const GET_DEV_STATS: u32 = 0xc408_9434;
 const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
 
 /// Where the name begins in both versions of the arguments, where the flags of the second are, how long its
@@ -83,6 +85,7 @@ impl Server<'_> {
             INO_LOOKUP => self.path_of(&asker(), at, input),
             FS_INFO => Ok(self.filesystem_info()),
             DEV_INFO => self.device_info(input),
+            GET_DEV_STATS => self.device_errors(&asker(), at, input),
             TREE_SEARCH => self.search(&asker(), at, input),
             _ => return None,
         };
@@ -256,6 +259,35 @@ impl Server<'_> {
         let path = self.state.path_of(device.id).map(|path| path.as_os_str().as_bytes().to_vec());
         answer.extend(path.unwrap_or_default().into_iter().take(ARGS - DEVICE_PATH - 1));
         answer.resize(ARGS, 0);
+        Ok(answer)
+    }
+
+    /// The errors of a device, as many of the five numbers as are asked for. Anybody may read them; setting them to 0 is for the
+    /// administrator, and takes a mount that may be written to.
+    fn device_errors(&self, asker: &Asker, at: InodeId, input: &[u8]) -> Result<Vec<u8>> {
+        let (id, wanted, flags) = (DevId::new(number(input, 0)?), number(input, 8)?, number(input, 16)?);
+        let resets = flags & DEV_STATS_RESET != 0;
+        if resets && !asker.administrates() {
+            return Err(Errno::EPERM.into());
+        }
+        if !self.fs.engine().devices().iter().any(|device| device.id == id) {
+            return Err(Errno::ENODEV.into());
+        }
+        let errors = if resets {
+            let _right = self.may_write(asker, at)?;
+            self.fs.reset_device_errors(id)?
+        } else {
+            self.fs.device_errors(id)?
+        };
+        let counts = errors.to_counts();
+        let told = wanted.min(counts.len() as u64);
+        let mut answer = input.get(..DEV_STATS).ok_or(Errno::EINVAL)?.to_vec();
+        answer[8..16].copy_from_slice(&told.to_le_bytes());
+        for (place, count) in
+            answer[DEV_STATS_COUNTS..].chunks_exact_mut(8).zip(counts).take(low(told) as usize)
+        {
+            place.copy_from_slice(&count.to_le_bytes());
+        }
         Ok(answer)
     }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{FuseMount, LoopMount, Run, btrfs_check, sync_filesystem};
 
-use crate::support::{MOUNTED, expect_refusal, flip_byte, inside, mkfs_empty};
+use crate::support::{MOUNTED, expect_refusal, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -15,7 +15,6 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("live/resolve", &MOUNTED, resolve),
         Case::new("live/space", &MOUNTED, space),
         Case::new("live/disk-usage", &MOUNTED, disk_usage),
-        Case::new("live/device-stats", &MOUNTED, device_stats),
         Case::new("live/space-of-several-devices", &MOUNTED, several),
     ]
 }
@@ -482,90 +481,4 @@ fn disk_usage(bench: &Bench) -> Result<()> {
     let of_the_snapshot = 3 << 20;
     ensure!(is_done && text.contains(&format!("{of_the_snapshot:>10}  ")), "{text}");
     linux.unmount()
-}
-
-/// An image with a file whose first sector does not agree with its checksum.
-fn with_a_wrong_sector(bench: &Bench) -> Result<std::path::PathBuf> {
-    let image = bench.scratch.file("disk.img");
-    mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
-    let content = creamery_testkit::Random::new(3).bytes(1 << 20);
-    let source = bench.scratch.file("content");
-    std::fs::write(&source, &content)?;
-    bench.creamery().run(["cp"]).arg(&source).arg(inside(&image, "/file")).ok()?;
-    // Its beginning, wherever that lies on the device.
-    let bytes = std::fs::read(&image)?;
-    let at = bytes.windows(64).position(|window| window == &content[..64]).context("the data")? as u64;
-    flip_byte(&image, at)?;
-    Ok(image)
-}
-
-/// `device stats`: of a device that gave wrong data, on mounts and in the image; with a link, the JSON of btrfs-progs.
-fn device_stats(bench: &Bench) -> Result<()> {
-    let image = with_a_wrong_sector(bench)?;
-    let ours = bench.creamery().path();
-    let as_btrfs = bench.scratch.file("btrfs");
-    std::os::unix::fs::symlink(ours, &as_btrfs)?;
-    let mut linux = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
-    ensure!(std::fs::read(linux.dir().join("file")).is_err(), "it was read");
-    // How often the kernel has tried to read what is wrong, also meanwhile, is its business.
-    let said = |program: &Path, words: &[&str], place: &Path| -> Result<(String, Option<i32>)> {
-        let done = Run::new(program).args(words).arg(place).output()?;
-        let some = |count: &str| count.replace(|digit| ('1'..='9').contains(&digit), "9");
-        let lines = done.stdout_text();
-        let lines = lines.lines().map(|line| match line.split_once("corruption_errs") {
-            Some((before, count)) => format!("{before}corruption_errs{}", some(count)),
-            None => {
-                if words.contains(&"-T") {
-                    some(line)
-                } else {
-                    line.to_owned()
-                }
-            }
-        });
-        Ok((lines.collect::<Vec<_>>().join("\n"), done.code))
-    };
-    let device =
-        Run::new("findmnt").args(["-no", "SOURCE"]).arg(linux.dir()).ok()?.stdout_text().trim().to_owned();
-    let stats = ["device", "stats"];
-    let mut wanted = Vec::new();
-    for options in [&[][..], &["-T"], &["-c"], &["--check", "-T"]] {
-        let words = [&stats, options].concat();
-        let theirs = said("btrfs".as_ref(), &words, linux.dir())?;
-        for place in [linux.dir(), Path::new(&device)] {
-            let found = said(ours, &words, place)?;
-            ensure!(found == theirs, "{words:?}: ours says {found:?}, btrfs-progs {theirs:?}");
-        }
-        wanted.push((words, theirs));
-    }
-    ensure!(wanted[2].1.1 == Some(64) && !wanted[0].1.0.contains("corruption_errs  0"), "{:?}", wanted[2]);
-    let json = ["--format", "json", "device", "stats"];
-    let theirs = said("btrfs".as_ref(), &json, linux.dir())?;
-    ensure!(said(&as_btrfs, &json, linux.dir())? == theirs, "{theirs:?}");
-    expect_refusal(Run::new(ours).args(stats).arg(linux.dir().join("file")), &["not a directory"])?;
-    linux.unmount_and_tell()?;
-    let shown = image.display().to_string();
-    for (words, (text, code)) in &wanted {
-        let (found, status) = said(ours, words, &image)?;
-        let found = found.replace(&shown, &device);
-        ensure!(
-            words.contains(&"-T") || found == *text,
-            "{words:?} of the image: {found}, of the mount {text}"
-        );
-        ensure!(status == *code, "{words:?} of the image: {status:?}");
-    }
-    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("ours"), "")?;
-    ensure!(
-        said(ours, &wanted[0].0, mount.dir())?.0.replace(&shown, &device) == wanted[0].1.0,
-        "on our mount"
-    );
-    expect_refusal(Run::new(ours).args(["device", "stats", "-z"]).arg(mount.dir()), &["not counted"])?;
-    mount.unmount()?;
-    expect_refusal(
-        Run::new(ours).args(["device", "stats", "-z"]).arg(&image),
-        &["mount it with the kernel"],
-    )?;
-    let mut linux = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
-    ensure!(said(ours, &["device", "stats", "-z"], linux.dir())?.1 == Some(0), "they are not reset");
-    ensure!(said("btrfs".as_ref(), &["device", "stats", "-c"], linux.dir())?.1 == Some(0), "they are there");
-    linux.unmount_and_tell().map(drop)
 }

@@ -20,6 +20,7 @@ mod damaged_subvolumes;
 mod dead_mounts;
 mod defragment;
 mod delayed;
+mod device_stats;
 mod devices;
 mod diff;
 mod direct;
@@ -148,6 +149,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     links::cases,
     listings::cases,
     live::cases,
+    device_stats::cases,
     logs::cases,
     mappings::cases,
     seek::cases,

@@ -215,6 +215,7 @@ fn nothing_writes(bench: &Bench) -> Result<()> {
         ("rescue clear-space-cache v1", vec![whole.clone()]),
         ("filesystem resize max", vec![whole.clone()]),
         ("filesystem label", vec![whole.clone(), "x".into()]),
+        ("device stats -z", vec![whole.clone()]),
         ("filesystem trim", vec![whole.clone()]),
         ("quota enable", vec![whole.clone()]),
         ("subvolume create", vec![at("/x")]),

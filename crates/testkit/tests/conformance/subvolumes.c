@@ -1,4 +1,4 @@
-/* The controls of linux/btrfs.h about subvolumes, one a run: COMMAND PATH [ARGUMENTS]. What it answers, or its error, goes to stdout. */
+/* The controls of linux/btrfs.h about subvolumes and devices, one a run: COMMAND PATH [ARGUMENTS]. What it answers, or its error, goes to stdout. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -174,6 +174,25 @@ static int received(int file)
 	return told(ioctl(file, BTRFS_IOC_SET_RECEIVED_SUBVOL, &args));
 }
 
+/* How many numbers are told, and the first six, which are 7 where they are not told. */
+static int device_stats(int file, char **words)
+{
+	static struct btrfs_ioctl_get_dev_stats args;
+	args.devid = strtoull(words[0], NULL, 10);
+	args.nr_items = strtoull(words[1], NULL, 10);
+	args.flags = strtoull(words[2], NULL, 10);
+	for (int at = 0; at < 6; at++)
+		((__u64 *)args.values)[at] = 7;
+	int result = ioctl(file, BTRFS_IOC_GET_DEV_STATS, &args);
+	if (result < 0)
+		return told(result);
+	printf("device %llu, %llu numbers, flags %llu:", args.devid, args.nr_items, args.flags);
+	for (int at = 0; at < 6; at++)
+		printf(" %llu", ((__u64 *)args.values)[at]);
+	printf("\n");
+	return 0;
+}
+
 /* The control of ours that has the server connect to a socket: the length of its name, then the name. */
 static int watch(int dir, const char *name)
 {
@@ -238,6 +257,8 @@ int main(int count, char **words)
 		return search(file, first, second);
 	if (!strcmp(what, "search-once"))
 		return search_once(file, words + 3);
+	if (!strcmp(what, "device-stats") && count > 5)
+		return device_stats(file, words + 3);
 	if (!strcmp(what, "received"))
 		return received(file);
 	if (!strcmp(what, "watch"))

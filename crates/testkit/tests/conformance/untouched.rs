@@ -143,6 +143,7 @@ const IDLE: &[&str] = &[
     "property set x.img:/snap ro true",
     "filesystem label x.img",
     "filesystem label x.img kept",
+    "device stats -z x.img",
     "subvolume set-default 5 x.img",
     "subvolume set-default x.img:/",
     "filesystem resize 256M x.img",

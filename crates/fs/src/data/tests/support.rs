@@ -169,6 +169,15 @@ impl Fixture {
         self.engine = open_device(Arc::clone(&self.device) as _);
     }
 
+    /// The same for reading.
+    pub(crate) fn reopen_for_reading(&mut self) {
+        self.engine.commit().expect("a commit");
+        let device = Arc::clone(&self.device) as Arc<dyn BlockDevice>;
+        let volume = Volume::open(vec![device], Mode::ReadOnly).expect("a filesystem");
+        self.engine =
+            Engine::open(volume, Options { read_only: true, ..Options::default() }).expect("readable");
+    }
+
     /// The inode of the file `name` in the root directory.
     pub(crate) fn named(&self, name: &str) -> Inode {
         self.named_delayed(name, 0)
