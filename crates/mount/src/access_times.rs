@@ -79,6 +79,13 @@ impl Watched {
         if is_read_only { Err(Errno::EROFS) } else { Ok(right) }
     }
 
+    /// The right to write in the background, which nobody has asked for by an open file.
+    /// Errors: the mount is read-only.
+    pub(crate) fn write_in_background(&self) -> creamery_fuse::Result<WriteRight<'_>> {
+        let right = WriteRight(self.unasked.read());
+        if self.is_read_only() { Err(Errno::EROFS) } else { Ok(right) }
+    }
+
     /// Follows a change of the row.
     pub(crate) fn look(&self, fs: &Filesystem) {
         let Some(now) = self.point.get().and_then(|point| flags_at(point)) else { return };

@@ -6,6 +6,7 @@ mod listing;
 mod mapped;
 mod privileges;
 
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -36,6 +37,7 @@ use crate::mapped_pages::MappedPages;
 use crate::nodes::Nodes;
 use crate::options::{Options, Owner, Writing};
 use crate::ranges::{self, Seek};
+use crate::scrub::Scrubbing;
 use crate::subvolumes::{Server, Subvolumes};
 
 /// How long the kernel may believe what it was told: nobody else changes the filesystem meanwhile.
@@ -59,9 +61,10 @@ pub struct Adapter {
     handles: Handles,
     owner: Owner,
     control: Control,
-    row: Watched,
+    row: Arc<Watched>,
     subvolumes: Arc<Subvolumes>,
     mapped_pages: MappedPages,
+    scrubbing: Arc<Scrubbing>,
     /// Set once the mount is there.
     session: OnceLock<(Notifier, Arc<RequestCounts>)>,
     /// Numbers for open directories.
@@ -74,8 +77,9 @@ impl Adapter {
     pub fn new(fs: Arc<Filesystem>, root: InodeId, owner: Owner) -> Self {
         let (nodes, handles, control) =
             (Nodes::new(root), Handles::default(), Control::new(None, Writing::default()));
-        let (row, subvolumes, session) = (Watched::default(), Arc::default(), OnceLock::new());
+        let (row, subvolumes, session) = (Arc::<Watched>::default(), Arc::default(), OnceLock::new());
         let (mapped_pages, directories_opened) = (MappedPages::default(), AtomicU64::new(0));
+        let scrubbing = Arc::new(Scrubbing::new(&fs, &row, None));
         Self {
             fs,
             nodes,
@@ -85,14 +89,22 @@ impl Adapter {
             row,
             subvolumes,
             mapped_pages,
+            scrubbing,
             session,
             directories_opened,
         }
     }
 
     /// Tells those who ask how the server writes, and that what happens is written to a log.
-    pub(crate) fn with_options(self, options: &Options) -> Self {
-        Self { control: Control::new(options.log.clone(), options.writing()), ..self }
+    pub(crate) fn with_options(self, options: &Options, point: &Path) -> Self {
+        let kept = options.state.clone().map(|dir| (dir, point.to_owned()));
+        let scrubbing = Arc::new(Scrubbing::new(&self.fs, &self.row, kept));
+        Self { control: Control::new(options.log.clone(), options.writing()), scrubbing, ..self }
+    }
+
+    /// The scrub of the filesystem.
+    pub(crate) const fn scrubbing(&self) -> &Arc<Scrubbing> {
+        &self.scrubbing
     }
 
     /// Who answers what concerns subvolumes.
@@ -107,7 +119,7 @@ impl Adapter {
     }
 
     /// The mount's row in the mount table.
-    pub(crate) const fn row(&self) -> &Watched {
+    pub(crate) fn row(&self) -> &Watched {
         &self.row
     }
 

@@ -15,6 +15,7 @@
 //! | 18 | of quotas (see `subvolumes`) | the JSON of an `Outcome` |
 //! | 19 | of the filesystem as a whole (see `subvolumes`) | the JSON of an `Outcome` |
 //! | 20 | who refers to data? (see `subvolumes`) | the JSON of an `Outcome` |
+//! | 21 | scrub it, or how far is that? (see `scrub`) | the JSON of an `Answer` |
 //!
 //! An answer is text in pages, since a control over FUSE carries at most 16383 bytes:
 //!
@@ -30,7 +31,7 @@
 //!   who asked leaves, so of the texts that are being read the oldest goes when there are too many.
 //! - CONTROL-2: asking changes nothing but what is durable. Who may open a directory may ask: there are no names in the
 //!   answers but those of counters and of the log. Numbers 3 and 4 are for the mounter and root alone; those from 5 on are judged by
-//!   what they are about, and 13 and 14, which tell names, are for these two again, as are 16, 18 and 20, and 19 where it changes something. Number 15 is for whoever could open the
+//!   what they are about, and 13 and 14, which tell names, are for these two again, as are 16, 18, 20 and 21, and 19 where it changes something. Number 15 is for whoever could open the
 //!   file, 17 for its owner, too, where the mount may be written.
 
 use std::collections::{BTreeMap, VecDeque};

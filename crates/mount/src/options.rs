@@ -168,6 +168,8 @@ pub struct Options {
     pub owner: Owner,
     /// Where the server's process writes what happens to it, for those who ask ([`crate::statistics`]); no word of `-o` says it.
     pub log: Option<String>,
+    /// The directory where the status of scrubs is kept; no word of `-o` says it.
+    pub state: Option<PathBuf>,
     /// What is worth knowing of options that change nothing here.
     pub notes: Vec<String>,
     /// Change the flags of what is mounted there instead of mounting.
@@ -304,6 +306,7 @@ impl Options {
             degraded: false,
             owner: Owner::default(),
             log: None,
+            state: None,
             notes: Vec::new(),
             remount: false,
             of_writing: Vec::new(),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use creamery_base::{Error, ErrorKind, Result, panics};
 use creamery_fs::Filesystem;
 use creamery_fuse::{NotifyThread, Operations, Session, Unmount};
-use creamery_txn::BackgroundThreads;
+use creamery_txn::{BackgroundThreads, BackgroundWork};
 
 use crate::access_times;
 use crate::adapter::Adapter;
@@ -20,6 +20,7 @@ use crate::closing::{End, Watchers};
 use crate::lost_writes::{LostWrites, Tell};
 use crate::open::subvolume_root;
 use crate::options::Options;
+use crate::scrub::Scrubbing;
 use crate::subvolumes::{Lingering, Subvolumes};
 use crate::telling;
 use crate::why::Why;
@@ -50,6 +51,7 @@ pub struct Mounted {
     watchers: Arc<Watchers>,
     lost_writes: Arc<LostWrites>,
     subvolumes: Arc<Subvolumes>,
+    scrubbing: Arc<Scrubbing>,
     tell: Option<Tell>,
     ends_well: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -63,7 +65,7 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
         return Err(Error::new(ErrorKind::NotADirectory, what).on_host(point));
     }
     let (log, commit) = (options.log.clone(), options.commit);
-    let adapter = Adapter::new(Arc::clone(&fs), root, options.owner).with_options(options);
+    let adapter = Adapter::new(Arc::clone(&fs), root, options.owner).with_options(options, point);
     adapter.subvolumes().note_devices(&fs);
     let adapter = Arc::new(adapter);
     let watchers = Arc::clone(adapter.control().watchers());
@@ -71,6 +73,7 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
     let operations: Arc<dyn Operations> = adapter.clone();
     let session = Session::mount(operations, point, &options.transport)?;
     fs.engine().set_discard(options.discard);
+    fs.engine().register_background(Arc::clone(adapter.scrubbing()) as Arc<dyn BackgroundWork>);
     fs.set_atime(access_times::of_options(&options.transport));
     adapter.row().begin(session.mount_point().to_owned());
     adapter.serves(session.notifier(), session.requests());
@@ -82,7 +85,7 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
     let names = Arc::downgrade(&adapter);
     let forget = move |id| names.upgrade().is_none_or(|adapter| adapter.server().forget_names_of(id));
     let lingering = adapter.subvolumes().begin_forgetting(forget);
-    let subvolumes = Arc::clone(adapter.subvolumes());
+    let (subvolumes, scrubbing) = (Arc::clone(adapter.subvolumes()), Arc::clone(adapter.scrubbing()));
     Ok(Mounted {
         fs,
         session,
@@ -94,6 +97,7 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
         watchers,
         lost_writes,
         subvolumes,
+        scrubbing,
         tell: None,
         ends_well: None,
     })
@@ -117,6 +121,7 @@ impl Mounted {
         }
         self.lost_writes.tell_to(Arc::clone(&tell));
         self.subvolumes.tell_to(Arc::clone(&tell));
+        self.scrubbing.tell_to(Arc::clone(&tell));
         self.fs.engine().tell_abort(move |abort| tell(&format!("{abort} (at {})", abort.place)));
     }
 
@@ -139,13 +144,15 @@ impl Mounted {
             log,
             watchers,
             lost_writes,
+            scrubbing,
             tell,
             ends_well,
             ..
         } = self;
         // sync(2) does not reach a FUSE filesystem.
         fs.engine().commit_every(Some(commit));
-        let threads = if fs.engine().is_opened_for_reading() { 0 } else { BackgroundThreads::usual() };
+        // One that only reads has a scrub to take on, and what that reads ahead.
+        let threads = if fs.engine().is_opened_for_reading() { 2 } else { BackgroundThreads::usual() };
         let background = fs.engine().start_background(threads);
         let served = session.run(WORKERS);
         drop((lingering, losses, pages));
@@ -155,6 +162,7 @@ impl Mounted {
                 tell(&error.to_string());
             }
         }
+        scrubbing.stop();
         let durable = shut_down(&fs).and_then(|()| lost_writes.check());
         let aborted = fs.engine().aborted().is_some();
         drop(fs);

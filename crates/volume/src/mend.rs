@@ -75,6 +75,9 @@ impl Mender<'_> {
         let piece = Piece { at, len: good.len() as u64 };
         check_beside_superblocks(&[piece])?;
         assert!(is_good(good), "MEND-1: bytes that are not good for {at}");
+        if volume.check_writable().is_ok() {
+            volume.begin_writing()?; // what is held until somebody writes goes before it
+        }
         let _alone = volume.repairing.lock();
         let mut now = AlignedBuffer::zeroed(good.len());
         if volume.read_physical(at, &mut now).is_ok() && is_good(&now) {

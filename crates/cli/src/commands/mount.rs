@@ -160,6 +160,7 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
     }
     // Made before the mount may hide its directory.
     let log = if args.announce { Log::make(&image) } else { None };
+    options.state = crate::state::dir().ok();
     options.log = match (&log, args.announce) {
         (Some(log), _) => Some(log.path.display().to_string()),
         (None, true) => None,

@@ -45,7 +45,7 @@ pub struct Scrub<'e> {
     ahead: ReadAhead,
     /// Where devices begin, if not at their beginning.
     starts: BTreeMap<DevId, u64>,
-    together: Together,
+    together: Arc<Together>,
 }
 
 /// How the scrub of a device ended: the worse it ended, the greater.
@@ -116,6 +116,12 @@ struct DeviceExtent {
 }
 
 impl DeviceScrub {
+    /// The device.
+    #[must_use]
+    pub const fn device(&self) -> DevId {
+        self.dev
+    }
+
     /// What was counted so far.
     #[must_use]
     pub const fn counts(&self) -> &Counts {
@@ -153,13 +159,7 @@ impl<'e> Scrub<'e> {
     fn with(engine: &'e Engine, mender: Option<Mender<'e>>) -> Self {
         let judge = Judge::new(engine.volume());
         let mending = Mending { engine, judge, mender, accepts_unsummed: false, is_live: false };
-        Self {
-            engine,
-            mending,
-            ahead: ReadAhead::Forward,
-            starts: BTreeMap::new(),
-            together: Together::default(),
-        }
+        Self { engine, mending, ahead: ReadAhead::Forward, starts: BTreeMap::new(), together: Arc::default() }
     }
 
     /// Reads nothing of the trees ahead, to measure what that is worth.
@@ -173,6 +173,12 @@ impl<'e> Scrub<'e> {
     pub fn accepting_unsummed(mut self) -> Self {
         self.mending.accepts_unsummed = true;
         self
+    }
+
+    /// Goes on with what another one has begun, of which it is a later step.
+    #[must_use]
+    pub fn sharing(self, together: &Arc<Together>) -> Self {
+        Self { together: Arc::clone(together), ..self }
     }
 
     /// Lets commits be made meanwhile: superblocks are left to them, and the next one makes those good that are bad

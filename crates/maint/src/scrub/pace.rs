@@ -3,26 +3,36 @@
 use std::time::Duration;
 
 /// When a device may be read next. Whoever reads notes how many bytes that were; time in which nobody read is not made up for.
+///
+/// ```
+/// use std::time::Duration;
+/// use creamery_maint::scrub::Pace;
+/// let mut pace = Pace::default();
+/// pace.read(Duration::ZERO, 1 << 20, 4 << 20);
+/// assert_eq!(pace.wait(Duration::ZERO), Duration::from_millis(250));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Pace {
+pub struct Pace {
     ready: Duration,
 }
 
 impl Pace {
     /// How long to wait from `now` on.
-    pub(super) fn wait(&self, now: Duration) -> Duration {
+    #[must_use]
+    pub fn wait(&self, now: Duration) -> Duration {
         self.ready.saturating_sub(now)
     }
 
     /// Bytes were read at `limit` bytes a second, from `now` on.
-    pub(super) fn read(&mut self, now: Duration, bytes: u64, limit: u64) {
+    pub fn read(&mut self, now: Duration, bytes: u64, limit: u64) {
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(limit.max(1));
         let took = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
         self.ready = self.ready.max(now).saturating_add(took);
     }
 
     /// How many bytes a step may read at `limit` bytes a second: an eighth of a second's.
-    pub(super) fn step(limit: u64) -> u64 {
+    #[must_use]
+    pub fn step(limit: u64) -> u64 {
         (limit / 8).max(1)
     }
 }

@@ -4,6 +4,7 @@
 //! - SCRUB-4: what a status says is done is durable: the devices are flushed between counting and writing.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use creamery_base::lock::{RankedMutex, rank};
@@ -13,6 +14,9 @@ use creamery_txn::Engine;
 use super::status_file::Running;
 use super::{Counts, DeviceStatus, Ended, Identity, Status};
 
+/// The paths of devices on the host.
+pub type HostPaths = BTreeMap<DevId, PathBuf>;
+
 /// How often the status of a scrub that runs is written.
 const EVERY: Duration = Duration::from_secs(5);
 
@@ -20,15 +24,16 @@ const EVERY: Duration = Duration::from_secs(5);
 ///
 /// ```no_run
 /// # fn example(engine: &creamery_txn::Engine, file: &creamery_maint::scrub::StatusFile) -> creamery_base::Result<()> {
-/// use creamery_maint::scrub::{Recorder, Scrub};
-/// let recorder = Recorder::begin(file.begin()?, engine)?;
+/// use creamery_maint::scrub::{Recorder, Scrub, host_paths};
+/// let recorder = Recorder::begin(Some(file.begin()?), engine, &host_paths(engine))?;
 /// let scrub = Scrub::reading(engine).starting_at(recorder.starts());
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
 pub struct Recorder {
-    running: Running,
+    /// None where no place is known for the status.
+    running: Option<Running>,
     /// What the scrubs have counted that this one resumes, and how many seconds they took.
     before: BTreeMap<DevId, (Counts, u64)>,
     begun: Duration,
@@ -49,15 +54,15 @@ impl Recorder {
     ///
     /// # Errors
     /// The status cannot be written.
-    pub fn begin(running: Running, engine: &Engine) -> Result<Self> {
-        Self::with(running, engine, None)
+    pub fn begin(running: Option<Running>, engine: &Engine, paths: &HostPaths) -> Result<Self> {
+        Self::with(running, (engine, paths), None)
     }
 
     /// Goes on where the last scrub stopped.
     ///
     /// # Errors
     /// As [`begin`](Self::begin). [`ErrorKind::NotFound`]: there is none, or it has scrubbed everything. [`ErrorKind::InvalidInput`]: it was one of other devices.
-    pub fn resume(running: Running, engine: &Engine) -> Result<Self> {
+    pub fn resume(running: Running, engine: &Engine, paths: &HostPaths) -> Result<Self> {
         let nothing = || {
             let what = format!(
                 "nothing to resume: no scrub of filesystem {} was cancelled or interrupted",
@@ -69,17 +74,21 @@ impl Recorder {
         if !last.devices.iter().any(DeviceStatus::is_resumable) {
             return Err(nothing());
         }
-        Self::with(running, engine, Some(last))
+        Self::with(Some(running), (engine, paths), Some(last))
     }
 
-    fn with(running: Running, engine: &Engine, last: Option<Status>) -> Result<Self> {
+    fn with(
+        running: Option<Running>,
+        (engine, paths): (&Engine, &HostPaths),
+        last: Option<Status>,
+    ) -> Result<Self> {
         let (env, fsid) = (engine.env(), engine.volume().fsid());
         let now = u64::try_from(env.now().sec).unwrap_or(0);
         let (mut devices, mut before) = (Vec::new(), BTreeMap::new());
-        for (id, identity) in identities(engine) {
+        for (id, identity) in identities(engine, paths) {
             let last = last.as_ref().and_then(|last| last.devices.iter().find(|device| device.id == id));
             if let Some(last) = last.filter(|last| last.identity != identity) {
-                return Err(of_another(&running, last, &identity));
+                return Err(of_another(running.as_ref(), last, &identity));
             }
             let device = match last {
                 Some(last) => DeviceStatus {
@@ -101,7 +110,7 @@ impl Recorder {
             is_being_written: false,
             failure: None,
         };
-        running.write(&state.status)?;
+        running.as_ref().map_or(Ok(()), |running| running.write(&state.status))?;
         Ok(Self { running, before, begun: env.monotonic(), state: RankedMutex::new(state) })
     }
 
@@ -126,7 +135,7 @@ impl Recorder {
     /// The limit that is noted for a device, bytes a second. Limits that cannot be read are none.
     #[must_use]
     pub fn limit(&self, dev: DevId) -> Option<u64> {
-        self.running.file().limits().ok()?.get(&dev).copied()
+        self.running.as_ref()?.file().limits().ok()?.get(&dev).copied()
     }
 
     /// A device has counted so much. Every few seconds the status is written, after `flush`.
@@ -140,7 +149,7 @@ impl Recorder {
         }
         let status = state.status.clone();
         drop(state);
-        let written = flush().and_then(|()| self.running.write(&status));
+        let written = flush().and_then(|()| self.write(&status));
         let mut state = self.state.lock();
         state.written = now;
         state.is_being_written = false;
@@ -173,8 +182,21 @@ impl Recorder {
         }
         let (status, failure) = (state.status.clone(), state.failure.take());
         drop(state);
-        self.running.write(&status)?;
+        self.write(&status)?;
         failure.map_or(Ok(status), Err)
+    }
+
+    fn write(&self, status: &Status) -> Result<()> {
+        self.running.as_ref().map_or(Ok(()), |running| running.write(status))
+    }
+
+    /// Writes the status of a scrub that does not go on for now, after `flush`.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn keep(&self, flush: &dyn Fn() -> Result<()>) -> Result<()> {
+        let status = self.status();
+        flush().and_then(|()| self.write(&status))
     }
 
     /// The status as it is now.
@@ -185,21 +207,30 @@ impl Recorder {
 }
 
 /// The devices that are there, and what tells each from its copies.
-fn identities(engine: &Engine) -> Vec<(DevId, Identity)> {
+fn identities(engine: &Engine, paths: &HostPaths) -> Vec<(DevId, Identity)> {
     let identity = |device: creamery_txn::DeviceReport| {
-        let there = engine.volume().device(device.id)?;
-        let path = there.host_path();
-        let path = std::path::absolute(&path).unwrap_or(path);
-        Some((device.id, Identity { uuid: device.uuid, place: there.id().numbers(), path }))
+        let place = engine.volume().device(device.id)?.id().numbers();
+        let path = paths.get(&device.id).cloned().unwrap_or_default();
+        Some((device.id, Identity { uuid: device.uuid, place, path }))
     };
     engine.devices().into_iter().filter_map(identity).collect()
 }
 
-fn of_another(running: &Running, last: &DeviceStatus, found: &Identity) -> Error {
+/// The absolute paths of the devices that are there, for whoever leaves the directory later from which they were named.
+#[must_use]
+pub fn host_paths(engine: &Engine) -> HostPaths {
+    let path = |id: DevId| {
+        let path = engine.volume().device(id)?.host_path();
+        Some((id, std::path::absolute(&path).unwrap_or(path)))
+    };
+    engine.devices().into_iter().filter_map(|device| path(device.id)).collect()
+}
+
+fn of_another(running: Option<&Running>, last: &DeviceStatus, found: &Identity) -> Error {
     let Identity { uuid, place, path } = &last.identity;
     let what = format!(
         "status of scrub {}: device {} was {} (UUID {uuid}, place {place:?}), found {} (UUID {}, place {:?})",
-        running.file().path().display(),
+        running.map(|running| running.file().path()).unwrap_or_default().display(),
         last.id,
         path.display(),
         found.path.display(),

@@ -67,9 +67,19 @@ pub(super) enum Arrival<'t> {
     Over(Over, Counts),
 }
 
-/// The chunks that one device leads, or led.
+/// The chunks with parity that the scrub of one device has in hands, or has scrubbed for others. Each step of one scrub has the same ([`Scrub::sharing`]).
+///
+/// ```no_run
+/// # fn example(engine: &creamery_txn::Engine) {
+/// use std::sync::Arc;
+/// use creamery_maint::scrub::{Scrub, Together};
+/// let scrub = Scrub::reading(engine).sharing(&Arc::<Together>::default());
+/// # }
+/// ```
+///
+/// [`Scrub::sharing`]: super::Scrub::sharing
 #[derive(Default)]
-pub(super) struct Together {
+pub struct Together {
     chunks: RankedMutex<HashMap<Logical, Chunk>, { rank::LEAF }>,
     ended: RankedCondvar,
 }
@@ -119,6 +129,12 @@ impl Together {
         let is_led =
             |chunks: &mut HashMap<Logical, Chunk>| matches!(chunks.get(&chunk), Some(Chunk::Led { .. }));
         drop(self.ended.wait_while(self.chunks.lock(), is_led));
+    }
+}
+
+impl std::fmt::Debug for Together {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Together").finish_non_exhaustive()
     }
 }
 

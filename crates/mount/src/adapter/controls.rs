@@ -11,6 +11,7 @@ use crate::control::SYNC;
 use crate::defragment::{self, Asked, DEFRAGMENT, DEFRAGMENT_OF_LINUX};
 use crate::fiemap::{self, FIEMAP};
 use crate::flags;
+use crate::scrub::SCRUB;
 use crate::subvolumes::{self, Subvolumes};
 use crate::verity;
 
@@ -40,6 +41,9 @@ impl Adapter {
         let server = self.server();
         if let Some(what) = subvolumes::Control::of(ioctl.command).filter(|_| is_dir) {
             return self.control.page(input, output, || server.answer(what, context.pid, id, input));
+        }
+        if ioctl.command == SCRUB && is_dir {
+            return self.control.page(input, output, || self.scrubbing.answer(context.pid, input));
         }
         if ioctl.command == FIEMAP && !is_dir {
             let file = self.handles.get(ioctl.handle)?;

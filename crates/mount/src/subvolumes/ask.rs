@@ -62,6 +62,11 @@ impl Live {
         Ok(Some(Self { channel, device }))
     }
 
+    /// The channel to its server.
+    pub(crate) const fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
     /// Whether both are on the same mount.
     #[must_use]
     pub const fn is_beside(&self, other: &Self) -> bool {

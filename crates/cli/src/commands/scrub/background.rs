@@ -57,8 +57,11 @@ pub(super) fn announce(args: &RunArgs, filesystem: Uuid, devices: &[DevId]) -> R
     let findings = status_file(&args.image, &args.set)?.findings();
     let options = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).to_owned();
     let findings = options.open(&findings).map_err(|error| Error::from(error).context(findings.display()))?;
-    let mut text =
-        format!("scrub started on {}, fsid {filesystem} (pid={})\n", args.image.display(), std::process::id());
+    let mut text = format!(
+        "scrub started on {}, fsid {filesystem} (pid={})\n",
+        args.image.display(),
+        std::process::id()
+    );
     devices.iter().for_each(|id| text.push_str(&format!("Starting scrub on devid {id}\n")));
     let mut out = std::io::stdout();
     out.write_all(text.as_bytes())?;

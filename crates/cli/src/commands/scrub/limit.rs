@@ -1,15 +1,15 @@
 //! `creamery scrub limit`.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
 use creamery::Error;
 use creamery::check::scrub::Scrub;
-use creamery_base::DevId;
+use creamery_base::{DevId, Uuid};
+use creamery_mount::{Live, LiveScrub};
 use serde::Serialize;
 
-use super::refuse_mount;
+use super::live;
 use crate::failure::Failure;
 use crate::output::{Output, writing};
 use crate::size::Size;
@@ -30,8 +30,8 @@ const COMMAND: &str = "scrub limit";
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct LimitArgs {
-    /// The image or device.
-    #[arg(value_name = "IMAGE")]
+    /// The image or device, or a directory of a mount.
+    #[arg(value_name = "IMAGE|DIR")]
     image: PathBuf,
 
     /// All devices.
@@ -76,51 +76,68 @@ pub(super) fn run(args: &LimitArgs) -> Result<(), Failure> {
     if args.limit.is_some() && !args.all && args.devid.is_none() {
         return Err(Failure::usage(COMMAND, "-l without -a or -d: which devices is it for?"));
     }
-    refuse_mount(&args.image).map_err(failed)?;
-    let mut members = args.set.of(&args.image).superblocks(&mut |_| ()).map_err(failed)?;
-    members.sort_by_key(|(_, superblock)| superblock.dev_item().dev_id());
-    let dir = state::dir().map_err(failed)?;
-    let file = Scrub::status_file(args.set.of(&args.image), &dir).map_err(failed)?;
-    let mut limits = file.limits().map_err(failed)?;
-    let ids: Vec<DevId> = members.iter().map(|(_, superblock)| superblock.dev_item().dev_id()).collect();
-    if let Some(Size(limit)) = args.limit {
-        let chosen = |id: &DevId| args.all || args.devid == Some(id.get());
-        if !ids.iter().any(chosen) {
-            let what = format!("device {} is not there", args.devid.unwrap_or_default());
-            return Err(failed(Error::invalid(what)));
-        }
-        limits.extend(ids.iter().filter(|id| chosen(id)).map(|id| (*id, limit)));
-        file.set_limits(&limits).map_err(failed)?;
-    }
-    let uuid = members.first().map(|(_, superblock)| superblock.fsid().to_string()).unwrap_or_default();
-    let paths = members.into_iter().map(|(path, _)| path);
-    let rows: Vec<(DevId, PathBuf)> = ids.into_iter().zip(paths).collect();
+    let limits = match live::mount_at(&args.image).map_err(failed)? {
+        Some(mount) => of_mount(&mount, args),
+        None => of_image(args),
+    };
     let mut out = Output::new();
-    print(&mut out, args, &uuid, (&rows, &limits))
+    print(&mut out, args, &limits.map_err(failed)?)
         .map_err(writing)
         .and_then(|()| out.finish())
         .map_err(failed)
 }
 
-fn print(
-    out: &mut Output,
-    args: &LimitArgs,
-    uuid: &str,
-    (rows, limits): (&[(DevId, PathBuf)], &BTreeMap<DevId, u64>),
-) -> std::io::Result<()> {
+/// The limits of a filesystem: device, path, and bytes a second.
+struct Limits {
+    uuid: Uuid,
+    rows: Vec<(DevId, PathBuf, Option<u64>)>,
+}
+
+fn of_mount(mount: &Live, args: &LimitArgs) -> Result<Limits, Error> {
+    let live = match args.limit {
+        Some(Size(limit)) => LiveScrub::set_limit(mount, args.devid, limit)?,
+        None => LiveScrub::status(mount)?,
+    };
+    Ok(Limits { uuid: live.uuid, rows: live.limits })
+}
+
+fn of_image(args: &LimitArgs) -> Result<Limits, Error> {
+    let mut members = args.set.of(&args.image).superblocks(&mut |_| ())?;
+    members.sort_by_key(|(_, superblock)| superblock.dev_item().dev_id());
+    let file = Scrub::status_file(args.set.of(&args.image), &state::dir()?)?;
+    let mut limits = file.limits()?;
+    let ids: Vec<DevId> = members.iter().map(|(_, superblock)| superblock.dev_item().dev_id()).collect();
+    if let Some(Size(limit)) = args.limit {
+        let chosen = |id: &DevId| args.all || args.devid == Some(id.get());
+        if !ids.iter().any(chosen) {
+            return Err(Error::invalid(format!("device {} is not there", args.devid.unwrap_or_default())));
+        }
+        limits.extend(ids.iter().filter(|id| chosen(id)).map(|id| (*id, limit)));
+        file.set_limits(&limits)?;
+    }
+    let limit = |id: DevId| limits.get(&id).copied().filter(|limit| *limit > 0);
+    let rows = ids.iter().zip(members).map(|(id, (path, _))| (*id, path, limit(*id))).collect();
+    Ok(Limits { uuid: file.filesystem(), rows })
+}
+
+fn print(out: &mut Output, args: &LimitArgs, limits: &Limits) -> std::io::Result<()> {
     use std::io::Write;
-    let limit = |id: &DevId| limits.get(id).copied().filter(|limit| *limit > 0);
+    let Limits { uuid, rows } = limits;
     if args.json {
-        let device =
-            |(id, path): &(DevId, PathBuf)| LimitJson { id: id.get(), path: path.clone(), limit: limit(id) };
-        let shown = LimitsJson { uuid: uuid.to_owned(), devices: rows.iter().map(device).collect() };
+        let device = |(id, path, limit): &(DevId, PathBuf, Option<u64>)| LimitJson {
+            id: id.get(),
+            path: path.clone(),
+            limit: *limit,
+        };
+        let shown = LimitsJson { uuid: uuid.to_string(), devices: rows.iter().map(device).collect() };
         serde_json::to_writer_pretty(&mut *out, &shown)?;
         return writeln!(out);
     }
     writeln!(out, "UUID: {uuid}")?;
-    let shown =
-        |id: &DevId| limit(id).map_or_else(|| "-".to_owned(), |limit| args.units.show(limit).to_string());
-    let cells: Vec<_> = rows.iter().map(|(id, path)| (id.to_string(), shown(id), path)).collect();
+    let shown = |limit: &Option<u64>| {
+        limit.map_or_else(|| "-".to_owned(), |limit| args.units.show(limit).to_string())
+    };
+    let cells: Vec<_> = rows.iter().map(|(id, path, limit)| (id.to_string(), shown(limit), path)).collect();
     let width = |head: &str, of: fn(&(String, String, &PathBuf)) -> usize| {
         cells.iter().map(of).fold(head.len(), usize::max)
     };

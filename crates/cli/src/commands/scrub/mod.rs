@@ -3,6 +3,7 @@
 mod background;
 mod cancel;
 mod limit;
+mod live;
 mod start;
 mod status;
 mod text;
@@ -39,16 +40,5 @@ pub(crate) fn run(command: &ScrubCommand) -> Result<(), Failure> {
 
 /// The file with the status of the last scrub of an image.
 fn status_file(image: &Path, set: &DeviceArgs) -> Result<StatusFile, Error> {
-    refuse_mount(image)?;
     Scrub::status_file(set.of(image), &state::dir()?)
-}
-
-/// Refuses a directory: what is mounted is not scrubbed.
-fn refuse_mount(image: &Path) -> Result<(), Error> {
-    if !image.is_dir() {
-        return Ok(());
-    }
-    let what = format!("{} is a directory, and live mounts are not scrubbed", image.display());
-    let advice = "unmount the image and name it; `btrfs scrub` of btrfs-progs scrubs a mount of Linux";
-    Err(Error::unsupported(what).advise(advice))
 }

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use creamery::attributes::Timespec;
-use creamery::check::scrub::{Progress, Report, Scrub};
+use creamery::check::scrub::{Progress, Scrub};
 use creamery::env::{Env as _, SystemEnv};
 use creamery::{Error, ErrorKind};
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Uuid};
 
 use super::text::{self, Numbers};
-use super::{background, refuse_mount};
+use super::{background, live};
 use crate::failure::{Failure, warn};
 use crate::interrupt;
 use crate::output::{Output, writing};
@@ -25,7 +25,7 @@ use crate::units::UnitArgs;
 use crate::view::DeviceArgs;
 
 /// Nothing is there to resume.
-const NOTHING: u8 = 2;
+pub(super) const NOTHING: u8 = 2;
 /// Errors are left.
 const LEFT: u8 = 3;
 
@@ -33,8 +33,8 @@ const LEFT: u8 = 3;
 ///
 /// Each device is read by itself: all data that has checksums, all tree blocks, parity of RAID5 and
 /// RAID6, and the superblocks. What is bad is written anew from a good copy, or rebuilt; with -r
-/// nothing is written. Data without checksums is compared between copies, and left as it is. An image
-/// that is mounted is not scrubbed.
+/// nothing is written. Data without checksums is compared between copies, and left as it is. On a mount
+/// of an image its server scrubs, beside all that goes on there.
 ///
 /// Without -B the scrub goes on in the background: `creamery scrub status` shows how far it is,
 /// `creamery scrub cancel` ends it, and `creamery scrub resume` goes on where one ended too early.
@@ -78,8 +78,8 @@ pub(crate) struct ResumeArgs {
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "one for each option")]
 pub(super) struct RunArgs {
-    /// The image or device, or a partition of one (disk.raw@2). Of several devices each is named, unless nothing is written (-r).
-    #[arg(value_name = "IMAGE")]
+    /// The image or device, or a partition of one (disk.raw@2), or a directory of a mount of one. Of several devices each is named, unless nothing is written (-r).
+    #[arg(value_name = "IMAGE|DIR")]
     pub(super) image: PathBuf,
 
     /// Stay in the foreground, and print what was found.
@@ -126,7 +126,7 @@ pub(super) struct RunArgs {
     pub(super) units: UnitArgs,
 
     #[command(flatten)]
-    progress: ProgressArgs,
+    pub(super) progress: ProgressArgs,
 
     #[command(flatten)]
     pub(super) set: DeviceArgs,
@@ -150,9 +150,13 @@ impl Which {
 
 pub(super) fn start(args: &StartArgs) -> Result<(), Failure> {
     let StartArgs { run, force } = args;
+    if let Some(mount) =
+        live::mount_at(&run.image).map_err(|error| Failure::new(Which::Start.name(), error))?
+    {
+        return live::begin(&mount, run, Which::Start);
+    }
     let failed = |error| Failure::new(Which::Start.name(), error);
     if !force && let Ok(dir) = state::dir() {
-        refuse_mount(&run.image).map_err(failed)?;
         // A status that lies is no reason to lose it in silence.
         let file = Scrub::status_file(run.set.of(&run.image), &dir).map_err(failed)?;
         file.read().map_err(|error| failed(error).advise("remove the file, or begin with -f"))?;
@@ -161,12 +165,15 @@ pub(super) fn start(args: &StartArgs) -> Result<(), Failure> {
 }
 
 pub(super) fn resume(args: &ResumeArgs) -> Result<(), Failure> {
-    begin(&args.run, Which::Resume)
+    let failed = |error| Failure::new(Which::Resume.name(), error);
+    match live::mount_at(&args.run.image).map_err(failed)? {
+        Some(mount) => live::begin(&mount, &args.run, Which::Resume),
+        None => begin(&args.run, Which::Resume),
+    }
 }
 
 fn begin(args: &RunArgs, which: Which) -> Result<(), Failure> {
     let failed = |error| Failure::new(which.name(), error);
-    refuse_mount(&args.image).map_err(failed)?;
     if args.stays {
         return scrub(args, which);
     }
@@ -238,23 +245,33 @@ fn scrub(args: &RunArgs, which: Which) -> Result<(), Failure> {
     if let Some(why) = &report.status_failure {
         warn(&format!("the status is not kept: {why}"));
     }
-    let took = begun.elapsed();
+    finish(args, which, &report.into(), (started, begun.elapsed()))
+}
+
+/// Prints what was found. Errors: errors are left; a signal came.
+pub(super) fn finish(
+    args: &RunArgs,
+    which: Which,
+    shown: &text::Shown,
+    (started, took): (Timespec, Duration),
+) -> Result<(), Failure> {
+    let failed = |error| Failure::new(which.name(), error);
     let mut out = Output::new();
     let printed = match args.json {
-        true => text::as_json(&mut out, &report, took),
-        false => as_text(&mut out, args, &report, (started, took)),
+        true => text::as_json(&mut out, shown, took),
+        false => as_text(&mut out, args, shown, (started, took)),
     };
     printed.map_err(writing).and_then(|()| out.finish()).map_err(failed)?;
     interrupt::go_on().map_err(failed)?;
-    match left(args, &report) {
+    match left(args, shown) {
         Some(failure) => Err(failed(failure).status(LEFT)),
         None => Ok(()),
     }
 }
 
 /// What is said of errors that are left, if some are.
-fn left(args: &RunArgs, report: &Report) -> Option<Error> {
-    let counts = report.counts();
+fn left(args: &RunArgs, shown: &text::Shown) -> Option<Error> {
+    let counts = shown.counts();
     let left = counts.uncorrectable_errors + counts.unverified_errors;
     if left == 0 {
         return None;
@@ -272,34 +289,34 @@ fn left(args: &RunArgs, report: &Report) -> Option<Error> {
 fn as_text(
     out: &mut Output,
     args: &RunArgs,
-    report: &Report,
+    shown: &text::Shown,
     (started, took): (Timespec, Duration),
 ) -> io::Result<()> {
     let numbers = |counts, ended| Numbers {
         counts,
         started,
         resumed: None,
-        status: text::status(Some(ended)),
+        status: text::status(ended),
         seconds: took.as_secs(),
         is_running: false,
         limit: None,
     };
     if !args.announce {
-        report
+        shown
             .devices
             .iter()
             .try_for_each(|device| writeln!(out, "Starting scrub on devid {}", device.id))?;
     }
     if args.by_device {
-        for device in &report.devices {
+        for device in &shown.devices {
             write!(out, "\nScrub device ")?;
             out.path(&device.path)?;
             writeln!(out, " (id {}) done", device.id)?;
             numbers(device.counts, device.ended).print(out, &args.units, args.all_numbers)?;
         }
     } else {
-        writeln!(out, "scrub done for {}", report.uuid)?;
-        numbers(report.counts(), report.ended()).print(out, &args.units, args.all_numbers)?;
+        writeln!(out, "scrub done for {}", shown.uuid)?;
+        numbers(shown.counts(), shown.ended()).print(out, &args.units, args.all_numbers)?;
     }
-    text::damages(out, report)
+    text::damages(out, shown)
 }

@@ -5,13 +5,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use clap::Args;
+use creamery::Error;
 use creamery::attributes::Timespec;
 use creamery::check::scrub::{Counts, DeviceStatus, Ended, Status, StatusFile};
-use creamery_base::Uuid;
+use creamery_base::{DevId, Uuid};
+use creamery_mount::LiveScrub;
 use serde::Serialize;
 
-use super::status_file;
 use super::text::{self, Numbers};
+use super::{live, status_file};
 use crate::failure::Failure;
 use crate::json::text_of;
 use crate::output::{Output, writing};
@@ -25,8 +27,8 @@ const COMMAND: &str = "scrub status";
 /// A scrub is known by the place of the image on the host: a copy of it has not been scrubbed.
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
-    /// The image or device.
-    #[arg(value_name = "IMAGE")]
+    /// The image or device, or a directory of a mount.
+    #[arg(value_name = "IMAGE|DIR")]
     image: PathBuf,
 
     /// Print the numbers of each device.
@@ -51,28 +53,54 @@ pub(crate) struct StatusArgs {
 /// What is known of a scrub.
 struct Known {
     status: Status,
-    /// The process that scrubs.
+    is_running: bool,
+    /// The process that scrubs, if it is no mount.
     pid: Option<u32>,
+    /// Bytes a second that devices are read at most.
+    limits: Vec<(DevId, u64)>,
 }
 
 pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
     let failed = |error| Failure::new(COMMAND, error);
-    let file = status_file(&args.image, &args.set).map_err(failed)?;
-    let pid = file.runner().map_err(failed)?.map(|runner| runner.pid());
-    let known = file.read().map_err(failed)?.map(|status| Known { status, pid });
-    let mut out = Output::new();
-    let printed = match args.json {
-        true => as_json(&mut out, file.filesystem(), known.as_ref()),
-        false => as_text(&mut out, args, &file, known.as_ref()),
+    let asked = match live::mount_at(&args.image).map_err(failed)? {
+        Some(mount) => Asked::of_mount(LiveScrub::status(&mount).map_err(failed)?),
+        None => status_file(&args.image, &args.set).and_then(|file| Asked::of_file(&file)).map_err(failed)?,
     };
+    let mut out = Output::new();
+    let printed = if args.json { as_json(&mut out, &asked) } else { as_text(&mut out, args, &asked) };
     printed.map_err(writing).and_then(|()| out.finish()).map_err(failed)
+}
+
+/// What was asked.
+struct Asked {
+    uuid: Uuid,
+    known: Option<Known>,
+    /// Where one in the background has printed what it found.
+    findings: Option<PathBuf>,
+}
+
+impl Asked {
+    fn of_file(file: &StatusFile) -> Result<Self, Error> {
+        let pid = file.runner()?.map(|runner| runner.pid());
+        let known =
+            file.read()?.map(|status| Known { status, is_running: pid.is_some(), pid, limits: Vec::new() });
+        let findings = Some(file.findings()).filter(|path| path.exists());
+        Ok(Self { uuid: file.filesystem(), known, findings })
+    }
+
+    fn of_mount(live: LiveScrub) -> Self {
+        let limits = live.limits.into_iter().filter_map(|(id, _, limit)| Some((id, limit?))).collect();
+        let is_running = live.is_running;
+        let known = live.status.map(|status| Known { status, is_running, pid: None, limits });
+        Self { uuid: live.uuid, known, findings: None }
+    }
 }
 
 impl Known {
     /// How a device's scrub stands, in the words of btrfs-progs.
     const fn state(&self, ended: Option<Ended>) -> &'static str {
-        match (ended, self.pid) {
-            (None, Some(_)) => "running",
+        match (ended, self.is_running) {
+            (None, true) => "running",
             (ended, _) => text::status(ended),
         }
     }
@@ -97,7 +125,7 @@ impl Known {
             resumed: time(devices.iter().map(|device| device.resumed).max().filter(|resumed| *resumed > 0)),
             status: self.state(ended.flatten()),
             seconds: devices.iter().map(|device| device.seconds).max().unwrap_or(0),
-            is_running: self.pid.is_some(),
+            is_running: self.is_running,
             limit: None,
         }
     }
@@ -109,8 +137,8 @@ impl Known {
             resumed: Some(device.resumed).filter(|resumed| *resumed > 0).map(time_of),
             status: self.state(device.ended),
             seconds: device.seconds,
-            is_running: self.pid.is_some() && device.ended.is_none(),
-            limit: None,
+            is_running: self.is_running && device.ended.is_none(),
+            limit: self.limits.iter().find(|(id, _)| *id == device.id).map(|(_, limit)| *limit),
         }
     }
 }
@@ -119,28 +147,28 @@ fn time_of(seconds: u64) -> Timespec {
     Timespec { sec: i64::try_from(seconds).unwrap_or(i64::MAX), nsec: 0 }
 }
 
-fn as_text(out: &mut Output, args: &StatusArgs, file: &StatusFile, known: Option<&Known>) -> io::Result<()> {
-    let (uuid, findings) = (file.filesystem(), &file.findings());
-    writeln!(out, "UUID:             {uuid}")?;
-    let Some(known) = known else { return writeln!(out, "\tno stats available") };
+fn as_text(out: &mut Output, args: &StatusArgs, asked: &Asked) -> io::Result<()> {
+    writeln!(out, "UUID:             {}", asked.uuid)?;
+    let Some(known) = &asked.known else { return writeln!(out, "\tno stats available") };
     if args.by_device {
         for device in &known.status.devices {
             write!(out, "\nScrub device ")?;
             out.path(&device.identity.path)?;
-            let what = if known.pid.is_some() && device.ended.is_none() { "status" } else { "history" };
+            let what = if known.is_running && device.ended.is_none() { "status" } else { "history" };
             writeln!(out, " (id {}) {what}", device.id)?;
             known.one(device).print(out, &args.units, args.all_numbers)?;
         }
     } else {
         known.all().print(out, &args.units, args.all_numbers)?;
     }
-    // What one in the background has found stands there.
-    if known.all().counts.errors() > 0 && findings.exists() {
-        write!(out, "Findings:         ")?;
-        out.path(findings)?;
-        writeln!(out)?;
+    match &asked.findings {
+        Some(path) if known.all().counts.errors() > 0 => {
+            write!(out, "Findings:         ")?;
+            out.path(path)?;
+            writeln!(out)
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 #[derive(Serialize)]
@@ -165,7 +193,8 @@ struct DeviceJson {
     counts: serde_json::Map<String, serde_json::Value>,
 }
 
-fn as_json(out: &mut Output, uuid: Uuid, known: Option<&Known>) -> io::Result<()> {
+fn as_json(out: &mut Output, asked: &Asked) -> io::Result<()> {
+    let known = asked.known.as_ref();
     let device = |known: &Known, device: &DeviceStatus| {
         let (path, path_bytes) = text_of(device.identity.path.as_os_str().as_bytes());
         DeviceJson {
@@ -182,7 +211,7 @@ fn as_json(out: &mut Output, uuid: Uuid, known: Option<&Known>) -> io::Result<()
     let devices = known.map_or_else(Vec::new, |known| {
         known.status.devices.iter().map(|status| device(known, status)).collect()
     });
-    let shown = StatusJson { uuid: uuid.to_string(), pid: known.and_then(|known| known.pid), devices };
+    let shown = StatusJson { uuid: asked.uuid.to_string(), pid: known.and_then(|known| known.pid), devices };
     serde_json::to_writer_pretty(&mut *out, &shown)?;
     writeln!(out)
 }

@@ -2,11 +2,13 @@
 
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use creamery::attributes::Timespec;
 use creamery::check::DamagedFile;
-use creamery::check::scrub::{Counts, Damage, Ended, Outcome, Report, What};
+use creamery::check::scrub::{Counts, DeviceReport, Ended, Finding, Outcome, Report, What};
+use creamery_base::{DevId, Uuid};
 use serde::Serialize;
 
 use crate::json::text_of;
@@ -14,28 +16,73 @@ use crate::output::Output;
 use crate::time::Utc;
 use crate::units::UnitArgs;
 
+/// What a scrub has found, of an image or of a mount.
+pub(super) struct Shown {
+    pub(super) uuid: Uuid,
+    pub(super) devices: Vec<ShownDevice>,
+    pub(super) findings: Vec<(Finding, Vec<DamagedFile>)>,
+    /// Findings that are left and have no place there.
+    pub(super) left_out: u64,
+}
+
+/// One device of it.
+pub(super) struct ShownDevice {
+    pub(super) id: DevId,
+    pub(super) path: PathBuf,
+    pub(super) counts: Counts,
+    pub(super) ended: Option<Ended>,
+}
+
+impl From<Report> for Shown {
+    fn from(report: Report) -> Self {
+        let device = |device: DeviceReport| ShownDevice {
+            id: device.id,
+            path: device.path,
+            counts: device.counts,
+            ended: Some(device.ended),
+        };
+        Self {
+            uuid: report.uuid,
+            devices: report.devices.into_iter().map(device).collect(),
+            findings: report.damages.into_iter().map(|damage| (damage.finding, damage.files)).collect(),
+            left_out: report.left_out,
+        }
+    }
+}
+
+impl Shown {
+    pub(super) fn counts(&self) -> Counts {
+        let mut all = Counts::default();
+        self.devices.iter().for_each(|device| all += device.counts);
+        all
+    }
+
+    /// How it ended: as the device that ended worst.
+    pub(super) fn ended(&self) -> Option<Ended> {
+        self.devices.iter().filter_map(|device| device.ended).max()
+    }
+}
+
 /// What is bad and was not mended, with the files that have it.
-pub(super) fn damages(out: &mut Output, report: &Report) -> io::Result<()> {
-    report.damages.iter().filter(|damage| damage.finding.outcome != Outcome::Mended).try_for_each(
-        |damage| {
-            let (what, outcome) = words(damage);
-            let at = damage.finding.at;
-            write!(out, "{what} at {at}")?;
-            if let Some(logical) = damage.finding.logical {
-                write!(out, ", logical {logical}")?;
+pub(super) fn damages(out: &mut Output, shown: &Shown) -> io::Result<()> {
+    let left = shown.findings.iter().filter(|(finding, _)| finding.outcome != Outcome::Mended);
+    left.into_iter().try_for_each(|(finding, files)| {
+        let (what, outcome) = words(finding);
+        write!(out, "{what} at {}", finding.at)?;
+        if let Some(logical) = finding.logical {
+            write!(out, ", logical {logical}")?;
+        }
+        writeln!(out, ", {outcome}: {}", finding.why)?;
+        files.iter().try_for_each(|file| {
+            write!(out, "  ")?;
+            match &file.path {
+                Some(path) => out.path(path.as_ref())?,
+                None => write!(out, "inode {} of subvolume {}", file.inode, file.subvolume)?,
             }
-            writeln!(out, ", {outcome}: {}", damage.finding.why)?;
-            damage.files.iter().try_for_each(|file| {
-                write!(out, "  ")?;
-                match &file.path {
-                    Some(path) => out.path(path.as_ref())?,
-                    None => write!(out, "inode {} of subvolume {}", file.inode, file.subvolume)?,
-                }
-                writeln!(out, ", byte {}", file.offset)
-            })
-        },
-    )?;
-    match report.left_out {
+            writeln!(out, ", byte {}", file.offset)
+        })
+    })?;
+    match shown.left_out {
         0 => Ok(()),
         more => writeln!(out, "and {more} findings more"),
     }
@@ -165,8 +212,8 @@ pub(super) const fn status(ended: Option<Ended>) -> &'static str {
 }
 
 /// What is bad, and what became of it.
-const fn words(damage: &Damage) -> (&'static str, &'static str) {
-    let what = match damage.finding.what {
+const fn words(finding: &Finding) -> (&'static str, &'static str) {
+    let what = match finding.what {
         What::Superblock => "superblock",
         What::Tree => "tree block",
         What::Data => "data",
@@ -174,7 +221,7 @@ const fn words(damage: &Damage) -> (&'static str, &'static str) {
         What::Differing => "data without checksum",
         What::NotScrubbed => "block group",
     };
-    let outcome = match damage.finding.outcome {
+    let outcome = match finding.outcome {
         Outcome::Mended => "mended",
         Outcome::Mendable => "mendable",
         Outcome::Lost => "lost",
@@ -214,15 +261,14 @@ struct FindingJson {
     files: Vec<DamagedFile>,
 }
 
-pub(super) fn as_json(out: &mut Output, report: &Report, took: Duration) -> io::Result<()> {
-    let device = |device: &creamery::check::scrub::DeviceReport| {
+pub(super) fn as_json(out: &mut Output, shown: &Shown, took: Duration) -> io::Result<()> {
+    let device = |device: &ShownDevice| {
         let (path, path_bytes) = text_of(device.path.as_os_str().as_bytes());
-        let (status, counts) = (status(Some(device.ended)), numbers_as_json(&device.counts));
+        let (status, counts) = (status(device.ended), numbers_as_json(&device.counts));
         DeviceJson { id: device.id.get(), path, path_bytes, status, counts }
     };
-    let finding = |damage: &Damage| {
-        let (what, outcome) = words(damage);
-        let finding = &damage.finding;
+    let finding = |(finding, files): &(Finding, Vec<DamagedFile>)| {
+        let (what, outcome) = words(finding);
         FindingJson {
             what,
             outcome,
@@ -230,14 +276,14 @@ pub(super) fn as_json(out: &mut Output, report: &Report, took: Duration) -> io::
             offset: finding.at.offset,
             logical: finding.logical.map(|at| at.get()),
             why: finding.why.clone(),
-            files: damage.files.clone(),
+            files: files.clone(),
         }
     };
     let shown = ReportJson {
-        uuid: report.uuid.to_string(),
+        uuid: shown.uuid.to_string(),
         seconds: took.as_secs_f64(),
-        devices: report.devices.iter().map(device).collect(),
-        findings: report.damages.iter().map(finding).collect(),
+        devices: shown.devices.iter().map(device).collect(),
+        findings: shown.findings.iter().map(finding).collect(),
     };
     serde_json::to_writer_pretty(&mut *out, &shown)?;
     writeln!(out)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use creamery_base::lock::RankedMutex;
 use creamery_base::{DevId, Error, ErrorKind, Physical, Result, Uuid};
 use creamery_device::{Access, BlockDevice, FileDevice};
-use creamery_maint::scrub::{Recorder, Scrub as Walker, Sink};
+use creamery_maint::scrub::{Recorder, Scrub as Walker, Sink, host_paths};
 use creamery_txn::{BackgroundThreads, Engine, Options};
 use creamery_volume::{DeviceSet, Mender, NamedSet, Rescue, Volume};
 
@@ -237,7 +237,12 @@ impl Scrub {
         let first = there.ok_or_else(|| Error::new(ErrorKind::DeviceMissing, "all devices are missing"))?;
         let file = StatusFile::new(dir, engine.volume().fsid(), first.id().numbers());
         let running = file.begin()?;
-        if *resumes { Recorder::resume(running, engine) } else { Recorder::begin(running, engine) }.map(Some)
+        let paths = host_paths(engine);
+        let recorder = match resumes {
+            true => Recorder::resume(running, engine, &paths),
+            false => Recorder::begin(Some(running), engine, &paths),
+        };
+        recorder.map(Some)
     }
 
     /// Scrubs all devices that are there, at once.

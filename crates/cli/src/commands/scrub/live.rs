@@ -1,0 +1,134 @@
+//! Scrubs of live mounts, which their servers take on.
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use creamery::check::DamagedFile;
+use creamery::env::{Env as _, SystemEnv};
+use creamery::extents::ExtentPart;
+use creamery::{Error, ErrorKind};
+use creamery_mount::{Live, LiveBtrfs, LiveFinding, LiveScrub, is_on_linux};
+
+use super::start::{NOTHING, RunArgs, Which, finish};
+use super::text::{Shown, ShownDevice};
+use crate::failure::{Failure, warn};
+use crate::interrupt;
+use crate::output::tell;
+use crate::progress;
+
+/// Time between two questions how far it is.
+const AGAIN: Duration = Duration::from_millis(100);
+/// Findings whose files are named.
+const NAMED_MAX: usize = 100;
+
+/// The mount that a directory is on; none of what is no directory.
+/// Errors: it is on no mount of ours.
+pub(super) fn mount_at(place: &Path) -> Result<Option<Live>, Error> {
+    if !place.is_dir() {
+        return Ok(None);
+    }
+    if let Some(live) = Live::at(place)? {
+        return Ok(Some(live));
+    }
+    let (what, advice) = match is_on_linux(place) {
+        true => ("is a mount of Linux", "`btrfs scrub` of btrfs-progs scrubs that"),
+        false => ("is a directory, and no mount of an image", "name an image, or a mount of one"),
+    };
+    Err(Error::unsupported(format!("{} {what}", place.display())).advise(advice))
+}
+
+/// Begins or resumes a scrub; with -B waits for its end.
+pub(super) fn begin(mount: &Live, args: &RunArgs, which: Which) -> Result<(), Failure> {
+    let failed = |error: Error| {
+        let is_nothing = which == Which::Resume && error.kind() == ErrorKind::NotFound;
+        let failure = Failure::new(which.name(), error);
+        if is_nothing { failure.plain().status(NOTHING) } else { failure }
+    };
+    if args.rewrite_parity || args.io_class.is_some() || args.io_level.is_some() {
+        let what = "--rewrite-parity, -c and -n are not for mounts";
+        return Err(Failure::usage(which.name(), what));
+    }
+    let limit = args.limit.map(|limit| limit.0);
+    let begun = match which {
+        Which::Start => LiveScrub::start(mount, args.reads_only, limit),
+        Which::Resume => LiveScrub::resume(mount, args.reads_only, limit),
+    };
+    let begun = begun.map_err(failed)?;
+    if args.stays {
+        return wait(mount, args, which);
+    }
+    tell(format_args!("scrub started on {}, fsid {}", args.image.display(), begun.uuid));
+    begun.limits.iter().for_each(|(id, ..)| tell(format_args!("Starting scrub on devid {id}")));
+    Ok(())
+}
+
+/// Waits for the end, and prints what was found. A signal ends it.
+fn wait(mount: &Live, args: &RunArgs, which: Which) -> Result<(), Failure> {
+    let failed = |error| Failure::new(which.name(), error);
+    let (started, begun) = (SystemEnv.now(), Instant::now());
+    interrupt::watch();
+    let shown = progress::Shown::unbounded(which.name(), args.progress);
+    let ended = loop {
+        let now = LiveScrub::status(mount).map_err(failed)?;
+        if !now.is_running {
+            break now;
+        }
+        let devices = now.status.iter().flat_map(|status| &status.devices);
+        let bytes: u64 =
+            devices.map(|device| device.counts.data_bytes_scrubbed + device.counts.tree_bytes_scrubbed).sum();
+        shown.at(|| format!("{} scrubbed", args.units.show(bytes)));
+        if interrupt::go_on().is_err() {
+            LiveScrub::cancel(mount).map_err(failed)?;
+        }
+        sleep(AGAIN);
+    };
+    shown.bar.finish_and_clear();
+    if let Some(why) = &ended.status_failure {
+        warn(&format!("the status is not kept: {why}"));
+    }
+    finish(args, which, &as_shown(ended, &args.image), (started, begun.elapsed()))
+}
+
+fn as_shown(ended: LiveScrub, place: &Path) -> Shown {
+    let live = LiveBtrfs::at(place).ok().flatten();
+    let mut named = 0;
+    let with_files = |finding: LiveFinding| {
+        named += 1;
+        let files = live.as_ref().filter(|_| named <= NAMED_MAX).zip(finding.logical);
+        let files = files.map(|(live, at)| files_of(live, at.get())).unwrap_or_default();
+        (finding, files)
+    };
+    let devices = ended.status.map(|status| status.devices).unwrap_or_default();
+    let device = |device: creamery::check::scrub::DeviceStatus| ShownDevice {
+        id: device.id,
+        path: device.identity.path,
+        counts: device.counts,
+        ended: device.ended,
+    };
+    Shown {
+        uuid: ended.uuid,
+        devices: devices.into_iter().map(device).collect(),
+        findings: ended.findings.into_iter().map(with_files).collect(),
+        left_out: ended.left_out,
+    }
+}
+
+/// The files that have what lies at an address. What cannot be named stays an address.
+fn files_of(live: &LiveBtrfs, at: u64) -> Vec<DamagedFile> {
+    let mut files = Vec::new();
+    for (id, offset) in live.resolve_logical(at, ExtentPart::Byte).unwrap_or_default() {
+        let file = DamagedFile::new(id.subvolume, id.ino, offset);
+        let top = live.place_of_subvolume(id.subvolume).ok().flatten();
+        let below = live.inode_paths_in(id.subvolume, id.ino.get()).unwrap_or_default();
+        match (top, below.is_empty()) {
+            (Some(top), false) => files.extend(
+                below
+                    .iter()
+                    .map(|below| file.clone().at(&top.join(below).into_os_string().into_encoded_bytes())),
+            ),
+            _ => files.push(file),
+        }
+    }
+    files
+}

@@ -1,0 +1,109 @@
+//! The asking end: what `creamery scrub` does on a live mount.
+
+use std::path::PathBuf;
+
+use creamery_base::{DevId, Logical, Physical, Result, Uuid};
+use creamery_maint::scrub::{Finding, Status};
+
+use super::{Answer, OUTCOMES, Order, SCRUB, WHATS, Wish, status_of};
+use crate::control::new_key;
+use crate::subvolumes::Live;
+
+/// Something bad that the scrub of a mount has found.
+pub type LiveFinding = Finding;
+
+/// The scrub of a live mount, as it is at one moment.
+///
+/// ```no_run
+/// use creamery_mount::{Live, LiveScrub};
+/// let mount = Live::at("/mnt".as_ref())?.expect("a mount of an image");
+/// LiveScrub::start(&mount, false, None)?;
+/// println!("{}", if LiveScrub::status(&mount)?.is_running { "running" } else { "ended" });
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LiveScrub {
+    /// The filesystem's UUID.
+    pub uuid: Uuid,
+    /// How far the last one is, or how it ended; none if there was none.
+    pub status: Option<Status>,
+    /// Whether one runs.
+    pub is_running: bool,
+    /// What it has found, as much as is kept.
+    pub findings: Vec<LiveFinding>,
+    /// Findings that have no place there.
+    pub left_out: u64,
+    /// Why its status is not kept.
+    pub status_failure: Option<String>,
+    /// Devices, their paths, and the limits of those that have one, bytes a second.
+    pub limits: Vec<(DevId, PathBuf, Option<u64>)>,
+}
+
+impl LiveScrub {
+    /// Asks how the scrub of a mount is.
+    /// Errors: permission denied, for all but root and the mounter; the server is gone, or does not know scrubs.
+    pub fn status(mount: &Live) -> Result<Self> {
+        Self::order(mount, &Order::default())
+    }
+
+    /// Begins one, which writes nothing if it `reads_only`, and reads each device no faster than `limit` bytes a second.
+    /// Errors: as for [`status`](Self::status); one runs; the mount is read-only.
+    pub fn start(mount: &Live, reads_only: bool, limit: Option<u64>) -> Result<Self> {
+        let order = Order { wish: Wish::Start, reads_only, limit: limit.unwrap_or(0), ..Order::default() };
+        Self::order(mount, &order)
+    }
+
+    /// Goes on where the last one stopped.
+    /// Errors: as for [`start`](Self::start); not found: there is nothing to resume.
+    pub fn resume(mount: &Live, reads_only: bool, limit: Option<u64>) -> Result<Self> {
+        let order = Order { wish: Wish::Resume, reads_only, limit: limit.unwrap_or(0), ..Order::default() };
+        Self::order(mount, &order)
+    }
+
+    /// Has it end with what it reads at the moment.
+    /// Errors: as for [`status`](Self::status).
+    pub fn cancel(mount: &Live) -> Result<Self> {
+        Self::order(mount, &Order { wish: Wish::Cancel, ..Order::default() })
+    }
+
+    /// Notes how fast a device is read, or all of them, bytes a second; 0, as fast as it can be.
+    /// Errors: as for [`status`](Self::status); no such device.
+    pub fn set_limit(mount: &Live, device: Option<u64>, limit: u64) -> Result<Self> {
+        Self::order(mount, &Order { wish: Wish::Limit, device, limit, ..Order::default() })
+    }
+
+    fn order(mount: &Live, order: &Order) -> Result<Self> {
+        let answer: Answer = mount.channel().ask_with::<SCRUB, _>(new_key(), order)?;
+        match answer.failure {
+            Some(failure) => Err(answer.why.error(failure)),
+            None => Self::of(answer),
+        }
+    }
+
+    fn of(answer: Answer) -> Result<Self> {
+        let Answer { uuid, status, is_running, findings, left_out, status_failure, limits, .. } = answer;
+        let finding = |found: super::FoundText| {
+            let at = Physical { dev: DevId::new(found.device), offset: found.offset };
+            Some(Finding {
+                what: *WHATS.get(usize::from(found.what))?,
+                at,
+                logical: found.logical.map(Logical::new),
+                why: found.why,
+                outcome: *OUTCOMES.get(usize::from(found.outcome))?,
+            })
+        };
+        let limit = |(dev, path, limit): (u64, PathBuf, u64)| {
+            (DevId::new(dev), path, Some(limit).filter(|limit| *limit > 0))
+        };
+        Ok(Self {
+            status: status.map(|text| status_of(&text, &uuid)).transpose()?,
+            uuid: uuid.parse().unwrap_or_default(),
+            is_running,
+            findings: findings.into_iter().filter_map(finding).collect(),
+            left_out,
+            status_failure,
+            limits: limits.into_iter().map(limit).collect(),
+        })
+    }
+}

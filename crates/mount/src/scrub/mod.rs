@@ -1,0 +1,130 @@
+//! Scrubbing a live mount, by a control of ours.
+//!
+//! `creamery scrub` sends number 21 of the channel (`control`) to any directory of the mount, with an [`Order`] in JSON; the answer is the JSON of an
+//! [`Answer`]. Root and the mounter may. The scrub itself is background work (`work`): one step at a time, under a guard of its own, so that no operation
+//! waits for it and none pays for it. When the mount ends, so does the scrub, and its status says where.
+
+mod ask;
+mod work;
+
+use std::path::PathBuf;
+
+use creamery_base::{Error, Result};
+use creamery_fuse::{Errno, control_number};
+use creamery_maint::scrub::{Finding, Outcome, Status, What};
+use serde::{Deserialize, Serialize};
+
+use crate::asker::Asker;
+use crate::control::{GROUP, PAGE, order_in};
+use crate::why::Why;
+
+pub use ask::{LiveFinding, LiveScrub};
+pub(crate) use work::Scrubbing;
+
+pub(crate) const SCRUB: u32 = control_number::<PAGE>(GROUP, 21);
+
+/// What is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+enum Wish {
+    #[default]
+    Status,
+    Start,
+    Resume,
+    Cancel,
+    Limit,
+}
+
+/// A question, and how to scrub.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+struct Order {
+    wish: Wish,
+    reads_only: bool,
+    /// Bytes of each device a second; 0, as fast as it can be.
+    limit: u64,
+    /// The device that the limit is for; none, all of them.
+    device: Option<u64>,
+}
+
+/// How it went, and how the scrub is.
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+struct Answer {
+    failure: Option<String>,
+    why: Why,
+    uuid: String,
+    /// The text of the last status ([`Status::to_text`]), if there was a scrub.
+    status: Option<String>,
+    is_running: bool,
+    findings: Vec<FoundText>,
+    /// Findings that have no place there.
+    left_out: u64,
+    /// Why its status is not kept.
+    status_failure: Option<String>,
+    /// Devices, their paths, and bytes a second that each is read at most; 0, as fast as it can be.
+    limits: Vec<(u64, PathBuf, u64)>,
+}
+
+/// A finding as it is sent.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+struct FoundText {
+    what: u8,
+    outcome: u8,
+    device: u64,
+    offset: u64,
+    logical: Option<u64>,
+    why: String,
+}
+
+const WHATS: [What; 6] =
+    [What::Superblock, What::Tree, What::Data, What::Parity, What::Differing, What::NotScrubbed];
+const OUTCOMES: [Outcome; 4] = [Outcome::Mended, Outcome::Mendable, Outcome::Undecided, Outcome::Lost];
+
+impl FoundText {
+    fn of(finding: &Finding) -> Self {
+        let number = |at: Option<usize>| u8::try_from(at.unwrap_or(0)).expect("there are a few");
+        Self {
+            what: number(WHATS.iter().position(|what| *what == finding.what)),
+            outcome: number(OUTCOMES.iter().position(|outcome| *outcome == finding.outcome)),
+            device: finding.at.dev.get(),
+            offset: finding.at.offset,
+            logical: finding.logical.map(|at| at.get()),
+            why: finding.why.clone(),
+        }
+    }
+}
+
+impl Scrubbing {
+    /// Carries out the order in a page that the thread `asker` sent. Returns the answer's text.
+    pub(crate) fn answer(&self, asker: u32, page: &[u8]) -> creamery_fuse::Result<Vec<u8>> {
+        if !Asker::of(asker).administrates() {
+            return Err(Errno::EPERM);
+        }
+        let order: Order = order_in(page)?.unwrap_or_default();
+        let answer = self.carry_out(&order).unwrap_or_else(|error| {
+            let failure = match error.advice() {
+                Some(advice) => format!("{}; {advice}", error.without_kind()),
+                None => error.without_kind(),
+            };
+            Answer { failure: Some(failure), why: Why::of_error(&error), ..Answer::default() }
+        });
+        serde_json::to_vec(&answer).map_err(|_| Errno::EIO)
+    }
+
+    fn carry_out(&self, order: &Order) -> Result<Answer> {
+        match order.wish {
+            Wish::Status => {}
+            Wish::Start | Wish::Resume => self.start(order)?,
+            Wish::Cancel => self.cancel(),
+            Wish::Limit => self.set_limit(order.device, order.limit)?,
+        }
+        self.tell()
+    }
+}
+
+/// The status that a text says. Errors: it is none.
+fn status_of(text: &str, uuid: &str) -> Result<Status> {
+    let uuid = uuid.parse().map_err(|_| Error::invalid(format!("UUID {uuid:?}")))?;
+    Status::parse(text.as_bytes(), uuid)
+}

@@ -1,0 +1,406 @@
+//! The mount's end: the scrub as background work.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::{DevId, Error, ErrorKind, Result};
+use creamery_fs::{DeviceErrors, Filesystem};
+use creamery_maint::scrub::{
+    Counts, DeviceScrub, Ended, Finding, HostPaths, Outcome, Pace, Recorder, Scrub, Sink, Status, StatusFile,
+    Step, Together, host_paths,
+};
+use creamery_txn::{BackgroundWork, Due, Engine};
+use creamery_volume::Mender;
+
+use super::{Answer, FoundText, Order, Wish};
+use crate::access_times::Watched;
+use crate::lost_writes::Tell;
+
+/// Bytes of a device that a step reads at most: what else the background has to do waits no longer.
+const STEP: u64 = 4 << 20;
+/// Findings that are kept; the rest is counted.
+const FINDINGS_MAX: usize = 1000;
+
+/// The scrub of a mount.
+pub(crate) struct Scrubbing {
+    fs: Weak<Filesystem>,
+    row: Arc<Watched>,
+    /// Where its status is kept, and the mount point; none where no such place is known.
+    kept: Option<(PathBuf, PathBuf)>,
+    state: RankedMutex<State, { rank::LEAF }>,
+    tell: OnceLock<Tell>,
+    /// Where the devices are: a server goes to another directory.
+    paths: HostPaths,
+}
+
+#[derive(Default)]
+struct State {
+    /// None while a step of it is taken, too.
+    work: Option<Box<Work>>,
+    is_running: bool,
+    is_cancelled: bool,
+    /// When the next step is due.
+    pace: Pace,
+    last: Option<Status>,
+    findings: Vec<Finding>,
+    left_out: u64,
+    status_failure: Option<String>,
+}
+
+/// What is left to do.
+struct Work {
+    recorder: Recorder,
+    devices: VecDeque<DeviceScrub>,
+    ended: Vec<(DevId, Counts, Ended)>,
+    together: Arc<Together>,
+    reads_only: bool,
+    /// Bytes of each device a second; none, as the file of limits says.
+    limit: Option<u64>,
+}
+
+impl Scrubbing {
+    pub(crate) fn new(fs: &Arc<Filesystem>, row: &Arc<Watched>, kept: Option<(PathBuf, PathBuf)>) -> Self {
+        let paths = host_paths(fs.engine());
+        let (fs, row) = (Arc::downgrade(fs), Arc::clone(row));
+        Self { fs, row, kept, state: RankedMutex::default(), tell: OnceLock::new(), paths }
+    }
+
+    /// Has told what belongs into a log.
+    pub(crate) fn tell_to(&self, tell: Tell) {
+        let _ = self.tell.set(tell);
+    }
+
+    fn file(&self, engine: &Engine) -> Option<StatusFile> {
+        let (dir, _) = self.kept.as_ref()?;
+        let first = engine.devices().into_iter().find_map(|device| engine.volume().device(device.id))?;
+        Some(StatusFile::new(dir, engine.volume().fsid(), first.id().numbers()))
+    }
+
+    /// Begins a scrub. Errors: one runs; the mount is read-only, and it is to mend; those of the trees.
+    pub(super) fn start(&self, order: &Order) -> Result<()> {
+        let fs = self.fs.upgrade().ok_or_else(gone)?;
+        let engine = fs.engine();
+        let mut state = self.state.lock();
+        if std::mem::replace(&mut state.is_running, true) {
+            let what = "a scrub of this mount runs";
+            let advice = "`creamery scrub status` shows how far it is, `creamery scrub cancel` ends it";
+            return Err(Error::new(ErrorKind::Busy, what).advise(advice));
+        }
+        let last = State { is_running: true, ..State::default() };
+        let last = std::mem::replace(&mut *state, last);
+        drop(state);
+        match self.begin(engine, order) {
+            Ok(work) => {
+                self.state.lock().work = Some(Box::new(work));
+                engine.wake_background();
+                Ok(())
+            }
+            Err(error) => {
+                *self.state.lock() = State { is_running: false, ..last };
+                Err(error)
+            }
+        }
+    }
+
+    fn begin(&self, engine: &Engine, order: &Order) -> Result<Work> {
+        let may_write = engine.read_only().is_none() && self.row.write_in_background().is_ok();
+        if !order.reads_only && !may_write {
+            let what = Error::new(ErrorKind::ReadOnly, "nothing can be mended through a read-only mount");
+            return Err(what.advise("scrub it with --readonly (-r)"));
+        }
+        let file = self.file(engine);
+        let point = self.kept.as_ref().map(|(_, point)| point.as_path());
+        let running = file.map(|file| file.begin_in(point)).transpose()?;
+        let recorder = match (order.wish, running) {
+            (Wish::Resume, Some(running)) => Recorder::resume(running, engine, &self.paths)?,
+            (Wish::Resume, None) => {
+                let what = "nothing to resume: the mount keeps no status of scrubs";
+                return Err(Error::new(ErrorKind::NotFound, what));
+            }
+            (_, running) => Recorder::begin(running, engine, &self.paths)?,
+        };
+        let limit = Some(order.limit).filter(|limit| *limit > 0);
+        let mut work = Work {
+            recorder,
+            devices: VecDeque::new(),
+            ended: Vec::new(),
+            together: Arc::default(),
+            reads_only: order.reads_only,
+            limit,
+        };
+        let found = Found { scrubbing: self, recorder: None, engine, mender: None };
+        let scrub = work.scrub(engine)?;
+        let mut devices = VecDeque::new();
+        for device in
+            engine.devices().into_iter().filter(|device| engine.volume().device(device.id).is_some())
+        {
+            if !work.recorder.is_done(device.id) {
+                devices.push_back(scrub.begin(device.id, &found)?);
+            }
+        }
+        work.devices = devices;
+        Ok(work)
+    }
+
+    /// Has the scrub end with what it reads at the moment.
+    pub(super) fn cancel(&self) {
+        let mut state = self.state.lock();
+        state.is_cancelled = true;
+        state.pace = Pace::default();
+        drop(state);
+        if let Some(fs) = self.fs.upgrade() {
+            fs.engine().wake_background();
+        }
+    }
+
+    /// Notes how fast a device is read, or all of them. Errors: no such device; there is no place for it.
+    pub(super) fn set_limit(&self, device: Option<u64>, limit: u64) -> Result<()> {
+        let fs = self.fs.upgrade().ok_or_else(gone)?;
+        let engine = fs.engine();
+        let file = self
+            .file(engine)
+            .ok_or_else(|| Error::unsupported("limits have no place: the mount keeps no status of scrubs"))?;
+        let mut limits = file.limits()?;
+        let ids = engine.devices().into_iter().map(|device| device.id);
+        let chosen: Vec<DevId> = ids.filter(|id| device.is_none_or(|device| id.get() == device)).collect();
+        if chosen.is_empty() {
+            return Err(Error::invalid(format!("device {} is not there", device.unwrap_or_default())));
+        }
+        limits.extend(chosen.into_iter().map(|id| (id, limit)));
+        file.set_limits(&limits)?;
+        self.state.lock().pace = Pace::default();
+        engine.wake_background();
+        Ok(())
+    }
+
+    /// How the scrub is.
+    pub(super) fn tell(&self) -> Result<Answer> {
+        let fs = self.fs.upgrade().ok_or_else(gone)?;
+        let engine = fs.engine();
+        let file = self.file(engine);
+        let limits = file.as_ref().map(StatusFile::limits).transpose()?.unwrap_or_default();
+        let limit = |device: creamery_txn::DeviceReport| {
+            let path = self.paths.get(&device.id).cloned().unwrap_or_default();
+            (device.id.get(), path, limits.get(&device.id).copied().unwrap_or(0))
+        };
+        let limits = engine.devices().into_iter().map(limit).collect();
+        let state = self.state.lock();
+        let mut answer = Answer {
+            uuid: engine.volume().fsid().to_string(),
+            status: state.last.as_ref().map(Status::to_text),
+            is_running: state.is_running,
+            findings: state.findings.iter().map(FoundText::of).collect(),
+            left_out: state.left_out,
+            status_failure: state.status_failure.clone(),
+            limits,
+            ..Answer::default()
+        };
+        drop(state);
+        if answer.status.is_none()
+            && let Some(last) = file.map(|file| file.read()).transpose()?.flatten()
+        {
+            answer.status = Some(last.to_text()); // of an earlier mount
+        }
+        Ok(answer)
+    }
+
+    /// The mount ends: what is left is for a later scrub.
+    pub(crate) fn stop(&self) {
+        let work = self.state.lock().work.take();
+        let (Some(work), Some(fs)) = (work, self.fs.upgrade()) else { return };
+        let flush = || work.mender(fs.engine())?.map_or(Ok(()), Mender::flush);
+        if let Err(error) = work.recorder.keep(&flush) {
+            self.say(&format!("the status of the scrub is not kept: {error}"));
+        }
+    }
+
+    fn say(&self, line: &str) {
+        if let Some(tell) = self.tell.get() {
+            tell(line);
+        }
+    }
+
+    /// Takes the scrub on. Gives what is left of it.
+    fn go_on(&self, fs: &Filesystem, mut work: Box<Work>) -> Result<Option<Box<Work>>> {
+        let engine = fs.engine();
+        // While it is held a mount that becomes read-only waits.
+        let right = if work.reads_only { None } else { self.row.write_in_background().ok() };
+        if !work.reads_only && (right.is_none() || engine.read_only().is_some()) {
+            self.say("the mount is read-only now, and its scrub has ended");
+            work.reads_only = true;
+            self.state.lock().is_cancelled = true;
+        }
+        if self.state.lock().is_cancelled {
+            for device in std::mem::take(&mut work.devices) {
+                work.ended.push((device.device(), *device.counts(), Ended::Cancelled));
+            }
+        }
+        let Some(mut device) = work.devices.pop_front() else {
+            self.end(fs, *work);
+            return Ok(None);
+        };
+        let mender = work.mender(engine)?;
+        let found = Found { scrubbing: self, recorder: Some(&work.recorder), engine, mender };
+        let limit = work.limit.or_else(|| work.recorder.limit(device.device()));
+        let (before, begun) = (device.bytes_asked(), engine.env().monotonic());
+        let bytes = limit.map_or(STEP, |limit| Pace::step(limit).min(STEP));
+        let step = work.scrub(engine)?.step(&mut device, bytes, &found);
+        if let Some(limit) = limit {
+            self.state.lock().pace.read(begun, device.bytes_asked() - before, limit);
+        }
+        match step {
+            Ok(Step::More | Step::Waits) => work.devices.push_back(device),
+            Ok(Step::Ended(ended)) => work.ended.push((device.device(), *device.counts(), ended)),
+            Err(error) => {
+                self.say(&format!("scrub of device {}: {error}", device.device()));
+                work.ended.push((device.device(), *device.counts(), Ended::Failed));
+            }
+        }
+        self.state.lock().last = Some(work.recorder.status());
+        Ok(Some(work))
+    }
+
+    /// All devices have ended.
+    fn end(&self, fs: &Filesystem, mut work: Work) {
+        let engine = fs.engine();
+        let mut failure = None;
+        if !work.reads_only {
+            let ended = self.count_errors(fs, &mut work);
+            let flushed = work.mender(engine).and_then(|mender| mender.map_or(Ok(()), Mender::flush));
+            failure = ended.and(flushed).err();
+        }
+        let status = work.recorder.status();
+        let kept = work.recorder.end(engine, &work.ended);
+        let mut state = self.state.lock();
+        state.is_running = false;
+        state.status_failure = kept.as_ref().err().map(ToString::to_string);
+        state.last = Some(kept.unwrap_or(status));
+        drop(state);
+        if let Some(error) = failure {
+            self.say(&format!("what was mended may not be durable: {error}"));
+        }
+    }
+
+    /// Adds what was found to the numbers that the filesystem keeps. The commit that has them also makes bad superblocks good.
+    fn count_errors(&self, fs: &Filesystem, work: &mut Work) -> Result<()> {
+        let engine = fs.engine();
+        let mut is_changed = false;
+        for (dev, counts, _) in &work.ended {
+            let errors = errors_of(counts);
+            if errors.any() {
+                fs.add_device_errors(*dev, &errors)?;
+                is_changed = true;
+            }
+        }
+        if !is_changed {
+            return Ok(());
+        }
+        engine.commit()?;
+        let scrub = work.scrub(engine)?;
+        for (dev, counts, _) in &mut work.ended {
+            if counts.super_errors > 0 && scrub.are_superblocks_good(*dev) {
+                counts.unverified_errors -= counts.super_errors.min(counts.unverified_errors);
+                counts.corrected_errors += counts.super_errors;
+                let mut state = self.state.lock();
+                let its = |finding: &&mut Finding| {
+                    (finding.what, finding.at.dev) == (creamery_maint::scrub::What::Superblock, *dev)
+                };
+                state.findings.iter_mut().filter(its).for_each(|finding| finding.outcome = Outcome::Mended);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Work {
+    fn mender<'e>(&self, engine: &'e Engine) -> Result<Option<Mender<'e>>> {
+        if self.reads_only { Ok(None) } else { engine.volume().mender().map(Some) }
+    }
+
+    fn scrub<'e>(&self, engine: &'e Engine) -> Result<Scrub<'e>> {
+        let scrub = match self.mender(engine)? {
+            Some(mender) => Scrub::mending(engine, mender),
+            None => Scrub::reading(engine),
+        };
+        Ok(scrub.beside_commits().starting_at(self.recorder.starts()).sharing(&self.together))
+    }
+}
+
+/// The numbers that Linux keeps of a device, of what a scrub has counted.
+fn errors_of(counts: &Counts) -> DeviceErrors {
+    DeviceErrors {
+        read: counts.read_errors,
+        corruption: counts.csum_errors + counts.super_errors,
+        generation: counts.verify_errors,
+        ..DeviceErrors::default()
+    }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Busy, "the mount ends")
+}
+
+impl BackgroundWork for Scrubbing {
+    fn name(&self) -> &'static str {
+        "scrub"
+    }
+
+    fn due(&self) -> Due {
+        let Some(fs) = self.fs.upgrade() else { return Due::Never };
+        let state = self.state.lock();
+        if state.work.is_none() {
+            return Due::Never;
+        }
+        match state.pace.wait(fs.engine().env().monotonic()) {
+            Duration::ZERO => Due::Now,
+            wait => Due::In(wait),
+        }
+    }
+
+    fn step(&self) -> Result<()> {
+        let Some(fs) = self.fs.upgrade() else { return Ok(()) };
+        let Some(work) = self.state.lock().work.take() else { return Ok(()) };
+        match self.go_on(&fs, work) {
+            Ok(left) => self.state.lock().work = left,
+            Err(error) => {
+                self.say(&format!("the scrub ended: {error}"));
+                self.state.lock().is_running = false;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes what a step finds.
+struct Found<'f> {
+    scrubbing: &'f Scrubbing,
+    recorder: Option<&'f Recorder>,
+    engine: &'f Engine,
+    mender: Option<Mender<'f>>,
+}
+
+impl Sink for Found<'_> {
+    fn found(&self, finding: &Finding) {
+        let Finding { what, at, why, outcome, .. } = finding;
+        let mut state = self.scrubbing.state.lock();
+        if state.findings.len() >= FINDINGS_MAX {
+            state.left_out += 1;
+            return;
+        }
+        state.findings.push(finding.clone());
+        drop(state);
+        self.scrubbing.say(&format!("scrub: {what:?} at {at}, {outcome:?}: {why}"));
+    }
+
+    fn goes_on(&self, device: DevId, counts: &Counts) -> bool {
+        if let Some(recorder) = self.recorder {
+            let flush = || self.mender.map_or(Ok(()), Mender::flush);
+            recorder.note(self.engine, (device, counts), &flush);
+        }
+        !self.scrubbing.state.lock().is_cancelled
+    }
+}
