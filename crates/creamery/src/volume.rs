@@ -441,7 +441,7 @@ impl Volume<'_> {
         self.0.fs.engine().volume().superblock().feature_names()
     }
 
-    /// Returns the errors that Linux has counted of a device, as `btrfs device stats` does. Errors of this library are not counted.
+    /// Returns the errors that Linux has counted of a device, and those that scrubs of this library have, as `btrfs device stats` does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

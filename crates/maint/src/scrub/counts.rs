@@ -27,6 +27,8 @@ pub struct Counts {
     pub csum_errors: u64,
     /// Tree blocks that are not what the extent tree says, and sectors of parity that are not that of their data.
     pub verify_errors: u64,
+    /// Those of `verify_errors` that are tree blocks of another transaction.
+    pub generation_errors: u64,
     /// Sectors of data without a checksum.
     pub no_csum: u64,
     /// Sectors without a checksum of which two copies differ.
@@ -46,6 +48,12 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Errors that Linux counts as corruption of a device: all that was read and is not what it has to be, but for tree blocks of another transaction.
+    #[must_use]
+    pub const fn corruption_errors(&self) -> u64 {
+        self.csum_errors + self.super_errors + self.verify_errors.saturating_sub(self.generation_errors)
+    }
+
     /// All errors that were found.
     #[must_use]
     pub const fn errors(&self) -> u64 {
@@ -64,6 +72,7 @@ impl AddAssign for Counts {
         self.read_errors += other.read_errors;
         self.csum_errors += other.csum_errors;
         self.verify_errors += other.verify_errors;
+        self.generation_errors += other.generation_errors;
         self.no_csum += other.no_csum;
         self.differing += other.differing;
         self.super_errors += other.super_errors;

@@ -22,6 +22,14 @@ pub(super) struct Judge<'v> {
     fsid: Uuid,
 }
 
+/// How a tree block is bad.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Class {
+    Checksum,
+    Generation,
+    Verify,
+}
+
 /// Something bad.
 #[derive(Debug)]
 pub(super) struct Bad {
@@ -107,12 +115,10 @@ impl<'v> Judge<'v> {
                     // It goes on elsewhere on the device: it is held against the block as it has to be.
                     false => self.judge_part_of_block(bytes, run.at, &want),
                 };
-                if let Some((is_sum, why)) = found {
-                    if is_sum {
-                        counts.csum_errors += 1
-                    } else {
-                        counts.verify_errors += 1
-                    }
+                if let Some((class, why)) = found {
+                    counts.csum_errors += u64::from(class == Class::Checksum);
+                    counts.verify_errors += u64::from(class != Class::Checksum);
+                    counts.generation_errors += u64::from(class == Class::Generation);
                     bad.push(Bad { run: number, bytes: run.bytes.clone(), at: run.at, why });
                 }
             }
@@ -136,19 +142,23 @@ impl<'v> Judge<'v> {
         }
     }
 
-    /// Whether it is the checksum, and what is wrong with a block.
-    fn judge_block(&self, bytes: &[u8], want: Expected) -> Option<(bool, String)> {
+    /// What is wrong with a block.
+    fn judge_block(&self, bytes: &[u8], want: Expected) -> Option<(Class, String)> {
         let want = self.volume.expected_of_seed(bytes, want);
         let corruption = verify_block(bytes, &want).err()?;
-        let is_sum = matches!(corruption.kind(), CorruptKind::Checksum { .. });
-        Some((is_sum, corruption.kind().to_string()))
+        let class = match corruption.kind() {
+            CorruptKind::Checksum { .. } => Class::Checksum,
+            CorruptKind::WrongGeneration { .. } => Class::Generation,
+            _ => Class::Verify,
+        };
+        Some((class, corruption.kind().to_string()))
     }
 
-    fn judge_part_of_block(&self, bytes: &[u8], at: Logical, want: &Expected) -> Option<(bool, String)> {
+    fn judge_part_of_block(&self, bytes: &[u8], at: Logical, want: &Expected) -> Option<(Class, String)> {
         match self.part_of_block(at, bytes.len(), want) {
             Ok(part) if part[..] == *bytes => None,
-            Ok(_) => Some((true, "checksum mismatch".to_owned())),
-            Err(error) => Some((false, error.to_string())),
+            Ok(_) => Some((Class::Checksum, "checksum mismatch".to_owned())),
+            Err(error) => Some((Class::Verify, error.to_string())),
         }
     }
 

@@ -141,7 +141,7 @@ impl Status {
 }
 
 /// The numbers by the names that btrfs-progs has for them, in its order; behind those our own.
-fn numbers_of(counts: &mut Counts) -> [(&'static str, &mut u64); 16] {
+fn numbers_of(counts: &mut Counts) -> [(&'static str, &mut u64); 17] {
     [
         ("data_extents_scrubbed", &mut counts.data_extents_scrubbed),
         ("tree_extents_scrubbed", &mut counts.tree_extents_scrubbed),
@@ -158,6 +158,7 @@ fn numbers_of(counts: &mut Counts) -> [(&'static str, &mut u64); 16] {
         ("unverified_errors", &mut counts.unverified_errors),
         ("parity_bytes_scrubbed", &mut counts.parity_bytes_scrubbed),
         ("differing", &mut counts.differing),
+        ("generation_errors", &mut counts.generation_errors),
         ("size", &mut counts.size),
     ]
 }

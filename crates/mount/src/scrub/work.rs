@@ -289,7 +289,12 @@ impl Scrubbing {
         let engine = fs.engine();
         let mut is_changed = false;
         for (dev, counts, _) in &work.ended {
-            let errors = errors_of(counts);
+            let errors = DeviceErrors {
+                read: counts.read_errors,
+                corruption: counts.corruption_errors(),
+                generation: counts.generation_errors,
+                ..DeviceErrors::default()
+            };
             if errors.any() {
                 fs.add_device_errors(*dev, &errors)?;
                 is_changed = true;
@@ -326,16 +331,6 @@ impl Work {
             None => Scrub::reading(engine),
         };
         Ok(scrub.beside_commits().starting_at(self.recorder.starts()).sharing(&self.together))
-    }
-}
-
-/// The numbers that Linux keeps of a device, of what a scrub has counted.
-fn errors_of(counts: &Counts) -> DeviceErrors {
-    DeviceErrors {
-        read: counts.read_errors,
-        corruption: counts.csum_errors + counts.super_errors,
-        generation: counts.verify_errors,
-        ..DeviceErrors::default()
     }
 }
 

@@ -79,18 +79,18 @@ fn numbers(bench: &Bench) -> Result<()> {
 }
 
 /// Sectors of content that no other file has.
-fn pattern(number: u8) -> Vec<u8> {
+pub(crate) fn pattern(number: u8) -> Vec<u8> {
     (0..4096_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8 ^ number).collect()
 }
 
 /// Where a sector like this lies in a file.
-fn places(file: &Path, sector: &[u8]) -> Result<Vec<u64>> {
+pub(crate) fn places(file: &Path, sector: &[u8]) -> Result<Vec<u64>> {
     let bytes = std::fs::read(file)?;
     let at = bytes.chunks(sector.len()).enumerate().filter(|(_, bytes)| *bytes == sector);
     Ok(at.map(|(number, _)| (number * sector.len()) as u64).collect())
 }
 
-fn rot(file: &Path, at: u64) -> Result<()> {
+pub(crate) fn rot(file: &Path, at: u64) -> Result<()> {
     File::options().write(true).open(file)?.write_all_at(b"rotten", at + 77).map_err(Into::into)
 }
 
@@ -141,13 +141,6 @@ fn lost(bench: &Bench) -> Result<()> {
     })?;
     places(&image, &pattern(6))?.into_iter().try_for_each(|at| rot(&image, at))?;
     expect_untouched(&image, || {
-        let scrub = bench.creamery().run(["scrub", "start", "-B"]).arg(&image);
-        let said = scrub.output()?;
-        ensure!(said.code == Some(3), "{said}");
-        let (out, error) = (said.stdout_text(), said.stderr_text());
-        ensure!(out.contains("csum=1") && out.contains("Uncorrectable:  1"), "{out}");
-        ensure!(out.contains("checksum mismatch") && out.contains("/dir/file, byte 4096"), "{out}");
-        ensure!(error.contains("1 errors are left") && error.contains("backup"), "{error}");
         let json = bench.creamery().run(["scrub", "start", "-B", "-r", "--json"]).arg(&image).output()?;
         let json: Value = serde_json::from_slice(&json.stdout)?;
         let finding = &json["findings"][0];
@@ -157,7 +150,18 @@ fn lost(bench: &Bench) -> Result<()> {
             "{json}"
         );
         Ok(())
-    })
+    })?;
+    let said = bench.creamery().run(["scrub", "start", "-B"]).arg(&image).output()?;
+    ensure!(said.code == Some(3), "{said}");
+    let (out, error) = (said.stdout_text(), said.stderr_text());
+    ensure!(out.contains("csum=1") && out.contains("Uncorrectable:  1"), "{out}");
+    ensure!(out.contains("checksum mismatch") && out.contains("/dir/file, byte 4096"), "{out}");
+    ensure!(error.contains("1 errors are left") && error.contains("backup"), "{error}");
+    // What was found is added to the numbers of the device, and nothing else is changed.
+    let stats = bench.creamery().run(["device", "stats"]).arg(&image).ok()?.stdout_text();
+    ensure!(stats.lines().any(|line| line.contains("corruption_errs") && line.ends_with(" 1")), "{stats}");
+    ensure!(places(&image, &pattern(7))?.len() == 1, "what was good is where it was");
+    Ok(())
 }
 
 /// It writes to members that are named, to none that is missing or in use, and to nothing that is mounted.
@@ -179,7 +183,8 @@ fn named(bench: &Bench) -> Result<()> {
     let mount = FuseMount::mount(bench.creamery(), set.first(), &bench.scratch.file("mount"), "ro")?;
     expect_failure(scrub(&["--device", &second], &set.members[0]), &["in use"])?;
     scrub(&["-r"], &set.members[0]).ok()?;
-    expect_refusal(scrub(&[], &mount.dir().to_owned()), &["is a directory", "unmount"])?;
+    expect_refusal(scrub(&[], &mount.dir().to_owned()), &["read-only mount", "-r"])?;
+    expect_refusal(scrub(&[], &std::env::temp_dir()), &["no mount of an image"])?;
     mount.unmount()?;
     let away = bench.scratch.file("away.img");
     std::fs::rename(&set.members[1], &away)?;

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Run, signal, until};
+use creamery_testkit::{FuseMount, Run, btrfs_check, signal, until};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::scrub::{pattern, places, rot};
 use crate::sets::{Set, with_kernel};
-use crate::support::{JUDGED, expect_failure, expect_refusal, sparse_file};
+use crate::support::{JUDGED, MOUNTED, expect_failure, expect_refusal, sparse_file};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -17,6 +18,9 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("scrub/goes-on-where-it-was-killed", &JUDGED, killed),
         Case::new("scrub/a-status-is-of-one-image", &JUDGED, of_one_image),
         Case::new("scrub/status-and-exit-as-on-linux", &JUDGED, as_on_linux),
+        Case::new("scrub/of-a-live-mount-mends-beside-writers", &JUDGED, live),
+        Case::new("scrub/of-a-live-mount-is-ended-and-gone-on-with", &JUDGED, live_ended),
+        Case::new("scrub/of-a-live-mount-is-for-root-and-the-mounter", &MOUNTED, live_rights),
     ]
 }
 
@@ -219,4 +223,108 @@ fn as_on_linux(bench: &Bench) -> Result<()> {
         ensure!(lacks.is_empty(), "{words:?}: lines {lacks:?} are not there: {have:?}");
     }
     Ok(())
+}
+
+/// What rots in one copy while others write is mended, the numbers of the device say so, and Linux finds nothing afterwards.
+fn live(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    sparse_file(&image, 512 << 20)?;
+    Run::new("mkfs.btrfs").args(["-q", "-d", "dup", "-m", "dup"]).arg(&image).ok()?;
+    with_kernel(bench, std::slice::from_ref(&image), "rw", |dir| {
+        Ok(std::fs::write(dir.join("pattern"), [pattern(1), pattern(2), pattern(3)].concat())?)
+    })?;
+    let found = places(&image, &pattern(2))?;
+    ensure!(found.len() == 2, "two copies: {found:?}");
+    rot(&image, found[1])?;
+    rot(&image, 64 << 20)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("mount"), "")?;
+    let scrub = |words: &[&str]| bench.creamery().run(["scrub"]).args(words).arg(mount.dir());
+    let said = std::thread::scope(|threads| {
+        let writer = threads.spawn(|| {
+            (0..200_u8).try_for_each(|number| {
+                let file = mount.dir().join(format!("file-{number}"));
+                std::fs::write(&file, vec![number; 40_000])?;
+                if number % 3 == 0 { std::fs::remove_file(&file) } else { Ok(()) }
+            })
+        });
+        let said = scrub(&["start", "-B"]).ok();
+        writer.join().map_err(|_| anyhow::anyhow!("the writer"))??;
+        said
+    })?;
+    let text = said.stdout_text();
+    ensure!(
+        text.contains("csum=1") && text.contains("super=1") && text.contains("Corrected:      2"),
+        "{text}"
+    );
+    let stats = bench.creamery().run(["device", "stats"]).arg(mount.dir()).ok()?.stdout_text();
+    ensure!(stats.lines().any(|line| line.contains("corruption_errs") && line.ends_with(" 2")), "{stats}");
+    for words in [&["start", "-B", "-r"][..], &["start", "-B"], &["status"]] {
+        let text = scrub(words).ok()?.stdout_text();
+        ensure!(text.contains("no errors found") && text.contains("finished"), "{words:?}: {text}");
+    }
+    // The kernel would say them when it mounts the image.
+    bench.creamery().run(["device", "stats", "-z"]).arg(mount.dir()).ok()?;
+    mount.unmount()?;
+    btrfs_check(&image)?;
+    ensure!(places(&image, &pattern(2))?.len() == 2, "both copies are good");
+    let theirs = with_kernel(bench, std::slice::from_ref(&image), "rw", |dir| {
+        Ok(Run::new("btrfs").args(["scrub", "start", "-B", "-R"]).arg(dir).ok()?.stdout_text())
+    })?;
+    ensure!(theirs.contains("csum_errors: 0") && theirs.contains("super_errors: 0"), "{theirs}");
+    Ok(())
+}
+
+/// It is cancelled and resumed; it ends with the mount, and when that becomes read-only; the image is gone on with where the mount stopped.
+fn live_ended(bench: &Bench) -> Result<()> {
+    let image = image(bench)?;
+    let point = bench.scratch.file("mount");
+    let of_image = Scrubs { bench, image: image.clone(), others: Vec::new() };
+    of_image.call(&["start", "-B"]).ok()?;
+    let whole = of_image.numbers()?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &point, "")?;
+    let live = Scrubs { bench, image: mount.dir().to_owned(), others: Vec::new() };
+    live.call(&["start", "--limit", SLOW]).ok()?;
+    let again = live.call(&["start"]).output()?;
+    ensure!(again.code == Some(1) && again.stderr_text().contains("a scrub of this mount runs"), "{again}");
+    expect_refusal(of_image.call(&["cancel"]), &["the mount at", "name the mount"])?;
+    live.call(&["cancel"]).ok()?;
+    ensure!(live.call(&["cancel"]).output()?.code == Some(2), "it was ended already");
+    let status = live.call(&["status", "-d"]).ok()?.stdout_text();
+    ensure!(status.contains("Status:           aborted") && status.contains("disk.img"), "{status}");
+    live.call(&["limit", "-a", "-l", SLOW]).ok()?;
+    live.call(&["resume"]).ok()?;
+    let status = live.call(&["status"]).ok()?.stdout_text();
+    ensure!(status.contains("Status:           running"), "{status}");
+    Run::new("mount").args(["-i", "-o", "remount,ro"]).arg(mount.dir()).ok()?;
+    until("it has ended", || Ok(live.call(&["status"]).ok()?.stdout_text().contains("aborted")))?;
+    Run::new("mount").args(["-i", "-o", "remount,rw"]).arg(mount.dir()).ok()?;
+    live.call(&["resume"]).ok()?;
+    mount.unmount()?;
+    let status = of_image.call(&["status"]).ok()?.stdout_text();
+    ensure!(status.contains("Status:           interrupted"), "{status}");
+    of_image.call(&["limit", "-a", "-l", "0"]).ok()?;
+    of_image.call(&["resume", "-B"]).ok()?;
+    ensure!(of_image.numbers()? == whole, "{:?}, at once {whole:?}", of_image.numbers()?);
+    btrfs_check(&image)?;
+    Ok(())
+}
+
+/// Others may not even ask; what is mounted read-only is read; a set is, too.
+fn live_rights(bench: &Bench) -> Result<()> {
+    let set = Set::made(bench, "set", &["-d", "raid5", "-m", "raid1"], 3)?;
+    let mount =
+        FuseMount::mount(bench.creamery(), set.first(), &bench.scratch.file("mount"), "ro,allow_other")?;
+    let scrub = |words: &[&str]| bench.creamery().run(["scrub"]).args(words).arg(mount.dir());
+    expect_refusal(scrub(&["start", "-B"]), &["read-only mount", "-r"])?;
+    let text = scrub(&["start", "-B", "-r"]).ok()?.stdout_text();
+    ensure!(text.contains("no errors found") && text.contains("Starting scrub on devid 3"), "{text}");
+    let nobody = |words: &[&str]| {
+        let run = Run::new("setpriv").args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        run.arg(bench.creamery().path()).arg("scrub").args(words).arg(mount.dir())
+    };
+    for words in [&["status"][..], &["start", "-r"], &["cancel"], &["limit"]] {
+        expect_failure(nobody(words), &["permitted"])
+            .or_else(|_| expect_failure(nobody(words), &["denied"]))?;
+    }
+    mount.unmount()
 }

@@ -242,8 +242,8 @@ fn scrub(args: &RunArgs, which: Which) -> Result<(), Failure> {
     let terminal = Terminal { args, shown: &shown, failure: RankedMutex::default() };
     let report = scrub.run(args.set.of(&args.image), &terminal).map_err(failed)?;
     shown.bar.finish_and_clear();
-    if let Some(why) = &report.status_failure {
-        warn(&format!("the status is not kept: {why}"));
+    if let Some(why) = &report.not_kept {
+        warn(why);
     }
     finish(args, which, &report.into(), (started, begun.elapsed()))
 }
@@ -302,10 +302,7 @@ fn as_text(
         limit: None,
     };
     if !args.announce {
-        shown
-            .devices
-            .iter()
-            .try_for_each(|device| writeln!(out, "Starting scrub on devid {}", device.id))?;
+        shown.devices.iter().try_for_each(|device| writeln!(out, "Starting scrub on devid {}", device.id))?;
     }
     if args.by_device {
         for device in &shown.devices {

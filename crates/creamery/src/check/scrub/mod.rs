@@ -9,6 +9,7 @@ use std::sync::Arc;
 use creamery_base::lock::RankedMutex;
 use creamery_base::{DevId, Error, ErrorKind, Physical, Result, Uuid};
 use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_fs::DeviceErrors;
 use creamery_maint::scrub::{Recorder, Scrub as Walker, Sink, host_paths};
 use creamery_txn::{BackgroundThreads, Engine, Options};
 use creamery_volume::{DeviceSet, Mender, NamedSet, Rescue, Volume};
@@ -211,7 +212,7 @@ impl Scrub {
         let devices_there: Vec<DevId> =
             devices_there.filter(|id| engine.volume().device(*id).is_some()).collect();
         progress.begins(engine.volume().fsid(), &devices_there);
-        let mut report = Report::of(engine.volume().fsid());
+        let mut report = Report::of(&engine.volume().superblock());
         report.devices = self.scrub_all(&engine, mender, &found);
         if let Some(Err(error)) = mender.map(Mender::flush)
             && let Some(device) = report.devices.first_mut()
@@ -226,7 +227,11 @@ impl Scrub {
         if let Some(recorder) = recorder {
             report.keep(recorder, &engine);
         }
+        drop(engine);
         name_files(&mut report, devices);
+        if !self.reads_only {
+            count_errors(&mut report, devices);
+        }
         Ok(report)
     }
 
@@ -277,6 +282,41 @@ impl Scrub {
             DeviceReport { id, path: device.host_path(), counts, ended }
         };
         there.into_iter().zip(outcomes).map(report).collect()
+    }
+}
+
+/// Adds what was found on the one device of a filesystem to the numbers that it keeps. Of several devices nothing is written but what is mended.
+fn count_errors(report: &mut Report, devices: &DeviceSet) {
+    let [device] = &report.devices[..] else { return };
+    let has_log = report.has_log;
+    let counts = device.counts;
+    let errors = DeviceErrors {
+        read: counts.read_errors,
+        corruption: counts.corruption_errors(),
+        generation: counts.generation_errors,
+        ..DeviceErrors::default()
+    };
+    if !errors.any() {
+        return;
+    }
+    let is_in_doubt =
+        |damage: &Damage| damage.finding.what == What::Superblock && damage.finding.outcome != Outcome::Mended;
+    let counted = match has_log {
+        // What replays it is to be asked for.
+        true => Err(Error::new(ErrorKind::Busy, "a log waits to be replayed").advise("mount it once")),
+        // A commit would write all copies anew.
+        false if report.damages.iter().any(is_in_doubt) => {
+            let what = Error::new(ErrorKind::Corrupt, "a copy of the superblock is in doubt");
+            Err(what.advise("see `creamery rescue super-recover`"))
+        }
+        false => Image::options().write().open_set(devices.clone()).and_then(|fs| {
+            fs.fs.add_device_errors(device.id, &errors)?;
+            fs.close().map_err(Into::into)
+        }),
+    };
+    if let Err(error) = counted {
+        let what = error.context("the numbers of `device stats` are not kept");
+        report.not_kept.get_or_insert(what.to_string());
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use creamery_base::{DevId, Uuid};
+use creamery_format::Superblock;
 use creamery_maint::scrub::Recorder;
 use creamery_txn::Engine;
 
@@ -67,14 +68,16 @@ pub struct Report {
     pub damages: Vec<Damage>,
     /// How much of what is left has no place there.
     pub left_out: u64,
-    /// Why its status could not be kept, where that was asked for.
-    pub status_failure: Option<String>,
+    /// What could not be kept, and why: its status, where that was asked for, or the numbers of `device stats`.
+    pub not_kept: Option<String>,
+    pub(super) has_log: bool,
 }
 
 impl Report {
-    pub(super) fn of(uuid: Uuid) -> Self {
+    pub(super) fn of(superblock: &Superblock) -> Self {
         let (devices, damages) = (Vec::new(), Vec::new());
-        Self { uuid, devices, damages, left_out: 0, status_failure: None }
+        let has_log = superblock.log_root().is_some();
+        Self { uuid: superblock.fsid(), devices, damages, left_out: 0, not_kept: None, has_log }
     }
 
     /// Keeps the status. What earlier scrubs counted that this one resumed counts as well.
@@ -82,7 +85,8 @@ impl Report {
         let before: Vec<Counts> = self.devices.iter().map(|device| recorder.before(device.id)).collect();
         let ended: Vec<_> =
             self.devices.iter().map(|device| (device.id, device.counts, device.ended)).collect();
-        self.status_failure = recorder.end(engine, &ended).err().map(|error| error.to_string());
+        let kept = recorder.end(engine, &ended);
+        self.not_kept = kept.err().map(|error| error.context("the status is not kept").to_string());
         for (device, before) in self.devices.iter_mut().zip(before) {
             device.counts += before;
         }
