@@ -1,0 +1,20 @@
+//! Scrub where devices fail, rot and lose their power: what a profile bears is mended, what it does not bear is told, and nothing is worse than before.
+//!
+//! The sets lie in memory, laid out by hand from an image of one device ([`world`]): of every profile, with what lies where known by the book. A
+//! prediction ([`damage`]) says of each kind of damage what a scrub has to find, place by place, and what has to be there afterwards.
+//! Every change takes a share of the cases, `CREAMERY_MATRIX=whole` all of them.
+
+mod content;
+mod damage;
+mod disk;
+mod geometry;
+mod rot;
+mod sound;
+mod world;
+
+use creamery_testkit::harness::Case;
+
+fn main() -> std::process::ExitCode {
+    let cases: Vec<Case> = [sound::cases(), rot::cases()].into_iter().flatten().collect();
+    creamery_testkit::harness::main(cases)
+}
