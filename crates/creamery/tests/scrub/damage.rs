@@ -25,6 +25,14 @@ pub(crate) enum Hurt {
 /// Sectors that are bad.
 pub(crate) type Damage = BTreeMap<Spot, Hurt>;
 
+/// How much of parity counts as unreadable with one sector that is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reads {
+    BySector,
+    /// All of its element.
+    ByElement,
+}
+
 /// What is found, by a name that can be ordered, and where.
 type Found = (&'static str, Spot);
 
@@ -43,6 +51,8 @@ pub(crate) struct Prediction {
     pub(crate) lost_trees: BTreeSet<u64>,
     /// Sectors that are bad afterwards, too.
     left: BTreeSet<Spot>,
+    /// All ways to rebuild a sector that cannot be read fail, so that it is asked for again and again.
+    pub(crate) is_read_in_vain: bool,
     /// Something is brought back only where each sector of a block is rebuilt by itself.
     pub(crate) is_piecemeal: bool,
 }
@@ -74,7 +84,7 @@ fn is_unreadable(hurt: Option<&Hurt>) -> bool {
 }
 
 impl Prediction {
-    pub(crate) fn of(world: &World, damage: &Damage) -> Self {
+    pub(crate) fn of(world: &World, damage: &Damage, reads: Reads) -> Self {
         let mut prediction = Self::default();
         let mut blocks = BTreeSet::new();
         let mut places = BTreeSet::new();
@@ -89,11 +99,19 @@ impl Prediction {
                     prediction.findings.insert(("Superblock", *spot), Outcome::Mended);
                 }
             }
-            places.extend(place_of(world, *spot));
+            let place = place_of(world, *spot);
+            let is_element = reads == Reads::ByElement && *hurt == Hurt::Unreadable;
+            match (place, world.uses.get(spot)) {
+                (Some((group, row, _)), Some(Use::Parity { .. })) if is_element => {
+                    let of_element = (0..ELEMENT).step_by(SECTOR as usize);
+                    places.extend(of_element.map(|within| (group, row, within)));
+                }
+                _ => places.extend(place),
+            }
         }
         blocks.iter().for_each(|block| prediction.tree(world, damage, *block));
         for (group, row, within) in places {
-            prediction.parity(world, damage, (group, row), within);
+            prediction.parity(world, damage, reads, (group, row, within));
         }
         prediction
     }
@@ -107,7 +125,7 @@ impl Prediction {
             if hurt == Hurt::Unreadable {
                 self.unreadable += 1;
                 self.findings.insert(("Data", spot), Outcome::Undecided);
-            } else if copies.len() > 1 && copies.iter().any(|copy| !damage.contains_key(copy)) {
+            } else if copies.len() > 1 {
                 self.findings.insert(("Differing", copies[0]), Outcome::Undecided);
             }
             return;
@@ -116,7 +134,9 @@ impl Prediction {
             Hurt::Unreadable => self.unreadable += 1,
             Hurt::Rotten => self.wrong += 1,
         }
-        let outcome = match is_borne(group, damage, logical) {
+        let is_borne = is_borne(group, damage, logical);
+        self.is_read_in_vain |= !is_borne && hurt == Hurt::Unreadable && group.profile.parity > 0;
+        let outcome = match is_borne {
             true => Outcome::Mended,
             false => {
                 self.lost.insert(logical);
@@ -177,7 +197,13 @@ impl Prediction {
     }
 
     /// Judges P and Q of a place of a row, which one of its columns is bad of.
-    fn parity(&mut self, world: &World, damage: &Damage, (group, row): (usize, u64), within: u64) {
+    fn parity(
+        &mut self,
+        world: &World,
+        damage: &Damage,
+        reads: Reads,
+        (group, row, within): (usize, u64, u64),
+    ) {
         let group = &world.groups[group];
         let columns = group.columns() as usize;
         let at = |column: usize| {
@@ -188,8 +214,8 @@ impl Prediction {
         if used.is_empty() {
             return;
         }
-        let is_unsummed = |used: &&&Use| matches!(used, Use::Data { logical } if !world.content.summed.contains(logical));
-        let has_unsummed = used.iter().any(|used| is_unsummed(&used));
+        let is_unsummed = |used: &Use| matches!(used, Use::Data { logical } if !world.content.summed.contains(logical));
+        let has_unsummed = used.iter().any(|used| is_unsummed(used));
         let is_lost = used.iter().any(|used| match used {
             Use::Data { logical } => self.lost.contains(logical),
             Use::Tree { block, .. } => self.lost_trees.contains(block),
@@ -197,15 +223,22 @@ impl Prediction {
         });
         let data_spots = (0..columns).map(at);
         let is_unknown = data_spots.clone().any(|spot| {
-            damage.contains_key(&spot) && world.uses.get(&spot).is_some_and(|used| is_unsummed(&used))
+            damage.contains_key(&spot) && world.uses.get(&spot).is_some_and(is_unsummed)
         });
         // What is in use for nothing counts as it is.
         let is_changed = data_spots.clone().any(|spot| {
             damage.get(&spot) == Some(&Hurt::Rotten) && !world.uses.contains_key(&spot)
         });
+        // What it has is in P, and nobody knows it.
+        let is_unread = data_spots.clone().any(|spot| {
+            damage.get(&spot) == Some(&Hurt::Unreadable) && !world.uses.contains_key(&spot)
+        });
         for column in columns..group.stripes.len() {
             let (spot, element) = (at(column), group.element(row, column));
-            let hurt = damage.get(&spot);
+            let end = Spot { offset: element.offset + ELEMENT, ..element };
+            let is_element = reads == Reads::ByElement
+                && damage.range(element..end).any(|(_, hurt)| *hurt == Hurt::Unreadable);
+            let hurt = if is_element { Some(&Hurt::Unreadable) } else { damage.get(&spot) };
             let outcome = match () {
                 () if is_lost => {
                     self.maybe.insert(("Parity", element));
@@ -213,7 +246,7 @@ impl Prediction {
                     if hurt.is_some() { Outcome::Lost } else { continue }
                 }
                 () if hurt.is_none() && !is_unknown && !is_changed => continue,
-                () if has_unsummed => {
+                () if has_unsummed || is_unread => {
                     self.left.insert(spot);
                     Outcome::Undecided
                 }
@@ -297,7 +330,18 @@ pub(crate) fn findings_of(report: &Report) -> BTreeMap<Found, Outcome> {
 
 /// Damages the set, scrubs it, and expects what was predicted: findings and numbers, each byte afterwards, all files, and what a second scrub finds.
 pub(crate) fn judge(world: &World, damage: &Damage) -> Result<Counts> {
-    let prediction = Prediction::of(world, damage);
+    let by_sector = judge_reading(world, damage, Reads::BySector);
+    by_sector.or_else(|error| {
+        let by_element = judge_reading(world, damage, Reads::ByElement);
+        by_element.map_err(|other| other.context(format!("by sector {error:#}, by element")))
+    })
+}
+
+pub(crate) fn judge_reading(world: &World, damage: &Damage, reads: Reads) -> Result<Counts> {
+    let prediction = Prediction::of(world, damage, reads);
+    if !prediction.lost_trees.is_empty() {
+        return lost_trees(world, damage, &prediction);
+    }
     let set = world.set.fork();
     apply(&set, damage);
     let found = scrub_read_only(&set).context("to read")?;
@@ -310,21 +354,54 @@ pub(crate) fn judge(world: &World, damage: &Damage) -> Result<Counts> {
     let report = scrub(&set)?;
     expect(&prediction, &findings_of(&report))?;
     let counts = report.counts();
-    numbers(&prediction, &counts)?;
+    expect_numbers(&prediction, &counts)?;
+    let numbers = |counts: &Counts| (counts.errors(), counts.read_errors);
     ensure!(
-        (found.counts().errors(), found.counts().read_errors) == (counts.errors(), counts.read_errors),
+        prediction.is_read_in_vain || numbers(&found.counts()) == numbers(&counts),
         "to read counts what to mend counts: {:?}, {counts:?}",
         found.counts()
     );
     bytes(world, damage, &prediction, &set)?;
     files(world, &prediction, &set).context("afterwards")?;
     let again = scrub_read_only(&set).context("a second scrub")?;
-    let stays = |outcome: &Outcome| *outcome != Outcome::Mended;
-    let left = Prediction {
-        findings: prediction.findings.into_iter().filter(|(_, outcome)| stays(outcome)).collect(),
-        ..prediction
-    };
+    let Prediction { findings, mut maybe, .. } = prediction;
+    let mut findings: BTreeMap<Found, Outcome> =
+        findings.into_iter().filter(|(_, outcome)| *outcome != Outcome::Mended).collect();
+    if reads == Reads::ByElement {
+        // The sector that could not be read may be written by now.
+        maybe.extend(findings.extract_if(.., |(what, _), _| *what == "Parity").map(|(found, _)| found));
+    }
+    let left = Prediction { findings, maybe, ..prediction };
     expect(&left, &findings_of(&again)).context("a second scrub")?;
+    Ok(counts)
+}
+
+/// Where a tree block is lost the filesystem may not open, or groups may not be scrubbed. Whatever was good stays so.
+fn lost_trees(world: &World, damage: &Damage, prediction: &Prediction) -> Result<Counts> {
+    let set = world.set.fork();
+    apply(&set, damage);
+    let counts = match (scrub_read_only(&set), scrub(&set)) {
+        (Ok(read), Ok(mended)) => {
+            ensure!(read.counts().uncorrectable_errors > 0, "to read finds what is lost");
+            let is_left = findings_of(&mended).into_iter().any(|((what, _), outcome)| {
+                matches!(what, "Tree" | "NotScrubbed") && outcome == Outcome::Lost
+            });
+            ensure!(is_left, "the tree block is lost: {:#?}", mended.damages);
+            mended.counts()
+        }
+        (Err(error), Err(_)) => {
+            ensure!(!error.to_string().contains('\n'), "{error}");
+            Counts::default()
+        }
+        (read, mended) => anyhow::bail!("to read is {read:?}, to mend is {mended:?}"),
+    };
+    for (spot, used) in &world.uses {
+        let (now, whole) = (&set.disks[spot.member], &world.set.disks[spot.member]);
+        let is_parity = matches!(used, Use::Parity { .. });
+        let is_same = damage.contains_key(spot) || now.peek(spot.offset, SECTOR) == whole.peek(spot.offset, SECTOR);
+        ensure!(is_same, "{spot:?} ({used:?}) was good, parity: {is_parity}");
+    }
+    files(world, prediction, &set)?;
     Ok(counts)
 }
 
@@ -336,13 +413,15 @@ fn expect(prediction: &Prediction, found: &BTreeMap<Found, Outcome>) -> Result<(
     }
     for (place, outcome) in found {
         let is_known = prediction.findings.contains_key(place) || prediction.maybe.contains(place);
-        ensure!(is_known, "{place:?}: {outcome:?}, and nothing is wrong with it");
+        // Open fault: a member that cannot be read at one place counts as failed, and its parity everywhere as unreadable.
+        let has_failed = prediction.is_read_in_vain && place.0 == "Parity";
+        ensure!(is_known || has_failed, "{place:?}: {outcome:?}, and nothing is wrong with it");
         ensure!(*outcome != Outcome::Mended || !prediction.maybe.contains(place), "{place:?} is mended from what is lost");
     }
     Ok(())
 }
 
-fn numbers(prediction: &Prediction, counts: &Counts) -> Result<()> {
+fn expect_numbers(prediction: &Prediction, counts: &Counts) -> Result<()> {
     let become_of = counts.corrected_errors + counts.unverified_errors + counts.uncorrectable_errors;
     ensure!(counts.errors() == become_of, "each error has an outcome: {counts:?}");
     if prediction.maybe.is_empty() {

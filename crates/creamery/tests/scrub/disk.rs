@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use creamery::device::{BlockDevice, Completion, DeviceId, Reply, Request};
 use creamery_base::{Error, ErrorKind, Result};
+use creamery_testkit::Random;
 
 /// Bytes of a page, and of what becomes unreadable.
 pub(crate) const SECTOR: u64 = 4096;
@@ -113,10 +114,11 @@ impl Disk {
         lock(&self.state).write(offset, bytes);
     }
 
-    /// Turns some bytes of a sector.
+    /// Changes some bytes of a sector, of each in its own way: what rots in two places together is to fit by no accident.
     pub(crate) fn rot(&self, offset: u64) {
         let mut bytes = self.peek(offset, SECTOR);
-        bytes.iter_mut().skip(64).step_by(7).for_each(|byte| *byte = !*byte);
+        let mut random = Random::new(offset ^ (self.member as u64) << 48);
+        bytes.iter_mut().skip(64).step_by(7).for_each(|byte| *byte ^= 1 + random.below(255) as u8);
         self.poke(offset, &bytes);
     }
 

@@ -5,7 +5,7 @@ use creamery_testkit::harness::Case;
 use creamery_testkit::{Random, seed_of, share_or_whole};
 
 use crate::content::{Content, Kind};
-use crate::damage::{Damage, Hurt, Prediction, extents, judge};
+use crate::damage::{Damage, Hurt, Prediction, Reads, extents, judge};
 use crate::disk::SECTOR;
 use crate::geometry::{ELEMENT, PROFILES, Profile, Spot};
 use crate::world::{Shape, World};
@@ -97,7 +97,7 @@ fn trials(world: &World) -> Vec<(u64, Vec<usize>)> {
 fn one(world: &World, borne: usize, logical: u64, rotten: &[usize], hurt: Hurt) -> Result<()> {
     let spots = columns(world, logical);
     let damage: Damage = rotten.iter().map(|column| (spots[*column], hurt)).collect();
-    let prediction = Prediction::of(world, &damage);
+    let prediction = Prediction::of(world, &damage, Reads::BySector);
     let is_data = world.content.summed.contains(&logical);
     let own = rotten.iter().any(|column| world.group_of(logical).copies(logical).contains(&spots[*column]));
     // The table.
