@@ -51,7 +51,7 @@ pub(crate) struct Prediction {
     pub(crate) lost_trees: BTreeSet<u64>,
     /// Sectors that are bad afterwards, too.
     left: BTreeSet<Spot>,
-    /// All ways to rebuild a sector that cannot be read fail, so that it is asked for again and again.
+    /// Ways to rebuild a sector read another one that cannot be read, so that it is asked for again and again.
     pub(crate) is_read_in_vain: bool,
     /// Something is brought back only where each sector of a block is rebuilt by itself.
     pub(crate) is_piecemeal: bool,
@@ -85,7 +85,9 @@ fn is_unreadable(hurt: Option<&Hurt>) -> bool {
 
 impl Prediction {
     pub(crate) fn of(world: &World, damage: &Damage, reads: Reads) -> Self {
-        let mut prediction = Self::default();
+        let unreadable = damage.values().filter(|hurt| **hurt == Hurt::Unreadable).count();
+        let has_parity = world.shape.profile.parity > 0;
+        let mut prediction = Self { is_read_in_vain: has_parity && unreadable > 1, ..Self::default() };
         let mut blocks = BTreeSet::new();
         let mut places = BTreeSet::new();
         for (spot, hurt) in damage {
@@ -99,14 +101,12 @@ impl Prediction {
                     prediction.findings.insert(("Superblock", *spot), Outcome::Mended);
                 }
             }
-            let place = place_of(world, *spot);
-            let is_element = reads == Reads::ByElement && *hurt == Hurt::Unreadable;
-            match (place, world.uses.get(spot)) {
-                (Some((group, row, _)), Some(Use::Parity { .. })) if is_element => {
+            match place_of(world, *spot) {
+                Some((group, row, _)) if reads == Reads::ByElement && *hurt == Hurt::Unreadable => {
                     let of_element = (0..ELEMENT).step_by(SECTOR as usize);
                     places.extend(of_element.map(|within| (group, row, within)));
                 }
-                _ => places.extend(place),
+                place => places.extend(place),
             }
         }
         blocks.iter().for_each(|block| prediction.tree(world, damage, *block));
@@ -135,7 +135,6 @@ impl Prediction {
             Hurt::Rotten => self.wrong += 1,
         }
         let is_borne = is_borne(group, damage, logical);
-        self.is_read_in_vain |= !is_borne && hurt == Hurt::Unreadable && group.profile.parity > 0;
         let outcome = match is_borne {
             true => Outcome::Mended,
             false => {
@@ -365,12 +364,12 @@ pub(crate) fn judge_reading(world: &World, damage: &Damage, reads: Reads) -> Res
     files(world, &prediction, &set).context("afterwards")?;
     let again = scrub_read_only(&set).context("a second scrub")?;
     let Prediction { findings, mut maybe, .. } = prediction;
-    let mut findings: BTreeMap<Found, Outcome> =
-        findings.into_iter().filter(|(_, outcome)| *outcome != Outcome::Mended).collect();
+    let mut findings = findings;
     if reads == Reads::ByElement {
-        // The sector that could not be read may be written by now.
+        // The sector that could not be read may be written by now; or it is in use for nothing, and never will be.
         maybe.extend(findings.extract_if(.., |(what, _), _| *what == "Parity").map(|(found, _)| found));
     }
+    findings.retain(|_, outcome| *outcome != Outcome::Mended);
     let left = Prediction { findings, maybe, ..prediction };
     expect(&left, &findings_of(&again)).context("a second scrub")?;
     Ok(counts)
@@ -424,7 +423,9 @@ fn expect(prediction: &Prediction, found: &BTreeMap<Found, Outcome>) -> Result<(
 fn expect_numbers(prediction: &Prediction, counts: &Counts) -> Result<()> {
     let become_of = counts.corrected_errors + counts.unverified_errors + counts.uncorrectable_errors;
     ensure!(counts.errors() == become_of, "each error has an outcome: {counts:?}");
-    if prediction.maybe.is_empty() {
+    if prediction.is_read_in_vain {
+        ensure!(counts.read_errors >= prediction.unreadable, "{} reads fail: {counts:?}", prediction.unreadable);
+    } else if prediction.maybe.is_empty() {
         ensure!(counts.read_errors == prediction.unreadable, "{} reads fail: {counts:?}", prediction.unreadable);
         let wrong = counts.csum_errors + counts.verify_errors + counts.super_errors;
         ensure!(wrong == prediction.wrong, "{} places are wrong: {counts:?}", prediction.wrong);

@@ -5,8 +5,10 @@
 //! Every change takes a share of the cases, `CREAMERY_MATRIX=whole` all of them.
 
 mod content;
+mod cuts;
 mod damage;
 mod disk;
+mod faults;
 mod geometry;
 mod rot;
 mod sound;
@@ -15,6 +17,6 @@ mod world;
 use creamery_testkit::harness::Case;
 
 fn main() -> std::process::ExitCode {
-    let cases: Vec<Case> = [sound::cases(), rot::cases()].into_iter().flatten().collect();
+    let cases: Vec<Case> = [sound::cases(), rot::cases(), faults::cases(), cuts::cases()].into_iter().flatten().collect();
     creamery_testkit::harness::main(cases)
 }
