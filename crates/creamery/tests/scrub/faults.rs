@@ -9,7 +9,7 @@ use crate::content::{Content, Kind};
 use crate::damage::{Damage, Hurt, Prediction, Reads, apply, extents, files, findings_of, judge, scrub};
 use crate::disk::{SECTOR, Set};
 use crate::geometry::{PROFILES, Profile, Spot};
-use crate::world::{Shape, Use, World};
+use crate::world::{Ends, Shape, Use, World};
 
 /// Reads of each profile that fail in every change.
 const ONCE: usize = 24;
@@ -35,7 +35,7 @@ pub(crate) fn cases() -> Vec<Case> {
 pub(crate) fn worlds(profile: Profile) -> Result<Vec<World>> {
     let content = Content::small(16 << 10)?;
     let shapes = profile.members.into_iter().zip([0, 8192]);
-    shapes.map(|(members, shift)| World::new(content.clone(), Shape { profile, members, shift })).collect()
+    shapes.map(|(members, shift)| World::new(content.clone(), Shape { profile, members, shift, ends: Ends::InFreeSpace })).collect()
 }
 
 fn faulty_reads(profile: Profile) -> Result<()> {

@@ -12,11 +12,12 @@ mod faults;
 mod geometry;
 mod rot;
 mod sound;
+mod straddle;
 mod world;
 
 use creamery_testkit::harness::Case;
 
 fn main() -> std::process::ExitCode {
-    let cases: Vec<Case> = [sound::cases(), rot::cases(), faults::cases(), cuts::cases()].into_iter().flatten().collect();
+    let cases: Vec<Case> = [sound::cases(), rot::cases(), faults::cases(), cuts::cases(), straddle::cases()].into_iter().flatten().collect();
     creamery_testkit::harness::main(cases)
 }

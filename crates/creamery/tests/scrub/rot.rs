@@ -8,7 +8,7 @@ use crate::content::{Content, Kind};
 use crate::damage::{Damage, Hurt, Prediction, Reads, extents, judge};
 use crate::disk::SECTOR;
 use crate::geometry::{ELEMENT, PROFILES, Profile, Spot};
-use crate::world::{Shape, World};
+use crate::world::{Ends, Shape, World};
 
 /// Copies or columns of one place that each profile bears the loss of.
 const BORNE: [(&str, usize); 9] = [
@@ -26,6 +26,8 @@ const BORNE: [(&str, usize); 9] = [
 const MOST: usize = 3;
 /// Trials of each profile and number of members that every change takes.
 const SHARE: usize = 40;
+/// Those of each layout that the proof takes.
+const WHOLE: usize = 150;
 const NODES: [u32; 3] = [16 << 10, 4 << 10, 64 << 10];
 const SHIFTS: [u64; 4] = [0, 4096, 8192, 20480];
 
@@ -61,11 +63,11 @@ fn each_place(profile: Profile) -> Result<()> {
     for &node in nodes {
         let content = Content::small(node)?;
         for (members, shift) in profile.members.into_iter().flat_map(|members| SHIFTS.map(|shift| (members, shift))) {
-            let world = World::new(content.clone(), Shape { profile, members, shift })?;
+            let world = World::new(content.clone(), Shape { profile, members, shift, ends: Ends::InFreeSpace })?;
             let mut trials = trials(&world);
             let mut random = Random::new(seed_of(&format!("rot {:?} {node}", world.shape)));
             random.shuffle(&mut trials);
-            trials.truncate(share_or_whole(SHARE / SHIFTS.len(), trials.len()));
+            trials.truncate(share_or_whole(SHARE / SHIFTS.len(), WHOLE));
             for (logical, rotten) in trials {
                 let hurt = [Hurt::Rotten, Hurt::Unreadable][random.below(2) as usize];
                 one(&world, borne, logical, &rotten, hurt)
@@ -85,7 +87,9 @@ fn trials(world: &World) -> Vec<(u64, Vec<usize>)> {
         // The first sector, the last one, and one that is neither.
         addresses.extend([at, at + (len / 2) / SECTOR * SECTOR, at + len - SECTOR]);
     }
-    addresses.extend(extents(world, Kind::Tree));
+    for at in extents(world, Kind::Tree) {
+        addresses.extend([at, at + world.content.extents[&at].1.len() as u64 - SECTOR]);
+    }
     addresses.dedup();
     let sizes = |at: u64| {
         let count = columns(world, at).len();

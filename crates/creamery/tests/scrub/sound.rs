@@ -8,7 +8,7 @@ use creamery_volume::{Mode, Volume};
 
 use crate::content::{Content, files_of};
 use crate::geometry::PROFILES;
-use crate::world::{Shape, World};
+use crate::world::{Ends, Shape, World};
 use crate::damage::scrub;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -19,14 +19,14 @@ fn whole() -> Result<()> {
     let content = Content::small(16 << 10)?;
     for profile in PROFILES {
         for (members, shift) in profile.members.into_iter().flat_map(|members| [(members, 0), (members, 8192), (members, 4096)]) {
-            let world = World::new(content.clone(), Shape { profile, members, shift })?;
+            let world = World::new(content.clone(), Shape { profile, members, shift, ends: Ends::InFreeSpace })?;
             judge(&world).map_err(|error| error.context(format!("{:?}", world.shape)))?;
         }
     }
     Ok(())
 }
 
-fn judge(world: &World) -> Result<()> {
+pub(crate) fn judge(world: &World) -> Result<()> {
     let set = world.set.fork();
     let volume = Volume::open(set.devices().into_iter().collect::<creamery_volume::DeviceSet>(), Mode::ReadOnly)?;
     let options = CheckOptions { check_data_csum: true, check_parity: true, ..CheckOptions::default() };

@@ -31,6 +31,15 @@ pub(crate) struct Shape {
     pub(crate) members: usize,
     /// Block groups begin so many bytes before a multiple of 64 KiB.
     pub(crate) shift: u64,
+    pub(crate) ends: Ends,
+}
+
+/// Where the block group of data ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ends {
+    InFreeSpace,
+    /// With the last sector that is in use; of profiles in elements with its row.
+    WithData,
 }
 
 /// What a sector of a member is in use for.
@@ -122,9 +131,13 @@ impl World {
         let group = self.group_of(logical);
         let mut copies: Vec<Vec<(Spot, u64, u64)>> = vec![Vec::new(); group.profile.copies];
         for from in (0..len).step_by(SECTOR as usize) {
+            // Where the next element of parity's rows lies behind the last one, it is another piece.
+            let begins = group.profile.is_striped() && (logical + from - group.start).is_multiple_of(ELEMENT);
             for (pieces, spot) in copies.iter_mut().zip(group.copies(logical + from)) {
                 match pieces.last_mut() {
-                    Some((at, _, len)) if (at.member, at.offset + *len) == (spot.member, spot.offset) => {
+                    Some((at, _, len))
+                        if !begins && (at.member, at.offset + *len) == (spot.member, spot.offset) =>
+                    {
                         *len += SECTOR;
                     }
                     _ => pieces.push((spot, from, SECTOR)),
@@ -218,6 +231,12 @@ fn groups(content: &Content, shape: Shape) -> Vec<Group> {
         let (start, len) = match number {
             0 => (start, (len - shape.shift) / unit * unit),
             _ => (start - shape.shift, len / unit * unit),
+        };
+        let last = content.extents.range(..start + len).next_back();
+        let end = last.map_or(0, |(at, (_, bytes))| at + bytes.len() as u64);
+        let len = match shape.ends == Ends::WithData && kind == BlockGroupFlags::DATA && end > start {
+            true => (end - start).next_multiple_of(unit),
+            false => len,
         };
         groups.push(Group::place((start, len), kind, shape.profile, number, &mut taken));
     }
