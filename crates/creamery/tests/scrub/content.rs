@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use creamery::Image;
 use creamery::device::{BlockDevice, MemoryDevice};
 use creamery_base::{TreeId, Wait};
+use creamery_codec::ChecksumType;
 use creamery_format::{
     BlockGroupFlags, BlockRef, ExtentFlags, ExtentItem, Key, KeyType, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS,
     Superblock,
@@ -80,10 +81,30 @@ pub(crate) fn fill(fs: &creamery::Filesystem) -> Result<()> {
 impl Content {
     /// That of a small filesystem.
     pub(crate) fn small(node_size: u32) -> Result<Self> {
+        Self::made((ChecksumType::Crc32c, node_size), fill)
+    }
+
+    /// That of a filesystem whose trees of extents and of checksums have several leaves.
+    pub(crate) fn of_many_leaves() -> Result<Self> {
+        let many = |fs: &creamery::Filesystem| {
+            let mut random = Random::new(seed_of("many extents"));
+            for number in 0..220 {
+                fs.write(format!("/file{number}"), random.bytes(4_500 + number * 17))?;
+            }
+            Ok(())
+        };
+        Self::made((ChecksumType::Sha256, 4096), many)
+    }
+
+    fn made(
+        (checksum, node_size): (ChecksumType, u32),
+        fill: impl FnOnce(&creamery::Filesystem) -> Result<()>,
+    ) -> Result<Self> {
         let options = |options: &mut MkfsOptions| {
             options.data = Some(Profile::Single);
             options.metadata = Some(Profile::Single);
             options.node_size = Some(node_size);
+            options.checksum = checksum;
         };
         let memory = made(LEN, options, fill)?;
         let fs = Image::options().write().nodatacow().open_device(Arc::clone(&memory) as _)?;

@@ -13,11 +13,14 @@ mod geometry;
 mod rot;
 mod sound;
 mod straddle;
+mod trees;
+mod many;
+mod odd;
 mod world;
 
 use creamery_testkit::harness::Case;
 
 fn main() -> std::process::ExitCode {
-    let cases: Vec<Case> = [sound::cases(), rot::cases(), faults::cases(), cuts::cases(), straddle::cases()].into_iter().flatten().collect();
+    let cases: Vec<Case> = [sound::cases(), rot::cases(), faults::cases(), cuts::cases(), straddle::cases(), trees::cases(), many::cases(), odd::cases()].into_iter().flatten().collect();
     creamery_testkit::harness::main(cases)
 }
