@@ -14,6 +14,7 @@ mod rot;
 mod sound;
 mod straddle;
 mod trees;
+mod log;
 mod many;
 mod odd;
 mod world;
@@ -21,6 +22,6 @@ mod world;
 use creamery_testkit::harness::Case;
 
 fn main() -> std::process::ExitCode {
-    let cases: Vec<Case> = [sound::cases(), rot::cases(), faults::cases(), cuts::cases(), straddle::cases(), trees::cases(), many::cases(), odd::cases()].into_iter().flatten().collect();
+    let cases: Vec<Case> = [sound::cases(), rot::cases(), faults::cases(), cuts::cases(), straddle::cases(), trees::cases(), many::cases(), odd::cases(), log::cases()].into_iter().flatten().collect();
     creamery_testkit::harness::main(cases)
 }

@@ -3,23 +3,27 @@
 use std::fs::File;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, ensure};
-use creamery::check::scrub::{NoProgress, Outcome, Scrub};
-use creamery::device::{Access, BlockDevice, FileDevice};
+use creamery::check::scrub::{NoProgress, Outcome, Report, Scrub};
+use creamery::device::{Access, BlockDevice, Completion, DeviceId, FileDevice, Request};
 use creamery::{ErrorKind, Image};
 use creamery_mkfs::{MkfsOptions, Profile};
 use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{Random, seed_of};
 
 use crate::content::{Content, LEN, files_of, fill, made};
-use crate::damage::{Damage, Hurt, judge, scrub};
-use crate::disk::{SECTOR, Set};
+use crate::damage::{Damage, Hurt, apply, findings_of, judge, scrub};
+use crate::disk::{Disk, SECTOR, Set};
+use crate::faults::borne;
 use crate::geometry::{PROFILES, Spot};
 use crate::world::{Ends, Shape, Use, World};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("scrub-matrix/devices-of-large-sectors", &[], |_| large_sectors()),
+        Case::new("scrub-matrix/devices-that-get-slower", &[], |_| slower()),
         Case::new("scrub-matrix/devices-of-any-length", &[], |_| any_length()),
         Case::new("scrub-matrix/devices-longer-and-shorter", &[], |_| longer_and_shorter()),
         Case::new("scrub-matrix/files-that-are-only-read", &[], only_read),
@@ -47,6 +51,60 @@ fn large_sectors() -> Result<()> {
                 judge(&world, &Damage::from([(spot, hurt)])).with_context(|| format!("{shape:?}: {hurt:?} at {spot:?}"))?;
             }
         }
+    }
+    Ok(())
+}
+
+/// A disk that answers on threads of its own, each time later than before.
+struct Slow {
+    below: Arc<Disk>,
+    asked: AtomicU64,
+}
+
+impl BlockDevice for Slow {
+    fn submit(&self, request: Request, done: Completion) {
+        let (below, turns) = (Arc::clone(&self.below), self.asked.fetch_add(1, Ordering::Relaxed));
+        std::thread::spawn(move || {
+            (0..turns % 64).for_each(|_| std::thread::yield_now());
+            below.submit(request, done);
+        });
+    }
+
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+
+    fn id(&self) -> DeviceId {
+        self.below.id()
+    }
+
+    fn describe(&self) -> String {
+        self.below.describe()
+    }
+}
+
+/// The findings and numbers are those of the same disks that answer at once, and the same is mended.
+fn slower() -> Result<()> {
+    let content = Content::small(16 << 10)?;
+    for profile in PROFILES {
+        let shape = Shape { profile, members: profile.members[1], shift: 4096, ends: Ends::InFreeSpace };
+        let world = World::new(content.clone(), shape)?;
+        let mut random = Random::new(seed_of(&format!("slower {shape:?}")));
+        let damage = borne(&world, &mut random, &[Hurt::Rotten]);
+        let (fast, slow) = (world.set.fork(), world.set.fork());
+        apply(&fast, &damage);
+        apply(&slow, &damage);
+        let wanted = scrub(&fast)?;
+        let disks = slow.disks.iter().map(|disk| {
+            Arc::new(Slow { below: Arc::clone(disk), asked: AtomicU64::new(0) }) as Arc<dyn BlockDevice>
+        });
+        let found = Scrub::default().run_on(disks, &NoProgress)?;
+        ensure!(findings_of(&found) == findings_of(&wanted), "{shape:?}: {:#?}", found.damages);
+        let numbers = |report: &Report| {
+            report.devices.iter().map(|device| (device.id, device.counts, device.ended)).collect::<Vec<_>>()
+        };
+        ensure!(numbers(&found) == numbers(&wanted), "{shape:?}: {:?}, not {:?}", numbers(&found), numbers(&wanted));
+        ensure!(slow.pages() == fast.pages(), "{shape:?}: the same is mended");
     }
     Ok(())
 }
