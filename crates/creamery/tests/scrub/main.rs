@@ -10,6 +10,7 @@ mod damage;
 mod disk;
 mod faults;
 mod geometry;
+mod open_faults;
 mod rot;
 mod sound;
 mod straddle;
@@ -22,6 +23,6 @@ mod world;
 use creamery_testkit::harness::Case;
 
 fn main() -> std::process::ExitCode {
-    let cases: Vec<Case> = [sound::cases(), rot::cases(), faults::cases(), cuts::cases(), straddle::cases(), trees::cases(), many::cases(), odd::cases(), log::cases()].into_iter().flatten().collect();
+    let cases: Vec<Case> = [sound::cases(), rot::cases(), faults::cases(), cuts::cases(), straddle::cases(), trees::cases(), many::cases(), odd::cases(), log::cases(), open_faults::cases()].into_iter().flatten().collect();
     creamery_testkit::harness::main(cases)
 }

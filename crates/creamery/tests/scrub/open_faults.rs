@@ -1,0 +1,163 @@
+//! Faults that are known and open: each case says what has to be, and fails as long as it is not so. They run where `CREAMERY_OPEN_FAULTS` is set.
+
+use anyhow::{Context, Result, ensure};
+use creamery::check::scrub::{Outcome, What};
+use creamery_testkit::harness::Case;
+
+use crate::content::{Content, Kind};
+use crate::damage::{Damage, Hurt, Prediction, Reads, apply, extents, findings_of, judge_reading, scrub};
+use crate::disk::SECTOR;
+use crate::geometry::{ELEMENT, Group, Profile, Spot};
+use crate::world::{Ends, Shape, Use, World};
+
+type Body = fn() -> Result<()>;
+
+pub(crate) fn cases() -> Vec<Case> {
+    if std::env::var_os("CREAMERY_OPEN_FAULTS").is_none() {
+        return Vec::new();
+    }
+    let cases: [(&str, Body); 10] = [
+        ("one-unreadable-sector-of-parity-is-one-error", || parity_sector(Beside::Summed)),
+        ("parity-of-what-nobody-judges-is-not-undecided-by-a-sector-beside-it", || parity_sector(Beside::Unsummed)),
+        ("parity-of-what-is-not-in-use-is-not-scrubbed", unused_parity),
+        ("few-unreadable-sectors-make-no-failed-device", no_failed_device),
+        ("a-flush-that-fails-is-told-of-its-device", flush_of_its_device),
+        ("a-flush-that-fails-is-none-of-what-was-not-mended", flush_of_nothing),
+        ("an-unreadable-sector-hides-no-difference-beside-it", || differing(0)),
+        ("an-unreadable-sector-of-the-other-copy-hides-no-difference", || differing(1)),
+        ("what-cannot-be-read-and-has-no-other-copy-is-lost", lost_without_checksum),
+        ("a-tree-block-is-rebuilt-sector-by-sector", by_sector),
+    ];
+    cases.into_iter().map(|(name, body)| Case::new(format!("open-fault/{name}"), &[], move |_| body())).collect()
+}
+
+fn world(profile: &str, members: usize) -> Result<World> {
+    let shape = Shape { profile: Profile::named(profile), members, shift: 0, ends: Ends::InFreeSpace };
+    World::new(Content::small(16 << 10)?, shape)
+}
+
+/// What a row has beside the sector that is bad.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    Summed,
+    Unsummed,
+}
+
+/// Whether data without checksums is at this place of a row.
+fn is_unsummed(world: &World, group: &Group, row: u64, within: u64) -> bool {
+    (0..group.columns() as usize).any(|column| {
+        let element = group.element(row, column);
+        let spot = Spot { offset: element.offset + within, ..element };
+        matches!(world.uses.get(&spot), Some(Use::Data { logical }) if !world.content.summed.contains(logical))
+    })
+}
+
+/// P of one place of a row of which all places are in use for what has checksums, or some are not.
+fn parity_sector(beside: Beside) -> Result<()> {
+    let world = world("raid5", 3)?;
+    let wanted = world.uses.iter().find(|(_, used)| {
+        let Use::Parity { group, row, within } = **used else { return false };
+        let group = &world.groups[group];
+        let others = (0..ELEMENT).step_by(SECTOR as usize).any(|at| is_unsummed(&world, group, row, at));
+        !is_unsummed(&world, group, row, within) && others == (beside == Beside::Unsummed)
+    });
+    let (spot, _) = wanted.context("such a row")?;
+    judge_reading(&world, &Damage::from([(*spot, Hurt::Unreadable)]), Reads::BySector).map(drop)
+}
+
+/// P of a place that has nothing, in a row that has something: a second scrub would find it again.
+fn unused_parity() -> Result<()> {
+    let world = world("raid5", 3)?;
+    let element = |spot: &Spot, used: &Use| match used {
+        Use::Parity { within, .. } => Some(Spot { offset: spot.offset - within, ..*spot }),
+        _ => None,
+    };
+    let unused = world.uses.iter().filter_map(|(spot, used)| element(spot, used)).find_map(|start| {
+        let places = (0..ELEMENT).step_by(SECTOR as usize);
+        let mut spots = places.map(|within| Spot { offset: start.offset + within, ..start });
+        spots.find(|spot| !world.uses.contains_key(spot))
+    });
+    let damage = Damage::from([(unused.context("such a place")?, Hurt::Unreadable)]);
+    judge_reading(&world, &damage, Reads::BySector).map(drop)
+}
+
+/// Three columns of one place of RAID6 that cannot be read are lost, and parity of other rows is as good as before.
+fn no_failed_device() -> Result<()> {
+    let world = world("raid6", 6)?;
+    for at in extents(&world, Kind::Data) {
+        let group = world.group_of(at);
+        let (row, within) = (group.row_of(at), (at - group.start) % ELEMENT);
+        let spots = (0..3).map(|column| group.element(row, column));
+        let damage: Damage =
+            spots.map(|spot| (Spot { offset: spot.offset + within, ..spot }, Hurt::Unreadable)).collect();
+        let set = world.set.fork();
+        apply(&set, &damage);
+        let report = scrub(&set)?;
+        for (what, spot) in findings_of(&report).into_keys().filter(|(what, _)| *what == "Parity") {
+            let is_of_row = (0..group.stripes.len()).any(|column| group.element(row, column) == spot);
+            ensure!(is_of_row, "{what} at {spot:?}, another row than that of {damage:?}: {:?}", report.counts());
+        }
+    }
+    Ok(())
+}
+
+fn flush_of_its_device() -> Result<()> {
+    let world = world("raid1", 2)?;
+    let set = world.set.fork();
+    apply(&set, &Damage::from([(Spot { member: 1, offset: 64 << 20 }, Hurt::Rotten)]));
+    set.disks[1].faults(|faults| faults.flush = true);
+    let report = scrub(&set)?;
+    let told = report.damages.iter().find(|damage| damage.finding.what == What::NotScrubbed);
+    let told = &told.context("it is told")?.finding;
+    ensure!(told.at.dev.get() == 2, "device 2 did not flush, and this is said: {told:?}");
+    Ok(())
+}
+
+fn flush_of_nothing() -> Result<()> {
+    let world = world("raid1", 2)?;
+    let set = world.set.fork();
+    set.disks[1].faults(|faults| faults.flush = true);
+    let report = scrub(&set)?;
+    ensure!(report.damages.is_empty(), "nothing was mended: {:?}", report.damages);
+    Ok(())
+}
+
+/// In data without checksums one sector differs between copies, and another one, of this copy, cannot be read.
+fn differing(unreadable: usize) -> Result<()> {
+    let world = world("raid1", 2)?;
+    let sectors = &world.sectors[std::path::Path::new(crate::content::NOCOW)];
+    let copies = |number: usize| world.group_of(sectors[number]).copies(sectors[number]);
+    let damage = Damage::from([
+        (copies(3)[unreadable], Hurt::Unreadable),
+        (copies(5)[1], Hurt::Rotten),
+    ]);
+    judge_reading(&world, &damage, Reads::BySector).map(drop)
+}
+
+fn lost_without_checksum() -> Result<()> {
+    let world = world("single", 1)?;
+    let at = world.sectors[std::path::Path::new(crate::content::NOCOW)][3];
+    let set = world.set.fork();
+    apply(&set, &Damage::from([(world.group_of(at).copies(at)[0], Hurt::Unreadable)]));
+    let report = scrub(&set)?;
+    let outcomes: Vec<Outcome> = report.damages.iter().map(|damage| damage.finding.outcome).collect();
+    ensure!(outcomes == [Outcome::Lost], "there is nothing good: {:?}", report.damages);
+    Ok(())
+}
+
+/// A sector of a block, and another one of its parity, cannot be read: each place of the row has one bad column.
+fn by_sector() -> Result<()> {
+    let world = world("raid5", 3)?;
+    for block in extents(&world, Kind::Tree) {
+        let group = world.group_of(block);
+        let p = group.element(group.row_of(block), group.columns() as usize);
+        let within = (block - group.start) % ELEMENT + SECTOR;
+        let damage = Damage::from([
+            (group.copies(block)[0], Hurt::Unreadable),
+            (Spot { offset: p.offset + within, ..p }, Hurt::Unreadable),
+        ]);
+        ensure!(Prediction::of(&world, &damage, Reads::BySector).is_all_mended(), "the profile bears it");
+        judge_reading(&world, &damage, Reads::BySector).with_context(|| format!("the block at {block}"))?;
+    }
+    Ok(())
+}
