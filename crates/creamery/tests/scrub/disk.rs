@@ -43,6 +43,8 @@ pub(crate) struct Faults {
     pub(crate) read_once: Option<(u64, u64)>,
     /// Writes that begin here write so many bytes, and fail.
     pub(crate) write: Option<(u64, usize)>,
+    /// Writes that begin here write nothing, and tell of no failure.
+    pub(crate) write_lost: Option<u64>,
     /// All flushes.
     pub(crate) flush: bool,
 }
@@ -158,6 +160,9 @@ impl Disk {
         self.journal.note(self.member, Asked::Write { offset, data: data.to_vec() });
         self.check(offset, data.len() as u64)?;
         let mut state = lock(&self.state);
+        if state.faults.write_lost == Some(offset) {
+            return Ok(());
+        }
         let fails = state.faults.write.filter(|(at, _)| *at == offset);
         let data = fails.map_or(data, |(_, written)| &data[..data.len().min(written)]);
         state.write(offset, data);

@@ -181,9 +181,11 @@ fn faulty_writes(profile: Profile) -> Result<()> {
             ensure!(!writes.is_empty(), "something is mended");
             for (member, offset, bytes) in writes {
                 let cut = [0, 512, bytes.len() / 2][random.below(3) as usize];
-                a_write(&world, &damage, (member, offset, bytes.len()), cut).with_context(|| {
-                    format!("{:?}, {damage:?}: writing at {offset} of {member} ends behind {cut} bytes", world.shape)
-                })?;
+                for fault in [Fault::Fails(cut), Fault::IsLost] {
+                    a_write(&world, &damage, (member, offset, bytes.len()), fault).with_context(|| {
+                        format!("{:?}, {damage:?}: writing at {offset} of {member}: {fault:?}", world.shape)
+                    })?;
+                }
             }
             for member in 0..world.shape.members {
                 a_flush(&world, &damage, member)
@@ -194,11 +196,28 @@ fn faulty_writes(profile: Profile) -> Result<()> {
     Ok(())
 }
 
+/// What a device does with a write.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// It fails behind so many bytes.
+    Fails(usize),
+    /// It says that it is done, and nothing is written.
+    IsLost,
+}
+
 /// What is not written is not mended, and all else is.
-fn a_write(world: &World, damage: &Damage, (member, offset, len): (usize, u64, usize), cut: usize) -> Result<()> {
+fn a_write(
+    world: &World,
+    damage: &Damage,
+    (member, offset, len): (usize, u64, usize),
+    fault: Fault,
+) -> Result<()> {
     let set = world.set.fork();
     apply(&set, damage);
-    set.disks[member].faults(|faults| faults.write = Some((offset, cut)));
+    set.disks[member].faults(|faults| match fault {
+        Fault::Fails(cut) => faults.write = Some((offset, cut)),
+        Fault::IsLost => faults.write_lost = Some(offset),
+    });
     let report = scrub(&set)?;
     let range = offset..offset + len as u64;
     let mut is_told = false;
@@ -224,7 +243,7 @@ fn a_write(world: &World, damage: &Damage, (member, offset, len): (usize, u64, u
             "{spot:?} ({used:?}) is not what it was"
         );
     }
-    set.disks[member].faults(|faults| faults.write = None);
+    set.disks[member].faults(|faults| (faults.write, faults.write_lost) = (None, None));
     files(world, &Prediction::default(), &set).context("afterwards")?;
     all_mended(&scrub(&set)?)?;
     unchanged(world, &set)

@@ -28,6 +28,8 @@ const MOST: usize = 3;
 const SHARE: usize = 40;
 /// Those of each layout that the proof takes.
 const WHOLE: usize = 150;
+/// Trials with many bad sectors at once.
+const EVERYWHERE: usize = 12;
 const NODES: [u32; 3] = [16 << 10, 4 << 10, 64 << 10];
 const SHIFTS: [u64; 4] = [0, 4096, 8192, 20480];
 
@@ -35,7 +37,10 @@ pub(crate) fn cases() -> Vec<Case> {
     let case = |profile: Profile| {
         Case::new(format!("scrub-matrix/rot-{}", profile.name), &[], move |_| each_place(profile))
     };
-    PROFILES.into_iter().map(case).collect()
+    let many = |profile: Profile| {
+        Case::new(format!("scrub-matrix/rot-everywhere-{}", profile.name), &[], move |_| everywhere(profile))
+    };
+    PROFILES.into_iter().map(case).chain(PROFILES.into_iter().map(many)).collect()
 }
 
 /// One place: an address, the sectors that all copies, or all columns of the row, have of it.
@@ -76,6 +81,37 @@ fn each_place(profile: Profile) -> Result<()> {
             superblock(&world)?;
         }
     }
+    Ok(())
+}
+
+/// Many sectors at once, of each kind and such that are not in use: what the profile bears, and more.
+fn everywhere(profile: Profile) -> Result<()> {
+    let content = Content::small(16 << 10)?;
+    let (mut judged, mut lost) = (0, 0);
+    for (members, shift) in profile.members.into_iter().zip([12288, 0]) {
+        let shape = Shape { profile, members, shift, ends: Ends::InFreeSpace };
+        let world = World::new(content.clone(), shape)?;
+        let mut random = Random::new(seed_of(&format!("everywhere {shape:?}")));
+        let used: Vec<Spot> = world.uses.keys().copied().filter(|spot| spot.offset != 64 << 10).collect();
+        for _ in 0..share_or_whole(EVERYWHERE, 40 * EVERYWHERE) {
+            let mut damage = Damage::new();
+            for _ in 0..=random.below(40) {
+                let mut spot = used[random.below(used.len() as u64) as usize];
+                if random.below(8) == 0 {
+                    spot.offset += random.below(16) * SECTOR;
+                }
+                damage.insert(spot, if random.below(3) == 0 { Hurt::Unreadable } else { Hurt::Rotten });
+            }
+            damage.retain(|spot, _| spot.offset != 64 << 10);
+            let prediction = Prediction::of(&world, &damage, Reads::BySector);
+            if !prediction.is_piecemeal {
+                judge(&world, &damage).with_context(|| format!("{shape:?}: {damage:?}"))?;
+                judged += 1;
+                lost += prediction.lost.len();
+            }
+        }
+    }
+    ensure!(judged > 0 && (lost > 0 || profile.copies > 2), "{judged} trials, {lost} sectors are lost");
     Ok(())
 }
 
