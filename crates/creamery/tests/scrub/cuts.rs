@@ -94,7 +94,8 @@ fn one(world: &World, damage: &Damage, before: &BTreeMap<u16, usize>, written: &
         set.disks[*member].poke(*offset, bytes);
     }
     files(world, &Prediction::default(), &set).context("the files of that moment")?;
-    let parity = damage.keys().filter(|spot| matches!(world.uses.get(spot), Some(Use::Parity { .. }))).count();
+    let parity =
+        damage.keys().filter(|spot| matches!(world.uses.get(spot), Some(Use::Parity { .. }))).count();
     // A copy of a superblock that has its magic number again, and not yet its checksum, is found where before nothing was.
     for (number, count) in findings(&set)?.into_iter().filter(|(number, _)| *number != SUPERBLOCK_COPY) {
         let had = match number {

@@ -89,7 +89,11 @@ impl Prediction {
     pub(crate) fn of(world: &World, damage: &Damage, reads: Reads) -> Self {
         let unreadable = damage.values().filter(|hurt| **hurt == Hurt::Unreadable).count();
         let has_parity = world.shape.profile.parity > 0;
-        let mut prediction = Self { is_read_in_vain: has_parity && unreadable > 1, may_hide: unreadable > 0, ..Self::default() };
+        let mut prediction = Self {
+            is_read_in_vain: has_parity && unreadable > 1,
+            may_hide: unreadable > 0,
+            ..Self::default()
+        };
         let mut blocks = BTreeSet::new();
         let mut places = BTreeSet::new();
         for (spot, hurt) in damage {
@@ -215,7 +219,8 @@ impl Prediction {
         if used.is_empty() {
             return;
         }
-        let is_unsummed = |used: &Use| matches!(used, Use::Data { logical } if !world.content.summed.contains(logical));
+        let is_unsummed =
+            |used: &Use| matches!(used, Use::Data { logical } if !world.content.summed.contains(logical));
         let has_unsummed = used.iter().any(|used| is_unsummed(used));
         let is_lost = used.iter().any(|used| match used {
             Use::Data { logical } => self.lost.contains(logical),
@@ -223,17 +228,17 @@ impl Prediction {
             _ => false,
         });
         let data_spots = (0..columns).map(at);
-        let is_unknown = data_spots.clone().any(|spot| {
-            damage.contains_key(&spot) && world.uses.get(&spot).is_some_and(is_unsummed)
-        });
+        let is_unknown = data_spots
+            .clone()
+            .any(|spot| damage.contains_key(&spot) && world.uses.get(&spot).is_some_and(is_unsummed));
         // What is in use for nothing counts as it is.
-        let is_changed = data_spots.clone().any(|spot| {
-            damage.get(&spot) == Some(&Hurt::Rotten) && !world.uses.contains_key(&spot)
-        });
+        let is_changed = data_spots
+            .clone()
+            .any(|spot| damage.get(&spot) == Some(&Hurt::Rotten) && !world.uses.contains_key(&spot));
         // What it has is in P, and nobody knows it.
-        let is_unread = data_spots.clone().any(|spot| {
-            damage.get(&spot) == Some(&Hurt::Unreadable) && !world.uses.contains_key(&spot)
-        });
+        let is_unread = data_spots
+            .clone()
+            .any(|spot| damage.get(&spot) == Some(&Hurt::Unreadable) && !world.uses.contains_key(&spot));
         for column in columns..group.stripes.len() {
             let (spot, element) = (at(column), group.element(row, column));
             let end = Spot { offset: element.offset + ELEMENT, ..element };
@@ -388,7 +393,13 @@ fn lost_trees(world: &World, damage: &Damage, prediction: &Prediction) -> Result
             let is_left = findings_of(&mended).into_iter().any(|((what, _), outcome)| {
                 matches!(what, "Tree" | "NotScrubbed") && outcome == Outcome::Lost
             });
-            ensure!(is_left, "the tree block is lost: {:#?}", mended.damages);
+            // A sector of zeros that cannot be read may be guessed: the block's checksum says whether it is right.
+            let is_back = damage.keys().all(|spot| {
+                let (now, whole) = (&set.disks[spot.member], &world.set.disks[spot.member]);
+                now.is_readable(spot.offset)
+                    && now.peek(spot.offset, SECTOR) == whole.peek(spot.offset, SECTOR)
+            });
+            ensure!(is_left || is_back, "the tree block is lost: {:#?}", mended.damages);
             mended.counts()
         }
         (Err(error), Err(_)) => {
@@ -401,7 +412,9 @@ fn lost_trees(world: &World, damage: &Damage, prediction: &Prediction) -> Result
         let (now, whole) = (&set.disks[spot.member], &world.set.disks[spot.member]);
         // Parity follows data that is in use for nothing.
         let follows = matches!(used, Use::Parity { .. }) && prediction.left.contains(spot);
-        let is_same = follows || damage.contains_key(spot) || now.peek(spot.offset, SECTOR) == whole.peek(spot.offset, SECTOR);
+        let is_same = follows
+            || damage.contains_key(spot)
+            || now.peek(spot.offset, SECTOR) == whole.peek(spot.offset, SECTOR);
         ensure!(is_same, "{spot:?} ({used:?}) was good");
     }
     files(world, prediction, &set)?;
@@ -432,7 +445,8 @@ fn expect(prediction: &Prediction, found: &BTreeMap<Found, Outcome>) -> Result<(
 /// Expects what is lost of data to have its file named, and the byte in it.
 fn names(world: &World, report: &Report) -> Result<()> {
     let is_lost = |what, outcome| what == What::Data && outcome != Outcome::Mended;
-    for damage in report.damages.iter().filter(|damage| is_lost(damage.finding.what, damage.finding.outcome)) {
+    for damage in report.damages.iter().filter(|damage| is_lost(damage.finding.what, damage.finding.outcome))
+    {
         let at = damage.finding.logical.context("data has an address")?.get();
         let mut of = world.sectors.iter().filter_map(|(path, sectors)| {
             let number = sectors.iter().position(|sector| *sector == at)?;
@@ -450,9 +464,17 @@ fn expect_numbers(prediction: &Prediction, counts: &Counts) -> Result<()> {
     let become_of = counts.corrected_errors + counts.unverified_errors + counts.uncorrectable_errors;
     ensure!(counts.errors() == become_of, "each error has an outcome: {counts:?}");
     if prediction.is_read_in_vain {
-        ensure!(counts.read_errors >= prediction.unreadable, "{} reads fail: {counts:?}", prediction.unreadable);
+        ensure!(
+            counts.read_errors >= prediction.unreadable,
+            "{} reads fail: {counts:?}",
+            prediction.unreadable
+        );
     } else if prediction.maybe.is_empty() {
-        ensure!(counts.read_errors == prediction.unreadable, "{} reads fail: {counts:?}", prediction.unreadable);
+        ensure!(
+            counts.read_errors == prediction.unreadable,
+            "{} reads fail: {counts:?}",
+            prediction.unreadable
+        );
         let wrong = counts.csum_errors + counts.verify_errors + counts.super_errors;
         ensure!(wrong == prediction.wrong, "{} places are wrong: {counts:?}", prediction.wrong);
     } else {
@@ -476,7 +498,11 @@ fn bytes(world: &World, damage: &Damage, prediction: &Prediction, set: &Set) -> 
             if is_parity && prediction.left.contains(&spot) {
                 continue; // it follows data that is in use for nothing, or nobody knows what it has to be
             }
-            ensure!(disk.peek(offset, SECTOR) == want.peek(offset, SECTOR), "{spot:?} ({:?}) has other bytes", world.uses.get(&spot));
+            ensure!(
+                disk.peek(offset, SECTOR) == want.peek(offset, SECTOR),
+                "{spot:?} ({:?}) has other bytes",
+                world.uses.get(&spot)
+            );
             ensure!(!is_mended || disk.is_readable(offset), "{spot:?} cannot be read afterwards");
         }
     }
@@ -498,7 +524,9 @@ pub(crate) fn files(world: &World, prediction: &Prediction, set: &Set) -> Result
             continue;
         }
         match content {
-            Some(content) => ensure!(*content == world.content.files[path], "{} has other bytes", path.display()),
+            Some(content) => {
+                ensure!(*content == world.content.files[path], "{} has other bytes", path.display())
+            }
             None => ensure!(is_lost, "{} cannot be read", path.display()),
         }
         ensure!(content.is_none() || !is_lost, "{} is read, and some of it is lost", path.display());

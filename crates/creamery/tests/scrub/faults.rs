@@ -35,7 +35,11 @@ pub(crate) fn cases() -> Vec<Case> {
 pub(crate) fn worlds(profile: Profile) -> Result<Vec<World>> {
     let content = Content::small(16 << 10)?;
     let shapes = profile.members.into_iter().zip([0, 8192]);
-    shapes.map(|(members, shift)| World::new(content.clone(), Shape { profile, members, shift, ends: Ends::InFreeSpace })).collect()
+    shapes
+        .map(|(members, shift)| {
+            World::new(content.clone(), Shape { profile, members, shift, ends: Ends::InFreeSpace })
+        })
+        .collect()
 }
 
 fn faulty_reads(profile: Profile) -> Result<()> {
@@ -224,7 +228,9 @@ fn a_write(
     for ((what, spot), outcome) in findings_of(&report) {
         let is_its = spot.member == member && range.contains(&spot.offset);
         // Parity is told of once for all of its element.
-        let is_near = what == "Parity" && spot.member == member && (spot.offset..spot.offset + (64 << 10)).contains(&offset);
+        let is_near = what == "Parity"
+            && spot.member == member
+            && (spot.offset..spot.offset + (64 << 10)).contains(&offset);
         match is_its || is_near {
             true => {
                 ensure!(outcome != Outcome::Mended, "{what} at {spot:?} is not mended");

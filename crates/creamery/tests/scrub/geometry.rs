@@ -154,11 +154,6 @@ impl Group {
         self.spot(self.turned(row, column), row * ELEMENT)
     }
 
-    /// The address at `within` of a data column of a row.
-    pub(crate) fn address(&self, row: u64, column: usize, within: u64) -> u64 {
-        self.start + (row * self.columns() + column as u64) * ELEMENT + within
-    }
-
     /// Its item in the chunk tree.
     pub(crate) fn item(&self, uuids: &[[u8; 16]]) -> Vec<u8> {
         let unit = u32::try_from(ELEMENT).expect("64 KiB");
@@ -200,4 +195,3 @@ pub(crate) fn parity_of(columns: &[Vec<u8>]) -> [Vec<u8>; 2] {
 const fn twice(value: u8) -> u8 {
     (value << 1) ^ if value & 0x80 > 0 { 0x1d } else { 0 }
 }
-

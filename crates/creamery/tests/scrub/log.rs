@@ -12,7 +12,7 @@ use creamery::extents::FiemapRequest;
 use creamery::{Image, NamedSet};
 use creamery_format::{BlockGroupFlags, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Judge, LoopDevice, Random, Run, seek_data, seek_hole, seed_of};
+use creamery_testkit::{Judge, LoopDevice, Random, Run, seed_of, seek_data, seek_hole};
 use creamery_volume::{DeviceSet, Mode, Volume};
 
 use crate::disk::SECTOR;
@@ -134,7 +134,10 @@ fn scrubbed(members: &[PathBuf], content: &[u8]) -> Result<()> {
     let told = (damage.finding.what, damage.finding.outcome);
     ensure!(told == (What::Parity, Outcome::Undecided), "{damage:?}");
     let counts = report.counts();
-    ensure!((counts.verify_errors, counts.unverified_errors, counts.corrected_errors) == (1, 1, 0), "{counts:?}");
+    ensure!(
+        (counts.verify_errors, counts.unverified_errors, counts.corrected_errors) == (1, 1, 0),
+        "{counts:?}"
+    );
     ensure!(bytes(members)? == rotten, "nothing is written");
     rot(members, p)?;
     ensure!(bytes(members)? == before, "P is what it was");

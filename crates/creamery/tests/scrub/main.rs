@@ -10,19 +10,33 @@ mod damage;
 mod disk;
 mod faults;
 mod geometry;
+mod log;
+mod many;
+mod odd;
 mod open_faults;
 mod rot;
 mod sound;
 mod straddle;
 mod trees;
-mod log;
-mod many;
-mod odd;
 mod world;
 
 use creamery_testkit::harness::Case;
 
 fn main() -> std::process::ExitCode {
-    let cases: Vec<Case> = [sound::cases(), rot::cases(), faults::cases(), cuts::cases(), straddle::cases(), trees::cases(), many::cases(), odd::cases(), log::cases(), open_faults::cases()].into_iter().flatten().collect();
+    let cases: Vec<Case> = [
+        sound::cases(),
+        rot::cases(),
+        faults::cases(),
+        cuts::cases(),
+        straddle::cases(),
+        trees::cases(),
+        many::cases(),
+        odd::cases(),
+        log::cases(),
+        open_faults::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     creamery_testkit::harness::main(cases)
 }

@@ -55,7 +55,10 @@ fn many() -> Result<()> {
     let counts = report.counts();
     ensure!(counts.uncorrectable_errors == 2 * lost.len() as u64, "{counts:?}");
     ensure!(counts.corrected_errors == mended.len() as u64, "{counts:?}");
-    ensure!(report.damages[..LISTED].iter().all(|damage| damage.finding.outcome == Outcome::Lost), "what is left is first");
+    ensure!(
+        report.damages[..LISTED].iter().all(|damage| damage.finding.outcome == Outcome::Lost),
+        "what is left is first"
+    );
     let named = report.damages.iter().filter(|damage| !damage.files.is_empty()).count();
     ensure!(named > 0 && named <= 1_000, "{named} have their files named");
     whole_again(&world, &set, mended)

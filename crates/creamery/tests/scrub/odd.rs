@@ -42,13 +42,16 @@ fn large_sectors() -> Result<()> {
         });
         world.set = Set { disks: disks.collect(), journal: Arc::clone(&world.set.journal) };
         let places = [Use::Superblock].into_iter().map(|_| Spot { member: 0, offset: 64 << 20 });
-        let data = world.uses.iter().find(|(_, used)| matches!(used, Use::Data { logical } if world.content.summed.contains(logical)));
+        let data = world.uses.iter().find(
+            |(_, used)| matches!(used, Use::Data { logical } if world.content.summed.contains(logical)),
+        );
         let tree = world.uses.iter().find(|(_, used)| matches!(used, Use::Tree { .. }));
         let bears = profile.copies + profile.parity > 1;
         let more = [data, tree].into_iter().flatten().map(|(spot, _)| *spot).filter(|_| bears);
         for spot in places.chain(more) {
             for hurt in [Hurt::Rotten, Hurt::Unreadable] {
-                judge(&world, &Damage::from([(spot, hurt)])).with_context(|| format!("{shape:?}: {hurt:?} at {spot:?}"))?;
+                judge(&world, &Damage::from([(spot, hurt)]))
+                    .with_context(|| format!("{shape:?}: {hurt:?} at {spot:?}"))?;
             }
         }
     }
@@ -103,7 +106,12 @@ fn slower() -> Result<()> {
         let numbers = |report: &Report| {
             report.devices.iter().map(|device| (device.id, device.counts, device.ended)).collect::<Vec<_>>()
         };
-        ensure!(numbers(&found) == numbers(&wanted), "{shape:?}: {:?}, not {:?}", numbers(&found), numbers(&wanted));
+        ensure!(
+            numbers(&found) == numbers(&wanted),
+            "{shape:?}: {:?}, not {:?}",
+            numbers(&found),
+            numbers(&wanted)
+        );
         ensure!(slow.pages() == fast.pages(), "{shape:?}: the same is mended");
     }
     Ok(())
@@ -188,7 +196,8 @@ fn only_read(bench: &Bench) -> Result<()> {
     ensure!(report.damages.len() == 1, "{:#?}", report.damages);
     ensure!(report.damages[0].finding.outcome == Outcome::Mendable, "{:#?}", report.damages);
     // On a device of one's own that is open for reading alone.
-    let device = || -> Result<Arc<dyn BlockDevice>> { Ok(Arc::new(FileDevice::open(&path, Access::ReadOnly)?)) };
+    let device =
+        || -> Result<Arc<dyn BlockDevice>> { Ok(Arc::new(FileDevice::open(&path, Access::ReadOnly)?)) };
     let report = Scrub::default().read_only().run_on([device()?], &NoProgress)?;
     ensure!(report.damages.len() == 1, "{:#?}", report.damages);
     match Scrub::default().run_on([device()?], &NoProgress) {

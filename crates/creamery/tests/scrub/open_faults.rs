@@ -18,7 +18,9 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     let cases: [(&str, Body); 10] = [
         ("one-unreadable-sector-of-parity-is-one-error", || parity_sector(Beside::Summed)),
-        ("parity-of-what-nobody-judges-is-not-undecided-by-a-sector-beside-it", || parity_sector(Beside::Unsummed)),
+        ("parity-of-what-nobody-judges-is-not-undecided-by-a-sector-beside-it", || {
+            parity_sector(Beside::Unsummed)
+        }),
         ("parity-of-what-is-not-in-use-is-not-scrubbed", unused_parity),
         ("few-unreadable-sectors-make-no-failed-device", no_failed_device),
         ("a-flush-that-fails-is-told-of-its-device", flush_of_its_device),
@@ -28,7 +30,10 @@ pub(crate) fn cases() -> Vec<Case> {
         ("what-cannot-be-read-and-has-no-other-copy-is-lost", lost_without_checksum),
         ("a-tree-block-is-rebuilt-sector-by-sector", by_sector),
     ];
-    cases.into_iter().map(|(name, body)| Case::new(format!("open-fault/{name}"), &[], move |_| body())).collect()
+    cases
+        .into_iter()
+        .map(|(name, body)| Case::new(format!("open-fault/{name}"), &[], move |_| body()))
+        .collect()
 }
 
 fn world(profile: &str, members: usize) -> Result<World> {
@@ -95,7 +100,11 @@ fn no_failed_device() -> Result<()> {
         let report = scrub(&set)?;
         for (what, spot) in findings_of(&report).into_keys().filter(|(what, _)| *what == "Parity") {
             let is_of_row = (0..group.stripes.len()).any(|column| group.element(row, column) == spot);
-            ensure!(is_of_row, "{what} at {spot:?}, another row than that of {damage:?}: {:?}", report.counts());
+            ensure!(
+                is_of_row,
+                "{what} at {spot:?}, another row than that of {damage:?}: {:?}",
+                report.counts()
+            );
         }
     }
     Ok(())
@@ -127,10 +136,7 @@ fn differing(unreadable: usize) -> Result<()> {
     let world = world("raid1", 2)?;
     let sectors = &world.sectors[std::path::Path::new(crate::content::NOCOW)];
     let copies = |number: usize| world.group_of(sectors[number]).copies(sectors[number]);
-    let damage = Damage::from([
-        (copies(3)[unreadable], Hurt::Unreadable),
-        (copies(5)[1], Hurt::Rotten),
-    ]);
+    let damage = Damage::from([(copies(3)[unreadable], Hurt::Unreadable), (copies(5)[1], Hurt::Rotten)]);
     judge_reading(&world, &damage, Reads::BySector).map(drop)
 }
 

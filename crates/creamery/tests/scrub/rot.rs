@@ -67,8 +67,11 @@ fn each_place(profile: Profile) -> Result<()> {
     let nodes = share_or_whole(&NODES[..1], &NODES[..]);
     for &node in nodes {
         let content = Content::small(node)?;
-        for (members, shift) in profile.members.into_iter().flat_map(|members| SHIFTS.map(|shift| (members, shift))) {
-            let world = World::new(content.clone(), Shape { profile, members, shift, ends: Ends::InFreeSpace })?;
+        for (members, shift) in
+            profile.members.into_iter().flat_map(|members| SHIFTS.map(|shift| (members, shift)))
+        {
+            let world =
+                World::new(content.clone(), Shape { profile, members, shift, ends: Ends::InFreeSpace })?;
             let mut trials = trials(&world);
             let mut random = Random::new(seed_of(&format!("rot {:?} {node}", world.shape)));
             random.shuffle(&mut trials);
@@ -111,7 +114,10 @@ fn everywhere(profile: Profile) -> Result<()> {
             }
         }
     }
-    ensure!(judged > 0 && (lost > 0 || profile.copies > 2), "{judged} trials, {lost} sectors are lost");
+    ensure!(
+        judged > 0 && (lost > 0 || profile.copies + profile.parity > 2),
+        "{judged} trials, {lost} sectors are lost"
+    );
     Ok(())
 }
 
@@ -142,7 +148,10 @@ fn one(world: &World, borne: usize, logical: u64, rotten: &[usize], hurt: Hurt) 
     let own = rotten.iter().any(|column| world.group_of(logical).copies(logical).contains(&spots[*column]));
     // The table.
     if is_data && own {
-        ensure!(prediction.lost.contains(&logical) == (rotten.len() > borne), "the prediction is the table's");
+        ensure!(
+            prediction.lost.contains(&logical) == (rotten.len() > borne),
+            "the prediction is the table's"
+        );
     }
     if prediction.is_piecemeal {
         return Ok(());
@@ -154,7 +163,8 @@ fn one(world: &World, borne: usize, logical: u64, rotten: &[usize], hurt: Hurt) 
 fn superblock(world: &World) -> Result<()> {
     for (member, hurt) in [(0, Hurt::Rotten), (world.shape.members - 1, Hurt::Unreadable)] {
         let damage = Damage::from([(Spot { member, offset: 64 << 20 }, hurt)]);
-        let counts = judge(world, &damage).with_context(|| format!("a superblock of member {member}: {hurt:?}"))?;
+        let counts =
+            judge(world, &damage).with_context(|| format!("a superblock of member {member}: {hurt:?}"))?;
         ensure!((counts.super_errors, counts.corrected_errors) == (1, 1), "{counts:?}");
     }
     Ok(())

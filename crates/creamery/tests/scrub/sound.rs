@@ -7,9 +7,9 @@ use creamery_testkit::harness::Case;
 use creamery_volume::{Mode, Volume};
 
 use crate::content::{Content, files_of};
+use crate::damage::scrub;
 use crate::geometry::PROFILES;
 use crate::world::{Ends, Shape, World};
-use crate::damage::scrub;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new("scrub-matrix/what-is-whole-stays-as-it-is", &[], |_| whole())]
@@ -18,8 +18,11 @@ pub(crate) fn cases() -> Vec<Case> {
 fn whole() -> Result<()> {
     let content = Content::small(16 << 10)?;
     for profile in PROFILES {
-        for (members, shift) in profile.members.into_iter().flat_map(|members| [(members, 0), (members, 8192), (members, 4096)]) {
-            let world = World::new(content.clone(), Shape { profile, members, shift, ends: Ends::InFreeSpace })?;
+        for (members, shift) in
+            profile.members.into_iter().flat_map(|members| [(members, 0), (members, 8192), (members, 4096)])
+        {
+            let world =
+                World::new(content.clone(), Shape { profile, members, shift, ends: Ends::InFreeSpace })?;
             judge(&world).map_err(|error| error.context(format!("{:?}", world.shape)))?;
         }
     }
@@ -28,7 +31,8 @@ fn whole() -> Result<()> {
 
 pub(crate) fn judge(world: &World) -> Result<()> {
     let set = world.set.fork();
-    let volume = Volume::open(set.devices().into_iter().collect::<creamery_volume::DeviceSet>(), Mode::ReadOnly)?;
+    let volume =
+        Volume::open(set.devices().into_iter().collect::<creamery_volume::DeviceSet>(), Mode::ReadOnly)?;
     let options = CheckOptions { check_data_csum: true, check_parity: true, ..CheckOptions::default() };
     let report = check(&volume, &options, &NoProgress)?;
     ensure!(report.findings.is_empty(), "the check finds {:#?}", report.findings);
@@ -40,6 +44,10 @@ pub(crate) fn judge(world: &World) -> Result<()> {
     let report = scrub(&set)?;
     ensure!(report.counts().errors() == 0 && report.damages.is_empty(), "{:#?}", report.damages);
     ensure!(set.writes().is_empty(), "nothing is written");
-    ensure!((report.counts().parity_bytes_scrubbed > 0) == (world.shape.profile.parity > 0), "{:?}", report.counts());
+    ensure!(
+        (report.counts().parity_bytes_scrubbed > 0) == (world.shape.profile.parity > 0),
+        "{:?}",
+        report.counts()
+    );
     Ok(())
 }

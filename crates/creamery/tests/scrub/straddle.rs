@@ -27,7 +27,9 @@ pub(crate) fn cases() -> Vec<Case> {
 fn straddling(profile: Profile) -> Result<()> {
     let content = Content::small(16 << 10)?;
     let mut straddled = 0;
-    for (members, shift) in profile.members.into_iter().flat_map(|members| SHIFTS.map(|shift| (members, shift))) {
+    for (members, shift) in
+        profile.members.into_iter().flat_map(|members| SHIFTS.map(|shift| (members, shift)))
+    {
         let world = World::new(content.clone(), Shape { profile, members, shift, ends: Ends::WithData })?;
         crate::sound::judge(&world).with_context(|| format!("{:?} is whole", world.shape))?;
         let mut random = Random::new(seed_of(&format!("straddling {:?}", world.shape)));
@@ -39,7 +41,8 @@ fn straddling(profile: Profile) -> Result<()> {
             for hurt in [Hurt::Rotten, Hurt::Unreadable] {
                 let damage = Damage::from([(spot, hurt)]);
                 if !Prediction::of(&world, &damage, Reads::BySector).is_piecemeal {
-                    judge(&world, &damage).with_context(|| format!("{:?}: {hurt:?} at {spot:?}", world.shape))?;
+                    judge(&world, &damage)
+                        .with_context(|| format!("{:?}: {hurt:?} at {spot:?}", world.shape))?;
                 }
             }
         }

@@ -66,7 +66,8 @@ fn all_copies(world: &World, block: u64, hurt: Hurt) -> Damage {
         damage.extend(group.copies(at).into_iter().map(|spot| (spot, hurt)));
         let within = (at - group.start) % (64 << 10);
         let columns = group.columns() as usize;
-        let parity = (columns..columns + group.profile.parity).map(|column| group.element(group.row_of(at), column));
+        let parity =
+            (columns..columns + group.profile.parity).map(|column| group.element(group.row_of(at), column));
         damage.extend(parity.map(|spot| (Spot { offset: spot.offset + within, ..spot }, hurt)));
     }
     damage
@@ -123,7 +124,10 @@ fn not_scrubbed(world: &World, report: &Report, touched: &BTreeSet<usize>) -> Re
     for &number in touched {
         for stripe in &world.groups[number].stripes {
             let place = (number, stripe.member as u64 + 1, stripe.offset);
-            ensure!(groups.contains(&place), "group {number} is not scrubbed on {stripe:?}; told: {groups:?}");
+            ensure!(
+                groups.contains(&place),
+                "group {number} is not scrubbed on {stripe:?}; told: {groups:?}"
+            );
         }
     }
     for (number, ..) in groups {
@@ -141,7 +145,12 @@ fn root(world: &World, leaf: u64) -> Result<()> {
         match outcome {
             Err(error) => ensure!(!error.to_string().contains('\n'), "{error}"),
             Ok(report) => {
-                ensure!(report.ended() == Ended::Failed, "it ends {:?}: {:#?}", report.ended(), report.damages);
+                ensure!(
+                    report.ended() == Ended::Failed,
+                    "it ends {:?}: {:#?}",
+                    report.ended(),
+                    report.damages
+                );
                 ensure!(report.counts().uncorrectable_errors > 0, "{:?}", report.counts());
             }
         }

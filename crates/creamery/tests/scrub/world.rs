@@ -46,11 +46,20 @@ pub(crate) enum Ends {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
     /// Data at this address.
-    Data { logical: u64 },
+    Data {
+        logical: u64,
+    },
     /// The part of a tree block that begins at `logical`; the part lies on the member in one piece from `start` on.
-    Tree { block: u64, start: u64 },
+    Tree {
+        block: u64,
+        start: u64,
+    },
     /// Parity of what lies at this place in the columns of a row.
-    Parity { group: usize, row: u64, within: u64 },
+    Parity {
+        group: usize,
+        row: u64,
+        within: u64,
+    },
     Superblock,
 }
 
