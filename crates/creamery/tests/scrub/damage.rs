@@ -228,6 +228,11 @@ impl Prediction {
             _ => false,
         });
         let data_spots = (0..columns).map(at);
+        // Open fault: parity of what has no checksum and cannot be read is told as undecided or as lost, and may be right.
+        let is_gone = data_spots.clone().any(|spot| {
+            let used = world.uses.get(&spot);
+            damage.get(&spot) == Some(&Hurt::Unreadable) && used.is_none_or(is_unsummed)
+        });
         let is_unknown = data_spots
             .clone()
             .any(|spot| damage.contains_key(&spot) && world.uses.get(&spot).is_some_and(is_unsummed));
@@ -235,10 +240,6 @@ impl Prediction {
         let is_changed = data_spots
             .clone()
             .any(|spot| damage.get(&spot) == Some(&Hurt::Rotten) && !world.uses.contains_key(&spot));
-        // What it has is in P, and nobody knows it.
-        let is_unread = data_spots
-            .clone()
-            .any(|spot| damage.get(&spot) == Some(&Hurt::Unreadable) && !world.uses.contains_key(&spot));
         for column in columns..group.stripes.len() {
             let (spot, element) = (at(column), group.element(row, column));
             let end = Spot { offset: element.offset + ELEMENT, ..element };
@@ -246,13 +247,18 @@ impl Prediction {
                 && damage.range(element..end).any(|(_, hurt)| *hurt == Hurt::Unreadable);
             let hurt = if is_element { Some(&Hurt::Unreadable) } else { damage.get(&spot) };
             let outcome = match () {
+                () if is_gone && !is_lost => {
+                    self.maybe.insert(("Parity", element));
+                    self.left.insert(spot);
+                    continue;
+                }
                 () if is_lost => {
                     self.maybe.insert(("Parity", element));
                     self.left.insert(spot);
                     if hurt.is_some() { Outcome::Lost } else { continue }
                 }
                 () if hurt.is_none() && !is_unknown && !is_changed => continue,
-                () if has_unsummed || is_unread => {
+                () if has_unsummed => {
                     self.left.insert(spot);
                     Outcome::Undecided
                 }
@@ -364,7 +370,9 @@ pub(crate) fn judge_reading(world: &World, damage: &Damage, reads: Reads) -> Res
     expect_numbers(&prediction, &counts)?;
     let numbers = |counts: &Counts| (counts.errors(), counts.read_errors);
     ensure!(
-        prediction.is_read_in_vain || numbers(&found.counts()) == numbers(&counts),
+        prediction.is_read_in_vain
+            || !prediction.maybe.is_empty()
+            || numbers(&found.counts()) == numbers(&counts),
         "to read counts what to mend counts: {:?}, {counts:?}",
         found.counts()
     );
@@ -477,7 +485,7 @@ fn expect_numbers(prediction: &Prediction, counts: &Counts) -> Result<()> {
         );
         let wrong = counts.csum_errors + counts.verify_errors + counts.super_errors;
         ensure!(wrong == prediction.wrong, "{} places are wrong: {counts:?}", prediction.wrong);
-    } else {
+    } else if !prediction.lost.is_empty() {
         ensure!(counts.uncorrectable_errors > 0, "something is lost: {counts:?}");
     }
     Ok(())

@@ -16,7 +16,7 @@ pub(crate) fn cases() -> Vec<Case> {
     if std::env::var_os("CREAMERY_OPEN_FAULTS").is_none() {
         return Vec::new();
     }
-    let cases: [(&str, Body); 10] = [
+    let cases: [(&str, Body); 12] = [
         ("one-unreadable-sector-of-parity-is-one-error", || parity_sector(Beside::Summed)),
         ("parity-of-what-nobody-judges-is-not-undecided-by-a-sector-beside-it", || {
             parity_sector(Beside::Unsummed)
@@ -28,6 +28,8 @@ pub(crate) fn cases() -> Vec<Case> {
         ("an-unreadable-sector-hides-no-difference-beside-it", || differing(0)),
         ("an-unreadable-sector-of-the-other-copy-hides-no-difference", || differing(1)),
         ("what-cannot-be-read-and-has-no-other-copy-is-lost", lost_without_checksum),
+        ("what-cannot-be-read-makes-no-parity-wrong", parity_of_unreadable),
+        ("what-is-not-in-use-and-cannot-be-read-makes-no-parity-wrong", unused_data),
         ("a-tree-block-is-rebuilt-sector-by-sector", by_sector),
     ];
     cases
@@ -86,25 +88,27 @@ fn unused_parity() -> Result<()> {
     judge_reading(&world, &damage, Reads::BySector).map(drop)
 }
 
-/// Three columns of one place of RAID6 that cannot be read are lost, and parity of other rows is as good as before.
+/// Three columns of one place of RAID6 that cannot be read: what is lost there is lost, and parity of other rows is as good as before.
 fn no_failed_device() -> Result<()> {
     let world = world("raid6", 6)?;
     for at in extents(&world, Kind::Data) {
         let group = world.group_of(at);
         let (row, within) = (group.row_of(at), (at - group.start) % ELEMENT);
-        let spots = (0..3).map(|column| group.element(row, column));
-        let damage: Damage =
-            spots.map(|spot| (Spot { offset: spot.offset + within, ..spot }, Hurt::Unreadable)).collect();
-        let set = world.set.fork();
-        apply(&set, &damage);
-        let report = scrub(&set)?;
-        for (what, spot) in findings_of(&report).into_keys().filter(|(what, _)| *what == "Parity") {
-            let is_of_row = (0..group.stripes.len()).any(|column| group.element(row, column) == spot);
-            ensure!(
-                is_of_row,
-                "{what} at {spot:?}, another row than that of {damage:?}: {:?}",
-                report.counts()
-            );
+        for columns in [[0, 1, 2], [1, 2, 3], [0, 2, 4], [1, 3, 5]] {
+            let spots = columns.map(|column| group.element(row, column)).into_iter();
+            let spots = spots.map(|spot| Spot { offset: spot.offset + within, ..spot });
+            let damage: Damage = spots.map(|spot| (spot, Hurt::Unreadable)).collect();
+            let set = world.set.fork();
+            apply(&set, &damage);
+            let report = scrub(&set)?;
+            for (what, spot) in findings_of(&report).into_keys().filter(|(what, _)| *what == "Parity") {
+                let is_of_row = (0..group.stripes.len()).any(|column| group.element(row, column) == spot);
+                ensure!(
+                    is_of_row,
+                    "{what} at {spot:?}, another row than that of {damage:?}: {:?}",
+                    report.counts()
+                );
+            }
         }
     }
     Ok(())
@@ -137,7 +141,46 @@ fn differing(unreadable: usize) -> Result<()> {
     let sectors = &world.sectors[std::path::Path::new(crate::content::NOCOW)];
     let copies = |number: usize| world.group_of(sectors[number]).copies(sectors[number]);
     let damage = Damage::from([(copies(3)[unreadable], Hurt::Unreadable), (copies(5)[1], Hurt::Rotten)]);
-    judge_reading(&world, &damage, Reads::BySector).map(drop)
+    let set = world.set.fork();
+    apply(&set, &damage);
+    let found = findings_of(&scrub(&set)?);
+    ensure!(found.contains_key(&("Differing", copies(5)[0])), "the difference is not told: {found:?}");
+    Ok(())
+}
+
+/// A sector of a file without checksums cannot be read; the file is read all the same, rebuilt from parity. So parity is not lost.
+fn parity_of_unreadable() -> Result<()> {
+    let world = world("raid5", 3)?;
+    let path = std::path::Path::new(crate::content::NOCOW);
+    let at = world.sectors[path][3];
+    let set = world.set.fork();
+    apply(&set, &Damage::from([(world.group_of(at).copies(at)[0], Hurt::Unreadable)]));
+    let read = creamery::Image::options().open_devices(set.devices())?.read(path)?;
+    ensure!(read == world.content.files[path], "it is rebuilt");
+    no_parity(&findings_of(&scrub(&set)?))
+}
+
+fn no_parity(found: &std::collections::BTreeMap<(&str, Spot), Outcome>) -> Result<()> {
+    let parity = found.iter().find(|((what, _), _)| *what == "Parity");
+    ensure!(parity.is_none(), "parity is what it has to be, and told is {parity:?}");
+    Ok(())
+}
+
+/// Each sector that is in use for nothing, in columns beside some that are in use.
+fn unused_data() -> Result<()> {
+    let world = world("raid5", 5)?;
+    for (spot, used) in &world.uses {
+        let Use::Parity { group, row, within } = *used else { continue };
+        let group = &world.groups[group];
+        let columns = (0..group.columns() as usize).map(|column| group.element(row, column));
+        let mut spots = columns.map(|element| Spot { offset: element.offset + within, ..element });
+        let Some(unused) = spots.find(|spot| !world.uses.contains_key(spot)) else { continue };
+        let set = world.set.fork();
+        apply(&set, &Damage::from([(unused, Hurt::Unreadable)]));
+        no_parity(&findings_of(&scrub(&set)?))
+            .with_context(|| format!("P at {spot:?}, {unused:?} is not read"))?;
+    }
+    Ok(())
 }
 
 fn lost_without_checksum() -> Result<()> {
