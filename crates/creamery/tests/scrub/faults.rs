@@ -22,7 +22,11 @@ pub(crate) fn cases() -> Vec<Case> {
     let case = |profile: Profile| {
         let reads = move |_: &_| faulty_reads(profile);
         let writes = move |_: &_| faulty_writes(profile);
-        let mut cases = vec![Case::new(format!("scrub-matrix/reads-fail-{}", profile.name), &[], reads)];
+        let whole = move |_: &_| whole_members(profile);
+        let mut cases = vec![
+            Case::new(format!("scrub-matrix/reads-fail-{}", profile.name), &[], reads),
+            Case::new(format!("scrub-matrix/a-whole-member-is-bad-{}", profile.name), &[], whole),
+        ];
         if profile.copies + profile.parity > 1 {
             cases.push(Case::new(format!("scrub-matrix/writes-fail-{}", profile.name), &[], writes));
         }
@@ -76,6 +80,22 @@ fn faulty_reads(profile: Profile) -> Result<()> {
                 .filter(|(spot, _)| is_judged(spot))
                 .collect();
             judge_if_whole(&world, &damage).with_context(|| format!("{:?}: {damage:?}", world.shape))?;
+        }
+    }
+    Ok(())
+}
+
+/// All that a member has is bad, but for its first superblock: all of it is mended where the profile bears that, and found lost where it does not.
+fn whole_members(profile: Profile) -> Result<()> {
+    for world in worlds(profile)? {
+        for (member, hurt) in
+            (0..world.shape.members).flat_map(|member| [(member, Hurt::Rotten), (member, Hurt::Unreadable)])
+        {
+            let of =
+                world.uses.keys().filter(|spot| spot.member == member && spot.offset != FIRST_SUPERBLOCK);
+            let damage: Damage = of.map(|spot| (*spot, hurt)).collect();
+            judge_if_whole(&world, &damage)
+                .with_context(|| format!("{:?}: all of member {member} is {hurt:?}", world.shape))?;
         }
     }
     Ok(())

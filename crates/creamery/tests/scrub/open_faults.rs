@@ -5,7 +5,9 @@ use creamery::check::scrub::{Outcome, What};
 use creamery_testkit::harness::Case;
 
 use crate::content::{Content, Kind};
-use crate::damage::{Damage, Hurt, Prediction, Reads, apply, extents, findings_of, judge_reading, scrub};
+use crate::damage::{
+    Damage, Hurt, Prediction, Reads, apply, extents, findings_of, judge_reading, scrub, scrub_read_only,
+};
 use crate::disk::SECTOR;
 use crate::geometry::{ELEMENT, Group, Profile, Spot};
 use crate::world::{Ends, Shape, Use, World};
@@ -16,13 +18,14 @@ pub(crate) fn cases() -> Vec<Case> {
     if std::env::var_os("CREAMERY_OPEN_FAULTS").is_none() {
         return Vec::new();
     }
-    let cases: [(&str, Body); 12] = [
+    let cases: [(&str, Body); 13] = [
         ("one-unreadable-sector-of-parity-is-one-error", || parity_sector(Beside::Summed)),
         ("parity-of-what-nobody-judges-is-not-undecided-by-a-sector-beside-it", || {
             parity_sector(Beside::Unsummed)
         }),
         ("parity-of-what-is-not-in-use-is-not-scrubbed", unused_parity),
         ("few-unreadable-sectors-make-no-failed-device", no_failed_device),
+        ("a-bad-area-makes-no-failed-device", bad_area),
         ("a-flush-that-fails-is-told-of-its-device", flush_of_its_device),
         ("a-flush-that-fails-is-none-of-what-was-not-mended", flush_of_nothing),
         ("an-unreadable-sector-hides-no-difference-beside-it", || differing(0)),
@@ -108,6 +111,29 @@ fn no_failed_device() -> Result<()> {
                     "{what} at {spot:?}, another row than that of {damage:?}: {:?}",
                     report.counts()
                 );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A bad area of one device: all of it is rebuilt, and what the device has elsewhere is read as before.
+fn bad_area() -> Result<()> {
+    for (profile, members) in [("raid5", 3), ("raid6", 4), ("raid5", 5)] {
+        let world = world(profile, members)?;
+        let is_summed =
+            |used: &Use| matches!(used, Use::Data { logical } if world.content.summed.contains(logical));
+        for member in 0..members {
+            let of = world.uses.iter().filter(|(spot, used)| spot.member == member && is_summed(used));
+            let damage: Damage = of.take(40).map(|(spot, _)| (*spot, Hurt::Unreadable)).collect();
+            let set = world.set.fork();
+            apply(&set, &damage);
+            for report in [scrub_read_only(&set)?, scrub(&set)?] {
+                let (counts, errors) = (report.counts(), damage.len() as u64);
+                no_parity(&findings_of(&report))
+                    .with_context(|| format!("{profile}, member {member}: {counts:?}"))?;
+                let of = (counts.read_errors, counts.corrected_errors + counts.unverified_errors);
+                ensure!(of == (errors, errors), "{counts:?}");
             }
         }
     }
