@@ -51,8 +51,6 @@ pub(crate) struct Prediction {
     pub(crate) lost_trees: BTreeSet<u64>,
     /// Sectors that are bad afterwards, too.
     left: BTreeSet<Spot>,
-    /// Ways to rebuild a sector read another one that cannot be read, so that it is asked for again and again.
-    pub(crate) is_read_in_vain: bool,
     /// Open fault: a sector that cannot be read hides differences between copies that are read with it.
     pub(crate) may_hide: bool,
     /// Something is brought back only where each sector of a block is rebuilt by itself.
@@ -88,12 +86,7 @@ fn is_unreadable(hurt: Option<&Hurt>) -> bool {
 impl Prediction {
     pub(crate) fn of(world: &World, damage: &Damage, reads: Reads) -> Self {
         let unreadable = damage.values().filter(|hurt| **hurt == Hurt::Unreadable).count();
-        let has_parity = world.shape.profile.parity > 0;
-        let mut prediction = Self {
-            is_read_in_vain: has_parity && unreadable > 1,
-            may_hide: unreadable > 0,
-            ..Self::default()
-        };
+        let mut prediction = Self { may_hide: unreadable > 0, ..Self::default() };
         let mut blocks = BTreeSet::new();
         let mut places = BTreeSet::new();
         for (spot, hurt) in damage {
@@ -370,9 +363,7 @@ pub(crate) fn judge_reading(world: &World, damage: &Damage, reads: Reads) -> Res
     expect_numbers(&prediction, &counts)?;
     let numbers = |counts: &Counts| (counts.errors(), counts.read_errors);
     ensure!(
-        prediction.is_read_in_vain
-            || !prediction.maybe.is_empty()
-            || numbers(&found.counts()) == numbers(&counts),
+        !prediction.maybe.is_empty() || numbers(&found.counts()) == numbers(&counts),
         "to read counts what to mend counts: {:?}, {counts:?}",
         found.counts()
     );
@@ -441,9 +432,7 @@ fn expect(prediction: &Prediction, found: &BTreeMap<Found, Outcome>) -> Result<(
     }
     for (place, outcome) in found {
         let is_known = prediction.findings.contains_key(place) || prediction.maybe.contains(place);
-        // Open fault: a member that cannot be read at one place counts as failed, and its parity everywhere as unreadable.
-        let has_failed = prediction.is_read_in_vain && place.0 == "Parity";
-        ensure!(is_known || has_failed, "{place:?}: {outcome:?}, and nothing is wrong with it");
+        ensure!(is_known, "{place:?}: {outcome:?}, and nothing is wrong with it");
         let is_mended = *outcome == Outcome::Mended && !prediction.findings.contains_key(place);
         ensure!(!is_mended || !prediction.maybe.contains(place), "{place:?} is mended from what is lost");
     }
@@ -471,13 +460,7 @@ fn names(world: &World, report: &Report) -> Result<()> {
 fn expect_numbers(prediction: &Prediction, counts: &Counts) -> Result<()> {
     let become_of = counts.corrected_errors + counts.unverified_errors + counts.uncorrectable_errors;
     ensure!(counts.errors() == become_of, "each error has an outcome: {counts:?}");
-    if prediction.is_read_in_vain {
-        ensure!(
-            counts.read_errors >= prediction.unreadable,
-            "{} reads fail: {counts:?}",
-            prediction.unreadable
-        );
-    } else if prediction.maybe.is_empty() {
+    if prediction.maybe.is_empty() {
         ensure!(
             counts.read_errors == prediction.unreadable,
             "{} reads fail: {counts:?}",

@@ -4,6 +4,7 @@
 //! prediction ([`damage`]) says of each kind of damage what a scrub has to find, place by place, and what has to be there afterwards.
 //! Every change takes a share of the cases, `CREAMERY_MATRIX=whole` all of them.
 
+mod areas;
 mod content;
 mod cuts;
 mod damage;
@@ -34,6 +35,7 @@ fn main() -> std::process::ExitCode {
         odd::cases(),
         log::cases(),
         open_faults::cases(),
+        areas::cases(),
     ]
     .into_iter()
     .flatten()

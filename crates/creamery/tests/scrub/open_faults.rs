@@ -5,9 +5,7 @@ use creamery::check::scrub::{Outcome, What};
 use creamery_testkit::harness::Case;
 
 use crate::content::{Content, Kind};
-use crate::damage::{
-    Damage, Hurt, Prediction, Reads, apply, extents, findings_of, judge_reading, scrub, scrub_read_only,
-};
+use crate::damage::{Damage, Hurt, Prediction, Reads, apply, extents, findings_of, judge_reading, scrub};
 use crate::disk::SECTOR;
 use crate::geometry::{ELEMENT, Group, Profile, Spot};
 use crate::world::{Ends, Shape, Use, World};
@@ -18,14 +16,12 @@ pub(crate) fn cases() -> Vec<Case> {
     if std::env::var_os("CREAMERY_OPEN_FAULTS").is_none() {
         return Vec::new();
     }
-    let cases: [(&str, Body); 13] = [
+    let cases: [(&str, Body); 11] = [
         ("one-unreadable-sector-of-parity-is-one-error", || parity_sector(Beside::Summed)),
         ("parity-of-what-nobody-judges-is-not-undecided-by-a-sector-beside-it", || {
             parity_sector(Beside::Unsummed)
         }),
         ("parity-of-what-is-not-in-use-is-not-scrubbed", unused_parity),
-        ("few-unreadable-sectors-make-no-failed-device", no_failed_device),
-        ("a-bad-area-makes-no-failed-device", bad_area),
         ("a-flush-that-fails-is-told-of-its-device", flush_of_its_device),
         ("a-flush-that-fails-is-none-of-what-was-not-mended", flush_of_nothing),
         ("an-unreadable-sector-hides-no-difference-beside-it", || differing(0)),
@@ -89,55 +85,6 @@ fn unused_parity() -> Result<()> {
     });
     let damage = Damage::from([(unused.context("such a place")?, Hurt::Unreadable)]);
     judge_reading(&world, &damage, Reads::BySector).map(drop)
-}
-
-/// Three columns of one place of RAID6 that cannot be read: what is lost there is lost, and parity of other rows is as good as before.
-fn no_failed_device() -> Result<()> {
-    let world = world("raid6", 6)?;
-    for at in extents(&world, Kind::Data) {
-        let group = world.group_of(at);
-        let (row, within) = (group.row_of(at), (at - group.start) % ELEMENT);
-        for columns in [[0, 1, 2], [1, 2, 3], [0, 2, 4], [1, 3, 5]] {
-            let spots = columns.map(|column| group.element(row, column)).into_iter();
-            let spots = spots.map(|spot| Spot { offset: spot.offset + within, ..spot });
-            let damage: Damage = spots.map(|spot| (spot, Hurt::Unreadable)).collect();
-            let set = world.set.fork();
-            apply(&set, &damage);
-            let report = scrub(&set)?;
-            for (what, spot) in findings_of(&report).into_keys().filter(|(what, _)| *what == "Parity") {
-                let is_of_row = (0..group.stripes.len()).any(|column| group.element(row, column) == spot);
-                ensure!(
-                    is_of_row,
-                    "{what} at {spot:?}, another row than that of {damage:?}: {:?}",
-                    report.counts()
-                );
-            }
-        }
-    }
-    Ok(())
-}
-
-/// A bad area of one device: all of it is rebuilt, and what the device has elsewhere is read as before.
-fn bad_area() -> Result<()> {
-    for (profile, members) in [("raid5", 3), ("raid6", 4), ("raid5", 5)] {
-        let world = world(profile, members)?;
-        let is_summed =
-            |used: &Use| matches!(used, Use::Data { logical } if world.content.summed.contains(logical));
-        for member in 0..members {
-            let of = world.uses.iter().filter(|(spot, used)| spot.member == member && is_summed(used));
-            let damage: Damage = of.take(40).map(|(spot, _)| (*spot, Hurt::Unreadable)).collect();
-            let set = world.set.fork();
-            apply(&set, &damage);
-            for report in [scrub_read_only(&set)?, scrub(&set)?] {
-                let (counts, errors) = (report.counts(), damage.len() as u64);
-                no_parity(&findings_of(&report))
-                    .with_context(|| format!("{profile}, member {member}: {counts:?}"))?;
-                let of = (counts.read_errors, counts.corrected_errors + counts.unverified_errors);
-                ensure!(of == (errors, errors), "{counts:?}");
-            }
-        }
-    }
-    Ok(())
 }
 
 fn flush_of_its_device() -> Result<()> {
