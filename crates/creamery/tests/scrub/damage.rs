@@ -279,7 +279,7 @@ impl Prediction {
 fn place_of(world: &World, spot: Spot) -> Option<(usize, u64, u64)> {
     for (number, group) in world.groups.iter().enumerate().filter(|(_, group)| group.profile.parity > 0) {
         let has = |stripe: &&Spot| {
-            let range = stripe.offset..stripe.offset + group.stripe_bytes();
+            let range = stripe.offset..stripe.offset + group.stripe_bytes().next_multiple_of(ELEMENT);
             stripe.member == spot.member && range.contains(&spot.offset)
         };
         if let Some(stripe) = group.stripes.iter().find(has) {

@@ -14,7 +14,7 @@ use crate::world::{Ends, Shape, World};
 /// How much before an element the block groups begin.
 const SHIFTS: [u64; 5] = [4096, 8192, 12288, 20480, 61440];
 /// Places of each layout that every change takes.
-const SHARE: usize = 6;
+const SHARE: usize = 3;
 
 pub(crate) fn cases() -> Vec<Case> {
     let case = |profile: Profile| {
@@ -27,10 +27,10 @@ pub(crate) fn cases() -> Vec<Case> {
 fn straddling(profile: Profile) -> Result<()> {
     let content = Content::small(16 << 10)?;
     let mut straddled = 0;
-    for (members, shift) in
-        profile.members.into_iter().flat_map(|members| SHIFTS.map(|shift| (members, shift)))
-    {
-        let world = World::new(content.clone(), Shape { profile, members, shift, ends: Ends::WithData })?;
+    let ends = [Ends::WithData, Ends::InRow].into_iter();
+    let shapes = ends.flat_map(|ends| SHIFTS.map(|shift| (ends, shift)));
+    for ((ends, shift), members) in shapes.flat_map(|shape| profile.members.map(|members| (shape, members))) {
+        let world = World::new(content.clone(), Shape { profile, members, shift, ends })?;
         crate::sound::judge(&world).with_context(|| format!("{:?} is whole", world.shape))?;
         let mut random = Random::new(seed_of(&format!("straddling {:?}", world.shape)));
         let mut places = places(&world);

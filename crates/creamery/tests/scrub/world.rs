@@ -40,6 +40,8 @@ pub(crate) enum Ends {
     InFreeSpace,
     /// With the last sector that is in use; of profiles in elements with its row.
     WithData,
+    /// In the midst of a row, as no kernel makes it.
+    InRow,
 }
 
 /// What a sector of a member is in use for.
@@ -207,7 +209,7 @@ impl World {
 
     fn write_parity(&mut self) {
         for (number, group) in self.groups.iter().enumerate().filter(|(_, group)| group.profile.parity > 0) {
-            for row in 0..group.stripe_bytes() / ELEMENT {
+            for row in 0..group.stripe_bytes().div_ceil(ELEMENT) {
                 for within in (0..ELEMENT).step_by(SECTOR as usize) {
                     let spots: Vec<Spot> = (0..group.stripes.len())
                         .map(|column| group.element(row, column))
@@ -243,9 +245,12 @@ fn groups(content: &Content, shape: Shape) -> Vec<Group> {
         };
         let last = content.extents.range(..start + len).next_back();
         let end = last.map_or(0, |(at, (_, bytes))| at + bytes.len() as u64);
-        let len = match shape.ends == Ends::WithData && kind == BlockGroupFlags::DATA && end > start {
-            true => (end - start).next_multiple_of(unit),
-            false => len,
+        let is_cut = kind == BlockGroupFlags::DATA && end > start;
+        let len = match shape.ends {
+            Ends::WithData if is_cut => (end - start).next_multiple_of(unit),
+            // As many bytes as can be dealt out to any number of stripes.
+            Ends::InRow if is_cut => (end - start).next_multiple_of(24 * SECTOR),
+            _ => len,
         };
         groups.push(Group::place((start, len), kind, shape.profile, number, &mut taken));
     }
