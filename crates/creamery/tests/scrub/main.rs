@@ -2,7 +2,8 @@
 //!
 //! The sets lie in memory, laid out by hand from an image of one device ([`world`]): of every profile, with what lies where known by the book. A
 //! prediction ([`damage`]) says of each kind of damage what a scrub has to find, place by place, and what has to be there afterwards.
-//! Every change takes a share of the cases, `CREAMERY_MATRIX=whole` all of them.
+//! Every change takes a share of the cases, `CREAMERY_MATRIX=whole` all of them. With `CREAMERY_OPEN_FAULTS` in the environment faults that are known and
+//! not mended fail, too.
 
 mod areas;
 mod content;
@@ -17,6 +18,7 @@ mod odd;
 mod open_faults;
 mod rot;
 mod sound;
+mod stops;
 mod straddle;
 mod trees;
 mod world;
@@ -36,6 +38,7 @@ fn main() -> std::process::ExitCode {
         log::cases(),
         open_faults::cases(),
         areas::cases(),
+        stops::cases(),
     ]
     .into_iter()
     .flatten()

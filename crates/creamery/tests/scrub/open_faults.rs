@@ -1,8 +1,8 @@
 //! Faults that are known and open: each case says what has to be, and fails as long as it is not so. They run where `CREAMERY_OPEN_FAULTS` is set.
 
 use anyhow::{Context, Result, ensure};
-use creamery::check::scrub::{Outcome, What};
-use creamery_testkit::harness::Case;
+use creamery::check::scrub::{NoProgress, Outcome, Scrub, What};
+use creamery_testkit::harness::{Bench, Case};
 
 use crate::content::{Content, Kind};
 use crate::damage::{Damage, Hurt, Prediction, Reads, apply, extents, findings_of, judge_reading, scrub};
@@ -10,31 +10,29 @@ use crate::disk::SECTOR;
 use crate::geometry::{ELEMENT, Group, Profile, Spot};
 use crate::world::{Ends, Shape, Use, World};
 
-type Body = fn() -> Result<()>;
+type Body = fn(&Bench) -> Result<()>;
 
 pub(crate) fn cases() -> Vec<Case> {
     if std::env::var_os("CREAMERY_OPEN_FAULTS").is_none() {
         return Vec::new();
     }
-    let cases: [(&str, Body); 11] = [
-        ("one-unreadable-sector-of-parity-is-one-error", || parity_sector(Beside::Summed)),
-        ("parity-of-what-nobody-judges-is-not-undecided-by-a-sector-beside-it", || {
+    let cases: [(&str, Body); 12] = [
+        ("one-unreadable-sector-of-parity-is-one-error", |_| parity_sector(Beside::Summed)),
+        ("parity-of-what-nobody-judges-is-not-undecided-by-a-sector-beside-it", |_| {
             parity_sector(Beside::Unsummed)
         }),
-        ("parity-of-what-is-not-in-use-is-not-scrubbed", unused_parity),
-        ("a-flush-that-fails-is-told-of-its-device", flush_of_its_device),
-        ("a-flush-that-fails-is-none-of-what-was-not-mended", flush_of_nothing),
-        ("an-unreadable-sector-hides-no-difference-beside-it", || differing(0)),
-        ("an-unreadable-sector-of-the-other-copy-hides-no-difference", || differing(1)),
-        ("what-cannot-be-read-and-has-no-other-copy-is-lost", lost_without_checksum),
-        ("what-cannot-be-read-makes-no-parity-wrong", parity_of_unreadable),
-        ("what-is-not-in-use-and-cannot-be-read-makes-no-parity-wrong", unused_data),
-        ("a-tree-block-is-rebuilt-sector-by-sector", by_sector),
+        ("parity-of-what-is-not-in-use-is-not-scrubbed", |_| unused_parity()),
+        ("a-flush-that-fails-is-told-of-its-device", |_| flush_of_its_device()),
+        ("a-flush-that-fails-is-none-of-what-was-not-mended", |_| flush_of_nothing()),
+        ("a-status-says-nothing-is-done-that-is-not-durable", status_of_what_is_not_durable),
+        ("an-unreadable-sector-hides-no-difference-beside-it", |_| differing(0)),
+        ("an-unreadable-sector-of-the-other-copy-hides-no-difference", |_| differing(1)),
+        ("what-cannot-be-read-and-has-no-other-copy-is-lost", |_| lost_without_checksum()),
+        ("what-cannot-be-read-makes-no-parity-wrong", |_| parity_of_unreadable()),
+        ("what-is-not-in-use-and-cannot-be-read-makes-no-parity-wrong", |_| unused_data()),
+        ("a-tree-block-is-rebuilt-sector-by-sector", |_| by_sector()),
     ];
-    cases
-        .into_iter()
-        .map(|(name, body)| Case::new(format!("open-fault/{name}"), &[], move |_| body()))
-        .collect()
+    cases.into_iter().map(|(name, body)| Case::new(format!("open-fault/{name}"), &[], body)).collect()
 }
 
 fn world(profile: &str, members: usize) -> Result<World> {
@@ -97,6 +95,18 @@ fn flush_of_its_device() -> Result<()> {
     let told = &told.context("it is told")?.finding;
     ensure!(told.at.dev.get() == 2, "device 2 did not flush, and this is said: {told:?}");
     Ok(())
+}
+
+/// SCRUB-4: what a status says is done is durable.
+fn status_of_what_is_not_durable(bench: &Bench) -> Result<()> {
+    let world = world("raid1", 2)?;
+    let (set, dir) = (world.set.fork(), bench.scratch.dir("status")?);
+    apply(&set, &Damage::from([(Spot { member: 1, offset: 64 << 20 }, Hurt::Rotten)]));
+    set.disks[1].faults(|faults| faults.flush = true);
+    Scrub::default().kept_in(&dir).run_on(set.devices(), &NoProgress)?;
+    set.disks[1].faults(|faults| faults.flush = false);
+    let again = Scrub::default().resuming(&dir).run_on(set.devices(), &NoProgress);
+    again.map(drop).context("it says that all is done, and what it mended may be gone")
 }
 
 fn flush_of_nothing() -> Result<()> {
