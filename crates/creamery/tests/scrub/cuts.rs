@@ -8,6 +8,7 @@ use creamery_testkit::harness::Case;
 use creamery_testkit::{Random, seed_of, share_or_whole};
 use creamery_volume::{DeviceSet, Mode, Volume};
 
+use crate::case_name;
 use crate::damage::{Damage, Hurt, Prediction, apply, files, scrub, scrub_read_only};
 use crate::disk::{SECTOR, Set};
 use crate::faults::{all_mended, borne, worlds};
@@ -29,7 +30,7 @@ type Write = (usize, u64, Vec<u8>);
 pub(crate) fn cases() -> Vec<Case> {
     let bears = |profile: &Profile| profile.copies + profile.parity > 1;
     let case = |profile: Profile| {
-        let name = format!("scrub-matrix/power-is-cut-{}", profile.name);
+        let name = case_name("power-is-cut", profile.name);
         Case::new(name, &[], move |_| each_moment(profile))
     };
     PROFILES.into_iter().filter(bears).map(case).collect()

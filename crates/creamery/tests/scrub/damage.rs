@@ -57,6 +57,19 @@ pub(crate) struct Prediction {
     pub(crate) is_piecemeal: bool,
 }
 
+/// What is known of the data of a place of a row, all columns together.
+struct Place {
+    /// Some has no checksum.
+    has_unsummed: bool,
+    is_lost: bool,
+    /// Open fault: parity of what has no checksum and cannot be read is told as undecided or as lost, and may be right.
+    is_gone: bool,
+    /// Some without a checksum is bad.
+    is_unknown: bool,
+    /// Some that is in use for nothing is other than it was, and counts as it is.
+    is_changed: bool,
+}
+
 /// A scrub that mends.
 pub(crate) fn scrub(set: &Set) -> Result<Report> {
     Ok(Scrub::default().run_on(set.devices(), &NoProgress)?)
@@ -194,6 +207,35 @@ impl Prediction {
         }
     }
 
+    /// What is known of the data of a place of a row; none where nothing is in use.
+    fn place(
+        &self,
+        world: &World,
+        damage: &Damage,
+        spots: impl Iterator<Item = Spot> + Clone,
+    ) -> Option<Place> {
+        let used: Vec<&Use> = spots.clone().filter_map(|spot| world.uses.get(&spot)).collect();
+        let is_unsummed =
+            |used: &Use| matches!(used, Use::Data { logical } if !world.content.summed.contains(logical));
+        let is_lost = |used: &&Use| match used {
+            Use::Data { logical } => self.lost.contains(logical),
+            Use::Tree { block, .. } => self.lost_trees.contains(block),
+            _ => false,
+        };
+        let hurt = |spot: &Spot| (damage.get(spot).copied(), world.uses.get(spot));
+        let hurts: Vec<_> = spots.map(|spot| hurt(&spot)).collect();
+        let is_gone = |(hurt, used): &(Option<Hurt>, Option<&Use>)| {
+            *hurt == Some(Hurt::Unreadable) && used.is_none_or(is_unsummed)
+        };
+        (!used.is_empty()).then(|| Place {
+            has_unsummed: used.iter().any(|used| is_unsummed(used)),
+            is_lost: used.iter().any(is_lost),
+            is_gone: hurts.iter().any(is_gone),
+            is_unknown: hurts.iter().any(|(hurt, used)| hurt.is_some() && used.is_some_and(is_unsummed)),
+            is_changed: hurts.iter().any(|(hurt, used)| *hurt == Some(Hurt::Rotten) && used.is_none()),
+        })
+    }
+
     /// Judges P and Q of a place of a row, which one of its columns is bad of.
     fn parity(
         &mut self,
@@ -208,31 +250,7 @@ impl Prediction {
             let element = group.element(row, column);
             Spot { offset: element.offset + within, ..element }
         };
-        let used: Vec<&Use> = (0..columns).filter_map(|column| world.uses.get(&at(column))).collect();
-        if used.is_empty() {
-            return;
-        }
-        let is_unsummed =
-            |used: &Use| matches!(used, Use::Data { logical } if !world.content.summed.contains(logical));
-        let has_unsummed = used.iter().any(|used| is_unsummed(used));
-        let is_lost = used.iter().any(|used| match used {
-            Use::Data { logical } => self.lost.contains(logical),
-            Use::Tree { block, .. } => self.lost_trees.contains(block),
-            _ => false,
-        });
-        let data_spots = (0..columns).map(at);
-        // Open fault: parity of what has no checksum and cannot be read is told as undecided or as lost, and may be right.
-        let is_gone = data_spots.clone().any(|spot| {
-            let used = world.uses.get(&spot);
-            damage.get(&spot) == Some(&Hurt::Unreadable) && used.is_none_or(is_unsummed)
-        });
-        let is_unknown = data_spots
-            .clone()
-            .any(|spot| damage.contains_key(&spot) && world.uses.get(&spot).is_some_and(is_unsummed));
-        // What is in use for nothing counts as it is.
-        let is_changed = data_spots
-            .clone()
-            .any(|spot| damage.get(&spot) == Some(&Hurt::Rotten) && !world.uses.contains_key(&spot));
+        let Some(place) = self.place(world, damage, (0..columns).map(at)) else { return };
         for column in columns..group.stripes.len() {
             let (spot, element) = (at(column), group.element(row, column));
             let end = Spot { offset: element.offset + ELEMENT, ..element };
@@ -240,18 +258,18 @@ impl Prediction {
                 && damage.range(element..end).any(|(_, hurt)| *hurt == Hurt::Unreadable);
             let hurt = if is_element { Some(&Hurt::Unreadable) } else { damage.get(&spot) };
             let outcome = match () {
-                () if is_gone && !is_lost => {
+                () if place.is_gone && !place.is_lost => {
                     self.maybe.insert(("Parity", element));
                     self.left.insert(spot);
                     continue;
                 }
-                () if is_lost => {
+                () if place.is_lost => {
                     self.maybe.insert(("Parity", element));
                     self.left.insert(spot);
                     if hurt.is_some() { Outcome::Lost } else { continue }
                 }
-                () if hurt.is_none() && !is_unknown && !is_changed => continue,
-                () if has_unsummed => {
+                () if hurt.is_none() && !place.is_unknown && !place.is_changed => continue,
+                () if place.has_unsummed => {
                     self.left.insert(spot);
                     Outcome::Undecided
                 }
@@ -261,7 +279,7 @@ impl Prediction {
                 true => self.unreadable += 1,
                 false => self.wrong += 1,
             }
-            if is_changed {
+            if place.is_changed {
                 self.left.insert(spot);
             }
             let worst = self.findings.entry(("Parity", element)).or_insert(outcome);

@@ -45,3 +45,8 @@ fn main() -> std::process::ExitCode {
     .collect();
     creamery_testkit::harness::main(cases)
 }
+
+/// The name of a case of the matrix.
+fn case_name(what: &str, profile: &str) -> String {
+    format!("scrub-matrix/{what}-{profile}")
+}

@@ -5,6 +5,7 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::Case;
 use creamery_testkit::{Random, seed_of, share_or_whole};
 
+use crate::case_name;
 use crate::content::{Content, Kind};
 use crate::damage::{Damage, Hurt, Prediction, Reads, extents, judge};
 use crate::disk::SECTOR;
@@ -18,7 +19,7 @@ const SHARE: usize = 3;
 
 pub(crate) fn cases() -> Vec<Case> {
     let case = |profile: Profile| {
-        let name = format!("scrub-matrix/straddling-{}", profile.name);
+        let name = case_name("straddling", profile.name);
         Case::new(name, &[], move |_| straddling(profile))
     };
     PROFILES.into_iter().map(case).collect()

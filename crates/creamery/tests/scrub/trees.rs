@@ -8,6 +8,7 @@ use creamery_base::TreeId;
 use creamery_format::{BlockGroupFlags, BlockRef};
 use creamery_testkit::harness::Case;
 
+use crate::case_name;
 use crate::content::{Content, Kind};
 use crate::damage::{Damage, Hurt, apply, extents, scrub, scrub_read_only};
 use crate::disk::SECTOR;
@@ -18,7 +19,7 @@ const PROFILES: [(&str, usize); 5] = [("single", 1), ("dup", 1), ("raid1", 2), (
 
 pub(crate) fn cases() -> Vec<Case> {
     let case = |(name, members): (&'static str, usize)| {
-        Case::new(format!("scrub-matrix/damaged-trees-{name}"), &[], move |_| each_leaf(name, members))
+        Case::new(case_name("damaged-trees", name), &[], move |_| each_leaf(name, members))
     };
     PROFILES.into_iter().map(case).collect()
 }
