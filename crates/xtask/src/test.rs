@@ -73,7 +73,7 @@ pub(crate) enum Part {
     Verifier,
     /// The program beside the kernel, coreutils and btrfs-progs.
     Conformance,
-    /// Filesystems of several devices, held against the kernel.
+    /// Filesystems of several devices, held against the kernel, and scrubs of such that fail.
     Sets,
 }
 
@@ -88,10 +88,13 @@ pub(crate) fn run_part(part: Part, variables: &[(&str, &str)]) -> Result<()> {
         }
         Part::Verifier => package("creamery-check"),
         Part::Conformance => package("creamery-testkit"),
-        Part::Sets => [&package("libcreamery")[..], &["--test", "sets"]].concat(),
+        Part::Sets => [&package("libcreamery")[..], &["--test", "sets", "--test", "scrub"]].concat(),
     };
-    // They are cases of a test of one of the rooms.
-    let skipped: &[&str] = if matches!(part, Part::Rooms) { &["--skip", "set-matrix/"] } else { &[] };
+    // They are cases of tests of one of the rooms.
+    let skipped: &[&str] = match part {
+        Part::Rooms => &["--skip", "set-matrix/", "--skip", "scrub-matrix/"],
+        _ => &[],
+    };
     run_all(&[&[&words[..], &["--", "--show-output"], skipped].concat()], &[], variables)
 }
 

@@ -1,0 +1,70 @@
+//! Bad areas: what cannot be read at some places makes no device fail, and what it has elsewhere is read as before.
+
+use anyhow::{Result, ensure};
+use creamery_testkit::harness::Case;
+
+use crate::content::{Content, Kind};
+use crate::damage::{Damage, Hurt, apply, extents, findings_of, scrub, scrub_read_only};
+use crate::geometry::{ELEMENT, Profile, Spot};
+use crate::world::{Ends, Shape, Use, World};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("scrub-matrix/a-bad-area-makes-no-failed-device", &[], |_| bad_area()),
+        Case::new("scrub-matrix/what-is-lost-makes-no-failed-device", &[], |_| lost()),
+    ]
+}
+
+fn world(profile: &str, members: usize) -> Result<World> {
+    let shape = Shape { profile: Profile::named(profile), members, shift: 0, ends: Ends::InFreeSpace };
+    World::new(Content::small(16 << 10)?, shape)
+}
+
+/// Three columns of one place of RAID6 that cannot be read: what is lost there is lost, and parity of other rows is as good as before.
+fn lost() -> Result<()> {
+    let world = world("raid6", 6)?;
+    for at in extents(&world, Kind::Data) {
+        let group = world.group_of(at);
+        let (row, within) = (group.row_of(at), (at - group.start) % ELEMENT);
+        for columns in [[0, 1, 2], [1, 2, 3], [0, 2, 4], [1, 3, 5]] {
+            let spots = columns.map(|column| group.element(row, column)).into_iter();
+            let spots = spots.map(|spot| Spot { offset: spot.offset + within, ..spot });
+            let damage: Damage = spots.map(|spot| (spot, Hurt::Unreadable)).collect();
+            let set = world.set.fork();
+            apply(&set, &damage);
+            let report = scrub(&set)?;
+            for (what, spot) in findings_of(&report).into_keys().filter(|(what, _)| *what == "Parity") {
+                let is_of_row = (0..group.stripes.len()).any(|column| group.element(row, column) == spot);
+                ensure!(
+                    is_of_row,
+                    "{what} at {spot:?}, another row than that of {damage:?}: {:?}",
+                    report.counts()
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A bad area of one device: all of it is rebuilt, and what the device has elsewhere is read as before.
+fn bad_area() -> Result<()> {
+    for (profile, members) in [("raid5", 3), ("raid6", 4), ("raid5", 5)] {
+        let world = world(profile, members)?;
+        let is_summed =
+            |used: &Use| matches!(used, Use::Data { logical } if world.content.summed.contains(logical));
+        for member in 0..members {
+            let of = world.uses.iter().filter(|(spot, used)| spot.member == member && is_summed(used));
+            let damage: Damage = of.take(40).map(|(spot, _)| (*spot, Hurt::Unreadable)).collect();
+            let set = world.set.fork();
+            apply(&set, &damage);
+            for report in [scrub_read_only(&set)?, scrub(&set)?] {
+                let (counts, errors) = (report.counts(), damage.len() as u64);
+                let parity = findings_of(&report).into_keys().find(|(what, _)| *what == "Parity");
+                ensure!(parity.is_none(), "{profile}, member {member}: {parity:?}, {counts:?}");
+                let of = (counts.read_errors, counts.corrected_errors + counts.unverified_errors);
+                ensure!(of == (errors, errors), "{counts:?}");
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! The power is cut at any moment of a repair: whatever of its writes is there, nothing is worse than before, and a new scrub ends whole.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use creamery_check::{CheckOptions, NoProgress, check};
+use creamery_testkit::harness::Case;
+use creamery_testkit::{Random, seed_of, share_or_whole};
+use creamery_volume::{DeviceSet, Mode, Volume};
+
+use crate::case_name;
+use crate::damage::{Damage, Hurt, Prediction, apply, files, scrub, scrub_read_only};
+use crate::disk::{SECTOR, Set};
+use crate::faults::{all_mended, borne, worlds};
+use crate::geometry::{PROFILES, Profile};
+use crate::world::{Use, World};
+
+/// What a device writes as a whole.
+const ATOM: usize = 512;
+/// The check's finding of a copy of a superblock that is not whole.
+const SUPERBLOCK_COPY: u16 = 101;
+/// That of parity that does not fit its data.
+const PARITY: u16 = 314;
+/// Moments of each profile and layout that every change takes.
+const SHARE: usize = 14;
+
+/// A write: the member, where, and what.
+type Write = (usize, u64, Vec<u8>);
+
+pub(crate) fn cases() -> Vec<Case> {
+    let bears = |profile: &Profile| profile.copies + profile.parity > 1;
+    let case = |profile: Profile| {
+        let name = case_name("power-is-cut", profile.name);
+        Case::new(name, &[], move |_| each_moment(profile))
+    };
+    PROFILES.into_iter().filter(bears).map(case).collect()
+}
+
+fn each_moment(profile: Profile) -> Result<()> {
+    for world in worlds(profile)? {
+        let mut random = Random::new(seed_of(&format!("power {:?}", world.shape)));
+        for _ in 0..share_or_whole(1, 6) {
+            let damage = borne(&world, &mut random, &[Hurt::Rotten]);
+            let set = world.set.fork();
+            apply(&set, &damage);
+            let before = findings(&set)?;
+            scrub(&set)?;
+            let writes = set.writes();
+            ensure!(writes.len() >= damage.len() / 2, "{} writes", writes.len());
+            let mut moments = moments(&writes, &mut random);
+            random.shuffle(&mut moments);
+            moments.truncate(share_or_whole(SHARE, moments.len()));
+            for moment in moments {
+                one(&world, &damage, &before, &moment)
+                    .with_context(|| format!("{:?}, {damage:?}, {} writes", world.shape, moment.len()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What may be there of the writes: the first ones, and of the next one as much as comes to an end anywhere; as nothing is flushed between,
+/// also any of them.
+fn moments(writes: &[Write], random: &mut Random) -> Vec<Vec<Write>> {
+    let mut moments = Vec::new();
+    for count in 0..=writes.len() {
+        moments.push(writes[..count].to_vec());
+        let Some((member, offset, bytes)) = writes.get(count) else { break };
+        for len in (ATOM..bytes.len()).step_by(ATOM) {
+            let torn = (*member, *offset, bytes[..len].to_vec());
+            moments.push(writes[..count].iter().cloned().chain([torn]).collect());
+        }
+    }
+    for _ in 0..2 * writes.len() {
+        moments.push(writes.iter().filter(|_| random.below(2) == 0).cloned().collect());
+    }
+    moments
+}
+
+/// How often the check has each finding.
+fn findings(set: &Set) -> Result<BTreeMap<u16, usize>> {
+    let volume = Volume::open(set.devices().into_iter().collect::<DeviceSet>(), Mode::ReadOnly)?;
+    let options = CheckOptions { check_data_csum: true, check_parity: true, ..CheckOptions::default() };
+    let mut counts = BTreeMap::new();
+    for finding in check(&volume, &options, &NoProgress)?.findings {
+        *counts.entry(finding.number).or_default() += 1;
+    }
+    Ok(counts)
+}
+
+fn one(world: &World, damage: &Damage, before: &BTreeMap<u16, usize>, written: &[Write]) -> Result<()> {
+    let set = world.set.fork();
+    apply(&set, damage);
+    for (member, offset, bytes) in written {
+        set.disks[*member].poke(*offset, bytes);
+    }
+    files(world, &Prediction::default(), &set).context("the files of that moment")?;
+    let parity =
+        damage.keys().filter(|spot| matches!(world.uses.get(spot), Some(Use::Parity { .. }))).count();
+    // A copy of a superblock that has its magic number again, and not yet its checksum, is found where before nothing was.
+    for (number, count) in findings(&set)?.into_iter().filter(|(number, _)| *number != SUPERBLOCK_COPY) {
+        let had = match number {
+            // It is judged where its data is good again.
+            PARITY => parity,
+            _ => before.get(&number).copied().unwrap_or(0),
+        };
+        ensure!(count <= had, "the check has {count} findings {number}, and had {had}");
+    }
+    all_mended(&scrub(&set)?).context("a new scrub")?;
+    let again = scrub_read_only(&set)?;
+    ensure!(again.damages.is_empty() && again.counts().errors() == 0, "{:#?}", again.damages);
+    for spot in world.uses.keys() {
+        let (now, whole) = (&set.disks[spot.member], &world.set.disks[spot.member]);
+        ensure!(now.peek(spot.offset, SECTOR) == whole.peek(spot.offset, SECTOR), "{spot:?} is changed");
+    }
+    Ok(())
+}

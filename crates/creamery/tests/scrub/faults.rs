@@ -1,0 +1,297 @@
+//! Devices that fail: each read that a scrub makes, once and for good, on one member and on two; each write and each flush of what is mended.
+
+use anyhow::{Context, Result, bail, ensure};
+use creamery::check::scrub::{Outcome, Report, What};
+use creamery_testkit::harness::Case;
+use creamery_testkit::{Random, seed_of, share_or_whole};
+
+use crate::content::{Content, Kind};
+use crate::damage::{Damage, Hurt, Prediction, Reads, apply, extents, files, findings_of, judge, scrub};
+use crate::disk::{SECTOR, Set};
+use crate::geometry::{PROFILES, Profile, Spot};
+use crate::world::{Ends, Shape, Use, World};
+
+/// Reads of each profile that fail in every change.
+const ONCE: usize = 24;
+const FOR_GOOD: usize = 24;
+const TWO: usize = 16;
+/// Where the first superblock of a device lies.
+const FIRST_SUPERBLOCK: u64 = 64 << 10;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let case = |profile: Profile| {
+        let reads = move |_: &_| faulty_reads(profile);
+        let writes = move |_: &_| faulty_writes(profile);
+        let whole = move |_: &_| whole_members(profile);
+        let mut cases = vec![
+            Case::new(format!("scrub-matrix/reads-fail-{}", profile.name), &[], reads),
+            Case::new(format!("scrub-matrix/a-whole-member-is-bad-{}", profile.name), &[], whole),
+        ];
+        if profile.copies + profile.parity > 1 {
+            cases.push(Case::new(format!("scrub-matrix/writes-fail-{}", profile.name), &[], writes));
+        }
+        cases
+    };
+    PROFILES.into_iter().flat_map(case).collect()
+}
+
+/// A world for each number of members, with a sound and with a shifted layout.
+pub(crate) fn worlds(profile: Profile) -> Result<Vec<World>> {
+    let content = Content::small(16 << 10)?;
+    let shapes = profile.members.into_iter().zip([0, 8192]);
+    shapes
+        .map(|(members, shift)| {
+            World::new(content.clone(), Shape { profile, members, shift, ends: Ends::InFreeSpace })
+        })
+        .collect()
+}
+
+fn faulty_reads(profile: Profile) -> Result<()> {
+    for world in worlds(profile)? {
+        let mut random = Random::new(seed_of(&format!("reads {:?}", world.shape)));
+        let set = world.set.fork();
+        scrub(&set)?;
+        let mut reads: Vec<(usize, u64, u64)> = set.reads().into_iter().collect();
+        random.shuffle(&mut reads);
+        for &(member, offset, len) in &reads[..share_or_whole(ONCE, reads.len()).min(reads.len())] {
+            once(&world, member, (offset, len))
+                .with_context(|| format!("{:?}: {len} bytes at {offset} of {member}, once", world.shape))?;
+        }
+        let sector = |random: &mut Random, (member, offset, len): (usize, u64, u64)| {
+            let sectors = len.div_ceil(SECTOR);
+            let number = [0, sectors - 1, random.below(sectors)][random.below(3) as usize];
+            Spot { member, offset: offset / SECTOR * SECTOR + number * SECTOR }
+        };
+        let is_judged = |spot: &Spot| spot.offset != FIRST_SUPERBLOCK;
+        for &read in &reads[..share_or_whole(FOR_GOOD, reads.len()).min(reads.len())] {
+            let spot = sector(&mut random, read);
+            if !is_judged(&spot) {
+                first_superblock(&world, spot)?;
+                continue;
+            }
+            judge_if_whole(&world, &Damage::from([(spot, Hurt::Unreadable)]))
+                .with_context(|| format!("{:?}: {spot:?} for good", world.shape))?;
+        }
+        for _ in 0..share_or_whole(TWO, 20 * TWO) {
+            let two: Vec<_> = (0..2).map(|_| reads[random.below(reads.len() as u64) as usize]).collect();
+            let damage: Damage = two
+                .into_iter()
+                .map(|read| (sector(&mut random, read), Hurt::Unreadable))
+                .filter(|(spot, _)| is_judged(spot))
+                .collect();
+            judge_if_whole(&world, &damage).with_context(|| format!("{:?}: {damage:?}", world.shape))?;
+        }
+    }
+    Ok(())
+}
+
+/// All that a member has is bad, but for its first superblock: all of it is mended where the profile bears that, and found lost where it does not.
+fn whole_members(profile: Profile) -> Result<()> {
+    for world in worlds(profile)? {
+        for (member, hurt) in
+            (0..world.shape.members).flat_map(|member| [(member, Hurt::Rotten), (member, Hurt::Unreadable)])
+        {
+            let of =
+                world.uses.keys().filter(|spot| spot.member == member && spot.offset != FIRST_SUPERBLOCK);
+            let damage: Damage = of.map(|spot| (*spot, hurt)).collect();
+            judge_if_whole(&world, &damage)
+                .with_context(|| format!("{:?}: all of member {member} is {hurt:?}", world.shape))?;
+        }
+    }
+    Ok(())
+}
+
+/// Where blocks are brought back sector by sector alone, nothing is predicted.
+fn judge_if_whole(world: &World, damage: &Damage) -> Result<()> {
+    match Prediction::of(world, damage, Reads::BySector).is_piecemeal {
+        true => Ok(()),
+        false => judge(world, damage).map(drop),
+    }
+}
+
+/// A read that fails once does no harm: no byte of what is in use changes, and what has another copy is not lost.
+fn once(world: &World, member: usize, read: (u64, u64)) -> Result<()> {
+    let set = world.set.fork();
+    set.disks[member].faults(|faults| faults.read_once = Some(read));
+    let bears = world.shape.profile.copies + world.shape.profile.parity > 1;
+    let is_superblock = read.0 == FIRST_SUPERBLOCK;
+    match scrub(&set) {
+        Err(error) => ensure!(!bears || is_superblock, "it is not opened: {error}"),
+        Ok(report) => {
+            for ((what, spot), outcome) in findings_of(&report) {
+                let may_be = match what {
+                    "Superblock" => is_superblock || outcome == Outcome::Mended,
+                    "Parity" => outcome != Outcome::Lost,
+                    _ => !bears,
+                };
+                ensure!(may_be, "{what} at {spot:?}: {outcome:?}");
+            }
+        }
+    }
+    unchanged(world, &set)
+}
+
+/// Nothing is mended where the first superblock cannot be read, and the message says why.
+fn first_superblock(world: &World, spot: Spot) -> Result<()> {
+    let set = world.set.fork();
+    set.disks[spot.member].faults(|faults| {
+        faults.unreadable.insert(spot.offset);
+    });
+    let error = scrub(&set).map(drop).err().context("it is refused")?;
+    ensure!(!error.to_string().contains('\n'), "{error}");
+    ensure!(set.writes().is_empty(), "nothing is written");
+    Ok(())
+}
+
+/// Expects everything in use to be what it was.
+fn unchanged(world: &World, set: &Set) -> Result<()> {
+    for spot in world.uses.keys() {
+        let (now, whole) = (&set.disks[spot.member], &world.set.disks[spot.member]);
+        ensure!(now.peek(spot.offset, SECTOR) == whole.peek(spot.offset, SECTOR), "{spot:?} is changed");
+    }
+    files(world, &Prediction::default(), set)
+}
+
+/// Damage that the profile bears, of each kind and in several places: all of one member, or of one copy where copies lie on one.
+pub(crate) fn borne(world: &World, random: &mut Random, hurts: &[Hurt]) -> Damage {
+    let mut damage = Damage::new();
+    let hurt = |random: &mut Random| hurts[random.below(hurts.len() as u64) as usize];
+    let mut wanted: Vec<u64> = Vec::new();
+    for kind in [Kind::Data, Kind::Tree] {
+        let mut all = extents(world, kind);
+        random.shuffle(&mut all);
+        wanted.extend(all.into_iter().take(4));
+    }
+    for at in wanted {
+        let (kind, bytes) = &world.content.extents[&at];
+        let sectors = bytes.len() as u64 / SECTOR;
+        let at = at + random.below(sectors) * SECTOR;
+        if *kind == Kind::Data && !world.content.summed.contains(&at) {
+            continue;
+        }
+        let copies = world.group_of(at).copies(at);
+        let spot = copies[random.below(copies.len() as u64) as usize];
+        let mut more = damage.clone();
+        more.insert(spot, hurt(random));
+        let prediction = Prediction::of(world, &more, Reads::ByElement);
+        if prediction.is_all_mended() && !prediction.is_piecemeal {
+            damage = more;
+        }
+    }
+    let parity = world.uses.iter().filter(|(_, used)| matches!(used, Use::Parity { .. }));
+    let mut parity: Vec<Spot> = parity.map(|(spot, _)| *spot).collect();
+    random.shuffle(&mut parity);
+    for spot in parity.into_iter().take(4) {
+        let mut more = damage.clone();
+        more.insert(spot, hurt(random));
+        let prediction = Prediction::of(world, &more, Reads::ByElement);
+        if prediction.is_all_mended() && !prediction.is_piecemeal {
+            damage = more;
+        }
+    }
+    damage.insert(Spot { member: world.shape.members - 1, offset: 64 << 20 }, hurt(random));
+    damage
+}
+
+fn faulty_writes(profile: Profile) -> Result<()> {
+    for world in worlds(profile)? {
+        let mut random = Random::new(seed_of(&format!("writes {:?}", world.shape)));
+        for _ in 0..share_or_whole(1, 10) {
+            let damage = borne(&world, &mut random, &[Hurt::Rotten, Hurt::Unreadable]);
+            let set = world.set.fork();
+            apply(&set, &damage);
+            scrub(&set)?;
+            let writes = set.writes();
+            ensure!(!writes.is_empty(), "something is mended");
+            for (member, offset, bytes) in writes {
+                let cut = [0, 512, bytes.len() / 2][random.below(3) as usize];
+                for fault in [Fault::Fails(cut), Fault::IsLost] {
+                    a_write(&world, &damage, (member, offset, bytes.len()), fault).with_context(|| {
+                        format!("{:?}, {damage:?}: writing at {offset} of {member}: {fault:?}", world.shape)
+                    })?;
+                }
+            }
+            for member in 0..world.shape.members {
+                a_flush(&world, &damage, member)
+                    .with_context(|| format!("{:?}: member {member} does not flush", world.shape))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a device does with a write.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// It fails behind so many bytes.
+    Fails(usize),
+    /// It says that it is done, and nothing is written.
+    IsLost,
+}
+
+/// What is not written is not mended, and all else is.
+fn a_write(
+    world: &World,
+    damage: &Damage,
+    (member, offset, len): (usize, u64, usize),
+    fault: Fault,
+) -> Result<()> {
+    let set = world.set.fork();
+    apply(&set, damage);
+    set.disks[member].faults(|faults| match fault {
+        Fault::Fails(cut) => faults.write = Some((offset, cut)),
+        Fault::IsLost => faults.write_lost = Some(offset),
+    });
+    let report = scrub(&set)?;
+    let range = offset..offset + len as u64;
+    let mut is_told = false;
+    for ((what, spot), outcome) in findings_of(&report) {
+        let is_its = spot.member == member && range.contains(&spot.offset);
+        // Parity is told of once for all of its element.
+        let is_near = what == "Parity"
+            && spot.member == member
+            && (spot.offset..spot.offset + (64 << 10)).contains(&offset);
+        match is_its || is_near {
+            true => {
+                ensure!(outcome != Outcome::Mended, "{what} at {spot:?} is not mended");
+                is_told = true;
+            }
+            false => ensure!(outcome == Outcome::Mended, "{what} at {spot:?}: {outcome:?}"),
+        }
+    }
+    ensure!(is_told, "what was not written is told");
+    ensure!(report.counts().uncorrectable_errors > 0, "{:?}", report.counts());
+    for (spot, used) in &world.uses {
+        let (now, whole) = (&set.disks[spot.member], &world.set.disks[spot.member]);
+        let is_its = spot.member == member && range.contains(&spot.offset);
+        ensure!(
+            is_its || now.peek(spot.offset, SECTOR) == whole.peek(spot.offset, SECTOR),
+            "{spot:?} ({used:?}) is not what it was"
+        );
+    }
+    set.disks[member].faults(|faults| (faults.write, faults.write_lost) = (None, None));
+    files(world, &Prediction::default(), &set).context("afterwards")?;
+    all_mended(&scrub(&set)?)?;
+    unchanged(world, &set)
+}
+
+pub(crate) fn all_mended(report: &Report) -> Result<()> {
+    match report.damages.iter().find(|damage| damage.finding.outcome != Outcome::Mended) {
+        None => Ok(()),
+        Some(damage) => bail!("{damage:?}"),
+    }
+}
+
+/// What may not be durable is told, once.
+fn a_flush(world: &World, damage: &Damage, member: usize) -> Result<()> {
+    let set = world.set.fork();
+    apply(&set, damage);
+    set.disks[member].faults(|faults| faults.flush = true);
+    let report = scrub(&set)?;
+    let told = report.damages.iter().filter(|damage| damage.finding.outcome == Outcome::Lost);
+    let told: Vec<_> = told.map(|damage| &damage.finding).collect();
+    let [told] = &told[..] else { bail!("{told:?}") };
+    ensure!(told.what == What::NotScrubbed && told.why.contains("not durable"), "{told:?}");
+    ensure!(report.counts().uncorrectable_errors == 1, "{:?}", report.counts());
+    unchanged(world, &set)
+}

@@ -1,0 +1,52 @@
+//! Scrub where devices fail, rot and lose their power: what a profile bears is mended, what it does not bear is told, and nothing is worse than before.
+//!
+//! The sets lie in memory, laid out by hand from an image of one device ([`world`]): of every profile, with what lies where known by the book. A
+//! prediction ([`damage`]) says of each kind of damage what a scrub has to find, place by place, and what has to be there afterwards.
+//! Every change takes a share of the cases, `CREAMERY_MATRIX=whole` all of them. With `CREAMERY_OPEN_FAULTS` in the environment faults that are known and
+//! not mended fail, too.
+
+mod areas;
+mod content;
+mod cuts;
+mod damage;
+mod disk;
+mod faults;
+mod geometry;
+mod log;
+mod many;
+mod odd;
+mod open_faults;
+mod rot;
+mod sound;
+mod stops;
+mod straddle;
+mod trees;
+mod world;
+
+use creamery_testkit::harness::Case;
+
+fn main() -> std::process::ExitCode {
+    let cases: Vec<Case> = [
+        sound::cases(),
+        rot::cases(),
+        faults::cases(),
+        cuts::cases(),
+        straddle::cases(),
+        trees::cases(),
+        many::cases(),
+        odd::cases(),
+        log::cases(),
+        open_faults::cases(),
+        areas::cases(),
+        stops::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    creamery_testkit::harness::main(cases)
+}
+
+/// The name of a case of the matrix.
+fn case_name(what: &str, profile: &str) -> String {
+    format!("scrub-matrix/{what}-{profile}")
+}

@@ -1,0 +1,254 @@
+//! Faults that are known and open: each case says what has to be, and fails as long as it is not so. They run where `CREAMERY_OPEN_FAULTS` is set.
+
+use anyhow::{Context, Result, ensure};
+use creamery::check::scrub::{NoProgress, Outcome, Scrub, What};
+use creamery_testkit::harness::{Bench, Case};
+
+use crate::content::{Content, Kind};
+use crate::damage::{Damage, Hurt, Prediction, Reads, apply, extents, findings_of, judge_reading, scrub};
+use crate::disk::SECTOR;
+use crate::geometry::{ELEMENT, Group, Profile, Spot};
+use crate::world::{Ends, Shape, Use, World};
+
+type Body = fn(&Bench) -> Result<()>;
+
+pub(crate) fn cases() -> Vec<Case> {
+    if std::env::var_os("CREAMERY_OPEN_FAULTS").is_none() {
+        return Vec::new();
+    }
+    let cases: [(&str, Body); 14] = [
+        ("one-unreadable-sector-of-parity-is-one-error", |_| parity_sector(Beside::Summed)),
+        ("parity-of-what-nobody-judges-is-not-undecided-by-a-sector-beside-it", |_| {
+            parity_sector(Beside::Unsummed)
+        }),
+        ("parity-of-what-is-not-in-use-is-not-scrubbed", |_| unused_parity()),
+        ("a-flush-that-fails-is-told-of-its-device", |_| flush_of_its_device()),
+        ("a-flush-that-fails-is-none-of-what-was-not-mended", |_| flush_of_nothing()),
+        ("a-status-says-nothing-is-done-that-is-not-durable", status_of_what_is_not_durable),
+        ("an-unreadable-sector-hides-no-difference-beside-it", |_| differing(0)),
+        ("an-unreadable-sector-of-the-other-copy-hides-no-difference", |_| differing(1)),
+        ("what-cannot-be-read-and-has-no-other-copy-is-lost", |_| lost_without_checksum()),
+        ("what-cannot-be-read-makes-no-parity-wrong", |_| parity_of_unreadable()),
+        ("what-is-not-in-use-and-cannot-be-read-makes-no-parity-wrong", |_| unused_data()),
+        ("few-unreadable-sectors-make-no-failed-device", |_| no_failed_device()),
+        ("a-device-with-a-bad-area-is-believed-elsewhere", |_| believed()),
+        ("a-tree-block-is-rebuilt-sector-by-sector", |_| by_sector()),
+    ];
+    cases.into_iter().map(|(name, body)| Case::new(format!("open-fault/{name}"), &[], body)).collect()
+}
+
+fn world(profile: &str, members: usize) -> Result<World> {
+    let shape = Shape { profile: Profile::named(profile), members, shift: 0, ends: Ends::InFreeSpace };
+    World::new(Content::small(16 << 10)?, shape)
+}
+
+/// What a row has beside the sector that is bad.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    Summed,
+    Unsummed,
+}
+
+/// Whether data without checksums is at this place of a row.
+fn is_unsummed(world: &World, group: &Group, row: u64, within: u64) -> bool {
+    (0..group.columns() as usize).any(|column| {
+        let element = group.element(row, column);
+        let spot = Spot { offset: element.offset + within, ..element };
+        matches!(world.uses.get(&spot), Some(Use::Data { logical }) if !world.content.summed.contains(logical))
+    })
+}
+
+/// P of one place of a row of which all places are in use for what has checksums, or some are not.
+fn parity_sector(beside: Beside) -> Result<()> {
+    let world = world("raid5", 3)?;
+    let wanted = world.uses.iter().find(|(_, used)| {
+        let Use::Parity { group, row, within } = **used else { return false };
+        let group = &world.groups[group];
+        let others = (0..ELEMENT).step_by(SECTOR as usize).any(|at| is_unsummed(&world, group, row, at));
+        !is_unsummed(&world, group, row, within) && others == (beside == Beside::Unsummed)
+    });
+    let (spot, _) = wanted.context("such a row")?;
+    judge_reading(&world, &Damage::from([(*spot, Hurt::Unreadable)]), Reads::BySector).map(drop)
+}
+
+/// P of a place that has nothing, in a row that has something: a second scrub would find it again.
+fn unused_parity() -> Result<()> {
+    let world = world("raid5", 3)?;
+    let element = |spot: &Spot, used: &Use| match used {
+        Use::Parity { within, .. } => Some(Spot { offset: spot.offset - within, ..*spot }),
+        _ => None,
+    };
+    let unused = world.uses.iter().filter_map(|(spot, used)| element(spot, used)).find_map(|start| {
+        let places = (0..ELEMENT).step_by(SECTOR as usize);
+        let mut spots = places.map(|within| Spot { offset: start.offset + within, ..start });
+        spots.find(|spot| !world.uses.contains_key(spot))
+    });
+    let damage = Damage::from([(unused.context("such a place")?, Hurt::Unreadable)]);
+    judge_reading(&world, &damage, Reads::BySector).map(drop)
+}
+
+fn flush_of_its_device() -> Result<()> {
+    let world = world("raid1", 2)?;
+    let set = world.set.fork();
+    apply(&set, &Damage::from([(Spot { member: 1, offset: 64 << 20 }, Hurt::Rotten)]));
+    set.disks[1].faults(|faults| faults.flush = true);
+    let report = scrub(&set)?;
+    let told = report.damages.iter().find(|damage| damage.finding.what == What::NotScrubbed);
+    let told = &told.context("it is told")?.finding;
+    ensure!(told.at.dev.get() == 2, "device 2 did not flush, and this is said: {told:?}");
+    Ok(())
+}
+
+/// SCRUB-4: what a status says is done is durable.
+fn status_of_what_is_not_durable(bench: &Bench) -> Result<()> {
+    let world = world("raid1", 2)?;
+    let (set, dir) = (world.set.fork(), bench.scratch.dir("status")?);
+    apply(&set, &Damage::from([(Spot { member: 1, offset: 64 << 20 }, Hurt::Rotten)]));
+    set.disks[1].faults(|faults| faults.flush = true);
+    Scrub::default().kept_in(&dir).run_on(set.devices(), &NoProgress)?;
+    set.disks[1].faults(|faults| faults.flush = false);
+    let again = Scrub::default().resuming(&dir).run_on(set.devices(), &NoProgress);
+    again.map(drop).context("it says that all is done, and what it mended may be gone")
+}
+
+fn flush_of_nothing() -> Result<()> {
+    let world = world("raid1", 2)?;
+    let set = world.set.fork();
+    set.disks[1].faults(|faults| faults.flush = true);
+    let report = scrub(&set)?;
+    ensure!(report.damages.is_empty(), "nothing was mended: {:?}", report.damages);
+    Ok(())
+}
+
+/// In data without checksums one sector differs between copies, and another one, of this copy, cannot be read.
+fn differing(unreadable: usize) -> Result<()> {
+    let world = world("raid1", 2)?;
+    let sectors = &world.sectors[std::path::Path::new(crate::content::NOCOW)];
+    let copies = |number: usize| world.group_of(sectors[number]).copies(sectors[number]);
+    let damage = Damage::from([(copies(3)[unreadable], Hurt::Unreadable), (copies(5)[1], Hurt::Rotten)]);
+    let set = world.set.fork();
+    apply(&set, &damage);
+    let found = findings_of(&scrub(&set)?);
+    ensure!(found.contains_key(&("Differing", copies(5)[0])), "the difference is not told: {found:?}");
+    Ok(())
+}
+
+/// A sector of a file without checksums cannot be read; the file is read all the same, rebuilt from parity. So parity is not lost.
+fn parity_of_unreadable() -> Result<()> {
+    let world = world("raid5", 3)?;
+    let path = std::path::Path::new(crate::content::NOCOW);
+    let at = world.sectors[path][3];
+    let set = world.set.fork();
+    apply(&set, &Damage::from([(world.group_of(at).copies(at)[0], Hurt::Unreadable)]));
+    let read = creamery::Image::options().open_devices(set.devices())?.read(path)?;
+    ensure!(read == world.content.files[path], "it is rebuilt");
+    no_parity(&findings_of(&scrub(&set)?))
+}
+
+fn no_parity(found: &std::collections::BTreeMap<(&str, Spot), Outcome>) -> Result<()> {
+    let parity = found.iter().find(|((what, _), _)| *what == "Parity");
+    ensure!(parity.is_none(), "parity is what it has to be, and told is {parity:?}");
+    Ok(())
+}
+
+/// Each sector that is in use for nothing, in columns beside some that are in use.
+fn unused_data() -> Result<()> {
+    let world = world("raid5", 5)?;
+    for (spot, used) in &world.uses {
+        let Use::Parity { group, row, within } = *used else { continue };
+        let group = &world.groups[group];
+        let columns = (0..group.columns() as usize).map(|column| group.element(row, column));
+        let mut spots = columns.map(|element| Spot { offset: element.offset + within, ..element });
+        let Some(unused) = spots.find(|spot| !world.uses.contains_key(spot)) else { continue };
+        let set = world.set.fork();
+        apply(&set, &Damage::from([(unused, Hurt::Unreadable)]));
+        no_parity(&findings_of(&scrub(&set)?))
+            .with_context(|| format!("P at {spot:?}, {unused:?} is not read"))?;
+    }
+    Ok(())
+}
+
+fn lost_without_checksum() -> Result<()> {
+    let world = world("single", 1)?;
+    let at = world.sectors[std::path::Path::new(crate::content::NOCOW)][3];
+    let set = world.set.fork();
+    apply(&set, &Damage::from([(world.group_of(at).copies(at)[0], Hurt::Unreadable)]));
+    let report = scrub(&set)?;
+    let outcomes: Vec<Outcome> = report.damages.iter().map(|damage| damage.finding.outcome).collect();
+    ensure!(outcomes == [Outcome::Lost], "there is nothing good: {:?}", report.damages);
+    Ok(())
+}
+
+/// A sector of a block, and another one of its parity, cannot be read: each place of the row has one bad column.
+fn by_sector() -> Result<()> {
+    let world = world("raid5", 3)?;
+    for block in extents(&world, Kind::Tree) {
+        let group = world.group_of(block);
+        let p = group.element(group.row_of(block), group.columns() as usize);
+        let within = (block - group.start) % ELEMENT + SECTOR;
+        let damage = Damage::from([
+            (group.copies(block)[0], Hurt::Unreadable),
+            (Spot { offset: p.offset + within, ..p }, Hurt::Unreadable),
+        ]);
+        ensure!(Prediction::of(&world, &damage, Reads::BySector).is_all_mended(), "the profile bears it");
+        judge_reading(&world, &damage, Reads::BySector).with_context(|| format!("the block at {block}"))?;
+    }
+    Ok(())
+}
+
+/// Two columns of one place of a tree block of RAID6 cannot be read: it is rebuilt, and parity of other rows is as good as before.
+fn no_failed_device() -> Result<()> {
+    let shape = Shape { profile: Profile::named("raid6"), members: 6, shift: 4096, ends: Ends::InFreeSpace };
+    let world = World::new(Content::small(16 << 10)?, shape)?;
+    for block in extents(&world, Kind::Tree) {
+        for at in (block..block + (16 << 10)).step_by(SECTOR as usize) {
+            for pair in [[0, 1], [1, 2], [2, 3], [2, 4], [3, 5]] {
+                one_row(&world, at, pair)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn one_row(world: &World, at: u64, pair: [usize; 2]) -> Result<()> {
+    let group = world.group_of(at);
+    let (row, within) = (group.row_of(at), (at - group.start) % ELEMENT);
+    let spots = pair.map(|column| group.element(row, column)).into_iter();
+    let spots = spots.map(|spot| (Spot { offset: spot.offset + within, ..spot }, Hurt::Unreadable));
+    let set = world.set.fork();
+    apply(&set, &spots.collect());
+    let report = scrub(&set)?;
+    for (what, spot) in findings_of(&report).into_keys().filter(|(what, _)| *what == "Parity") {
+        let is_of_row = (0..6).any(|column| group.element(row, column) == spot);
+        ensure!(is_of_row, "{what} at {spot:?}, not in row {row} of {at}, {pair:?}: {:?}", report.counts());
+    }
+    Ok(())
+}
+
+/// A device cannot read 40 sectors of files with checksums, and all else. A file without checksums lies there as it was written; that its parity is rotten
+/// is nothing to go by.
+fn believed() -> Result<()> {
+    let world = world("raid5", 3)?;
+    let nocow = std::path::Path::new(crate::content::NOCOW);
+    let mut damage = Damage::new();
+    for &at in &world.sectors[nocow] {
+        let group = world.group_of(at);
+        let p = group.element(group.row_of(at), group.columns() as usize);
+        damage.insert(Spot { offset: p.offset + (at - group.start) % ELEMENT, ..p }, Hurt::Rotten);
+    }
+    for member in 0..3 {
+        let is_summed =
+            |used: &Use| matches!(used, Use::Data { logical } if world.content.summed.contains(logical));
+        let of = world.uses.iter().filter(|(spot, used)| spot.member == member && is_summed(used));
+        let set = world.set.fork();
+        apply(&set, &damage);
+        apply(&set, &of.take(40).map(|(spot, _)| (*spot, Hurt::Unreadable)).collect());
+        let fs = creamery::Image::options().open_devices(set.devices())?;
+        for path in world.content.files.keys().filter(|path| *path != nocow) {
+            let _ = fs.read(path); // some of it may be lost
+        }
+        let read = fs.read(nocow).context("it can be read where it lies")?;
+        ensure!(read == world.content.files[nocow], "it has other bytes, with a bad area on member {member}");
+    }
+    Ok(())
+}

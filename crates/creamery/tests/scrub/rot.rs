@@ -1,0 +1,171 @@
+//! Rot in every place of every profile: in data, in tree blocks, in P, in Q, in a copy of a superblock; in one, two and three copies or columns at once.
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::Case;
+use creamery_testkit::{Random, seed_of, share_or_whole};
+
+use crate::content::{Content, Kind};
+use crate::damage::{Damage, Hurt, Prediction, Reads, extents, judge};
+use crate::disk::SECTOR;
+use crate::geometry::{ELEMENT, PROFILES, Profile, Spot};
+use crate::world::{Ends, Shape, World};
+
+/// Copies or columns of one place that each profile bears the loss of.
+const BORNE: [(&str, usize); 9] = [
+    ("single", 0),
+    ("dup", 1),
+    ("raid0", 0),
+    ("raid1", 1),
+    ("raid1c3", 2),
+    ("raid1c4", 3),
+    ("raid10", 1),
+    ("raid5", 1),
+    ("raid6", 2),
+];
+/// Bad copies or columns at once.
+const MOST: usize = 3;
+/// Trials of each profile and number of members that every change takes.
+const SHARE: usize = 40;
+/// Those of each layout that the proof takes.
+const WHOLE: usize = 150;
+/// Trials with many bad sectors at once.
+const EVERYWHERE: usize = 12;
+const NODES: [u32; 3] = [16 << 10, 4 << 10, 64 << 10];
+const SHIFTS: [u64; 4] = [0, 4096, 8192, 20480];
+
+pub(crate) fn cases() -> Vec<Case> {
+    let case = |profile: Profile| {
+        Case::new(format!("scrub-matrix/rot-{}", profile.name), &[], move |_| each_place(profile))
+    };
+    let many = |profile: Profile| {
+        Case::new(format!("scrub-matrix/rot-everywhere-{}", profile.name), &[], move |_| everywhere(profile))
+    };
+    PROFILES.into_iter().map(case).chain(PROFILES.into_iter().map(many)).collect()
+}
+
+/// One place: an address, the sectors that all copies, or all columns of the row, have of it.
+fn columns(world: &World, logical: u64) -> Vec<Spot> {
+    let group = world.group_of(logical);
+    if group.profile.parity == 0 {
+        return group.copies(logical);
+    }
+    let (row, within) = (group.row_of(logical), (logical - group.start) % ELEMENT);
+    let spots = (0..group.stripes.len()).map(|column| group.element(row, column));
+    spots.map(|spot| Spot { offset: spot.offset + within, ..spot }).collect()
+}
+
+/// All sets of so many of `count`.
+fn subsets(count: usize, size: usize) -> Vec<Vec<usize>> {
+    (0..1_usize << count)
+        .filter(|bits| bits.count_ones() as usize == size)
+        .map(|bits| (0..count).filter(|one| bits >> one & 1 == 1).collect())
+        .collect()
+}
+
+fn each_place(profile: Profile) -> Result<()> {
+    let borne = BORNE.iter().find(|(name, _)| *name == profile.name).context("a row of the table")?.1;
+    let nodes = share_or_whole(&NODES[..1], &NODES[..]);
+    for &node in nodes {
+        let content = Content::small(node)?;
+        for (members, shift) in
+            profile.members.into_iter().flat_map(|members| SHIFTS.map(|shift| (members, shift)))
+        {
+            let world =
+                World::new(content.clone(), Shape { profile, members, shift, ends: Ends::InFreeSpace })?;
+            let mut trials = trials(&world);
+            let mut random = Random::new(seed_of(&format!("rot {:?} {node}", world.shape)));
+            random.shuffle(&mut trials);
+            trials.truncate(share_or_whole(SHARE / SHIFTS.len(), WHOLE));
+            for (logical, rotten) in trials {
+                let hurt = [Hurt::Rotten, Hurt::Unreadable][random.below(2) as usize];
+                one(&world, borne, logical, &rotten, hurt)
+                    .with_context(|| format!("{:?}, {hurt:?} at {logical} in {rotten:?}", world.shape))?;
+            }
+            superblock(&world)?;
+        }
+    }
+    Ok(())
+}
+
+/// Many sectors at once, of each kind and such that are not in use: what the profile bears, and more.
+fn everywhere(profile: Profile) -> Result<()> {
+    let content = Content::small(16 << 10)?;
+    let (mut judged, mut lost) = (0, 0);
+    for (members, shift) in profile.members.into_iter().zip([12288, 0]) {
+        let shape = Shape { profile, members, shift, ends: Ends::InFreeSpace };
+        let world = World::new(content.clone(), shape)?;
+        let mut random = Random::new(seed_of(&format!("everywhere {shape:?}")));
+        let used: Vec<Spot> = world.uses.keys().copied().filter(|spot| spot.offset != 64 << 10).collect();
+        for _ in 0..share_or_whole(EVERYWHERE, 40 * EVERYWHERE) {
+            let mut damage = Damage::new();
+            for _ in 0..=random.below(40) {
+                let mut spot = used[random.below(used.len() as u64) as usize];
+                if random.below(8) == 0 {
+                    spot.offset += random.below(16) * SECTOR;
+                }
+                damage.insert(spot, if random.below(3) == 0 { Hurt::Unreadable } else { Hurt::Rotten });
+            }
+            damage.retain(|spot, _| spot.offset != 64 << 10);
+            let prediction = Prediction::of(&world, &damage, Reads::BySector);
+            if !prediction.is_piecemeal {
+                judge(&world, &damage).with_context(|| format!("{shape:?}: {damage:?}"))?;
+                judged += 1;
+                lost += prediction.lost.len();
+            }
+        }
+    }
+    ensure!(
+        judged > 0 && (lost > 0 || profile.copies + profile.parity > 2),
+        "{judged} trials, {lost} sectors are lost"
+    );
+    Ok(())
+}
+
+/// Addresses of data and of tree blocks, each with each set of bad columns.
+fn trials(world: &World) -> Vec<(u64, Vec<usize>)> {
+    let mut addresses = Vec::new();
+    for at in extents(world, Kind::Data) {
+        let len = world.content.extents[&at].1.len() as u64;
+        // The first sector, the last one, and one that is neither.
+        addresses.extend([at, at + (len / 2) / SECTOR * SECTOR, at + len - SECTOR]);
+    }
+    for at in extents(world, Kind::Tree) {
+        addresses.extend([at, at + world.content.extents[&at].1.len() as u64 - SECTOR]);
+    }
+    addresses.dedup();
+    let sizes = |at: u64| {
+        let count = columns(world, at).len();
+        (1..=MOST.min(count)).flat_map(move |size| subsets(count, size))
+    };
+    addresses.into_iter().flat_map(|at| sizes(at).map(move |rotten| (at, rotten))).collect()
+}
+
+fn one(world: &World, borne: usize, logical: u64, rotten: &[usize], hurt: Hurt) -> Result<()> {
+    let spots = columns(world, logical);
+    let damage: Damage = rotten.iter().map(|column| (spots[*column], hurt)).collect();
+    let prediction = Prediction::of(world, &damage, Reads::BySector);
+    let is_data = world.content.summed.contains(&logical);
+    let own = rotten.iter().any(|column| world.group_of(logical).copies(logical).contains(&spots[*column]));
+    // The table.
+    if is_data && own {
+        ensure!(
+            prediction.lost.contains(&logical) == (rotten.len() > borne),
+            "the prediction is the table's"
+        );
+    }
+    if prediction.is_piecemeal {
+        return Ok(());
+    }
+    judge(world, &damage).map(drop)
+}
+
+/// The copy of a superblock.
+fn superblock(world: &World) -> Result<()> {
+    for (member, hurt) in [(0, Hurt::Rotten), (world.shape.members - 1, Hurt::Unreadable)] {
+        let damage = Damage::from([(Spot { member, offset: 64 << 20 }, hurt)]);
+        let counts =
+            judge(world, &damage).with_context(|| format!("a superblock of member {member}: {hurt:?}"))?;
+        ensure!((counts.super_errors, counts.corrected_errors) == (1, 1), "{counts:?}");
+    }
+    Ok(())
+}

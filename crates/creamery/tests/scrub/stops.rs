@@ -1,0 +1,85 @@
+//! A scrub that is to stop: it says so, nothing is worse than before, and one that goes on from there mends the rest.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use creamery::check::scrub::{Ended, NoProgress, Progress, Scrub};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{Random, seed_of, share_or_whole};
+
+use crate::damage::{Damage, Hurt};
+use crate::damage::{Prediction, apply, files};
+use crate::disk::SECTOR;
+use crate::faults::{all_mended, borne, worlds};
+use crate::geometry::{PROFILES, Profile};
+use crate::world::World;
+
+/// Moments of each layout that every change takes.
+const SHARE: usize = 6;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let bears = |profile: &Profile| profile.copies + profile.parity > 1;
+    let case = |profile: Profile| {
+        let name = format!("scrub-matrix/stops-when-it-is-told-{}", profile.name);
+        Case::new(name, &[], move |bench| each_moment(bench, profile))
+    };
+    PROFILES.into_iter().filter(bears).map(case).collect()
+}
+
+/// Wants no more when it was asked so often.
+struct Patience {
+    asked: AtomicU64,
+    most: u64,
+}
+
+impl Progress for Patience {
+    fn scrubbed(&self, _: u64) -> bool {
+        self.asked.fetch_add(1, Ordering::Relaxed) < self.most
+    }
+}
+
+fn each_moment(bench: &Bench, profile: Profile) -> Result<()> {
+    for world in worlds(profile)? {
+        let mut random = Random::new(seed_of(&format!("stops {:?}", world.shape)));
+        let damage = borne(&world, &mut random, &[Hurt::Rotten, Hurt::Unreadable]);
+        let whole = Patience { asked: AtomicU64::new(0), most: u64::MAX };
+        let set = world.set.fork();
+        Scrub::default().run_on(set.devices(), &whole)?;
+        let asked = whole.asked.into_inner();
+        ensure!(asked > 1, "it asks {asked} times");
+        let mut moments: Vec<u64> = (0..asked).collect();
+        random.shuffle(&mut moments);
+        moments.truncate(share_or_whole(SHARE, moments.len()));
+        for most in moments {
+            one(bench, &world, &damage, most)
+                .with_context(|| format!("{:?}: behind {most} of {asked}", world.shape))?;
+        }
+    }
+    Ok(())
+}
+
+fn one(bench: &Bench, world: &World, damage: &Damage, most: u64) -> Result<()> {
+    let set = world.set.fork();
+    let dir = bench.scratch.dir("status")?;
+    apply(&set, damage);
+    let patience = Patience { asked: AtomicU64::new(0), most };
+    let report = Scrub::default().kept_in(&dir).run_on(set.devices(), &patience)?;
+    ensure!(report.ended() == Ended::Cancelled, "it ends {:?}", report.ended());
+    all_mended(&report)?;
+    for (spot, used) in &world.uses {
+        let (now, whole) = (&set.disks[spot.member], &world.set.disks[spot.member]);
+        let is_same = now.peek(spot.offset, SECTOR) == whole.peek(spot.offset, SECTOR);
+        ensure!(is_same || damage.contains_key(spot), "{spot:?} ({used:?}) was good");
+    }
+    files(world, &Prediction::default(), &set)?;
+    // It goes on where that one stopped, and leaves nothing out.
+    let report = Scrub::default().resuming(&dir).run_on(set.devices(), &NoProgress)?;
+    ensure!(report.ended() == Ended::Whole, "it ends {:?}", report.ended());
+    all_mended(&report)?;
+    std::fs::remove_dir_all(dir)?;
+    for spot in world.uses.keys() {
+        let (now, whole) = (&set.disks[spot.member], &world.set.disks[spot.member]);
+        ensure!(now.peek(spot.offset, SECTOR) == whole.peek(spot.offset, SECTOR), "{spot:?} is not mended");
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! Layouts as a conversion from another filesystem leaves them, and odder ones: tree blocks and extents go on in the next element, block groups begin and
+//! end at any sector. The kernel never sees these.
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::Case;
+use creamery_testkit::{Random, seed_of, share_or_whole};
+
+use crate::case_name;
+use crate::content::{Content, Kind};
+use crate::damage::{Damage, Hurt, Prediction, Reads, extents, judge};
+use crate::disk::SECTOR;
+use crate::geometry::{ELEMENT, PROFILES, Profile, Spot};
+use crate::world::{Ends, Shape, World};
+
+/// How much before an element the block groups begin.
+const SHIFTS: [u64; 5] = [4096, 8192, 12288, 20480, 61440];
+/// Places of each layout that every change takes.
+const SHARE: usize = 3;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let case = |profile: Profile| {
+        let name = case_name("straddling", profile.name);
+        Case::new(name, &[], move |_| straddling(profile))
+    };
+    PROFILES.into_iter().map(case).collect()
+}
+
+fn straddling(profile: Profile) -> Result<()> {
+    let content = Content::small(16 << 10)?;
+    let mut straddled = 0;
+    let ends = [Ends::WithData, Ends::InRow].into_iter();
+    let shapes = ends.flat_map(|ends| SHIFTS.map(|shift| (ends, shift)));
+    for ((ends, shift), members) in shapes.flat_map(|shape| profile.members.map(|members| (shape, members))) {
+        let world = World::new(content.clone(), Shape { profile, members, shift, ends })?;
+        crate::sound::judge(&world).with_context(|| format!("{:?} is whole", world.shape))?;
+        let mut random = Random::new(seed_of(&format!("straddling {:?}", world.shape)));
+        let mut places = places(&world);
+        straddled += places.len();
+        random.shuffle(&mut places);
+        places.truncate(share_or_whole(SHARE, places.len()));
+        for spot in places {
+            for hurt in [Hurt::Rotten, Hurt::Unreadable] {
+                let damage = Damage::from([(spot, hurt)]);
+                if !Prediction::of(&world, &damage, Reads::BySector).is_piecemeal {
+                    judge(&world, &damage)
+                        .with_context(|| format!("{:?}: {hurt:?} at {spot:?}", world.shape))?;
+                }
+            }
+        }
+    }
+    ensure!(straddled > 0, "something straddles an element");
+    Ok(())
+}
+
+/// Sectors on both sides of an element's end in the midst of a block or an extent, in each copy; and the last one of the group.
+fn places(world: &World) -> Vec<Spot> {
+    let mut addresses = Vec::new();
+    for kind in [Kind::Tree, Kind::Data] {
+        for at in extents(world, kind) {
+            let (group, end) = (world.group_of(at), at + world.content.extents[&at].1.len() as u64);
+            let within = |at: u64| (at - group.start) % ELEMENT;
+            let edges = (at + SECTOR..end).step_by(SECTOR as usize).filter(|at| within(*at) == 0);
+            // Of a long extent its first edge.
+            addresses.extend(edges.take(2).flat_map(|edge| [edge - SECTOR, edge]));
+            if end == group.start + group.len {
+                addresses.push(end - SECTOR);
+            }
+        }
+    }
+    addresses.into_iter().flat_map(|at| world.group_of(at).copies(at)).collect()
+}
