@@ -5,7 +5,7 @@
 //!   of the first one, at the place of a copy.
 //! - MEND-2: a set is mended only where all of its members are there and have the last commit.
 
-use creamery_base::{Error, ErrorKind, Logical, Physical, Result};
+use creamery_base::{DevId, Error, ErrorKind, Logical, Physical, Result};
 use creamery_device::AlignedBuffer;
 use creamery_format::{SUPERBLOCK_OFFSETS, Superblock};
 
@@ -121,11 +121,19 @@ impl Mender<'_> {
         }
     }
 
-    /// Makes durable what was rewritten.
+    /// Makes durable what was rewritten on all devices.
     ///
     /// # Errors
     /// When a device cannot promise it.
     pub fn flush(self) -> Result<()> {
         self.0.flush_devices()
+    }
+
+    /// Makes durable what was rewritten on one device.
+    ///
+    /// # Errors
+    /// When it cannot promise it, or is missing.
+    pub fn flush_device(self, dev: DevId) -> Result<()> {
+        self.0.member(dev)?.device.flush()
     }
 }

@@ -40,9 +40,7 @@ impl Mending<'_> {
         for bad in &bad {
             self.settle(&batch.used, bad, batch.at, counts, sink);
         }
-        if is_read {
-            self.compare(batch, &buffer[..len], counts, sink);
-        }
+        self.compare(batch, (&buffer[..len], &bad), counts, sink);
     }
 
     /// Mends something bad of what lies at `at`, counts it, and reports it.
@@ -97,14 +95,18 @@ impl Mending<'_> {
         all_bad
     }
 
-    /// Compares data without checksums with its other copies, where this is the first one.
-    fn compare(&self, batch: &Batch, read: &[u8], counts: &mut Counts, sink: &dyn Sink) {
+    /// Compares data without checksums with its other copies, where this is the first one. What is bad of it could not be read.
+    fn compare(&self, batch: &Batch, (read, bad): (&[u8], &[Bad]), counts: &mut Counts, sink: &dyn Sink) {
         if batch.copy > 0 {
             return;
         }
         let sector = self.judge.sector as u64;
-        for run in batch.used.runs.iter().filter(|run| run.content == Content::Data(None)) {
-            let mut differing = self.differing(run, &read[run.bytes.clone()]);
+        for (number, run) in batch.used.runs.iter().enumerate() {
+            if run.content != Content::Data(None) {
+                continue;
+            }
+            let unread: Vec<Logical> = bad.iter().filter(|bad| bad.run == number).map(|bad| bad.at).collect();
+            let mut differing = self.differing(run, &read[run.bytes.clone()], &unread);
             if !differing.is_empty() {
                 differing = self.differ_at_one_moment(run, within(batch.at, &run.bytes));
             }
@@ -134,8 +136,9 @@ impl Mending<'_> {
         let mut own = AlignedBuffer::zeroed(run.bytes.len());
         for _ in 0..LOOKS {
             let before = self.engine.writes_in_place(run.at);
-            if before.is_some() && self.judge.volume.read_physical(at, &mut own).is_ok() {
-                let differing = self.differing(run, &own);
+            if before.is_some() {
+                let unread = self.read_sectors(at, run.at, &mut own);
+                let differing = self.differing(run, &own, &unread);
                 if differing.is_empty() || self.engine.writes_in_place(run.at) == before {
                     return differing;
                 }
@@ -145,27 +148,43 @@ impl Mending<'_> {
         Vec::new()
     }
 
-    /// Sectors of a run, which `own` has, of which another copy differs: once for each such copy.
-    fn differing(&self, run: &Run, own: &[u8]) -> Vec<Logical> {
+    /// Sectors of a run, which `own` has but for those that are `unread`, of which another copy differs: once for each such copy.
+    fn differing(&self, run: &Run, own: &[u8], unread: &[Logical]) -> Vec<Logical> {
         let judge = &self.judge;
         let mut differing = Vec::new();
         let Ok(copies) = judge.volume.map(run.at, own.len() as u64) else { return differing };
         for mirror in copies.mirrors().iter().skip(1) {
             let mut other = AlignedBuffer::zeroed(own.len());
-            let mut begin = 0;
-            let is_read = mirror.iter().all(|piece| {
+            // The scrub of its device tells of what cannot be read.
+            let (mut begin, mut gone) = (0, unread.to_vec());
+            for piece in mirror {
                 let bytes = begin..begin + index(piece.len);
                 begin = bytes.end;
-                judge.volume.read_physical(piece.at, &mut other[bytes]).is_ok()
-            });
-            if !is_read {
-                continue; // the scrub of its device tells of that
+                let at = run.at + bytes.start as u64;
+                gone.extend(self.read_sectors(piece.at, at, &mut other[bytes]));
             }
             let sectors = own.chunks(judge.sector).zip(other.chunks(judge.sector)).enumerate();
             let differ = sectors.filter(|(_, (own, other))| own != other);
-            differing.extend(differ.map(|(number, _)| run.at + (number * judge.sector) as u64));
+            let places = differ.map(|(number, _)| run.at + (number * judge.sector) as u64);
+            differing.extend(places.filter(|at| !gone.contains(at)));
         }
         differing
+    }
+
+    /// Reads what begins at `logical` and lies at `at`, sector by sector where it cannot be read whole. Gives the sectors that cannot be read.
+    fn read_sectors(&self, at: Physical, logical: Logical, out: &mut [u8]) -> Vec<Logical> {
+        let judge = &self.judge;
+        if judge.volume.read_physical(at, out).is_ok() {
+            return Vec::new();
+        }
+        let mut unread = Vec::new();
+        for (number, sector) in out.chunks_mut(judge.sector).enumerate() {
+            let from = (number * judge.sector) as u64;
+            if judge.volume.read_physical(Physical { offset: at.offset + from, ..at }, sector).is_err() {
+                unread.push(logical + from);
+            }
+        }
+        unread
     }
 }
 

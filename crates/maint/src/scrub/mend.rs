@@ -37,7 +37,10 @@ impl Mending<'_> {
     pub(super) fn mend(&self, used: &InUse, bad: &Bad, at: Physical) -> Settled {
         if used.runs[bad.run].content == Content::Data(None) {
             // Nothing says what it has to be, so it is not overwritten.
-            return Settled { outcome: Outcome::Undecided, good: None };
+            let mut other = AlignedBuffer::zeroed(bad.bytes.len());
+            let read = self.judge.volume.read_data(bad.at, &mut other, &|_, _| Verdict::Unknown, Wait::Yes);
+            let outcome = if read.is_ok() { Outcome::Undecided } else { Outcome::Lost };
+            return Settled { outcome, good: None };
         }
         let Ok(good) = self.good(used, bad) else { return Settled { outcome: Outcome::Lost, good: None } };
         let outcome =

@@ -98,6 +98,10 @@ impl Mending<'_> {
             let settled = self.settle(used, &bad, at, counts, sink);
             match settled.good.filter(|good| good.len() == bad.bytes.len()) {
                 Some(good) => stripes.element_mut(*row, *column)[bad.bytes].copy_from_slice(&good),
+                // Nobody knows what parity data has that cannot be read and has no checksum.
+                None if used.runs[bad.run].content == Content::Data(None) => {
+                    places.note(bad.bytes, Known::Unread)
+                }
                 None => places.note(bad.bytes, Known::Lost),
             }
         }
@@ -137,7 +141,7 @@ impl Mending<'_> {
         &self,
         chunk: &Chunk,
         (row, own): (u64, &[Element]),
-        stripes: &FullStripes,
+        stripes: &mut FullStripes,
         places: &Places,
         (counts, sink): (&mut [Counts], &dyn Sink),
     ) {
@@ -146,18 +150,18 @@ impl Mending<'_> {
             let column = stripes.data_columns() + number;
             let at = stripes.place(row, column).at;
             let counts = counts_of(chunk, at.dev, counts);
-            let read = stripes.element(row, column);
-            counts.parity_bytes_scrubbed += read.map_or(0, |read| read.len() as u64);
-            let mut wrong = 0;
-            let mut worst = None;
+            let unread = self.read_parity(row, column, stripes, places);
+            let read = &*stripes.element_mut(row, column);
+            counts.parity_bytes_scrubbed += (read.len() - unread.len() * sector) as u64;
+            let (mut wrong, mut worst) = (0, None);
             for (place, right) in right.chunks_exact(sector).enumerate() {
                 let from = place * sector;
-                if places.known[place] == Known::Unused
-                    || read.is_some_and(|read| read[from..from + sector] == *right)
-                {
-                    continue;
-                }
+                let is_unread = unread.contains(&place);
                 let known = match places.known[place] {
+                    known @ (Known::Unused | Known::Unread) if !is_unread || known == Known::Unused => {
+                        continue;
+                    }
+                    _ if !is_unread && read[from..from + sector] == *right => continue,
                     Known::Unsummed => self.known_of_unsummed(own, from),
                     known => known,
                 };
@@ -165,13 +169,13 @@ impl Mending<'_> {
                     continue;
                 }
                 wrong += 1;
+                counts.read_errors += u64::from(is_unread);
+                counts.verify_errors += u64::from(!is_unread);
                 let at = Physical { offset: at.offset + from as u64, ..at };
                 let outcome = self.write_parity(at, known, right);
                 count(outcome, 1, counts);
                 worst = worst.max(Some(outcome));
             }
-            let errors = if read.is_some() { &mut counts.verify_errors } else { &mut counts.read_errors };
-            *errors += wrong;
             let Some(outcome) = worst else { continue };
             let why = match stripes.why_not(row, column) {
                 Some(why) => why.to_string(),
@@ -182,6 +186,26 @@ impl Mending<'_> {
             let logical = Some(stripes.start_of(row));
             sink.found(&Finding { what: What::Parity, at, logical, why, outcome });
         }
+    }
+
+    /// Reads parity that could not be read whole, where it counts. Gives the places that cannot be read.
+    fn read_parity(&self, row: u64, column: usize, stripes: &mut FullStripes, places: &Places) -> Vec<usize> {
+        if stripes.why_not(row, column).is_none() {
+            return Vec::new();
+        }
+        let at = stripes.place(row, column).at;
+        let sector = places.sector;
+        let counts = |place: &usize| places.known[*place] != Known::Unused;
+        let mut unread = Vec::new();
+        for place in (0..places.known.len()).filter(counts) {
+            let from = place * sector;
+            let at = Physical { offset: at.offset + from as u64, ..at };
+            let read = &mut stripes.element_mut(row, column)[from..from + sector];
+            if self.judge.volume.read_physical(at, read).is_err() {
+                unread.push(place);
+            }
+        }
+        unread
     }
 
     /// What is known of a place where some data has no checksum: space that is only reserved for files counts as it lies.

@@ -144,7 +144,8 @@ impl Recorder {
         let mut state = self.state.lock();
         self.count(&mut state, (dev, counts), now);
         let is_due = now.saturating_sub(state.written) >= EVERY;
-        if !is_due || std::mem::replace(&mut state.is_being_written, true) {
+        // After a flush that failed nobody knows what is durable.
+        if !is_due || state.failure.is_some() || std::mem::replace(&mut state.is_being_written, true) {
             return;
         }
         let status = state.status.clone();
@@ -182,8 +183,10 @@ impl Recorder {
         }
         let (status, failure) = (state.status.clone(), state.failure.take());
         drop(state);
-        self.write(&status)?;
-        failure.map_or(Ok(status), Err)
+        match failure {
+            Some(error) => Err(error),
+            None => self.write(&status).map(|()| status),
+        }
     }
 
     fn write(&self, status: &Status) -> Result<()> {

@@ -272,6 +272,12 @@ impl Scrubbing {
             let flushed = work.mender(engine).and_then(|mender| mender.map_or(Ok(()), Mender::flush));
             failure = ended.and(flushed).err();
         }
+        if failure.is_some() {
+            // Nobody knows what is durable: another scrub goes over it once more.
+            for (_, counts, ended) in &mut work.ended {
+                (*counts, *ended) = (Counts::default(), Ended::Failed);
+            }
+        }
         let status = work.recorder.status();
         let kept = work.recorder.end(engine, &work.ended);
         let mut state = self.state.lock();

@@ -101,15 +101,15 @@ impl Volume {
 
     /// Whether a sector counts, that was read in this way, and lies on this piece (MEMBER-3).
     pub(super) fn is_believed(&self, way: &Way, piece: &Piece, verdict: Verdict) -> bool {
-        let is_stale = match &way.0 {
+        let is_doubtful = match &way.0 {
             Kind::Copy(_, None) => false,
             Kind::Copy(_, Some(chunk)) => self.may_have_missed(piece.at.dev, chunk),
-            Kind::Without { trust, .. } => *trust == Trust::Stale,
+            Kind::Without { trust, .. } => *trust != Trust::Known,
         };
         match verdict {
             Verdict::Good => true,
             Verdict::Bad => false,
-            Verdict::Unknown => !is_stale || self.rescue().ignore_data_csums,
+            Verdict::Unknown => !is_doubtful || self.rescue().ignore_data_csums,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use creamery_base::{Error, ErrorKind, Logical};
+use creamery_base::{DevId, Error, ErrorKind, Logical, Physical};
 use creamery_codec::parity;
 use creamery_device::{AlignedBuffer, Reply, Request};
 
@@ -44,7 +44,7 @@ pub struct FullStripes {
 }
 
 impl Volume {
-    /// Reads `rows` of `chunk` over what `stripes` had, from those members that have the last commit. An element that cannot be read is noted there. False if
+    /// Reads `rows` of `chunk` over what `stripes` had, from those members that have the last commit, also of one that counts as failed. An element that cannot be read is noted there. False if
     /// the chunk has no parity, or not all of these rows.
     #[must_use]
     pub fn read_full_stripes(&self, chunk: &Chunk, rows: Range<u64>, stripes: &mut FullStripes) -> bool {
@@ -86,7 +86,7 @@ impl Volume {
         let mut requests = Vec::new();
         for stripe in 0..stripes.columns {
             let (at, len) = stripes.of_stripe(chunk, stripe);
-            let member = self.member(at.dev).ok().filter(|_| self.is_current(at.dev));
+            let member = self.member(at.dev).ok().filter(|_| self.may_be_asked(at.dev));
             if let Some(member) = member {
                 asked.push(stripe);
                 requests.push((
@@ -118,8 +118,8 @@ impl Volume {
     /// Reads one element, and notes why it could not.
     fn read_element(&self, row: u64, column: usize, stripes: &mut FullStripes) {
         let place = stripes.place(row, column);
-        let read = match self.is_current(place.at.dev) {
-            true => self.read_pieces(&[place], stripes.element_mut(row, column)),
+        let read = match self.may_be_asked(place.at.dev) {
+            true => self.read_physical(place.at, stripes.element_mut(row, column)),
             false => {
                 let what = format!("device {}: {}", place.at.dev, self.member_state(place.at.dev));
                 Err(Error::new(ErrorKind::DeviceMissing, what))
@@ -131,8 +131,9 @@ impl Volume {
         }
     }
 
-    fn is_current(&self, dev: creamery_base::DevId) -> bool {
-        matches!(self.member_state(dev), MemberState::Present | MemberState::Seed)
+    /// One that has failed may give what lies elsewhere on it.
+    fn may_be_asked(&self, dev: DevId) -> bool {
+        matches!(self.member_state(dev), MemberState::Present | MemberState::Seed | MemberState::Failed)
     }
 }
 
@@ -158,11 +159,11 @@ impl FullStripes {
     }
 
     /// What a stripe has of all the rows.
-    fn of_stripe(&self, chunk: &Chunk, stripe: usize) -> (creamery_base::Physical, u64) {
+    fn of_stripe(&self, chunk: &Chunk, stripe: usize) -> (Physical, u64) {
         let chunk_stripe = &chunk.stripes[stripe];
         let offset = chunk_stripe.offset + self.rows.start * chunk.stripe_len;
         let len = (self.rows.end - self.rows.start) * chunk.stripe_len;
-        (creamery_base::Physical { dev: chunk_stripe.dev, offset }, len)
+        (Physical { dev: chunk_stripe.dev, offset }, len)
     }
 
     /// The rows that were read.

@@ -58,6 +58,15 @@ impl Volume {
                 Err(error) => bad.push((way, error)),
             }
         }
+        // What cannot be read of it here and there can be rebuilt here and there, though no one set of stripes is all that is lost.
+        let has_parity = self.chunk_at(at).is_some_and(|chunk| chunk.has_parity());
+        if has_parity
+            && self.read_data(at, &mut block, &|_, _| Verdict::Unknown, Wait::Yes).is_ok()
+            && self.verify_read(&block, want).is_ok()
+        {
+            self.counters.mirror_fallbacks.add(1);
+            return Ok(block);
+        }
         if self.rescue().ignore_meta_csums {
             for way in ways()? {
                 if self.read_way(&way, at, &mut block).is_ok()

@@ -46,6 +46,8 @@ pub(crate) enum Trust {
     Known,
     /// A member that missed writes has a part in it.
     Stale,
+    /// A member counts as failed that may still be read there: whoever has no checksum asks it first.
+    Unasked,
 }
 
 impl Way {
@@ -225,7 +227,11 @@ impl Hypotheses {
             if lost.len() > self.parity && !matches!(now, Next::Gone) {
                 continue;
             }
-            let trust = if self.reads_stale(&lost) { Trust::Stale } else { Trust::Known };
+            let trust = match now {
+                _ if self.reads_stale(&lost) => Trust::Stale,
+                Next::WithoutSuspects if self.passes_over_failed(&lost) => Trust::Unasked,
+                _ => Trust::Known,
+            };
             let (chunk, direct) = (Arc::clone(&self.chunk), self.direct.clone());
             return Some(Way(Kind::Without { chunk, lost, direct, trust }));
         }
@@ -256,6 +262,12 @@ impl Hypotheses {
         let is_rebuilt = self.own.iter().any(|stripe| lost.contains(stripe));
         let is_read = |stripe: &&usize| !lost.contains(stripe) && (is_rebuilt || self.own.contains(stripe));
         self.stale.iter().any(|stripe| is_read(&stripe))
+    }
+
+    /// Whether something of the range is rebuilt that lies on a member that has failed, and is neither missing nor an old one.
+    fn passes_over_failed(&self, lost: &[usize]) -> bool {
+        let has_failed = |stripe: &&usize| !self.gone.contains(stripe) && !self.stale.contains(stripe);
+        lost.iter().filter(has_failed).any(|stripe| self.own.contains(stripe))
     }
 
     fn and_gone(&self, more: &[usize]) -> Stripes {

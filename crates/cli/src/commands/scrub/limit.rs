@@ -67,7 +67,8 @@ struct LimitsJson {
 struct LimitJson {
     id: u64,
     path: PathBuf,
-    /// Bytes a second; null, as fast as it can be.
+    /// Bytes a second; none, as fast as it can be.
+    #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<u64>,
 }
 

@@ -175,6 +175,7 @@ fn as_text(out: &mut Output, args: &StatusArgs, asked: &Asked) -> io::Result<()>
 struct StatusJson {
     uuid: String,
     /// The process that scrubs.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
     devices: Vec<DeviceJson>,
 }

@@ -150,18 +150,25 @@ impl Scrub {
     }
 
     /// Scrubs the filesystem on an image, each of its devices by itself. To mend it needs all of its devices, each one named: it writes to none that it found by
-    /// itself.
+    /// itself. What it finds on the one device of a filesystem is added to the numbers that the filesystem keeps of it
+    /// ([`device_errors`](crate::volume::Volume::device_errors)).
     ///
     /// # Errors
     /// When it cannot be opened, or somebody else has it open; when devices are missing or missed writes, and it is to be mended. Damage found is no error.
     pub fn run(&self, image: impl Into<NamedSet>, progress: &dyn Progress) -> Result<Report> {
         let set = image.into();
         let access = if self.reads_only { Access::ReadOnly } else { Access::ReadWrite };
-        set.open(access, |devices| self.run_on_set(&devices, progress))
-            .map_err(|error| if self.reads_only { error } else { with_devices(error, &set) })
+        let run = |devices: DeviceSet| {
+            let mut report = self.run_on_set(&devices, progress)?;
+            if !self.reads_only {
+                count_errors(&mut report, &devices);
+            }
+            Ok(report)
+        };
+        set.open(access, run).map_err(|error| if self.reads_only { error } else { with_devices(error, &set) })
     }
 
-    /// Scrubs the filesystem on devices of one's own (see [`device`](crate::device)): all of them, in any order.
+    /// Scrubs the filesystem on devices of one's own (see [`device`](crate::device)): all of them, in any order. Nothing is written but what is mended.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -214,11 +221,12 @@ impl Scrub {
         progress.begins(engine.volume().fsid(), &devices_there);
         let mut report = Report::of(&engine.volume().superblock());
         report.devices = self.scrub_all(&engine, mender, &found);
-        if let Some(Err(error)) = mender.map(Mender::flush)
-            && let Some(device) = report.devices.first_mut()
-        {
-            device.counts.uncorrectable_errors += 1;
-            found.found(&of_device(device.id, &error.context("what was mended is not durable")));
+        for device in report.devices.iter_mut().filter(|device| device.counts.corrected_errors > 0) {
+            if let Some(Err(error)) = mender.map(|mender| mender.flush_device(device.id)) {
+                device.counts.uncorrectable_errors += 1;
+                device.ended = Ended::Failed;
+                found.found(&of_device(device.id, &error.context("what was mended is not durable")));
+            }
         }
         let Kept { left, mended, left_out } = found.kept.into_inner();
         report.left_out = left_out;
@@ -229,9 +237,6 @@ impl Scrub {
         }
         drop(engine);
         name_files(&mut report, devices);
-        if !self.reads_only {
-            count_errors(&mut report, devices);
-        }
         Ok(report)
     }
 
@@ -299,8 +304,9 @@ fn count_errors(report: &mut Report, devices: &DeviceSet) {
     if !errors.any() {
         return;
     }
-    let is_in_doubt =
-        |damage: &Damage| damage.finding.what == What::Superblock && damage.finding.outcome != Outcome::Mended;
+    let is_in_doubt = |damage: &Damage| {
+        damage.finding.what == What::Superblock && damage.finding.outcome != Outcome::Mended
+    };
     let counted = match has_log {
         // What replays it is to be asked for.
         true => Err(Error::new(ErrorKind::Busy, "a log waits to be replayed").advise("mount it once")),

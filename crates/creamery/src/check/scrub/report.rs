@@ -83,8 +83,13 @@ impl Report {
     /// Keeps the status. What earlier scrubs counted that this one resumed counts as well.
     pub(super) fn keep(&mut self, recorder: Recorder, engine: &Engine) {
         let before: Vec<Counts> = self.devices.iter().map(|device| recorder.before(device.id)).collect();
+        // Of one that failed nobody knows what is durable: another scrub goes over it once more.
+        let counts = |device: &DeviceReport| match device.ended {
+            Ended::Failed => Counts::default(),
+            Ended::Whole | Ended::Cancelled => device.counts,
+        };
         let ended: Vec<_> =
-            self.devices.iter().map(|device| (device.id, device.counts, device.ended)).collect();
+            self.devices.iter().map(|device| (device.id, counts(device), device.ended)).collect();
         let kept = recorder.end(engine, &ended);
         self.not_kept = kept.err().map(|error| error.context("the status is not kept").to_string());
         for (device, before) in self.devices.iter_mut().zip(before) {
