@@ -193,12 +193,8 @@ fn as_documented(bench: &Bench) -> Result<()> {
         ensure!(calls.iter().any(|(called, _)| called == name), "{name} is on the page, and not tried");
     }
     for (name, words) in calls {
-        let live = match *name {
-            "stats" | "mounts" => {
-                Some(FuseMount::mount(bench.creamery(), Path::new(&image), Path::new(&mount), "")?)
-            }
-            _ => None,
-        };
+        let mounted = || FuseMount::mount(bench.creamery(), Path::new(&image), Path::new(&mount), "");
+        let live = matches!(*name, "stats" | "mounts").then(mounted).transpose()?;
         // What differs is the exit status of that, too.
         let finished = if *name == "diff" { run(words).output()? } else { run(words).ok()? };
         let said = finished.stdout_text();

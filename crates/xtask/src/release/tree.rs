@@ -27,6 +27,11 @@ const COMPLETIONS: [(&str, &str); 2] = [
 ];
 /// The sections of the manual that have pages of ours; one has a folder each, below this one.
 pub(super) const SECTIONS: [&str; 2] = ["share/man/man1", "share/man/man5"];
+/// Units of systemd, none of which is enabled: their place in the source tree, and below the prefix.
+const UNITS: [(&str, &str); 2] = [
+    ("packaging/creamery-scrub@.service", "lib/systemd/system/creamery-scrub@.service"),
+    ("packaging/creamery-scrub@.timer", "lib/systemd/system/creamery-scrub@.timer"),
+];
 /// What users read, in the source tree.
 const PAGES: &str = "docs/use";
 pub(super) const DOCUMENTS: &str = "share/doc/creamery";
@@ -44,6 +49,10 @@ pub(super) fn lay(parts: &Parts, prefix: &Path, zsh: &str) -> Result<()> {
     for (shell, place) in COMPLETIONS.into_iter().chain([("zsh", zsh)]) {
         let script = Run::new(&program).args(["generate", "completions", shell]).ok()?;
         write(&prefix.join(place), &script.stdout)?;
+    }
+    for (from, place) in UNITS {
+        let unit = fs::read(root().join(from)).with_context(|| format!("reading {from}"))?;
+        write(&prefix.join(place), &unit)?;
     }
     lay_manual(&program, prefix)
 }

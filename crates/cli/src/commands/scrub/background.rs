@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use creamery::Error;
 use creamery_base::{DevId, Uuid};
 
-use super::start::{RunArgs, Which};
-use super::status_file;
+use super::kept::status_file;
+use super::run_args::{RunArgs, Which};
 use crate::waits;
 
 /// What the process says that scrubs, before how that has begun.

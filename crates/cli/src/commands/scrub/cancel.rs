@@ -7,7 +7,8 @@ use clap::Args;
 use creamery::{Error, ErrorKind};
 use creamery_mount::{Live, LiveScrub};
 
-use super::{live, status_file};
+use super::kept::status_file;
+use super::live;
 use crate::failure::Failure;
 use crate::output::tell;
 use crate::view::DeviceArgs;

@@ -10,7 +10,8 @@ use creamery::extents::ExtentPart;
 use creamery::{Error, ErrorKind};
 use creamery_mount::{Live, LiveBtrfs, LiveFinding, LiveScrub, is_on_linux};
 
-use super::start::{NOTHING, RunArgs, Which, finish};
+use super::finish::finish;
+use super::run_args::{NOTHING, RunArgs, Which};
 use super::text::{Shown, ShownDevice};
 use crate::failure::{Failure, warn};
 use crate::interrupt;

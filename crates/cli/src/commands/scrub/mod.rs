@@ -2,21 +2,18 @@
 
 mod background;
 mod cancel;
+mod finish;
+mod kept;
 mod limit;
 mod live;
+mod run_args;
 mod start;
 mod status;
 mod text;
 
-use std::path::Path;
-
 use clap::Subcommand;
-use creamery::Error;
-use creamery::check::scrub::{Scrub, StatusFile};
 
 use crate::failure::Failure;
-use crate::state;
-use crate::view::DeviceArgs;
 
 /// Read everything that is in use, and mend what is bad.
 #[derive(Subcommand, Debug)]
@@ -36,9 +33,4 @@ pub(crate) fn run(command: &ScrubCommand) -> Result<(), Failure> {
         ScrubCommand::Resume(args) => start::resume(args),
         ScrubCommand::Limit(args) => limit::run(args),
     }
-}
-
-/// The file with the status of the last scrub of an image.
-fn status_file(image: &Path, set: &DeviceArgs) -> Result<StatusFile, Error> {
-    Scrub::status_file(set.of(image), &state::dir()?)
 }

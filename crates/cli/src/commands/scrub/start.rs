@@ -1,33 +1,23 @@
 //! `creamery scrub start` and `resume`.
 
 use std::cell::OnceCell;
-use std::io::{self, Write};
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
-use creamery::attributes::Timespec;
 use creamery::check::scrub::{Progress, Scrub};
 use creamery::env::{Env as _, SystemEnv};
 use creamery::{Error, ErrorKind};
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Uuid};
 
-use super::text::{self, Numbers};
+use super::finish::finish;
+use super::run_args::{NOTHING, RunArgs, Which};
 use super::{background, live};
 use crate::failure::{Failure, warn};
 use crate::interrupt;
-use crate::output::{Output, writing};
-use crate::progress::{ProgressArgs, Shown};
+use crate::progress::Shown;
 use crate::size::Size;
 use crate::state;
-use crate::units::UnitArgs;
-use crate::view::DeviceArgs;
-
-/// Nothing is there to resume.
-pub(super) const NOTHING: u8 = 2;
-/// Errors are left.
-const LEFT: u8 = 3;
 
 /// Read everything that is in use, and mend what is bad from what is good.
 ///
@@ -72,80 +62,6 @@ pub(crate) struct StartArgs {
 pub(crate) struct ResumeArgs {
     #[command(flatten)]
     pub(super) run: RunArgs,
-}
-
-/// How to scrub.
-#[derive(Args, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "one for each option")]
-pub(super) struct RunArgs {
-    /// The image or device, or a partition of one (disk.raw@2), or a directory of a mount of one. Of several devices each is named, unless nothing is written (-r).
-    #[arg(value_name = "IMAGE|DIR")]
-    pub(super) image: PathBuf,
-
-    /// Stay in the foreground, and print what was found.
-    #[arg(short = 'B')]
-    pub(super) stays: bool,
-
-    /// Print the numbers of each device.
-    #[arg(short = 'd')]
-    pub(super) by_device: bool,
-
-    /// Print all numbers as they are.
-    #[arg(short = 'R')]
-    pub(super) all_numbers: bool,
-
-    /// Write nothing.
-    #[arg(short = 'r', long = "readonly")]
-    pub(super) reads_only: bool,
-
-    /// Rewrite parity also where data has no checksum, which is then taken as it stands.
-    #[arg(long, conflicts_with = "reads_only")]
-    pub(super) rewrite_parity: bool,
-
-    /// Read each device no faster than so many bytes a second.
-    #[arg(long, value_name = "SIZE")]
-    pub(super) limit: Option<Size>,
-
-    /// Class of I/O priority, as ionice(1) has it.
-    #[arg(short = 'c', value_name = "CLASS")]
-    pub(super) io_class: Option<u8>,
-
-    /// Level within that class.
-    #[arg(short = 'n', value_name = "LEVEL")]
-    pub(super) io_level: Option<u8>,
-
-    /// One JSON object.
-    #[arg(long, requires = "stays")]
-    pub(super) json: bool,
-
-    /// Say so on standard output when the scrub has begun, then let go of the terminal.
-    #[arg(long, hide = true)]
-    pub(super) announce: bool,
-
-    #[command(flatten)]
-    pub(super) units: UnitArgs,
-
-    #[command(flatten)]
-    pub(super) progress: ProgressArgs,
-
-    #[command(flatten)]
-    pub(super) set: DeviceArgs,
-}
-
-/// Which of the two commands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Which {
-    Start,
-    Resume,
-}
-
-impl Which {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Start => "scrub start",
-            Self::Resume => "scrub resume",
-        }
-    }
 }
 
 pub(super) fn start(args: &StartArgs) -> Result<(), Failure> {
@@ -246,74 +162,4 @@ fn scrub(args: &RunArgs, which: Which) -> Result<(), Failure> {
         warn(why);
     }
     finish(args, which, &report.into(), (started, begun.elapsed()))
-}
-
-/// Prints what was found. Errors: errors are left; a signal came.
-pub(super) fn finish(
-    args: &RunArgs,
-    which: Which,
-    shown: &text::Shown,
-    (started, took): (Timespec, Duration),
-) -> Result<(), Failure> {
-    let failed = |error| Failure::new(which.name(), error);
-    let mut out = Output::new();
-    let printed = match args.json {
-        true => text::as_json(&mut out, shown, took),
-        false => as_text(&mut out, args, shown, (started, took)),
-    };
-    printed.map_err(writing).and_then(|()| out.finish()).map_err(failed)?;
-    interrupt::go_on().map_err(failed)?;
-    match left(args, shown) {
-        Some(failure) => Err(failed(failure).status(LEFT)),
-        None => Ok(()),
-    }
-}
-
-/// What is said of errors that are left, if some are.
-fn left(args: &RunArgs, shown: &text::Shown) -> Option<Error> {
-    let counts = shown.counts();
-    let left = counts.uncorrectable_errors + counts.unverified_errors;
-    if left == 0 {
-        return None;
-    }
-    let what = format!("{}: {left} errors are left", args.image.display());
-    let advice = match (args.reads_only, counts.uncorrectable_errors) {
-        (true, 0) => "without -r they are mended where something says what is right",
-        _ => {
-            "restore the files that are named from a backup; `creamery help rescue` says what else is left to try"
-        }
-    };
-    Some(Error::new(ErrorKind::Corrupt, what).advise(advice))
-}
-
-fn as_text(
-    out: &mut Output,
-    args: &RunArgs,
-    shown: &text::Shown,
-    (started, took): (Timespec, Duration),
-) -> io::Result<()> {
-    let numbers = |counts, ended| Numbers {
-        counts,
-        started,
-        resumed: None,
-        status: text::status(ended),
-        seconds: took.as_secs(),
-        is_running: false,
-        limit: None,
-    };
-    if !args.announce {
-        shown.devices.iter().try_for_each(|device| writeln!(out, "Starting scrub on devid {}", device.id))?;
-    }
-    if args.by_device {
-        for device in &shown.devices {
-            write!(out, "\nScrub device ")?;
-            out.path(&device.path)?;
-            writeln!(out, " (id {}) done", device.id)?;
-            numbers(device.counts, device.ended).print(out, &args.units, args.all_numbers)?;
-        }
-    } else {
-        writeln!(out, "scrub done for {}", shown.uuid)?;
-        numbers(shown.counts(), shown.ended()).print(out, &args.units, args.all_numbers)?;
-    }
-    text::damages(out, shown)
 }

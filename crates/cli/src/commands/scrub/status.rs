@@ -12,8 +12,9 @@ use creamery_base::{DevId, Uuid};
 use creamery_mount::LiveScrub;
 use serde::Serialize;
 
+use super::kept::status_file;
+use super::live;
 use super::text::{self, Numbers};
-use super::{live, status_file};
 use crate::failure::Failure;
 use crate::json::text_of;
 use crate::output::{Output, writing};

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use creamery_base::DevId;
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_maint::scrub::{Recorder, Sink};
+use creamery_maint::scrub::{Counts, Finding, Outcome, Recorder, Sink};
 use creamery_txn::Engine;
 use creamery_volume::Mender;
 
-use super::{Counts, Finding, Outcome, Progress};
+use super::progress::Progress;
 
 /// Findings that are kept; the rest is counted.
 const FINDINGS_MAX: usize = 10_000;

@@ -1,13 +1,14 @@
 //! Scrub: reading everything that is in use on each device, and mending what is bad from what is good.
 
 mod found;
+mod progress;
 mod report;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use creamery_base::lock::RankedMutex;
-use creamery_base::{DevId, Error, ErrorKind, Physical, Result, Uuid};
+use creamery_base::{DevId, Error, ErrorKind, Physical, Result};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_fs::DeviceErrors;
 use creamery_maint::scrub::{Recorder, Scrub as Walker, Sink, host_paths};
@@ -21,6 +22,7 @@ use crate::check::files_of;
 pub use creamery_maint::scrub::{
     Counts, DeviceStatus, Ended, Finding, Identity, Outcome, Runner, Running, Status, StatusFile, What,
 };
+pub use progress::{NoProgress, Progress};
 pub use report::{Damage, DeviceReport, Report};
 
 /// Findings whose files are named.
@@ -45,47 +47,6 @@ pub struct Scrub {
     limit: Option<u64>,
     /// Where its status is kept, and whether it resumes the one that is there.
     status: Option<(PathBuf, bool)>,
-}
-
-/// Receives the progress of a scrub, from several threads.
-///
-/// ```
-/// use creamery::check::scrub::Progress;
-/// struct Print;
-/// impl Progress for Print {
-///     fn scrubbed(&self, bytes: u64) -> bool {
-///         println!("{bytes} bytes");
-///         true
-///     }
-/// }
-/// ```
-pub trait Progress: Sync {
-    /// The scrub of these devices of the filesystem with this UUID has begun: they are open, and nobody else scrubs them.
-    fn begins(&self, filesystem: Uuid, devices: &[DevId]) {
-        let _ = (filesystem, devices);
-    }
-
-    /// So many bytes of data and tree blocks are scrubbed, those of all devices together. Whether to go on.
-    fn scrubbed(&self, bytes: u64) -> bool;
-}
-
-/// Reports to nobody, and goes on.
-///
-/// ```
-/// # let dir = tempfile::tempdir()?;
-/// # let image = dir.path().join("disk.img");
-/// # creamery::Image::make(&image).size(256 << 20).run()?;
-/// use creamery::check::scrub::{NoProgress, Scrub};
-/// Scrub::default().read_only().run(&image, &NoProgress)?;
-/// # Ok::<(), creamery::Error>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NoProgress;
-
-impl Progress for NoProgress {
-    fn scrubbed(&self, _: u64) -> bool {
-        true
-    }
 }
 
 impl Scrub {

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use creamery_base::{DevId, Uuid};
 use creamery_format::Superblock;
-use creamery_maint::scrub::Recorder;
+use creamery_maint::scrub::{Counts, Ended, Finding, Recorder};
 use creamery_txn::Engine;
 
-use super::{Counts, Ended, Finding};
 use crate::check::DamagedFile;
 
 /// What was scrubbed of a device.

@@ -14,7 +14,8 @@ use super::bare::Bare;
 const PROGRAM: &str = "/usr/bin/creamery";
 const BESIDE: &str = "/usr/lib/creamery/bin";
 /// What else a user looks for.
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
+    "/usr/lib/systemd/system/creamery-scrub@.timer",
     "/usr/share/man/man1/creamery-mkfs.1.gz",
     "/usr/share/man/man5/creamery.5.gz",
     "/usr/share/doc/creamery/mount-options.md",

@@ -1,0 +1,86 @@
+//! The end of a scrub in the foreground: what was found, and the exit status.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use creamery::attributes::Timespec;
+use creamery::{Error, ErrorKind};
+
+use super::run_args::{RunArgs, Which};
+use super::text::{self, Numbers};
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::{Output, writing};
+
+/// The exit status where errors are left.
+const LEFT: u8 = 3;
+
+/// Prints what was found. Errors: errors are left; a signal came.
+pub(super) fn finish(
+    args: &RunArgs,
+    which: Which,
+    shown: &text::Shown,
+    (started, took): (Timespec, Duration),
+) -> Result<(), Failure> {
+    let failed = |error| Failure::new(which.name(), error);
+    let mut out = Output::new();
+    let printed = match args.json {
+        true => text::as_json(&mut out, shown, took),
+        false => as_text(&mut out, args, shown, (started, took)),
+    };
+    printed.map_err(writing).and_then(|()| out.finish()).map_err(failed)?;
+    interrupt::go_on().map_err(failed)?;
+    match left(args, shown) {
+        Some(failure) => Err(failed(failure).status(LEFT)),
+        None => Ok(()),
+    }
+}
+
+/// What is said of errors that are left, if some are.
+fn left(args: &RunArgs, shown: &text::Shown) -> Option<Error> {
+    let counts = shown.counts();
+    let left = counts.uncorrectable_errors + counts.unverified_errors;
+    if left == 0 {
+        return None;
+    }
+    let what = format!("{}: {left} errors are left", args.image.display());
+    let advice = match (args.reads_only, counts.uncorrectable_errors) {
+        (true, 0) => "without -r they are mended where something says what is right",
+        _ => {
+            "restore the files that are named from a backup; `creamery help rescue` says what else is left to try"
+        }
+    };
+    Some(Error::new(ErrorKind::Corrupt, what).advise(advice))
+}
+
+fn as_text(
+    out: &mut Output,
+    args: &RunArgs,
+    shown: &text::Shown,
+    (started, took): (Timespec, Duration),
+) -> io::Result<()> {
+    let numbers = |counts, ended| Numbers {
+        counts,
+        started,
+        resumed: None,
+        status: text::status(ended),
+        seconds: took.as_secs(),
+        is_running: false,
+        limit: None,
+    };
+    if !args.announce {
+        shown.devices.iter().try_for_each(|device| writeln!(out, "Starting scrub on devid {}", device.id))?;
+    }
+    if args.by_device {
+        for device in &shown.devices {
+            write!(out, "\nScrub device ")?;
+            out.path(&device.path)?;
+            writeln!(out, " (id {}) done", device.id)?;
+            numbers(device.counts, device.ended).print(out, &args.units, args.all_numbers)?;
+        }
+    } else {
+        writeln!(out, "scrub done for {}", shown.uuid)?;
+        numbers(shown.counts(), shown.ended()).print(out, &args.units, args.all_numbers)?;
+    }
+    text::damages(out, shown)
+}

@@ -1,0 +1,87 @@
+//! How to scrub, as `start` and `resume` take it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::progress::ProgressArgs;
+use crate::size::Size;
+use crate::units::UnitArgs;
+use crate::view::DeviceArgs;
+
+/// The exit status where there is nothing to resume.
+pub(super) const NOTHING: u8 = 2;
+
+/// How to scrub.
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each option")]
+pub(super) struct RunArgs {
+    /// The image or device, or a partition of one (disk.raw@2), or a directory of a mount of one. Of several devices each is named, unless nothing is written (-r).
+    #[arg(value_name = "IMAGE|DIR")]
+    pub(super) image: PathBuf,
+
+    /// Stay in the foreground, and print what was found.
+    #[arg(short = 'B')]
+    pub(super) stays: bool,
+
+    /// Print the numbers of each device.
+    #[arg(short = 'd')]
+    pub(super) by_device: bool,
+
+    /// Print all numbers as they are.
+    #[arg(short = 'R')]
+    pub(super) all_numbers: bool,
+
+    /// Write nothing.
+    #[arg(short = 'r', long = "readonly")]
+    pub(super) reads_only: bool,
+
+    /// Rewrite parity also where data has no checksum, which is then taken as it stands.
+    #[arg(long, conflicts_with = "reads_only")]
+    pub(super) rewrite_parity: bool,
+
+    /// Read each device no faster than so many bytes a second.
+    #[arg(long, value_name = "SIZE")]
+    pub(super) limit: Option<Size>,
+
+    /// Class of I/O priority, as ionice(1) has it.
+    #[arg(short = 'c', value_name = "CLASS")]
+    pub(super) io_class: Option<u8>,
+
+    /// Level within that class.
+    #[arg(short = 'n', value_name = "LEVEL")]
+    pub(super) io_level: Option<u8>,
+
+    /// One JSON object.
+    #[arg(long, requires = "stays")]
+    pub(super) json: bool,
+
+    /// Say so on standard output when the scrub has begun, then let go of the terminal.
+    #[arg(long, hide = true)]
+    pub(super) announce: bool,
+
+    #[command(flatten)]
+    pub(super) units: UnitArgs,
+
+    #[command(flatten)]
+    pub(super) progress: ProgressArgs,
+
+    #[command(flatten)]
+    pub(super) set: DeviceArgs,
+}
+
+/// Which of the two commands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Which {
+    Start,
+    Resume,
+}
+
+impl Which {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Start => "scrub start",
+            Self::Resume => "scrub resume",
+        }
+    }
+}
