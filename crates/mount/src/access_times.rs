@@ -79,7 +79,7 @@ impl Watched {
         if is_read_only { Err(Errno::EROFS) } else { Ok(right) }
     }
 
-    /// The right to write in the background, which nobody has asked for by an open file.
+    /// The right to write in the background, without an open file.
     /// Errors: the mount is read-only.
     pub(crate) fn write_in_background(&self) -> creamery_fuse::Result<WriteRight<'_>> {
         let right = WriteRight(self.unasked.read());

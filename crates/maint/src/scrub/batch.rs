@@ -13,7 +13,7 @@ use super::mend::{Mending, Settled};
 use super::sums::index;
 use super::used::{Content, InUse, Run};
 
-/// How often copies are looked at that somebody overwrites.
+/// How often copies are compared while they are overwritten.
 const LOOKS: usize = 16;
 
 impl Mending<'_> {
@@ -131,7 +131,7 @@ impl Mending<'_> {
         }
     }
 
-    /// As [`differing`](Self::differing), of copies that nobody overwrites meanwhile. Where somebody always does, nothing is known.
+    /// As [`differing`](Self::differing), of copies that are not overwritten meanwhile. Of copies that always are, nothing is known.
     fn differ_at_one_moment(&self, run: &Run, at: Physical) -> Vec<Logical> {
         let mut own = AlignedBuffer::zeroed(run.bytes.len());
         for _ in 0..LOOKS {

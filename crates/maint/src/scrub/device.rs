@@ -22,7 +22,7 @@ use super::together::{Arrival, Lead, Over, Part, Together};
 use super::used::{Position, Trees};
 use super::workers::{Walk, Went, Workers};
 
-/// Bytes of a device that a step reads where nobody says how many: the devices of a chunk with parity learn of one another between steps.
+/// Bytes of a device that a step reads where no limit says how many: the devices of a chunk with parity learn of one another between steps.
 const STEP: u64 = 64 << 20;
 
 /// How long a scrub waits at most before it looks whether it is to go on.
@@ -389,7 +389,7 @@ impl<'e> Scrub<'e> {
         went
     }
 
-    /// The stripes of a chunk to which nobody came before, and where its scrub begins: where the first of its devices does.
+    /// The stripes of a chunk to which no device came before, and where its scrub begins: where the first of its devices does.
     fn parts_of(&self, chunk: &Chunk) -> (Vec<Part>, Position) {
         let from = |dev: DevId| self.starts.get(&dev).copied().unwrap_or(0);
         let begins = |(number, stripe): (usize, &Stripe)| {

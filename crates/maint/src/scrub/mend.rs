@@ -101,7 +101,7 @@ impl Mending<'_> {
         while at < to {
             let extent = match self.engine.extent_users(at) {
                 Ok(extent) => extent,
-                Err(error) if error.kind() == ErrorKind::NotFound => break, // nobody has it any more
+                Err(error) if error.kind() == ErrorKind::NotFound => break, // it is free by now
                 Err(_) => {
                     parts.push(at..to);
                     break;

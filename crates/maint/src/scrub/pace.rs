@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// When a device may be read next. Whoever reads notes how many bytes that were; time in which nobody read is not made up for.
+/// When a device may be read next. The reader notes how many bytes it has read; a pause is not made up for.
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Rows of RAID5 and RAID6: their data, each on its device, and then their parity against that data. Everything is read once.
 //!
 //! Parity is judged place by place: what lies at one place of all of its columns. It is rewritten where all that is in use of its place is verified, or
-//! was rebuilt and then verified; what is in use for nothing counts as it lies. Where data that files have written has no checksum nobody knows which
+//! was rebuilt and then verified; what is in use for nothing counts as it lies. Where data that files have written has no checksum, it is unknown which
 //! of the two is right, and both are left (I-E6), unless the caller accepts such data as it stands. So they are as long as a log waits: what
 //! it has is in no tree yet.
 
@@ -24,7 +24,7 @@ enum Known {
     Good,
     /// Some of it has no checksum.
     Unsummed,
-    /// Some of it is in use for nothing and cannot be read, so that nobody knows its parity.
+    /// Some of it is in use for nothing and cannot be read, so that its parity is unknown.
     Unread,
     /// There is nothing good for some of it.
     Lost,
@@ -98,7 +98,7 @@ impl Mending<'_> {
             let settled = self.settle(used, &bad, at, counts, sink);
             match settled.good.filter(|good| good.len() == bad.bytes.len()) {
                 Some(good) => stripes.element_mut(*row, *column)[bad.bytes].copy_from_slice(&good),
-                // Nobody knows what parity data has that cannot be read and has no checksum.
+                // The parity of data that cannot be read and has no checksum is unknown.
                 None if used.runs[bad.run].content == Content::Data(None) => {
                     places.note(bad.bytes, Known::Unread)
                 }

@@ -43,7 +43,7 @@ pub struct Recorder {
 #[derive(Debug)]
 struct State {
     status: Status,
-    /// When it was written, and whether somebody does that now.
+    /// When it was written, and whether a thread writes it now.
     written: Duration,
     is_being_written: bool,
     failure: Option<Error>,
@@ -144,7 +144,7 @@ impl Recorder {
         let mut state = self.state.lock();
         self.count(&mut state, (dev, counts), now);
         let is_due = now.saturating_sub(state.written) >= EVERY;
-        // After a flush that failed nobody knows what is durable.
+        // After a failed flush it is unknown what is durable.
         if !is_due || state.failure.is_some() || std::mem::replace(&mut state.is_being_written, true) {
             return;
         }
@@ -219,7 +219,7 @@ fn identities(engine: &Engine, paths: &HostPaths) -> Vec<(DevId, Identity)> {
     engine.devices().into_iter().filter_map(identity).collect()
 }
 
-/// The absolute paths of the devices that are there, for whoever leaves the directory later from which they were named.
+/// The absolute paths of the devices that are there, for a process that later leaves the directory from which they were named.
 #[must_use]
 pub fn host_paths(engine: &Engine) -> HostPaths {
     let path = |id: DevId| {

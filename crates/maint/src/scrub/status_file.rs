@@ -139,8 +139,9 @@ impl StatusFile {
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).to_owned();
         let mut locked = options.open(self.of("running")).map_err(about)?;
         if flock(&locked, FlockOperation::NonBlockingLockExclusive).is_err() {
-            let who = runner_in(&mut locked).map_or_else(String::new, |(pid, _)| format!(" (process {pid})"));
-            let what = format!("a scrub of filesystem {} runs{who}", self.fsid);
+            let runner =
+                runner_in(&mut locked).map_or_else(String::new, |(pid, _)| format!(" (process {pid})"));
+            let what = format!("a scrub of filesystem {} runs{runner}", self.fsid);
             let advice = "`creamery scrub status` shows how far it is, `creamery scrub cancel` ends it";
             return Err(Error::new(ErrorKind::Busy, what).advise(advice));
         }
@@ -151,7 +152,7 @@ impl StatusFile {
         Ok(Running { file: self.clone(), _locked: locked })
     }
 
-    /// The process that scrubs it; none if nobody does.
+    /// The process that scrubs it, if one does.
     ///
     /// # Errors
     /// That cannot be found out.
@@ -161,7 +162,7 @@ impl StatusFile {
             Err(error) if error.kind() == IoKind::NotFound => return Ok(None),
             lock => lock.map_err(|error| Error::from(error).context(path.display()))?,
         };
-        // Who runs has it locked alone.
+        // A process that scrubs has it locked alone.
         if flock(&lock, FlockOperation::NonBlockingLockShared).is_ok() {
             return Ok(None);
         }

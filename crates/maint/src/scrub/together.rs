@@ -1,8 +1,8 @@
 //! Chunks with parity, which are scrubbed once for all of their devices.
 //!
 //! A row of RAID5 and RAID6 lies on all devices of its chunk, and is judged as a whole. The first device that comes to such a chunk leads: it scrubs all of its
-//! rows, and counts for each device. Another one that comes meanwhile waits; later it takes the counts that are its own. Nobody waits who
-//! leads, so no two wait for each other.
+//! rows, and counts for each device. Another one that comes meanwhile waits; later it takes the counts that are its own. A device that
+//! leads waits for none, so no two wait for each other.
 
 use std::collections::HashMap;
 
@@ -85,7 +85,7 @@ pub struct Together {
 }
 
 impl Together {
-    /// A device comes to a chunk, or comes back to the one that it leads. `parts` and `position` are those of a chunk to which nobody came before.
+    /// A device comes to a chunk, or comes back to the one that it leads. `first` gives the parts and the position of a chunk to which no device came before.
     pub(super) fn arrive(
         &self,
         chunk: Logical,
@@ -124,7 +124,7 @@ impl Together {
         }
     }
 
-    /// Waits until nobody leads the chunk any more.
+    /// Waits until no device leads the chunk any more.
     pub(super) fn wait(&self, chunk: Logical) {
         let is_led =
             |chunks: &mut HashMap<Logical, Chunk>| matches!(chunks.get(&chunk), Some(Chunk::Led { .. }));

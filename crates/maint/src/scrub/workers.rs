@@ -24,7 +24,7 @@ const IN_FLIGHT: usize = 2;
 pub(super) enum Went {
     Through,
     Cancelled,
-    /// Somebody waits for what the guard keeps, or as much is read as one step may.
+    /// A thread waits for space that the guard keeps, or the step has read as much as it may.
     Pauses,
 }
 

@@ -273,7 +273,7 @@ impl Scrubbing {
             failure = ended.and(flushed).err();
         }
         if failure.is_some() {
-            // Nobody knows what is durable: another scrub goes over it once more.
+            // It is unknown what is durable: another scrub goes over it once more.
             for (_, counts, ended) in &mut work.ended {
                 (*counts, *ended) = (Counts::default(), Ended::Failed);
             }

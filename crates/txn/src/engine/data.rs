@@ -184,7 +184,7 @@ impl Engine {
         NocowWriter::new(group)
     }
 
-    /// How often somebody has begun to write in place in the block group at an address; none while somebody does, or where there is no group. What
+    /// How many writes in place have begun in the block group at an address; none while one is under way, or where there is no group. What
     /// lies there and has no checksum is of one moment where this is the same number before and after it is read.
     #[must_use]
     pub fn writes_in_place(&self, at: Logical) -> Option<u64> {

@@ -123,8 +123,8 @@ impl Numbers {
         let rate = bytes / self.seconds.max(1);
         let total = self.counts.size.max(bytes);
         if self.is_running {
-            if rate > 0 {
-                writeln!(out, "Time left:        {}", Clock((total - bytes) / rate))?;
+            if let Some(left) = (total - bytes).checked_div(rate) {
+                writeln!(out, "Time left:        {}", Clock(left))?;
             }
             let percent = bytes.saturating_mul(100).checked_div(total).unwrap_or(0);
             writeln!(out, "Total to scrub:   {}", units.show(total))?;

@@ -82,7 +82,7 @@ impl Report {
     /// Keeps the status. What earlier scrubs counted that this one resumed counts as well.
     pub(super) fn keep(&mut self, recorder: Recorder, engine: &Engine) {
         let before: Vec<Counts> = self.devices.iter().map(|device| recorder.before(device.id)).collect();
-        // Of one that failed nobody knows what is durable: another scrub goes over it once more.
+        // Of one that failed it is unknown what is durable: another scrub goes over it once more.
         let counts = |device: &DeviceReport| match device.ended {
             Ended::Failed => Counts::default(),
             Ended::Whole | Ended::Cancelled => device.counts,
