@@ -149,7 +149,8 @@ fn resets(bench: &Bench, image: &Path) -> Result<()> {
     }
 
     for image in [image, &copies[0], &copies[1]] {
-        btrfs_check(image)?;
+        // Without the data: a sector of it is wrong, and was counted.
+        Run::new("btrfs").arg("check").arg(image).ok()?;
         let mut linux = LoopMount::mount(image, &bench.scratch.file("kernel"), "ro")?;
         let said = numbers(Path::new("btrfs"), &["-c"], linux.dir())?;
         ensure!(said == (none.clone(), Some(0)), "the kernel counts {said:?}");
