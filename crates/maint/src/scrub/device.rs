@@ -20,7 +20,7 @@ use super::pace::Pace;
 use super::rows::RowWalk;
 use super::together::{Arrival, Lead, Over, Part, Together};
 use super::used::{Position, Trees};
-use super::workers::{Walk, Went, Workers};
+use super::workers::{IN_FLIGHT, Walk, Went, Workers};
 
 /// Bytes of a device that a step reads where no limit says how many: the devices of a chunk with parity learn of one another between steps.
 const STEP: u64 = 64 << 20;
@@ -46,6 +46,8 @@ pub struct Scrub<'e> {
     /// Where devices begin, if not at their beginning.
     starts: BTreeMap<DevId, u64>,
     together: Arc<Together>,
+    /// Threads that read and judge.
+    workers: usize,
 }
 
 /// How the scrub of a device ended: the worse it ended, the greater.
@@ -159,7 +161,14 @@ impl<'e> Scrub<'e> {
     fn with(engine: &'e Engine, mender: Option<Mender<'e>>) -> Self {
         let judge = Judge::new(engine.volume());
         let mending = Mending { engine, judge, mender, accepts_unsummed: false, is_live: false };
-        Self { engine, mending, ahead: ReadAhead::Forward, starts: BTreeMap::new(), together: Arc::default() }
+        Self {
+            engine,
+            mending,
+            ahead: ReadAhead::Forward,
+            starts: BTreeMap::new(),
+            together: Arc::default(),
+            workers: IN_FLIGHT,
+        }
     }
 
     /// Reads nothing of the trees ahead, to measure what that is worth.
@@ -173,6 +182,12 @@ impl<'e> Scrub<'e> {
     pub fn accepting_unsummed(mut self) -> Self {
         self.mending.accepts_unsummed = true;
         self
+    }
+
+    /// Reads and judges on the thread that takes a step, for those whose threads take turns.
+    #[must_use]
+    pub fn on_one_thread(self) -> Self {
+        Self { workers: 1, ..self }
     }
 
     /// Goes on with what another one has begun, of which it is a later step.
@@ -325,7 +340,7 @@ impl<'e> Scrub<'e> {
         }];
         let workers =
             Workers::new((chunk, &self.mending, durable), Walk::OneDevice(walk), (&mut part, bytes), sink);
-        let (asked, position, went) = workers.run(bytes);
+        let (asked, position, went) = workers.run(self.workers, bytes);
         device.asked += asked;
         device.position = Some(position);
         device.counts += part[0].counts;
@@ -383,7 +398,7 @@ impl<'e> Scrub<'e> {
         let trees = Trees { extents: &extents, sums: sums.as_ref(), ahead: self.ahead };
         let walk = Walk::Rows(RowWalk::new(durable, trees, chunk, &lead.position)?);
         let workers = Workers::new((chunk, &self.mending, durable), walk, (&mut lead.parts, bytes), sink);
-        let (asked, position, went) = workers.run(bytes);
+        let (asked, position, went) = workers.run(self.workers, bytes);
         device.asked += asked;
         lead.position = position;
         went

@@ -17,7 +17,7 @@ use super::together::Part;
 use super::used::Position;
 
 /// Batches in flight for each device.
-const IN_FLIGHT: usize = 2;
+pub(super) const IN_FLIGHT: usize = 2;
 
 /// How far a group went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,10 +91,10 @@ impl<'w, 't> Workers<'w, 't> {
         Self { chunk, mending, durable, sink, walk: RankedMutex::new(walk), progress }
     }
 
-    /// Works until nothing is left, or no more is wanted. Gives how many of the bytes were asked for, how far it is, and how it went.
-    pub(super) fn run(self, bytes: u64) -> (u64, Position, Result<Went>) {
+    /// Works on so many threads until nothing is left, or no more is wanted. Gives how many of the bytes were asked for, how far it is, and how it went.
+    pub(super) fn run(self, workers: usize, bytes: u64) -> (u64, Position, Result<Went>) {
         std::thread::scope(|threads| {
-            for _ in 1..IN_FLIGHT {
+            for _ in 1..workers {
                 threads.spawn(|| self.work());
             }
             self.work();

@@ -19,6 +19,7 @@ mod races;
 mod readers;
 mod replay;
 mod rot;
+mod scrub;
 mod space;
 mod threads;
 
