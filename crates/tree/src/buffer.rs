@@ -19,7 +19,7 @@ use std::time::Instant;
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{Held, Place, rank};
 use creamery_base::sync::{HasLock, OwnedLock, OwnedRead, OwnedWrite, thread_local};
-use creamery_base::{ErrorKind, Logical, Result, Wait};
+use creamery_base::{ErrorKind, Logical, Result, TreeId, Wait};
 use creamery_codec::ChecksumType;
 use creamery_device::AlignedBuffer;
 use creamery_format::{BlockMut, BlockRef, seal};
@@ -141,6 +141,11 @@ impl ExtentBuffer {
             }
             _ => self.state.fetch_and(!AHEAD, Ordering::Relaxed) & AHEAD != 0,
         }
+    }
+
+    /// The tree that it was written for, of one that is frozen; another one counts among the files' trees.
+    pub(crate) fn owner(&self) -> TreeId {
+        self.frozen().map_or(TreeId::FS, |bytes| BlockRef::new(bytes).owner())
     }
 
     /// Whether it was read ahead and nobody came to it.

@@ -114,6 +114,11 @@ impl BufferStore {
         self.ahead.clear();
     }
 
+    /// Forgets what is to be read ahead where no walker keeps it as well.
+    pub fn forget_unread_ahead(&self) {
+        self.ahead.forget_unread();
+    }
+
     /// Reads ahead what was queued first. What is not as expected is left to who comes to it.
     pub fn read_ahead_step(&self) {
         let Some(run) = self.ahead.pop() else { return };
@@ -135,11 +140,10 @@ impl BufferStore {
 
     fn read_ahead(&self, wants: &[Expected]) {
         let blocks = self.volume().read_tree_blocks(wants);
-        self.ahead.issued.fetch_add(wants.len() as u64, Ordering::Relaxed);
         for (want, bytes) in wants.iter().zip(blocks) {
-            match bytes {
-                Some(bytes) => drop(self.insert_clean(want.logical, bytes, true)),
-                None => drop(self.ahead.wasted.fetch_add(1, Ordering::Relaxed)),
+            self.ahead.asked(bytes.as_ref().map(|bytes| BlockRef::new(bytes).owner()));
+            if let Some(bytes) = bytes {
+                drop(self.insert_clean(want.logical, bytes, true));
             }
         }
     }

@@ -5,19 +5,20 @@
 //! cannot be read is left out, and what is read lies in the cache like any other block, to be judged by who comes to it. So a
 //! walk finds the same with it and without. Blocks that lie side by side are one request.
 //!
-//! A queued block is kept from being used again by a guard, as one that is being read is (`block_read`). As nobody has to come
-//! and read it, a commit empties the queue before it hands space out.
+//! A queued block is kept from being used again by a guard, as one that is being read is (`block_read`). A commit takes those out of the queue that
+//! the queue alone keeps, before it hands space out. What a walker reads at the moment stays queued: its own guard keeps that anyway.
 //!
 //! # Invariants
 //! - AHEAD-1: what is queued is bounded, and nothing is queued where nobody takes steps. Shown by
 //!   `nothing_is_queued_where_nobody_reads_ahead` and `a_queue_is_bounded`.
+//! - AHEAD-2: behind a commit the queue keeps nothing that no walker keeps. Shown by `a_commit_leaves_queued_what_a_walker_reads`.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{Logical, ObjectId, Wait};
+use creamery_base::{Logical, ObjectId, TreeId, Wait};
 use creamery_format::{BlockRef, Expected};
 
 use crate::readers::CommitRootGuard;
@@ -124,7 +125,7 @@ impl Walk {
 pub(crate) struct Run {
     pub(crate) wants: Vec<Expected>,
     /// Taken when all of them were in use.
-    _kept: Arc<CommitRootGuard>,
+    kept: Arc<CommitRootGuard>,
 }
 
 /// How reading ahead goes.
@@ -132,7 +133,7 @@ pub(crate) struct Run {
 /// ```
 /// assert_eq!(creamery_tree::ReadAheadCounters::default().hit, 0);
 /// ```
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ReadAheadCounters {
     /// Blocks that were asked of a device.
     pub issued: u64,
@@ -157,10 +158,16 @@ pub(crate) struct ReadAheadQueue {
     queue: RankedMutex<Queue, { rank::LEAF }>,
     /// Wakes those who take steps. None as long as nobody does.
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    pub(crate) issued: AtomicU64,
-    pub(crate) hit: AtomicU64,
-    pub(crate) wasted: AtomicU64,
+    /// By tree: extents, checksums, others.
+    trees: [Counts; 3],
     dropped: AtomicU64,
+}
+
+#[derive(Default)]
+struct Counts {
+    issued: AtomicU64,
+    hit: AtomicU64,
+    wasted: AtomicU64,
 }
 
 impl ReadAheadQueue {
@@ -174,18 +181,58 @@ impl ReadAheadQueue {
         self.wake.get().is_some()
     }
 
+    /// All trees together.
     pub(crate) fn counters(&self) -> ReadAheadCounters {
+        let sum = |of: fn(&Counts) -> &AtomicU64| {
+            self.trees.iter().map(|counts| of(counts).load(Ordering::Relaxed)).sum()
+        };
         ReadAheadCounters {
-            issued: self.issued.load(Ordering::Relaxed),
-            hit: self.hit.load(Ordering::Relaxed),
-            wasted: self.wasted.load(Ordering::Relaxed),
+            issued: sum(|counts| &counts.issued),
+            hit: sum(|counts| &counts.hit),
+            wasted: sum(|counts| &counts.wasted),
             dropped: self.dropped.load(Ordering::Relaxed),
         }
     }
 
+    /// The extent tree, the checksum tree, or all others together; what was dropped is not counted by tree.
+    pub(crate) fn counters_of(&self, tree: TreeId) -> ReadAheadCounters {
+        let counts = self.of(tree);
+        ReadAheadCounters {
+            issued: counts.issued.load(Ordering::Relaxed),
+            hit: counts.hit.load(Ordering::Relaxed),
+            wasted: counts.wasted.load(Ordering::Relaxed),
+            dropped: 0,
+        }
+    }
+
+    fn of(&self, tree: TreeId) -> &Counts {
+        match tree {
+            TreeId::EXTENT => &self.trees[0],
+            TreeId::CSUM => &self.trees[1],
+            _ => &self.trees[2],
+        }
+    }
+
+    /// A block was asked of a device; none if it is not as expected.
+    pub(crate) fn asked(&self, owner: Option<TreeId>) {
+        let counts = self.of(owner.unwrap_or(TreeId::FS));
+        counts.issued.fetch_add(1, Ordering::Relaxed);
+        counts.wasted.fetch_add(u64::from(owner.is_none()), Ordering::Relaxed);
+    }
+
+    /// A walk came to a block that was read ahead.
+    pub(crate) fn came_to(&self, owner: TreeId) {
+        self.of(owner).hit.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A block that was read ahead left the cache before.
+    pub(crate) fn left(&self, owner: TreeId) {
+        self.of(owner).wasted.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Queues blocks of `node_size` bytes, those side by side as one request. When the guard was taken all were in use.
     pub(crate) fn push(&self, mut wants: Vec<Expected>, node_size: u64, kept: CommitRootGuard) {
-        let kept = Arc::new(kept);
+        let kept = Arc::new(kept.queued());
         let Some(wake) = self.wake.get() else { return };
         wants.sort_unstable_by_key(|want| want.logical);
         let mut queue = self.queue.lock();
@@ -198,7 +245,7 @@ impl ReadAheadQueue {
             }
             taken += run.len();
             queue.queued.extend(run.iter().map(|want| want.logical));
-            queue.runs.push_back(Run { wants: run.to_vec(), _kept: Arc::clone(&kept) });
+            queue.runs.push_back(Run { wants: run.to_vec(), kept: Arc::clone(&kept) });
         }
         drop(queue);
         self.dropped.fetch_add((all - taken) as u64, Ordering::Relaxed);
@@ -223,8 +270,25 @@ impl ReadAheadQueue {
 
     /// Forgets what is queued.
     pub(crate) fn clear(&self) {
-        let queue = std::mem::take(&mut *self.queue.lock());
-        self.dropped.fetch_add(queue.queued.len() as u64, Ordering::Relaxed);
+        self.retain(|_| false);
+    }
+
+    /// Forgets what the queue alone keeps (AHEAD-2).
+    pub(crate) fn forget_unread(&self) {
+        self.retain(CommitRootGuard::is_shared);
+    }
+
+    /// Keeps those whose guard `stays`. Guards are asked and dropped without the queue's lock.
+    fn retain(&self, stays: impl Fn(&CommitRootGuard) -> bool) {
+        let Queue { runs, .. } = std::mem::take(&mut *self.queue.lock());
+        let (kept, gone): (VecDeque<Run>, VecDeque<Run>) = runs.into_iter().partition(|run| stays(&run.kept));
+        let blocks: usize = gone.iter().map(|run| run.wants.len()).sum();
+        self.dropped.fetch_add(blocks as u64, Ordering::Relaxed);
+        let mut queue = self.queue.lock();
+        for run in kept.into_iter().rev() {
+            queue.queued.extend(run.wants.iter().map(|want| want.logical));
+            queue.runs.push_front(run);
+        }
     }
 }
 
@@ -334,5 +398,23 @@ mod tests {
         queue.clear();
         assert_eq!((queue.counters().dropped, queue.is_empty()), (100, true));
         assert_eq!(readers.unread(), Generation::new(9));
+    }
+
+    #[test]
+    fn a_commit_leaves_queued_what_a_walker_reads() {
+        let (queue, readers) = (ReadAheadQueue::default(), Readers::default());
+        queue.begin(Box::new(|| {}));
+        readers.advance(Generation::new(8));
+        let walker = readers.yielding_guard();
+        queue.push(vec![want(0)], NODE, walker.clone());
+        readers.advance(Generation::new(9));
+        queue.push(vec![want(4 * NODE)], NODE, readers.guard());
+        readers.advance(Generation::new(10));
+        queue.forget_unread();
+        assert_eq!((queue.counters().dropped, readers.unread()), (1, Generation::new(8)));
+        drop(walker);
+        assert_eq!(readers.unread(), Generation::new(8), "what is queued is kept until the next commit");
+        queue.forget_unread();
+        assert_eq!((queue.is_empty(), readers.unread()), (true, Generation::new(10)));
     }
 }

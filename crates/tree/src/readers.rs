@@ -32,6 +32,16 @@ struct Count {
     all: u64,
     /// Those of readers that yield.
     yielding: u64,
+    /// Those of requests that are queued, and that nobody has to come and read.
+    queued: u64,
+}
+
+/// Of what a guard is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Reader,
+    Yielding,
+    Queued,
 }
 
 impl State {
@@ -75,7 +85,7 @@ struct Shared {
 pub struct CommitRootGuard {
     generation: Generation,
     readers: Readers,
-    yields: bool,
+    kind: Kind,
 }
 
 impl Default for Readers {
@@ -89,19 +99,19 @@ impl Default for Readers {
 impl Readers {
     /// A guard at the last commit.
     pub fn guard(&self) -> CommitRootGuard {
-        self.guard_that(false)
+        self.guard_of(Kind::Reader)
     }
 
     /// A guard at the last commit, of a reader that yields: it drops the guard soon after [`CommitRootGuard::is_in_the_way`].
     pub fn yielding_guard(&self) -> CommitRootGuard {
-        self.guard_that(true)
+        self.guard_of(Kind::Yielding)
     }
 
-    fn guard_that(&self, yields: bool) -> CommitRootGuard {
+    fn guard_of(&self, kind: Kind) -> CommitRootGuard {
         let mut state = self.0.state.lock();
         let generation = state.last;
-        state.readers.entry(generation).or_default().add(yields);
-        CommitRootGuard { generation, readers: self.clone(), yields }
+        state.readers.entry(generation).or_default().add(kind);
+        CommitRootGuard { generation, readers: self.clone(), kind }
     }
 
     /// `generation` is the last commit from here on.
@@ -141,6 +151,22 @@ impl CommitRootGuard {
         self.generation
     }
 
+    /// The same for a request that is queued.
+    pub(crate) fn queued(mut self) -> Self {
+        if let Some(count) = self.readers.0.state.lock().readers.get_mut(&self.generation) {
+            count.yielding -= u64::from(self.kind == Kind::Yielding);
+            count.queued += u64::from(self.kind != Kind::Queued);
+        }
+        self.kind = Kind::Queued;
+        self
+    }
+
+    /// Whether a reader has a guard at the same commit.
+    pub(crate) fn is_shared(&self) -> bool {
+        let state = self.readers.0.state.lock();
+        state.readers.get(&self.generation).is_some_and(|count| count.all > count.queued)
+    }
+
     /// Whether somebody waits for what the guard keeps.
     #[must_use]
     pub fn is_in_the_way(&self) -> bool {
@@ -150,18 +176,19 @@ impl CommitRootGuard {
 }
 
 impl Count {
-    fn add(&mut self, yields: bool) {
+    fn add(&mut self, kind: Kind) {
         self.all += 1;
-        self.yielding += u64::from(yields);
+        self.yielding += u64::from(kind == Kind::Yielding);
+        self.queued += u64::from(kind == Kind::Queued);
     }
 }
 
 impl Clone for CommitRootGuard {
     /// One more guard at the same commit.
     fn clone(&self) -> Self {
-        let Self { generation, ref readers, yields } = *self;
-        readers.0.state.lock().readers.entry(generation).or_default().add(yields);
-        Self { generation, readers: readers.clone(), yields }
+        let Self { generation, ref readers, kind } = *self;
+        readers.0.state.lock().readers.entry(generation).or_default().add(kind);
+        Self { generation, readers: readers.clone(), kind }
     }
 }
 
@@ -170,7 +197,8 @@ impl Drop for CommitRootGuard {
         let mut state = self.readers.0.state.lock();
         let count = state.readers.get_mut(&self.generation).expect("a guard is counted");
         count.all -= 1;
-        count.yielding -= u64::from(self.yields);
+        count.yielding -= u64::from(self.kind == Kind::Yielding);
+        count.queued -= u64::from(self.kind == Kind::Queued);
         if count.all == 0 {
             state.readers.remove(&self.generation);
         }

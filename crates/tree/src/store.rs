@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{CachePadded, ErrorKind, Logical, Result, Striped, Uuid, Wait, memory};
+use creamery_base::{CachePadded, ErrorKind, Logical, Result, Striped, TreeId, Uuid, Wait, memory};
 use creamery_device::AlignedBuffer;
 use creamery_format::Expected;
 use creamery_volume::Volume;
@@ -174,6 +174,12 @@ impl BufferStore {
         }
     }
 
+    /// How reading ahead goes in the extent tree, in the checksum tree, or in all others together.
+    #[must_use]
+    pub fn read_ahead_of(&self, tree: TreeId) -> ReadAheadCounters {
+        self.ahead.counters_of(tree)
+    }
+
     /// Bytes in blocks waiting for the next commit.
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
@@ -267,7 +273,7 @@ impl BufferStore {
     /// Somebody came to a block.
     pub(crate) fn used(&self, buffer: &ExtentBuffer) {
         if buffer.touch() {
-            self.ahead.hit.fetch_add(1, Ordering::Relaxed);
+            self.ahead.came_to(buffer.owner());
         }
     }
 
@@ -352,7 +358,9 @@ impl BufferStore {
                 shard.clean.push_back(at);
                 continue;
             }
-            self.ahead.wasted.fetch_add(u64::from(buffer.was_read_ahead()), Ordering::Relaxed);
+            if buffer.was_read_ahead() {
+                self.ahead.left(buffer.owner());
+            }
             shard.buffers.remove(&at);
             self.evictions.fetch_add(1, Ordering::Relaxed);
         }

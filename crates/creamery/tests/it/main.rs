@@ -9,6 +9,7 @@ mod in_place_beside_snapshots;
 mod made_directories;
 mod moved_subvolumes;
 mod paths;
+mod scrub_ahead;
 mod shared_leaves;
 mod sharing;
 mod snapshots;

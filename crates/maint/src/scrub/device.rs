@@ -164,7 +164,7 @@ impl<'e> Scrub<'e> {
         Self {
             engine,
             mending,
-            ahead: ReadAhead::Forward,
+            ahead: ReadAhead::ForwardAlways,
             starts: BTreeMap::new(),
             together: Arc::default(),
             workers: IN_FLIGHT,

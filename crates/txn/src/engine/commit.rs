@@ -224,8 +224,8 @@ impl Engine {
         self.extent_tree.refs().forget_lost(closed.generation);
         let roots = &self.pipeline.roots;
         roots.publish(closed.generation, closed.pinned, proof);
-        // What no durable superblock and no reader of an old root needs. Nobody has to come and read what is only queued.
-        self.store.forget_read_ahead();
+        // What no durable superblock and no reader of an old root needs.
+        self.store.forget_unread_ahead();
         self.release(&roots.take_releasable())?;
         self.release_device_extents();
         self.transaction.enter(CommitPhase::Running);

@@ -65,6 +65,7 @@ impl Engine {
             if std::mem::replace(&mut tried.waited, true) || !self.pipeline.roots.keeps_any() {
                 return Ok(false);
             }
+            self.store.forget_read_ahead();
             self.store.readers().wait(READS_MAX);
             // There may be nothing left to commit.
             self.release(&self.pipeline.roots.take_releasable())?;

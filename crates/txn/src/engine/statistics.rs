@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use creamery_base::{HistogramSnapshot, Logical, TreeId};
 use creamery_format::BlockGroupFlags;
-use creamery_tree::TreeCounters;
+use creamery_tree::{ReadAheadCounters, TreeCounters};
 
 use super::Engine;
 use crate::chunk_allocator::DeviceReport;
@@ -110,6 +110,12 @@ impl Engine {
             delayed_refs: self.extent_tree.refs().len() as u64,
             store: self.store().counters(),
         }
+    }
+
+    /// How reading ahead goes in the extent tree, in the checksum tree, or in all others together.
+    #[must_use]
+    pub fn read_ahead_of(&self, tree: TreeId) -> ReadAheadCounters {
+        self.store().read_ahead_of(tree)
     }
 
     /// The devices of the filesystem, by the order of their ids.

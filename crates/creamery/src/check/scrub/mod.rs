@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use creamery_base::lock::RankedMutex;
-use creamery_base::{DevId, Error, ErrorKind, Physical, Result};
+use creamery_base::{DevId, Error, ErrorKind, Physical, Result, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_fs::DeviceErrors;
 use creamery_maint::scrub::{Recorder, Scrub as Walker, Sink, host_paths};
@@ -22,6 +22,7 @@ use crate::check::files_of;
 pub use creamery_maint::scrub::{
     Counts, DeviceStatus, Ended, Finding, Identity, Outcome, Runner, Running, Status, StatusFile, What,
 };
+pub use creamery_tree::ReadAheadCounters;
 pub use progress::{NoProgress, Progress};
 pub use report::{Damage, DeviceReport, Report};
 
@@ -196,6 +197,7 @@ impl Scrub {
         if let Some(recorder) = recorder {
             report.keep(recorder, &engine);
         }
+        report.read_ahead = [TreeId::EXTENT, TreeId::CSUM].map(|tree| engine.read_ahead_of(tree));
         drop(engine);
         name_files(&mut report, devices);
         Ok(report)

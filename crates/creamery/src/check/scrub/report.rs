@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use creamery_base::{DevId, Uuid};
 use creamery_format::Superblock;
 use creamery_maint::scrub::{Counts, Ended, Finding, Recorder};
+use creamery_tree::ReadAheadCounters;
 use creamery_txn::Engine;
 
 use crate::check::DamagedFile;
@@ -67,6 +68,8 @@ pub struct Report {
     pub damages: Vec<Damage>,
     /// How much of what is left has no place there.
     pub left_out: u64,
+    /// Tree blocks that were read ahead, of the extent tree and of the checksum tree.
+    pub read_ahead: [ReadAheadCounters; 2],
     /// What could not be kept, and why: its status, where that was asked for, or the numbers of `device stats`.
     pub not_kept: Option<String>,
     pub(super) has_log: bool,
@@ -76,7 +79,15 @@ impl Report {
     pub(super) fn of(superblock: &Superblock) -> Self {
         let (devices, damages) = (Vec::new(), Vec::new());
         let has_log = superblock.log_root().is_some();
-        Self { uuid: superblock.fsid(), devices, damages, left_out: 0, not_kept: None, has_log }
+        Self {
+            uuid: superblock.fsid(),
+            devices,
+            damages,
+            left_out: 0,
+            read_ahead: <[ReadAheadCounters; 2]>::default(),
+            not_kept: None,
+            has_log,
+        }
     }
 
     /// Keeps the status. What earlier scrubs counted that this one resumed counts as well.
