@@ -12,6 +12,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("scrub-matrix/a-bad-area-makes-no-failed-device", &[], |_| bad_area()),
         Case::new("scrub-matrix/what-is-lost-makes-no-failed-device", &[], |_| lost()),
+        Case::new("scrub-matrix/what-is-lost-makes-no-parity-wrong", &[], |_| parity_of_lost()),
     ]
 }
 
@@ -64,6 +65,26 @@ fn bad_area() -> Result<()> {
                 let of = (counts.read_errors, counts.corrected_errors + counts.unverified_errors);
                 ensure!(of == (errors, errors), "{counts:?}");
             }
+        }
+    }
+    Ok(())
+}
+
+/// Two columns of one place of RAID5, of which one is data, are bad: nobody knows what P has to be.
+fn parity_of_lost() -> Result<()> {
+    let world = world("raid5", 3)?;
+    for at in extents(&world, Kind::Data).into_iter().filter(|at| world.content.summed.contains(at)) {
+        let group = world.group_of(at);
+        let (row, within) = (group.row_of(at), (at - group.start) % ELEMENT);
+        for hurts in [[Hurt::Rotten; 2], [Hurt::Unreadable; 2], [Hurt::Rotten, Hurt::Unreadable]] {
+            let spots = (0..2).map(|column| group.element(row, column)).zip(hurts);
+            let spots = spots.map(|(spot, hurt)| (Spot { offset: spot.offset + within, ..spot }, hurt));
+            let set = world.set.fork();
+            apply(&set, &spots.collect());
+            let report = scrub(&set)?;
+            ensure!(report.counts().uncorrectable_errors > 0, "{hurts:?} at {at}: {:?}", report.counts());
+            let parity = findings_of(&report).into_iter().find(|((what, _), _)| *what == "Parity");
+            ensure!(parity.is_none(), "{hurts:?} at {at}: told is {parity:?}");
         }
     }
     Ok(())
