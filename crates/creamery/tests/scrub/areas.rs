@@ -5,6 +5,8 @@ use creamery_testkit::harness::Case;
 
 use crate::content::{Content, Kind};
 use crate::damage::{Damage, Hurt, apply, extents, findings_of, scrub, scrub_read_only};
+use crate::disk::SECTOR;
+use crate::faults::all_mended;
 use crate::geometry::{ELEMENT, Profile, Spot};
 use crate::world::{Ends, Shape, Use, World};
 
@@ -13,6 +15,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("scrub-matrix/a-bad-area-makes-no-failed-device", &[], |_| bad_area()),
         Case::new("scrub-matrix/what-is-lost-makes-no-failed-device", &[], |_| lost()),
         Case::new("scrub-matrix/what-is-lost-makes-no-parity-wrong", &[], |_| parity_of_lost()),
+        Case::new("scrub-matrix/copies-of-a-tree-block-with-bad-areas-are-mended", &[], |_| bad_copies()),
     ]
 }
 
@@ -85,6 +88,30 @@ fn parity_of_lost() -> Result<()> {
             ensure!(report.counts().uncorrectable_errors > 0, "{hurts:?} at {at}: {:?}", report.counts());
             let parity = findings_of(&report).into_iter().find(|((what, _), _)| *what == "Parity");
             ensure!(parity.is_none(), "{hurts:?} at {at}: told is {parity:?}");
+        }
+    }
+    Ok(())
+}
+
+/// No copy of a tree block can be read as a whole, and each sector can be read in all copies but one.
+fn bad_copies() -> Result<()> {
+    for (profile, members) in [("dup", 1), ("raid1", 2), ("raid1c3", 3), ("raid10", 4)] {
+        let world = world(profile, members)?;
+        for block in extents(&world, Kind::Tree) {
+            let sectors = (block..).step_by(SECTOR as usize);
+            let spots = sectors.zip(0..world.shape.profile.copies).map(|(at, copy)| {
+                let group = world.group_of(at);
+                (group.copies(at)[copy], Hurt::Unreadable)
+            });
+            let (set, damage) = (world.set.fork(), spots.collect::<Damage>());
+            apply(&set, &damage);
+            all_mended(&scrub(&set)?)?;
+            for spot in damage.keys() {
+                let (now, whole) = (&set.disks[spot.member], &world.set.disks[spot.member]);
+                let is_back = now.is_readable(spot.offset)
+                    && now.peek(spot.offset, SECTOR) == whole.peek(spot.offset, SECTOR);
+                ensure!(is_back, "{profile}, the block at {block}: {spot:?} is not mended");
+            }
         }
     }
     Ok(())

@@ -26,7 +26,8 @@ use crate::index::index;
 use crate::volume::Volume;
 
 impl Volume {
-    /// Reads the tree block at `at`, which is the address in `want`, from the first copy that is as expected.
+    /// Reads the tree block at `at`, which is the address in `want`, from the first copy that is as expected; where none can be read as a whole, sector
+    /// by sector from the first copy that gives it.
     /// Bad copies before it are rewritten when the volume is open for writing.
     ///
     /// # Errors
@@ -45,9 +46,11 @@ impl Volume {
         let ways = || self.ways(at, self.node_size().into()).map_err(|error| error.context(doing()));
         let mut block = AlignedBuffer::zeroed(index(self.node_size()));
         let mut bad = Vec::new();
+        let mut is_unread = false;
         for way in ways()? {
-            let outcome = self.read_way(&way, at, &mut block);
-            match outcome.and_then(|()| self.verify_read(&block, want).map_err(Error::from)) {
+            let read = self.read_way(&way, at, &mut block);
+            is_unread |= read.is_err();
+            match read.and_then(|()| self.verify_read(&block, want).map_err(Error::from)) {
                 Ok(()) => {
                     if !bad.is_empty() {
                         self.counters.mirror_fallbacks.add(1);
@@ -58,13 +61,14 @@ impl Volume {
                 Err(error) => bad.push((way, error)),
             }
         }
-        // What cannot be read of it here and there can be rebuilt here and there, though no one set of stripes is all that is lost.
-        let has_parity = self.chunk_at(at).is_some_and(|chunk| chunk.has_parity());
-        if has_parity
+        // What cannot be read of it here and there may be read or rebuilt here and there, though no one way gives all of it.
+        if is_unread
+            && bad.len() > 1
             && self.read_data(at, &mut block, &|_, _| Verdict::Unknown, Wait::Yes).is_ok()
             && self.verify_read(&block, want).is_ok()
         {
             self.counters.mirror_fallbacks.add(1);
+            self.repair_tree_block(&bad, &block, want);
             return Ok(block);
         }
         if self.rescue().ignore_meta_csums {
