@@ -1,9 +1,12 @@
 //! Bad areas: what cannot be read at some places makes no device fail, and what it has elsewhere is read as before.
 
+use std::path::Path;
+
 use anyhow::{Result, ensure};
+use creamery::Image;
 use creamery_testkit::harness::Case;
 
-use crate::content::{Content, Kind};
+use crate::content::{Content, Kind, NOCOW};
 use crate::damage::{Damage, Hurt, apply, extents, findings_of, scrub, scrub_read_only};
 use crate::disk::SECTOR;
 use crate::faults::all_mended;
@@ -14,6 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("scrub-matrix/a-bad-area-makes-no-failed-device", &[], |_| bad_area()),
         Case::new("scrub-matrix/what-is-lost-makes-no-failed-device", &[], |_| lost()),
+        Case::new("scrub-matrix/one-bad-sector-makes-no-failed-device", &[], |_| one_sector()),
         Case::new("scrub-matrix/what-is-lost-makes-no-parity-wrong", &[], |_| parity_of_lost()),
         Case::new("scrub-matrix/copies-of-a-tree-block-with-bad-areas-are-mended", &[], |_| bad_copies()),
     ]
@@ -114,5 +118,19 @@ fn bad_copies() -> Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+/// The first sector of a file without checksums cannot be read in one copy, and another one is rotten in the other copy: as long as the device has not
+/// failed its copy is read where it can be.
+fn one_sector() -> Result<()> {
+    let (world, path) = (world("raid1", 2)?, Path::new(NOCOW));
+    let sectors = &world.sectors[path];
+    let copy = |number: usize, copy: usize| world.group_of(sectors[number]).copies(sectors[number])[copy];
+    let damage = Damage::from([(copy(0, 0), Hurt::Unreadable), (copy(11, 1), Hurt::Rotten)]);
+    let set = world.set.fork();
+    apply(&set, &damage);
+    let read = Image::options().open_devices(set.devices())?.read(path)?;
+    ensure!(read == world.content.files[path], "it is read from the other copy");
     Ok(())
 }
