@@ -17,6 +17,11 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("scrub-matrix/a-bad-area-makes-no-failed-device", &[], |_| bad_area()),
         Case::new("scrub-matrix/what-is-lost-makes-no-failed-device", &[], |_| lost()),
+        Case::new(
+            "scrub-matrix/tree-blocks-side-by-side-that-are-bad-in-other-places-are-mended",
+            &[],
+            |_| side_by_side(),
+        ),
         Case::new("scrub-matrix/one-bad-sector-makes-no-failed-device", &[], |_| one_sector()),
         Case::new("scrub-matrix/what-is-lost-makes-no-parity-wrong", &[], |_| parity_of_lost()),
         Case::new("scrub-matrix/copies-of-a-tree-block-with-bad-areas-are-mended", &[], |_| bad_copies()),
@@ -132,5 +137,30 @@ fn one_sector() -> Result<()> {
     apply(&set, &damage);
     let read = Image::options().open_devices(set.devices())?.read(path)?;
     ensure!(read == world.content.files[path], "it is read from the other copy");
+    Ok(())
+}
+
+/// Of two tree blocks in one row of RAID5 one cannot be read in one place, the other is rotten in another: whichever is brought back first, the other one
+/// can be, too.
+fn side_by_side() -> Result<()> {
+    let world = world("raid5", 3)?;
+    let blocks = extents(&world, Kind::Tree);
+    let is_beside = |one: u64, other: u64| {
+        let (group, is_same) = (world.group_of(one), world.group_of(one).has(other));
+        let place = |at: u64| (group.row_of(at), group.within(at));
+        is_same && one != other && place(one) == place(other)
+    };
+    let pairs = blocks.iter().flat_map(|one| blocks.iter().map(move |other| (*one, *other)));
+    let pairs: Vec<(u64, u64)> = pairs.filter(|(one, other)| is_beside(*one, *other)).collect();
+    ensure!(!pairs.is_empty(), "blocks lie side by side");
+    for (one, other) in pairs {
+        let spot = |at: u64| world.group_of(at).copies(at)[0];
+        let damage = Damage::from([(spot(one), Hurt::Unreadable), (spot(other + SECTOR), Hurt::Rotten)]);
+        let set = world.set.fork();
+        apply(&set, &damage);
+        let counts = scrub_read_only(&set)?.counts();
+        ensure!((counts.unverified_errors, counts.uncorrectable_errors) == (2, 0), "{counts:?}");
+        all_mended(&scrub(&set)?)?;
+    }
     Ok(())
 }

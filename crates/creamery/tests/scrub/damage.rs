@@ -11,7 +11,7 @@ use creamery::check::scrub::{Counts, NoProgress, Outcome, Report, Scrub, What};
 use crate::content::{Kind, NOCOW, files_of};
 use crate::disk::{SECTOR, Set};
 use crate::geometry::{Spot, parity_of};
-use crate::predict::Prediction;
+use crate::predict::{Prediction, Scrubs};
 use crate::world::{Use, World};
 
 /// How a sector is bad.
@@ -75,8 +75,9 @@ pub(crate) fn findings_of(report: &Report) -> BTreeMap<Found, Outcome> {
 
 /// Damages the set, scrubs it, and expects what was predicted: findings and numbers, each byte afterwards, all files, and what a second scrub finds.
 pub(crate) fn judge(world: &World, damage: &Damage) -> Result<Counts> {
-    let mut prediction = Prediction::of(world, damage);
-    if !prediction.lost_trees.is_empty() {
+    let to_read = Prediction::of(world, damage, Scrubs::ToRead);
+    let mut prediction = Prediction::of(world, damage, Scrubs::ToMend);
+    if !to_read.lost_trees.is_empty() {
         return lost_trees(world, damage, &prediction);
     }
     let set = world.set.fork();
@@ -87,8 +88,8 @@ pub(crate) fn judge(world: &World, damage: &Damage) -> Result<Counts> {
         Outcome::Mendable => (found, Outcome::Mended),
         outcome => (found, outcome),
     };
-    expect(&prediction, &findings_of(&found).into_iter().map(would).collect()).context("to read")?;
-    expect_numbers(&prediction, &found.counts()).context("to read")?;
+    expect(&to_read, &findings_of(&found).into_iter().map(would).collect()).context("to read")?;
+    expect_numbers(&to_read, &found.counts()).context("to read")?;
     let report = scrub(&set)?;
     expect(&prediction, &findings_of(&report))?;
     names(world, &report)?;

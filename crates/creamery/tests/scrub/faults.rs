@@ -9,7 +9,7 @@ use crate::content::{Content, Kind};
 use crate::damage::{Damage, Hurt, apply, extents, files, findings_of, judge, scrub};
 use crate::disk::{SECTOR, Set};
 use crate::geometry::{PROFILES, Profile, Spot};
-use crate::predict::Prediction;
+use crate::predict::{Prediction, Scrubs, are_blocks_borne};
 use crate::world::{Ends, Shape, Use, World};
 
 /// Reads of each profile that fail in every change.
@@ -166,7 +166,7 @@ pub(crate) fn borne(world: &World, random: &mut Random, hurts: &[Hurt]) -> Damag
         let spot = copies[random.below(copies.len() as u64) as usize];
         let mut more = damage.clone();
         more.insert(spot, hurt(random));
-        if Prediction::of(world, &more).is_all_mended() {
+        if is_borne(world, &more) {
             damage = more;
         }
     }
@@ -176,12 +176,17 @@ pub(crate) fn borne(world: &World, random: &mut Random, hurts: &[Hurt]) -> Damag
     for spot in parity.into_iter().take(4) {
         let mut more = damage.clone();
         more.insert(spot, hurt(random));
-        if Prediction::of(world, &more).is_all_mended() {
+        if is_borne(world, &more) {
             damage = more;
         }
     }
     damage.insert(Spot { member: world.shape.members - 1, offset: 64 << 20 }, hurt(random));
     damage
+}
+
+/// Whether all is mended, and would be if some of it was not.
+fn is_borne(world: &World, damage: &Damage) -> bool {
+    Prediction::of(world, damage, Scrubs::ToMend).is_all_mended() && are_blocks_borne(world, damage)
 }
 
 fn faulty_writes(profile: Profile) -> Result<()> {

@@ -1,8 +1,8 @@
 //! What a scrub has to find of damage, place by place, what it has to mend, and what is lost.
 //!
 //! A sector of data is brought back where one copy of it is good, or where no more columns of its place in the row are bad than the row has parity.
-//! A tree block is brought back where one copy, or its row without some columns, gives all of it, or where the first of these that can be read of each
-//! sector do. Parity is judged where all data of its place is known: data that is lost, or cannot be read and has no checksum, says nothing of it.
+//! A tree block is brought back where one copy, or its row without some columns, gives all of it that can be read there, and the first of these that can
+//! be read the rest. Parity is judged where all data of its place is known: data that is lost, or cannot be read and has no checksum, says nothing of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,8 +52,15 @@ enum Read {
     Fails,
 }
 
+/// Whether a scrub mends what it can: what was mended is good for what follows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Scrubs {
+    ToMend,
+    ToRead,
+}
+
 impl Prediction {
-    pub(crate) fn of(world: &World, damage: &Damage) -> Self {
+    pub(crate) fn of(world: &World, damage: &Damage, scrubs: Scrubs) -> Self {
         let mut prediction = Self::default();
         let mut addresses = BTreeSet::new();
         let mut places = BTreeSet::new();
@@ -69,11 +76,14 @@ impl Prediction {
             }
             places.extend(place_of(world, *spot));
         }
-        // In the order in which a row is judged: what was mended is good for what follows.
         let mut now = damage.clone();
         let is_tree =
             |at: &u64| matches!(world.content.extents.get(at), Some((kind, _)) if *kind == Kind::Tree);
+        // In the order in which a row is judged.
         for at in &addresses {
+            if scrubs == Scrubs::ToRead {
+                now.clone_from(damage);
+            }
             match () {
                 () if is_tree(at) => prediction.tree(world, &mut now, *at),
                 () if world.content.summed.contains(at) => prediction.data(world, &mut now, *at),
@@ -251,6 +261,15 @@ fn is_borne(group: &Group, damage: &Damage, logical: u64) -> bool {
     group.profile.parity > 0 && place.iter().filter(|spot| !is_good(spot)).count() <= group.profile.parity
 }
 
+/// Whether each tree block is good, or is brought back while the others are as they are.
+pub(crate) fn are_blocks_borne(world: &World, damage: &Damage) -> bool {
+    let mut uses = damage.keys().filter_map(|spot| world.uses.get(spot));
+    uses.all(|used| match used {
+        Use::Tree { block, .. } => is_block_borne(world, damage, *block),
+        _ => true,
+    })
+}
+
 /// Whether a tree block is good, or is brought back.
 fn is_block_borne(world: &World, damage: &Damage, block: u64) -> bool {
     let group = world.group_of(block);
@@ -266,10 +285,13 @@ fn is_block_borne(world: &World, damage: &Damage, block: u64) -> bool {
             hypotheses(group).into_iter().map(|lost| without(lost).collect()).collect()
         }
     };
-    if ways.iter().any(|way| way.iter().all(|read| *read == Read::Right)) {
-        return true;
-    }
-    sectors().all(|at| first_read(&reads(group, damage, at)) == Some(Read::Right))
+    // What a way does not give comes from the first that does.
+    let first: Vec<Option<Read>> = sectors().map(|at| first_read(&reads(group, damage, at))).collect();
+    let gives = |(read, first): (&Read, &Option<Read>)| match read {
+        Read::Fails => *first == Some(Read::Right),
+        read => *read == Read::Right,
+    };
+    ways.iter().any(|way| way.iter().zip(&first).all(gives))
 }
 
 /// What comes of each way to read a sector, in the order in which they are tried.

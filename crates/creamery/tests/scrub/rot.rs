@@ -8,7 +8,7 @@ use crate::content::{Content, Kind};
 use crate::damage::{Damage, Hurt, extents, judge};
 use crate::disk::SECTOR;
 use crate::geometry::{PROFILES, Profile, Spot};
-use crate::predict::Prediction;
+use crate::predict::{Prediction, Scrubs};
 use crate::world::{Ends, Shape, World};
 
 /// Copies or columns of one place that each profile bears the loss of.
@@ -106,7 +106,7 @@ fn everywhere(profile: Profile) -> Result<()> {
             }
             damage.retain(|spot, _| spot.offset != 64 << 10);
             judge(&world, &damage).with_context(|| format!("{shape:?}: {damage:?}"))?;
-            lost += Prediction::of(&world, &damage).lost.len();
+            lost += Prediction::of(&world, &damage, Scrubs::ToMend).lost.len();
         }
     }
     ensure!(lost > 0 || profile.copies + profile.parity > 2, "{lost} sectors are lost");
@@ -135,7 +135,7 @@ fn trials(world: &World) -> Vec<(u64, Vec<usize>)> {
 fn one(world: &World, borne: usize, logical: u64, rotten: &[usize], hurt: Hurt) -> Result<()> {
     let spots = columns(world, logical);
     let damage: Damage = rotten.iter().map(|column| (spots[*column], hurt)).collect();
-    let prediction = Prediction::of(world, &damage);
+    let prediction = Prediction::of(world, &damage, Scrubs::ToMend);
     let is_data = world.content.summed.contains(&logical);
     let own = rotten.iter().any(|column| world.group_of(logical).copies(logical).contains(&spots[*column]));
     // The table.

@@ -12,7 +12,7 @@ use crate::content::{Content, Kind, NOCOW};
 use crate::damage::{Damage, Found, Hurt, apply, extents, findings_of, judge, scrub};
 use crate::disk::SECTOR;
 use crate::geometry::{ELEMENT, Group, Profile, Spot};
-use crate::predict::Prediction;
+use crate::predict::{Prediction, Scrubs};
 use crate::world::{Ends, Shape, Use, World};
 
 type Body = fn(&Bench) -> Result<()>;
@@ -152,7 +152,7 @@ fn by_sector() -> Result<()> {
             let next = block + SECTOR;
             let p = group.place(group.row_of(next), group.within(next))[group.columns() as usize];
             let damage = Damage::from([(group.copies(block)[0], Hurt::Unreadable), (p, Hurt::Unreadable)]);
-            ensure!(Prediction::of(&world, &damage).is_all_mended(), "the profile bears it");
+            ensure!(Prediction::of(&world, &damage, Scrubs::ToMend).is_all_mended(), "the profile bears it");
             judge(&world, &damage).with_context(|| format!("{profile}, the block at {block}"))?;
         }
     }

@@ -3,6 +3,7 @@
 //! Copies are asked in the order of their members' states (`members`), each piece of a range by itself; what has parity can be rebuilt (`ways`).
 
 mod attempt;
+mod by_sector;
 mod data;
 mod full_stripes;
 mod pieces;
@@ -27,7 +28,7 @@ use crate::volume::Volume;
 
 impl Volume {
     /// Reads the tree block at `at`, which is the address in `want`, from the first copy that is as expected; where none can be read as a whole, sector
-    /// by sector from the first copy that gives it.
+    /// by sector (`by_sector`).
     /// Bad copies before it are rewritten when the volume is open for writing.
     ///
     /// # Errors
@@ -46,10 +47,12 @@ impl Volume {
         let ways = || self.ways(at, self.node_size().into()).map_err(|error| error.context(doing()));
         let mut block = AlignedBuffer::zeroed(index(self.node_size()));
         let mut bad = Vec::new();
-        let mut is_unread = false;
+        let mut unread = Vec::new();
         for way in ways()? {
             let read = self.read_way(&way, at, &mut block);
-            is_unread |= read.is_err();
+            if read.is_err() {
+                unread.push(bad.len());
+            }
             match read.and_then(|()| self.verify_read(&block, want).map_err(Error::from)) {
                 Ok(()) => {
                     if !bad.is_empty() {
@@ -61,12 +64,8 @@ impl Volume {
                 Err(error) => bad.push((way, error)),
             }
         }
-        // What cannot be read of it here and there may be read or rebuilt here and there, though no one way gives all of it.
-        if is_unread
-            && bad.len() > 1
-            && self.read_data(at, &mut block, &|_, _| Verdict::Unknown, Wait::Yes).is_ok()
-            && self.verify_read(&block, want).is_ok()
-        {
+        let unread: Vec<&Way> = unread.into_iter().map(|number| &bad[number].0).collect();
+        if bad.len() > 1 && self.read_by_sector(&unread, want, &mut block) {
             self.counters.mirror_fallbacks.add(1);
             self.repair_tree_block(&bad, &block, want);
             return Ok(block);
