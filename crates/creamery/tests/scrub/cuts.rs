@@ -9,10 +9,11 @@ use creamery_testkit::{Random, seed_of, share_or_whole};
 use creamery_volume::{DeviceSet, Mode, Volume};
 
 use crate::case_name;
-use crate::damage::{Damage, Hurt, Prediction, apply, files, scrub, scrub_read_only};
+use crate::damage::{Damage, Hurt, apply, files, scrub, scrub_read_only};
 use crate::disk::{SECTOR, Set};
 use crate::faults::{all_mended, borne, worlds};
 use crate::geometry::{PROFILES, Profile};
+use crate::predict::Prediction;
 use crate::world::{Use, World};
 
 /// What a device writes as a whole.

@@ -1,7 +1,5 @@
-//! Damage of a set, and what has to become of it: what a scrub finds, place by place, what it mends, and what is lost.
-//!
-//! A sector of data is brought back where one copy of it is good, or where no more columns of its place in the row are bad than the row has parity;
-//! a tree block where that is so of all of it. Whatever is brought back is, where it lies, byte for byte what it was; nothing else is written.
+//! Damage of a set, and what has to become of it: what was predicted is found, no more and no less. Whatever is brought back is, where it lies,
+//! byte for byte what it was; nothing else is written, no number of a device either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,7 +10,8 @@ use creamery::check::scrub::{Counts, NoProgress, Outcome, Report, Scrub, What};
 
 use crate::content::{Kind, NOCOW, files_of};
 use crate::disk::{SECTOR, Set};
-use crate::geometry::{ELEMENT, Group, Spot};
+use crate::geometry::{Spot, parity_of};
+use crate::predict::{Prediction, Scrubs};
 use crate::world::{Use, World};
 
 /// How a sector is bad.
@@ -25,53 +24,8 @@ pub(crate) enum Hurt {
 /// Sectors that are bad.
 pub(crate) type Damage = BTreeMap<Spot, Hurt>;
 
-/// How much of parity counts as unreadable with one sector that is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Reads {
-    BySector,
-    /// All of its element.
-    ByElement,
-}
-
 /// What is found, by a name that can be ordered, and where.
-type Found = (&'static str, Spot);
-
-/// What a scrub has to find.
-#[derive(Default, Debug)]
-pub(crate) struct Prediction {
-    findings: BTreeMap<Found, Outcome>,
-    /// Findings that may be there: nobody can say whether parity is right whose data is lost.
-    maybe: BTreeSet<Found>,
-    /// Sectors and blocks that cannot be read, and such that are not what they have to be.
-    pub(crate) unreadable: u64,
-    pub(crate) wrong: u64,
-    /// Addresses of data that is lost, and of data that nobody can judge.
-    pub(crate) lost: BTreeSet<u64>,
-    pub(crate) unknown: BTreeSet<u64>,
-    pub(crate) lost_trees: BTreeSet<u64>,
-    /// Sectors that are bad afterwards, too.
-    left: BTreeSet<Spot>,
-    /// Open fault: ways to rebuild read another sector that cannot be read again and again, until its device counts as failed. Then parity of other rows is
-    /// told as unreadable, and what has no checksum is rebuilt from parity that may be wrong.
-    pub(crate) is_read_in_vain: bool,
-    /// Open fault: a sector that cannot be read hides differences between copies that are read with it.
-    pub(crate) may_hide: bool,
-    /// Something is brought back only where each sector of a block is rebuilt by itself.
-    pub(crate) is_piecemeal: bool,
-}
-
-/// What is known of the data of a place of a row, all columns together.
-struct Place {
-    /// Some has no checksum.
-    has_unsummed: bool,
-    is_lost: bool,
-    /// Open fault: parity of what has no checksum and cannot be read is told as undecided or as lost, and may be right.
-    is_gone: bool,
-    /// Some without a checksum is bad.
-    is_unknown: bool,
-    /// Some that is in use for nothing is other than it was, and counts as it is.
-    is_changed: bool,
-}
+pub(crate) type Found = (&'static str, Spot);
 
 /// A scrub that mends.
 pub(crate) fn scrub(set: &Set) -> Result<Report> {
@@ -93,242 +47,6 @@ pub(crate) fn apply(set: &Set, damage: &Damage) {
             }),
         }
     }
-}
-
-fn is_unreadable(hurt: Option<&Hurt>) -> bool {
-    hurt == Some(&Hurt::Unreadable)
-}
-
-impl Prediction {
-    pub(crate) fn of(world: &World, damage: &Damage, reads: Reads) -> Self {
-        let unreadable = damage.values().filter(|hurt| **hurt == Hurt::Unreadable).count();
-        let is_read_in_vain = world.shape.profile.parity > 0 && unreadable > 1;
-        let mut prediction = Self { is_read_in_vain, may_hide: unreadable > 0, ..Self::default() };
-        let mut blocks = BTreeSet::new();
-        let mut places = BTreeSet::new();
-        for (spot, hurt) in damage {
-            match world.uses.get(spot) {
-                None => {}
-                Some(Use::Data { logical }) => prediction.data(world, damage, (*spot, *hurt), *logical),
-                Some(Use::Tree { block, .. }) => drop(blocks.insert(*block)),
-                Some(Use::Parity { .. }) => {}
-                Some(Use::Superblock) => {
-                    prediction.wrong += 1;
-                    prediction.findings.insert(("Superblock", *spot), Outcome::Mended);
-                }
-            }
-            match place_of(world, *spot) {
-                Some((group, row, _)) if reads == Reads::ByElement && *hurt == Hurt::Unreadable => {
-                    let of_element = (0..ELEMENT).step_by(SECTOR as usize);
-                    places.extend(of_element.map(|within| (group, row, within)));
-                }
-                place => places.extend(place),
-            }
-        }
-        blocks.iter().for_each(|block| prediction.tree(world, damage, *block));
-        for (group, row, within) in places {
-            prediction.parity(world, damage, reads, (group, row, within));
-        }
-        prediction
-    }
-
-    fn data(&mut self, world: &World, damage: &Damage, (spot, hurt): (Spot, Hurt), logical: u64) {
-        let group = world.group_of(logical);
-        if !world.content.summed.contains(&logical) {
-            self.unknown.insert(logical);
-            self.left.insert(spot);
-            let copies = group.copies(logical);
-            if hurt == Hurt::Unreadable {
-                self.unreadable += 1;
-                self.findings.insert(("Data", spot), Outcome::Undecided);
-            } else if copies.len() > 1 {
-                self.findings.insert(("Differing", copies[0]), Outcome::Undecided);
-            }
-            return;
-        }
-        match hurt {
-            Hurt::Unreadable => self.unreadable += 1,
-            Hurt::Rotten => self.wrong += 1,
-        }
-        let is_borne = is_borne(group, damage, logical);
-        let outcome = match is_borne {
-            true => Outcome::Mended,
-            false => {
-                self.lost.insert(logical);
-                self.left.insert(spot);
-                Outcome::Lost
-            }
-        };
-        self.findings.insert(("Data", spot), outcome);
-    }
-
-    fn tree(&mut self, world: &World, damage: &Damage, block: u64) {
-        let group = world.group_of(block);
-        let pieces = world.tree_pieces(block);
-        let sectors = |(at, len): (Spot, u64)| (0..len).step_by(SECTOR as usize).map(move |by| (at, by));
-        let bad = |piece: &(Spot, u64)| {
-            let mut of = sectors(*piece).map(|(at, by)| Spot { offset: at.offset + by, ..at });
-            of.any(|spot| damage.contains_key(&spot))
-        };
-        let len = world.content.extents[&block].1.len() as u64;
-        let places: Vec<u64> = (block..block + len).step_by(SECTOR as usize).collect();
-        let is_borne = match group.profile.parity {
-            0 => {
-                let by_sector = places.iter().all(|at| is_borne(group, damage, *at));
-                let whole = pieces.iter().any(|copy| !copy.iter().any(bad));
-                self.is_piecemeal |= by_sector && !whole;
-                whole
-            }
-            parity => {
-                let by_sector = places.iter().all(|at| is_borne(group, damage, *at));
-                let stripes = places.iter().flat_map(|at| bad_columns(group, damage, *at));
-                let stripes: BTreeSet<usize> = stripes.map(|(_, stripe)| stripe).collect();
-                self.is_piecemeal |= by_sector && stripes.len() > parity && pieces[0].iter().any(bad);
-                by_sector
-            }
-        };
-        let outcome = if is_borne { Outcome::Mended } else { Outcome::Lost };
-        if !is_borne {
-            self.lost_trees.insert(block);
-        }
-        for piece in pieces.iter().flatten() {
-            if !bad(piece) {
-                if !is_borne {
-                    self.maybe.insert(("Tree", piece.0));
-                }
-                continue;
-            }
-            let spots = sectors(*piece).map(|(at, by)| Spot { offset: at.offset + by, ..at });
-            let spots: Vec<Spot> = spots.filter(|spot| damage.contains_key(spot)).collect();
-            match spots.iter().any(|spot| is_unreadable(damage.get(spot))) {
-                true => self.unreadable += 1,
-                false => self.wrong += 1,
-            }
-            self.findings.insert(("Tree", piece.0), outcome);
-            if !is_borne {
-                self.left.extend(spots);
-            }
-        }
-    }
-
-    /// What is known of the data of a place of a row; none where nothing is in use.
-    fn place(
-        &self,
-        world: &World,
-        damage: &Damage,
-        spots: impl Iterator<Item = Spot> + Clone,
-    ) -> Option<Place> {
-        let used: Vec<&Use> = spots.clone().filter_map(|spot| world.uses.get(&spot)).collect();
-        let is_unsummed =
-            |used: &Use| matches!(used, Use::Data { logical } if !world.content.summed.contains(logical));
-        let is_lost = |used: &&Use| match used {
-            Use::Data { logical } => self.lost.contains(logical),
-            Use::Tree { block, .. } => self.lost_trees.contains(block),
-            _ => false,
-        };
-        let hurt = |spot: &Spot| (damage.get(spot).copied(), world.uses.get(spot));
-        let hurts: Vec<_> = spots.map(|spot| hurt(&spot)).collect();
-        let is_gone = |(hurt, used): &(Option<Hurt>, Option<&Use>)| {
-            *hurt == Some(Hurt::Unreadable) && used.is_none_or(is_unsummed)
-        };
-        (!used.is_empty()).then(|| Place {
-            has_unsummed: used.iter().any(|used| is_unsummed(used)),
-            is_lost: used.iter().any(is_lost),
-            is_gone: hurts.iter().any(is_gone),
-            is_unknown: hurts.iter().any(|(hurt, used)| hurt.is_some() && used.is_some_and(is_unsummed)),
-            is_changed: hurts.iter().any(|(hurt, used)| *hurt == Some(Hurt::Rotten) && used.is_none()),
-        })
-    }
-
-    /// Judges P and Q of a place of a row, which one of its columns is bad of.
-    fn parity(
-        &mut self,
-        world: &World,
-        damage: &Damage,
-        reads: Reads,
-        (group, row, within): (usize, u64, u64),
-    ) {
-        let group = &world.groups[group];
-        let columns = group.columns() as usize;
-        let at = |column: usize| {
-            let element = group.element(row, column);
-            Spot { offset: element.offset + within, ..element }
-        };
-        let Some(place) = self.place(world, damage, (0..columns).map(at)) else { return };
-        for column in columns..group.stripes.len() {
-            let (spot, element) = (at(column), group.element(row, column));
-            let end = Spot { offset: element.offset + ELEMENT, ..element };
-            let is_element = reads == Reads::ByElement
-                && damage.range(element..end).any(|(_, hurt)| *hurt == Hurt::Unreadable);
-            let hurt = if is_element { Some(&Hurt::Unreadable) } else { damage.get(&spot) };
-            let outcome = match () {
-                () if place.is_gone && !place.is_lost => {
-                    self.maybe.insert(("Parity", element));
-                    self.left.insert(spot);
-                    continue;
-                }
-                () if place.is_lost => {
-                    self.maybe.insert(("Parity", element));
-                    self.left.insert(spot);
-                    if hurt.is_some() { Outcome::Lost } else { continue }
-                }
-                () if hurt.is_none() && !place.is_unknown && !place.is_changed => continue,
-                () if place.has_unsummed => {
-                    self.left.insert(spot);
-                    Outcome::Undecided
-                }
-                () => Outcome::Mended,
-            };
-            match is_unreadable(hurt) {
-                true => self.unreadable += 1,
-                false => self.wrong += 1,
-            }
-            if place.is_changed {
-                self.left.insert(spot);
-            }
-            let worst = self.findings.entry(("Parity", element)).or_insert(outcome);
-            *worst = outcome.max(*worst);
-        }
-    }
-
-    /// Whether nothing is left.
-    pub(crate) fn is_all_mended(&self) -> bool {
-        self.findings.values().all(|outcome| *outcome == Outcome::Mended) && self.maybe.is_empty()
-    }
-}
-
-/// The place of a row that a sector of a chunk with parity is a column of.
-fn place_of(world: &World, spot: Spot) -> Option<(usize, u64, u64)> {
-    for (number, group) in world.groups.iter().enumerate().filter(|(_, group)| group.profile.parity > 0) {
-        let has = |stripe: &&Spot| {
-            let range = stripe.offset..stripe.offset + group.stripe_bytes().next_multiple_of(ELEMENT);
-            stripe.member == spot.member && range.contains(&spot.offset)
-        };
-        if let Some(stripe) = group.stripes.iter().find(has) {
-            let from = spot.offset - stripe.offset;
-            return Some((number, from / ELEMENT, from % ELEMENT));
-        }
-    }
-    None
-}
-
-/// The bad columns of the place of a row that has an address, each with its stripe's number.
-fn bad_columns(group: &Group, damage: &Damage, logical: u64) -> Vec<(usize, usize)> {
-    let (row, within) = (group.row_of(logical), (logical - group.start) % ELEMENT);
-    let stripe_of = |spot: Spot| {
-        group.stripes.iter().position(|stripe| stripe.member == spot.member).expect("it has a stripe there")
-    };
-    (0..group.stripes.len())
-        .map(|column| (column, group.element(row, column)))
-        .filter(|(_, spot)| damage.contains_key(&Spot { offset: spot.offset + within, ..*spot }))
-        .map(|(column, spot)| (column, stripe_of(spot)))
-        .collect()
-}
-
-/// Whether a sector is good, or is brought back.
-fn is_borne(group: &Group, damage: &Damage, logical: u64) -> bool {
-    let good = group.copies(logical).iter().any(|copy| !damage.contains_key(copy));
-    good || group.profile.parity > 0 && bad_columns(group, damage, logical).len() <= group.profile.parity
 }
 
 const fn name(what: What) -> &'static str {
@@ -357,16 +75,9 @@ pub(crate) fn findings_of(report: &Report) -> BTreeMap<Found, Outcome> {
 
 /// Damages the set, scrubs it, and expects what was predicted: findings and numbers, each byte afterwards, all files, and what a second scrub finds.
 pub(crate) fn judge(world: &World, damage: &Damage) -> Result<Counts> {
-    let by_sector = judge_reading(world, damage, Reads::BySector);
-    by_sector.or_else(|error| {
-        let by_element = judge_reading(world, damage, Reads::ByElement);
-        by_element.map_err(|other| other.context(format!("by sector {error:#}, by element")))
-    })
-}
-
-pub(crate) fn judge_reading(world: &World, damage: &Damage, reads: Reads) -> Result<Counts> {
-    let prediction = Prediction::of(world, damage, reads);
-    if !prediction.lost_trees.is_empty() {
+    let to_read = Prediction::of(world, damage, Scrubs::ToRead);
+    let mut prediction = Prediction::of(world, damage, Scrubs::ToMend);
+    if !to_read.lost_trees.is_empty() {
         return lost_trees(world, damage, &prediction);
     }
     let set = world.set.fork();
@@ -377,32 +88,18 @@ pub(crate) fn judge_reading(world: &World, damage: &Damage, reads: Reads) -> Res
         Outcome::Mendable => (found, Outcome::Mended),
         outcome => (found, outcome),
     };
-    expect(&prediction, &findings_of(&found).into_iter().map(would).collect()).context("to read")?;
+    expect(&to_read, &findings_of(&found).into_iter().map(would).collect()).context("to read")?;
+    expect_numbers(&to_read, &found.counts()).context("to read")?;
     let report = scrub(&set)?;
     expect(&prediction, &findings_of(&report))?;
     names(world, &report)?;
     let counts = report.counts();
     expect_numbers(&prediction, &counts)?;
-    let numbers = |counts: &Counts| (counts.errors(), counts.read_errors);
-    ensure!(
-        prediction.is_read_in_vain
-            || !prediction.maybe.is_empty()
-            || numbers(&found.counts()) == numbers(&counts),
-        "to read counts what to mend counts: {:?}, {counts:?}",
-        found.counts()
-    );
     bytes(world, damage, &prediction, &set)?;
     files(world, &prediction, &set).context("afterwards")?;
     let again = scrub_read_only(&set).context("a second scrub")?;
-    let Prediction { findings, mut maybe, .. } = prediction;
-    let mut findings = findings;
-    if reads == Reads::ByElement {
-        // The sector that could not be read may be written by now; or it is in use for nothing, and never will be.
-        maybe.extend(findings.extract_if(.., |(what, _), _| *what == "Parity").map(|(found, _)| found));
-    }
-    findings.retain(|_, outcome| *outcome != Outcome::Mended);
-    let left = Prediction { findings, maybe, ..prediction };
-    expect(&left, &findings_of(&again)).context("a second scrub")?;
+    prediction.findings.retain(|_, outcome| *outcome != Outcome::Mended);
+    expect(&prediction, &findings_of(&again)).context("a second scrub")?;
     Ok(counts)
 }
 
@@ -434,8 +131,7 @@ fn lost_trees(world: &World, damage: &Damage, prediction: &Prediction) -> Result
     for (spot, used) in &world.uses {
         let (now, whole) = (&set.disks[spot.member], &world.set.disks[spot.member]);
         // Parity follows data that is in use for nothing.
-        let follows = matches!(used, Use::Parity { .. }) && prediction.left.contains(spot);
-        let is_same = follows
+        let is_same = prediction.follows.contains(spot)
             || damage.contains_key(spot)
             || now.peek(spot.offset, SECTOR) == whole.peek(spot.offset, SECTOR);
         ensure!(is_same, "{spot:?} ({used:?}) was good");
@@ -448,18 +144,11 @@ fn lost_trees(world: &World, damage: &Damage, prediction: &Prediction) -> Result
 fn expect(prediction: &Prediction, found: &BTreeMap<Found, Outcome>) -> Result<()> {
     for (place, outcome) in &prediction.findings {
         let have = found.get(place);
-        let is_hidden = prediction.may_hide && place.0 == "Differing" && have.is_none();
-        if is_hidden || prediction.maybe.contains(place) && have.is_some() {
-            continue; // of an element of parity some is lost
-        }
         ensure!(have == Some(outcome), "{place:?}: expected {outcome:?}, found {have:?}; all: {found:?}");
     }
     for (place, outcome) in found {
-        let is_known = prediction.findings.contains_key(place) || prediction.maybe.contains(place);
-        let has_failed = prediction.is_read_in_vain && place.0 == "Parity";
-        ensure!(is_known || has_failed, "{place:?}: {outcome:?}, and nothing is wrong with it");
-        let is_mended = *outcome == Outcome::Mended && !prediction.findings.contains_key(place);
-        ensure!(!is_mended || !prediction.maybe.contains(place), "{place:?} is mended from what is lost");
+        let is_known = prediction.findings.contains_key(place);
+        ensure!(is_known, "{place:?}: {outcome:?}, and nothing is wrong with it");
     }
     Ok(())
 }
@@ -485,20 +174,11 @@ fn names(world: &World, report: &Report) -> Result<()> {
 fn expect_numbers(prediction: &Prediction, counts: &Counts) -> Result<()> {
     let become_of = counts.corrected_errors + counts.unverified_errors + counts.uncorrectable_errors;
     ensure!(counts.errors() == become_of, "each error has an outcome: {counts:?}");
-    if prediction.is_read_in_vain {
-        let few = prediction.unreadable;
-        ensure!(counts.read_errors >= few, "at least {few} reads fail: {counts:?}");
-    } else if prediction.maybe.is_empty() {
-        ensure!(
-            counts.read_errors == prediction.unreadable,
-            "{} reads fail: {counts:?}",
-            prediction.unreadable
-        );
-        let wrong = counts.csum_errors + counts.verify_errors + counts.super_errors;
-        ensure!(wrong == prediction.wrong, "{} places are wrong: {counts:?}", prediction.wrong);
-    } else if !prediction.lost.is_empty() {
-        ensure!(counts.uncorrectable_errors > 0, "something is lost: {counts:?}");
-    }
+    let Prediction { unreadable, wrong, differing, .. } = prediction;
+    ensure!(counts.read_errors == *unreadable, "{unreadable} reads fail: {counts:?}");
+    let found = counts.csum_errors + counts.verify_errors + counts.super_errors;
+    ensure!(found == *wrong, "{wrong} places are wrong: {counts:?}");
+    ensure!(counts.differing == *differing, "{differing} copies differ: {counts:?}");
     Ok(())
 }
 
@@ -512,13 +192,13 @@ fn bytes(world: &World, damage: &Damage, prediction: &Prediction, set: &Set) -> 
         for offset in offsets {
             let spot = Spot { member, offset };
             let is_mended = world.uses.contains_key(&spot) && !prediction.left.contains(&spot);
-            let want = if is_mended { whole } else { &hurt.disks[member] };
-            let is_parity = matches!(world.uses.get(&spot), Some(Use::Parity { .. }));
-            if is_parity && prediction.left.contains(&spot) {
-                continue; // it follows data that is in use for nothing, or nobody knows what it has to be
-            }
+            let want = match prediction.follows.contains(&spot) {
+                true => parity_at(world, set, spot).context("it is parity")?,
+                false if is_mended => whole.peek(offset, SECTOR),
+                false => hurt.disks[member].peek(offset, SECTOR),
+            };
             ensure!(
-                disk.peek(offset, SECTOR) == want.peek(offset, SECTOR),
+                disk.peek(offset, SECTOR) == want,
                 "{spot:?} ({:?}) has other bytes",
                 world.uses.get(&spot)
             );
@@ -528,7 +208,18 @@ fn bytes(world: &World, damage: &Damage, prediction: &Prediction, set: &Set) -> 
     Ok(())
 }
 
-/// Expects all files to be what they were, but for what is lost.
+/// What parity has to be of the data of its place as that is now.
+fn parity_at(world: &World, set: &Set, spot: Spot) -> Option<Vec<u8>> {
+    let Some(&Use::Parity { group, row, within }) = world.uses.get(&spot) else { return None };
+    let group = &world.groups[group];
+    let place = group.place(row, within);
+    let (data, parity) = place.split_at(usize::try_from(group.columns()).ok()?);
+    let now = |spot: &Spot| set.disks[spot.member].peek(spot.offset, SECTOR);
+    let right = parity_of(&data.iter().map(now).collect::<Vec<_>>());
+    parity.iter().zip(right).find(|(its, _)| **its == spot).map(|(_, right)| right)
+}
+
+/// Expects all files to be what they were, but for what is lost, and for what has no checksum and is not what it was.
 pub(crate) fn files(world: &World, prediction: &Prediction, set: &Set) -> Result<()> {
     if !prediction.lost_trees.is_empty() {
         return nothing_wrong(world, set);
@@ -537,19 +228,19 @@ pub(crate) fn files(world: &World, prediction: &Prediction, set: &Set) -> Result
     let read = files_of(&fs)?;
     ensure!(read.keys().eq(world.content.files.keys()), "all names are there");
     for (path, content) in &read {
-        let sectors = &world.sectors[path];
+        let (sectors, whole) = (&world.sectors[path], &world.content.files[path]);
         let is_lost = sectors.iter().any(|at| prediction.lost.contains(at));
-        let is_guessed = prediction.is_read_in_vain || !prediction.unknown.is_empty();
-        if path == Path::new(NOCOW) && is_guessed {
+        let Some(content) = content else {
+            ensure!(is_lost, "{} cannot be read", path.display());
             continue;
+        };
+        ensure!(!is_lost, "{} is read, and some of it is lost", path.display());
+        ensure!(content.len() == whole.len(), "{} has {} bytes", path.display(), content.len());
+        let both = content.chunks(SECTOR as usize).zip(whole.chunks(SECTOR as usize));
+        for (number, (now, whole)) in both.enumerate() {
+            let is_unknown = sectors.get(number).is_some_and(|at| prediction.unknown.contains(at));
+            ensure!((now == whole) != is_unknown, "sector {number} of {}: {is_unknown}", path.display());
         }
-        match content {
-            Some(content) => {
-                ensure!(*content == world.content.files[path], "{} has other bytes", path.display())
-            }
-            None => ensure!(is_lost, "{} cannot be read", path.display()),
-        }
-        ensure!(content.is_none() || !is_lost, "{} is read, and some of it is lost", path.display());
     }
     Ok(())
 }

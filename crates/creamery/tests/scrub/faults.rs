@@ -1,14 +1,15 @@
 //! Devices that fail: each read that a scrub makes, once and for good, on one member and on two; each write and each flush of what is mended.
 
 use anyhow::{Context, Result, bail, ensure};
-use creamery::check::scrub::{Outcome, Report, What};
+use creamery::check::scrub::{Ended, Outcome, Report, What};
 use creamery_testkit::harness::Case;
 use creamery_testkit::{Random, seed_of, share_or_whole};
 
 use crate::content::{Content, Kind};
-use crate::damage::{Damage, Hurt, Prediction, Reads, apply, extents, files, findings_of, judge, scrub};
+use crate::damage::{Damage, Hurt, apply, extents, files, findings_of, judge, scrub};
 use crate::disk::{SECTOR, Set};
 use crate::geometry::{PROFILES, Profile, Spot};
+use crate::predict::{Prediction, Scrubs, are_blocks_borne};
 use crate::world::{Ends, Shape, Use, World};
 
 /// Reads of each profile that fail in every change.
@@ -69,7 +70,7 @@ fn faulty_reads(profile: Profile) -> Result<()> {
                 first_superblock(&world, spot)?;
                 continue;
             }
-            judge_if_whole(&world, &Damage::from([(spot, Hurt::Unreadable)]))
+            judge(&world, &Damage::from([(spot, Hurt::Unreadable)]))
                 .with_context(|| format!("{:?}: {spot:?} for good", world.shape))?;
         }
         for _ in 0..share_or_whole(TWO, 20 * TWO) {
@@ -79,7 +80,7 @@ fn faulty_reads(profile: Profile) -> Result<()> {
                 .map(|read| (sector(&mut random, read), Hurt::Unreadable))
                 .filter(|(spot, _)| is_judged(spot))
                 .collect();
-            judge_if_whole(&world, &damage).with_context(|| format!("{:?}: {damage:?}", world.shape))?;
+            judge(&world, &damage).with_context(|| format!("{:?}: {damage:?}", world.shape))?;
         }
     }
     Ok(())
@@ -94,19 +95,11 @@ fn whole_members(profile: Profile) -> Result<()> {
             let of =
                 world.uses.keys().filter(|spot| spot.member == member && spot.offset != FIRST_SUPERBLOCK);
             let damage: Damage = of.map(|spot| (*spot, hurt)).collect();
-            judge_if_whole(&world, &damage)
+            judge(&world, &damage)
                 .with_context(|| format!("{:?}: all of member {member} is {hurt:?}", world.shape))?;
         }
     }
     Ok(())
-}
-
-/// Where blocks are brought back sector by sector alone, nothing is predicted.
-fn judge_if_whole(world: &World, damage: &Damage) -> Result<()> {
-    match Prediction::of(world, damage, Reads::BySector).is_piecemeal {
-        true => Ok(()),
-        false => judge(world, damage).map(drop),
-    }
 }
 
 /// A read that fails once does no harm: no byte of what is in use changes, and what has another copy is not lost.
@@ -173,8 +166,7 @@ pub(crate) fn borne(world: &World, random: &mut Random, hurts: &[Hurt]) -> Damag
         let spot = copies[random.below(copies.len() as u64) as usize];
         let mut more = damage.clone();
         more.insert(spot, hurt(random));
-        let prediction = Prediction::of(world, &more, Reads::ByElement);
-        if prediction.is_all_mended() && !prediction.is_piecemeal {
+        if is_borne(world, &more) {
             damage = more;
         }
     }
@@ -184,13 +176,17 @@ pub(crate) fn borne(world: &World, random: &mut Random, hurts: &[Hurt]) -> Damag
     for spot in parity.into_iter().take(4) {
         let mut more = damage.clone();
         more.insert(spot, hurt(random));
-        let prediction = Prediction::of(world, &more, Reads::ByElement);
-        if prediction.is_all_mended() && !prediction.is_piecemeal {
+        if is_borne(world, &more) {
             damage = more;
         }
     }
     damage.insert(Spot { member: world.shape.members - 1, offset: 64 << 20 }, hurt(random));
     damage
+}
+
+/// Whether all is mended, and would be if some of it was not.
+fn is_borne(world: &World, damage: &Damage) -> bool {
+    Prediction::of(world, damage, Scrubs::ToMend).is_all_mended() && are_blocks_borne(world, damage)
 }
 
 fn faulty_writes(profile: Profile) -> Result<()> {
@@ -282,7 +278,7 @@ pub(crate) fn all_mended(report: &Report) -> Result<()> {
     }
 }
 
-/// What may not be durable is told, once.
+/// What may not be durable is told, once, of the device that was to flush it. Where nothing was mended nothing is to be flushed.
 fn a_flush(world: &World, damage: &Damage, member: usize) -> Result<()> {
     let set = world.set.fork();
     apply(&set, damage);
@@ -290,8 +286,19 @@ fn a_flush(world: &World, damage: &Damage, member: usize) -> Result<()> {
     let report = scrub(&set)?;
     let told = report.damages.iter().filter(|damage| damage.finding.outcome == Outcome::Lost);
     let told: Vec<_> = told.map(|damage| &damage.finding).collect();
-    let [told] = &told[..] else { bail!("{told:?}") };
-    ensure!(told.what == What::NotScrubbed && told.why.contains("not durable"), "{told:?}");
-    ensure!(report.counts().uncorrectable_errors == 1, "{:?}", report.counts());
+    let is_mended = damage.keys().any(|spot| spot.member == member);
+    match &told[..] {
+        [] => ensure!(!is_mended, "it is told"),
+        [told] => {
+            ensure!(is_mended && told.at.dev.get() == member as u64 + 1, "{told:?}");
+            ensure!(told.what == What::NotScrubbed && told.why.contains("not durable"), "{told:?}");
+        }
+        _ => bail!("{told:?}"),
+    }
+    ensure!(report.counts().uncorrectable_errors == told.len() as u64, "{:?}", report.counts());
+    let failed = report.devices.iter().filter(|device| device.ended == Ended::Failed);
+    let failed: Vec<u64> = failed.map(|device| device.id.get()).collect();
+    let wanted: Vec<u64> = told.iter().map(|finding| finding.at.dev.get()).collect();
+    ensure!(failed == wanted, "devices {failed:?} have failed");
     unchanged(world, &set)
 }

@@ -75,7 +75,7 @@ pub(crate) struct Group {
 
 impl Group {
     /// A group whose stripes lie on the members from `first` on, each at the end of what is taken there.
-    pub(crate) fn place(
+    pub(crate) fn lay_out(
         (start, len): (u64, u64),
         kind: BlockGroupFlags,
         profile: Profile,
@@ -132,14 +132,14 @@ impl Group {
         let (row, column) = (number / columns, (number % columns) as usize);
         let within = row * ELEMENT + from % ELEMENT;
         if self.profile.parity > 0 {
-            return vec![self.spot(self.turned(row, column), within)];
+            return vec![self.spot(self.stripe_of(row, column), within)];
         }
         let copies = self.profile.copies;
         (column * copies..(column + 1) * copies).map(|stripe| self.spot(stripe, within)).collect()
     }
 
     /// The stripe that has a column of a row: the columns move on by one from row to row.
-    fn turned(&self, row: u64, column: usize) -> usize {
+    pub(crate) fn stripe_of(&self, row: u64, column: usize) -> usize {
         let stripes = self.stripes.len();
         ((row % stripes as u64) as usize + column) % stripes
     }
@@ -151,7 +151,23 @@ impl Group {
 
     /// Where an element of a row lies: its data columns, then P, then Q.
     pub(crate) fn element(&self, row: u64, column: usize) -> Spot {
-        self.spot(self.turned(row, column), row * ELEMENT)
+        self.spot(self.stripe_of(row, column), row * ELEMENT)
+    }
+
+    /// The column of its row that has a byte.
+    pub(crate) fn column_of(&self, logical: u64) -> usize {
+        ((logical - self.start) / ELEMENT % self.columns()) as usize
+    }
+
+    /// Where in its element a byte lies.
+    pub(crate) const fn within(&self, logical: u64) -> u64 {
+        (logical - self.start) % ELEMENT
+    }
+
+    /// One place of a row, in each of its columns.
+    pub(crate) fn place(&self, row: u64, within: u64) -> Vec<Spot> {
+        let spots = (0..self.stripes.len()).map(|column| self.element(row, column));
+        spots.map(|spot| Spot { offset: spot.offset + within, ..spot }).collect()
     }
 
     /// Its item in the chunk tree.

@@ -1,9 +1,8 @@
 //! Scrub where devices fail, rot and lose their power: what a profile bears is mended, what it does not bear is told, and nothing is worse than before.
 //!
 //! The sets lie in memory, laid out by hand from an image of one device ([`world`]): of every profile, with what lies where known by the book. A
-//! prediction ([`damage`]) says of each kind of damage what a scrub has to find, place by place, and what has to be there afterwards.
-//! Every change takes a share of the cases, `CREAMERY_MATRIX=whole` all of them. With `CREAMERY_OPEN_FAULTS` in the environment faults that are known and
-//! not mended fail, too.
+//! prediction ([`predict`]) says of each kind of damage what a scrub has to find, place by place, and what has to be there afterwards.
+//! Every change takes a share of the cases, `CREAMERY_MATRIX=whole` all of them.
 
 mod areas;
 mod content;
@@ -11,16 +10,18 @@ mod cuts;
 mod damage;
 mod disk;
 mod faults;
+mod flushes;
 mod geometry;
 mod log;
 mod many;
 mod odd;
-mod open_faults;
+mod predict;
 mod rot;
 mod sound;
 mod stops;
 mod straddle;
 mod trees;
+mod unreadable;
 mod world;
 
 use creamery_testkit::harness::Case;
@@ -36,7 +37,8 @@ fn main() -> std::process::ExitCode {
         many::cases(),
         odd::cases(),
         log::cases(),
-        open_faults::cases(),
+        unreadable::cases(),
+        flushes::cases(),
         areas::cases(),
         stops::cases(),
     ]

@@ -5,9 +5,10 @@ use creamery_testkit::harness::Case;
 use creamery_testkit::{Random, seed_of, share_or_whole};
 
 use crate::content::{Content, Kind};
-use crate::damage::{Damage, Hurt, Prediction, Reads, extents, judge};
+use crate::damage::{Damage, Hurt, extents, judge};
 use crate::disk::SECTOR;
-use crate::geometry::{ELEMENT, PROFILES, Profile, Spot};
+use crate::geometry::{PROFILES, Profile, Spot};
+use crate::predict::{Prediction, Scrubs};
 use crate::world::{Ends, Shape, World};
 
 /// Copies or columns of one place that each profile bears the loss of.
@@ -49,9 +50,7 @@ fn columns(world: &World, logical: u64) -> Vec<Spot> {
     if group.profile.parity == 0 {
         return group.copies(logical);
     }
-    let (row, within) = (group.row_of(logical), (logical - group.start) % ELEMENT);
-    let spots = (0..group.stripes.len()).map(|column| group.element(row, column));
-    spots.map(|spot| Spot { offset: spot.offset + within, ..spot }).collect()
+    group.place(group.row_of(logical), group.within(logical))
 }
 
 /// All sets of so many of `count`.
@@ -90,7 +89,7 @@ fn each_place(profile: Profile) -> Result<()> {
 /// Many sectors at once, of each kind and such that are not in use: what the profile bears, and more.
 fn everywhere(profile: Profile) -> Result<()> {
     let content = Content::small(16 << 10)?;
-    let (mut judged, mut lost) = (0, 0);
+    let mut lost = 0;
     for (members, shift) in profile.members.into_iter().zip([12288, 0]) {
         let shape = Shape { profile, members, shift, ends: Ends::InFreeSpace };
         let world = World::new(content.clone(), shape)?;
@@ -106,18 +105,11 @@ fn everywhere(profile: Profile) -> Result<()> {
                 damage.insert(spot, if random.below(3) == 0 { Hurt::Unreadable } else { Hurt::Rotten });
             }
             damage.retain(|spot, _| spot.offset != 64 << 10);
-            let prediction = Prediction::of(&world, &damage, Reads::BySector);
-            if !prediction.is_piecemeal {
-                judge(&world, &damage).with_context(|| format!("{shape:?}: {damage:?}"))?;
-                judged += 1;
-                lost += prediction.lost.len();
-            }
+            judge(&world, &damage).with_context(|| format!("{shape:?}: {damage:?}"))?;
+            lost += Prediction::of(&world, &damage, Scrubs::ToMend).lost.len();
         }
     }
-    ensure!(
-        judged > 0 && (lost > 0 || profile.copies + profile.parity > 2),
-        "{judged} trials, {lost} sectors are lost"
-    );
+    ensure!(lost > 0 || profile.copies + profile.parity > 2, "{lost} sectors are lost");
     Ok(())
 }
 
@@ -143,7 +135,7 @@ fn trials(world: &World) -> Vec<(u64, Vec<usize>)> {
 fn one(world: &World, borne: usize, logical: u64, rotten: &[usize], hurt: Hurt) -> Result<()> {
     let spots = columns(world, logical);
     let damage: Damage = rotten.iter().map(|column| (spots[*column], hurt)).collect();
-    let prediction = Prediction::of(world, &damage, Reads::BySector);
+    let prediction = Prediction::of(world, &damage, Scrubs::ToMend);
     let is_data = world.content.summed.contains(&logical);
     let own = rotten.iter().any(|column| world.group_of(logical).copies(logical).contains(&spots[*column]));
     // The table.
@@ -152,9 +144,6 @@ fn one(world: &World, borne: usize, logical: u64, rotten: &[usize], hurt: Hurt) 
             prediction.lost.contains(&logical) == (rotten.len() > borne),
             "the prediction is the table's"
         );
-    }
-    if prediction.is_piecemeal {
-        return Ok(());
     }
     judge(world, &damage).map(drop)
 }

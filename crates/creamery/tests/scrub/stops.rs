@@ -7,11 +7,11 @@ use creamery::check::scrub::{Ended, NoProgress, Progress, Scrub};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Random, seed_of, share_or_whole};
 
-use crate::damage::{Damage, Hurt};
-use crate::damage::{Prediction, apply, files};
+use crate::damage::{Damage, Hurt, apply, files};
 use crate::disk::SECTOR;
 use crate::faults::{all_mended, borne, worlds};
 use crate::geometry::{PROFILES, Profile};
+use crate::predict::Prediction;
 use crate::world::World;
 
 /// Moments of each layout that every change takes.

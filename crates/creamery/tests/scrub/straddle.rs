@@ -7,7 +7,7 @@ use creamery_testkit::{Random, seed_of, share_or_whole};
 
 use crate::case_name;
 use crate::content::{Content, Kind};
-use crate::damage::{Damage, Hurt, Prediction, Reads, extents, judge};
+use crate::damage::{Damage, Hurt, extents, judge};
 use crate::disk::SECTOR;
 use crate::geometry::{ELEMENT, PROFILES, Profile, Spot};
 use crate::world::{Ends, Shape, World};
@@ -41,10 +41,7 @@ fn straddling(profile: Profile) -> Result<()> {
         for spot in places {
             for hurt in [Hurt::Rotten, Hurt::Unreadable] {
                 let damage = Damage::from([(spot, hurt)]);
-                if !Prediction::of(&world, &damage, Reads::BySector).is_piecemeal {
-                    judge(&world, &damage)
-                        .with_context(|| format!("{:?}: {hurt:?} at {spot:?}", world.shape))?;
-                }
+                judge(&world, &damage).with_context(|| format!("{:?}: {hurt:?} at {spot:?}", world.shape))?;
             }
         }
     }

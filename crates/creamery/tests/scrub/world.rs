@@ -211,10 +211,7 @@ impl World {
         for (number, group) in self.groups.iter().enumerate().filter(|(_, group)| group.profile.parity > 0) {
             for row in 0..group.stripe_bytes().div_ceil(ELEMENT) {
                 for within in (0..ELEMENT).step_by(SECTOR as usize) {
-                    let spots: Vec<Spot> = (0..group.stripes.len())
-                        .map(|column| group.element(row, column))
-                        .map(|spot| Spot { offset: spot.offset + within, ..spot })
-                        .collect();
+                    let spots = group.place(row, within);
                     let data = &spots[..group.columns() as usize];
                     if !data.iter().any(|spot| self.uses.contains_key(spot)) {
                         continue;
@@ -252,7 +249,7 @@ fn groups(content: &Content, shape: Shape) -> Vec<Group> {
             Ends::InRow if is_cut => (end - start).next_multiple_of(24 * SECTOR),
             _ => len,
         };
-        groups.push(Group::place((start, len), kind, shape.profile, number, &mut taken));
+        groups.push(Group::lay_out((start, len), kind, shape.profile, number, &mut taken));
     }
     groups
 }

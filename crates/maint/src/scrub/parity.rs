@@ -3,7 +3,7 @@
 //! Parity is judged place by place: what lies at one place of all of its columns. It is rewritten where all that is in use of its place is verified, or
 //! was rebuilt and then verified; what is in use for nothing counts as it lies. Where data that files have written has no checksum, it is unknown which
 //! of the two is right, and both are left (I-E6), unless the caller accepts such data as it stands. So they are as long as a log waits: what
-//! it has is in no tree yet.
+//! it has is in no tree yet. Where data is lost, or cannot be read, nobody knows its parity, which is found bad there only if it cannot be read.
 
 use std::ops::Range;
 
@@ -158,9 +158,9 @@ impl Mending<'_> {
                 let from = place * sector;
                 let is_unread = unread.contains(&place);
                 let known = match places.known[place] {
-                    known @ (Known::Unused | Known::Unread) if !is_unread || known == Known::Unused => {
-                        continue;
-                    }
+                    Known::Unused => continue,
+                    // Nobody knows what it has to be.
+                    Known::Unread | Known::Lost if !is_unread => continue,
                     _ if !is_unread && read[from..from + sector] == *right => continue,
                     Known::Unsummed => self.known_of_unsummed(own, from),
                     known => known,

@@ -3,7 +3,7 @@
 //! ```text
 //! candidates --assemble--> Present | Stale | Seed          (each superblock is held against the newest one)
 //! devices that the chunk tree lists, and that nobody gave: Missing
-//! Present, Stale --an answer that is an error, and no superblock to be read any more; or many errors in a row--> Failed
+//! Present, Stale --an answer that is an error, and no superblock to be read any more; or errors at many places in a row--> Failed
 //! ```
 //!
 //! Reading asks the members in the order of their states: those that are present, then one that missed writes, then one that failed.
@@ -24,8 +24,9 @@ mod degraded;
 mod one_history;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Generation, Uuid};
 use creamery_device::BlockDevice;
 
@@ -93,12 +94,19 @@ pub(crate) struct Member {
     /// The UUID in the tree blocks that were written when its superblock was: a seed's own.
     pub(crate) metadata_uuid: Uuid,
     pub(crate) failed: Arc<AtomicBool>,
-    /// Errors in a row.
-    pub(crate) errors: Arc<AtomicU32>,
+    pub(crate) errors: Arc<Errors>,
 }
 
-/// A member that answers so many requests in a row with an error has failed, whatever it says of its superblock, which the host may have kept.
-const ERRORS_MAX: u32 = 16;
+/// Errors of a device in a row.
+#[derive(Default)]
+pub(crate) struct Errors {
+    are_some: AtomicBool,
+    /// Where they were, bytes on the device, each place once: one bad sector is asked for in many ways.
+    places: RankedMutex<Vec<u64>, { rank::LEAF }>,
+}
+
+/// A member that answers requests at so many places in a row with an error has failed, whatever it says of its superblock, which the host may have kept.
+const ERRORS_MAX: usize = 16;
 
 impl Member {
     /// Where the device ends. One that is cut short, which is only read, ends where the filesystem counts on it to end: reads of
@@ -107,15 +115,23 @@ impl Member {
         self.device.len().max(self.counted)
     }
 
-    /// Notes an answer. True where errors in a row say that it has failed.
-    pub(crate) fn counts_as_failed(&self, is_error: bool) -> bool {
-        if is_error {
-            return self.errors.fetch_add(1, Ordering::Relaxed) + 1 >= ERRORS_MAX;
+    /// Notes an answer that is no error.
+    pub(crate) fn answered(&self) {
+        if self.errors.are_some.load(Ordering::Relaxed) {
+            let mut places = self.errors.places.lock();
+            places.clear();
+            self.errors.are_some.store(false, Ordering::Relaxed);
         }
-        if self.errors.load(Ordering::Relaxed) > 0 {
-            self.errors.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes an error at a place. True where errors in a row say that it has failed.
+    pub(crate) fn counts_as_failed(&self, at: u64) -> bool {
+        let mut places = self.errors.places.lock();
+        self.errors.are_some.store(true, Ordering::Relaxed);
+        if places.len() < ERRORS_MAX && !places.contains(&at) {
+            places.push(at);
         }
-        false
+        places.len() >= ERRORS_MAX
     }
 
     pub(crate) fn set_failed(&self) {

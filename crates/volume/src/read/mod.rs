@@ -3,6 +3,7 @@
 //! Copies are asked in the order of their members' states (`members`), each piece of a range by itself; what has parity can be rebuilt (`ways`).
 
 mod attempt;
+mod by_sector;
 mod data;
 mod full_stripes;
 mod pieces;
@@ -26,7 +27,8 @@ use crate::index::index;
 use crate::volume::Volume;
 
 impl Volume {
-    /// Reads the tree block at `at`, which is the address in `want`, from the first copy that is as expected.
+    /// Reads the tree block at `at`, which is the address in `want`, from the first copy that is as expected; where none can be read as a whole, sector
+    /// by sector (`by_sector`).
     /// Bad copies before it are rewritten when the volume is open for writing.
     ///
     /// # Errors
@@ -45,9 +47,13 @@ impl Volume {
         let ways = || self.ways(at, self.node_size().into()).map_err(|error| error.context(doing()));
         let mut block = AlignedBuffer::zeroed(index(self.node_size()));
         let mut bad = Vec::new();
+        let mut unread = Vec::new();
         for way in ways()? {
-            let outcome = self.read_way(&way, at, &mut block);
-            match outcome.and_then(|()| self.verify_read(&block, want).map_err(Error::from)) {
+            let read = self.read_way(&way, at, &mut block);
+            if read.is_err() {
+                unread.push(bad.len());
+            }
+            match read.and_then(|()| self.verify_read(&block, want).map_err(Error::from)) {
                 Ok(()) => {
                     if !bad.is_empty() {
                         self.counters.mirror_fallbacks.add(1);
@@ -58,13 +64,10 @@ impl Volume {
                 Err(error) => bad.push((way, error)),
             }
         }
-        // What cannot be read of it here and there can be rebuilt here and there, though no one set of stripes is all that is lost.
-        let has_parity = self.chunk_at(at).is_some_and(|chunk| chunk.has_parity());
-        if has_parity
-            && self.read_data(at, &mut block, &|_, _| Verdict::Unknown, Wait::Yes).is_ok()
-            && self.verify_read(&block, want).is_ok()
-        {
+        let unread: Vec<&Way> = unread.into_iter().map(|number| &bad[number].0).collect();
+        if bad.len() > 1 && self.read_by_sector(&unread, want, &mut block) {
             self.counters.mirror_fallbacks.add(1);
+            self.repair_tree_block(&bad, &block, want);
             return Ok(block);
         }
         if self.rescue().ignore_meta_csums {

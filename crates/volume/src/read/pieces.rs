@@ -42,7 +42,7 @@ impl Volume {
             |piece: &Piece| Ok(self.member(piece.at.dev)?.device.will_read(piece.at.offset, piece.len));
         let in_place = places.iter().map(begins).collect::<Result<Vec<bool>>>()?;
         if !in_place.iter().all(|is| *is) {
-            let read = self.read_each(places.into_iter())?;
+            let read = self.read_each(&places)?;
             attempt.finish(self, &read, out);
             return Ok(());
         }
@@ -61,18 +61,18 @@ impl Volume {
 
     fn read_piece(&self, piece: &Piece, out: &mut [u8]) -> Result<()> {
         let member = self.member(piece.at.dev)?;
-        self.answered(member, member.device.read_at(piece.at.offset, out))
+        self.answered((member, piece.at.offset), member.device.read_at(piece.at.offset, out))
     }
 
     /// Reads pieces, each into a buffer of its own: all at once.
-    fn read_each(&self, pieces: impl Iterator<Item = Piece>) -> Result<Vec<AlignedBuffer>> {
-        let start = |piece: Piece| {
+    fn read_each(&self, pieces: &[Piece]) -> Result<Vec<AlignedBuffer>> {
+        let start = |piece: &Piece| {
             let buffer = AlignedBuffer::zeroed(index(piece.len));
             Ok((self.member(piece.at.dev)?, Request::Read { offset: piece.at.offset, buffer }))
         };
-        let reads = pieces.map(start).collect::<Result<Vec<_>>>()?;
-        let filled = |(member, reply): (&Member, Result<Reply>)| -> Result<AlignedBuffer> {
-            match self.answered(member, reply)? {
+        let reads = pieces.iter().map(start).collect::<Result<Vec<_>>>()?;
+        let filled = |piece: &Piece, (member, reply): (&Member, Result<Reply>)| -> Result<AlignedBuffer> {
+            match self.answered((member, piece.at.offset), reply)? {
                 Reply::Read(buffer) => Ok(buffer),
                 Reply::Done => unreachable!("a read is answered with its buffer"),
             }
@@ -84,20 +84,23 @@ impl Volume {
         let sorted = order.iter().filter_map(|&number| reads[number].take());
         let mut buffers: Vec<Option<AlignedBuffer>> = order.iter().map(|_| None).collect();
         for (&number, answer) in order.iter().zip(ask_all(sorted)) {
-            buffers[number] = Some(filled(answer)?);
+            buffers[number] = Some(filled(&pieces[number], answer)?);
         }
         Ok(buffers.into_iter().flatten().collect())
     }
 
-    /// An answer of a member. One of several that cannot even give its superblock any more, or that answers with errors alone, has failed, and is asked
-    /// last from now on.
-    fn answered<T>(&self, member: &Member, answer: Result<T>) -> Result<T> {
+    /// An answer of a member to a request at `offset`. One of several that cannot even give its superblock any more, or that answers with errors alone, has
+    /// failed, and is asked last from now on.
+    fn answered<T>(&self, (member, offset): (&Member, u64), answer: Result<T>) -> Result<T> {
         if self.members().all().len() < 2 {
             return answer;
         }
-        let is_error = answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Io);
-        let is_last = member.counts_as_failed(is_error);
-        if is_error && !member.has_failed() {
+        if !answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Io) {
+            member.answered();
+            return answer;
+        }
+        let is_last = member.counts_as_failed(offset);
+        if !member.has_failed() {
             let mut superblock = AlignedBuffer::zeroed(index(self.sector_size()));
             if is_last || member.device.read_at(SUPERBLOCK_OFFSETS[0], &mut superblock).is_err() {
                 member.set_failed();

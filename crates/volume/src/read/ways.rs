@@ -70,12 +70,20 @@ impl Way {
     /// The part of the way that reads `len` bytes of the range, `from` its beginning on.
     ///
     /// # Panics
-    /// The range has several pieces.
+    /// The part lies in several pieces, or not in the range.
     #[must_use]
     pub fn part(&self, from: u64, len: u64) -> Self {
         let cut = |mirror: &Mirror| -> Mirror {
-            let [piece] = &mirror[..] else { panic!("parts are cut of single pieces") };
-            let at = Physical { offset: piece.at.offset + from, ..piece.at };
+            let mut begin = 0;
+            let is_its = |piece: &&Piece| {
+                let range = begin..begin + piece.len;
+                begin = range.end;
+                range.contains(&from)
+            };
+            let piece = mirror.iter().find(is_its).expect("the part is one of the range");
+            let within = from - (begin - piece.len);
+            assert!(len <= piece.len - within, "parts are cut of single pieces");
+            let at = Physical { offset: piece.at.offset + within, ..piece.at };
             Mirror::from_elem(Piece { at, len }, 1)
         };
         Self(match &self.0 {

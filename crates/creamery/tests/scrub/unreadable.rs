@@ -1,30 +1,27 @@
-//! Faults that are known and open: each case says what has to be, and fails as long as it is not so. They run where `CREAMERY_OPEN_FAULTS` is set.
+//! Sectors that cannot be read: each is one error, and nothing that lies beside it is told, lost or disbelieved for it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use creamery::check::scrub::{NoProgress, Outcome, Scrub, What};
+use creamery::Image;
+use creamery::check::scrub::Outcome;
 use creamery_testkit::harness::{Bench, Case};
 
-use crate::content::{Content, Kind};
-use crate::damage::{Damage, Hurt, Prediction, Reads, apply, extents, findings_of, judge_reading, scrub};
+use crate::content::{Content, Kind, NOCOW};
+use crate::damage::{Damage, Found, Hurt, apply, extents, findings_of, judge, scrub};
 use crate::disk::SECTOR;
 use crate::geometry::{ELEMENT, Group, Profile, Spot};
+use crate::predict::{Prediction, Scrubs};
 use crate::world::{Ends, Shape, Use, World};
 
 type Body = fn(&Bench) -> Result<()>;
 
 pub(crate) fn cases() -> Vec<Case> {
-    if std::env::var_os("CREAMERY_OPEN_FAULTS").is_none() {
-        return Vec::new();
-    }
-    let cases: [(&str, Body); 14] = [
+    let cases: [(&str, Body); 11] = [
         ("one-unreadable-sector-of-parity-is-one-error", |_| parity_sector(Beside::Summed)),
-        ("parity-of-what-nobody-judges-is-not-undecided-by-a-sector-beside-it", |_| {
-            parity_sector(Beside::Unsummed)
-        }),
+        ("parity-is-not-undecided-by-a-sector-beside-it", |_| parity_sector(Beside::Unsummed)),
         ("parity-of-what-is-not-in-use-is-not-scrubbed", |_| unused_parity()),
-        ("a-flush-that-fails-is-told-of-its-device", |_| flush_of_its_device()),
-        ("a-flush-that-fails-is-none-of-what-was-not-mended", |_| flush_of_nothing()),
-        ("a-status-says-nothing-is-done-that-is-not-durable", status_of_what_is_not_durable),
         ("an-unreadable-sector-hides-no-difference-beside-it", |_| differing(0)),
         ("an-unreadable-sector-of-the-other-copy-hides-no-difference", |_| differing(1)),
         ("what-cannot-be-read-and-has-no-other-copy-is-lost", |_| lost_without_checksum()),
@@ -32,9 +29,9 @@ pub(crate) fn cases() -> Vec<Case> {
         ("what-is-not-in-use-and-cannot-be-read-makes-no-parity-wrong", |_| unused_data()),
         ("few-unreadable-sectors-make-no-failed-device", |_| no_failed_device()),
         ("a-device-with-a-bad-area-is-believed-elsewhere", |_| believed()),
-        ("a-tree-block-is-rebuilt-sector-by-sector", |_| by_sector()),
+        ("a-tree-block-is-brought-back-sector-by-sector", |_| by_sector()),
     ];
-    cases.into_iter().map(|(name, body)| Case::new(format!("open-fault/{name}"), &[], body)).collect()
+    cases.into_iter().map(|(name, body)| Case::new(format!("scrub-matrix/{name}"), &[], body)).collect()
 }
 
 fn world(profile: &str, members: usize) -> Result<World> {
@@ -68,7 +65,7 @@ fn parity_sector(beside: Beside) -> Result<()> {
         !is_unsummed(&world, group, row, within) && others == (beside == Beside::Unsummed)
     });
     let (spot, _) = wanted.context("such a row")?;
-    judge_reading(&world, &Damage::from([(*spot, Hurt::Unreadable)]), Reads::BySector).map(drop)
+    judge(&world, &Damage::from([(*spot, Hurt::Unreadable)])).map(drop)
 }
 
 /// P of a place that has nothing, in a row that has something: a second scrub would find it again.
@@ -84,46 +81,13 @@ fn unused_parity() -> Result<()> {
         spots.find(|spot| !world.uses.contains_key(spot))
     });
     let damage = Damage::from([(unused.context("such a place")?, Hurt::Unreadable)]);
-    judge_reading(&world, &damage, Reads::BySector).map(drop)
-}
-
-fn flush_of_its_device() -> Result<()> {
-    let world = world("raid1", 2)?;
-    let set = world.set.fork();
-    apply(&set, &Damage::from([(Spot { member: 1, offset: 64 << 20 }, Hurt::Rotten)]));
-    set.disks[1].faults(|faults| faults.flush = true);
-    let report = scrub(&set)?;
-    let told = report.damages.iter().find(|damage| damage.finding.what == What::NotScrubbed);
-    let told = &told.context("it is told")?.finding;
-    ensure!(told.at.dev.get() == 2, "device 2 did not flush, and this is said: {told:?}");
-    Ok(())
-}
-
-/// SCRUB-4: what a status says is done is durable.
-fn status_of_what_is_not_durable(bench: &Bench) -> Result<()> {
-    let world = world("raid1", 2)?;
-    let (set, dir) = (world.set.fork(), bench.scratch.dir("status")?);
-    apply(&set, &Damage::from([(Spot { member: 1, offset: 64 << 20 }, Hurt::Rotten)]));
-    set.disks[1].faults(|faults| faults.flush = true);
-    Scrub::default().kept_in(&dir).run_on(set.devices(), &NoProgress)?;
-    set.disks[1].faults(|faults| faults.flush = false);
-    let again = Scrub::default().resuming(&dir).run_on(set.devices(), &NoProgress);
-    again.map(drop).context("it says that all is done, and what it mended may be gone")
-}
-
-fn flush_of_nothing() -> Result<()> {
-    let world = world("raid1", 2)?;
-    let set = world.set.fork();
-    set.disks[1].faults(|faults| faults.flush = true);
-    let report = scrub(&set)?;
-    ensure!(report.damages.is_empty(), "nothing was mended: {:?}", report.damages);
-    Ok(())
+    judge(&world, &damage).map(drop)
 }
 
 /// In data without checksums one sector differs between copies, and another one, of this copy, cannot be read.
 fn differing(unreadable: usize) -> Result<()> {
     let world = world("raid1", 2)?;
-    let sectors = &world.sectors[std::path::Path::new(crate::content::NOCOW)];
+    let sectors = &world.sectors[Path::new(NOCOW)];
     let copies = |number: usize| world.group_of(sectors[number]).copies(sectors[number]);
     let damage = Damage::from([(copies(3)[unreadable], Hurt::Unreadable), (copies(5)[1], Hurt::Rotten)]);
     let set = world.set.fork();
@@ -136,16 +100,16 @@ fn differing(unreadable: usize) -> Result<()> {
 /// A sector of a file without checksums cannot be read; the file is read all the same, rebuilt from parity. So parity is not lost.
 fn parity_of_unreadable() -> Result<()> {
     let world = world("raid5", 3)?;
-    let path = std::path::Path::new(crate::content::NOCOW);
+    let path = Path::new(NOCOW);
     let at = world.sectors[path][3];
     let set = world.set.fork();
     apply(&set, &Damage::from([(world.group_of(at).copies(at)[0], Hurt::Unreadable)]));
-    let read = creamery::Image::options().open_devices(set.devices())?.read(path)?;
+    let read = Image::options().open_devices(set.devices())?.read(path)?;
     ensure!(read == world.content.files[path], "it is rebuilt");
     no_parity(&findings_of(&scrub(&set)?))
 }
 
-fn no_parity(found: &std::collections::BTreeMap<(&str, Spot), Outcome>) -> Result<()> {
+fn no_parity(found: &BTreeMap<Found, Outcome>) -> Result<()> {
     let parity = found.iter().find(|((what, _), _)| *what == "Parity");
     ensure!(parity.is_none(), "parity is what it has to be, and told is {parity:?}");
     Ok(())
@@ -170,7 +134,7 @@ fn unused_data() -> Result<()> {
 
 fn lost_without_checksum() -> Result<()> {
     let world = world("single", 1)?;
-    let at = world.sectors[std::path::Path::new(crate::content::NOCOW)][3];
+    let at = world.sectors[Path::new(NOCOW)][3];
     let set = world.set.fork();
     apply(&set, &Damage::from([(world.group_of(at).copies(at)[0], Hurt::Unreadable)]));
     let report = scrub(&set)?;
@@ -181,17 +145,16 @@ fn lost_without_checksum() -> Result<()> {
 
 /// A sector of a block, and another one of its parity, cannot be read: each place of the row has one bad column.
 fn by_sector() -> Result<()> {
-    let world = world("raid5", 3)?;
-    for block in extents(&world, Kind::Tree) {
-        let group = world.group_of(block);
-        let p = group.element(group.row_of(block), group.columns() as usize);
-        let within = (block - group.start) % ELEMENT + SECTOR;
-        let damage = Damage::from([
-            (group.copies(block)[0], Hurt::Unreadable),
-            (Spot { offset: p.offset + within, ..p }, Hurt::Unreadable),
-        ]);
-        ensure!(Prediction::of(&world, &damage, Reads::BySector).is_all_mended(), "the profile bears it");
-        judge_reading(&world, &damage, Reads::BySector).with_context(|| format!("the block at {block}"))?;
+    for (profile, members) in [("raid5", 3), ("raid6", 4)] {
+        let world = world(profile, members)?;
+        for block in extents(&world, Kind::Tree) {
+            let group = world.group_of(block);
+            let next = block + SECTOR;
+            let p = group.place(group.row_of(next), group.within(next))[group.columns() as usize];
+            let damage = Damage::from([(group.copies(block)[0], Hurt::Unreadable), (p, Hurt::Unreadable)]);
+            ensure!(Prediction::of(&world, &damage, Scrubs::ToMend).is_all_mended(), "the profile bears it");
+            judge(&world, &damage).with_context(|| format!("{profile}, the block at {block}"))?;
+        }
     }
     Ok(())
 }
@@ -229,7 +192,7 @@ fn one_row(world: &World, at: u64, pair: [usize; 2]) -> Result<()> {
 /// is nothing to go by.
 fn believed() -> Result<()> {
     let world = world("raid5", 3)?;
-    let nocow = std::path::Path::new(crate::content::NOCOW);
+    let nocow = Path::new(NOCOW);
     let mut damage = Damage::new();
     for &at in &world.sectors[nocow] {
         let group = world.group_of(at);
@@ -243,7 +206,7 @@ fn believed() -> Result<()> {
         let set = world.set.fork();
         apply(&set, &damage);
         apply(&set, &of.take(40).map(|(spot, _)| (*spot, Hurt::Unreadable)).collect());
-        let fs = creamery::Image::options().open_devices(set.devices())?;
+        let fs = Image::options().open_devices(set.devices())?;
         for path in world.content.files.keys().filter(|path| *path != nocow) {
             let _ = fs.read(path); // some of it may be lost
         }

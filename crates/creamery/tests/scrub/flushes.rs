@@ -1,0 +1,57 @@
+//! A device that does not flush: it is told of that device alone, where something was mended there, and no status calls it done.
+
+use anyhow::{Context, Result, ensure};
+use creamery::check::scrub::{NoProgress, Scrub, What};
+use creamery_testkit::harness::{Bench, Case};
+
+use crate::content::Content;
+use crate::damage::{Damage, Hurt, apply, scrub};
+use crate::disk::Set;
+use crate::geometry::{Profile, Spot};
+use crate::world::{Ends, Shape, World};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("scrub-matrix/a-flush-that-fails-is-told-of-its-device", &[], |_| of_its_device()),
+        Case::new("scrub-matrix/a-flush-that-fails-where-nothing-was-mended-is-not-told", &[], |_| {
+            of_nothing()
+        }),
+        Case::new("scrub-matrix/a-status-calls-nothing-done-that-is-not-durable", &[], status),
+    ]
+}
+
+/// A mirror of which the second member does not flush.
+fn without_flush(damage: &Damage) -> Result<Set> {
+    let shape = Shape { profile: Profile::named("raid1"), members: 2, shift: 0, ends: Ends::InFreeSpace };
+    let set = World::new(Content::small(16 << 10)?, shape)?.set.fork();
+    apply(&set, damage);
+    set.disks[1].faults(|faults| faults.flush = true);
+    Ok(set)
+}
+
+fn rotten_superblock() -> Damage {
+    Damage::from([(Spot { member: 1, offset: 64 << 20 }, Hurt::Rotten)])
+}
+
+fn of_its_device() -> Result<()> {
+    let report = scrub(&without_flush(&rotten_superblock())?)?;
+    let told = report.damages.iter().find(|damage| damage.finding.what == What::NotScrubbed);
+    let told = &told.context("it is told")?.finding;
+    ensure!(told.at.dev.get() == 2, "device 2 did not flush, and this is said: {told:?}");
+    Ok(())
+}
+
+fn of_nothing() -> Result<()> {
+    let report = scrub(&without_flush(&Damage::new())?)?;
+    ensure!(report.damages.is_empty(), "nothing was mended: {:?}", report.damages);
+    Ok(())
+}
+
+/// What a status says is done is durable.
+fn status(bench: &Bench) -> Result<()> {
+    let (set, dir) = (without_flush(&rotten_superblock())?, bench.scratch.dir("status")?);
+    Scrub::default().kept_in(&dir).run_on(set.devices(), &NoProgress)?;
+    set.disks[1].faults(|faults| faults.flush = false);
+    let again = Scrub::default().resuming(&dir).run_on(set.devices(), &NoProgress);
+    again.map(drop).context("it says that all is done, and what it mended may be gone")
+}

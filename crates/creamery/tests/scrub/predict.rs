@@ -1,0 +1,346 @@
+//! What a scrub has to find of damage, place by place, what it has to mend, and what is lost.
+//!
+//! A sector of data is brought back where one copy of it is good, or where no more columns of its place in the row are bad than the row has parity.
+//! A tree block is brought back where one copy, or its row without some columns, gives all of it that can be read there, and the first of these that can
+//! be read the rest. Parity is judged where all data of its place is known: data that is lost, or cannot be read and has no checksum, says nothing of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use creamery::check::scrub::Outcome;
+
+use crate::content::Kind;
+use crate::damage::{Damage, Found, Hurt};
+use crate::disk::SECTOR;
+use crate::geometry::{ELEMENT, Group, Spot};
+use crate::world::{Use, World};
+
+/// What a scrub has to find.
+#[derive(Default, Debug)]
+pub(crate) struct Prediction {
+    pub(crate) findings: BTreeMap<Found, Outcome>,
+    /// Sectors and blocks that cannot be read, and such that are not what they have to be.
+    pub(crate) unreadable: u64,
+    pub(crate) wrong: u64,
+    /// Sectors without checksums, once for each copy that differs from the first one.
+    pub(crate) differing: u64,
+    /// Addresses of data that is lost, and of data without checksums that is read and is not what it was.
+    pub(crate) lost: BTreeSet<u64>,
+    pub(crate) unknown: BTreeSet<u64>,
+    pub(crate) lost_trees: BTreeSet<u64>,
+    /// Sectors that are bad afterwards, too: nothing is written there.
+    pub(crate) left: BTreeSet<Spot>,
+    /// Parity that is written anew, of data that is in use for nothing and other than it was.
+    pub(crate) follows: BTreeSet<Spot>,
+}
+
+/// What is known of the data of a place of a row, all columns together. The later ones win.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Known {
+    Good,
+    /// Some has no checksum.
+    Unsummed,
+    /// Some without a checksum, or in use for nothing, cannot be read.
+    Unread,
+    Lost,
+}
+
+/// What comes of reading a sector in one way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Read {
+    Right,
+    Wrong,
+    Fails,
+}
+
+/// Whether a scrub mends what it can: what was mended is good for what follows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Scrubs {
+    ToMend,
+    ToRead,
+}
+
+impl Prediction {
+    pub(crate) fn of(world: &World, damage: &Damage, scrubs: Scrubs) -> Self {
+        let mut prediction = Self::default();
+        let mut addresses = BTreeSet::new();
+        let mut places = BTreeSet::new();
+        for spot in damage.keys() {
+            match world.uses.get(spot) {
+                Some(Use::Data { logical }) => drop(addresses.insert(*logical)),
+                Some(Use::Tree { block, .. }) => drop(addresses.insert(*block)),
+                Some(Use::Superblock) => {
+                    prediction.wrong += 1;
+                    prediction.findings.insert(("Superblock", *spot), Outcome::Mended);
+                }
+                Some(Use::Parity { .. }) | None => {}
+            }
+            places.extend(place_of(world, *spot));
+        }
+        let mut now = damage.clone();
+        let is_tree =
+            |at: &u64| matches!(world.content.extents.get(at), Some((kind, _)) if *kind == Kind::Tree);
+        // In the order in which a row is judged.
+        for at in &addresses {
+            if scrubs == Scrubs::ToRead {
+                now.clone_from(damage);
+            }
+            match () {
+                () if is_tree(at) => prediction.tree(world, &mut now, *at),
+                () if world.content.summed.contains(at) => prediction.data(world, &mut now, *at),
+                () => prediction.unsummed(world, &now, *at),
+            }
+        }
+        for at in addresses.iter().filter(|at| !is_tree(at) && !world.content.summed.contains(at)) {
+            if first_read(&reads(world.group_of(*at), &now, *at)) == Some(Read::Wrong) {
+                prediction.unknown.insert(*at);
+            }
+        }
+        for place in places {
+            prediction.parity(world, damage, place);
+        }
+        prediction
+    }
+
+    /// Each bad copy of a sector that has a checksum.
+    fn data(&mut self, world: &World, now: &mut Damage, logical: u64) {
+        let group = world.group_of(logical);
+        let is_borne = is_borne(group, now, logical);
+        if !is_borne {
+            self.lost.insert(logical);
+        }
+        for spot in group.copies(logical) {
+            match now.get(&spot) {
+                None => continue,
+                Some(Hurt::Unreadable) => self.unreadable += 1,
+                Some(Hurt::Rotten) => self.wrong += 1,
+            }
+            let outcome = if is_borne { Outcome::Mended } else { Outcome::Lost };
+            self.findings.insert(("Data", spot), outcome);
+            match is_borne {
+                true => drop(now.remove(&spot)),
+                false => drop(self.left.insert(spot)),
+            }
+        }
+    }
+
+    /// Each copy of a sector that has no checksum and cannot be read, and each one that differs from the first.
+    fn unsummed(&mut self, world: &World, now: &Damage, logical: u64) {
+        let group = world.group_of(logical);
+        let copies = group.copies(logical);
+        let is_lost = first_read(&reads(group, now, logical)).is_none();
+        if is_lost {
+            self.lost.insert(logical);
+        }
+        let hurt = |spot: &Spot| now.get(spot).copied();
+        for spot in copies.iter().filter(|spot| hurt(spot) == Some(Hurt::Unreadable)) {
+            self.unreadable += 1;
+            let outcome = if is_lost { Outcome::Lost } else { Outcome::Undecided };
+            self.findings.insert(("Data", *spot), outcome);
+        }
+        self.left.extend(copies.iter().copied().filter(|spot| now.contains_key(spot)));
+        let first = hurt(&copies[0]);
+        let differs = |spot: &&Spot| {
+            let both = [first, hurt(spot)];
+            both.contains(&Some(Hurt::Rotten)) && !both.contains(&Some(Hurt::Unreadable))
+        };
+        let differing = copies[1..].iter().filter(differs).count() as u64;
+        if differing > 0 {
+            self.differing += differing;
+            self.findings.insert(("Differing", copies[0]), Outcome::Undecided);
+        }
+    }
+
+    fn tree(&mut self, world: &World, now: &mut Damage, block: u64) {
+        let is_borne = is_block_borne(world, now, block);
+        if !is_borne {
+            self.lost_trees.insert(block);
+        }
+        let outcome = if is_borne { Outcome::Mended } else { Outcome::Lost };
+        for (start, len) in world.tree_pieces(block).into_iter().flatten() {
+            let sectors = (0..len).step_by(SECTOR as usize);
+            let spots = sectors.map(|by| Spot { offset: start.offset + by, ..start });
+            let bad: Vec<Spot> = spots.filter(|spot| now.contains_key(spot)).collect();
+            match bad.iter().any(|spot| now[spot] == Hurt::Unreadable) {
+                _ if bad.is_empty() => continue,
+                true => self.unreadable += 1,
+                false => self.wrong += 1,
+            }
+            self.findings.insert(("Tree", start), outcome);
+            match is_borne {
+                true => now.retain(|spot, _| !bad.contains(spot)),
+                false => self.left.extend(bad),
+            }
+        }
+    }
+
+    /// What is known of the data of a place of a row; none where nothing is in use.
+    fn known(&self, world: &World, damage: &Damage, spots: &[Spot]) -> Option<Known> {
+        let used = |spot: &Spot| world.uses.get(spot);
+        if !spots.iter().any(|spot| used(spot).is_some()) {
+            return None;
+        }
+        let known = |spot: &Spot| {
+            let is_unread = damage.get(spot) == Some(&Hurt::Unreadable);
+            match used(spot) {
+                Some(Use::Data { logical }) if world.content.summed.contains(logical) => {
+                    if self.lost.contains(logical) { Known::Lost } else { Known::Good }
+                }
+                Some(Use::Tree { block, .. }) if self.lost_trees.contains(block) => Known::Lost,
+                Some(Use::Data { .. }) | None if is_unread => Known::Unread,
+                Some(Use::Data { .. }) => Known::Unsummed,
+                _ => Known::Good,
+            }
+        };
+        spots.iter().map(known).max()
+    }
+
+    /// Judges P and Q of a place of a row, which one of its columns is bad of.
+    fn parity(&mut self, world: &World, damage: &Damage, (group, row, within): (usize, u64, u64)) {
+        let group = &world.groups[group];
+        let spots = group.place(row, within);
+        let (data, parity) = spots.split_at(group.columns() as usize);
+        let Some(known) = self.known(world, damage, data) else { return };
+        let is_unsummed =
+            |used: &Use| matches!(used, Use::Data { logical } if !world.content.summed.contains(logical));
+        let rotten = || data.iter().filter(|spot| damage.get(spot) == Some(&Hurt::Rotten));
+        // What nobody can judge counts as it lies.
+        let is_changed = rotten().any(|spot| world.uses.get(spot).is_none_or(is_unsummed));
+        for (number, spot) in parity.iter().enumerate() {
+            let hurt = damage.get(spot).copied();
+            let is_unread = hurt == Some(Hurt::Unreadable);
+            if known >= Known::Unread && !is_unread {
+                self.left.insert(*spot);
+                continue;
+            }
+            let outcome = match known {
+                _ if hurt.is_none() && !is_changed => continue,
+                Known::Lost => Outcome::Lost,
+                Known::Unread | Known::Unsummed => Outcome::Undecided,
+                Known::Good => Outcome::Mended,
+            };
+            match outcome {
+                Outcome::Mended if is_changed => drop(self.follows.insert(*spot)),
+                Outcome::Mended => {}
+                _ => drop(self.left.insert(*spot)),
+            }
+            *(if is_unread { &mut self.unreadable } else { &mut self.wrong }) += 1;
+            let element = group.element(row, data.len() + number);
+            let worst = self.findings.entry(("Parity", element)).or_insert(outcome);
+            *worst = outcome.max(*worst);
+        }
+    }
+
+    /// Whether nothing is left.
+    pub(crate) fn is_all_mended(&self) -> bool {
+        self.findings.values().all(|outcome| *outcome == Outcome::Mended)
+    }
+}
+
+/// The place of a row that a sector of a chunk with parity is a column of.
+fn place_of(world: &World, spot: Spot) -> Option<(usize, u64, u64)> {
+    for (number, group) in world.groups.iter().enumerate().filter(|(_, group)| group.profile.parity > 0) {
+        let has = |stripe: &&Spot| {
+            let range = stripe.offset..stripe.offset + group.stripe_bytes().next_multiple_of(ELEMENT);
+            stripe.member == spot.member && range.contains(&spot.offset)
+        };
+        if let Some(stripe) = group.stripes.iter().find(has) {
+            let from = spot.offset - stripe.offset;
+            return Some((number, from / ELEMENT, from % ELEMENT));
+        }
+    }
+    None
+}
+
+/// Whether a sector with a checksum is good, or is brought back.
+fn is_borne(group: &Group, damage: &Damage, logical: u64) -> bool {
+    let is_good = |spot: &Spot| !damage.contains_key(spot);
+    if group.copies(logical).iter().any(is_good) {
+        return true;
+    }
+    let place = group.place(group.row_of(logical), group.within(logical));
+    group.profile.parity > 0 && place.iter().filter(|spot| !is_good(spot)).count() <= group.profile.parity
+}
+
+/// Whether each tree block is good, or is brought back while the others are as they are.
+pub(crate) fn are_blocks_borne(world: &World, damage: &Damage) -> bool {
+    let mut uses = damage.keys().filter_map(|spot| world.uses.get(spot));
+    uses.all(|used| match used {
+        Use::Tree { block, .. } => is_block_borne(world, damage, *block),
+        _ => true,
+    })
+}
+
+/// Whether a tree block is good, or is brought back.
+fn is_block_borne(world: &World, damage: &Damage, block: u64) -> bool {
+    let group = world.group_of(block);
+    let len = world.content.extents[&block].1.len() as u64;
+    let sectors = || (block..block + len).step_by(SECTOR as usize);
+    let ways: Vec<Vec<Read>> = match group.profile.parity {
+        0 => {
+            let copy = |number: usize| sectors().map(move |at| read(damage, &[group.copies(at)[number]]));
+            (0..group.profile.copies).map(|number| copy(number).collect()).collect()
+        }
+        _ => {
+            let without = |lost: Vec<usize>| sectors().map(move |at| read_without(group, damage, at, &lost));
+            hypotheses(group).into_iter().map(|lost| without(lost).collect()).collect()
+        }
+    };
+    // What a way does not give comes from the first that does.
+    let first: Vec<Option<Read>> = sectors().map(|at| first_read(&reads(group, damage, at))).collect();
+    let gives = |(read, first): (&Read, &Option<Read>)| match read {
+        Read::Fails => *first == Some(Read::Right),
+        read => *read == Read::Right,
+    };
+    ways.iter().any(|way| way.iter().zip(&first).all(gives))
+}
+
+/// What comes of each way to read a sector, in the order in which they are tried.
+fn reads(group: &Group, damage: &Damage, logical: u64) -> Vec<Read> {
+    if group.profile.parity == 0 {
+        return group.copies(logical).iter().map(|spot| read(damage, &[*spot])).collect();
+    }
+    let own = group.stripe_of(group.row_of(logical), group.column_of(logical));
+    let ways = hypotheses(group).into_iter().filter(|lost| lost.is_empty() || lost.contains(&own));
+    ways.map(|lost| read_without(group, damage, logical, &lost)).collect()
+}
+
+fn first_read(reads: &[Read]) -> Option<Read> {
+    reads.iter().copied().find(|read| *read != Read::Fails)
+}
+
+/// Stripes that may be lost: none, each one, and each two where there is Q.
+fn hypotheses(group: &Group) -> Vec<Vec<usize>> {
+    let stripes = 0..group.stripes.len();
+    let mut all = vec![Vec::new()];
+    all.extend(stripes.clone().map(|one| vec![one]));
+    if group.profile.parity > 1 {
+        all.extend(stripes.clone().flat_map(|one| (one + 1..stripes.end).map(move |two| vec![one, two])));
+    }
+    all
+}
+
+/// What comes of reading a sector as if these stripes were lost.
+fn read_without(group: &Group, damage: &Damage, logical: u64, lost: &[usize]) -> Read {
+    let (row, own) = (group.row_of(logical), group.column_of(logical));
+    let place = group.place(row, group.within(logical));
+    let own_stripe = group.stripe_of(row, own);
+    if !lost.contains(&own_stripe) {
+        return read(damage, &[place[own]]);
+    }
+    // With one lost it is P, the data and nothing of Q; with two it is all but these.
+    let q = (group.profile.parity > 1).then_some(place.len() - 1);
+    let is_other = |column: &usize| lost.contains(&group.stripe_of(row, *column)) && *column != own;
+    let spare = (0..place.len()).find(is_other).or(q);
+    let sources = (0..place.len()).filter(|column| *column != own && Some(*column) != spare);
+    read(damage, &sources.map(|column| place[column]).collect::<Vec<_>>())
+}
+
+/// What comes of sectors that are all needed.
+fn read(damage: &Damage, sources: &[Spot]) -> Read {
+    let hurts = || sources.iter().filter_map(|spot| damage.get(spot));
+    match () {
+        () if hurts().any(|hurt| *hurt == Hurt::Unreadable) => Read::Fails,
+        () if hurts().count() > 0 => Read::Wrong,
+        () => Read::Right,
+    }
+}
