@@ -285,10 +285,15 @@ impl ReadAheadQueue {
         let blocks: usize = gone.iter().map(|run| run.wants.len()).sum();
         self.dropped.fetch_add(blocks as u64, Ordering::Relaxed);
         let mut queue = self.queue.lock();
+        let (mut kept, room) = (Vec::from(kept), RUNS_MAX.saturating_sub(queue.runs.len()));
+        // What was pushed meanwhile has taken its room.
+        let beyond = kept.split_off(room.min(kept.len()));
         for run in kept.into_iter().rev() {
             queue.queued.extend(run.wants.iter().map(|want| want.logical));
             queue.runs.push_front(run);
         }
+        drop(queue);
+        drop(beyond);
     }
 }
 

@@ -112,6 +112,7 @@ mod tests {
             metadata_uuid: Uuid::nil(),
             failed: Arc::default(),
             errors: Arc::default(),
+            is_rewritten: Arc::default(),
         };
         (1..=count).map(member).collect()
     }

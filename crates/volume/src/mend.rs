@@ -5,6 +5,8 @@
 //!   of the first one, at the place of a copy.
 //! - MEND-2: a set is mended only where all of its members are there and have the last commit.
 
+use std::sync::atomic::Ordering;
+
 use creamery_base::{DevId, Error, ErrorKind, Logical, Physical, Result};
 use creamery_device::AlignedBuffer;
 use creamery_format::{SUPERBLOCK_OFFSETS, Superblock};
@@ -83,7 +85,9 @@ impl Mender<'_> {
         if volume.read_physical(at, &mut now).is_ok() && is_good(&now) {
             return Ok(());
         }
-        let written = volume.member(at.dev)?.device.write_at(at.offset, good);
+        let member = volume.member(at.dev)?;
+        member.is_rewritten.store(true, Ordering::Relaxed);
+        let written = member.device.write_at(at.offset, good);
         written.inspect_err(|_| volume.counters.repair_failures.add(1))?;
         volume.read_physical(at, &mut now)?;
         if !is_good(&now) {
@@ -113,7 +117,9 @@ impl Mender<'_> {
         if volume.read_physical(at, &mut now).is_ok() && now == bytes {
             return Ok(());
         }
-        volume.member(at.dev)?.device.write_at(at.offset, &bytes)?;
+        let member = volume.member(at.dev)?;
+        member.is_rewritten.store(true, Ordering::Relaxed);
+        member.device.write_at(at.offset, &bytes)?;
         volume.read_physical(at, &mut now)?;
         match now == bytes {
             true => Ok(()),
@@ -127,6 +133,12 @@ impl Mender<'_> {
     /// When a device cannot promise it.
     pub fn flush(self) -> Result<()> {
         self.0.flush_devices()
+    }
+
+    /// Whether something was rewritten on a device since the volume was opened.
+    #[must_use]
+    pub fn has_rewritten(self, dev: DevId) -> bool {
+        self.0.member(dev).is_ok_and(|member| member.is_rewritten.load(Ordering::Relaxed))
     }
 
     /// Makes durable what was rewritten on one device.

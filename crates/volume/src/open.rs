@@ -224,6 +224,7 @@ fn member(device: Arc<dyn BlockDevice>, superblock: &Superblock, part: Part) -> 
         metadata_uuid: superblock.metadata_uuid(),
         failed: Arc::default(),
         errors: Arc::default(),
+        is_rewritten: Arc::default(),
     }
 }
 

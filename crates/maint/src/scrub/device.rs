@@ -226,26 +226,63 @@ impl<'e> Scrub<'e> {
     /// The device is missing, or the trees of the filesystem do not tell what lies on it.
     pub fn device(&self, dev: DevId, sink: &dyn Sink) -> Result<(Counts, Ended)> {
         let mut device = self.begin(dev, sink)?;
+        let ended = self.to_the_end(&mut device, sink);
+        match ended {
+            Ok(Ended::Whole) => {}
+            Ok(_) => self.give_up(&mut device),
+            Err(_) => self.give_up_as_failed(&mut device),
+        }
+        Ok((device.counts, ended?))
+    }
+
+    fn to_the_end(&self, device: &mut DeviceScrub, sink: &dyn Sink) -> Result<Ended> {
+        let dev = device.dev;
         let (mut pace, env) = (Pace::default(), self.engine.env());
         loop {
             let limit = sink.limit(dev);
             let wait = pace.wait(env.monotonic());
             if !wait.is_zero() {
                 sink.pause(wait.min(PAUSE));
-                if !sink.goes_on(dev, &device.counts) {
-                    return Ok((device.counts, Ended::Cancelled));
+                if !sink.goes_on(dev, &self.counts_of(device)) {
+                    return Ok(Ended::Cancelled);
                 }
                 continue;
             }
             let (before, begun) = (device.asked, env.monotonic());
-            match self.step(&mut device, limit.map_or(STEP, Pace::step), sink)? {
+            match self.step(device, limit.map_or(STEP, Pace::step), sink)? {
                 Step::More => {}
-                Step::Waits => self.wait_for_others(&device),
-                Step::Ended(ended) => return Ok((device.counts, ended)),
+                Step::Waits => self.wait_for_others(device),
+                Step::Ended(ended) => return Ok(ended),
             }
             if let Some(limit) = limit {
                 pace.read(begun, device.asked - before, limit);
             }
+        }
+    }
+
+    /// All that was counted of a device so far.
+    #[must_use]
+    pub fn counts_of(&self, device: &DeviceScrub) -> Counts {
+        let mut counts = device.counts;
+        if let Some(extent) = device.extents.front() {
+            counts += self.together.counted(extent.chunk, device.dev);
+        }
+        counts
+    }
+
+    /// The scrub of a device is not taken on any more: other devices that wait for it end as well.
+    pub fn give_up(&self, device: &mut DeviceScrub) {
+        self.give_up_as(device, Over::Cancelled);
+    }
+
+    fn give_up_as_failed(&self, device: &mut DeviceScrub) {
+        self.give_up_as(device, Over::Failed("the scrub of another device failed".to_owned()));
+    }
+
+    fn give_up_as(&self, device: &mut DeviceScrub, over: Over) {
+        let comes = |dev: DevId| self.engine.volume().device(dev).is_some();
+        if let Some(extent) = device.extents.front() {
+            device.counts += self.together.give_up((extent.chunk, device.dev), over, comes);
         }
     }
 
@@ -260,7 +297,10 @@ impl<'e> Scrub<'e> {
         let from = self.starts.get(&dev).copied().unwrap_or(0);
         let size = self.in_use_on(dev);
         let mut counts = Counts { last_physical: from, size, ..Counts::default() };
-        self.mending.superblocks(dev, &mut counts, sink);
+        // A scrub that is gone on with has judged them.
+        if from == 0 {
+            self.mending.superblocks(dev, &mut counts, sink);
+        }
         let durable = self.engine.durable_trees()?;
         let extents = self.extents_of(&durable, dev, from)?;
         Ok(DeviceScrub { dev, from, listed: durable.generation(), extents, position: None, counts, asked: 0 })
@@ -276,10 +316,6 @@ impl<'e> Scrub<'e> {
         // Anew for each step, so that it is soon let go of what a guard keeps.
         let durable = self.engine.durable_trees()?;
         let went = match self.chunk(&durable, extent.chunk) {
-            // The chunk is gone since the extents were listed.
-            Err(error) if error.kind() == ErrorKind::NotFound && durable.generation() > device.listed => {
-                Ok(Some(Went::Through))
-            }
             Err(error) => Err(error),
             Ok(chunk) if chunk.has_parity() => self.step_together(&durable, device, &chunk, bytes, sink),
             Ok(chunk) => self.step_alone(&durable, device, &chunk, bytes, sink).map(Some),
@@ -289,6 +325,10 @@ impl<'e> Scrub<'e> {
             Ok(Some(Went::Pauses)) => return Ok(Step::More),
             Ok(Some(Went::Cancelled)) => return Ok(Step::Ended(Ended::Cancelled)),
             Ok(Some(Went::Through)) => device.next_extent(),
+            // The chunk is gone since the extents were listed, or another one has its address.
+            Err(error) if error.kind() == ErrorKind::NotFound && durable.generation() > device.listed => {
+                device.next_extent();
+            }
             Err(error) => {
                 device.counts.uncorrectable_errors += 1;
                 let place = Physical { dev: device.dev, offset: extent.start };
@@ -340,7 +380,7 @@ impl<'e> Scrub<'e> {
         }];
         let workers =
             Workers::new((chunk, &self.mending, durable), Walk::OneDevice(walk), (&mut part, bytes), sink);
-        let (asked, position, went) = workers.run(self.workers, bytes);
+        let (asked, position, went) = workers.run(self.workers);
         device.asked += asked;
         device.position = Some(position);
         device.counts += part[0].counts;
@@ -398,7 +438,7 @@ impl<'e> Scrub<'e> {
         let trees = Trees { extents: &extents, sums: sums.as_ref(), ahead: self.ahead };
         let walk = Walk::Rows(RowWalk::new(durable, trees, chunk, &lead.position)?);
         let workers = Workers::new((chunk, &self.mending, durable), walk, (&mut lead.parts, bytes), sink);
-        let (asked, position, went) = workers.run(self.workers, bytes);
+        let (asked, position, went) = workers.run(self.workers);
         device.asked += asked;
         lead.position = position;
         went
@@ -505,7 +545,7 @@ fn stripe_at(chunk: &Chunk, place: Physical) -> Result<usize> {
     let is_here = |stripe: &Stripe| (stripe.dev, stripe.offset) == (place.dev, place.offset);
     chunk.stripes.iter().position(is_here).ok_or_else(|| {
         let what = format!("chunk {} has no stripe at {place}, and a device extent says so", chunk.start);
-        Error::new(ErrorKind::Corrupt, what)
+        Error::new(ErrorKind::NotFound, what)
     })
 }
 

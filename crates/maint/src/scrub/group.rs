@@ -83,7 +83,8 @@ impl<'t> GroupWalk<'t> {
                 none => none.insert(Batch::at(Physical { offset: place, ..span.at }, self.copy)),
             };
             let begin = place - batch.at.offset;
-            let window = Window { from: first, to: end.min(first + (BATCH - begin)), whole: end, gap: GAP };
+            let most = Logical::new(first.get().saturating_add(BATCH - begin));
+            let window = Window { from: first, to: end.min(most), whole: end, gap: GAP };
             let (done, used) = self.used.take(window, index(begin), &mut batch.used)?;
             if done == first {
                 break; // a tree block, which the next batch has whole

@@ -138,11 +138,16 @@ impl Recorder {
         self.running.as_ref()?.file().limits().ok()?.get(&dev).copied()
     }
 
-    /// A device has counted so much. Every few seconds the status is written, after `flush`.
-    pub fn note(&self, engine: &Engine, (dev, counts): (DevId, &Counts), flush: &dyn Fn() -> Result<()>) {
+    /// A device has counted so much.
+    pub fn note(&self, engine: &Engine, (dev, counts): (DevId, &Counts)) {
+        let now = engine.env().monotonic();
+        self.count(&mut self.state.lock(), (dev, counts), now);
+    }
+
+    /// Writes the status, after `flush`, if that was not done for some seconds.
+    pub fn write_if_due(&self, engine: &Engine, flush: &dyn Fn() -> Result<()>) {
         let now = engine.env().monotonic();
         let mut state = self.state.lock();
-        self.count(&mut state, (dev, counts), now);
         let is_due = now.saturating_sub(state.written) >= EVERY;
         // After a failed flush it is unknown what is durable.
         if !is_due || state.failure.is_some() || std::mem::replace(&mut state.is_being_written, true) {
@@ -168,11 +173,11 @@ impl Recorder {
         }
     }
 
-    /// The scrub has ended: with these counts of its own, and so. What it wrote is durable.
+    /// The scrub has ended: with these counts of its own, and so. What it wrote is durable. It counts as running until this is dropped.
     ///
     /// # Errors
     /// The status could not be written, now or before.
-    pub fn end(self, engine: &Engine, devices: &[(DevId, Counts, Ended)]) -> Result<Status> {
+    pub fn end(&self, engine: &Engine, devices: &[(DevId, Counts, Ended)]) -> Result<Status> {
         let now = engine.env().monotonic();
         let mut state = self.state.lock();
         for (dev, counts, ended) in devices {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use creamery_base::Result;
+use creamery_base::{Logical, Result};
 use creamery_txn::DurableTrees;
 use creamery_volume::Chunk;
 
@@ -80,7 +80,7 @@ impl<'t> RowWalk<'t> {
                 if from >= end {
                     break;
                 }
-                let to = end.min(from + self.chunk.stripe_len);
+                let to = end.min(Logical::new(from.get().saturating_add(self.chunk.stripe_len)));
                 let mut used = InUse::default();
                 self.used.take(Window { from, to, whole: to, gap: between(from, to) }, 0, &mut used)?;
                 if !used.runs.is_empty() {

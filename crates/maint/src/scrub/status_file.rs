@@ -10,17 +10,24 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind as IoKind, Read, Write};
+use std::io::{ErrorKind as IoKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use creamery_base::{DevId, Error, ErrorKind, Result, Uuid};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::Status;
 
+/// A link is not followed, and a pipe is not waited for.
+const NO_SURPRISE: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits()).cast_signed();
+/// How often, and how long apart, a lock is tried that another process may have for a moment.
+const LOOKS: u32 = 20;
+const MOMENT: Duration = Duration::from_millis(5);
 /// No status of so many devices as there may be is longer.
 const TEXT_MAX: u64 = 64 << 20;
 
@@ -56,7 +63,7 @@ pub struct StatusFile {
 #[derive(Debug)]
 pub struct Running {
     file: StatusFile,
-    _locked: File,
+    locked: File,
 }
 
 /// The process that scrubs a filesystem.
@@ -113,6 +120,7 @@ impl StatusFile {
     /// It cannot be read, or lies ([`Status::parse`]).
     pub fn read(&self) -> Result<Option<Status>> {
         let path = self.path();
+        self.check_dir()?;
         let Some(text) = read(&path)? else { return Ok(None) };
         let about = |error: Error| {
             error.context(format_args!("status of scrub {}", path.display())).advise("remove the file")
@@ -134,11 +142,13 @@ impl StatusFile {
     /// As [`begin`](Self::begin).
     pub fn begin_in(&self, mount: Option<&Path>) -> Result<Running> {
         let about = |error: std::io::Error| Error::from(error).context(self.dir.display());
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(about)?;
-        let options =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).to_owned();
+        self.make_dir()?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_SURPRISE);
         let mut locked = options.open(self.of("running")).map_err(about)?;
-        if flock(&locked, FlockOperation::NonBlockingLockExclusive).is_err() {
+        // A moment's look of another process at who runs is not in the way.
+        let is_locked = |_| flock(&locked, FlockOperation::NonBlockingLockExclusive).is_ok() || nap();
+        if !(0..LOOKS).any(is_locked) {
             let runner =
                 runner_in(&mut locked).map_or_else(String::new, |(pid, _)| format!(" (process {pid})"));
             let what = format!("a scrub of filesystem {} runs{runner}", self.fsid);
@@ -149,7 +159,7 @@ impl StatusFile {
         let mount = mount.map_or(&b""[..], |mount| mount.as_os_str().as_bytes());
         let text = [format!("{}\n", std::process::id()).as_bytes(), mount].concat();
         locked.write_all(&text).map_err(about)?;
-        Ok(Running { file: self.clone(), _locked: locked })
+        Ok(Running { file: self.clone(), locked })
     }
 
     /// The process that scrubs it, if one does.
@@ -158,12 +168,13 @@ impl StatusFile {
     /// That cannot be found out.
     pub fn runner(&self) -> Result<Option<Runner>> {
         let path = self.of("running");
-        let mut lock = match File::open(&path) {
+        let about = |error: std::io::Error| Error::from(error).context(path.display());
+        self.check_dir()?;
+        let mut lock = match OpenOptions::new().read(true).custom_flags(NO_SURPRISE).open(&path) {
             Err(error) if error.kind() == IoKind::NotFound => return Ok(None),
-            lock => lock.map_err(|error| Error::from(error).context(path.display()))?,
+            lock => lock.map_err(about)?,
         };
-        // A process that scrubs has it locked alone.
-        if flock(&lock, FlockOperation::NonBlockingLockShared).is_ok() {
+        if !is_held(&lock).map_err(about)? {
             return Ok(None);
         }
         Ok(runner_in(&mut lock).map(|(pid, mount)| Runner { pid, mount, lock }))
@@ -175,6 +186,7 @@ impl StatusFile {
     /// They cannot be read, or are none.
     pub fn limits(&self) -> Result<BTreeMap<DevId, u64>> {
         let path = self.of("limits");
+        self.check_dir()?;
         let Some(text) = read(&path)? else { return Ok(BTreeMap::new()) };
         let limit = |line: &str| {
             let (dev, limit) = line.split_once(':')?;
@@ -190,7 +202,7 @@ impl StatusFile {
     /// # Errors
     /// They cannot be written.
     pub fn set_limits(&self, limits: &BTreeMap<DevId, u64>) -> Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
+        self.make_dir()?;
         let mut text = String::new();
         for (dev, limit) in limits.iter().filter(|(_, limit)| **limit > 0) {
             let _ = writeln!(text, "{dev}:{limit}");
@@ -198,11 +210,52 @@ impl StatusFile {
         self.replace("limits", text.as_bytes())
     }
 
+    /// Makes the directory, of this user alone.
+    fn make_dir(&self) -> Result<()> {
+        let about = |error: std::io::Error| Error::from(error).context(self.dir.display());
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(about)?;
+        self.check_dir()
+    }
+
+    /// What lies in a directory into which others may write is not believed, and not written to.
+    fn check_dir(&self) -> Result<()> {
+        let meta = match std::fs::metadata(&self.dir) {
+            Err(error) if error.kind() == IoKind::NotFound => return Ok(()),
+            meta => meta.map_err(|error| Error::from(error).context(self.dir.display()))?,
+        };
+        let own = rustix::process::geteuid().as_raw();
+        if meta.is_dir() && meta.uid() == own && meta.mode() & 0o022 == 0 {
+            return Ok(());
+        }
+        let what = format!(
+            "{} is no directory of user {own} alone (owner {}, mode {:o})",
+            self.dir.display(),
+            meta.uid(),
+            meta.mode() & 0o7777
+        );
+        Err(Error::new(ErrorKind::PermissionDenied, what).advise("set XDG_STATE_HOME to another one"))
+    }
+
+    /// Makes the file for what a scrub finds ([`findings`](Self::findings)), empty.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn make_findings(&self) -> Result<File> {
+        self.make_dir()?;
+        self.replace("findings", &[])?;
+        let path = self.findings();
+        let options = OpenOptions::new().append(true).custom_flags(NO_SURPRISE).to_owned();
+        options.open(&path).map_err(|error| Error::from(error).context(path.display()))
+    }
+
     fn replace(&self, kind: &str, text: &[u8]) -> Result<()> {
-        let (path, new) = (self.of(kind), self.of(&format!("{kind}-{}", std::process::id())));
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let (path, new) = (self.of(kind), self.of(&format!("{kind}-{}-{number}", std::process::id())));
         let write = || {
-            let mut file =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            // What a process of the same number has left is in the way.
+            let _ = std::fs::remove_file(&new);
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
             file.write_all(text)?;
             file.sync_all()?;
             std::fs::rename(&new, &path)
@@ -230,6 +283,13 @@ impl Running {
     }
 }
 
+impl Drop for Running {
+    /// The number of a process that has ended is nobody's.
+    fn drop(&mut self) {
+        let _ = self.locked.set_len(0);
+    }
+}
+
 impl Runner {
     /// The number of the process.
     #[must_use]
@@ -247,21 +307,25 @@ impl Runner {
     ///
     /// # Errors
     /// It is another user's, or the server of a mount.
-    pub fn cancel(self) -> Result<()> {
+    pub fn cancel(mut self) -> Result<()> {
         if let Some(mount) = &self.mount {
             let what = format!("the mount at {} scrubs it", mount.display());
             return Err(Error::new(ErrorKind::Busy, what).advise("name the mount instead of the image"));
         }
+        let pid = self.pid;
         let about = |error: rustix::io::Errno| {
             let error = Error::from(std::io::Error::from(error));
-            error.context(format_args!("ending the scrub of process {}", self.pid))
+            error.context(format_args!("ending the scrub of process {pid}"))
         };
-        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-        let Some(pid) = pid else { return Ok(()) };
-        let process = pidfd_open(pid, PidfdFlags::empty());
-        // It may have ended, and the number be another's by now.
-        let runs = || flock(&self.lock, FlockOperation::NonBlockingLockShared).is_err();
-        if !runs() {
+        let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
+        let process = pidfd_open(number, PidfdFlags::empty());
+        // It may have ended, and another one have begun, or its number be another's by now: a process that has the lock has written its number.
+        let Self { lock, .. } = &mut self;
+        let found = lock.seek(SeekFrom::Start(0)).ok().and_then(|_| runner_in(lock));
+        let is_held = is_held(lock).map_err(|error| {
+            about(rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO))
+        })?;
+        if !is_held || found.is_none_or(|(now, _)| now != pid) {
             return Ok(());
         }
         pidfd_send_signal(process.map_err(about)?, Signal::TERM).map_err(about)?;
@@ -269,11 +333,26 @@ impl Runner {
     }
 }
 
+/// Whether a process that scrubs has locked the file, which it has alone.
+fn is_held(lock: &File) -> std::io::Result<bool> {
+    match flock(lock, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => flock(lock, FlockOperation::Unlock).map(|()| false).map_err(Into::into),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Lets a moment pass.
+fn nap() -> bool {
+    std::thread::sleep(MOMENT);
+    false
+}
+
 /// What a file has; none if there is none.
 fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     let about = |error: std::io::Error| Error::from(error).context(path.display());
     let mut text = Vec::new();
-    match File::open(path) {
+    match OpenOptions::new().read(true).custom_flags(NO_SURPRISE).open(path) {
         Err(error) if error.kind() == IoKind::NotFound => return Ok(None),
         file => file.and_then(|file| file.take(TEXT_MAX).read_to_end(&mut text)).map_err(about)?,
     };

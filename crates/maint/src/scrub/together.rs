@@ -124,6 +124,35 @@ impl Together {
         }
     }
 
+    /// A device gives up a chunk that it leads, if it does: the others end as it does. Gives what it has counted of it. `comes` says which devices will come for
+    /// theirs.
+    pub(super) fn give_up(
+        &self,
+        (chunk, dev): (Logical, DevId),
+        over: Over,
+        comes: impl Fn(DevId) -> bool,
+    ) -> Counts {
+        let mut chunks = self.chunks.lock();
+        let (parts, position) = match chunks.get_mut(&chunk) {
+            Some(Chunk::Led { by, parts, position: Some(position), .. }) if *by == dev => {
+                (std::mem::take(parts), *position)
+            }
+            _ => return Counts::default(),
+        };
+        drop(chunks);
+        Lead { together: self, chunk, parts, position, is_back: false }.end(dev, over, comes)
+    }
+
+    /// What a device has counted of a chunk that it leads, between two of its steps.
+    pub(super) fn counted(&self, chunk: Logical, dev: DevId) -> Counts {
+        match self.chunks.lock().get(&chunk) {
+            Some(Chunk::Led { by, parts, .. }) if *by == dev => {
+                parts.iter().find(|part| part.dev == dev).map(|part| part.counts).unwrap_or_default()
+            }
+            _ => Counts::default(),
+        }
+    }
+
     /// Waits until no device leads the chunk any more.
     pub(super) fn wait(&self, chunk: Logical) {
         let is_led =

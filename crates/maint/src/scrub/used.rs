@@ -130,7 +130,7 @@ impl<'t> UsedWalk<'t> {
         let Window { from, to, whole, gap } = window;
         let mut end = from;
         while let Some(extent) = self.ending_behind(end)?.filter(|extent| extent.start < to) {
-            if extent.start > end + gap {
+            if extent.start.get().saturating_sub(end.get()) > gap {
                 return Ok((extent.start, end));
             }
             let (first, last) = (extent.start.max(end), extent.end.min(to));

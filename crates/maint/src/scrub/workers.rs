@@ -1,6 +1,6 @@
 //! The workers of a group: each takes what is to be read next, reads and judges it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use creamery_base::Result;
 use creamery_base::lock::{RankedMutex, rank};
@@ -72,8 +72,11 @@ struct Progress<'w> {
     in_flight: BTreeSet<u64>,
     /// Where the last one ended that was begun.
     begun: u64,
-    /// Bytes of each device that may still be asked for.
-    left: u64,
+    /// Bytes of each device that may be asked for, and that were.
+    most: u64,
+    asked: u64,
+    /// What batches have counted behind one that is in flight, by where they begin: what counts lies before the place that is reached.
+    ahead: BTreeMap<u64, Vec<Counts>>,
     /// Why no more is taken.
     end: Option<Result<Went>>,
 }
@@ -87,20 +90,29 @@ impl<'w, 't> Workers<'w, 't> {
         sink: &'w dyn Sink,
     ) -> Self {
         let in_flight = BTreeSet::new();
-        let progress = RankedMutex::new(Progress { parts, in_flight, begun: 0, left: bytes, end: None });
+        let progress = RankedMutex::new(Progress {
+            parts,
+            in_flight,
+            begun: 0,
+            most: bytes,
+            asked: 0,
+            ahead: BTreeMap::new(),
+            end: None,
+        });
         Self { chunk, mending, durable, sink, walk: RankedMutex::new(walk), progress }
     }
 
     /// Works on so many threads until nothing is left, or no more is wanted. Gives how many of the bytes were asked for, how far it is, and how it went.
-    pub(super) fn run(self, workers: usize, bytes: u64) -> (u64, Position, Result<Went>) {
+    pub(super) fn run(self, workers: usize) -> (u64, Position, Result<Went>) {
         std::thread::scope(|threads| {
             for _ in 1..workers {
                 threads.spawn(|| self.work());
             }
             self.work();
         });
-        let Progress { left, end, .. } = self.progress.into_inner();
-        (bytes.saturating_sub(left), self.walk.into_inner().position(), end.unwrap_or(Ok(Went::Through)))
+        let Progress { asked, end, ahead, .. } = self.progress.into_inner();
+        assert!(ahead.is_empty(), "all that was counted counts when nothing is in flight");
+        (asked, self.walk.into_inner().position(), end.unwrap_or(Ok(Went::Through)))
     }
 
     /// Takes tasks until there is none.
@@ -112,7 +124,7 @@ impl<'w, 't> Workers<'w, 't> {
                 Task::Batch(batch) => self.mending.batch(batch, &mut buffer, &mut counts[0], self.sink),
                 Task::Rows(rows) => self.mending.rows(self.chunk, rows, &mut stripes, &mut counts, self.sink),
             }
-            self.done(start, &counts);
+            self.done(start, counts);
         }
     }
 
@@ -124,7 +136,7 @@ impl<'w, 't> Workers<'w, 't> {
         if progress.end.is_some() {
             return None;
         }
-        if progress.left == 0 || is_in_the_way {
+        if progress.asked >= progress.most || is_in_the_way {
             progress.end = Some(Ok(Went::Pauses));
             return None;
         }
@@ -150,20 +162,30 @@ impl<'w, 't> Workers<'w, 't> {
         };
         progress.in_flight.insert(start);
         progress.begun = end;
-        progress.left = progress.left.saturating_sub(end - start);
+        progress.asked = progress.asked.saturating_add(end - start);
         Some((task, start))
     }
 
     /// Counts what a task has found.
-    fn done(&self, start: u64, counts: &[Counts]) {
+    fn done(&self, start: u64, counts: Vec<Counts>) {
         let mut progress = self.progress.lock();
         progress.in_flight.remove(&start);
+        progress.ahead.insert(start, counts);
         let reached = progress.in_flight.first().copied().unwrap_or(progress.begun);
-        for (part, counts) in progress.parts.iter_mut().zip(counts) {
-            if part.offset + start >= part.from {
-                part.counts += *counts;
-                part.counts.last_physical = part.offset + reached;
+        let later = match progress.in_flight.is_empty() {
+            true => BTreeMap::new(),
+            false => progress.ahead.split_off(&reached),
+        };
+        let ended = std::mem::replace(&mut progress.ahead, later);
+        for (start, counts) in ended {
+            for (part, counts) in progress.parts.iter_mut().zip(counts) {
+                if part.offset + start >= part.from {
+                    part.counts += counts;
+                }
             }
+        }
+        for part in progress.parts.iter_mut().filter(|part| part.offset + reached >= part.from) {
+            part.counts.last_physical = part.offset + reached;
         }
         let now: Vec<_> = progress.parts.iter().filter_map(|part| Some((part.dev, part.all()?))).collect();
         drop(progress);

@@ -114,12 +114,13 @@ impl Scrubbing {
 
     fn carry_out(&self, order: &Order) -> Result<Answer> {
         match order.wish {
-            Wish::Status => {}
+            Wish::Status => return self.tell(),
             Wish::Start | Wish::Resume => self.start(order)?,
             Wish::Cancel => self.cancel(),
             Wish::Limit => self.set_limit(order.device, order.limit)?,
         }
-        self.tell()
+        // It was done, whatever can be said of it.
+        self.tell().or_else(|_| self.tell_without_files())
     }
 }
 

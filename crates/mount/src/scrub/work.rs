@@ -43,7 +43,7 @@ struct State {
     is_running: bool,
     is_cancelled: bool,
     /// When the next step is due.
-    pace: Pace,
+    due: Duration,
     last: Option<Status>,
     findings: Vec<Finding>,
     left_out: u64,
@@ -53,10 +53,12 @@ struct State {
 /// What is left to do.
 struct Work {
     recorder: Recorder,
-    devices: VecDeque<DeviceScrub>,
+    devices: VecDeque<(DeviceScrub, Pace)>,
     ended: Vec<(DevId, Counts, Ended)>,
     together: Arc<Together>,
     reads_only: bool,
+    /// Whether something may have been mended, which is to be made durable.
+    mends: bool,
     /// Bytes of each device a second; none, as the file of limits says.
     limit: Option<u64>,
 }
@@ -129,16 +131,17 @@ impl Scrubbing {
             ended: Vec::new(),
             together: Arc::default(),
             reads_only: order.reads_only,
+            mends: !order.reads_only,
             limit,
         };
-        let found = Found { scrubbing: self, recorder: None, engine, mender: None };
+        let found = Found { scrubbing: self, recorder: None, engine };
         let scrub = work.scrub(engine)?;
         let mut devices = VecDeque::new();
         for device in
             engine.devices().into_iter().filter(|device| engine.volume().device(device.id).is_some())
         {
             if !work.recorder.is_done(device.id) {
-                devices.push_back(scrub.begin(device.id, &found)?);
+                devices.push_back((scrub.begin(device.id, &found)?, Pace::default()));
             }
         }
         work.devices = devices;
@@ -149,7 +152,7 @@ impl Scrubbing {
     pub(super) fn cancel(&self) {
         let mut state = self.state.lock();
         state.is_cancelled = true;
-        state.pace = Pace::default();
+        state.due = Duration::ZERO;
         drop(state);
         if let Some(fs) = self.fs.upgrade() {
             fs.engine().wake_background();
@@ -171,16 +174,27 @@ impl Scrubbing {
         }
         limits.extend(chosen.into_iter().map(|id| (id, limit)));
         file.set_limits(&limits)?;
-        self.state.lock().pace = Pace::default();
+        self.state.lock().due = Duration::ZERO;
         engine.wake_background();
         Ok(())
+    }
+
+    /// How the scrub is, without what a file says.
+    pub(super) fn tell_without_files(&self) -> Result<Answer> {
+        self.tell_with(None)
     }
 
     /// How the scrub is.
     pub(super) fn tell(&self) -> Result<Answer> {
         let fs = self.fs.upgrade().ok_or_else(gone)?;
+        let file = self.file(fs.engine());
+        drop(fs);
+        self.tell_with(file)
+    }
+
+    fn tell_with(&self, file: Option<StatusFile>) -> Result<Answer> {
+        let fs = self.fs.upgrade().ok_or_else(gone)?;
         let engine = fs.engine();
-        let file = self.file(engine);
         let limits = file.as_ref().map(StatusFile::limits).transpose()?.unwrap_or_default();
         let limit = |device: creamery_txn::DeviceReport| {
             let path = self.paths.get(&device.id).cloned().unwrap_or_default();
@@ -210,10 +224,19 @@ impl Scrubbing {
     /// The mount ends: what is left is for a later scrub.
     pub(crate) fn stop(&self) {
         let work = self.state.lock().work.take();
-        let (Some(work), Some(fs)) = (work, self.fs.upgrade()) else { return };
-        let flush = || work.mender(fs.engine())?.map_or(Ok(()), Mender::flush);
-        if let Err(error) = work.recorder.keep(&flush) {
+        let (Some(mut work), Some(fs)) = (work, self.fs.upgrade()) else { return };
+        let flush = || fs.engine().volume().mender().and_then(Mender::flush);
+        let kept = if work.mends { work.recorder.keep(&flush) } else { work.recorder.keep(&|| Ok(())) };
+        if let Err(error) = kept {
             self.say(&format!("the status of the scrub is not kept: {error}"));
+        }
+        for (device, _) in std::mem::take(&mut work.devices) {
+            work.ended.push((device.device(), *device.counts(), Ended::Cancelled));
+        }
+        if !work.reads_only
+            && let Err(error) = self.count_errors(&fs, &mut work)
+        {
+            self.say(&format!("the numbers of `device stats` are not kept: {error}"));
         }
     }
 
@@ -234,60 +257,74 @@ impl Scrubbing {
             self.state.lock().is_cancelled = true;
         }
         if self.state.lock().is_cancelled {
-            for device in std::mem::take(&mut work.devices) {
+            let scrub = work.scrub(engine)?;
+            for (mut device, _) in std::mem::take(&mut work.devices) {
+                scrub.give_up(&mut device);
                 work.ended.push((device.device(), *device.counts(), Ended::Cancelled));
             }
         }
-        let Some(mut device) = work.devices.pop_front() else {
-            self.end(fs, *work);
-            return Ok(None);
+        let now = engine.env().monotonic();
+        let Some(next) = work.devices.iter().position(|(_, pace)| pace.wait(now).is_zero()) else {
+            if work.devices.is_empty() {
+                self.end(fs, *work);
+                return Ok(None);
+            }
+            return Ok(Some(work));
         };
-        let mender = work.mender(engine)?;
-        let found = Found { scrubbing: self, recorder: Some(&work.recorder), engine, mender };
+        let Some((mut device, mut pace)) = work.devices.remove(next) else { return Ok(Some(work)) };
+        let found = Found { scrubbing: self, recorder: Some(&work.recorder), engine };
         let limit = work.limit.or_else(|| work.recorder.limit(device.device()));
-        let (before, begun) = (device.bytes_asked(), engine.env().monotonic());
+        let before = device.bytes_asked();
         let bytes = limit.map_or(STEP, |limit| Pace::step(limit).min(STEP));
         let step = work.scrub(engine)?.step(&mut device, bytes, &found);
         if let Some(limit) = limit {
-            self.state.lock().pace.read(begun, device.bytes_asked() - before, limit);
+            pace.read(now, device.bytes_asked() - before, limit);
         }
         match step {
-            Ok(Step::More | Step::Waits) => work.devices.push_back(device),
+            Ok(Step::More | Step::Waits) => work.devices.push_back((device, pace)),
             Ok(Step::Ended(ended)) => work.ended.push((device.device(), *device.counts(), ended)),
             Err(error) => {
                 self.say(&format!("scrub of device {}: {error}", device.device()));
-                work.ended.push((device.device(), *device.counts(), Ended::Failed));
+                let mut counts = *device.counts();
+                counts.uncorrectable_errors += 1;
+                work.ended.push((device.device(), counts, Ended::Failed));
             }
         }
-        self.state.lock().last = Some(work.recorder.status());
+        // The guard of the step and the right to write are gone by now: nobody waits while the status is written.
+        drop(right);
+        let flush = || if work.mends { engine.volume().mender().and_then(Mender::flush) } else { Ok(()) };
+        work.recorder.write_if_due(engine, &flush);
+        let mut state = self.state.lock();
+        state.last = Some(work.recorder.status());
+        state.due = work.devices.iter().map(|(_, pace)| now + pace.wait(now)).min().unwrap_or_default();
+        drop(state);
         Ok(Some(work))
     }
 
     /// All devices have ended.
     fn end(&self, fs: &Filesystem, mut work: Work) {
         let engine = fs.engine();
-        let mut failure = None;
-        if !work.reads_only {
-            let ended = self.count_errors(fs, &mut work);
-            let flushed = work.mender(engine).and_then(|mender| mender.map_or(Ok(()), Mender::flush));
-            failure = ended.and(flushed).err();
-        }
-        if failure.is_some() {
-            // It is unknown what is durable: another scrub goes over it once more.
+        if work.mends
+            && let Err(error) = engine.volume().mender().and_then(Mender::flush)
+        {
+            self.say(&format!("what was mended may not be durable: {error}"));
+            // It is unknown what is: another scrub goes over it once more.
             for (_, counts, ended) in &mut work.ended {
-                (*counts, *ended) = (Counts::default(), Ended::Failed);
+                (*counts, *ended) = (Counts { uncorrectable_errors: 1, ..Counts::default() }, Ended::Failed);
             }
+        }
+        let mut uncounted = None;
+        if !work.reads_only
+            && let Err(error) = self.count_errors(fs, &mut work)
+        {
+            uncounted = Some(format!("the numbers of `device stats` are not kept: {error}"));
         }
         let status = work.recorder.status();
         let kept = work.recorder.end(engine, &work.ended);
         let mut state = self.state.lock();
         state.is_running = false;
-        state.status_failure = kept.as_ref().err().map(ToString::to_string);
+        state.status_failure = kept.as_ref().err().map(ToString::to_string).or(uncounted);
         state.last = Some(kept.unwrap_or(status));
-        drop(state);
-        if let Some(error) = failure {
-            self.say(&format!("what was mended may not be durable: {error}"));
-        }
     }
 
     /// Adds what was found to the numbers that the filesystem keeps. The commit that has them also makes bad superblocks good.
@@ -351,11 +388,12 @@ impl BackgroundWork for Scrubbing {
 
     fn due(&self) -> Due {
         let Some(fs) = self.fs.upgrade() else { return Due::Never };
+        let now = fs.engine().env().monotonic();
         let state = self.state.lock();
         if state.work.is_none() {
             return Due::Never;
         }
-        match state.pace.wait(fs.engine().env().monotonic()) {
+        match state.due.saturating_sub(now) {
             Duration::ZERO => Due::Now,
             wait => Due::In(wait),
         }
@@ -381,7 +419,6 @@ struct Found<'f> {
     scrubbing: &'f Scrubbing,
     recorder: Option<&'f Recorder>,
     engine: &'f Engine,
-    mender: Option<Mender<'f>>,
 }
 
 impl Sink for Found<'_> {
@@ -399,8 +436,7 @@ impl Sink for Found<'_> {
 
     fn goes_on(&self, device: DevId, counts: &Counts) -> bool {
         if let Some(recorder) = self.recorder {
-            let flush = || self.mender.map_or(Ok(()), Mender::flush);
-            recorder.note(self.engine, (device, counts), &flush);
+            recorder.note(self.engine, (device, counts));
         }
         !self.scrubbing.state.lock().is_cancelled
     }

@@ -67,6 +67,7 @@ impl Engine {
             }
             self.store.forget_read_ahead();
             self.store.readers().wait(READS_MAX);
+            self.store.forget_read_ahead(); // what a walker queued in the meantime
             // There may be nothing left to commit.
             self.release(&self.pipeline.roots.take_releasable())?;
         }

@@ -95,6 +95,8 @@ pub(crate) struct Member {
     pub(crate) metadata_uuid: Uuid,
     pub(crate) failed: Arc<AtomicBool>,
     pub(crate) errors: Arc<Errors>,
+    /// Whether something was rewritten in place on it.
+    pub(crate) is_rewritten: Arc<AtomicBool>,
 }
 
 /// Errors of a device in a row.

@@ -1,8 +1,7 @@
 //! A scrub that goes on when the command has returned: this program, started again.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 
 use creamery::Error;
@@ -54,9 +53,7 @@ pub(super) fn begin(args: &RunArgs, which: Which) -> Result<(), Error> {
 pub(super) fn announce(args: &RunArgs, filesystem: Uuid, devices: &[DevId]) -> Result<(), Error> {
     // Not the leader of a group when the parent is a shell with job control: then it stays in its session.
     let _ = rustix::process::setsid();
-    let findings = status_file(&args.image, &args.set)?.findings();
-    let options = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).to_owned();
-    let findings = options.open(&findings).map_err(|error| Error::from(error).context(findings.display()))?;
+    let findings = status_file(&args.image, &args.set)?.make_findings()?;
     let mut text = format!(
         "scrub started on {}, fsid {filesystem} (pid={})\n",
         args.image.display(),

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use creamery::attributes::Timespec;
+use creamery::check::scrub::Ended;
 use creamery::{Error, ErrorKind};
 
 use super::run_args::{RunArgs, Which};
@@ -30,6 +31,11 @@ pub(super) fn finish(
     };
     printed.map_err(writing).and_then(|()| out.finish()).map_err(failed)?;
     interrupt::go_on().map_err(failed)?;
+    if shown.ended() != Some(Ended::Whole) && left(args, shown).is_none() {
+        let what = format!("{}: it was not scrubbed to the end", args.image.display());
+        let advice = "`creamery scrub resume` goes on where it stopped";
+        return Err(failed(Error::new(ErrorKind::Interrupted, what)).plain().advise(advice));
+    }
     match left(args, shown) {
         Some(failure) => Err(failed(failure).status(LEFT)),
         None => Ok(()),

@@ -49,8 +49,8 @@ impl Sink for Found<'_> {
 
     fn goes_on(&self, device: DevId, counts: &Counts) -> bool {
         if let Some(recorder) = self.recorder {
-            let flush = || self.mender.map_or(Ok(()), Mender::flush);
-            recorder.note(self.engine, (device, counts), &flush);
+            recorder.note(self.engine, (device, counts));
+            recorder.write_if_due(self.engine, &|| self.mender.map_or(Ok(()), Mender::flush));
         }
         let mut bytes = self.bytes.lock();
         bytes.insert(device, counts.data_bytes_scrubbed + counts.tree_bytes_scrubbed);

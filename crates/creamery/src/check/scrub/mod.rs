@@ -121,9 +121,13 @@ impl Scrub {
         let set = image.into();
         let access = if self.reads_only { Access::ReadOnly } else { Access::ReadWrite };
         let run = |devices: DeviceSet| {
-            let mut report = self.run_on_set(&devices, progress)?;
+            // As long as that is there the scrub counts as running.
+            let (mut report, recorder) = self.run_on_set(&devices, progress)?;
             if !self.reads_only {
                 count_errors(&mut report, &devices);
+            }
+            if let Some(recorder) = &recorder {
+                report.add_before(recorder);
             }
             Ok(report)
         };
@@ -150,10 +154,14 @@ impl Scrub {
         devices: impl IntoIterator<Item = Arc<dyn BlockDevice>>,
         progress: &dyn Progress,
     ) -> Result<Report> {
-        self.run_on_set(&devices.into_iter().collect(), progress)
+        let (mut report, recorder) = self.run_on_set(&devices.into_iter().collect(), progress)?;
+        if let Some(recorder) = &recorder {
+            report.add_before(recorder);
+        }
+        Ok(report)
     }
 
-    fn run_on_set(&self, devices: &DeviceSet, progress: &dyn Progress) -> Result<Report> {
+    fn run_on_set(&self, devices: &DeviceSet, progress: &dyn Progress) -> Result<(Report, Option<Recorder>)> {
         let volume = match self.reads_only {
             true => Volume::open_for_rescue(devices.clone(), Rescue::default())?,
             false => Volume::open_for_mending(devices.clone())?,
@@ -183,7 +191,8 @@ impl Scrub {
         progress.begins(engine.volume().fsid(), &devices_there);
         let mut report = Report::of(&engine.volume().superblock());
         report.devices = self.scrub_all(&engine, mender, &found);
-        for device in report.devices.iter_mut().filter(|device| device.counts.corrected_errors > 0) {
+        for device in &mut report.devices {
+            let mender = mender.filter(|mender| mender.has_rewritten(device.id));
             if let Some(Err(error)) = mender.map(|mender| mender.flush_device(device.id)) {
                 device.counts.uncorrectable_errors += 1;
                 device.ended = Ended::Failed;
@@ -194,13 +203,13 @@ impl Scrub {
         report.left_out = left_out;
         let all = left.into_iter().chain(mended);
         report.damages = all.map(|finding| Damage { finding, files: Vec::new() }).collect();
-        if let Some(recorder) = recorder {
+        if let Some(recorder) = &recorder {
             report.keep(recorder, &engine);
         }
         report.read_ahead = [TreeId::EXTENT, TreeId::CSUM].map(|tree| engine.read_ahead_of(tree));
         drop(engine);
         name_files(&mut report, devices);
-        Ok(report)
+        Ok((report, recorder))
     }
 
     /// What keeps the status, where that is asked for.

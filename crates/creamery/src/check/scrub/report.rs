@@ -90,9 +90,8 @@ impl Report {
         }
     }
 
-    /// Keeps the status. What earlier scrubs counted that this one resumed counts as well.
-    pub(super) fn keep(&mut self, recorder: Recorder, engine: &Engine) {
-        let before: Vec<Counts> = self.devices.iter().map(|device| recorder.before(device.id)).collect();
+    /// Keeps the status.
+    pub(super) fn keep(&mut self, recorder: &Recorder, engine: &Engine) {
         // Of one that failed it is unknown what is durable: another scrub goes over it once more.
         let counts = |device: &DeviceReport| match device.ended {
             Ended::Failed => Counts::default(),
@@ -102,8 +101,12 @@ impl Report {
             self.devices.iter().map(|device| (device.id, counts(device), device.ended)).collect();
         let kept = recorder.end(engine, &ended);
         self.not_kept = kept.err().map(|error| error.context("the status is not kept").to_string());
-        for (device, before) in self.devices.iter_mut().zip(before) {
-            device.counts += before;
+    }
+
+    /// Adds what earlier scrubs have counted that this one resumed.
+    pub(super) fn add_before(&mut self, recorder: &Recorder) {
+        for device in &mut self.devices {
+            device.counts += recorder.before(device.id);
         }
     }
 
