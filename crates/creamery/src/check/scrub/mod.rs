@@ -317,7 +317,7 @@ fn count_errors(report: &mut Report, devices: &DeviceSet) {
         }
         false => Image::options().write().open_set(devices.clone()).and_then(|fs| {
             fs.fs.add_device_errors(device.id, &errors)?;
-            fs.close().map_err(Into::into)
+            fs.close()
         }),
     };
     if let Err(error) = counted {
