@@ -77,7 +77,7 @@ pub(crate) fn findings_of(report: &Report) -> BTreeMap<Found, Outcome> {
 pub(crate) fn judge(world: &World, damage: &Damage) -> Result<Counts> {
     let to_read = Prediction::of(world, damage, Scrubs::ToRead);
     let mut prediction = Prediction::of(world, damage, Scrubs::ToMend);
-    if !to_read.lost_trees.is_empty() {
+    if !to_read.lost_trees.is_empty() || !prediction.lost_trees.is_empty() {
         return lost_trees(world, damage, &prediction);
     }
     let set = world.set.fork();
@@ -110,6 +110,7 @@ fn lost_trees(world: &World, damage: &Damage, prediction: &Prediction) -> Result
     let counts = match (scrub_read_only(&set), scrub(&set)) {
         (Ok(read), Ok(mended)) => {
             ensure!(read.counts().uncorrectable_errors > 0, "to read finds what is lost");
+            let lost = &prediction.lost_trees;
             let is_left = findings_of(&mended).into_iter().any(|((what, _), outcome)| {
                 matches!(what, "Tree" | "NotScrubbed") && outcome == Outcome::Lost
             });
@@ -119,7 +120,7 @@ fn lost_trees(world: &World, damage: &Damage, prediction: &Prediction) -> Result
                 now.is_readable(spot.offset)
                     && now.peek(spot.offset, SECTOR) == whole.peek(spot.offset, SECTOR)
             });
-            ensure!(is_left || is_back, "the tree block is lost: {:#?}", mended.damages);
+            ensure!(is_left != lost.is_empty() || is_back, "blocks {lost:?} are lost: {:#?}", mended.damages);
             mended.counts()
         }
         (Err(error), Err(_)) => {
@@ -136,7 +137,7 @@ fn lost_trees(world: &World, damage: &Damage, prediction: &Prediction) -> Result
             || now.peek(spot.offset, SECTOR) == whole.peek(spot.offset, SECTOR);
         ensure!(is_same, "{spot:?} ({used:?}) was good");
     }
-    files(world, prediction, &set)?;
+    nothing_wrong(world, &set)?;
     Ok(counts)
 }
 
@@ -221,9 +222,6 @@ fn parity_at(world: &World, set: &Set, spot: Spot) -> Option<Vec<u8>> {
 
 /// Expects all files to be what they were, but for what is lost, and for what has no checksum and is not what it was.
 pub(crate) fn files(world: &World, prediction: &Prediction, set: &Set) -> Result<()> {
-    if !prediction.lost_trees.is_empty() {
-        return nothing_wrong(world, set);
-    }
     let fs = Image::options().open_devices(set.devices())?;
     let read = files_of(&fs)?;
     ensure!(read.keys().eq(world.content.files.keys()), "all names are there");

@@ -1,6 +1,7 @@
 //! Reading tree blocks and data: copy after copy until one is good.
 //!
 //! Copies are asked in the order of their members' states (`members`), each piece of a range by itself; what has parity can be rebuilt (`ways`).
+//! A tree block that none of that gives whole is put together from all of it (`by_sector`).
 
 mod attempt;
 mod by_sector;
