@@ -51,34 +51,36 @@ impl Counts {
     /// Errors that Linux counts as corruption of a device: all that was read and is not what it has to be, but for tree blocks of another transaction.
     #[must_use]
     pub const fn corruption_errors(&self) -> u64 {
-        self.csum_errors + self.super_errors + self.verify_errors.saturating_sub(self.generation_errors)
+        let others = self.verify_errors.saturating_sub(self.generation_errors);
+        self.csum_errors.saturating_add(self.super_errors).saturating_add(others)
     }
 
     /// All errors that were found.
     #[must_use]
     pub const fn errors(&self) -> u64 {
-        self.read_errors + self.csum_errors + self.verify_errors + self.super_errors + self.differing
+        let all = self.read_errors.saturating_add(self.csum_errors).saturating_add(self.verify_errors);
+        all.saturating_add(self.super_errors).saturating_add(self.differing)
     }
 }
 
 impl AddAssign for Counts {
-    /// Adds the numbers up; of `last_physical` and `size` it is the greater one.
+    /// Adds the numbers up, as far as they go; of `last_physical` and `size` it is the greater one.
     fn add_assign(&mut self, other: Self) {
-        self.data_extents_scrubbed += other.data_extents_scrubbed;
-        self.tree_extents_scrubbed += other.tree_extents_scrubbed;
-        self.data_bytes_scrubbed += other.data_bytes_scrubbed;
-        self.tree_bytes_scrubbed += other.tree_bytes_scrubbed;
-        self.parity_bytes_scrubbed += other.parity_bytes_scrubbed;
-        self.read_errors += other.read_errors;
-        self.csum_errors += other.csum_errors;
-        self.verify_errors += other.verify_errors;
-        self.generation_errors += other.generation_errors;
-        self.no_csum += other.no_csum;
-        self.differing += other.differing;
-        self.super_errors += other.super_errors;
-        self.uncorrectable_errors += other.uncorrectable_errors;
-        self.corrected_errors += other.corrected_errors;
-        self.unverified_errors += other.unverified_errors;
+        self.data_extents_scrubbed = self.data_extents_scrubbed.saturating_add(other.data_extents_scrubbed);
+        self.tree_extents_scrubbed = self.tree_extents_scrubbed.saturating_add(other.tree_extents_scrubbed);
+        self.data_bytes_scrubbed = self.data_bytes_scrubbed.saturating_add(other.data_bytes_scrubbed);
+        self.tree_bytes_scrubbed = self.tree_bytes_scrubbed.saturating_add(other.tree_bytes_scrubbed);
+        self.parity_bytes_scrubbed = self.parity_bytes_scrubbed.saturating_add(other.parity_bytes_scrubbed);
+        self.read_errors = self.read_errors.saturating_add(other.read_errors);
+        self.csum_errors = self.csum_errors.saturating_add(other.csum_errors);
+        self.verify_errors = self.verify_errors.saturating_add(other.verify_errors);
+        self.generation_errors = self.generation_errors.saturating_add(other.generation_errors);
+        self.no_csum = self.no_csum.saturating_add(other.no_csum);
+        self.differing = self.differing.saturating_add(other.differing);
+        self.super_errors = self.super_errors.saturating_add(other.super_errors);
+        self.uncorrectable_errors = self.uncorrectable_errors.saturating_add(other.uncorrectable_errors);
+        self.corrected_errors = self.corrected_errors.saturating_add(other.corrected_errors);
+        self.unverified_errors = self.unverified_errors.saturating_add(other.unverified_errors);
         self.last_physical = self.last_physical.max(other.last_physical);
         self.size = self.size.max(other.size);
     }

@@ -201,11 +201,13 @@ impl Scrubbing {
             (device.id.get(), path, limits.get(&device.id).copied().unwrap_or(0))
         };
         let limits = engine.devices().into_iter().map(limit).collect();
+        // After an abort no step is taken any more.
+        let has_ended = engine.aborted().is_some();
         let state = self.state.lock();
         let mut answer = Answer {
             uuid: engine.volume().fsid().to_string(),
             status: state.last.as_ref().map(Status::to_text),
-            is_running: state.is_running,
+            is_running: state.is_running && !has_ended,
             findings: state.findings.iter().map(FoundText::of).collect(),
             left_out: state.left_out,
             status_failure: state.status_failure.clone(),
@@ -294,8 +296,9 @@ impl Scrubbing {
         drop(right);
         let flush = || if work.mends { engine.volume().mender().and_then(Mender::flush) } else { Ok(()) };
         work.recorder.write_if_due(engine, &flush);
+        let status = work.recorder.status();
         let mut state = self.state.lock();
-        state.last = Some(work.recorder.status());
+        state.last = Some(status);
         state.due = work.devices.iter().map(|(_, pace)| now + pace.wait(now)).min().unwrap_or_default();
         drop(state);
         Ok(Some(work))

@@ -45,7 +45,7 @@ pub(super) fn finish(
 /// What is said of errors that are left, if some are.
 fn left(args: &RunArgs, shown: &text::Shown) -> Option<Error> {
     let counts = shown.counts();
-    let left = counts.uncorrectable_errors + counts.unverified_errors;
+    let left = counts.uncorrectable_errors.saturating_add(counts.unverified_errors);
     if left == 0 {
         return None;
     }

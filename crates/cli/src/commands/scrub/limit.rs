@@ -21,7 +21,8 @@ const COMMAND: &str = "scrub limit";
 
 /// Show or set how fast scrubs read each device.
 ///
-/// A scrub that runs follows the limits, and so does each later one, but for one with --limit. They are kept beside the status of the scrub.
+/// A scrub that runs follows the limits, and so does each later one, but for one with --limit.
+/// They are kept beside the status of the scrub.
 ///
 /// Examples:
 ///   creamery scrub limit disk.img

@@ -1,6 +1,7 @@
 //! `creamery scrub start` and `resume`.
 
 use std::cell::OnceCell;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
@@ -75,7 +76,12 @@ pub(super) fn start(args: &StartArgs) -> Result<(), Failure> {
     if !force && let Ok(dir) = state::dir() {
         // A status that lies is no reason to lose it in silence.
         let file = Scrub::status_file(run.set.of(&run.image), &dir).map_err(failed)?;
-        file.read().map_err(|error| failed(error).advise("remove the file, or begin with -f"))?;
+        match file.read() {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                return Err(failed(error).advise("remove the file, or begin with -f"));
+            }
+            _ => {}
+        }
     }
     begin(run, Which::Start)
 }
@@ -131,7 +137,7 @@ fn wanted(args: &RunArgs, which: Which) -> Result<Scrub, Failure> {
     if let Some(Size(limit)) = args.limit.filter(|limit| limit.0 > 0) {
         scrub = scrub.limit(limit);
     }
-    match (state::dir(), which) {
+    match (usable(args), which) {
         (Ok(dir), Which::Start) => Ok(scrub.kept_in(dir)),
         (Ok(dir), Which::Resume) => Ok(scrub.resuming(dir)),
         (Err(error), Which::Start) if args.stays && !args.announce => {
@@ -139,6 +145,21 @@ fn wanted(args: &RunArgs, which: Which) -> Result<Scrub, Failure> {
             Ok(scrub)
         }
         (Err(error), _) => Err(Failure::new(which.name(), error)),
+    }
+}
+
+/// The directory for the status, if that can be kept there.
+/// Errors: it cannot; that a scrub runs is none of these.
+fn usable(args: &RunArgs) -> Result<PathBuf, Error> {
+    let dir = state::dir()?;
+    // The scrub says why an image cannot be opened.
+    let Ok(file) = Scrub::status_file(args.set.of(&args.image), &dir) else { return Ok(dir) };
+    match file.begin() {
+        Err(error) if error.kind() != ErrorKind::Busy => {
+            let advice = "set XDG_STATE_HOME to a directory that can be written to";
+            Err(error.context("the status of the scrub is not kept").advise(advice))
+        }
+        _ => Ok(dir),
     }
 }
 

@@ -111,7 +111,7 @@ impl Known {
         let devices = &self.status.devices;
         let mut counts = Counts::default();
         devices.iter().for_each(|device| counts += device.counts);
-        counts.size = devices.iter().map(|device| device.counts.size).sum();
+        counts.size = devices.iter().fold(0, |sum, device| sum.saturating_add(device.counts.size));
         // One that runs or died has no end; among others the worst counts.
         let ended = devices.iter().map(|device| device.ended).min_by_key(|ended| match ended {
             None => 0,

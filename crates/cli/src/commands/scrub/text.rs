@@ -119,7 +119,7 @@ impl Numbers {
     }
 
     fn speed(&self, out: &mut Output, units: &UnitArgs) -> io::Result<()> {
-        let bytes = self.counts.data_bytes_scrubbed + self.counts.tree_bytes_scrubbed;
+        let bytes = self.counts.data_bytes_scrubbed.saturating_add(self.counts.tree_bytes_scrubbed);
         let rate = bytes / self.seconds.max(1);
         let total = self.counts.size.max(bytes);
         if self.is_running {
