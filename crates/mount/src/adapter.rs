@@ -71,12 +71,6 @@ pub struct Adapter {
     directories_opened: AtomicU64,
 }
 
-/// Whether a path that may not be there yet leads to `point` or below.
-fn lies_below(path: &Path, point: &Path) -> bool {
-    let Ok(point) = point.canonicalize() else { return false };
-    path.ancestors().find_map(|above| above.canonicalize().ok()).is_none_or(|there| there.starts_with(&point))
-}
-
 impl Adapter {
     /// Serves the directory `root` and what is below it.
     #[must_use]
@@ -103,9 +97,7 @@ impl Adapter {
 
     /// Tells those who ask how the server writes, and that what happens is written to a log.
     pub(crate) fn with_options(self, options: &Options, point: &Path) -> Self {
-        // What lies in the mount itself would keep it busy, and wait for itself.
-        let kept = options.state.clone().filter(|dir| !lies_below(dir, point));
-        let kept = kept.map(|dir| (dir, point.to_owned()));
+        let kept = options.state.clone().map(|dir| (dir, point.to_owned()));
         let scrubbing = Arc::new(Scrubbing::new(&self.fs, &self.row, kept));
         Self { control: Control::new(options.log.clone(), options.writing()), scrubbing, ..self }
     }

@@ -1,7 +1,7 @@
 //! The mount's end: the scrub as background work.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -66,6 +66,8 @@ struct Work {
 impl Scrubbing {
     pub(crate) fn new(fs: &Arc<Filesystem>, row: &Arc<Watched>, kept: Option<(PathBuf, PathBuf)>) -> Self {
         let paths = host_paths(fs.engine());
+        // What lies in the mount itself would keep it busy, and wait for itself.
+        let kept = kept.filter(|(dir, point)| !lies_below(dir, point));
         let (fs, row) = (Arc::downgrade(fs), Arc::clone(row));
         Self { fs, row, kept, state: RankedMutex::default(), tell: OnceLock::new(), paths }
     }
@@ -378,6 +380,12 @@ impl Work {
         };
         Ok(scrub.beside_commits().starting_at(self.recorder.starts()).sharing(&self.together))
     }
+}
+
+/// Whether a path that may not be there yet leads to `point` or below.
+fn lies_below(path: &Path, point: &Path) -> bool {
+    let Ok(point) = point.canonicalize() else { return false };
+    path.ancestors().find_map(|above| above.canonicalize().ok()).is_none_or(|there| there.starts_with(&point))
 }
 
 fn gone() -> Error {
