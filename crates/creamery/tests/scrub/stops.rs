@@ -7,12 +7,13 @@ use creamery::check::scrub::{Ended, NoProgress, Progress, Scrub};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Random, seed_of, share_or_whole};
 
+use crate::content::Content;
 use crate::damage::{Damage, Hurt, apply, files};
 use crate::disk::SECTOR;
 use crate::faults::{all_mended, borne, worlds};
 use crate::geometry::{PROFILES, Profile};
 use crate::predict::Prediction;
-use crate::world::World;
+use crate::world::{Ends, Shape, World};
 
 /// Moments of each layout that every change takes.
 const SHARE: usize = 6;
@@ -23,7 +24,42 @@ pub(crate) fn cases() -> Vec<Case> {
         let name = format!("scrub-matrix/stops-when-it-is-told-{}", profile.name);
         Case::new(name, &[], move |bench| each_moment(bench, profile))
     };
-    PROFILES.into_iter().filter(bears).map(case).collect()
+    let mut cases: Vec<Case> = PROFILES.into_iter().filter(bears).map(case).collect();
+    let keeps = "scrub-matrix/a-device-that-stops-with-a-chunk-in-hands-keeps-no-other";
+    cases.push(Case::new(keeps, &[], |_| in_a_pause()));
+    cases
+}
+
+/// Bytes a second: a step is one batch, and rows of a chunk take several.
+const LIMIT: u64 = 4 << 20;
+
+/// Wants no more while a limit has a scrub pause, once so many bytes are scrubbed.
+struct UntilAPause {
+    last: AtomicU64,
+    bytes: u64,
+}
+
+impl Progress for UntilAPause {
+    fn scrubbed(&self, bytes: u64) -> bool {
+        self.last.swap(bytes, Ordering::Relaxed) != bytes || bytes < self.bytes
+    }
+}
+
+/// Between two steps of a device that leads a chunk with parity the others wait for it: they end with it.
+fn in_a_pause() -> Result<()> {
+    let shape = Shape { profile: Profile::named("raid5"), members: 3, shift: 0, ends: Ends::InFreeSpace };
+    let world = World::new(Content::of_many_leaves()?, shape)?;
+    let all = Scrub::default().run_on(world.set.fork().devices(), &NoProgress)?.counts();
+    let all = all.data_bytes_scrubbed + all.tree_bytes_scrubbed;
+    let mut cancelled = 0;
+    for part in 0..8 {
+        let until = UntilAPause { last: AtomicU64::new(0), bytes: all * part / 8 };
+        let report = Scrub::default().limit(LIMIT).run_on(world.set.fork().devices(), &until)?;
+        cancelled += u32::from(report.ended() == Ended::Cancelled);
+        ensure!(report.ended() != Ended::Failed, "part {part}: {report:?}");
+    }
+    ensure!(cancelled > 4, "{cancelled} of 8 were told in a pause");
+    Ok(())
 }
 
 /// Wants no more when it was asked so often.
