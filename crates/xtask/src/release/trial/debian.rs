@@ -15,7 +15,6 @@ const PROGRAM: &str = "/usr/bin/creamery";
 const BESIDE: &str = "/usr/lib/creamery/bin";
 /// What else a user looks for.
 const FILES: [&str; 9] = [
-    "/usr/lib/systemd/system/creamery-scrub@.timer",
     "/usr/share/man/man1/creamery-mkfs.1.gz",
     "/usr/share/man/man5/creamery.5.gz",
     "/usr/share/doc/creamery/mount-options.md",
@@ -24,6 +23,7 @@ const FILES: [&str; 9] = [
     "/usr/share/fish/vendor_completions.d/creamery.fish",
     "/usr/share/doc/creamery/copyright",
     "/usr/share/doc/creamery/changelog.gz",
+    "/usr/lib/systemd/system/creamery-scrub@.timer",
 ];
 
 pub(super) fn tried(_: &Parts, out: &Path) -> Result<()> {
