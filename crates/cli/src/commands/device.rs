@@ -162,7 +162,7 @@ fn print(args: &StatsArgs, rows: &[Row]) -> Result<(), Failure> {
 /// Prints what is known of devices of a live mount.
 fn of_live(args: &StatsArgs, live: &LiveBtrfs, devices: Vec<LiveDevice>) -> Result<Vec<Row>, Failure> {
     let (rows, unread) = of_devices(live, devices, args.reset)?;
-    // What was reset is told nowhere else, so it is printed before the error of another device.
+    // No other place has the numbers that were reset, so they are printed before the error of another device.
     print(args, &rows)?;
     unread.map_or(Ok(rows), Err)
 }

@@ -243,7 +243,7 @@ fn a_write(
     let mut is_told = false;
     for ((what, spot), outcome) in findings_of(&report) {
         let is_its = spot.member == member && range.contains(&spot.offset);
-        // Parity is told of once for all of its element.
+        // One finding names the parity of a whole element.
         let is_near = what == "Parity"
             && spot.member == member
             && (spot.offset..spot.offset + (64 << 10)).contains(&offset);
@@ -255,7 +255,7 @@ fn a_write(
             false => ensure!(outcome == Outcome::Mended, "{what} at {spot:?}: {outcome:?}"),
         }
     }
-    ensure!(is_told, "what was not written is told");
+    ensure!(is_told, "a finding names what was not written");
     ensure!(report.counts().uncorrectable_errors > 0, "{:?}", report.counts());
     for (spot, used) in &world.uses {
         let (now, whole) = (&set.disks[spot.member], &world.set.disks[spot.member]);
@@ -278,7 +278,7 @@ pub(crate) fn all_mended(report: &Report) -> Result<()> {
     }
 }
 
-/// What may not be durable is told, once, of the device that was to flush it. Where nothing was mended nothing is to be flushed.
+/// One finding names the device that did not make its mends durable. A device on which nothing was mended is not flushed.
 fn a_flush(world: &World, damage: &Damage, member: usize) -> Result<()> {
     let set = world.set.fork();
     apply(&set, damage);
@@ -288,7 +288,7 @@ fn a_flush(world: &World, damage: &Damage, member: usize) -> Result<()> {
     let told: Vec<_> = told.map(|damage| &damage.finding).collect();
     let is_mended = damage.keys().any(|spot| spot.member == member);
     match &told[..] {
-        [] => ensure!(!is_mended, "it is told"),
+        [] => ensure!(!is_mended, "a finding names the device"),
         [told] => {
             ensure!(is_mended && told.at.dev.get() == member as u64 + 1, "{told:?}");
             ensure!(told.what == What::NotScrubbed && told.why.contains("not durable"), "{told:?}");

@@ -1,4 +1,4 @@
-//! A device that does not flush: it is told of that device alone, where something was mended there, and no status calls it done.
+//! A device that does not flush: a finding names that device alone, where something was mended there, and no status calls it done.
 
 use anyhow::{Context, Result, ensure};
 use creamery::check::scrub::{NoProgress, Scrub, What};
@@ -36,7 +36,7 @@ fn rotten_superblock() -> Damage {
 fn of_its_device() -> Result<()> {
     let report = scrub(&without_flush(&rotten_superblock())?)?;
     let told = report.damages.iter().find(|damage| damage.finding.what == What::NotScrubbed);
-    let told = &told.context("it is told")?.finding;
+    let told = &told.context("a finding names the device")?.finding;
     ensure!(told.at.dev.get() == 2, "device 2 did not flush, and this is said: {told:?}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Scrub where devices fail, rot and lose their power: what a profile bears is mended, what it does not bear is told, and nothing is worse than before.
+//! Scrub where devices fail, rot and lose their power: scrub mends what a profile bears, names what it does not bear, and makes nothing worse.
 //!
 //! The sets lie in memory, laid out by hand from an image of one device ([`world`]): of every profile, with what lies where known by the book. A
 //! prediction ([`predict`]) says of each kind of damage what a scrub has to find, place by place, and what has to be there afterwards.

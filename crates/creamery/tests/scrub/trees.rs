@@ -107,7 +107,7 @@ fn one(world: &World, leaf: u64, hurt: Hurt, touched: &BTreeSet<usize>) -> Resul
     Ok(())
 }
 
-/// What the leaf leads to is told as not scrubbed, on each device; of the groups beside it nobody can say more than their neighbour does.
+/// The report says of what the leaf leads to that it was not scrubbed, on each device; of the groups beside it nobody can say more than their neighbour does.
 fn not_scrubbed(world: &World, report: &Report, touched: &BTreeSet<usize>) -> Result<()> {
     let told = report.damages.iter().filter(|damage| damage.finding.what == What::NotScrubbed);
     let mut groups = BTreeSet::new();
@@ -138,7 +138,7 @@ fn not_scrubbed(world: &World, report: &Report, touched: &BTreeSet<usize>) -> Re
     Ok(())
 }
 
-/// With the root of such a tree gone, the filesystem does not open, or a device is told as failed. Nothing is written.
+/// With the root of such a tree gone, the filesystem does not open, or the report calls a device failed. Nothing is written.
 fn root(world: &World, leaf: u64) -> Result<()> {
     let set = world.set.fork();
     apply(&set, &all_copies(world, leaf, Hurt::Unreadable));

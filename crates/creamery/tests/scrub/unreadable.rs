@@ -1,4 +1,4 @@
-//! Sectors that cannot be read: each is one error, and nothing that lies beside it is told, lost or disbelieved for it.
+//! Sectors that cannot be read: each is one error, and nothing that lies beside it is reported, lost or disbelieved for it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

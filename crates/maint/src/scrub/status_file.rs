@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use creamery_base::{DevId, Error, ErrorKind, Result, Uuid};
+use creamery_txn::Engine;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -90,6 +91,13 @@ impl StatusFile {
     pub fn new(dir: &Path, fsid: Uuid, place: [u64; 3]) -> Self {
         let [space, number, start] = place;
         Self { dir: dir.to_owned(), fsid, key: format!("{fsid}.{space:x}.{number:x}.{start:x}") }
+    }
+
+    /// The files in `dir` of a filesystem that is open; none if all of its devices are missing.
+    #[must_use]
+    pub fn of_engine(dir: &Path, engine: &Engine) -> Option<Self> {
+        let first = engine.devices().into_iter().find_map(|device| engine.volume().device(device.id))?;
+        Some(Self::new(dir, engine.volume().fsid(), first.id().numbers()))
     }
 
     /// The UUID of the filesystem.

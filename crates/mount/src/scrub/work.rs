@@ -79,8 +79,7 @@ impl Scrubbing {
 
     fn file(&self, engine: &Engine) -> Option<StatusFile> {
         let (dir, _) = self.kept.as_ref()?;
-        let first = engine.devices().into_iter().find_map(|device| engine.volume().device(device.id))?;
-        Some(StatusFile::new(dir, engine.volume().fsid(), first.id().numbers()))
+        StatusFile::of_engine(dir, engine)
     }
 
     /// Begins a scrub. Errors: one runs; the mount is read-only, and it is to mend; those of the trees.
@@ -253,6 +252,11 @@ impl Scrubbing {
     /// Takes the scrub on. Gives what is left of it.
     fn go_on(&self, fs: &Filesystem, mut work: Box<Work>) -> Result<Option<Box<Work>>> {
         let engine = fs.engine();
+        let now = engine.env().monotonic();
+        let next = work.devices.iter().position(|(_, pace)| pace.wait(now).is_zero());
+        // A file is read here, so this comes before the right to write.
+        let noted = |at: usize| work.recorder.limit(work.devices[at].0.device());
+        let limit = work.limit.or_else(|| next.and_then(noted));
         // While it is held a mount that becomes read-only waits.
         let right = if work.reads_only { None } else { self.row.write_in_background().ok() };
         if !work.reads_only && (right.is_none() || engine.read_only().is_some()) {
@@ -267,17 +271,14 @@ impl Scrubbing {
                 work.ended.push((device.device(), *device.counts(), Ended::Cancelled));
             }
         }
-        let now = engine.env().monotonic();
-        let Some(next) = work.devices.iter().position(|(_, pace)| pace.wait(now).is_zero()) else {
-            if work.devices.is_empty() {
-                self.end(fs, *work);
-                return Ok(None);
-            }
+        if work.devices.is_empty() {
+            self.end(fs, *work);
+            return Ok(None);
+        }
+        let Some((mut device, mut pace)) = next.and_then(|next| work.devices.remove(next)) else {
             return Ok(Some(work));
         };
-        let Some((mut device, mut pace)) = work.devices.remove(next) else { return Ok(Some(work)) };
         let found = Found { scrubbing: self, recorder: Some(&work.recorder), engine };
-        let limit = work.limit.or_else(|| work.recorder.limit(device.device()));
         let before = device.bytes_asked();
         let bytes = limit.map_or(STEP, |limit| Pace::step(limit).min(STEP));
         let step = work.scrub(engine)?.step(&mut device, bytes, &found);
@@ -294,7 +295,7 @@ impl Scrubbing {
                 work.ended.push((device.device(), counts, Ended::Failed));
             }
         }
-        // The guard of the step and the right to write are gone by now: nobody waits while the status is written.
+        // The step's guard is gone, and so is the right to write: no writer and no remount waits while the status is written.
         drop(right);
         let flush = || if work.mends { engine.volume().mender().and_then(Mender::flush) } else { Ok(()) };
         work.recorder.write_if_due(engine, &flush);

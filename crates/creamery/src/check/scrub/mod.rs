@@ -215,9 +215,8 @@ impl Scrub {
     /// What keeps the status, where that is asked for.
     fn recorder(&self, engine: &Engine) -> Result<Option<Recorder>> {
         let Some((dir, resumes)) = &self.status else { return Ok(None) };
-        let there = engine.devices().into_iter().find_map(|device| engine.volume().device(device.id));
-        let first = there.ok_or_else(|| Error::new(ErrorKind::DeviceMissing, "all devices are missing"))?;
-        let file = StatusFile::new(dir, engine.volume().fsid(), first.id().numbers());
+        let file = StatusFile::of_engine(dir, engine);
+        let file = file.ok_or_else(|| Error::new(ErrorKind::DeviceMissing, "all devices are missing"))?;
         let running = file.begin()?;
         let paths = host_paths(engine);
         let recorder = match resumes {
@@ -281,7 +280,8 @@ fn count_errors(report: &mut Report, devices: &DeviceSet) {
     };
     let counted = match has_log {
         // What replays it is to be asked for.
-        true => Err(Error::new(ErrorKind::Busy, "a log waits to be replayed").advise("mount it once")),
+        true => Err(Error::new(ErrorKind::Busy, "a log waits to be replayed")
+            .advise("mount it, and write to it once")),
         // A commit would write all copies anew.
         false if report.damages.iter().any(is_in_doubt) => {
             let what = Error::new(ErrorKind::Corrupt, "a copy of the superblock is in doubt");
