@@ -45,6 +45,7 @@
 
 mod access;
 mod aligned;
+mod delayed;
 mod device;
 mod file;
 mod held;
@@ -67,6 +68,7 @@ mod stream;
 
 pub use access::Access;
 pub use aligned::{AlignedBuffer, BUFFER_ALIGNMENT};
+pub use delayed::DelayedDevice;
 pub use device::{BlockDevice, Completion, DeviceId, Pending, Reply, Request};
 pub use file::FileDevice;
 pub use held::{HeldDevice, Released};

@@ -46,6 +46,38 @@ impl KernelSet {
         Ok(set)
     }
 
+    /// Members that are files already, for Linux to write to.
+    pub(crate) fn of(bench: &Bench, files: &[PathBuf]) -> Result<Self> {
+        let mut set = Self { files: files.to_vec(), loops: Vec::new(), dir: bench.scratch.dir("kernel")? };
+        set.attach(false)?;
+        Ok(set)
+    }
+
+    /// The extents of the extent tree, as btrfs-progs show them: address and length.
+    pub(crate) fn used_extents(&self) -> Result<Vec<(u64, u64)>> {
+        let nodes = self.nodes(&self.all());
+        Run::new("btrfs").args(["device", "scan"]).args(&nodes).ok()?;
+        let dump = |words: &[&str]| -> Result<String> {
+            let run = Run::new("btrfs").args(["inspect-internal"]).args(words).arg(&nodes[0]);
+            Ok(run.ok()?.stdout_text())
+        };
+        let superblock = dump(&["dump-super"])?;
+        let node = superblock.lines().find_map(|line| line.strip_prefix("nodesize")).context("nodesize")?;
+        let node: u64 = node.trim().parse()?;
+        let key = |line: &str| -> Option<(u64, u64)> {
+            let (_, key) = line.split_once(" key (")?;
+            let mut words = key.split(')').next()?.split(' ');
+            let (start, kind, offset) = (words.next()?.parse().ok()?, words.next()?, words.next()?);
+            match kind {
+                "EXTENT_ITEM" => Some((start, offset.parse().ok()?)),
+                "METADATA_ITEM" => Some((start, node)),
+                _ => None,
+            }
+        };
+        let tree = dump(&["dump-tree", "-t", "extent"])?;
+        Ok(tree.lines().filter(|line| line.trim_start().starts_with("item ")).filter_map(key).collect())
+    }
+
     /// Attaches all members anew.
     fn attach(&mut self, read_only: bool) -> Result<()> {
         for device in self.loops.drain(..) {
@@ -76,7 +108,8 @@ impl KernelSet {
         self.mounted(members, options, is_whole, Seen::by_kernel)
     }
 
-    fn mounted<T>(
+    /// What `body` has of the kernel's mount of these members; of a whole set the kernel may complain of nothing meanwhile.
+    pub(crate) fn mounted<T>(
         &self,
         members: &[usize],
         options: &str,

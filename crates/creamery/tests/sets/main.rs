@@ -5,6 +5,7 @@
 //!
 //! The kernel never mounts a set that was changed: rot is planted in copies that only the library reads.
 
+mod beside_linux;
 mod edited;
 mod kernel_set;
 mod members_away;
@@ -79,7 +80,7 @@ fn main() -> std::process::ExitCode {
         shapes
     });
     let cases = chosen.map(|shape| Case::new(shape.name(), &NEEDS, move |bench| set(bench, &shape)));
-    creamery_testkit::harness::main(cases.chain(edited::cases()).collect())
+    creamery_testkit::harness::main(cases.chain(edited::cases()).chain(beside_linux::cases()).collect())
 }
 
 /// All that is asked of one set. The kernel reads the members, the library copies of them: it opens no file that the kernel has.

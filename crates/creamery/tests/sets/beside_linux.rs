@@ -1,0 +1,278 @@
+//! Scrubs judged by Linux' own. What ours mends is, byte for byte, what it was, and Linux' scrub finds nothing in it and changes nothing in it;
+//! what Linux mends, ours finds whole.
+//!
+//! Rot goes into sectors that are in use: of data, of tree blocks, of P and Q. Data without checksums has none, nor has its row: nothing says what
+//! is right there. Linux meets rot only beneath a filesystem that it has mounted whole.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use creamery::NamedSet;
+use creamery::check::scrub::{Counts, NoProgress, Scrub};
+use creamery_format::{BlockGroupFlags, SUPERBLOCK_OFFSETS};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{Random, Run, seed_of, share_or_whole};
+
+use crate::kernel_set::KernelSet;
+use crate::oracle::{Oracle, SECTOR, Spot, extents, read_sector, sectors};
+use crate::rot::is_nocow;
+use crate::seen::Seen;
+use crate::{MEMBERS_MAX, NEEDS, NODES, PROFILES, Shape};
+
+const CHECKSUMS: [&str; 4] = ["crc32c", "xxhash", "sha256", "blake2"];
+/// Sets that every change takes.
+const SHARE: usize = 3;
+/// Members more than the profile takes at least.
+const MORE: u64 = 3;
+
+/// What rots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Data,
+    TreeBlocks,
+    Parity,
+    Superblock,
+    /// All of these.
+    All,
+}
+
+const KINDS: [Kind; 5] = [Kind::Data, Kind::TreeBlocks, Kind::Parity, Kind::Superblock, Kind::All];
+
+/// A sector of an address that is in use: where its copies lie, then those of its parity.
+struct Place {
+    is_data: bool,
+    copies: Vec<Spot>,
+    parity: Vec<Spot>,
+    /// The first copies of all columns of its row.
+    row: Vec<Spot>,
+}
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut shapes: Vec<Shape> =
+        PROFILES.iter().flat_map(|&(profile, least)| shapes_of(profile, least)).collect();
+    Random::new(seed_of("scrubs beside Linux")).shuffle(&mut shapes);
+    let count = share_or_whole(SHARE, shapes.len());
+    shapes.truncate(count);
+    let case = |shape: Shape| {
+        let name = shape.name().replace("set-matrix", "scrub-beside-linux");
+        Case::new(name, &NEEDS, move |bench| both(bench, &shape))
+    };
+    shapes.into_iter().map(case).collect()
+}
+
+fn shapes_of(profile: &'static str, least: usize) -> impl Iterator<Item = Shape> {
+    let all = CHECKSUMS.into_iter().flat_map(|checksum| NODES.map(|node| (checksum, node)));
+    all.map(move |(checksum, node)| {
+        let shape = Shape { profile, members: least, checksum, node };
+        let more = usize::try_from(Random::new(seed_of(&shape.name())).below(MORE)).expect("few");
+        Shape { members: (least + more).min(MEMBERS_MAX), ..shape }
+    })
+}
+
+fn both(bench: &Bench, shape: &Shape) -> Result<()> {
+    let made = KernelSet::make(bench, shape).context("Linux makes the set")?;
+    let truth = made.kernel_view(&made.all(), "ro")?;
+    let used = made.used_extents()?;
+    let [before, ours, theirs] =
+        ["before", "ours", "theirs"].map(|name| -> Result<_> { made.copy_in(&bench.scratch.dir(name)?) });
+    let (before, ours, theirs) = (before?, ours?, theirs?);
+    made.end()?;
+    let oracle = Oracle::of(&before)?;
+    let places = places(&before, &oracle, &truth, &used)?;
+    let mut random = Random::new(seed_of(&shape.name()));
+    let rotten = |count: usize, random: &mut Random| -> BTreeSet<usize> {
+        let mut all: Vec<usize> = (0..oracle.stripes_max()).collect();
+        random.shuffle(&mut all);
+        all.into_iter().take(count).collect()
+    };
+    for kind in KINDS {
+        let rotten = rotten(oracle.borne().max(1), &mut random);
+        let set = (&before[..], &ours[..]);
+        mended_by_us(set, &oracle, &places, (kind, &rotten))
+            .with_context(|| format!("{kind:?} rots in the stripes {rotten:?}, and ours mends it"))?;
+    }
+    found_whole_by_linux(bench, &before, &ours, &places).context("Linux looks at what ours mended")?;
+    let rotten = rotten(1, &mut random);
+    mended_by_linux(bench, &before, &theirs, (&oracle, &places, &rotten))
+        .with_context(|| format!("the stripes {rotten:?} rot, and Linux mends it"))
+}
+
+/// The places of all sectors that are in use and are judged: no sector of their rows is data without a checksum.
+fn places(files: &[PathBuf], oracle: &Oracle, truth: &Seen, used: &[(u64, u64)]) -> Result<Vec<Place>> {
+    let mut nocow = BTreeSet::new();
+    for (path, _) in truth.files().filter(|(path, _)| is_nocow(path)) {
+        for extent in extents(files, path)? {
+            nocow.extend(sectors(&extent).map(|(_, logical)| logical));
+        }
+    }
+    ensure!(!nocow.is_empty(), "some data has no checksums");
+    let mut places = Vec::new();
+    for logical in used.iter().flat_map(|&(start, len)| (start..start + len).step_by(SECTOR as usize)) {
+        let chunk = oracle.chunk_at(logical)?;
+        let has_parity = chunk.flags.intersects(BlockGroupFlags::RAID5 | BlockGroupFlags::RAID6);
+        let columns = if has_parity { oracle.row(logical)?.1 } else { vec![logical] };
+        if columns.iter().any(|at| nocow.contains(at)) {
+            continue;
+        }
+        let of_chunk = if has_parity { oracle.parity() } else { 0 };
+        places.push(Place {
+            is_data: chunk.flags.contains(BlockGroupFlags::DATA),
+            copies: oracle.copies(logical)?,
+            parity: (0..of_chunk).map(|which| oracle.parity_spot(logical, which)).collect::<Result<_>>()?,
+            row: columns.iter().map(|&at| oracle.spot(at)).collect::<Result<_>>()?,
+        });
+    }
+    ensure!(places.iter().any(|place| place.is_data) && places.iter().any(|place| !place.is_data), "both");
+    Ok(places)
+}
+
+/// The sectors that rot of this kind is in. Where the profile bears no loss, tree blocks stay whole.
+fn spots(oracle: &Oracle, places: &[Place], kind: Kind, rotten: &BTreeSet<usize>) -> BTreeSet<(usize, u64)> {
+    let mut spots = BTreeSet::new();
+    for place in places {
+        let is_hit = match kind {
+            Kind::Data => place.is_data,
+            Kind::TreeBlocks => !place.is_data,
+            Kind::All => true,
+            Kind::Parity | Kind::Superblock => false,
+        };
+        let is_borne = place.is_data || oracle.borne() > 0;
+        let copies = place.copies.iter().filter(|_| is_hit && is_borne);
+        let parity = place.parity.iter().filter(|_| matches!(kind, Kind::Parity | Kind::All));
+        let hit = copies.chain(parity).filter(|spot| rotten.contains(&spot.stripe));
+        spots.extend(hit.map(|spot| (spot.member, spot.offset)));
+    }
+    spots
+}
+
+fn invert(files: &[PathBuf], spots: &BTreeSet<(usize, u64)>) -> Result<()> {
+    for &(member, offset) in spots {
+        let mut bytes = read_sector(&files[member], offset)?;
+        bytes.iter_mut().step_by(7).for_each(|byte| *byte = !*byte);
+        File::options().write(true).open(&files[member])?.write_all_at(&bytes, offset)?;
+    }
+    Ok(())
+}
+
+/// Ours mends all that the profile bears, and every byte of every member is what it was.
+fn mended_by_us(
+    (before, files): (&[PathBuf], &[PathBuf]),
+    oracle: &Oracle,
+    places: &[Place],
+    (kind, rotten): (Kind, &BTreeSet<usize>),
+) -> Result<()> {
+    let spots = spots(oracle, places, kind, rotten);
+    invert(files, &spots)?;
+    let superblock = (files.len() - 1, SUPERBLOCK_OFFSETS[1]);
+    let copies = BTreeSet::from_iter(matches!(kind, Kind::Superblock | Kind::All).then_some(superblock));
+    invert(files, &copies)?;
+    if spots.is_empty() && copies.is_empty() {
+        return Ok(());
+    }
+    let counts = scrub(Scrub::default(), files)?;
+    let is_lost = oracle.borne() == 0 && !spots.is_empty();
+    ensure!(counts.errors() > 0 && (counts.uncorrectable_errors > 0) == is_lost, "{counts:?}");
+    ensure!(counts.super_errors == copies.len() as u64, "{counts:?}");
+    if kind == Kind::Data {
+        ensure!(counts.csum_errors == spots.len() as u64, "{} sectors rot: {counts:?}", spots.len());
+    }
+    if is_lost {
+        ensure!(counts.uncorrectable_errors == spots.len() as u64, "{} are lost: {counts:?}", spots.len());
+        invert(files, &spots)?;
+    }
+    let again = scrub(Scrub::default().read_only(), files)?;
+    ensure!(again.errors() == 0, "it is mended: {again:?}");
+    same_members(before, files)
+}
+
+fn scrub(scrub: Scrub, files: &[PathBuf]) -> Result<Counts> {
+    let set = NamedSet::new(&files[0]).devices(&files[1..]);
+    Ok(scrub.run(set, &NoProgress)?.counts())
+}
+
+fn same_members(before: &[PathBuf], files: &[PathBuf]) -> Result<()> {
+    for (before, file) in before.iter().zip(files) {
+        Run::new("cmp").args([before, file]).ok()?;
+    }
+    Ok(())
+}
+
+/// Linux' own scrub finds nothing, and leaves every row as it is whose data no commit has changed: it would write parity that is not its own.
+fn found_whole_by_linux(
+    bench: &Bench,
+    before: &[PathBuf],
+    files: &[PathBuf],
+    places: &[Place],
+) -> Result<()> {
+    let linux = KernelSet::of(bench, files)?;
+    let said = linux.mounted(&linux.all(), "noatime", true, |dir| scrub_of_linux(dir, &[]))?;
+    ensure!(said.contains("no errors found"), "{said}");
+    linux.end()?;
+    same_rows(before, files, places)
+}
+
+fn scrub_of_linux(dir: &Path, words: &[&str]) -> Result<String> {
+    let run = Run::new("btrfs").args(["scrub", "start", "-B"]).args(words).arg(dir).output()?;
+    // 3: something is lost.
+    ensure!(matches!(run.code, Some(0 | 3)), "{run}");
+    Ok(run.stdout_text())
+}
+
+/// A row whose data is what it was has the copies and the parity that it had. Data never changes; tree blocks do where Linux commits.
+fn same_rows(before: &[PathBuf], files: &[PathBuf], places: &[Place]) -> Result<()> {
+    let is_same = |spot: &Spot| -> Result<bool> {
+        let sector = |files: &[PathBuf]| read_sector(&files[spot.member], spot.offset);
+        Ok(sector(before)? == sector(files)?)
+    };
+    let all_same = |spots: &[Spot]| -> Result<bool> {
+        spots.iter().try_fold(true, |same, spot| Ok(same && is_same(spot)?))
+    };
+    let mut compared = 0;
+    for place in places.iter() {
+        if !place.is_data && !all_same(&place.row)? {
+            continue;
+        }
+        ensure!(all_same(&place.row)? && all_same(&place.copies)?, "data or a copy at {:?}", place.copies);
+        ensure!(all_same(&place.parity)?, "parity at {:?}", place.parity);
+        compared += 1;
+    }
+    ensure!(compared > 0, "some rows are as they were");
+    Ok(())
+}
+
+/// Linux mends rot beneath its own mount. Ours then finds nothing, or as many errors as Linux where nothing bears the loss.
+fn mended_by_linux(
+    bench: &Bench,
+    before: &[PathBuf],
+    files: &[PathBuf],
+    (oracle, places, rotten): (&Oracle, &[Place], &BTreeSet<usize>),
+) -> Result<()> {
+    let spots = spots(oracle, places, Kind::All, rotten);
+    let linux = KernelSet::of(bench, files)?;
+    let is_borne = oracle.borne() > 0;
+    // It says in its log what it finds.
+    let said = linux.mounted(&linux.all(), "noatime", false, |dir| {
+        // Its trees are in memory before anything rots.
+        let whole = scrub_of_linux(dir, &["-r"])?;
+        ensure!(whole.contains("no errors found"), "{whole}");
+        invert(files, &spots)?;
+        scrub_of_linux(dir, &["-R", "-d"])
+    })?;
+    linux.end()?;
+    let sum = |name: &str| -> u64 {
+        let of = |line: &str| line.trim().strip_prefix(name)?.strip_prefix(": ")?.parse::<u64>().ok();
+        said.lines().filter_map(of).sum()
+    };
+    let uncorrectable = sum("uncorrectable_errors");
+    ensure!(sum("csum_errors") > 0 && (uncorrectable == 0) == is_borne, "Linux found:\n{said}");
+    let counts = scrub(Scrub::default().read_only(), files)?;
+    if is_borne {
+        ensure!(counts.errors() == 0, "Linux mended it, ours finds {counts:?}\n{said}");
+        return same_rows(before, files, places);
+    }
+    ensure!(counts.csum_errors == sum("csum_errors"), "ours finds {counts:?}, Linux\n{said}");
+    Ok(())
+}

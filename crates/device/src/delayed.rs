@@ -1,0 +1,204 @@
+//! A device that takes its time: every answer comes a fixed time after its request, however many are under way.
+//!
+//! A benchmark on memory shows no wait, and one on a disk shows that disk. Here requests overlap as they do on a disk with a deep queue: a reader
+//! that asks for two blocks at once waits once, and one that asks for the second when it has the first waits twice.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use creamery_base::Result;
+use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
+
+use crate::{BlockDevice, Completion, DeviceId, Reply, Request};
+
+/// A device that answers each request of the device below a fixed time after it came. Dropping it answers at once what still waits.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use creamery_device::{BlockDevice, DelayedDevice, MemoryDevice};
+/// let device = DelayedDevice::new(Arc::new(MemoryDevice::new(4096)), Duration::from_micros(100))?;
+/// device.write_at(512, b"cream")?;
+/// let mut bytes = [0; 5];
+/// device.read_at(512, &mut bytes)?;
+/// assert_eq!(&bytes, b"cream");
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+pub struct DelayedDevice {
+    below: Arc<dyn BlockDevice>,
+    latency: Duration,
+    answers: Arc<Answers>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Answers that wait for their time.
+#[derive(Default)]
+struct Answers {
+    state: RankedMutex<State, { rank::LEAF }>,
+    changed: RankedCondvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: BinaryHeap<Reverse<Answer>>,
+    is_closed: bool,
+}
+
+struct Answer {
+    due: Instant,
+    done: Completion,
+    outcome: Result<Reply>,
+}
+
+impl PartialEq for Answer {
+    fn eq(&self, other: &Self) -> bool {
+        self.due == other.due
+    }
+}
+
+impl Eq for Answer {}
+
+impl PartialOrd for Answer {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Answer {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.due.cmp(&other.due)
+    }
+}
+
+impl DelayedDevice {
+    /// `below`, `latency` away.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn new(below: Arc<dyn BlockDevice>, latency: Duration) -> Result<Self> {
+        let answers = Arc::new(Answers::default());
+        let shared = Arc::clone(&answers);
+        let thread = thread::Builder::new().name("delayed".to_owned()).spawn(move || shared.serve())?;
+        Ok(Self { below, latency, answers, thread: Some(thread) })
+    }
+}
+
+impl Answers {
+    /// The life of the thread: gives each answer when it is due.
+    fn serve(&self) {
+        let mut state = self.state.lock();
+        loop {
+            let now = Instant::now();
+            let Some(due) = state.waiting.peek().map(|Reverse(first)| first.due) else {
+                if state.is_closed {
+                    return;
+                }
+                state = self.changed.wait_while(state, |state| state.waiting.is_empty() && !state.is_closed);
+                continue;
+            };
+            if due > now && !state.is_closed {
+                let first_waits = |state: &mut State| {
+                    let is_first = state.waiting.peek().is_some_and(|Reverse(first)| first.due >= due);
+                    is_first && !state.is_closed
+                };
+                state = self.changed.wait_while_for(state, due - now, first_waits);
+                continue;
+            }
+            let Some(Reverse(Answer { done, outcome, .. })) = state.waiting.pop() else { continue };
+            drop(state);
+            done(outcome);
+            state = self.state.lock();
+        }
+    }
+}
+
+impl BlockDevice for DelayedDevice {
+    fn submit(&self, request: Request, done: Completion) {
+        let due = Instant::now() + self.latency;
+        let answers = Arc::clone(&self.answers);
+        let answer = move |outcome| {
+            answers.state.lock().waiting.push(Reverse(Answer { due, done, outcome }));
+            answers.changed.notify_one();
+        };
+        self.below.submit(request, Box::new(answer));
+    }
+
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+
+    fn id(&self) -> DeviceId {
+        self.below.id()
+    }
+
+    fn describe(&self) -> String {
+        self.below.describe()
+    }
+
+    fn host_path(&self) -> PathBuf {
+        self.below.host_path()
+    }
+
+    fn sector_size(&self) -> u64 {
+        self.below.sector_size()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.below.notes()
+    }
+
+    fn resize(&self, len: u64) -> Result<()> {
+        self.below.resize(len)
+    }
+}
+
+impl Drop for DelayedDevice {
+    fn drop(&mut self) {
+        self.answers.state.lock().is_closed = true;
+        self.answers.changed.notify_one();
+        // The last owner may be an answer.
+        let thread = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id());
+        if let Some(thread) = thread {
+            // Its panic was told when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::DelayedDevice;
+    use crate::{AlignedBuffer, BlockDevice, MemoryDevice, Reply, Request};
+
+    #[test]
+    fn requests_are_under_way_together_and_the_end_answers_those_that_wait() {
+        let below = Arc::new(MemoryDevice::new(1 << 20));
+        below.write_at(4096, &[7; 4096]).unwrap();
+        let device = DelayedDevice::new(below, Duration::from_secs(100_000)).unwrap();
+        let read = |offset| device.start(Request::Read { offset, buffer: AlignedBuffer::zeroed(4096) });
+        let pending = [read(0), read(4096)];
+        drop(device);
+        let bytes = pending.map(|pending| match pending.wait().unwrap() {
+            Reply::Read(buffer) => buffer[0],
+            Reply::Done => panic!("a read is answered with its buffer"),
+        });
+        assert_eq!(bytes, [0, 7]);
+    }
+
+    #[test]
+    fn an_answer_comes_after_its_time() {
+        let device = DelayedDevice::new(Arc::new(MemoryDevice::new(1 << 20)), Duration::from_micros(1)).unwrap();
+        device.write_at(0, &[3; 512]).unwrap();
+        device.flush().unwrap();
+        let mut bytes = [0; 512];
+        device.read_at(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [3; 512]);
+    }
+}
