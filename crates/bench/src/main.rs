@@ -11,6 +11,7 @@ mod gate;
 mod load;
 mod names;
 mod replay;
+mod scrub;
 mod seek;
 mod side;
 mod subvolumes;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use creamery::compression::Compress;
+use creamery_codec::ChecksumType;
 use side::{Directory, Library, Setting, Side};
 use times::Times;
 
@@ -36,6 +38,8 @@ const USAGE: &str = "usage: creamery-bench WORKLOAD (--image FILE | --dir DIR [-
   replay --load FILE                               [--threads N] [--seconds N]
   snapshots|clones|drop|fill|copy-within           [--files N] [--count N] [--measured N] [--bytes N] [--piece N]
   copy-in|walk|copy-out|remove                     [--files N] [--host DIR]
+  scrub                                            [--latency-us N] [--read-ahead on|off]
+  sum                                              [--device FILE] [--checksum NAME] [--threads N]
   with --image also                                [--cache-mib N] [--dirty-mib N] [--delayed-mib N] [--early-unlock on|off] [--fingers on|off] [--read-ahead on|off] [--lock-times on|off] [--tree-log on|off] [--nodatacow on|off] [--nocow-keeps-leaf on|off] [--seek-cursors on|off] [--compress METHOD] [--read-only on|off] [--degraded on|off]";
 
 fn main() -> ExitCode {
@@ -53,8 +57,11 @@ fn main() -> ExitCode {
 
 fn run(words: &[String]) -> Result<serde_json::Value> {
     let (workload, words) = words.split_first().context(USAGE)?;
-    let workload = Workload::parse(workload).context(USAGE)?;
     let options = Options::parse(words)?;
+    if let Some(said) = of_image(workload, &options) {
+        return said;
+    }
+    let workload = Workload::parse(workload).context(USAGE)?;
     let side: Box<dyn Side> = match &options.target {
         Some(Target::Image(image)) => Box::new(Library::open(image, options.setting)?),
         Some(Target::Dir(dir)) => {
@@ -66,6 +73,25 @@ fn run(words: &[String]) -> Result<serde_json::Value> {
     said["statistics"] = serde_json::to_value(side.statistics())?;
     side.close()?;
     Ok(said)
+}
+
+/// What is done to an image that nobody opens as a filesystem.
+fn of_image(workload: &str, options: &Options) -> Option<Result<serde_json::Value>> {
+    let Some(Target::Image(image)) = &options.target else { return None };
+    match workload {
+        "scrub" => Some(scrub::scrub(
+            image,
+            scrub::Setting {
+                latency: options.latency,
+                without_read_ahead: options.setting.read_ahead == Some(false),
+            },
+        )),
+        "sum" => {
+            let files = std::iter::once(image).chain(&options.devices).cloned().collect::<Vec<_>>();
+            Some(scrub::sum(&files, options.checksum, options.threads))
+        }
+        _ => None,
+    }
 }
 
 /// All that can be done.
@@ -157,6 +183,9 @@ struct Options {
     host: Option<PathBuf>,
     load: Option<PathBuf>,
     time: Duration,
+    latency: Option<Duration>,
+    devices: Vec<PathBuf>,
+    checksum: ChecksumType,
 }
 
 impl Options {
@@ -177,6 +206,9 @@ impl Options {
             host: None,
             load: None,
             time: Duration::from_secs(10),
+            latency: None,
+            devices: Vec::new(),
+            checksum: ChecksumType::Crc32c,
         };
         for pair in words.chunks(2) {
             let [name, value] = pair else { bail!("{} wants a value\n{USAGE}", pair[0]) };
@@ -203,6 +235,9 @@ impl Options {
             "--host" => self.host = Some(value.into()),
             "--load" => self.load = Some(value.into()),
             "--seconds" => self.time = Duration::from_secs(value.parse()?),
+            "--latency-us" => self.latency = Some(Duration::from_micros(value.parse()?)),
+            "--device" => self.devices.push(value.into()),
+            "--checksum" => self.checksum = value.parse()?,
             "--bytes" => shape.bytes = value.parse()?,
             "--piece" => shape.piece = number()?,
             "--order" => shape.order = order(value)?,

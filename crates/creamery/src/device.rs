@@ -36,6 +36,6 @@
 //! ```
 
 pub use creamery_device::{
-    Access, AlignedBuffer, BlockDevice, Completion, DeviceId, FileDevice, MemoryDevice, Parts, Pending,
-    Reply, Request, SharedBytes, StreamDevice, wait_for_users,
+    Access, AlignedBuffer, BlockDevice, Completion, DelayedDevice, DeviceId, FileDevice, MemoryDevice, Parts,
+    Pending, Reply, Request, SharedBytes, StreamDevice, wait_for_users,
 };

@@ -194,7 +194,8 @@ mod tests {
 
     #[test]
     fn an_answer_comes_after_its_time() {
-        let device = DelayedDevice::new(Arc::new(MemoryDevice::new(1 << 20)), Duration::from_micros(1)).unwrap();
+        let device =
+            DelayedDevice::new(Arc::new(MemoryDevice::new(1 << 20)), Duration::from_micros(1)).unwrap();
         device.write_at(0, &[3; 512]).unwrap();
         device.flush().unwrap();
         let mut bytes = [0; 512];

@@ -267,7 +267,9 @@ fn mended_by_linux(
         said.lines().filter_map(of).sum()
     };
     let uncorrectable = sum("uncorrectable_errors");
-    ensure!(sum("csum_errors") > 0 && (uncorrectable == 0) == is_borne, "Linux found:\n{said}");
+    // A column that Linux mends while it looks at the parity of its row is counted nowhere.
+    let is_counted = oracle.parity() > 0 || sum("csum_errors") > 0;
+    ensure!(is_counted && (uncorrectable == 0) == is_borne, "Linux found:\n{said}");
     let counts = scrub(Scrub::default().read_only(), files)?;
     if is_borne {
         ensure!(counts.errors() == 0, "Linux mended it, ours finds {counts:?}\n{said}");
