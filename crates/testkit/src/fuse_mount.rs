@@ -105,3 +105,26 @@ fn is_mounted(dir: &Path) -> Result<bool> {
     let point = dir.to_string_lossy();
     Ok(mounts.lines().any(|line| line.split(' ').nth(1) == Some(&*point)))
 }
+
+/// The other process that has an image open: the server of its mount.
+///
+/// # Errors
+/// There is none.
+pub fn daemon(image: &Path) -> Result<u32> {
+    for process in std::fs::read_dir("/proc")? {
+        let process = process?.path();
+        let Some(id) = process.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()) else {
+            continue;
+        };
+        if id == std::process::id() {
+            continue; // the caller may have it open, too
+        }
+        let Ok(descriptors) = std::fs::read_dir(process.join("fd")) else { continue };
+        let holds =
+            descriptors.flatten().any(|fd| std::fs::read_link(fd.path()).is_ok_and(|path| path == image));
+        if holds {
+            return Ok(id);
+        }
+    }
+    bail!("no process has {} open", image.display())
+}

@@ -40,7 +40,7 @@ pub use clone::{clone_range, sync_filesystem};
 pub use command::{Finished, Run, Signal, signal};
 pub use cpu::{CpuMeter, cpu_of, cpu_of_this_thread};
 pub use delalloc::is_delalloc;
-pub use fuse_mount::FuseMount;
+pub use fuse_mount::{FuseMount, daemon};
 pub use judges::{Judge, Judges, btrfs_check, btrfs_progs_version, is_root};
 pub use kernel_log::KernelLog;
 pub use loop_mount::{LoopDevice, LoopMount};

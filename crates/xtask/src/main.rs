@@ -51,6 +51,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   fuzz [TARGET..]  the fuzz targets, one after the other (--seconds N in all; --shrink the corpora instead)
   pjdfstest        the POSIX suite of that name on the mount (as root; cargo installs it)
   fsx              random reads and writes of one file on the mount, three seeds (--operations N; cargo installs it, or fstests has it: --checkout DIR)
+  fsstress         work on a mount beside scrubs, its server killed now and then (--checkout DIR, of fstests; --rounds N)
   fstests          fstests on the mount, as root (--checkout DIR [--kernel] [TEST..]; a checkout that you have built)
   collection       btrfs-progs' own images, most of them broken, and those of other projects: by both checks, and as Linux shows
                    them (--checkout DIR [--beside DIR].. [CASE..], as root; a checkout of btrfs-progs, and of others)
@@ -78,6 +79,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   bench memory     peak memory for a million files and for a million names in one folder (--files --dry)
   bench check      verifying images that the kernel filled, beside btrfs check (--files --bytes --runs --dry; as root)
   bench sets       reading a large file of sets, also with members missing, beside the kernel's mount (--bytes --runs --dry; as root)
+  bench scrub      scrubs beside the kernel's and beside work, and on devices that take their time (--files --runs --dry --only WORD; as root)
   bench check-memory
                    peak memory of verifying ten million files (--files --dry)";
 
@@ -111,6 +113,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["fuzz", words @ ..] => fuzz::fuzz(words),
         ["pjdfstest"] => suites::pjdfstest(),
         ["fsx", options @ ..] => suites::fsx(options),
+        ["fsstress", options @ ..] => suites::fsstress(options),
         ["fstests", options @ ..] => suites::fstests(options),
         ["collection", words @ ..] => suites::collection(words),
         ["bench", words @ ..] => bench::run(words),

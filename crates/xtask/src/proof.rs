@@ -43,7 +43,7 @@ const fn step(name: &'static str, body: fn(&Proof<'_>) -> Result<()>) -> ProofSt
     ProofStep { name, lacks: |_| None, body }
 }
 
-const STEPS: [ProofStep; 15] = [
+const STEPS: [ProofStep; 16] = [
     step("licences", |_| licences::check()),
     step("publishing", |_| release::try_publishing()),
     step("sanitizer", |_| sanitize::sanitize(&sanitize::ALL)),
@@ -66,6 +66,11 @@ const STEPS: [ProofStep; 15] = [
         name: "fstests",
         lacks: |proof| proof.fstests.is_none().then_some("--fstests DIR names no checkout"),
         body: |proof| with_the_program(&["fstests", "--checkout", proof.fstests.unwrap_or_default()]),
+    },
+    ProofStep {
+        name: "fsstress",
+        lacks: |proof| proof.fstests.is_none().then_some("--fstests DIR names no checkout"),
+        body: |proof| with_the_program(&["fsstress", "--checkout", proof.fstests.unwrap_or_default()]),
     },
     ProofStep {
         name: "collection",

@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, Judge, LoopMount, Run, Signal, btrfs_check, signal};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Run, Signal, btrfs_check, daemon, signal};
 use rustix::fs::{IFlags, OFlags};
 use rustix::io::ReadWriteFlags;
 
-use crate::posix::daemon;
 use crate::support::{MOUNTED, mkfs_empty};
 
 const MSYNC_C: &str = include_str!("msync.c");

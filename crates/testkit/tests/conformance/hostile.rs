@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Finished, FuseMount, Random, Run, cpu_of, tree};
+use creamery_testkit::{Finished, FuseMount, Random, Run, cpu_of, daemon, tree};
 
 use crate::item_types::DIR_ITEM;
-use crate::posix::daemon;
 use crate::support::{MOUNTED, crc32c, expect_untouched, inside, mkfs_from};
 
 /// Damaged versions.

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, Run, Signal, signal, until};
+use creamery_testkit::{FuseMount, Run, Signal, daemon, signal, until};
 use rustix::fs::FlockOperation;
 
-use crate::posix::daemon;
 use crate::support::{MOUNTED, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {

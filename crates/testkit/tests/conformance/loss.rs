@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Finished, FuseMount, Judge, Run, Signal, btrfs_check, signal, until};
+use creamery_testkit::{Finished, FuseMount, Judge, Run, Signal, btrfs_check, daemon, signal, until};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
 use crate::mappings::{LEN, Writer, program};
-use crate::posix::daemon;
 use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, Signal, btrfs_check, signal};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, Signal, btrfs_check, daemon, signal};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, OFlags, RenameFlags, XattrFlags, fallocate, linkat, lsetxattr,
     renameat_with,
@@ -359,24 +359,4 @@ fn killed_daemon(bench: &Bench) -> Result<()> {
     std::fs::write(kernel.dir().join("later"), b"later")?;
     kernel.unmount()?;
     btrfs_check(&image)
-}
-
-/// The process that has the image open.
-pub(crate) fn daemon(image: &Path) -> Result<u32> {
-    for process in std::fs::read_dir("/proc")? {
-        let process = process?.path();
-        let Some(id) = process.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()) else {
-            continue;
-        };
-        if id == std::process::id() {
-            continue; // a case may have it open, too
-        }
-        let Ok(descriptors) = std::fs::read_dir(process.join("fd")) else { continue };
-        let holds =
-            descriptors.flatten().any(|fd| std::fs::read_link(fd.path()).is_ok_and(|path| path == image));
-        if holds {
-            return Ok(id);
-        }
-    }
-    anyhow::bail!("no process has {} open", image.display())
 }

@@ -9,11 +9,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Finished, FuseMount, Judge, LoopMount, Random, Run, Signal, btrfs_check, signal};
+use creamery_testkit::{
+    Finished, FuseMount, Judge, LoopMount, Random, Run, Signal, btrfs_check, daemon, signal,
+};
 use serde_json::Value;
 
 use crate::hostile::Victim;
-use crate::posix::daemon;
 use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, mkfs_empty};
 
 const EDQUOT: i32 = 122;

@@ -10,11 +10,10 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{
-    FuseMount, LoopMount, Random, Run, Signal, btrfs_check, commit_and_clean, ficlonerange, signal,
+    FuseMount, LoopMount, Random, Run, Signal, btrfs_check, commit_and_clean, daemon, ficlonerange, signal,
     sync_filesystem, until,
 };
 
-use crate::posix::daemon;
 use crate::subvolumes::{fill, is_half_dropped, orphans};
 use crate::support::{JUDGED, MOUNTED, inside, killed_after, mkfs_empty, sparse_file};
 

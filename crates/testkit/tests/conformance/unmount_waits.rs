@@ -6,9 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, Judge, Run, Signal, btrfs_check, signal, until};
+use creamery_testkit::{FuseMount, Judge, Run, Signal, btrfs_check, daemon, signal, until};
 
-use crate::posix::daemon;
 use crate::support::{MOUNTED, inside, mkfs_empty, sparse_file};
 
 pub(crate) fn cases() -> Vec<Case> {

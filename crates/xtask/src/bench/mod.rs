@@ -13,6 +13,7 @@ mod flat;
 mod fs_mark;
 mod gate;
 mod image;
+mod kernel_set;
 mod library;
 mod measure;
 mod memory;
@@ -25,6 +26,7 @@ mod quotas;
 mod report;
 mod requests;
 mod scaling;
+mod scrub;
 mod seek;
 mod server;
 mod sets;
@@ -57,6 +59,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         "check-memory" => check_memory::check_memory(options),
         "early-unlock" => switches::early_unlock(options),
         "sets" => sets::sets(options),
+        "scrub" => scrub::scrub(options),
         "fingers" => switches::fingers(options),
         "scaling" => scaling::scaling(options),
         "flat" => flat::flat(options),

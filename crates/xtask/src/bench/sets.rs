@@ -6,11 +6,11 @@
 //! the rest, at memory speed.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 use creamery_testkit::{Judge, Judges, LoopDevice, LoopMount, Run, Scratch};
 
+use super::kernel_set::KernelSet;
 use super::library::{Said, bench, build};
 use super::measure::median;
 use super::options::{Options, options};
@@ -28,7 +28,6 @@ const ROWS: [(&str, usize, usize); 8] = [
     ("raid6", 4, 2),
 ];
 const MEMBER_BYTES: u64 = 8 << 30;
-const FILL_LIMIT: Duration = Duration::from_secs(600);
 
 /// What both sides said of one row.
 struct Taken {
@@ -81,23 +80,9 @@ fn member(scratch: &Scratch, number: usize) -> std::path::PathBuf {
 
 /// Has the kernel make the set and fill it.
 fn fill(scratch: &Scratch, profile: &str, count: usize, bytes: u64) -> Result<()> {
-    for number in 0..count {
-        let file = member(scratch, number);
-        let _ = std::fs::remove_file(&file);
-        std::fs::File::create_new(&file)?.set_len(MEMBER_BYTES)?;
-    }
-    let loops = (0..count).map(|number| LoopDevice::attach(&member(scratch, number), false));
-    let loops = loops.collect::<Result<Vec<_>>>()?;
-    let paths = || loops.iter().map(LoopDevice::path);
-    Run::new("mkfs.btrfs").args(["-q", "-f", "-m", profile, "-d", profile]).args(paths()).ok()?;
-    Run::new("btrfs").args(["device", "scan"]).args(paths()).ok()?;
-    let at = scratch.dir("filled")?;
-    Run::new("mount").args([loops[0].path(), &at]).ok()?;
-    let written = bench("write", "--dir", &at, &[("--bytes", bytes.to_string())]);
-    Run::new("umount").arg(&at).limit(FILL_LIMIT).again_while_busy().ok()?;
-    Run::new("btrfs").args(["device", "scan", "--forget"]).args(paths()).ok()?;
-    loops.into_iter().try_for_each(LoopDevice::detach)?;
-    written.map(drop)
+    let words = ["-m", profile, "-d", profile];
+    let write = |dir: &Path| bench("write", "--dir", dir, &[("--bytes", bytes.to_string())]).map(drop);
+    KernelSet::make(scratch, (count, MEMBER_BYTES), &words, write).map(drop)
 }
 
 /// Wall and processor seconds.

@@ -1,9 +1,10 @@
-//! Other people's suites: `cargo xtask pjdfstest`, `fsx` and `fstests` on the mount, `collection` on `check`. The first two are
+//! Other people's suites: `cargo xtask pjdfstest`, `fsx`, `fsstress` and `fstests` on the mount, `collection` on `check`. The first two are
 //! programs that cargo installs, the others are checkouts that the user names; none of their code is here. What each is
 //! expected to say stands in `docs/coverage/suite-*.toml`.
 
 mod collection;
 mod expected;
+mod fsstress;
 mod fstests;
 mod fsx;
 mod mount_helpers;
@@ -11,6 +12,7 @@ mod pjdfstest;
 
 pub(crate) use collection::collection;
 pub(crate) use expected::Expected;
+pub(crate) use fsstress::fsstress;
 pub(crate) use fstests::fstests;
 pub(crate) use fsx::fsx;
 pub(crate) use pjdfstest::pjdfstest;
