@@ -76,7 +76,10 @@ impl Soak {
             drop(mount);
             // It fails now at all that it does.
             stress.wait()?;
-            FuseMount::mount(&self.creamery, &self.image, &self.dir, OPTIONS)?.unmount()?;
+            let mount = FuseMount::mount(&self.creamery, &self.image, &self.dir, OPTIONS)?;
+            // A mount that writes nothing leaves the log.
+            std::fs::write(self.dir.join(format!("after-{round}")), "its log was read")?;
+            mount.unmount()?;
         } else {
             mount.unmount()?;
         }
