@@ -8,7 +8,7 @@
 //!                              +-- rows of a chunk with parity: data judged, parity computed from it and compared
 //! ```
 //! Each device is scrubbed by itself, as Linux does, so that each copy is read where it lies. A chunk with parity is scrubbed once for all of its
-//! devices, row by row, and counted for each (`together`). Two batches are in flight for each device. A batch is
+//! devices, row by row, and counted for each (`together`). Four batches are in flight for each device. A batch is
 //! read by one request, and judged block by block: a tree block by its address, UUID, generation, level and checksum; data by its checksum. Data
 //! without checksums is compared between copies. The scrub of a device is taken on by steps ([`Scrub::step`]), each under a guard of its own; between
 //! two of them nothing is kept from anybody.

@@ -16,8 +16,9 @@ use super::rows::{RowBatch, RowWalk};
 use super::together::Part;
 use super::used::Position;
 
-/// Batches in flight for each device.
-pub(super) const IN_FLIGHT: usize = 2;
+/// Batches in flight for each device. With two, a device that takes 5 ms for each request is asked half as fast as with four, which cost nothing on
+/// one that answers at once.
+pub(super) const IN_FLIGHT: usize = 4;
 
 /// How far a group went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

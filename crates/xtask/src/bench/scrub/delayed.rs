@@ -12,6 +12,8 @@ const LATENCIES: [u64; 2] = [100, 5000];
 const DEVICE_BYTES: u64 = 12 << 30;
 /// Files of one sector for each file of the usual population.
 const SMALL: u64 = 5;
+/// Whether files are of one sector each, and bytes of a tree block.
+const POPULATIONS: [(bool, &str); 3] = [(true, "4096"), (true, "16384"), (false, "16384")];
 const TREES: [&str; 2] = ["extents", "checksums"];
 
 /// What one latency comes to.
@@ -26,11 +28,11 @@ struct Taken {
 
 pub(super) fn delayed(stage: &Stage) -> Result<String> {
     let mut text = String::from(
-        "| files | a request takes | read ahead | not read ahead | times as fast | extent tree: blocks ahead, of them came to | checksum tree |\n|---|---|---|---|---|---|---|\n",
+        "| files | nodes | a request takes | read ahead | not read ahead | times as fast | extent tree: blocks ahead, of them came to | checksum tree |\n|---|---|---|---|---|---|---|---|\n",
     );
-    let words = ["-d", "single", "-m", "single"];
     let files = stage.options.files;
-    for small in [true, false] {
+    for (small, node) in POPULATIONS {
+        let words = ["-d", "single", "-m", "single", "-n", node];
         let set = KernelSet::make(&stage.scratch, (1, DEVICE_BYTES), &words, |dir| {
             if small { fill_small(dir, files * SMALL) } else { fill(dir, files) }
         })?;
@@ -48,7 +50,7 @@ pub(super) fn delayed(stage: &Stage) -> Result<String> {
             let name = if small { "of 4 KiB" } else { "of 2 to 512 KiB" };
             let trees = [0, 1].map(|tree| format!("{}, {}", taken.issued[tree], taken.hit[tree]));
             text += &format!(
-                "| {name} | {latency} us | {on:.2} s | {off:.2} s | {:.2} | {} |\n",
+                "| {name} | {node} | {latency} us | {on:.2} s | {off:.2} s | {:.2} | {} |\n",
                 off / on,
                 trees.join(" | ")
             );
