@@ -42,7 +42,10 @@ pub(crate) fn build() -> Result<PathBuf> {
     run(build.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")))?;
     let built = target().join(TARGET).join("dist/creamery").canonicalize()?;
     // The names of functions are in it still, though the profile says that they go.
-    let program = built.with_file_name("creamery-stripped");
+    // It keeps its name: what it says of itself, and what processes are called, is looked at.
+    let folder = built.with_file_name("stripped");
+    std::fs::create_dir_all(&folder)?;
+    let program = folder.join("creamery");
     Run::new("strip").args(["--strip-all", "-o"]).arg(&program).arg(&built).ok()?;
     examine(&program)?;
     Ok(program)
