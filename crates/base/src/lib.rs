@@ -5,7 +5,7 @@
 //! [`gate`] carry the rule that a caller may forbid waiting. [`lock`] holds locks that know their rank, [`sync`]
 //! what they are made of. [`Env`] brings the clock and randomness in from outside, so that a seed replays a run.
 //! [`Escaped`] shows names from outside, [`HumanSize`] sizes. [`Histogram`] counts how long things take, [`Striped`] counts from many threads without a
-//! shared cache line. [`memory`] knows what collections take. [`panics`] makes a panic a value.
+//! shared cache line. [`memory`] knows what collections take. [`is_same`] compares content. [`panics`] makes a panic a value.
 
 mod address;
 mod damaged_block;
@@ -21,6 +21,7 @@ mod near;
 pub mod panics;
 mod piece_buffer;
 mod qgroup_id;
+mod same;
 mod size;
 mod striped;
 pub mod sync;
@@ -40,6 +41,7 @@ pub use id_hasher::IdHasher;
 pub use near::Near;
 pub use piece_buffer::PieceBuffer;
 pub use qgroup_id::QgroupId;
+pub use same::is_same;
 pub use size::{HumanSize, parse_size};
 pub use striped::Striped;
 pub use time::Timespec;

@@ -4,7 +4,7 @@
 //! not. Where it does not, either side may be wrong; it is said of the parity only where all that is used is known to be right: data that has its
 //! checksum, and tree blocks that verify. Rows in which nothing is used have never been written, or are nobody's.
 
-use creamery_base::{Logical, Physical};
+use creamery_base::{Logical, Physical, is_same};
 use creamery_format::{Expected, verify_block};
 use creamery_volume::{Chunk, FullStripes};
 
@@ -79,8 +79,10 @@ impl ParityCheck<'_> {
             let Some(found) = row.stripes.element(row.row, column) else { continue };
             let sector = usize::try_from(self.reader.sector_size).expect("a sector fits in memory");
             let sectors = right.chunks_exact(sector).zip(found.chunks_exact(sector)).enumerate();
-            let wrong: Vec<usize> =
-                sectors.filter(|(_, (right, found))| right != found).map(|(sector, _)| sector).collect();
+            let wrong: Vec<usize> = sectors
+                .filter(|(_, (right, found))| !is_same(right, found))
+                .map(|(sector, _)| sector)
+                .collect();
             let known: Vec<(usize, u64)> = wrong
                 .iter()
                 .filter_map(|&place| Some((place, self.known_right(row, place * sector)?)))

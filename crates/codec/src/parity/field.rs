@@ -4,7 +4,7 @@
 //! 2^0 to 2^254 differ, which is why Q tells at most 255 data columns apart.
 
 /// What falls out of the top bit when a value is doubled comes back as the rest of the polynomial.
-const REST: u8 = 0x1d;
+pub(super) const REST: u8 = 0x1d;
 
 /// The powers of the generator before they repeat.
 pub(super) const ORDER: usize = 255;

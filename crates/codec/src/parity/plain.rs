@@ -1,7 +1,6 @@
 //! The loops, in safe code without instructions of any processor.
 //!
-//! They take `N` bytes of all columns at a time and keep the sums in arrays, which the compiler keeps in vector registers. Those that
-//! are inlined take the target features of their caller, so `avx2` gets vectors of 32 bytes from the same lines.
+//! They take `N` bytes of all columns at a time and keep the sums in arrays, which the compiler keeps in vector registers.
 
 use super::field::double;
 
@@ -10,25 +9,13 @@ const STEP: usize = 64;
 
 /// P of `data`.
 pub(super) fn p(data: &[&[u8]], p: &mut [u8]) {
-    p_in_steps_of::<STEP>(data, p);
-}
-
-/// P of `data`, `N` bytes at a time.
-#[inline(always)]
-pub(super) fn p_in_steps_of<const N: usize>(data: &[&[u8]], p: &mut [u8]) {
-    let done = p_from::<N>(data, p, 0);
-    p_from::<1>(data, p, done);
+    let done = p_from::<STEP>(data, p, 0);
+    rest_of_p(data, p, done);
 }
 
 /// P and Q of `data`.
 pub(super) fn pq(data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
-    pq_in_steps_of::<STEP>(data, p, q);
-}
-
-/// P and Q of `data`, `N` bytes at a time.
-#[inline(always)]
-pub(super) fn pq_in_steps_of<const N: usize>(data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
-    let done = pq_from::<N>(data, p, q, 0);
+    let done = pq_from::<STEP>(data, p, q, 0);
     rest_of_pq(data, p, q, done);
 }
 
@@ -41,6 +28,11 @@ pub(super) fn sum(sources: &[&[u8]], factors: &[u8], out: &mut [u8]) {
 /// Two sums of the same `sources`. They are computed one after the other: in the cache, reading is not what takes time here.
 pub(super) fn two_sums(sources: &[&[u8]], factors: [&[u8]; 2], out: [&mut [u8]; 2]) {
     factors.into_iter().zip(out).for_each(|(factors, out)| sum(sources, factors, out));
+}
+
+/// P of `data` from the byte `from` on, of which there are few.
+pub(super) fn rest_of_p(data: &[&[u8]], p: &mut [u8], from: usize) {
+    p_from::<1>(data, p, from);
 }
 
 /// P and Q of `data` from the byte `from` on, of which there are few.

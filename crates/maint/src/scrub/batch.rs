@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use creamery_base::{Logical, Physical};
+use creamery_base::{Logical, Physical, is_same};
 use creamery_device::AlignedBuffer;
 
 use super::Counts;
@@ -164,7 +164,7 @@ impl Mending<'_> {
                 gone.extend(self.read_sectors(piece.at, at, &mut other[bytes]));
             }
             let sectors = own.chunks(judge.sector).zip(other.chunks(judge.sector)).enumerate();
-            let differ = sectors.filter(|(_, (own, other))| own != other);
+            let differ = sectors.filter(|(_, (own, other))| !is_same(own, other));
             let places = differ.map(|(number, _)| run.at + (number * judge.sector) as u64);
             differing.extend(places.filter(|at| !gone.contains(at)));
         }

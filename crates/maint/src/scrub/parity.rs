@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use creamery_base::{DevId, Logical, Physical};
+use creamery_base::{DevId, Logical, Physical, is_same};
 use creamery_volume::{Chunk, FullStripes, Stripe};
 
 use super::Counts;
@@ -161,7 +161,7 @@ impl Mending<'_> {
                     Known::Unused => continue,
                     // Nobody knows what it has to be.
                     Known::Unread | Known::Lost if !is_unread => continue,
-                    _ if !is_unread && read[from..from + sector] == *right => continue,
+                    _ if !is_unread && is_same(&read[from..from + sector], right) => continue,
                     Known::Unsummed => self.known_of_unsummed(own, from),
                     known => known,
                 };
