@@ -1,8 +1,9 @@
 //! What a scrub tells of.
 
+use std::fmt;
 use std::time::Duration;
 
-use creamery_base::{DevId, Logical, Physical};
+use creamery_base::{DevId, Escaped, Logical, Physical};
 
 use super::Counts;
 
@@ -28,6 +29,25 @@ pub enum What {
     NotScrubbed,
 }
 
+impl What {
+    /// All there are.
+    pub const ALL: [Self; 6] =
+        [Self::Superblock, Self::Tree, Self::Data, Self::Parity, Self::Differing, Self::NotScrubbed];
+
+    /// Its words in a report.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Superblock => "superblock",
+            Self::Tree => "tree block",
+            Self::Data => "data",
+            Self::Parity => "parity",
+            Self::Differing => "data without checksum",
+            Self::NotScrubbed => "block group",
+        }
+    }
+}
+
 /// What became of it, from the best to the worst.
 ///
 /// ```
@@ -46,7 +66,23 @@ pub enum Outcome {
     Lost,
 }
 
-/// Something bad on a device.
+impl Outcome {
+    /// All there are.
+    pub const ALL: [Self; 4] = [Self::Mended, Self::Mendable, Self::Undecided, Self::Lost];
+
+    /// Its word in a report.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Mended => "mended",
+            Self::Mendable => "mendable",
+            Self::Undecided => "undecided",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// Something bad on a device. It is shown as one line of a report, which [`parse`](Self::parse) reads.
 ///
 /// ```no_run
 /// # fn example(finding: &creamery_maint::scrub::Finding) {
@@ -65,6 +101,39 @@ pub struct Finding {
     pub why: String,
     /// What became of it.
     pub outcome: Outcome,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.what.words(), self.at)?;
+        if let Some(logical) = self.logical {
+            write!(f, ", logical {logical}")?;
+        }
+        write!(f, ", {}: {}", self.outcome.word(), Escaped(self.why.as_bytes()))
+    }
+}
+
+impl Finding {
+    /// The finding that a line of a report shows; none if it shows none.
+    #[must_use]
+    pub fn parse(line: &str) -> Option<Self> {
+        let (head, rest) = line.split_once(" at devid ")?;
+        let (place, why) = rest.split_once(": ")?;
+        let (place, outcome) = place.rsplit_once(", ")?;
+        let (place, logical) = match place.split_once(", logical ") {
+            Some((place, logical)) => (place, Some(Logical::new(logical.parse().ok()?))),
+            None => (place, None),
+        };
+        let (dev, offset) = place.split_once(" offset ")?;
+        let at = Physical { dev: DevId::new(dev.parse().ok()?), offset: offset.parse().ok()? };
+        Some(Self {
+            what: What::ALL.into_iter().find(|what| what.words() == head)?,
+            at,
+            logical,
+            why: why.to_owned(),
+            outcome: Outcome::ALL.into_iter().find(|known| known.word() == outcome)?,
+        })
+    }
 }
 
 /// Takes what a scrub finds. It is called from several threads.

@@ -26,7 +26,7 @@
 //! | `batch`, `parity` | reading and judging it |
 //! | `judge`, `mend` | what is bad, and making it good |
 //! | `superblocks` | their copies |
-//! | `counts`, `finding` | what a scrub reports |
+//! | `counts`, `finding`, `findings` | what a scrub reports |
 //! | `status`, `status_file`, `recorder` | what is kept of it, where, and while it runs |
 //! | `pace` | how fast a device is read |
 //!
@@ -43,6 +43,7 @@ mod counts;
 mod device;
 mod extents;
 mod finding;
+mod findings;
 mod group;
 mod judge;
 mod mend;
@@ -61,6 +62,7 @@ mod workers;
 pub use counts::Counts;
 pub use device::{DeviceScrub, Ended, Scrub, Step};
 pub use finding::{Finding, Outcome, Sink, What};
+pub use findings::{Findings, file_line};
 pub use pace::Pace;
 pub use recorder::{HostPaths, Recorder, host_paths};
 pub use status::{DeviceStatus, Identity, Status};

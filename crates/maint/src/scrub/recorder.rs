@@ -2,6 +2,8 @@
 //!
 //! # Invariants
 //! - SCRUB-4: what a status says is done is durable: the devices are flushed between counting and writing.
+//! - SCRUB-5: the file of findings has those of the scrub that the status is of, and all that its numbers count: the findings of the last scrub go before the
+//!   status of a new one comes, and new findings are written before the numbers that count them. A scrub that is resumed keeps those of its earlier parts.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,7 +14,7 @@ use creamery_base::{DevId, Error, ErrorKind, Result};
 use creamery_txn::Engine;
 
 use super::status_file::Running;
-use super::{Counts, DeviceStatus, Ended, Identity, Status};
+use super::{Counts, DeviceStatus, Ended, Finding, Findings, Identity, Status};
 
 /// The paths of devices on the host.
 pub type HostPaths = BTreeMap<DevId, PathBuf>;
@@ -47,6 +49,9 @@ struct State {
     written: Duration,
     is_being_written: bool,
     failure: Option<Error>,
+    findings: Findings,
+    /// Findings that are in no file yet.
+    unwritten: Vec<Finding>,
 }
 
 impl Recorder {
@@ -74,14 +79,20 @@ impl Recorder {
         if !last.devices.iter().any(DeviceStatus::is_resumable) {
             return Err(nothing());
         }
-        Self::with(Some(running), (engine, paths), Some(last))
+        let mut findings = running.file().read_findings()?;
+        findings.keep_before(|dev| {
+            let its = last.devices.iter().find(|device| device.id == dev);
+            its.map_or(0, |device| device.counts.last_physical)
+        });
+        Self::with(Some(running), (engine, paths), Some((last, findings)))
     }
 
     fn with(
         running: Option<Running>,
         (engine, paths): (&Engine, &HostPaths),
-        last: Option<Status>,
+        last: Option<(Status, Findings)>,
     ) -> Result<Self> {
+        let (last, findings) = last.map_or_else(Default::default, |(last, findings)| (Some(last), findings));
         let (env, fsid) = (engine.env(), engine.volume().fsid());
         let now = u64::try_from(env.now().sec).unwrap_or(0);
         let (mut devices, mut before) = (Vec::new(), BTreeMap::new());
@@ -109,8 +120,13 @@ impl Recorder {
             written: env.monotonic(),
             is_being_written: false,
             failure: None,
+            findings,
+            unwritten: Vec::new(),
         };
-        running.as_ref().map_or(Ok(()), |running| running.write(&state.status))?;
+        if let Some(running) = &running {
+            running.write_findings(&state.findings)?;
+            running.write(&state.status)?;
+        }
         Ok(Self { running, before, begun: env.monotonic(), state: RankedMutex::new(state) })
     }
 
@@ -138,6 +154,36 @@ impl Recorder {
         self.running.as_ref()?.file().limits().ok()?.get(&dev).copied()
     }
 
+    /// Something bad was found.
+    pub fn found(&self, finding: &Finding) {
+        let mut state = self.state.lock();
+        if state.findings.add(finding.clone()) && self.running.is_some() {
+            state.unwritten.push(finding.clone());
+        }
+    }
+
+    /// What was found, also by the scrubs that this one resumes.
+    #[must_use]
+    pub fn findings(&self) -> Findings {
+        self.state.lock().findings.clone()
+    }
+
+    /// A commit has made the superblocks of a device good.
+    pub fn superblocks_are_mended(&self, dev: DevId) {
+        self.state.lock().findings.superblocks_are_mended(dev);
+    }
+
+    /// The scrub has ended: names the files that have what is left, and writes all findings anew.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn name_files(&self, files: &mut dyn FnMut(&Finding) -> Vec<String>) -> Result<()> {
+        let mut findings = self.findings();
+        findings.name_files(files);
+        self.state.lock().findings = findings.clone();
+        self.running.as_ref().map_or(Ok(()), |running| running.write_findings(&findings))
+    }
+
     /// A device has counted so much.
     pub fn note(&self, engine: &Engine, (dev, counts): (DevId, &Counts)) {
         let now = engine.env().monotonic();
@@ -153,9 +199,9 @@ impl Recorder {
         if !is_due || state.failure.is_some() || std::mem::replace(&mut state.is_being_written, true) {
             return;
         }
-        let status = state.status.clone();
+        let news = state.news();
         drop(state);
-        let written = flush().and_then(|()| self.write(&status));
+        let written = flush().and_then(|()| self.write(&news));
         let mut state = self.state.lock();
         state.written = now;
         state.is_being_written = false;
@@ -186,16 +232,18 @@ impl Recorder {
                 device.ended = Some(*ended);
             }
         }
-        let (status, failure) = (state.status.clone(), state.failure.take());
+        let (news, failure) = (state.news(), state.failure.take());
         drop(state);
         match failure {
             Some(error) => Err(error),
-            None => self.write(&status).map(|()| status),
+            None => self.write(&news).map(|()| news.status),
         }
     }
 
-    fn write(&self, status: &Status) -> Result<()> {
-        self.running.as_ref().map_or(Ok(()), |running| running.write(status))
+    fn write(&self, News { status, findings }: &News) -> Result<()> {
+        let Some(running) = &self.running else { return Ok(()) };
+        running.add_findings(findings)?;
+        running.write(status)
     }
 
     /// Writes the status of a scrub that does not go on for now, after `flush`.
@@ -203,14 +251,26 @@ impl Recorder {
     /// # Errors
     /// It cannot be written.
     pub fn keep(&self, flush: &dyn Fn() -> Result<()>) -> Result<()> {
-        let status = self.status();
-        flush().and_then(|()| self.write(&status))
+        let news = self.state.lock().news();
+        flush().and_then(|()| self.write(&news))
     }
 
     /// The status as it is now.
     #[must_use]
     pub fn status(&self) -> Status {
         self.state.lock().status.clone()
+    }
+}
+
+/// What is to be written: the status, and findings that are in no file.
+struct News {
+    status: Status,
+    findings: Vec<Finding>,
+}
+
+impl State {
+    fn news(&mut self) -> News {
+        News { status: self.status.clone(), findings: std::mem::take(&mut self.unwritten) }
     }
 }
 

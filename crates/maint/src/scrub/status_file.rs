@@ -1,4 +1,4 @@
-//! Where the last scrub of a filesystem is kept: one file for its status, one for the limits of its devices, and one that a scrub has locked for as long as it runs.
+//! Where the last scrub of a filesystem is kept: one file for its status, one for what it has found, one for the limits of its devices, and one that a scrub has locked for as long as it runs.
 //!
 //! Their names are the filesystem's UUID and the place of its first device: copies of an image have its UUID, too, and each has a status of its own.
 //!
@@ -22,7 +22,7 @@ use creamery_txn::Engine;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::Status;
+use super::{Finding, Findings, Status, findings};
 
 /// A link is not followed, and a pipe is not waited for.
 const NO_SURPRISE: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits()).cast_signed();
@@ -112,10 +112,24 @@ impl StatusFile {
         self.of("status")
     }
 
-    /// Where a scrub in the background may print what it finds.
+    /// Where the findings of the last scrub are: of all its parts, if it was resumed. It is there if there are some.
     #[must_use]
     pub fn findings(&self) -> PathBuf {
         self.of("findings")
+    }
+
+    /// What the last scrub has found.
+    ///
+    /// # Errors
+    /// The file cannot be read, or lies ([`Findings::parse`]).
+    pub fn read_findings(&self) -> Result<Findings> {
+        let path = self.findings();
+        self.check_dir()?;
+        let Some(text) = read(&path)? else { return Ok(Findings::default()) };
+        let about = |error: Error| {
+            error.context(format_args!("findings of scrub {}", path.display())).advise("remove the file")
+        };
+        Findings::parse(&text).map_err(about)
     }
 
     fn of(&self, kind: &str) -> PathBuf {
@@ -244,14 +258,14 @@ impl StatusFile {
         Err(Error::new(ErrorKind::PermissionDenied, what).advise("set XDG_STATE_HOME to another one"))
     }
 
-    /// Makes the file for what a scrub finds ([`findings`](Self::findings)), empty.
+    /// Makes the file for what the process of a scrub in the background prints, empty.
     ///
     /// # Errors
     /// It cannot be made.
-    pub fn make_findings(&self) -> Result<File> {
+    pub fn make_output(&self) -> Result<File> {
         self.make_dir()?;
-        self.replace("findings", &[])?;
-        let path = self.findings();
+        self.replace("output", &[])?;
+        let path = self.of("output");
         let options = OpenOptions::new().append(true).custom_flags(NO_SURPRISE).to_owned();
         options.open(&path).map_err(|error| Error::from(error).context(path.display()))
     }
@@ -282,6 +296,47 @@ impl Running {
     /// It cannot be written.
     pub fn write(&self, status: &Status) -> Result<()> {
         self.file.replace("status", status.to_text().as_bytes())
+    }
+
+    /// Writes all findings in the place of those that were. Without any there is no file.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn write_findings(&self, findings: &Findings) -> Result<()> {
+        if findings.iter().next().is_some() {
+            return self.file.replace("findings", findings.to_text().as_bytes());
+        }
+        let path = self.file.findings();
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != IoKind::NotFound => Err(Error::from(error).context(path.display())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds these findings to those that were written.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn add_findings(&self, findings: &[Finding]) -> Result<()> {
+        if findings.is_empty() {
+            return Ok(());
+        }
+        let path = self.file.findings();
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).mode(0o600).custom_flags(NO_SURPRISE);
+        let write = || {
+            let mut file = options.open(&path)?;
+            let mut text = String::new();
+            if file.metadata()?.len() == 0 {
+                let _ = writeln!(text, "{}", findings::HEAD);
+            }
+            findings.iter().for_each(|finding| {
+                let _ = writeln!(text, "{finding}");
+            });
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        };
+        write().map_err(|error: std::io::Error| Error::from(error).context(path.display()))
     }
 
     /// Its files.

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use creamery_base::{DevId, Logical, Physical, Result, Uuid};
-use creamery_maint::scrub::{Finding, Status};
+use creamery_maint::scrub::{Finding, Outcome, Status, What};
 
-use super::{Answer, OUTCOMES, Order, SCRUB, WHATS, Wish, status_of};
+use super::{Answer, Order, SCRUB, Wish, status_of};
 use crate::control::new_key;
 use crate::subvolumes::Live;
 
@@ -34,6 +34,8 @@ pub struct LiveScrub {
     pub findings: Vec<LiveFinding>,
     /// Findings that have no place there.
     pub left_out: u64,
+    /// The file that has all of them, with files; none if there are none, or they are not kept.
+    pub findings_file: Option<PathBuf>,
     /// Why its status is not kept.
     pub status_failure: Option<String>,
     /// Devices, their paths, and the limits of those that have one, bytes a second.
@@ -82,15 +84,25 @@ impl LiveScrub {
     }
 
     fn of(answer: Answer) -> Result<Self> {
-        let Answer { uuid, status, is_running, findings, left_out, status_failure, limits, .. } = answer;
+        let Answer {
+            uuid,
+            status,
+            is_running,
+            findings,
+            left_out,
+            findings_file,
+            status_failure,
+            limits,
+            ..
+        } = answer;
         let finding = |found: super::FoundText| {
             let at = Physical { dev: DevId::new(found.device), offset: found.offset };
             Some(Finding {
-                what: *WHATS.get(usize::from(found.what))?,
+                what: *What::ALL.get(usize::from(found.what))?,
                 at,
                 logical: found.logical.map(Logical::new),
                 why: found.why,
-                outcome: *OUTCOMES.get(usize::from(found.outcome))?,
+                outcome: *Outcome::ALL.get(usize::from(found.outcome))?,
             })
         };
         let limit = |(dev, path, limit): (u64, PathBuf, u64)| {
@@ -102,6 +114,7 @@ impl LiveScrub {
             is_running,
             findings: findings.into_iter().filter_map(finding).collect(),
             left_out,
+            findings_file,
             status_failure,
             limits: limits.into_iter().map(limit).collect(),
         })

@@ -59,6 +59,8 @@ struct Answer {
     findings: Vec<FoundText>,
     /// Findings that have no place there.
     left_out: u64,
+    /// The file that has the findings, if there are some and they are kept.
+    findings_file: Option<PathBuf>,
     /// Why its status is not kept.
     status_failure: Option<String>,
     /// Devices, their paths, and bytes a second that each is read at most; 0, as fast as it can be.
@@ -77,16 +79,12 @@ struct FoundText {
     why: String,
 }
 
-const WHATS: [What; 6] =
-    [What::Superblock, What::Tree, What::Data, What::Parity, What::Differing, What::NotScrubbed];
-const OUTCOMES: [Outcome; 4] = [Outcome::Mended, Outcome::Mendable, Outcome::Undecided, Outcome::Lost];
-
 impl FoundText {
     fn of(finding: &Finding) -> Self {
         let number = |at: Option<usize>| u8::try_from(at.unwrap_or(0)).expect("there are a few");
         Self {
-            what: number(WHATS.iter().position(|what| *what == finding.what)),
-            outcome: number(OUTCOMES.iter().position(|outcome| *outcome == finding.outcome)),
+            what: number(What::ALL.iter().position(|what| *what == finding.what)),
+            outcome: number(Outcome::ALL.iter().position(|outcome| *outcome == finding.outcome)),
             device: finding.at.dev.get(),
             offset: finding.at.offset,
             logical: finding.logical.map(|at| at.get()),

@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{DevId, Error, ErrorKind, Result};
-use creamery_fs::{DeviceErrors, Filesystem};
+use creamery_base::{DevId, Error, ErrorKind, Logical, Result};
+use creamery_fs::{DeviceErrors, ExtentPart, Filesystem};
 use creamery_maint::scrub::{
-    Counts, DeviceScrub, Ended, Finding, HostPaths, Outcome, Pace, Recorder, Scrub, Sink, Status, StatusFile,
-    Step, Together, host_paths,
+    Counts, DeviceScrub, Ended, Finding, Findings, HostPaths, Pace, Recorder, Scrub, Sink, Status,
+    StatusFile, Step, Together, What, file_line, host_paths,
 };
 use creamery_txn::{BackgroundWork, Due, Engine};
 use creamery_volume::Mender;
@@ -21,8 +21,10 @@ use crate::lost_writes::Tell;
 
 /// Bytes of a device that a step reads at most: what else the background has to do waits no longer.
 const STEP: u64 = 4 << 20;
-/// Findings that are kept; the rest is counted.
+/// Findings that an answer has; the rest is counted.
 const FINDINGS_MAX: usize = 1000;
+/// Findings whose files are named.
+const NAMED_MAX: usize = 100;
 
 /// The scrub of a mount.
 pub(crate) struct Scrubbing {
@@ -45,8 +47,7 @@ struct State {
     /// When the next step is due.
     due: Duration,
     last: Option<Status>,
-    findings: Vec<Finding>,
-    left_out: u64,
+    findings: Findings,
     status_failure: Option<String>,
 }
 
@@ -135,7 +136,8 @@ impl Scrubbing {
             mends: !order.reads_only,
             limit,
         };
-        let found = Found { scrubbing: self, recorder: None, engine };
+        self.state.lock().findings = work.recorder.findings();
+        let found = Found { scrubbing: self, recorder: &work.recorder, engine };
         let scrub = work.scrub(engine)?;
         let mut devices = VecDeque::new();
         for device in
@@ -209,18 +211,23 @@ impl Scrubbing {
             uuid: engine.volume().fsid().to_string(),
             status: state.last.as_ref().map(Status::to_text),
             is_running: state.is_running && !has_ended,
-            findings: state.findings.iter().map(FoundText::of).collect(),
-            left_out: state.left_out,
             status_failure: state.status_failure.clone(),
             limits,
             ..Answer::default()
         };
+        let mut findings = state.findings.clone();
         drop(state);
         if answer.status.is_none()
-            && let Some(last) = file.map(|file| file.read()).transpose()?.flatten()
+            && let Some(file) = &file
+            && let Some(last) = file.read()?
         {
             answer.status = Some(last.to_text()); // of an earlier mount
+            findings = file.read_findings()?;
         }
+        answer.findings = findings.iter().take(FINDINGS_MAX).map(FoundText::of).collect();
+        let cut = findings.left().len().saturating_sub(FINDINGS_MAX) as u64;
+        answer.left_out = findings.left_out().saturating_add(cut);
+        answer.findings_file = file.map(|file| file.findings()).filter(|path| path.exists());
         Ok(answer)
     }
 
@@ -240,6 +247,10 @@ impl Scrubbing {
             && let Err(error) = self.count_errors(&fs, &mut work)
         {
             self.say(&format!("the numbers of `device stats` are not kept: {error}"));
+        }
+        // The commit may have made superblocks good.
+        if let Err(error) = work.recorder.name_files(&mut |_| Vec::new()) {
+            self.say(&format!("the findings of the scrub are not kept: {error}"));
         }
     }
 
@@ -278,7 +289,7 @@ impl Scrubbing {
         let Some((mut device, mut pace)) = next.and_then(|next| work.devices.remove(next)) else {
             return Ok(Some(work));
         };
-        let found = Found { scrubbing: self, recorder: Some(&work.recorder), engine };
+        let found = Found { scrubbing: self, recorder: &work.recorder, engine };
         let before = device.bytes_asked();
         let bytes = limit.map_or(STEP, |limit| Pace::step(limit).min(STEP));
         let step = work.scrub(engine)?.step(&mut device, bytes, &found);
@@ -327,10 +338,26 @@ impl Scrubbing {
         }
         let status = work.recorder.status();
         let kept = work.recorder.end(engine, &work.ended);
+        let kept = kept.and_then(|status| self.name_files(fs, &work.recorder).map(|()| status));
+        let findings = work.recorder.findings();
         let mut state = self.state.lock();
         state.is_running = false;
+        state.findings = findings;
         state.status_failure = kept.as_ref().err().map(ToString::to_string).or(uncounted);
         state.last = Some(kept.unwrap_or(status));
+    }
+
+    /// Names the files that have what is left, as far as they are known.
+    fn name_files(&self, fs: &Filesystem, recorder: &Recorder) -> Result<()> {
+        let mut named = 0;
+        recorder.name_files(&mut |finding| {
+            let Some(at) = finding.logical.filter(|_| matches!(finding.what, What::Data | What::Differing))
+            else {
+                return Vec::new();
+            };
+            named += 1;
+            if named > NAMED_MAX { Vec::new() } else { files_of(fs, at) }
+        })
     }
 
     /// Adds what was found to the numbers that the filesystem keeps. The commit that has them also makes bad superblocks good.
@@ -358,11 +385,7 @@ impl Scrubbing {
             if counts.super_errors > 0 && scrub.are_superblocks_good(*dev) {
                 counts.unverified_errors -= counts.super_errors.min(counts.unverified_errors);
                 counts.corrected_errors += counts.super_errors;
-                let mut state = self.state.lock();
-                let its = |finding: &&mut Finding| {
-                    (finding.what, finding.at.dev) == (creamery_maint::scrub::What::Superblock, *dev)
-                };
-                state.findings.iter_mut().filter(its).for_each(|finding| finding.outcome = Outcome::Mended);
+                work.recorder.superblocks_are_mended(*dev);
             }
         }
         Ok(())
@@ -381,6 +404,24 @@ impl Work {
         };
         Ok(scrub.beside_commits().starting_at(self.recorder.starts()).sharing(&self.together))
     }
+}
+
+/// Lines of the files that have what lies at an address. What cannot be named is left out.
+fn files_of(fs: &Filesystem, at: Logical) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (id, byte) in fs.resolve_logical(at, ExtentPart::Byte).unwrap_or_default() {
+        let inode = (id.subvolume, id.ino);
+        let top = fs.subvolume_path(id.subvolume);
+        match top.and_then(|top| Ok((top, fs.inode_paths(id)?))) {
+            Ok((top, paths)) => lines.extend(paths.iter().map(|path| {
+                let parts = [&top[..], path].into_iter().filter(|part| !part.is_empty());
+                let path = parts.flat_map(|part| [b"/", part].concat()).collect::<Vec<u8>>();
+                file_line(Some(&path), inode, byte)
+            })),
+            Err(_) => lines.push(file_line(None, inode, byte)),
+        }
+    }
+    lines
 }
 
 /// Whether a path that may not be there yet leads to `point` or below.
@@ -429,27 +470,20 @@ impl BackgroundWork for Scrubbing {
 /// Takes what a step finds.
 struct Found<'f> {
     scrubbing: &'f Scrubbing,
-    recorder: Option<&'f Recorder>,
+    recorder: &'f Recorder,
     engine: &'f Engine,
 }
 
 impl Sink for Found<'_> {
     fn found(&self, finding: &Finding) {
-        let Finding { what, at, why, outcome, .. } = finding;
-        let mut state = self.scrubbing.state.lock();
-        if state.findings.len() >= FINDINGS_MAX {
-            state.left_out += 1;
-            return;
+        self.recorder.found(finding);
+        if self.scrubbing.state.lock().findings.add(finding.clone()) {
+            self.scrubbing.say(&format!("scrub: {finding}"));
         }
-        state.findings.push(finding.clone());
-        drop(state);
-        self.scrubbing.say(&format!("scrub: {what:?} at {at}, {outcome:?}: {why}"));
     }
 
     fn goes_on(&self, device: DevId, counts: &Counts) -> bool {
-        if let Some(recorder) = self.recorder {
-            recorder.note(self.engine, (device, counts));
-        }
+        self.recorder.note(self.engine, (device, counts));
         !self.scrubbing.state.lock().is_cancelled
     }
 }

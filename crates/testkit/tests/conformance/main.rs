@@ -82,6 +82,7 @@ mod restore_words;
 mod roles;
 mod roles_rescuer;
 mod scrub;
+mod scrub_findings;
 mod scrub_later;
 mod seek;
 mod seek_programs;
@@ -130,6 +131,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     matrix::cases,
     sets::cases,
     scrub::cases,
+    scrub_findings::cases,
     scrub_later::cases,
     sets_survey::cases,
     sets_read::cases,

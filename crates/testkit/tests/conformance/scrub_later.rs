@@ -27,19 +27,19 @@ pub(crate) fn cases() -> Vec<Case> {
 /// So slow that nothing ends before it is ended.
 const SLOW: &str = "64K";
 
-struct Scrubs<'b> {
-    bench: &'b Bench,
-    image: PathBuf,
-    others: Vec<PathBuf>,
+pub(crate) struct Scrubs<'b> {
+    pub(crate) bench: &'b Bench,
+    pub(crate) image: PathBuf,
+    pub(crate) others: Vec<PathBuf>,
 }
 
 impl Scrubs<'_> {
-    fn call(&self, words: &[&str]) -> Run {
+    pub(crate) fn call(&self, words: &[&str]) -> Run {
         let others = self.others.iter().flat_map(|other| ["--device".as_ref(), other.as_os_str()]);
         self.bench.creamery().run(["scrub"]).args(words).arg(&self.image).args(others)
     }
 
-    fn status(&self) -> Result<Value> {
+    pub(crate) fn status(&self) -> Result<Value> {
         Ok(serde_json::from_slice(&self.call(&["status", "--json"]).ok()?.stdout)?)
     }
 
@@ -58,7 +58,7 @@ impl Scrubs<'_> {
 }
 
 /// An image with a few MiB of files.
-fn image(bench: &Bench) -> Result<PathBuf> {
+pub(crate) fn image(bench: &Bench) -> Result<PathBuf> {
     let image = bench.scratch.file("disk.img");
     sparse_file(&image, 256 << 20)?;
     Run::new("mkfs.btrfs").arg("-q").arg(&image).ok()?;

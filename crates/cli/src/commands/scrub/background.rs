@@ -48,12 +48,12 @@ pub(super) fn begin(args: &RunArgs, which: Which) -> Result<(), Error> {
     std::process::exit(status.code().unwrap_or(1)); // it said why
 }
 
-/// Says that the scrub has begun, and lets go of the terminal. What is found goes to a file beside the status.
+/// Says that the scrub has begun, and lets go of the terminal. What it prints goes to a file beside the status.
 /// Errors: that cannot be done.
 pub(super) fn announce(args: &RunArgs, filesystem: Uuid, devices: &[DevId]) -> Result<(), Error> {
     // Not the leader of a group when the parent is a shell with job control: then it stays in its session.
     let _ = rustix::process::setsid();
-    let findings = status_file(&args.image, &args.set)?.make_findings()?;
+    let output = status_file(&args.image, &args.set)?.make_output()?;
     let mut text = format!(
         "scrub started on {}, fsid {filesystem} (pid={})\n",
         args.image.display(),
@@ -65,8 +65,8 @@ pub(super) fn announce(args: &RunArgs, filesystem: Uuid, devices: &[DevId]) -> R
     out.flush()?;
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null).map_err(std::io::Error::from)?;
-    rustix::stdio::dup2_stdout(&findings).map_err(std::io::Error::from)?;
-    rustix::stdio::dup2_stderr(&findings).map_err(std::io::Error::from)?;
+    rustix::stdio::dup2_stdout(&output).map_err(std::io::Error::from)?;
+    rustix::stdio::dup2_stderr(&output).map_err(std::io::Error::from)?;
     Ok(())
 }
 

@@ -76,7 +76,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
 struct Asked {
     uuid: Uuid,
     known: Option<Known>,
-    /// Where one in the background has printed what it found.
+    /// The file that has what it found, if it found something.
     findings: Option<PathBuf>,
 }
 
@@ -93,7 +93,7 @@ impl Asked {
         let limits = live.limits.into_iter().filter_map(|(id, _, limit)| Some((id, limit?))).collect();
         let is_running = live.is_running;
         let known = live.status.map(|status| Known { status, is_running, pid: None, limits });
-        Self { uuid: live.uuid, known, findings: None }
+        Self { uuid: live.uuid, known, findings: live.findings_file }
     }
 }
 
@@ -163,12 +163,12 @@ fn as_text(out: &mut Output, args: &StatusArgs, asked: &Asked) -> io::Result<()>
         known.all().print(out, &args.units, args.all_numbers)?;
     }
     match &asked.findings {
-        Some(path) if known.all().counts.errors() > 0 => {
+        Some(path) => {
             write!(out, "Findings:         ")?;
             out.path(path)?;
             writeln!(out)
         }
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use creamery::attributes::Timespec;
 use creamery::check::DamagedFile;
-use creamery::check::scrub::{Counts, DeviceReport, Ended, Finding, Outcome, Report, What};
+use creamery::check::scrub::{Counts, DeviceReport, Ended, Finding, Outcome, Report};
 use creamery_base::{DevId, Uuid};
 use serde::Serialize;
 
@@ -67,12 +67,7 @@ impl Shown {
 pub(super) fn damages(out: &mut Output, shown: &Shown) -> io::Result<()> {
     let left = shown.findings.iter().filter(|(finding, _)| finding.outcome != Outcome::Mended);
     left.into_iter().try_for_each(|(finding, files)| {
-        let (what, outcome) = words(finding);
-        write!(out, "{what} at {}", finding.at)?;
-        if let Some(logical) = finding.logical {
-            write!(out, ", logical {logical}")?;
-        }
-        writeln!(out, ", {outcome}: {}", finding.why)?;
+        writeln!(out, "{finding}")?;
         files.iter().try_for_each(|file| {
             write!(out, "  ")?;
             match &file.path {
@@ -211,25 +206,6 @@ pub(super) const fn status(ended: Option<Ended>) -> &'static str {
     }
 }
 
-/// What is bad, and what became of it.
-const fn words(finding: &Finding) -> (&'static str, &'static str) {
-    let what = match finding.what {
-        What::Superblock => "superblock",
-        What::Tree => "tree block",
-        What::Data => "data",
-        What::Parity => "parity",
-        What::Differing => "data without checksum",
-        What::NotScrubbed => "block group",
-    };
-    let outcome = match finding.outcome {
-        Outcome::Mended => "mended",
-        Outcome::Mendable => "mendable",
-        Outcome::Lost => "lost",
-        Outcome::Undecided => "undecided",
-    };
-    (what, outcome)
-}
-
 #[derive(Serialize)]
 struct ReportJson {
     uuid: String,
@@ -267,17 +243,14 @@ pub(super) fn as_json(out: &mut Output, shown: &Shown, took: Duration) -> io::Re
         let (status, counts) = (status(device.ended), numbers_as_json(&device.counts));
         DeviceJson { id: device.id.get(), path, path_bytes, status, counts }
     };
-    let finding = |(finding, files): &(Finding, Vec<DamagedFile>)| {
-        let (what, outcome) = words(finding);
-        FindingJson {
-            what,
-            outcome,
-            device: finding.at.dev.get(),
-            offset: finding.at.offset,
-            logical: finding.logical.map(|at| at.get()),
-            why: finding.why.clone(),
-            files: files.clone(),
-        }
+    let finding = |(finding, files): &(Finding, Vec<DamagedFile>)| FindingJson {
+        what: finding.what.words(),
+        outcome: finding.outcome.word(),
+        device: finding.at.dev.get(),
+        offset: finding.at.offset,
+        logical: finding.logical.map(|at| at.get()),
+        why: finding.why.clone(),
+        files: files.clone(),
     };
     let shown = ReportJson {
         uuid: shown.uuid.to_string(),

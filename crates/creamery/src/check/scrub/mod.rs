@@ -15,12 +15,13 @@ use creamery_maint::scrub::{Recorder, Scrub as Walker, Sink, host_paths};
 use creamery_txn::{BackgroundThreads, Engine, Options};
 use creamery_volume::{DeviceSet, Mender, NamedSet, Rescue, Volume};
 
-use self::found::{Found, Kept};
+use self::found::Found;
 use crate::Image;
 use crate::check::files_of;
 
 pub use creamery_maint::scrub::{
-    Counts, DeviceStatus, Ended, Finding, Identity, Outcome, Runner, Running, Status, StatusFile, What,
+    Counts, DeviceStatus, Ended, Finding, Findings, Identity, Outcome, Runner, Running, Status, StatusFile,
+    What,
 };
 pub use creamery_tree::ReadAheadCounters;
 pub use progress::{NoProgress, Progress};
@@ -126,9 +127,7 @@ impl Scrub {
             if !self.reads_only {
                 count_errors(&mut report, &devices);
             }
-            if let Some(recorder) = &recorder {
-                report.add_before(recorder);
-            }
+            report.add_before(&recorder);
             Ok(report)
         };
         set.open(access, run).map_err(|error| if self.reads_only { error } else { with_devices(error, &set) })
@@ -155,13 +154,11 @@ impl Scrub {
         progress: &dyn Progress,
     ) -> Result<Report> {
         let (mut report, recorder) = self.run_on_set(&devices.into_iter().collect(), progress)?;
-        if let Some(recorder) = &recorder {
-            report.add_before(recorder);
-        }
+        report.add_before(&recorder);
         Ok(report)
     }
 
-    fn run_on_set(&self, devices: &DeviceSet, progress: &dyn Progress) -> Result<(Report, Option<Recorder>)> {
+    fn run_on_set(&self, devices: &DeviceSet, progress: &dyn Progress) -> Result<(Report, Recorder)> {
         let volume = match self.reads_only {
             true => Volume::open_for_rescue(devices.clone(), Rescue::default())?,
             false => Volume::open_for_mending(devices.clone())?,
@@ -180,9 +177,8 @@ impl Scrub {
             engine: &engine,
             mender,
             progress,
-            recorder: recorder.as_ref(),
+            recorder: &recorder,
             limit: self.limit,
-            kept: RankedMutex::default(),
             bytes: RankedMutex::default(),
         };
         let devices_there = engine.devices().into_iter().map(|device| device.id);
@@ -199,31 +195,29 @@ impl Scrub {
                 found.found(&of_device(device.id, &error.context("what was mended is not durable")));
             }
         }
-        let Kept { left, mended, left_out } = found.kept.into_inner();
-        report.left_out = left_out;
-        let all = left.into_iter().chain(mended);
-        report.damages = all.map(|finding| Damage { finding, files: Vec::new() }).collect();
-        if let Some(recorder) = &recorder {
-            report.keep(recorder, &engine);
-        }
+        let findings = recorder.findings();
+        report.left_out = findings.left_out();
+        let damage = |finding: &Finding| Damage { finding: finding.clone(), files: Vec::new() };
+        report.damages = findings.iter().map(damage).collect();
+        report.keep(&recorder, &engine);
         report.read_ahead = [TreeId::EXTENT, TreeId::CSUM].map(|tree| engine.read_ahead_of(tree));
         drop(engine);
         name_files(&mut report, devices);
+        report.keep_files(&recorder);
         Ok((report, recorder))
     }
 
-    /// What keeps the status, where that is asked for.
-    fn recorder(&self, engine: &Engine) -> Result<Option<Recorder>> {
-        let Some((dir, resumes)) = &self.status else { return Ok(None) };
+    /// What keeps the findings, and the status where that is asked for.
+    fn recorder(&self, engine: &Engine) -> Result<Recorder> {
+        let paths = host_paths(engine);
+        let Some((dir, resumes)) = &self.status else { return Recorder::begin(None, engine, &paths) };
         let file = StatusFile::of_engine(dir, engine);
         let file = file.ok_or_else(|| Error::new(ErrorKind::DeviceMissing, "all devices are missing"))?;
         let running = file.begin()?;
-        let paths = host_paths(engine);
-        let recorder = match resumes {
+        match resumes {
             true => Recorder::resume(running, engine, &paths),
             false => Recorder::begin(Some(running), engine, &paths),
-        };
-        recorder.map(Some)
+        }
     }
 
     /// Scrubs all devices that are there, at once.
@@ -231,11 +225,11 @@ impl Scrub {
         let scrub = mender.map_or_else(|| Walker::reading(engine), |mender| Walker::mending(engine, mender));
         let scrub = if self.without_read_ahead { scrub.without_read_ahead() } else { scrub };
         let scrub = if self.accepts_unsummed { scrub.accepting_unsummed() } else { scrub };
-        let scrub = scrub.starting_at(found.recorder.map(Recorder::starts).unwrap_or_default());
+        let scrub = scrub.starting_at(found.recorder.starts());
         let with_device = |id| Some((id, engine.volume().device(id)?));
         let there: Vec<_> =
             engine.devices().into_iter().filter_map(|device| with_device(device.id)).collect();
-        let is_done = |id| found.recorder.is_some_and(|recorder| recorder.is_done(id));
+        let is_done = |id| found.recorder.is_done(id);
         let outcomes: Vec<Result<_>> = std::thread::scope(|threads| {
             let begin = |(id, _): &(DevId, _)| {
                 let (id, scrub) = (*id, &scrub);

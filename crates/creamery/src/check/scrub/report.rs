@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use creamery_base::{DevId, Uuid};
 use creamery_format::Superblock;
-use creamery_maint::scrub::{Counts, Ended, Finding, Recorder};
+use creamery_maint::scrub::{Counts, Ended, Finding, Recorder, file_line};
 use creamery_tree::ReadAheadCounters;
 use creamery_txn::Engine;
 
@@ -64,7 +64,7 @@ pub struct Report {
     pub uuid: Uuid,
     /// Each device.
     pub devices: Vec<DeviceReport>,
-    /// What is bad, as much as is kept: first what is left, then what was mended.
+    /// What is bad, as much as is kept: first what is left, then what was mended. It is that of all scrubs that this one resumed.
     pub damages: Vec<Damage>,
     /// How much of what is left has no place there.
     pub left_out: u64,
@@ -101,6 +101,24 @@ impl Report {
             self.devices.iter().map(|device| (device.id, counts(device), device.ended)).collect();
         let kept = recorder.end(engine, &ended);
         self.not_kept = kept.err().map(|error| error.context("the status is not kept").to_string());
+    }
+
+    /// Keeps the names of files with what is left.
+    pub(super) fn keep_files(&mut self, recorder: &Recorder) {
+        let line = |file: &DamagedFile| {
+            let path = file.path.as_ref().map(String::as_bytes);
+            file_line(path, (file.subvolume, file.inode), file.offset)
+        };
+        let named: Vec<&Damage> = self.damages.iter().filter(|damage| !damage.files.is_empty()).collect();
+        let mut files = |finding: &Finding| {
+            let key = |finding: &Finding| (finding.what, finding.at);
+            let its = named.iter().find(|damage| key(&damage.finding) == key(finding));
+            its.map_or_else(Vec::new, |its| its.files.iter().map(line).collect())
+        };
+        let kept = recorder.name_files(&mut files);
+        if let Err(error) = kept {
+            self.not_kept.get_or_insert(error.context("the findings are not kept").to_string());
+        }
     }
 
     /// Adds what earlier scrubs have counted that this one resumed.

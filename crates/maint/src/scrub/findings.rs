@@ -1,0 +1,232 @@
+//! What a scrub has found, in memory and as the text of a file: a line of each finding, and below it those of the files that have it.
+//!
+//! ```text
+//! scrub findings:1
+//! data at devid 1 offset 13631488, logical 13631488, lost: checksum mismatch
+//!   /dir/file, byte 4096
+//! and 12 findings more
+//! ```
+
+use std::fmt::Write as _;
+
+use creamery_base::{DevId, Error, ErrorKind, Escaped, ObjectId, Result, TreeId};
+
+use super::{Finding, Outcome, What};
+
+pub(super) const HEAD: &str = "scrub findings:1";
+/// Findings of either kind that are kept; the rest is counted.
+const MOST: usize = 10_000;
+
+/// Findings of a scrub. What was mended takes no place of what is left.
+///
+/// ```
+/// use creamery_maint::scrub::Findings;
+/// let none = Findings::default();
+/// assert!(none.left().is_empty());
+/// assert!(Findings::parse(none.to_text().as_bytes())?.left().is_empty());
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    left: Vec<Found>,
+    mended: Vec<Found>,
+    left_out: u64,
+}
+
+/// A finding, and the lines of the files that have it.
+#[derive(Clone, Debug)]
+struct Found {
+    finding: Finding,
+    files: Vec<String>,
+}
+
+impl Found {
+    fn write_to(&self, text: &mut String) {
+        let _ = writeln!(text, "{}", self.finding);
+        self.files.iter().for_each(|file| {
+            let _ = writeln!(text, "  {file}");
+        });
+    }
+}
+
+impl Findings {
+    /// Adds one. Whether there was place for it.
+    pub fn add(&mut self, finding: Finding) -> bool {
+        let is_mended = finding.outcome == Outcome::Mended;
+        let findings = if is_mended { &mut self.mended } else { &mut self.left };
+        let has_place = findings.len() < MOST;
+        if has_place {
+            findings.push(Found { finding, files: Vec::new() });
+        } else {
+            self.left_out += u64::from(!is_mended);
+        }
+        has_place
+    }
+
+    /// What is bad still.
+    #[must_use]
+    pub fn left(&self) -> Vec<&Finding> {
+        self.left.iter().map(|found| &found.finding).collect()
+    }
+
+    /// First what is left, then what was mended.
+    pub fn iter(&self) -> impl Iterator<Item = &Finding> {
+        self.left.iter().chain(&self.mended).map(|found| &found.finding)
+    }
+
+    /// How much of what is left has no place.
+    #[must_use]
+    pub const fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Keeps what lies before the place, bytes, that the scrub of each device came to. A scrub that goes on there finds the rest again.
+    pub(super) fn keep_before(&mut self, reached: impl Fn(DevId) -> u64) {
+        let is_behind = |found: &mut Found| {
+            let Finding { what, at, .. } = found.finding;
+            let reached = reached(at.dev);
+            // A device's superblocks come first, wherever they lie.
+            if what == What::Superblock { reached > 0 } else { at.offset < reached }
+        };
+        self.left.retain_mut(is_behind);
+        self.mended.retain_mut(is_behind);
+    }
+
+    /// The superblocks of a device were made good.
+    pub(super) fn superblocks_are_mended(&mut self, dev: DevId) {
+        let its = |found: &mut Found| (found.finding.what, found.finding.at.dev) == (What::Superblock, dev);
+        for mut found in self.left.extract_if(.., its) {
+            found.finding.outcome = Outcome::Mended;
+            self.mended.push(found);
+        }
+    }
+
+    /// Asks for the lines of the files that have what is left, each made by [`file_line`].
+    pub(super) fn name_files(&mut self, files: &mut dyn FnMut(&Finding) -> Vec<String>) {
+        for found in &mut self.left {
+            let named = files(&found.finding);
+            if !named.is_empty() {
+                found.files = named;
+            }
+        }
+    }
+
+    /// The text of the file.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut text = format!("{HEAD}\n");
+        self.left.iter().chain(&self.mended).for_each(|found| found.write_to(&mut text));
+        if self.left_out > 0 {
+            let _ = writeln!(text, "and {} findings more", self.left_out);
+        }
+        text
+    }
+
+    /// Reads the text of the file. A line that the end of the file cuts is passed over.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`]: it is no such text.
+    pub fn parse(text: &[u8]) -> Result<Self> {
+        let corrupt = |what: String| Error::new(ErrorKind::Corrupt, what);
+        let text = std::str::from_utf8(text).map_err(|_| corrupt("it is no text".to_owned()))?;
+        let mut findings = Self::default();
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let mut lines = whole.lines();
+        if lines.next() != Some(HEAD) {
+            return Err(corrupt(format!("its first line is not {HEAD:?}")));
+        }
+        let mut is_mended = false;
+        for (number, line) in lines.enumerate() {
+            let more = line.strip_prefix("and ").and_then(|line| line.strip_suffix(" findings more"));
+            if let Some(file) = line.strip_prefix("  ") {
+                let above = if is_mended { &mut findings.mended } else { &mut findings.left };
+                above.last_mut().into_iter().for_each(|found| found.files.push(file.to_owned()));
+            } else if let Some(more) = more.and_then(|more| more.parse::<u64>().ok()) {
+                findings.left_out = findings.left_out.saturating_add(more);
+            } else {
+                let finding = Finding::parse(line);
+                let finding = finding.ok_or_else(|| corrupt(format!("line {} is no finding", number + 2)))?;
+                is_mended = finding.outcome == Outcome::Mended;
+                findings.add(finding);
+            }
+        }
+        Ok(findings)
+    }
+}
+
+/// The line of a file that has something bad at a byte of it: of its path, if that is known.
+///
+/// ```
+/// use creamery_base::{ObjectId, TreeId};
+/// use creamery_maint::scrub::file_line;
+/// let inode = (TreeId::FS, ObjectId::new(257));
+/// assert_eq!(file_line(Some(b"/dir/file"), inode, 4096), "/dir/file, byte 4096");
+/// assert_eq!(file_line(None, inode, 4096), "inode 257 of subvolume 5, byte 4096");
+/// ```
+#[must_use]
+pub fn file_line(path: Option<&[u8]>, (subvolume, inode): (TreeId, ObjectId), byte: u64) -> String {
+    match path {
+        Some(path) => format!("{}, byte {byte}", Escaped(path)),
+        None => format!("inode {inode} of subvolume {subvolume}, byte {byte}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_base::{Logical, Physical};
+
+    use super::*;
+
+    fn finding(what: What, outcome: Outcome, offset: u64) -> Finding {
+        let logical = (what != What::Superblock).then(|| Logical::new(offset + 1));
+        let at = Physical { dev: DevId::new(2), offset };
+        Finding { what, at, logical, why: "expected a, found b: c".to_owned(), outcome }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let mut findings = Findings::default();
+        let mut offset = 0;
+        for what in What::ALL {
+            for outcome in Outcome::ALL {
+                offset += 4096;
+                findings.add(finding(what, outcome, offset));
+            }
+        }
+        findings.name_files(&mut |found| vec![format!("/file-{}, byte 0", found.at.offset)]);
+        findings.left_out = 7;
+        let text = findings.to_text();
+        let read = Findings::parse(text.as_bytes()).unwrap();
+        assert_eq!(read.to_text(), text);
+        assert_eq!((read.left().len(), read.iter().count(), read.left_out()), (18, 24, 7));
+        let cut = Findings::parse(&text.as_bytes()[..text.len() - 3]).unwrap();
+        assert_eq!(cut.left_out(), 0);
+    }
+
+    #[test]
+    fn a_line_that_is_no_finding_is_refused_by_its_number() {
+        for (text, word) in [
+            ("", "first line"),
+            ("scrub findings:2\n", "first line"),
+            ("scrub findings:1\ndata at devid 1 offset x, lost: y\n", "line 2"),
+            ("scrub findings:1\ndata at devid 1 offset 1, gone: y\n", "line 2"),
+        ] {
+            let error = Findings::parse(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(word), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_a_resumed_scrub_finds_again_is_not_kept() {
+        let mut findings = Findings::default();
+        for (what, offset) in [(What::Superblock, 1 << 26), (What::Data, 4096), (What::Data, 8192)] {
+            findings.add(finding(what, Outcome::Lost, offset));
+        }
+        findings.keep_before(|_| 8192);
+        assert_eq!(findings.left().len(), 2);
+        findings.superblocks_are_mended(DevId::new(2));
+        assert_eq!((findings.left().len(), findings.iter().count()), (1, 2));
+        findings.keep_before(|_| 0);
+        assert_eq!(findings.iter().count(), 0);
+    }
+}

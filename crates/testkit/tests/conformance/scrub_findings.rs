@@ -1,0 +1,93 @@
+//! What scrubs leave beside their status: the findings of all parts of one scrub, and of no other.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{FuseMount, until};
+
+use crate::scrub::{places, rot};
+use crate::scrub_later::{Scrubs, image};
+use crate::support::{JUDGED, MOUNTED};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("scrub/findings-are-those-of-all-parts-of-one-scrub", &JUDGED, of_one_scrub),
+        Case::new("scrub/findings-of-a-live-mount-outlive-it", &MOUNTED, of_a_mount),
+    ]
+}
+
+/// So slow that a scrub of [`image`] is seen while it runs.
+const SLOW: &str = "256K";
+/// Files of which the first sector rots.
+const ROTTEN: std::ops::Range<u8> = 1..40;
+
+fn first_sector(image: &Path, number: u8) -> Result<u64> {
+    places(image, &[number; 4096])?.first().copied().with_context(|| format!("file {number}"))
+}
+
+/// The file of findings that a status names, if it names one.
+fn findings_of(scrubs: &Scrubs<'_>) -> Result<Option<PathBuf>> {
+    let status = scrubs.call(&["status"]).ok()?.stdout_text();
+    Ok(status.lines().find_map(|line| line.strip_prefix("Findings:")).map(|path| path.trim().into()))
+}
+
+fn csum_errors(scrubs: &Scrubs<'_>) -> Result<u64> {
+    scrubs.status()?["devices"][0]["csum_errors"].as_u64().context("csum_errors")
+}
+
+/// What the first part found is named after the second one, too; a new scrub begins without it.
+fn of_one_scrub(bench: &Bench) -> Result<()> {
+    let image = image(bench)?;
+    let sectors = ROTTEN.map(|number| first_sector(&image, number)).collect::<Result<Vec<_>>>()?;
+    sectors.iter().try_for_each(|at| rot(&image, *at))?;
+    let scrubs = Scrubs { bench, image: image.clone(), others: Vec::new() };
+    scrubs.call(&["start", "--limit", SLOW]).ok()?;
+    until("it has found something", || Ok(csum_errors(&scrubs)? > 0))?;
+    scrubs.call(&["cancel"]).ok()?;
+    let first = csum_errors(&scrubs)?;
+    ensure!(first < sectors.len() as u64, "it was ended too late to show anything");
+    let path = findings_of(&scrubs)?.context("the status names no findings")?;
+    let lines = std::fs::read_to_string(&path)?;
+    ensure!(lines.matches(", lost: ").count() as u64 == first, "{first} errors: {lines}");
+
+    let resumed = scrubs.call(&["resume", "-B"]).output()?;
+    ensure!(resumed.code == Some(3), "{resumed}");
+    let lines = std::fs::read_to_string(&path)?;
+    for text in [&resumed.stdout_text(), &lines] {
+        for number in ROTTEN {
+            ensure!(text.matches(&format!("/{number}, byte 0\n")).count() == 1, "file {number}: {text}");
+        }
+    }
+    let file = File::options().write(true).open(&image)?;
+    for (number, at) in ROTTEN.zip(&sectors).skip(1) {
+        file.write_all_at(&[number; 4096], *at)?;
+    }
+    let one = scrubs.call(&["start", "-B"]).output()?;
+    ensure!(one.code == Some(3), "{one}");
+    let lines = std::fs::read_to_string(findings_of(&scrubs)?.context("findings of one in the foreground")?)?;
+    ensure!(lines.matches(", lost: ").count() == 1 && lines.contains("/1, byte 0"), "{lines}");
+    file.write_all_at(&[1; 4096], sectors[0])?;
+    scrubs.call(&["start", "-B"]).ok()?;
+    ensure!(findings_of(&scrubs)?.is_none() && !path.exists(), "a scrub that found nothing has findings");
+    Ok(())
+}
+
+/// What the server of a mount finds is kept beside the status, with the files, also when it is gone.
+fn of_a_mount(bench: &Bench) -> Result<()> {
+    let image = image(bench)?;
+    rot(&image, first_sector(&image, 7)?)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("mount"), "")?;
+    let live = Scrubs { bench, image: mount.dir().to_owned(), others: Vec::new() };
+    live.call(&["start"]).ok()?;
+    until("it has ended", || Ok(live.call(&["status"]).ok()?.stdout_text().contains("finished")))?;
+    let path = findings_of(&live)?.context("the status of the mount names no findings")?;
+    mount.unmount()?;
+    let of_image = Scrubs { bench, image, others: Vec::new() };
+    ensure!(findings_of(&of_image)? == Some(path.clone()), "the status of the image names others");
+    let lines = std::fs::read_to_string(&path)?;
+    ensure!(lines.contains(", lost: ") && lines.contains("/7, byte 0"), "{lines}");
+    Ok(())
+}
