@@ -65,6 +65,6 @@ pub use finding::{Finding, Outcome, Sink, What};
 pub use findings::{Findings, file_line};
 pub use pace::Pace;
 pub use recorder::{HostPaths, Recorder, host_paths};
-pub use status::{DeviceStatus, Identity, Status};
+pub use status::{DeviceStatus, Identity, Mode, Status};
 pub use status_file::{Runner, Running, StatusFile};
 pub use together::Together;

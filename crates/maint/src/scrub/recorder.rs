@@ -14,7 +14,7 @@ use creamery_base::{DevId, Error, ErrorKind, Result};
 use creamery_txn::Engine;
 
 use super::status_file::Running;
-use super::{Counts, DeviceStatus, Ended, Finding, Findings, Identity, Status};
+use super::{Counts, DeviceStatus, Ended, Finding, Findings, Identity, Mode, Status};
 
 /// The paths of devices on the host.
 pub type HostPaths = BTreeMap<DevId, PathBuf>;
@@ -26,8 +26,8 @@ const EVERY: Duration = Duration::from_secs(5);
 ///
 /// ```no_run
 /// # fn example(engine: &creamery_txn::Engine, file: &creamery_maint::scrub::StatusFile) -> creamery_base::Result<()> {
-/// use creamery_maint::scrub::{Recorder, Scrub, host_paths};
-/// let recorder = Recorder::begin(Some(file.begin()?), engine, &host_paths(engine))?;
+/// use creamery_maint::scrub::{Mode, Recorder, Scrub, host_paths};
+/// let recorder = Recorder::begin(Some(file.begin()?), engine, &host_paths(engine), Mode::ReadsOnly)?;
 /// let scrub = Scrub::reading(engine).starting_at(recorder.starts());
 /// # Ok(())
 /// # }
@@ -59,15 +59,15 @@ impl Recorder {
     ///
     /// # Errors
     /// The status cannot be written.
-    pub fn begin(running: Option<Running>, engine: &Engine, paths: &HostPaths) -> Result<Self> {
-        Self::with(running, (engine, paths), None)
+    pub fn begin(running: Option<Running>, engine: &Engine, paths: &HostPaths, mode: Mode) -> Result<Self> {
+        Self::with(running, (engine, paths), mode, None)
     }
 
-    /// Goes on where the last scrub stopped.
+    /// Goes on where the last scrub stopped. It only reads if that one did, or this one is to ([`mode`](Self::mode)).
     ///
     /// # Errors
     /// As [`begin`](Self::begin). [`ErrorKind::NotFound`]: there is none, or it has scrubbed everything. [`ErrorKind::InvalidInput`]: it was one of other devices.
-    pub fn resume(running: Running, engine: &Engine, paths: &HostPaths) -> Result<Self> {
+    pub fn resume(running: Running, engine: &Engine, paths: &HostPaths, mode: Mode) -> Result<Self> {
         let nothing = || {
             let what = format!(
                 "nothing to resume: no scrub of filesystem {} was cancelled or interrupted",
@@ -84,12 +84,14 @@ impl Recorder {
             let its = last.devices.iter().find(|device| device.id == dev);
             its.map_or(0, |device| device.counts.last_physical)
         });
-        Self::with(Some(running), (engine, paths), Some((last, findings)))
+        let mode = if last.mode() == Mode::ReadsOnly { Mode::ReadsOnly } else { mode };
+        Self::with(Some(running), (engine, paths), mode, Some((last, findings)))
     }
 
     fn with(
         running: Option<Running>,
         (engine, paths): (&Engine, &HostPaths),
+        mode: Mode,
         last: Option<(Status, Findings)>,
     ) -> Result<Self> {
         let (last, findings) = last.map_or_else(Default::default, |(last, findings)| (Some(last), findings));
@@ -104,12 +106,14 @@ impl Recorder {
             let device = match last {
                 Some(last) => DeviceStatus {
                     resumed: now,
+                    mode,
                     ended: last.ended.filter(|_| !last.is_resumable()),
                     ..last.clone()
                 },
                 None => {
                     let counts = Counts::default();
-                    DeviceStatus { id, identity, counts, started: now, resumed: 0, seconds: 0, ended: None }
+                    let (resumed, seconds, ended) = (0, 0, None);
+                    DeviceStatus { id, identity, counts, started: now, resumed, seconds, ended, mode }
                 }
             };
             before.insert(id, (device.counts, device.seconds));
@@ -128,6 +132,12 @@ impl Recorder {
             running.write(&state.status)?;
         }
         Ok(Self { running, before, begun: env.monotonic(), state: RankedMutex::new(state) })
+    }
+
+    /// Whether this scrub mends.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.state.lock().status.mode()
     }
 
     /// Where each device goes on, bytes of the device.

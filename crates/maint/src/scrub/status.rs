@@ -37,6 +37,21 @@ pub struct Identity {
     pub path: PathBuf,
 }
 
+/// Whether a scrub mends. A scrub that is resumed stays as it began.
+///
+/// ```
+/// use creamery_maint::scrub::Mode;
+/// assert_eq!(Mode::default(), Mode::Mends);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// What is bad is mended from what is good.
+    #[default]
+    Mends,
+    /// Nothing is written.
+    ReadsOnly,
+}
+
 /// How far the scrub of a device is, or how it ended.
 ///
 /// ```no_run
@@ -60,6 +75,8 @@ pub struct DeviceStatus {
     pub seconds: u64,
     /// How it ended; none while it runs, or where it died.
     pub ended: Option<Ended>,
+    /// Whether it mends.
+    pub mode: Mode,
 }
 
 /// The last scrub of a filesystem.
@@ -88,6 +105,13 @@ impl DeviceStatus {
 }
 
 impl Status {
+    /// Whether it mends all devices.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        let reads_only = self.devices.iter().any(|device| device.mode == Mode::ReadsOnly);
+        if reads_only { Mode::ReadsOnly } else { Mode::Mends }
+    }
+
     /// The text of the file.
     #[must_use]
     pub fn to_text(&self) -> String {
@@ -103,13 +127,14 @@ impl Status {
             let [space, number, start] = device.identity.place;
             let _ = writeln!(
                 text,
-                "|t_start:{}|t_resumed:{}|duration:{}|canceled:{}|finished:{}|failed:{}|uuid:{}|place:{space}.{number}.{start}|path:{path}",
+                "|t_start:{}|t_resumed:{}|duration:{}|canceled:{}|finished:{}|failed:{}|readonly:{}|uuid:{}|place:{space}.{number}.{start}|path:{path}",
                 device.started,
                 device.resumed,
                 device.seconds,
                 u8::from(is_cut),
                 u8::from(ended.is_some()),
                 u8::from(ended == Some(Ended::Failed)),
+                u8::from(device.mode == Mode::ReadsOnly),
                 device.identity.uuid,
             );
         }
@@ -177,6 +202,7 @@ fn device_of(line: &str, fsid: Uuid) -> Result<DeviceStatus> {
         resumed: 0,
         seconds: 0,
         ended: None,
+        mode: Mode::Mends,
     };
     let (mut is_cut, mut is_finished, mut is_failed) = (false, false, false);
     for field in fields {
@@ -187,6 +213,8 @@ fn device_of(line: &str, fsid: Uuid) -> Result<DeviceStatus> {
             "duration" => device.seconds = number(value)?,
             "canceled" => is_cut = number(value)? != 0,
             "finished" => is_finished = number(value)? != 0,
+            "readonly" if number(value)? != 0 => device.mode = Mode::ReadsOnly,
+            "readonly" => {}
             "failed" => is_failed = number(value)? != 0,
             "uuid" => device.identity.uuid = value.parse().map_err(|_| corrupt(format!("uuid {value:?}")))?,
             "place" => device.identity.place = place(value)?,
@@ -264,6 +292,7 @@ mod tests {
             resumed: 3,
             seconds: 2,
             ended,
+            mode: if id == 1 { Mode::ReadsOnly } else { Mode::Mends },
         };
         Status { fsid: FSID.parse().unwrap(), devices: vec![device(1), device(u64::MAX)] }
     }

@@ -9,7 +9,7 @@ use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Error, ErrorKind, Logical, Result};
 use creamery_fs::{DeviceErrors, ExtentPart, Filesystem};
 use creamery_maint::scrub::{
-    Counts, DeviceScrub, Ended, Finding, Findings, HostPaths, Pace, Recorder, Scrub, Sink, Status,
+    Counts, DeviceScrub, Ended, Finding, Findings, HostPaths, Mode, Pace, Recorder, Scrub, Sink, Status,
     StatusFile, Step, Together, What, file_line, host_paths,
 };
 use creamery_txn::{BackgroundWork, Due, Engine};
@@ -111,20 +111,23 @@ impl Scrubbing {
 
     fn begin(&self, engine: &Engine, order: &Order) -> Result<Work> {
         let may_write = engine.read_only().is_none() && self.row.write_in_background().is_ok();
-        if !order.reads_only && !may_write {
+        let file = self.file(engine);
+        let last = file.as_ref().filter(|_| order.wish == Wish::Resume).map(StatusFile::read).transpose()?;
+        let began = last.flatten().map_or(Mode::Mends, |last| last.mode());
+        let mode = if order.reads_only { Mode::ReadsOnly } else { began };
+        if mode == Mode::Mends && !may_write {
             let what = Error::new(ErrorKind::ReadOnly, "nothing can be mended through a read-only mount");
             return Err(what.advise("scrub it with --readonly (-r)"));
         }
-        let file = self.file(engine);
         let point = self.kept.as_ref().map(|(_, point)| point.as_path());
         let running = file.map(|file| file.begin_in(point)).transpose()?;
         let recorder = match (order.wish, running) {
-            (Wish::Resume, Some(running)) => Recorder::resume(running, engine, &self.paths)?,
+            (Wish::Resume, Some(running)) => Recorder::resume(running, engine, &self.paths, mode)?,
             (Wish::Resume, None) => {
                 let what = "nothing to resume: the mount keeps no status of scrubs";
                 return Err(Error::new(ErrorKind::NotFound, what));
             }
-            (_, running) => Recorder::begin(running, engine, &self.paths)?,
+            (_, running) => Recorder::begin(running, engine, &self.paths, mode)?,
         };
         let limit = Some(order.limit).filter(|limit| *limit > 0);
         let mut work = Work {
@@ -132,8 +135,8 @@ impl Scrubbing {
             devices: VecDeque::new(),
             ended: Vec::new(),
             together: Arc::default(),
-            reads_only: order.reads_only,
-            mends: !order.reads_only,
+            reads_only: mode == Mode::ReadsOnly,
+            mends: mode == Mode::Mends,
             limit,
         };
         self.state.lock().findings = work.recorder.findings();

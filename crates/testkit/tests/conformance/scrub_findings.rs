@@ -6,16 +6,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, until};
+use creamery_testkit::{FuseMount, Run, until};
 
 use crate::scrub::{places, rot};
 use crate::scrub_later::{Scrubs, image};
-use crate::support::{JUDGED, MOUNTED};
+use crate::sets::with_kernel;
+use crate::support::{JUDGED, MOUNTED, expect_failure, expect_untouched, sparse_file};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("scrub/findings-are-those-of-all-parts-of-one-scrub", &JUDGED, of_one_scrub),
         Case::new("scrub/findings-of-a-live-mount-outlive-it", &MOUNTED, of_a_mount),
+        Case::new("scrub/one-begun-read-only-stays-so", &JUDGED, read_only_to_the_end),
     ]
 }
 
@@ -89,5 +91,41 @@ fn of_a_mount(bench: &Bench) -> Result<()> {
     ensure!(findings_of(&of_image)? == Some(path.clone()), "the status of the image names others");
     let lines = std::fs::read_to_string(&path)?;
     ensure!(lines.contains(", lost: ") && lines.contains("/7, byte 0"), "{lines}");
+    Ok(())
+}
+
+/// A scrub that began with `-r` writes nothing when it is resumed without it, and says what mends.
+fn read_only_to_the_end(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("dup.img");
+    sparse_file(&image, 256 << 20)?;
+    Run::new("mkfs.btrfs").args(["-q", "-d", "dup", "-m", "dup"]).arg(&image).ok()?;
+    with_kernel(bench, std::slice::from_ref(&image), "rw", |dir| {
+        (1..40_u8)
+            .try_for_each(|number| std::fs::write(dir.join(number.to_string()), vec![number; 100_000]))?;
+        Ok(())
+    })?;
+    let sectors = ROTTEN.map(|number| first_sector(&image, number)).collect::<Result<Vec<_>>>()?;
+    sectors.iter().try_for_each(|at| rot(&image, *at))?;
+    let scrubs = Scrubs { bench, image: image.clone(), others: Vec::new() };
+    expect_untouched(&image, || {
+        scrubs.call(&["start", "-r", "--limit", SLOW]).ok()?;
+        until("it has found something", || Ok(csum_errors(&scrubs)? > 0))?;
+        scrubs.call(&["cancel"]).ok()?;
+        expect_failure(
+            scrubs.call(&["resume", "--rewrite-parity", "-B"]),
+            &["begun to write nothing", "scrub start"],
+        )?;
+        let resumed = scrubs.call(&["resume", "-B"]).output()?;
+        let (out, error) = (resumed.stdout_text(), resumed.stderr_text());
+        ensure!(resumed.code == Some(3) && error.contains("begun with -r"), "{resumed}");
+        ensure!(out.matches(", mendable: ").count() == sectors.len(), "{out}");
+        ensure!(
+            scrubs.call(&["status"]).ok()?.stdout_text().contains("read-only"),
+            "the status does not say so"
+        );
+        Ok(())
+    })?;
+    let mended = scrubs.call(&["start", "-B"]).ok()?.stdout_text();
+    ensure!(mended.contains(&format!("Corrected:      {}", sectors.len())), "{mended}");
     Ok(())
 }

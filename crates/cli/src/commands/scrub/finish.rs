@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use creamery::attributes::Timespec;
-use creamery::check::scrub::Ended;
+use creamery::check::scrub::{Ended, Mode};
 use creamery::{Error, ErrorKind};
 
 use super::run_args::{RunArgs, Which};
@@ -50,8 +50,14 @@ fn left(args: &RunArgs, shown: &text::Shown) -> Option<Error> {
         return None;
     }
     let what = format!("{}: {left} errors are left", args.image.display());
-    let advice = match (args.reads_only, counts.uncorrectable_errors) {
-        (true, 0) => "without -r they are mended where something says what is right",
+    let advice = match (shown.mode, counts.uncorrectable_errors) {
+        (Mode::ReadsOnly, 0) if !args.reads_only => {
+            "the scrub was begun with -r: begin a new one with `creamery scrub start`, which mends them where something says what is right"
+        }
+        (Mode::ReadsOnly, 0) => "without -r they are mended where something says what is right",
+        (Mode::ReadsOnly, _) if counts.unverified_errors > 0 => {
+            "a new `creamery scrub start` without -r mends what can be mended; restore the other files that are named from a backup"
+        }
         _ => {
             "restore the files that are named from a backup; `creamery help rescue` says what else is left to try"
         }

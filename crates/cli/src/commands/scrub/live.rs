@@ -5,6 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use creamery::check::DamagedFile;
+use creamery::check::scrub::{DeviceStatus, Status};
 use creamery::env::{Env as _, SystemEnv};
 use creamery::extents::ExtentPart;
 use creamery::{Error, ErrorKind};
@@ -100,8 +101,9 @@ fn as_shown(ended: LiveScrub, place: &Path) -> Shown {
         let files = files.map(|(live, at)| files_of(live, at.get())).unwrap_or_default();
         (finding, files)
     };
+    let mode = ended.status.as_ref().map(Status::mode).unwrap_or_default();
     let devices = ended.status.map(|status| status.devices).unwrap_or_default();
-    let device = |device: creamery::check::scrub::DeviceStatus| ShownDevice {
+    let device = |device: DeviceStatus| ShownDevice {
         id: device.id,
         path: device.identity.path,
         counts: device.counts,
@@ -109,6 +111,7 @@ fn as_shown(ended: LiveScrub, place: &Path) -> Shown {
     };
     Shown {
         uuid: ended.uuid,
+        mode,
         devices: devices.into_iter().map(device).collect(),
         findings: ended.findings.into_iter().map(with_files).collect(),
         left_out: ended.left_out,

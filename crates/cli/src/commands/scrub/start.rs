@@ -52,7 +52,9 @@ pub(crate) struct StartArgs {
 
 /// Go on where a scrub was cancelled, or died.
 ///
-/// Devices that it has been through are not read again. What it counted counts as well.
+/// Devices that it has been through are not read again. What it counted counts as well. A scrub
+/// that was begun with -r writes nothing in its other parts, either: what it found is mended by a
+/// new one. With -r the rest of one that mends only reads.
 ///
 /// The exit status is that of `scrub start`, and 2 where there is nothing to resume.
 ///

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use creamery::Error;
 use creamery::attributes::Timespec;
-use creamery::check::scrub::{Counts, DeviceStatus, Ended, Status, StatusFile};
+use creamery::check::scrub::{Counts, DeviceStatus, Ended, Mode, Status, StatusFile};
 use creamery_base::{DevId, Uuid};
 use creamery_mount::LiveScrub;
 use serde::Serialize;
@@ -161,6 +161,9 @@ fn as_text(out: &mut Output, args: &StatusArgs, asked: &Asked) -> io::Result<()>
         }
     } else {
         known.all().print(out, &args.units, args.all_numbers)?;
+    }
+    if known.status.mode() == Mode::ReadsOnly {
+        writeln!(out, "Mode:             read-only")?;
     }
     match &asked.findings {
         Some(path) => {

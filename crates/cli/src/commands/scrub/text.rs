@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use creamery::attributes::Timespec;
 use creamery::check::DamagedFile;
-use creamery::check::scrub::{Counts, DeviceReport, Ended, Finding, Outcome, Report};
+use creamery::check::scrub::{Counts, DeviceReport, Ended, Finding, Mode, Outcome, Report};
 use creamery_base::{DevId, Uuid};
 use serde::Serialize;
 
@@ -19,6 +19,7 @@ use crate::units::UnitArgs;
 /// What a scrub has found, of an image or of a mount.
 pub(super) struct Shown {
     pub(super) uuid: Uuid,
+    pub(super) mode: Mode,
     pub(super) devices: Vec<ShownDevice>,
     pub(super) findings: Vec<(Finding, Vec<DamagedFile>)>,
     /// Findings that are left and have no place there.
@@ -43,6 +44,7 @@ impl From<Report> for Shown {
         };
         Self {
             uuid: report.uuid,
+            mode: report.mode,
             devices: report.devices.into_iter().map(device).collect(),
             findings: report.damages.into_iter().map(|damage| (damage.finding, damage.files)).collect(),
             left_out: report.left_out,

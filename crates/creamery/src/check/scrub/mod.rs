@@ -20,8 +20,8 @@ use crate::Image;
 use crate::check::files_of;
 
 pub use creamery_maint::scrub::{
-    Counts, DeviceStatus, Ended, Finding, Findings, Identity, Outcome, Runner, Running, Status, StatusFile,
-    What,
+    Counts, DeviceStatus, Ended, Finding, Findings, Identity, Mode, Outcome, Runner, Running, Status,
+    StatusFile, What,
 };
 pub use creamery_tree::ReadAheadCounters;
 pub use progress::{NoProgress, Progress};
@@ -83,7 +83,8 @@ impl Scrub {
         Self { status: Some((dir.into(), false)), ..self }
     }
 
-    /// Goes on where the last scrub stopped of which the status is kept in this directory.
+    /// Goes on where the last scrub stopped of which the status is kept in this directory. One that only read stays so: what its first part found is to be
+    /// mended by a new one.
     #[must_use]
     pub fn resuming(self, dir: impl Into<PathBuf>) -> Self {
         Self { status: Some((dir.into(), true)), ..self }
@@ -120,6 +121,27 @@ impl Scrub {
     /// When it cannot be opened, or somebody else has it open; when devices are missing or missed writes, and it is to be mended. Damage found is no error.
     pub fn run(&self, image: impl Into<NamedSet>, progress: &dyn Progress) -> Result<Report> {
         let set = image.into();
+        self.as_it_began(&set)?.run_set(&set, progress)
+    }
+
+    /// How to go on with a scrub that is resumed: one that only read stays so.
+    /// Errors: that does not go with the options.
+    fn as_it_began(&self, set: &NamedSet) -> Result<Self> {
+        let Some((dir, true)) = &self.status else { return Ok(self.clone()) };
+        // Opening says why a status cannot be found out.
+        let Ok(file) = Self::status_file(set.clone(), dir) else { return Ok(self.clone()) };
+        match file.read()?.map(|last| last.mode()) {
+            Some(Mode::ReadsOnly) if self.accepts_unsummed => {
+                let what =
+                    "the scrub to resume was begun to write nothing (-r), and parity is to be rewritten";
+                Err(Error::invalid(what).advise("begin a new one with `creamery scrub start`"))
+            }
+            Some(Mode::ReadsOnly) => Ok(self.clone().read_only()),
+            _ => Ok(self.clone()),
+        }
+    }
+
+    fn run_set(&self, set: &NamedSet, progress: &dyn Progress) -> Result<Report> {
         let access = if self.reads_only { Access::ReadOnly } else { Access::ReadWrite };
         let run = |devices: DeviceSet| {
             // As long as that is there the scrub counts as running.
@@ -130,7 +152,7 @@ impl Scrub {
             report.add_before(&recorder);
             Ok(report)
         };
-        set.open(access, run).map_err(|error| if self.reads_only { error } else { with_devices(error, &set) })
+        set.open(access, run).map_err(|error| if self.reads_only { error } else { with_devices(error, set) })
     }
 
     /// Scrubs the filesystem on devices of one's own (see [`device`](crate::device)): all of them, in any order. Nothing is written but what is mended.
@@ -172,6 +194,7 @@ impl Scrub {
             })?),
         };
         let recorder = self.recorder(&engine)?;
+        let mender = mender.filter(|_| recorder.mode() == Mode::Mends);
         let _readers = engine.start_background(BackgroundThreads::usual());
         let found = Found {
             engine: &engine,
@@ -185,7 +208,7 @@ impl Scrub {
         let devices_there: Vec<DevId> =
             devices_there.filter(|id| engine.volume().device(*id).is_some()).collect();
         progress.begins(engine.volume().fsid(), &devices_there);
-        let mut report = Report::of(&engine.volume().superblock());
+        let mut report = Report::of(&engine.volume().superblock(), recorder.mode());
         report.devices = self.scrub_all(&engine, mender, &found);
         for device in &mut report.devices {
             let mender = mender.filter(|mender| mender.has_rewritten(device.id));
@@ -210,13 +233,14 @@ impl Scrub {
     /// What keeps the findings, and the status where that is asked for.
     fn recorder(&self, engine: &Engine) -> Result<Recorder> {
         let paths = host_paths(engine);
-        let Some((dir, resumes)) = &self.status else { return Recorder::begin(None, engine, &paths) };
+        let mode = if self.reads_only { Mode::ReadsOnly } else { Mode::Mends };
+        let Some((dir, resumes)) = &self.status else { return Recorder::begin(None, engine, &paths, mode) };
         let file = StatusFile::of_engine(dir, engine);
         let file = file.ok_or_else(|| Error::new(ErrorKind::DeviceMissing, "all devices are missing"))?;
         let running = file.begin()?;
         match resumes {
-            true => Recorder::resume(running, engine, &paths),
-            false => Recorder::begin(Some(running), engine, &paths),
+            true => Recorder::resume(running, engine, &paths, mode),
+            false => Recorder::begin(Some(running), engine, &paths, mode),
         }
     }
 

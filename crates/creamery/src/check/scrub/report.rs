@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use creamery_base::{DevId, Uuid};
 use creamery_format::Superblock;
-use creamery_maint::scrub::{Counts, Ended, Finding, Recorder, file_line};
+use creamery_maint::scrub::{Counts, Ended, Finding, Mode, Recorder, file_line};
 use creamery_tree::ReadAheadCounters;
 use creamery_txn::Engine;
 
@@ -62,6 +62,8 @@ pub struct Damage {
 pub struct Report {
     /// The filesystem's UUID.
     pub uuid: Uuid,
+    /// Whether it mends: one that was resumed as it began.
+    pub mode: Mode,
     /// Each device.
     pub devices: Vec<DeviceReport>,
     /// What is bad, as much as is kept: first what is left, then what was mended. It is that of all scrubs that this one resumed.
@@ -76,11 +78,12 @@ pub struct Report {
 }
 
 impl Report {
-    pub(super) fn of(superblock: &Superblock) -> Self {
+    pub(super) fn of(superblock: &Superblock, mode: Mode) -> Self {
         let (devices, damages) = (Vec::new(), Vec::new());
         let has_log = superblock.log_root().is_some();
         Self {
             uuid: superblock.fsid(),
+            mode,
             devices,
             damages,
             left_out: 0,
