@@ -10,6 +10,7 @@ mod made_directories;
 mod moved_subvolumes;
 mod paths;
 mod scrub_ahead;
+mod scrub_kept;
 mod shared_leaves;
 mod sharing;
 mod snapshots;

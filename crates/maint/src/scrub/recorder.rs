@@ -47,6 +47,8 @@ struct State {
     status: Status,
     /// When it was written, and whether a thread writes it now.
     written: Duration,
+    /// Errors that it had then.
+    written_errors: u64,
     is_being_written: bool,
     failure: Option<Error>,
     findings: Findings,
@@ -119,8 +121,10 @@ impl Recorder {
             before.insert(id, (device.counts, device.seconds));
             devices.push(device);
         }
+        let status = Status { fsid, devices };
         let state = State {
-            status: Status { fsid, devices },
+            written_errors: errors_of(&status),
+            status,
             written: env.monotonic(),
             is_being_written: false,
             failure: None,
@@ -200,11 +204,16 @@ impl Recorder {
         self.count(&mut self.state.lock(), (dev, counts), now);
     }
 
-    /// Writes the status, after `flush`, if that was not done for some seconds.
+    /// Writes the status, after `flush`, if that was not done for some seconds, or something bad was counted since: a process that is killed loses no mend's
+    /// number that this was called after.
     pub fn write_if_due(&self, engine: &Engine, flush: &dyn Fn() -> Result<()>) {
+        if self.running.is_none() {
+            return;
+        }
         let now = engine.env().monotonic();
         let mut state = self.state.lock();
-        let is_due = now.saturating_sub(state.written) >= EVERY;
+        let errors = errors_of(&state.status);
+        let is_due = errors != state.written_errors || now.saturating_sub(state.written) >= EVERY;
         // After a failed flush it is unknown what is durable.
         if !is_due || state.failure.is_some() || std::mem::replace(&mut state.is_being_written, true) {
             return;
@@ -214,6 +223,7 @@ impl Recorder {
         let written = flush().and_then(|()| self.write(&news));
         let mut state = self.state.lock();
         state.written = now;
+        state.written_errors = errors;
         state.is_being_written = false;
         if let Err(error) = written {
             state.failure.get_or_insert(error);
@@ -270,6 +280,11 @@ impl Recorder {
     pub fn status(&self) -> Status {
         self.state.lock().status.clone()
     }
+}
+
+/// What was bad on all devices.
+fn errors_of(status: &Status) -> u64 {
+    status.devices.iter().fold(0, |sum, device| sum.saturating_add(device.counts.errors()))
 }
 
 /// What is to be written: the status, and findings that are in no file.

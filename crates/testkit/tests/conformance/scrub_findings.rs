@@ -1,5 +1,6 @@
 //! What scrubs leave beside their status: the findings of all parts of one scrub, and of no other.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{FuseMount, Run, until};
 
-use crate::scrub::{places, rot};
+use crate::scrub::rot;
 use crate::scrub_later::{Scrubs, image};
 use crate::sets::with_kernel;
 use crate::support::{JUDGED, MOUNTED, expect_failure, expect_untouched, sparse_file};
@@ -26,8 +27,17 @@ const SLOW: &str = "256K";
 /// Files of which the first sector rots.
 const ROTTEN: std::ops::Range<u8> = 1..40;
 
-fn first_sector(image: &Path, number: u8) -> Result<u64> {
-    places(image, &[number; 4096])?.first().copied().with_context(|| format!("file {number}"))
+/// Where the first sectors of the files [`ROTTEN`] lie, in their order.
+fn first_sectors(image: &Path) -> Result<Vec<u64>> {
+    let bytes = std::fs::read(image)?;
+    let mut first = BTreeMap::new();
+    for (number, sector) in bytes.chunks(4096).enumerate() {
+        if ROTTEN.contains(&sector[0]) && sector.iter().all(|byte| *byte == sector[0]) {
+            first.entry(sector[0]).or_insert((number * 4096) as u64);
+        }
+    }
+    ensure!(first.len() == ROTTEN.len(), "files {:?}", first.keys());
+    Ok(first.into_values().collect())
 }
 
 /// The file of findings that a status names, if it names one.
@@ -43,7 +53,7 @@ fn csum_errors(scrubs: &Scrubs<'_>) -> Result<u64> {
 /// What the first part found is named after the second one, too; a new scrub begins without it.
 fn of_one_scrub(bench: &Bench) -> Result<()> {
     let image = image(bench)?;
-    let sectors = ROTTEN.map(|number| first_sector(&image, number)).collect::<Result<Vec<_>>>()?;
+    let sectors = first_sectors(&image)?;
     sectors.iter().try_for_each(|at| rot(&image, *at))?;
     let scrubs = Scrubs { bench, image: image.clone(), others: Vec::new() };
     scrubs.call(&["start", "--limit", SLOW]).ok()?;
@@ -80,7 +90,7 @@ fn of_one_scrub(bench: &Bench) -> Result<()> {
 /// What the server of a mount finds is kept beside the status, with the files, also when it is gone.
 fn of_a_mount(bench: &Bench) -> Result<()> {
     let image = image(bench)?;
-    rot(&image, first_sector(&image, 7)?)?;
+    rot(&image, first_sectors(&image)?[6])?;
     let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("mount"), "")?;
     let live = Scrubs { bench, image: mount.dir().to_owned(), others: Vec::new() };
     live.call(&["start"]).ok()?;
@@ -104,7 +114,7 @@ fn read_only_to_the_end(bench: &Bench) -> Result<()> {
             .try_for_each(|number| std::fs::write(dir.join(number.to_string()), vec![number; 100_000]))?;
         Ok(())
     })?;
-    let sectors = ROTTEN.map(|number| first_sector(&image, number)).collect::<Result<Vec<_>>>()?;
+    let sectors = first_sectors(&image)?;
     sectors.iter().try_for_each(|at| rot(&image, *at))?;
     let scrubs = Scrubs { bench, image: image.clone(), others: Vec::new() };
     expect_untouched(&image, || {
