@@ -115,8 +115,8 @@ impl fmt::Display for Refusal {
             Self::FirstDamaged { first, reason, copy, generation } => write!(
                 f,
                 "the superblock at {first} is damaged ({reason}); the copy at {copy} of generation {generation} is whole, but \
-                 only the first one leads to what was synced after that, if anything was: open it read-only, or give that up \
-                 and write from the copy with usesupercopy"
+                 only the first one leads to what was synced after that, if anything was: open it read-only, or give that up: \
+                 write from the copy with usesupercopy, or restore the first one with `creamery rescue super-recover`"
             ),
             Self::Damaged { copies } => {
                 f.write_str("no superblock copy is whole")?;

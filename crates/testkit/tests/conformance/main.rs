@@ -84,6 +84,7 @@ mod roles_rescuer;
 mod scrub;
 mod scrub_findings;
 mod scrub_later;
+mod scrub_said;
 mod seek;
 mod seek_programs;
 mod sets;
@@ -133,6 +134,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     scrub::cases,
     scrub_findings::cases,
     scrub_later::cases,
+    scrub_said::cases,
     sets_survey::cases,
     sets_read::cases,
     sets_shown::cases,

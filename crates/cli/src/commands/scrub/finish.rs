@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use creamery::attributes::Timespec;
-use creamery::check::scrub::{Ended, Mode};
+use creamery::check::scrub::{Ended, Finding, Mode, Outcome, What};
 use creamery::{Error, ErrorKind};
 
 use super::run_args::{RunArgs, Which};
@@ -50,6 +50,10 @@ fn left(args: &RunArgs, shown: &text::Shown) -> Option<Error> {
         return None;
     }
     let what = format!("{}: {left} errors are left", args.image.display());
+    let what = Error::new(ErrorKind::Corrupt, what);
+    if let Some(advice) = of_superblocks(shown) {
+        return Some(what.advise(advice));
+    }
     let advice = match (shown.mode, counts.uncorrectable_errors) {
         (Mode::ReadsOnly, 0) if !args.reads_only => {
             "the scrub was begun with -r: begin a new one with `creamery scrub start`, which mends them where something says what is right"
@@ -62,7 +66,23 @@ fn left(args: &RunArgs, shown: &text::Shown) -> Option<Error> {
             "restore the files that are named from a backup; `creamery help rescue` says what else is left to try"
         }
     };
-    Some(Error::new(ErrorKind::Corrupt, what).advise(advice))
+    Some(what.advise(advice))
+}
+
+/// What helps where a scrub does not decide about a superblock.
+fn of_superblocks(shown: &text::Shown) -> Option<String> {
+    let is_left = |finding: &&Finding| matches!(finding.outcome, Outcome::Lost | Outcome::Undecided);
+    let mut left = shown.findings.iter().map(|(finding, _)| finding).filter(is_left);
+    let its = left.clone().find(|finding| finding.what == What::Superblock)?;
+    let path = &shown.devices.iter().find(|device| device.id == its.at.dev)?.path;
+    let mut advice = format!(
+        "`creamery rescue super-recover {}` decides about its superblocks; scrub it again then",
+        path.display()
+    );
+    if left.any(|finding| finding.what != What::Superblock) {
+        advice.push_str(", and restore the files that are named from a backup");
+    }
+    Some(advice)
 }
 
 fn as_text(

@@ -1,0 +1,63 @@
+//! What scrubs say to do next is true, and what they cannot do is refused by its name.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{Signal, signal, until};
+
+use crate::scrub::rot;
+use crate::scrub_later::{Scrubs, image};
+use crate::sets::Set;
+use crate::support::{JUDGED, expect_refusal};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("scrub/a-bad-first-superblock-is-one-for-super-recover", &JUDGED, first_superblock),
+        Case::new("scrub/a-signal-leaves-something-to-resume", &JUDGED, interrupted),
+    ]
+}
+
+/// So slow that nothing ends before it is ended.
+const SLOW: &str = "64K";
+
+/// Whichever member has it, what is advised brings it back.
+fn first_superblock(bench: &Bench) -> Result<()> {
+    for bad in 0..2 {
+        let set = Set::made(bench, &format!("set-{bad}"), &["-d", "raid1", "-m", "raid1"], 2)?;
+        let path = &set.members[bad];
+        rot(path, 64 << 10)?;
+        let advice = format!("`creamery rescue super-recover {}`", path.display());
+        let start =
+            |words: &[&str]| bench.creamery().run(["scrub", "start", "-B"]).args(words).arg(set.first());
+        let seen = start(&["-r"]).output()?;
+        let error = seen.stderr_text();
+        ensure!(seen.code == Some(3) && error.contains(&advice) && !error.contains("backup"), "{seen}");
+        let mend = || start(&[]).arg("--device").arg(&set.members[1]);
+        expect_refusal(mend(), &["superblock at 65536", "super-recover"])?;
+        let recovered = bench.creamery().run(["rescue", "super-recover", "-y"]).arg(path).output()?;
+        ensure!(recovered.code == Some(2), "{recovered}");
+        let mended = mend().ok()?.stdout_text();
+        ensure!(mended.contains("no errors found"), "{mended}");
+    }
+    Ok(())
+}
+
+/// SIGINT ends it, and the message is that of a scrub.
+fn interrupted(bench: &Bench) -> Result<()> {
+    let image = image(bench)?;
+    let scrubs = Scrubs { bench, image: image.clone(), others: Vec::new() };
+    // Tests in the background ignore SIGINT, and so would what they start.
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT").arg(bench.creamery().path());
+    command.args(["scrub", "start", "-B", "--limit", SLOW]).arg(&image);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    until("it runs", || Ok(!scrubs.status()?["pid"].is_null()))?;
+    signal(Signal::INT, child.id())?;
+    let mut error = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().context("its complaints")?, &mut error)?;
+    child.wait()?;
+    ensure!(error.contains("ended by SIGINT") && error.contains("creamery scrub resume"), "{error}");
+    ensure!(!error.contains("files and directories"), "{error}");
+    scrubs.call(&["resume", "-B"]).ok().map(drop)
+}
