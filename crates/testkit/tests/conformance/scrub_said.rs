@@ -47,17 +47,19 @@ fn first_superblock(bench: &Bench) -> Result<()> {
 fn interrupted(bench: &Bench) -> Result<()> {
     let image = image(bench)?;
     let scrubs = Scrubs { bench, image: image.clone(), others: Vec::new() };
+    let state = bench.scratch.file("state");
+    let call = |words: &[&str]| scrubs.call(words).env("XDG_STATE_HOME", &state);
     // Tests in the background ignore SIGINT, and so would what they start.
     let mut command = Command::new("env");
     command.arg("--default-signal=INT").arg(bench.creamery().path());
-    command.args(["scrub", "start", "-B", "--limit", SLOW]).arg(&image);
+    command.args(["scrub", "start", "-B", "--limit", SLOW]).arg(&image).env("XDG_STATE_HOME", &state);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-    until("it runs", || Ok(!scrubs.status()?["pid"].is_null()))?;
+    until("it runs", || Ok(call(&["status"]).ok()?.stdout_text().contains("running")))?;
     signal(Signal::INT, child.id())?;
     let mut error = String::new();
     std::io::Read::read_to_string(&mut child.stderr.take().context("its complaints")?, &mut error)?;
     child.wait()?;
     ensure!(error.contains("ended by SIGINT") && error.contains("creamery scrub resume"), "{error}");
     ensure!(!error.contains("files and directories"), "{error}");
-    scrubs.call(&["resume", "-B"]).ok().map(drop)
+    call(&["resume", "-B"]).ok().map(drop)
 }

@@ -13,6 +13,7 @@ use creamery_mount::{Live, LiveBtrfs, LiveFinding, LiveScrub, is_on_linux};
 
 use super::finish::finish;
 use super::run_args::{NOTHING, RunArgs, Which};
+use super::start::INTERRUPTED;
 use super::text::{Shown, ShownDevice};
 use crate::failure::{Failure, warn};
 use crate::interrupt;
@@ -70,6 +71,7 @@ fn wait(mount: &Live, args: &RunArgs, which: Which) -> Result<(), Failure> {
     let failed = |error| Failure::new(which.name(), error);
     let (started, begun) = (SystemEnv.now(), Instant::now());
     interrupt::watch();
+    interrupt::leaves(INTERRUPTED);
     let shown = progress::Shown::unbounded(which.name(), args.progress);
     let ended = loop {
         let now = LiveScrub::status(mount).map_err(failed)?;

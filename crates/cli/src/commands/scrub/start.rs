@@ -127,6 +127,9 @@ impl Progress for Terminal<'_> {
     }
 }
 
+/// What is said when a signal ends a scrub.
+pub(super) const INTERRUPTED: &str = "the scrub ended in between, and what it mended is good; `creamery scrub resume` goes on where it stopped";
+
 /// How a scrub is made as the options say.
 fn wanted(args: &RunArgs, which: Which) -> Result<Scrub, Failure> {
     let mut scrub = Scrub::default();
@@ -144,6 +147,7 @@ fn wanted(args: &RunArgs, which: Which) -> Result<Scrub, Failure> {
         (Ok(dir), Which::Resume) => Ok(scrub.resuming(dir)),
         (Err(error), Which::Start) if args.stays && !args.announce => {
             warn(&error.to_string());
+            interrupt::leaves("the scrub ended in between, and what it mended is good");
             Ok(scrub)
         }
         (Err(error), _) => Err(Failure::new(which.name(), error)),
@@ -177,6 +181,7 @@ fn scrub(args: &RunArgs, which: Which) -> Result<(), Failure> {
     }
     let (started, begun) = (SystemEnv.now(), Instant::now());
     interrupt::watch();
+    interrupt::leaves(INTERRUPTED);
     let shown = Shown::unbounded(which.name(), args.progress);
     let terminal = Terminal { args, shown: &shown, failure: RankedMutex::default() };
     let report = scrub.run(args.set.of(&args.image), &terminal).map_err(failed)?;
