@@ -28,6 +28,8 @@ use super::{Finding, Findings, Status, findings};
 const NO_SURPRISE: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits()).cast_signed();
 /// How often, and how long apart, a lock is tried that another process may have for a moment.
 const LOOKS: u32 = 20;
+/// The same where the other process waits for a disk.
+const LOOKS_AT_LIMITS: u32 = 2000;
 const MOMENT: Duration = Duration::from_millis(5);
 /// No status of so many devices as there may be is longer.
 const TEXT_MAX: u64 = 64 << 20;
@@ -165,12 +167,8 @@ impl StatusFile {
     pub fn begin_in(&self, mount: Option<&Path>) -> Result<Running> {
         let about = |error: std::io::Error| Error::from(error).context(self.dir.display());
         self.make_dir()?;
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_SURPRISE);
-        let mut locked = options.open(self.of("running")).map_err(about)?;
-        // A moment's look of another process at who runs is not in the way.
-        let is_locked = |_| flock(&locked, FlockOperation::NonBlockingLockExclusive).is_ok() || nap();
-        if !(0..LOOKS).any(is_locked) {
+        let mut locked = lock_file(&self.of("running")).map_err(about)?;
+        if !is_locked_within(&locked, LOOKS) {
             let runner =
                 runner_in(&mut locked).map_or_else(String::new, |(pid, _)| format!(" (process {pid})"));
             let what = format!("a scrub of filesystem {} runs{runner}", self.fsid);
@@ -219,17 +217,27 @@ impl StatusFile {
         limits.ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("limits of scrub {}", path.display())))
     }
 
-    /// Notes limits of devices, bytes a second, in the place of those that were. A scrub that runs follows them.
+    /// Notes limits of some devices, bytes a second, and gives those of all. 0 takes one back. A scrub that runs follows them. Of several processes one at a time
+    /// does so.
     ///
     /// # Errors
-    /// They cannot be written.
-    pub fn set_limits(&self, limits: &BTreeMap<DevId, u64>) -> Result<()> {
+    /// They cannot be read or written. [`ErrorKind::Busy`]: another process is at it for long.
+    pub fn set_limits(&self, changes: &BTreeMap<DevId, u64>) -> Result<BTreeMap<DevId, u64>> {
         self.make_dir()?;
+        let path = self.of("limiting");
+        let lock = lock_file(&path).map_err(|error| Error::from(error).context(path.display()))?;
+        if !is_locked_within(&lock, LOOKS_AT_LIMITS) {
+            let what = "the limits of the scrub are in use by another process";
+            return Err(Error::new(ErrorKind::Busy, what).advise("try it again"));
+        }
+        let mut limits = self.limits()?;
+        limits.extend(changes);
+        limits.retain(|_, limit| *limit > 0);
         let mut text = String::new();
-        for (dev, limit) in limits.iter().filter(|(_, limit)| **limit > 0) {
+        for (dev, limit) in &limits {
             let _ = writeln!(text, "{dev}:{limit}");
         }
-        self.replace("limits", text.as_bytes())
+        self.replace("limits", text.as_bytes()).map(|()| limits)
     }
 
     /// Makes the directory, of this user alone.
@@ -405,6 +413,18 @@ fn is_held(lock: &File) -> std::io::Result<bool> {
     }
 }
 
+/// A file that is there to be locked.
+fn lock_file(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_SURPRISE);
+    options.open(path)
+}
+
+/// Tries so often to lock a file that another process may have locked for a moment, to look at it or to change what it stands for. Whether it is locked.
+fn is_locked_within(file: &File, looks: u32) -> bool {
+    (0..looks).any(|_| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok() || nap())
+}
+
 /// Lets a moment pass.
 fn nap() -> bool {
     std::thread::sleep(MOMENT);
@@ -465,13 +485,35 @@ mod tests {
     }
 
     #[test]
+    fn of_limits_that_are_set_at_once_none_is_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StatusFile::new(dir.path(), Uuid::nil(), [1, 2, 0]);
+        std::thread::scope(|threads| {
+            for id in 1..=8 {
+                let file = &file;
+                threads.spawn(move || {
+                    loop {
+                        match file.set_limits(&[(DevId::new(id), id << 20)].into()) {
+                            Err(error) if error.kind() == ErrorKind::Busy => {}
+                            set => break set.unwrap(),
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(file.limits().unwrap().len(), 8);
+    }
+
+    #[test]
     fn limits_are_kept_and_taken_back() {
         let dir = tempfile::tempdir().unwrap();
         let file = StatusFile::new(dir.path(), Uuid::nil(), [1, 2, 0]);
         assert!(file.limits().unwrap().is_empty());
         let limits: BTreeMap<_, _> = [(DevId::new(1), 1 << 20), (DevId::new(2), 0)].into();
-        file.set_limits(&limits).unwrap();
+        assert_eq!(file.set_limits(&limits).unwrap(), [(DevId::new(1), 1 << 20)].into());
         assert_eq!(file.limits().unwrap(), [(DevId::new(1), 1 << 20)].into());
+        file.set_limits(&[(DevId::new(1), 0)].into()).unwrap();
+        assert!(file.limits().unwrap().is_empty());
         std::fs::write(file.of("limits"), "1:a\n").unwrap();
         file.limits().unwrap_err();
     }

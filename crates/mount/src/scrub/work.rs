@@ -172,14 +172,12 @@ impl Scrubbing {
         let file = self
             .file(engine)
             .ok_or_else(|| Error::unsupported("limits have no place: the mount keeps no status of scrubs"))?;
-        let mut limits = file.limits()?;
         let ids = engine.devices().into_iter().map(|device| device.id);
         let chosen: Vec<DevId> = ids.filter(|id| device.is_none_or(|device| id.get() == device)).collect();
         if chosen.is_empty() {
             return Err(Error::invalid(format!("device {} is not there", device.unwrap_or_default())));
         }
-        limits.extend(chosen.into_iter().map(|id| (id, limit)));
-        file.set_limits(&limits)?;
+        file.set_limits(&chosen.into_iter().map(|id| (id, limit)).collect())?;
         self.state.lock().due = Duration::ZERO;
         engine.wake_background();
         Ok(())

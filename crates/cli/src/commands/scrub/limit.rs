@@ -107,16 +107,16 @@ fn of_image(args: &LimitArgs) -> Result<Limits, Error> {
     let mut members = args.set.of(&args.image).superblocks(&mut |_| ())?;
     members.sort_by_key(|(_, superblock)| superblock.dev_item().dev_id());
     let file = Scrub::status_file(args.set.of(&args.image), &state::dir()?)?;
-    let mut limits = file.limits()?;
     let ids: Vec<DevId> = members.iter().map(|(_, superblock)| superblock.dev_item().dev_id()).collect();
-    if let Some(Size(limit)) = args.limit {
+    let limits = if let Some(Size(limit)) = args.limit {
         let chosen = |id: &DevId| args.all || args.devid == Some(id.get());
         if !ids.iter().any(chosen) {
             return Err(Error::invalid(format!("device {} is not there", args.devid.unwrap_or_default())));
         }
-        limits.extend(ids.iter().filter(|id| chosen(id)).map(|id| (*id, limit)));
-        file.set_limits(&limits)?;
-    }
+        file.set_limits(&ids.iter().filter(|id| chosen(id)).map(|id| (*id, limit)).collect())?
+    } else {
+        file.limits()?
+    };
     let limit = |id: DevId| limits.get(&id).copied().filter(|limit| *limit > 0);
     let rows = ids.iter().zip(members).map(|(id, (path, _))| (*id, path, limit(*id))).collect();
     Ok(Limits { uuid: file.filesystem(), rows })
