@@ -198,6 +198,12 @@ impl Recorder {
         self.running.as_ref().map_or(Ok(()), |running| running.write_findings(&findings))
     }
 
+    /// Whether somebody wants the scrub to end.
+    #[must_use]
+    pub fn is_asked_to_end(&self) -> bool {
+        self.running.as_ref().is_some_and(Running::is_asked_to_end)
+    }
+
     /// A device has counted so much.
     pub fn note(&self, engine: &Engine, (dev, counts): (DevId, &Counts)) {
         let now = engine.env().monotonic();

@@ -4,23 +4,24 @@
 //!
 //! # Invariants
 //! - SCRUB-2: one process at a time writes the status of a filesystem: the one that has the lock (flock(2)), which ends with it.
+//! - SCRUB-6: a scrub is ended by a file that names it by its mark, and by no signal: a number of a process may be that of another one, or be from another
+//!   PID namespace.
 //! - SCRUB-3: a status is whole: it is written beside the old one, and then takes its place.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind as IoKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use creamery_base::{DevId, Error, ErrorKind, Result, Uuid};
 use creamery_txn::Engine;
 use rustix::fs::{FlockOperation, OFlags, flock};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::{Finding, Findings, Status, findings};
 
@@ -31,6 +32,8 @@ const LOOKS: u32 = 20;
 /// The same where the other process waits for a disk.
 const LOOKS_AT_LIMITS: u32 = 2000;
 const MOMENT: Duration = Duration::from_millis(5);
+/// More is no mark of a scrub.
+const MARK_MAX: u64 = 256;
 /// No status of so many devices as there may be is longer.
 const TEXT_MAX: u64 = 64 << 20;
 
@@ -67,6 +70,17 @@ pub struct StatusFile {
 pub struct Running {
     file: StatusFile,
     locked: File,
+    mark: Mark,
+}
+
+/// What tells a scrub that runs from all others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Mark {
+    pid: u32,
+    /// The PID namespace in which that is its number.
+    namespace: String,
+    /// When it began, nanoseconds since 1970.
+    begun: u128,
 }
 
 /// The process that scrubs a filesystem.
@@ -81,7 +95,8 @@ pub struct Running {
 /// ```
 #[derive(Debug)]
 pub struct Runner {
-    pid: u32,
+    file: StatusFile,
+    mark: Mark,
     mount: Option<PathBuf>,
     lock: File,
 }
@@ -127,7 +142,7 @@ impl StatusFile {
     pub fn read_findings(&self) -> Result<Findings> {
         let path = self.findings();
         self.check_dir()?;
-        let Some(text) = read(&path)? else { return Ok(Findings::default()) };
+        let Some(text) = read(&path, TEXT_MAX)? else { return Ok(Findings::default()) };
         let about = |error: Error| {
             error.context(format_args!("findings of scrub {}", path.display())).advise("remove the file")
         };
@@ -145,7 +160,7 @@ impl StatusFile {
     pub fn read(&self) -> Result<Option<Status>> {
         let path = self.path();
         self.check_dir()?;
-        let Some(text) = read(&path)? else { return Ok(None) };
+        let Some(text) = read(&path, TEXT_MAX)? else { return Ok(None) };
         let about = |error: Error| {
             error.context(format_args!("status of scrub {}", path.display())).advise("remove the file")
         };
@@ -169,17 +184,18 @@ impl StatusFile {
         self.make_dir()?;
         let mut locked = lock_file(&self.of("running")).map_err(about)?;
         if !is_locked_within(&locked, LOOKS) {
-            let runner =
-                runner_in(&mut locked).map_or_else(String::new, |(pid, _)| format!(" (process {pid})"));
+            let pid = runner_in(&mut locked).and_then(|(mark, _)| mark.pid_here());
+            let runner = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
             let what = format!("a scrub of filesystem {} runs{runner}", self.fsid);
             let advice = "`creamery scrub status` shows how far it is, `creamery scrub cancel` ends it";
             return Err(Error::new(ErrorKind::Busy, what).advise(advice));
         }
         locked.set_len(0).map_err(about)?;
+        let mark = Mark::new();
         let mount = mount.map_or(&b""[..], |mount| mount.as_os_str().as_bytes());
-        let text = [format!("{}\n", std::process::id()).as_bytes(), mount].concat();
+        let text = [format!("{mark}\n").as_bytes(), mount].concat();
         locked.write_all(&text).map_err(about)?;
-        Ok(Running { file: self.clone(), locked })
+        Ok(Running { file: self.clone(), locked, mark })
     }
 
     /// The process that scrubs it, if one does.
@@ -197,7 +213,8 @@ impl StatusFile {
         if !is_held(&lock).map_err(about)? {
             return Ok(None);
         }
-        Ok(runner_in(&mut lock).map(|(pid, mount)| Runner { pid, mount, lock }))
+        let file = self.clone();
+        Ok(runner_in(&mut lock).map(|(mark, mount)| Runner { file, mark, mount, lock }))
     }
 
     /// The limits of devices, bytes a second.
@@ -207,7 +224,7 @@ impl StatusFile {
     pub fn limits(&self) -> Result<BTreeMap<DevId, u64>> {
         let path = self.of("limits");
         self.check_dir()?;
-        let Some(text) = read(&path)? else { return Ok(BTreeMap::new()) };
+        let Some(text) = read(&path, TEXT_MAX)? else { return Ok(BTreeMap::new()) };
         let limit = |line: &str| {
             let (dev, limit) = line.split_once(':')?;
             Some((DevId::new(dev.parse().ok()?), limit.parse().ok()?))
@@ -347,6 +364,13 @@ impl Running {
         write().map_err(|error: std::io::Error| Error::from(error).context(path.display()))
     }
 
+    /// Whether somebody wants it to end ([`Runner::cancel`]).
+    #[must_use]
+    pub fn is_asked_to_end(&self) -> bool {
+        let asked = read(&self.file.of("cancel"), MARK_MAX).ok().flatten();
+        asked.is_some_and(|asked| asked == self.mark.to_string().into_bytes())
+    }
+
     /// Its files.
     #[must_use]
     pub const fn file(&self) -> &StatusFile {
@@ -357,15 +381,18 @@ impl Running {
 impl Drop for Running {
     /// The number of a process that has ended is nobody's.
     fn drop(&mut self) {
+        if self.is_asked_to_end() {
+            let _ = std::fs::remove_file(self.file.of("cancel"));
+        }
         let _ = self.locked.set_len(0);
     }
 }
 
 impl Runner {
-    /// The number of the process.
+    /// The number of the process; none if it is one of another PID namespace.
     #[must_use]
-    pub const fn pid(&self) -> u32 {
-        self.pid
+    pub fn pid(&self) -> Option<u32> {
+        self.mark.pid_here()
     }
 
     /// The mount that it serves, if it is a server.
@@ -377,31 +404,54 @@ impl Runner {
     /// Has it end after the batches in flight, and waits for that.
     ///
     /// # Errors
-    /// It is another user's, or the server of a mount.
+    /// It is the server of a mount. The file that asks for it cannot be written.
     pub fn cancel(mut self) -> Result<()> {
         if let Some(mount) = &self.mount {
             let what = format!("the mount at {} scrubs it", mount.display());
             return Err(Error::new(ErrorKind::Busy, what).advise("name the mount instead of the image"));
         }
-        let pid = self.pid;
-        let about = |error: rustix::io::Errno| {
-            let error = Error::from(std::io::Error::from(error));
-            error.context(format_args!("ending the scrub of process {pid}"))
+        let Self { file, mark, lock, .. } = &mut self;
+        file.replace("cancel", mark.to_string().as_bytes())?;
+        let about = |error: std::io::Error| Error::from(error).context(file.path().display());
+        let mut runs = || {
+            let found = lock.seek(SeekFrom::Start(0)).ok().and_then(|_| runner_in(lock));
+            is_held(lock).map(|is_held| is_held && found.is_some_and(|(now, _)| now == *mark))
         };
-        let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
-        let process = pidfd_open(number, PidfdFlags::empty());
-        // It may have ended, and another one have begun, or its number be another's by now: a process that has the lock has written its number.
-        let Self { lock, .. } = &mut self;
-        let found = lock.seek(SeekFrom::Start(0)).ok().and_then(|_| runner_in(lock));
-        let is_held = is_held(lock).map_err(|error| {
-            about(rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO))
-        })?;
-        if !is_held || found.is_none_or(|(now, _)| now != pid) {
-            return Ok(());
+        while runs().map_err(about)? {
+            nap();
         }
-        pidfd_send_signal(process.map_err(about)?, Signal::TERM).map_err(about)?;
-        flock(&self.lock, FlockOperation::LockShared).map_err(about)
+        Ok(())
     }
+}
+
+impl Mark {
+    /// That of a scrub that this process begins.
+    fn new() -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { pid: std::process::id(), namespace: namespace(), begun: now.as_nanos() }
+    }
+
+    fn pid_here(&self) -> Option<u32> {
+        (self.namespace == namespace()).then_some(self.pid)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(' ');
+        let (pid, namespace, begun) = (parts.next()?, parts.next()?, parts.next()?);
+        Some(Self { pid: pid.parse().ok()?, namespace: namespace.to_owned(), begun: begun.parse().ok()? })
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.pid, self.namespace, self.begun)
+    }
+}
+
+/// The PID namespace of this process; a word of no namespace where `/proc` does not say it.
+fn namespace() -> String {
+    let link = std::fs::read_link("/proc/self/ns/pid");
+    link.map_or_else(|_| "unknown".to_owned(), |link| link.to_string_lossy().replace([' ', '\n'], ""))
 }
 
 /// Whether a process that scrubs has locked the file, which it has alone.
@@ -431,29 +481,31 @@ fn nap() -> bool {
     false
 }
 
-/// What a file has; none if there is none.
-fn read(path: &Path) -> Result<Option<Vec<u8>>> {
+/// What a file of so many bytes at most has; none if there is none.
+fn read(path: &Path, max: u64) -> Result<Option<Vec<u8>>> {
     let about = |error: std::io::Error| Error::from(error).context(path.display());
     let mut text = Vec::new();
     match OpenOptions::new().read(true).custom_flags(NO_SURPRISE).open(path) {
         Err(error) if error.kind() == IoKind::NotFound => return Ok(None),
-        file => file.and_then(|file| file.take(TEXT_MAX).read_to_end(&mut text)).map_err(about)?,
+        file => file.and_then(|file| file.take(max).read_to_end(&mut text)).map_err(about)?,
     };
     Ok(Some(text))
 }
 
-/// The number of the process that a file names, and the mount that it serves.
-fn runner_in(file: &mut File) -> Option<(u32, Option<PathBuf>)> {
+/// The scrub that a file names, and the mount that it serves.
+fn runner_in(file: &mut File) -> Option<(Mark, Option<PathBuf>)> {
     let mut text = Vec::new();
     file.take(64 << 10).read_to_end(&mut text).ok()?;
     let end = text.iter().position(|byte| *byte == b'\n')?;
-    let pid = std::str::from_utf8(&text[..end]).ok()?.parse().ok()?;
+    let mark = Mark::parse(std::str::from_utf8(&text[..end]).ok()?)?;
     let mount = OsString::from_vec(text.split_off(end + 1));
-    Some((pid, (!mount.is_empty()).then(|| mount.into())))
+    Some((mark, (!mount.is_empty()).then(|| mount.into())))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     #[test]
@@ -462,7 +514,7 @@ mod tests {
         let file = StatusFile::new(dir.path(), Uuid::nil(), [1, 2, 0]);
         let running = file.begin().unwrap();
         assert_eq!(file.begin().unwrap_err().kind(), ErrorKind::Busy);
-        assert_eq!(file.runner().unwrap().unwrap().pid(), std::process::id());
+        assert_eq!(file.runner().unwrap().unwrap().pid(), Some(std::process::id()));
         let copy = StatusFile::new(dir.path(), Uuid::nil(), [1, 3, 0]);
         drop(copy.begin().unwrap());
         drop(running);
@@ -482,6 +534,30 @@ mod tests {
         assert!(error.contains(&other.to_string()) && error.contains("scrub.status"), "{error}");
         std::fs::write(its.path(), line).unwrap();
         its.read().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_scrub_of_another_pid_namespace_ends_and_no_process_of_this_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StatusFile::new(dir.path(), Uuid::nil(), [1, 2, 0]);
+        let mut stranger = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut running = file.begin().unwrap();
+        running.mark = Mark { pid: stranger.id(), namespace: "pid:[1]".to_owned(), begun: 7 };
+        std::fs::write(file.of("running"), format!("{}\n", running.mark)).unwrap();
+        let runner = file.runner().unwrap().unwrap();
+        assert_eq!(runner.pid(), None);
+        std::thread::scope(|threads| {
+            let cancelling = threads.spawn(|| runner.cancel());
+            while !running.is_asked_to_end() {
+                std::thread::yield_now();
+            }
+            drop(running);
+            cancelling.join().unwrap().unwrap();
+        });
+        assert!(stranger.try_wait().unwrap().is_none(), "the process that has its number was ended");
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+        assert!(!file.begin().unwrap().is_asked_to_end(), "the next scrub is another one");
     }
 
     #[test]

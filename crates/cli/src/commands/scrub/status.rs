@@ -82,9 +82,9 @@ struct Asked {
 
 impl Asked {
     fn of_file(file: &StatusFile) -> Result<Self, Error> {
-        let pid = file.runner()?.map(|runner| runner.pid());
-        let known =
-            file.read()?.map(|status| Known { status, is_running: pid.is_some(), pid, limits: Vec::new() });
+        let runner = file.runner()?;
+        let (is_running, pid) = (runner.is_some(), runner.and_then(|runner| runner.pid()));
+        let known = file.read()?.map(|status| Known { status, is_running, pid, limits: Vec::new() });
         let findings = Some(file.findings()).filter(|path| path.exists());
         Ok(Self { uuid: file.filesystem(), known, findings })
     }

@@ -34,7 +34,7 @@ impl Sink for Found<'_> {
         bytes.insert(device, counts.data_bytes_scrubbed + counts.tree_bytes_scrubbed);
         let all = bytes.values().sum();
         drop(bytes);
-        self.progress.scrubbed(all)
+        self.progress.scrubbed(all) && !self.recorder.is_asked_to_end()
     }
 
     fn limit(&self, device: DevId) -> Option<u64> {
