@@ -4,16 +4,17 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Signal, signal, until};
+use creamery_testkit::{FuseMount, Signal, signal, until};
 
 use crate::scrub::rot;
 use crate::scrub_later::{Scrubs, image};
 use crate::sets::Set;
-use crate::support::{JUDGED, expect_refusal};
+use crate::support::{JUDGED, MOUNTED, expect_failure, expect_refusal};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("scrub/a-bad-first-superblock-is-one-for-super-recover", &JUDGED, first_superblock),
+        Case::new("scrub/what-is-not-for-mounts-is-refused", &MOUNTED, not_for_mounts),
         Case::new("scrub/a-signal-leaves-something-to-resume", &JUDGED, interrupted),
     ]
 }
@@ -41,6 +42,30 @@ fn first_superblock(bench: &Bench) -> Result<()> {
         ensure!(mended.contains("no errors found"), "{mended}");
     }
     Ok(())
+}
+
+/// What has no meaning on a mount is not passed over in silence.
+fn not_for_mounts(bench: &Bench) -> Result<()> {
+    let image = image(bench)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("mount"), "")?;
+    let other = format!("--device={}", image.display());
+    for words in [
+        &["start", "-f"][..],
+        &["start", "--degraded"],
+        &["start", &other],
+        &["start", "--rewrite-parity"],
+        &["start", "-c", "3"],
+        &["start", "-n", "3"],
+        &["resume", "--degraded"],
+        &["status", "--degraded"],
+        &["cancel", "--degraded"],
+        &["limit", "--degraded"],
+    ] {
+        let option = words[1].split('=').next().unwrap_or_default();
+        let run = bench.creamery().run(["scrub"]).args(words).arg(mount.dir());
+        expect_failure(run, &[option, "image"]).with_context(|| format!("{words:?}"))?;
+    }
+    mount.unmount()
 }
 
 /// SIGINT ends it, and the message is that of a scrub.

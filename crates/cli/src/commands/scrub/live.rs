@@ -19,6 +19,7 @@ use crate::failure::{Failure, warn};
 use crate::interrupt;
 use crate::output::tell;
 use crate::progress;
+use crate::view::refuse_on_mount;
 
 /// Time between two questions how far it is.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -26,12 +27,13 @@ const AGAIN: Duration = Duration::from_millis(100);
 const NAMED_MAX: usize = 100;
 
 /// The mount that a directory is on; none of what is no directory.
-/// Errors: it is on no mount of ours.
+/// Errors: it is on no mount of ours; devices are named, which are those of the mount.
 pub(super) fn mount_at(place: &Path) -> Result<Option<Live>, Error> {
     if !place.is_dir() {
         return Ok(None);
     }
     if let Some(live) = Live::at(place)? {
+        refuse_on_mount(place)?;
         return Ok(Some(live));
     }
     let (what, advice) = match is_on_linux(place) {
@@ -48,9 +50,13 @@ pub(super) fn begin(mount: &Live, args: &RunArgs, which: Which) -> Result<(), Fa
         let failure = Failure::new(which.name(), error);
         if is_nothing { failure.plain().status(NOTHING) } else { failure }
     };
-    if args.rewrite_parity || args.io_class.is_some() || args.io_level.is_some() {
-        let what = "--rewrite-parity, -c and -n are not for mounts";
-        return Err(Failure::usage(which.name(), what));
+    let images = [
+        ("--rewrite-parity", args.rewrite_parity),
+        ("-c", args.io_class.is_some()),
+        ("-n", args.io_level.is_some()),
+    ];
+    if let Some((option, _)) = images.iter().find(|(_, is_given)| *is_given) {
+        return Err(Failure::usage(which.name(), &format!("{option} is for images, and not for mounts")));
     }
     let limit = args.limit.map(|limit| limit.0);
     let begun = match which {
