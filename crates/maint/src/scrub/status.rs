@@ -16,6 +16,8 @@ use creamery_base::{DevId, Error, ErrorKind, Result, Uuid};
 use super::{Counts, Ended};
 
 const HEAD: &str = "scrub status:1";
+/// Characters of the file that a message quotes at most.
+const QUOTED_MAX: usize = 60;
 /// A set has at most so many devices here.
 const DEVICES_MAX: usize = 4096;
 
@@ -150,7 +152,7 @@ impl Status {
         let mut lines = text.lines();
         let head = lines.next().unwrap_or_default();
         if head != HEAD {
-            return Err(corrupt(format!("its first line is {head:?}, expected {HEAD:?}")));
+            return Err(corrupt(format!("its first line is {}, expected {HEAD:?}", quoted(head))));
         }
         let mut devices: Vec<DeviceStatus> = Vec::new();
         for line in lines {
@@ -192,7 +194,7 @@ fn device_of(line: &str, fsid: Uuid) -> Result<DeviceStatus> {
     let mut fields = line.split('|');
     let (of, id) = pair(fields.next().unwrap_or_default())?;
     if of.parse::<Uuid>().ok() != Some(fsid) {
-        return Err(corrupt(format!("it is of the filesystem {of}, expected {fsid}")));
+        return Err(corrupt(format!("it is of the filesystem {}, expected {fsid}", quoted(of))));
     }
     let mut device = DeviceStatus {
         id: DevId::new(number(id)?),
@@ -216,14 +218,17 @@ fn device_of(line: &str, fsid: Uuid) -> Result<DeviceStatus> {
             "readonly" if number(value)? != 0 => device.mode = Mode::ReadsOnly,
             "readonly" => {}
             "failed" => is_failed = number(value)? != 0,
-            "uuid" => device.identity.uuid = value.parse().map_err(|_| corrupt(format!("uuid {value:?}")))?,
+            "uuid" => {
+                device.identity.uuid =
+                    value.parse().map_err(|_| corrupt(format!("uuid {}", quoted(value))))?
+            }
             "place" => device.identity.place = place(value)?,
             "path" => device.identity.path = OsString::from_vec(unhex(value)?).into(),
             "csum_discards" | "malloc_errors" => drop(number(value)?),
             _ => {
                 let mut numbers = numbers_of(&mut device.counts).into_iter();
                 let known = numbers.find(|(known, _)| *known == name);
-                let (_, known) = known.ok_or_else(|| corrupt(format!("unknown field {name:?}")))?;
+                let (_, known) = known.ok_or_else(|| corrupt(format!("unknown field {}", quoted(name))))?;
                 *known = number(value)?;
             }
         }
@@ -237,16 +242,16 @@ fn device_of(line: &str, fsid: Uuid) -> Result<DeviceStatus> {
 }
 
 fn pair(field: &str) -> Result<(&str, &str)> {
-    field.split_once(':').ok_or_else(|| corrupt(format!("the field {field:?} has no value")))
+    field.split_once(':').ok_or_else(|| corrupt(format!("the field {} has no value", quoted(field))))
 }
 
 fn number(value: &str) -> Result<u64> {
-    value.parse().map_err(|_| corrupt(format!("{value:?} is no number")))
+    value.parse().map_err(|_| corrupt(format!("{} is no number", quoted(value))))
 }
 
 fn place(value: &str) -> Result<[u64; 3]> {
     let numbers = value.split('.').map(number).collect::<Result<Vec<_>>>()?;
-    numbers.try_into().map_err(|_| corrupt(format!("place {value:?}")))
+    numbers.try_into().map_err(|_| corrupt(format!("place {}", quoted(value))))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -261,7 +266,15 @@ fn unhex(text: &str) -> Result<Vec<u8>> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     let bytes =
         pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect::<Option<_>>();
-    bytes.filter(|_| rest.is_empty()).ok_or_else(|| corrupt(format!("path {text:?}")))
+    bytes.filter(|_| rest.is_empty()).ok_or_else(|| corrupt(format!("path {}", quoted(text))))
+}
+
+/// Text of the file for a message: as much of it as a line has room for.
+fn quoted(text: &str) -> String {
+    match text.char_indices().nth(QUOTED_MAX) {
+        Some((at, _)) => format!("{:?}...", &text[..at]),
+        None => format!("{text:?}"),
+    }
 }
 
 fn corrupt(what: impl Into<String>) -> Error {
@@ -333,5 +346,19 @@ mod tests {
             assert!(error.contains(word), "{text:?}: {error}");
         }
         Status::parse(b"scrub status:1\n\xff", fsid).unwrap_err();
+        let long = "\u{e4}".repeat(1 << 20);
+        for text in [
+            long.clone(),
+            format!("{HEAD}\n{long}"),
+            format!("{HEAD}\n{long}:1"),
+            format!("{HEAD}\n{FSID}:{long}"),
+            format!("{HEAD}\n{FSID}:1|{long}:1"),
+            format!("{HEAD}\n{FSID}:1|uuid:{long}"),
+            format!("{HEAD}\n{FSID}:1|place:{long}"),
+            format!("{HEAD}\n{FSID}:1|path:{long}"),
+        ] {
+            let error = Status::parse(text.as_bytes(), fsid).unwrap_err().to_string();
+            assert!(error.len() < 400, "a message of {} bytes", error.len());
+        }
     }
 }

@@ -34,8 +34,8 @@ const LOOKS_AT_LIMITS: u32 = 2000;
 const MOMENT: Duration = Duration::from_millis(5);
 /// More is no mark of a scrub.
 const MARK_MAX: u64 = 256;
-/// No status of so many devices as there may be is longer.
-const TEXT_MAX: u64 = 64 << 20;
+/// No status of so many devices as there may be is longer, and no findings that are kept.
+const TEXT_MAX: u64 = 16 << 20;
 
 /// The files of one filesystem in a directory.
 ///
@@ -481,14 +481,18 @@ fn nap() -> bool {
     false
 }
 
-/// What a file of so many bytes at most has; none if there is none.
+/// What a file of so many bytes at most has; none if there is none. Errors: it has more; it cannot be read.
 fn read(path: &Path, max: u64) -> Result<Option<Vec<u8>>> {
     let about = |error: std::io::Error| Error::from(error).context(path.display());
     let mut text = Vec::new();
     match OpenOptions::new().read(true).custom_flags(NO_SURPRISE).open(path) {
         Err(error) if error.kind() == IoKind::NotFound => return Ok(None),
-        file => file.and_then(|file| file.take(max).read_to_end(&mut text)).map_err(about)?,
+        file => file.and_then(|file| file.take(max + 1).read_to_end(&mut text)).map_err(about)?,
     };
+    if text.len() as u64 > max {
+        let what = format!("{} has more than {max} bytes", path.display());
+        return Err(Error::new(ErrorKind::Corrupt, what).advise("remove the file"));
+    }
     Ok(Some(text))
 }
 
@@ -578,6 +582,24 @@ mod tests {
             }
         });
         assert_eq!(file.limits().unwrap().len(), 8);
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_refused_and_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StatusFile::new(dir.path(), Uuid::nil(), [1, 2, 0]);
+        for path in [file.path(), file.findings(), file.of("limits")] {
+            File::create(path).unwrap().set_len(1 << 40).unwrap();
+        }
+        let errors = [
+            file.read().unwrap_err(),
+            file.read_findings().map(drop).unwrap_err(),
+            file.limits().map(drop).unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
+            assert!(error.to_string().contains("has more than"), "{error}");
+        }
     }
 
     #[test]
