@@ -21,7 +21,7 @@ type Row = (&'static str, i32, &'static str);
 /// In a folder with a directory `d` and a file in it, an image that has both and a subvolume, one device of two, and a disk whose
 /// second partition has a Btrfs.
 #[rustfmt::skip]
-const ROWS: [Row; 163] = [
+const ROWS: [Row; 165] = [
     ("ls raw.img", 1, "ls: raw.img: no Btrfs filesystem: it holds a disk with a DOS partition table; name a partition, as in raw.img@2, which has a Btrfs"),
     ("ls raw.img@3", 1, "ls: raw.img@3: raw.img has no partition 3; there are: 1 (Linux, 100.00MiB); 2 (Linux, 200.00MiB), which has a Btrfs"),
     ("ls raw.img@1", 1, "ls: raw.img@1: no Btrfs filesystem: zeros where the superblock would be"),
@@ -59,6 +59,8 @@ const ROWS: [Row; 163] = [
     ("mount x.img", 2, "mount: the following required arguments were not provided: <DIR>; see `creamery mount --help`"),
     ("ls --rescue everything x.img:/", 2, "ls: invalid value 'everything' for '--rescue <WORDS>': 'everything': want nologreplay, usebackuproot, ignorebadroots, ignoredatacsums, ignoremetacsums, ignoresuperflags or all; see `creamery ls --help`"),
     ("mkdir --rescue ibadroots x.img:/new", 1, "mkdir: x.img: what is passed over to rescue files is for reading only"),
+    ("scrub start -c 9 x.img", 2, "scrub start: invalid value '9' for '-c <CLASS>': 9 is not in 0..=3; see `creamery scrub start --help`"),
+    ("scrub resume -n 99 x.img", 2, "scrub resume: invalid value '99' for '-n <LEVEL>': 99 is not in 0..=7; see `creamery scrub resume --help`"),
     ("rescue zero-log", 2, "rescue zero-log: the following required arguments were not provided: <IMAGE>; see `creamery rescue zero-log --help`"),
     ("rescue zero-log raw.img", 1, "rescue zero-log: raw.img: no Btrfs filesystem: it holds a disk with a DOS partition table; name a partition, as in raw.img@2, which has a Btrfs"),
     ("rescue super-recover -y raw.img", 1, "rescue super-recover: raw.img: no copy of a superblock is whole: filesystem is damaged"),

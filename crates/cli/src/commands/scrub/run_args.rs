@@ -44,12 +44,12 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "SIZE")]
     pub(super) limit: Option<Size>,
 
-    /// Class of I/O priority, as ionice(1) has it.
-    #[arg(short = 'c', value_name = "CLASS")]
+    /// Class of I/O priority, as ionice(1) has it: 0 none, 1 realtime, 2 best-effort, 3 idle.
+    #[arg(short = 'c', value_name = "CLASS", value_parser = clap::value_parser!(u8).range(0..=3))]
     pub(super) io_class: Option<u8>,
 
-    /// Level within that class.
-    #[arg(short = 'n', value_name = "LEVEL")]
+    /// Level within that class, from 0, the most urgent one, to 7.
+    #[arg(short = 'n', value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(0..=7))]
     pub(super) io_level: Option<u8>,
 
     /// One JSON object.
