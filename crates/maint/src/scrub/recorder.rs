@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{DevId, Error, ErrorKind, Result};
+use creamery_base::{DevId, Error, ErrorKind, Generation, Result};
 use creamery_txn::Engine;
 
 use super::status_file::Running;
@@ -68,7 +68,8 @@ impl Recorder {
     /// Goes on where the last scrub stopped. It only reads if that one did, or this one is to ([`mode`](Self::mode)).
     ///
     /// # Errors
-    /// As [`begin`](Self::begin). [`ErrorKind::NotFound`]: there is none, or it has scrubbed everything. [`ErrorKind::InvalidInput`]: it was one of other devices.
+    /// As [`begin`](Self::begin). [`ErrorKind::NotFound`]: there is none, or it has scrubbed everything. [`ErrorKind::InvalidInput`]: it was one of other devices,
+    /// or has seen a later commit than there is now.
     pub fn resume(running: Running, engine: &Engine, paths: &HostPaths, mode: Mode) -> Result<Self> {
         let nothing = || {
             let what = format!(
@@ -97,7 +98,7 @@ impl Recorder {
         last: Option<(Status, Findings)>,
     ) -> Result<Self> {
         let (last, findings) = last.map_or_else(Default::default, |(last, findings)| (Some(last), findings));
-        let (env, fsid) = (engine.env(), engine.volume().fsid());
+        let (env, fsid, generation) = (engine.env(), engine.volume().fsid(), engine.volume().generation());
         let now = u64::try_from(env.now().sec).unwrap_or(0);
         let (mut devices, mut before) = (Vec::new(), BTreeMap::new());
         for (id, identity) in identities(engine, paths) {
@@ -105,17 +106,31 @@ impl Recorder {
             if let Some(last) = last.filter(|last| last.identity != identity) {
                 return Err(of_another(running.as_ref(), last, &identity));
             }
+            if let Some(last) = last.filter(|last| last.generation > generation) {
+                return Err(of_older_state(running.as_ref(), last.generation, generation));
+            }
             let device = match last {
                 Some(last) => DeviceStatus {
                     resumed: now,
                     mode,
+                    generation,
                     ended: last.ended.filter(|_| !last.is_resumable()),
                     ..last.clone()
                 },
                 None => {
                     let counts = Counts::default();
                     let (resumed, seconds, ended) = (0, 0, None);
-                    DeviceStatus { id, identity, counts, started: now, resumed, seconds, ended, mode }
+                    DeviceStatus {
+                        id,
+                        identity,
+                        counts,
+                        started: now,
+                        resumed,
+                        seconds,
+                        ended,
+                        mode,
+                        generation,
+                    }
                 }
             };
             before.insert(id, (device.counts, device.seconds));
@@ -206,8 +221,8 @@ impl Recorder {
 
     /// A device has counted so much.
     pub fn note(&self, engine: &Engine, (dev, counts): (DevId, &Counts)) {
-        let now = engine.env().monotonic();
-        self.count(&mut self.state.lock(), (dev, counts), now);
+        let (now, generation) = (engine.env().monotonic(), engine.volume().generation());
+        self.count(&mut self.state.lock(), (dev, counts), now, generation);
     }
 
     /// Writes the status, after `flush`, if that was not done for some seconds, or something bad was counted since: a process that is killed loses no mend's
@@ -236,11 +251,18 @@ impl Recorder {
         }
     }
 
-    fn count(&self, state: &mut State, (dev, counts): (DevId, &Counts), now: Duration) {
+    fn count(
+        &self,
+        state: &mut State,
+        (dev, counts): (DevId, &Counts),
+        now: Duration,
+        generation: Generation,
+    ) {
         let (before, seconds) = self.before.get(&dev).copied().unwrap_or_default();
         if let Some(device) = state.status.devices.iter_mut().find(|device| device.id == dev) {
             device.counts = before;
             device.counts += *counts;
+            device.generation = generation;
             device.seconds = seconds + now.saturating_sub(self.begun).as_secs();
         }
     }
@@ -250,10 +272,10 @@ impl Recorder {
     /// # Errors
     /// The status could not be written, now or before.
     pub fn end(&self, engine: &Engine, devices: &[(DevId, Counts, Ended)]) -> Result<Status> {
-        let now = engine.env().monotonic();
+        let (now, generation) = (engine.env().monotonic(), engine.volume().generation());
         let mut state = self.state.lock();
         for (dev, counts, ended) in devices {
-            self.count(&mut state, (*dev, counts), now);
+            self.count(&mut state, (*dev, counts), now, generation);
             if let Some(device) = state.status.devices.iter_mut().find(|device| device.id == *dev) {
                 device.ended = Some(*ended);
             }
@@ -323,6 +345,14 @@ pub fn host_paths(engine: &Engine) -> HostPaths {
         Some((id, std::path::absolute(&path).unwrap_or(path)))
     };
     engine.devices().into_iter().filter_map(|device| path(device.id)).collect()
+}
+
+fn of_older_state(running: Option<&Running>, seen: Generation, found: Generation) -> Error {
+    let what = format!(
+        "status of scrub {}: the image was replaced by an older state: the scrub has seen generation {seen}, found {found}",
+        running.map(|running| running.file().path()).unwrap_or_default().display(),
+    );
+    Error::new(ErrorKind::InvalidInput, what).advise("begin a new one with `creamery scrub start`")
 }
 
 fn of_another(running: Option<&Running>, last: &DeviceStatus, found: &Identity) -> Error {

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use creamery_base::{DevId, Error, ErrorKind, Result, Uuid};
+use creamery_base::{DevId, Error, ErrorKind, Generation, Result, Uuid};
 
 use super::{Counts, Ended};
 
@@ -79,6 +79,8 @@ pub struct DeviceStatus {
     pub ended: Option<Ended>,
     /// Whether it mends.
     pub mode: Mode,
+    /// The last commit of the filesystem that it has seen.
+    pub generation: Generation,
 }
 
 /// The last scrub of a filesystem.
@@ -129,7 +131,7 @@ impl Status {
             let [space, number, start] = device.identity.place;
             let _ = writeln!(
                 text,
-                "|t_start:{}|t_resumed:{}|duration:{}|canceled:{}|finished:{}|failed:{}|readonly:{}|uuid:{}|place:{space}.{number}.{start}|path:{path}",
+                "|t_start:{}|t_resumed:{}|duration:{}|canceled:{}|finished:{}|failed:{}|readonly:{}|generation:{}|uuid:{}|place:{space}.{number}.{start}|path:{path}",
                 device.started,
                 device.resumed,
                 device.seconds,
@@ -137,6 +139,7 @@ impl Status {
                 u8::from(ended.is_some()),
                 u8::from(ended == Some(Ended::Failed)),
                 u8::from(device.mode == Mode::ReadsOnly),
+                device.generation,
                 device.identity.uuid,
             );
         }
@@ -205,6 +208,7 @@ fn device_of(line: &str, fsid: Uuid) -> Result<DeviceStatus> {
         seconds: 0,
         ended: None,
         mode: Mode::Mends,
+        generation: Generation::new(0),
     };
     let (mut is_cut, mut is_finished, mut is_failed) = (false, false, false);
     for field in fields {
@@ -217,6 +221,7 @@ fn device_of(line: &str, fsid: Uuid) -> Result<DeviceStatus> {
             "finished" => is_finished = number(value)? != 0,
             "readonly" if number(value)? != 0 => device.mode = Mode::ReadsOnly,
             "readonly" => {}
+            "generation" => device.generation = Generation::new(number(value)?),
             "failed" => is_failed = number(value)? != 0,
             "uuid" => {
                 device.identity.uuid =
@@ -306,6 +311,7 @@ mod tests {
             seconds: 2,
             ended,
             mode: if id == 1 { Mode::ReadsOnly } else { Mode::Mends },
+            generation: Generation::new(id),
         };
         Status { fsid: FSID.parse().unwrap(), devices: vec![device(1), device(u64::MAX)] }
     }

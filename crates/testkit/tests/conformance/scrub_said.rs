@@ -8,13 +8,14 @@ use creamery_testkit::{FuseMount, Signal, signal, until};
 
 use crate::scrub::rot;
 use crate::scrub_later::{Scrubs, image};
-use crate::sets::Set;
+use crate::sets::{Set, with_kernel};
 use crate::support::{JUDGED, MOUNTED, expect_failure, expect_refusal};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("scrub/a-bad-first-superblock-is-one-for-super-recover", &JUDGED, first_superblock),
         Case::new("scrub/what-is-not-for-mounts-is-refused", &MOUNTED, not_for_mounts),
+        Case::new("scrub/an-older-state-of-the-image-is-not-gone-on-with", &JUDGED, older_state),
         Case::new("scrub/a-signal-leaves-something-to-resume", &JUDGED, interrupted),
     ]
 }
@@ -42,6 +43,21 @@ fn first_superblock(bench: &Bench) -> Result<()> {
         ensure!(mended.contains("no errors found"), "{mended}");
     }
     Ok(())
+}
+
+/// What lies in the place of the image is an earlier state of it: what was scrubbed is not there any more.
+fn older_state(bench: &Bench) -> Result<()> {
+    let image = image(bench)?;
+    let before = std::fs::read(&image)?;
+    with_kernel(bench, std::slice::from_ref(&image), "rw", |dir| {
+        Ok(std::fs::write(dir.join("more"), "text")?)
+    })?;
+    let scrubs = Scrubs { bench, image: image.clone(), others: Vec::new() };
+    scrubs.call(&["start", "--limit", SLOW]).ok()?;
+    scrubs.call(&["cancel"]).ok()?;
+    std::fs::write(&image, before)?;
+    expect_refusal(scrubs.call(&["resume", "-B"]), &["older state", "scrub start"])?;
+    scrubs.call(&["start", "-B"]).ok().map(drop)
 }
 
 /// What has no meaning on a mount is not passed over in silence.
