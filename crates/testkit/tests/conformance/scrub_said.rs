@@ -16,6 +16,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("scrub/a-bad-first-superblock-is-one-for-super-recover", &JUDGED, first_superblock),
         Case::new("scrub/what-is-not-for-mounts-is-refused", &MOUNTED, not_for_mounts),
         Case::new("scrub/an-older-state-of-the-image-is-not-gone-on-with", &JUDGED, older_state),
+        Case::new("scrub/status-of-a-mounted-image-is-that-of-the-mount", &JUDGED, status_of_mounted),
         Case::new("scrub/a-signal-leaves-something-to-resume", &JUDGED, interrupted),
     ]
 }
@@ -58,6 +59,24 @@ fn older_state(bench: &Bench) -> Result<()> {
     std::fs::write(&image, before)?;
     expect_refusal(scrubs.call(&["resume", "-B"]), &["older state", "scrub start"])?;
     scrubs.call(&["start", "-B"]).ok().map(drop)
+}
+
+/// The status of an image that a mount has is that of the mount, and not what the server has written last.
+fn status_of_mounted(bench: &Bench) -> Result<()> {
+    let image = image(bench)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("mount"), "")?;
+    let [live, of_image] =
+        [mount.dir(), &image].map(|place| Scrubs { bench, image: place.to_owned(), others: Vec::new() });
+    let scrubbed = |scrubs: &Scrubs<'_>| -> Result<u64> {
+        let device = &scrubs.status()?["devices"][0];
+        Ok(device["data_bytes_scrubbed"].as_u64().unwrap_or(0)
+            + device["tree_bytes_scrubbed"].as_u64().unwrap_or(0))
+    };
+    live.call(&["start", "--limit", SLOW]).ok()?;
+    until("it has scrubbed something", || Ok(scrubbed(&live)? > 0))?;
+    let (of_mount, of_image) = (scrubbed(&live)?, scrubbed(&of_image)?);
+    ensure!(of_image >= of_mount, "{of_mount} bytes, and of the image {of_image}");
+    mount.unmount()
 }
 
 /// What has no meaning on a mount is not passed over in silence.

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use clap::Args;
 use creamery::Error;
 use creamery::attributes::Timespec;
-use creamery::check::scrub::{Counts, DeviceStatus, Ended, Mode, Status, StatusFile};
+use creamery::check::scrub::{Counts, DeviceStatus, Ended, Mode, Runner, Status, StatusFile};
 use creamery_base::{DevId, Uuid};
-use creamery_mount::LiveScrub;
+use creamery_mount::{Live, LiveScrub};
 use serde::Serialize;
 
 use super::kept::status_file;
@@ -83,6 +83,10 @@ struct Asked {
 impl Asked {
     fn of_file(file: &StatusFile) -> Result<Self, Error> {
         let runner = file.runner()?;
+        // The server knows more than it has written.
+        if let Some(live) = runner.as_ref().and_then(|runner| of_server(file, runner)) {
+            return Ok(Self::of_mount(live));
+        }
         let (is_running, pid) = (runner.is_some(), runner.and_then(|runner| runner.pid()));
         let known = file.read()?.map(|status| Known { status, is_running, pid, limits: Vec::new() });
         let findings = Some(file.findings()).filter(|path| path.exists());
@@ -95,6 +99,18 @@ impl Asked {
         let known = live.status.map(|status| Known { status, is_running, pid: None, limits });
         Self { uuid: live.uuid, known, findings: live.findings_file }
     }
+}
+
+/// The scrub as the server of a mount has it, if one scrubs the image and can be asked.
+fn of_server(file: &StatusFile, runner: &Runner) -> Option<LiveScrub> {
+    let live = LiveScrub::status(&Live::at(runner.mount()?).ok()??).ok()?;
+    // By now something else may be mounted there.
+    let written = file.read().ok()??;
+    let is_its = |status: &Status| {
+        let identity = |device: &DeviceStatus| device.identity.clone();
+        status.devices.iter().map(identity).eq(written.devices.iter().map(identity))
+    };
+    Some(live).filter(|live| live.status.as_ref().is_some_and(is_its))
 }
 
 impl Known {
