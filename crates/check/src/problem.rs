@@ -358,7 +358,7 @@ problems! {
     DefaultSubvolume = 810 Error "the default subvolume does not exist"
         "The entry that says what to mount when nothing is said names no tree.";
     LogWaiting = 811 Warning "a log waits to be replayed"
-        "Files were synced after the last commit, and power went. The first change adds what is in the log; what can be said about the log before is said (610).";
+        "Files were synced after the last commit, and power went. The first change, such as `creamery touch IMAGE:/`, writes what is in the log into a commit; what can be said about the log before is said (610).";
     SubvolumeOrphan = 812 Error "a deleted subvolume has no orphan item"
         "Its root item says that nothing refers to it, and no orphan item tells Linux to go on dropping it: its space is never freed.";
     DataRelocUnreferenced = 813 Error "the data relocation tree has no reference"

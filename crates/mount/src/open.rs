@@ -80,8 +80,8 @@ fn open_on(volume: Volume, options: &Options, gather_syncs: bool) -> Result<Arc<
     {
         let what = match volume.superblock().device_count() {
             0 | 1 => {
-                "what was synced after the last commit waits in a log: mount it for writing, which replays that, or with ro,nologreplay \
-                 to see it without"
+                "what was synced after the last commit waits in a log: `creamery touch IMAGE:/` writes it into a commit, a mount for writing \
+                 shows it, and ro,nologreplay shows the last commit"
             }
             _ => {
                 "what was synced after the last commit waits in a log, which a mount for writing would replay, and a filesystem of several devices \

@@ -9,7 +9,9 @@ use creamery_testkit::{FuseMount, Signal, signal, until};
 use crate::scrub::rot;
 use crate::scrub_later::{Scrubs, image};
 use crate::sets::{Set, with_kernel};
-use crate::support::{JUDGED, MOUNTED, expect_failure, expect_refusal};
+use crate::superblock_copies::with_a_log;
+use crate::support::{JUDGED, MOUNTED, expect_failure, expect_refusal, inside};
+use crate::tree_log::{LOG_ROOT_AT, superblock_word};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -17,6 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("scrub/what-is-not-for-mounts-is-refused", &MOUNTED, not_for_mounts),
         Case::new("scrub/an-older-state-of-the-image-is-not-gone-on-with", &JUDGED, older_state),
         Case::new("scrub/status-of-a-mounted-image-is-that-of-the-mount", &JUDGED, status_of_mounted),
+        Case::new("scrub/a-log-that-waits-is-committed-as-advised", &MOUNTED, with_log),
         Case::new("scrub/a-signal-leaves-something-to-resume", &JUDGED, interrupted),
     ]
 }
@@ -77,6 +80,25 @@ fn status_of_mounted(bench: &Bench) -> Result<()> {
     let (of_mount, of_image) = (scrubbed(&live)?, scrubbed(&of_image)?);
     ensure!(of_image >= of_mount, "{of_mount} bytes, and of the image {of_image}");
     mount.unmount()
+}
+
+/// What is advised where a log waits commits it, and then the numbers of the device are kept.
+fn with_log(bench: &Bench) -> Result<()> {
+    let image = with_a_log(bench)?;
+    rot(&image, 64 << 20)?;
+    let scrub = || bench.creamery().run(["scrub", "start", "-B"]).arg(&image);
+    let said = scrub().ok()?.stderr_text();
+    let advice = format!("`creamery touch {}:/`", image.display());
+    ensure!(said.contains("a log waits") && said.contains(&advice), "{said}");
+    ensure!(superblock_word(&image, LOG_ROOT_AT)? != 0, "the scrub replayed it");
+    bench.creamery().run(["touch"]).arg(inside(&image, "/")).ok()?;
+    ensure!(superblock_word(&image, LOG_ROOT_AT)? == 0, "the log waits still");
+    rot(&image, 64 << 20)?;
+    let said = scrub().ok()?.stderr_text();
+    ensure!(!said.contains("log"), "{said}");
+    let stats = bench.creamery().run(["device", "stats"]).arg(&image).ok()?.stdout_text();
+    ensure!(stats.lines().any(|line| line.contains("corruption_errs") && line.ends_with(" 1")), "{stats}");
+    Ok(())
 }
 
 /// What has no meaning on a mount is not passed over in silence.

@@ -297,9 +297,12 @@ fn count_errors(report: &mut Report, devices: &DeviceSet) {
         damage.finding.what == What::Superblock && damage.finding.outcome != Outcome::Mended
     };
     let counted = match has_log {
-        // What replays it is to be asked for.
-        true => Err(Error::new(ErrorKind::Busy, "a log waits to be replayed")
-            .advise("mount it, and write to it once")),
+        // What replays it is to be asked for. A mount through which nothing is written leaves it.
+        true => {
+            let advice =
+                format!("`creamery touch {}:/` writes what it has into a commit", device.path.display());
+            Err(Error::new(ErrorKind::Busy, "a log waits to be replayed").advise(advice))
+        }
         // A commit would write all copies anew.
         false if report.damages.iter().any(is_in_doubt) => {
             let what = Error::new(ErrorKind::Corrupt, "a copy of the superblock is in doubt");
@@ -311,8 +314,9 @@ fn count_errors(report: &mut Report, devices: &DeviceSet) {
         }),
     };
     if let Err(error) = counted {
-        let what = error.context("the numbers of `device stats` are not kept");
-        report.not_kept.get_or_insert(what.to_string());
+        let error = error.context("the numbers of `device stats` are not kept");
+        let advice = error.advice().map_or_else(String::new, |advice| format!("; {advice}"));
+        report.not_kept.get_or_insert(format!("{error}{advice}"));
     }
 }
 
