@@ -69,6 +69,18 @@ impl Findings {
         self.left.iter().map(|found| &found.finding).collect()
     }
 
+    /// How many are kept.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.left.len() + self.mended.len()
+    }
+
+    /// Whether none is kept.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// First what is left, then what was mended.
     pub fn iter(&self) -> impl Iterator<Item = &Finding> {
         self.left.iter().chain(&self.mended).map(|found| &found.finding)

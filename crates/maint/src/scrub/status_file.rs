@@ -4,9 +4,9 @@
 //!
 //! # Invariants
 //! - SCRUB-2: one process at a time writes the status of a filesystem: the one that has the lock (flock(2)), which ends with it.
-//! - SCRUB-6: a scrub is ended by a file that names it by its mark, and by no signal: a number of a process may be that of another one, or be from another
-//!   PID namespace.
 //! - SCRUB-3: a status is whole: it is written beside the old one, and then takes its place.
+//! - SCRUB-6: a scrub is ended by a file that names it by its mark, and by no signal: a number of a process may be that of another one, or be from another
+//!   PID namespace. Shown by `a_scrub_of_another_pid_namespace_ends_and_no_process_of_this_one`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -328,7 +328,7 @@ impl Running {
     /// # Errors
     /// They cannot be written.
     pub fn write_findings(&self, findings: &Findings) -> Result<()> {
-        if findings.iter().next().is_some() {
+        if !findings.is_empty() {
             return self.file.replace("findings", findings.to_text().as_bytes());
         }
         let path = self.file.findings();
@@ -389,7 +389,7 @@ impl Drop for Running {
 }
 
 impl Runner {
-    /// The number of the process; none if it is one of another PID namespace.
+    /// The number of the process; none if it is one of another PID namespace. Shown by `a_scrub_of_another_pid_namespace_ends_and_no_process_of_this_one`.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.mark.pid_here()

@@ -21,7 +21,7 @@ use crate::lost_writes::Tell;
 
 /// Bytes of a device that a step reads at most: what else the background has to do waits no longer.
 const STEP: u64 = 4 << 20;
-/// Findings that an answer has; the rest is counted.
+/// Findings that an answer has, and that are said; the rest is counted.
 const FINDINGS_MAX: usize = 1000;
 /// Findings whose files are named.
 const NAMED_MAX: usize = 100;
@@ -339,12 +339,13 @@ impl Scrubbing {
         }
         let status = work.recorder.status();
         let kept = work.recorder.end(engine, &work.ended);
-        let kept = kept.and_then(|status| self.name_files(fs, &work.recorder).map(|()| status));
+        let named = self.name_files(fs, &work.recorder);
         let findings = work.recorder.findings();
         let mut state = self.state.lock();
         state.is_running = false;
         state.findings = findings;
-        state.status_failure = kept.as_ref().err().map(ToString::to_string).or(uncounted);
+        let failure = kept.as_ref().err().or(named.as_ref().err());
+        state.status_failure = failure.map(ToString::to_string).or(uncounted);
         state.last = Some(kept.unwrap_or(status));
     }
 
@@ -478,7 +479,11 @@ struct Found<'f> {
 impl Sink for Found<'_> {
     fn found(&self, finding: &Finding) {
         self.recorder.found(finding);
-        if self.scrubbing.state.lock().findings.add(finding.clone()) {
+        let mut state = self.scrubbing.state.lock();
+        state.findings.add(finding.clone());
+        let is_said = state.findings.len() <= FINDINGS_MAX;
+        drop(state);
+        if is_said {
             self.scrubbing.say(&format!("scrub: {finding}"));
         }
     }

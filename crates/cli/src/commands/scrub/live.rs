@@ -12,8 +12,7 @@ use creamery::{Error, ErrorKind};
 use creamery_mount::{Live, LiveBtrfs, LiveFinding, LiveScrub, is_on_linux};
 
 use super::finish::finish;
-use super::run_args::{NOTHING, RunArgs, Which};
-use super::start::INTERRUPTED;
+use super::run_args::{INTERRUPTED, NOTHING, RunArgs, Which};
 use super::text::{Shown, ShownDevice};
 use crate::failure::{Failure, warn};
 use crate::interrupt;

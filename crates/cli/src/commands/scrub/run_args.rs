@@ -12,6 +12,9 @@ use crate::view::DeviceArgs;
 /// The exit status where there is nothing to resume.
 pub(super) const NOTHING: u8 = 2;
 
+/// What is said when a signal ends a scrub.
+pub(super) const INTERRUPTED: &str = "the scrub ended in between, and what it mended is good; `creamery scrub resume` goes on where it stopped";
+
 /// How to scrub.
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "one for each option")]

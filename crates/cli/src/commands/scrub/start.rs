@@ -12,7 +12,7 @@ use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Uuid};
 
 use super::finish::finish;
-use super::run_args::{NOTHING, RunArgs, Which};
+use super::run_args::{INTERRUPTED, NOTHING, RunArgs, Which};
 use super::{background, live};
 use crate::failure::{Failure, warn};
 use crate::interrupt;
@@ -130,9 +130,6 @@ impl Progress for Terminal<'_> {
         interrupt::go_on().is_ok() && self.failure.lock().get().is_none()
     }
 }
-
-/// What is said when a signal ends a scrub.
-pub(super) const INTERRUPTED: &str = "the scrub ended in between, and what it mended is good; `creamery scrub resume` goes on where it stopped";
 
 /// How a scrub is made as the options say.
 fn wanted(args: &RunArgs, which: Which) -> Result<Scrub, Failure> {
