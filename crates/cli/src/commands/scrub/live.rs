@@ -49,13 +49,15 @@ pub(super) fn begin(mount: &Live, args: &RunArgs, which: Which) -> Result<(), Fa
         let failure = Failure::new(which.name(), error);
         if is_nothing { failure.plain().status(NOTHING) } else { failure }
     };
-    let images = [
-        ("--rewrite-parity", args.rewrite_parity),
-        ("-c", args.io_class.is_some()),
-        ("-n", args.io_level.is_some()),
-    ];
-    if let Some((option, _)) = images.iter().find(|(_, is_given)| *is_given) {
-        return Err(Failure::usage(which.name(), &format!("{option} is for images, and not for mounts")));
+    if args.rewrite_parity {
+        let what = "--rewrite-parity is for images, and not for mounts";
+        return Err(Failure::usage(which.name(), what));
+    }
+    if args.io_class.is_some() || args.io_level.is_some() {
+        // Those who tidy up every night give them with `btrfs scrub`, and go without a scrub if that is an error.
+        warn(
+            "-c and -n change nothing on a mount: its server keeps its own I/O priority; --limit holds a scrub back",
+        );
     }
     let limit = args.limit.map(|limit| limit.0);
     let begun = match which {

@@ -72,10 +72,7 @@ pub(super) fn start(args: &StartArgs) -> Result<(), Failure> {
     if let Some(mount) =
         live::mount_at(&run.image).map_err(|error| Failure::new(Which::Start.name(), error))?
     {
-        if *force {
-            let what = "-f is for images: on a mount a scrub begins whatever the last status says";
-            return Err(Failure::usage(Which::Start.name(), what));
-        }
+        // With -f or without: a scrub of a mount begins whatever the last status says.
         return live::begin(&mount, run, Which::Start);
     }
     let failed = |error| Failure::new(Which::Start.name(), error);

@@ -24,6 +24,9 @@ struct Stage {
     options: Options,
 }
 
+/// Measures one thing, and gives its table.
+type Part = fn(&Stage) -> Result<String>;
+
 /// `cargo xtask bench scrub`. With `--only WORD` one of its parts, `sets`, `delayed` or `beside`, and nothing is published.
 pub(crate) fn scrub(words: &[&str]) -> Result<()> {
     let mut words = words.to_vec();
@@ -40,7 +43,7 @@ pub(crate) fn scrub(words: &[&str]) -> Result<()> {
     }
     let (programs, scratch) = (Programs::build(false)?, Scratch::new("bench-scrub")?);
     let stage = Stage { programs, scratch, options };
-    let parts: [(&str, fn(&Stage) -> Result<String>); 3] =
+    let parts: [(&str, Part); 3] =
         [("sets", sets::sets), ("delayed", delayed::delayed), ("beside", beside::beside)];
     let mut text = String::new();
     for (name, part) in parts.into_iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
