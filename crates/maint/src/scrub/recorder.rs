@@ -22,6 +22,8 @@ pub type HostPaths = BTreeMap<DevId, PathBuf>;
 
 /// How often the status of a scrub that runs is written.
 const EVERY: Duration = Duration::from_secs(5);
+/// Other work takes so many times as long as writing the status of errors, at least.
+const OTHER_WORK: u32 = 9;
 
 /// Keeps the status of a scrub that runs.
 ///
@@ -50,6 +52,8 @@ struct State {
     written: Duration,
     /// Errors that it had then.
     written_errors: u64,
+    /// How long that took.
+    writing: Duration,
     is_being_written: bool,
     failure: Option<Error>,
     findings: Findings,
@@ -140,6 +144,7 @@ impl Recorder {
         let status = Status { fsid, devices };
         let state = State {
             written_errors: errors_of(&status),
+            writing: Duration::ZERO,
             status,
             written: env.monotonic(),
             is_being_written: false,
@@ -226,8 +231,8 @@ impl Recorder {
         self.count(&mut self.state.lock(), (dev, counts), now, generation);
     }
 
-    /// Writes the status, after `flush`, if that was not done for some seconds, or something bad was counted since: a process that is killed loses no mend's
-    /// number that this was called after.
+    /// Writes the status, after `flush`, if that was not done for some seconds, or something bad was counted since. Where much is bad it takes a tenth of the
+    /// time at most. A process that is killed loses what was counted since.
     pub fn write_if_due(&self, engine: &Engine, flush: &dyn Fn() -> Result<()>) {
         if self.running.is_none() {
             return;
@@ -235,7 +240,8 @@ impl Recorder {
         let now = engine.env().monotonic();
         let mut state = self.state.lock();
         let errors = errors_of(&state.status);
-        let is_due = errors != state.written_errors || now.saturating_sub(state.written) >= EVERY;
+        let since = now.saturating_sub(state.written);
+        let is_due = since >= EVERY || errors != state.written_errors && since >= OTHER_WORK * state.writing;
         // After a failed flush it is unknown what is durable.
         if !is_due || state.failure.is_some() || std::mem::replace(&mut state.is_being_written, true) {
             return;
@@ -244,7 +250,8 @@ impl Recorder {
         drop(state);
         let written = flush().and_then(|()| self.write(&news));
         let mut state = self.state.lock();
-        state.written = now;
+        state.written = engine.env().monotonic();
+        state.writing = state.written.saturating_sub(now);
         state.written_errors = errors;
         state.is_being_written = false;
         if let Err(error) = written {
