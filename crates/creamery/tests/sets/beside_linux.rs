@@ -57,7 +57,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let count = share_or_whole(SHARE, shapes.len());
     shapes.truncate(count);
     let case = |shape: Shape| {
-        let name = shape.name().replace("set-matrix", "scrub-beside-linux");
+        let name = shape.name().replace("set-matrix/", "set-matrix/scrub-beside-linux-");
         Case::new(name, &NEEDS, move |bench| both(bench, &shape))
     };
     shapes.into_iter().map(case).collect()

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use creamery_testkit::{FuseMount, Run};
 
-use super::Stage;
 use super::population::fill;
+use super::stage::Stage;
 use crate::bench::library::empty_filesystem;
 use crate::bench::measure::median;
 

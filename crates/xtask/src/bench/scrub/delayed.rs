@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use super::Stage;
 use super::population::{fill, fill_small};
+use super::stage::Stage;
 use crate::bench::kernel_set::KernelSet;
 use crate::bench::measure::median;
 

@@ -9,6 +9,7 @@ mod beside;
 mod delayed;
 mod population;
 mod sets;
+mod stage;
 
 use anyhow::{Context, Result, bail};
 use creamery_testkit::{Judge, Judges, Scratch};
@@ -16,13 +17,7 @@ use creamery_testkit::{Judge, Judges, Scratch};
 use super::options::{Options, options};
 use super::programs::Programs;
 use super::report::publish;
-
-/// What a part of the bench needs.
-struct Stage {
-    programs: Programs,
-    scratch: Scratch,
-    options: Options,
-}
+use stage::Stage;
 
 /// Measures one thing, and gives its table.
 type Part = fn(&Stage) -> Result<String>;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use creamery_testkit::{CpuMeter, Run};
 
-use super::Stage;
 use super::population::fill;
+use super::stage::Stage;
 use crate::bench::kernel_set::KernelSet;
 use crate::bench::measure::{measure, median};
 use crate::bench::report::mebibytes;
