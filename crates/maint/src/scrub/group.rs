@@ -9,10 +9,12 @@ use creamery_volume::{Chunk, Holds};
 use super::sums::index;
 use super::used::{InUse, Position, Trees, UsedWalk, Window, between};
 
-/// Bytes of a device that one request reads: eight units of 64 KiB.
-pub(super) const BATCH: u64 = 8 * (64 << 10);
-/// What is not in use is read along up to this length, rather than that there are two requests.
-const GAP: u64 = 64 << 10;
+/// A unit: one in which nothing is in use is not read.
+const UNIT: u64 = 64 << 10;
+/// Bytes of a device that one request reads: eight units.
+pub(super) const BATCH: u64 = 8 * UNIT;
+/// What is not in use is read along up to this length, rather than that there are two requests: less than a unit.
+const GAP: u64 = UNIT - 1;
 
 /// Bytes of the device to be read by one request.
 #[derive(Debug)]
