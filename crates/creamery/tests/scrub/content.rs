@@ -96,6 +96,36 @@ impl Content {
         Self::made((ChecksumType::Sha256, 4096), many)
     }
 
+    /// That of a filesystem whose data lies far apart: many stripes between have nothing in use.
+    pub(crate) fn sparse() -> Result<Self> {
+        let apart = |fs: &creamery::Filesystem| {
+            let mut random = Random::new(seed_of("far apart"));
+            for number in 0..4 {
+                fs.write(format!("/between{number}"), vec![1; 5 << 20])?;
+                fs.sync()?;
+                fs.write(format!("/file{number}"), random.bytes(9_000))?;
+                fs.sync()?;
+            }
+            (0..4).try_for_each(|number| fs.remove_file(format!("/between{number}")))?;
+            fs.sync().map_err(Into::into)
+        };
+        Self::made((ChecksumType::Crc32c, 16 << 10), apart)
+    }
+
+    /// That of a filesystem in whose data every other unit of 64 KiB has nothing in use.
+    pub(crate) fn of_every_other_unit() -> Result<Self> {
+        let every_other = |fs: &creamery::Filesystem| {
+            let mut random = Random::new(seed_of("every other unit"));
+            for number in 0..24 {
+                fs.write(format!("/file{number}"), random.bytes(64 << 10))?;
+                fs.sync()?;
+            }
+            (0..24).step_by(2).try_for_each(|number| fs.remove_file(format!("/file{number}")))?;
+            fs.sync().map_err(Into::into)
+        };
+        Self::made((ChecksumType::Crc32c, 16 << 10), every_other)
+    }
+
     fn made(
         (checksum, node_size): (ChecksumType, u32),
         fill: impl FnOnce(&creamery::Filesystem) -> Result<()>,

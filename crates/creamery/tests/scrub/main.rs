@@ -5,6 +5,7 @@
 //! Every change takes a share of the cases, `CREAMERY_MATRIX=whole` all of them.
 
 mod areas;
+mod asked;
 mod content;
 mod cuts;
 mod damage;
@@ -29,6 +30,7 @@ use creamery_testkit::harness::Case;
 fn main() -> std::process::ExitCode {
     let cases: Vec<Case> = [
         sound::cases(),
+        asked::cases(),
         rot::cases(),
         faults::cases(),
         cuts::cases(),

@@ -18,6 +18,7 @@ use super::judge::Judge;
 use super::mend::Mending;
 use super::pace::Pace;
 use super::rows::RowWalk;
+use super::searches::{SearchCounters, Searches};
 use super::together::{Arrival, Lead, Over, Part, Together};
 use super::used::{Position, Trees};
 use super::workers::{IN_FLIGHT, Walk, Went, Workers};
@@ -48,6 +49,7 @@ pub struct Scrub<'e> {
     together: Arc<Together>,
     /// Threads that read and judge.
     workers: usize,
+    searches: SearchCounters,
 }
 
 /// How the scrub of a device ended: the worse it ended, the greater.
@@ -168,6 +170,7 @@ impl<'e> Scrub<'e> {
             starts: BTreeMap::new(),
             together: Arc::default(),
             workers: IN_FLIGHT,
+            searches: SearchCounters::default(),
         }
     }
 
@@ -202,6 +205,12 @@ impl<'e> Scrub<'e> {
     pub fn beside_commits(mut self) -> Self {
         self.mending.is_live = true;
         self
+    }
+
+    /// How often it has searched the trees, for all devices together.
+    #[must_use]
+    pub fn searches(&self) -> Searches {
+        self.searches.now()
     }
 
     /// Whether the superblocks of a device are good.
@@ -369,7 +378,7 @@ impl<'e> Scrub<'e> {
         let position = device.position.unwrap_or_else(begins);
         let device_end = self.engine.volume().device(device.dev).map_or(0, |device| device.len());
         let (extents, sums) = self.trees(durable, chunk)?;
-        let trees = Trees { extents: &extents, sums: sums.as_ref(), ahead: self.ahead };
+        let trees = self.trees_of(&extents, sums.as_ref());
         let walk = GroupWalk::new(durable, trees, (chunk, stripe, device_end), &position)?;
         let mut part = [Part {
             dev: device.dev,
@@ -435,13 +444,17 @@ impl<'e> Scrub<'e> {
         sink: &dyn Sink,
     ) -> Result<Went> {
         let (extents, sums) = self.trees(durable, chunk)?;
-        let trees = Trees { extents: &extents, sums: sums.as_ref(), ahead: self.ahead };
+        let trees = self.trees_of(&extents, sums.as_ref());
         let walk = Walk::Rows(RowWalk::new(durable, trees, chunk, &lead.position)?);
         let workers = Workers::new((chunk, &self.mending, durable), walk, (&mut lead.parts, bytes), sink);
         let (asked, position, went) = workers.run(self.workers);
         device.asked += asked;
         lead.position = position;
         went
+    }
+
+    const fn trees_of<'t>(&'t self, extents: &'t Tree, sums: Option<&'t Tree>) -> Trees<'t> {
+        Trees { extents, sums, ahead: self.ahead, searches: &self.searches }
     }
 
     /// The stripes of a chunk to which no device came before, and where its scrub begins: where the first of its devices does.

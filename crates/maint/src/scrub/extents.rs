@@ -2,8 +2,10 @@
 
 use creamery_base::{Error, ErrorKind, Generation, Logical, ObjectId, Result, Wait};
 use creamery_format::{ExtentFlags, ExtentItem, Key, KeyType};
-use creamery_tree::{CommitCursor, ReadAhead, Tree, Walk};
+use creamery_tree::{CommitCursor, Walk};
 use creamery_txn::DurableTrees;
+
+use super::used::Trees;
 
 /// What has an extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,12 +37,12 @@ impl<'t> ExtentWalk<'t> {
     /// Errors: device errors; damage.
     pub(super) fn new(
         durable: &DurableTrees<'_>,
-        tree: &'t Tree,
+        trees: &Trees<'t>,
         (start, end): (Logical, Logical),
-        ahead: ReadAhead,
     ) -> Result<Self> {
         let first = Key { objectid: ObjectId::new(start.get()), ..Key::MIN };
-        let cursor = durable.cursor(tree, &first, Walk::new(Wait::Yes, ahead))?;
+        trees.searches.count_of_extents();
+        let cursor = durable.cursor(trees.extents, &first, Walk::new(Wait::Yes, trees.ahead))?;
         let (node_size, sector) = (durable.superblock().node_size(), durable.superblock().sector_size());
         Ok(Self {
             cursor,

@@ -23,6 +23,7 @@
 //! | `together` | chunks with parity, once for all devices |
 //! | `group`, `rows` | what is to be read next: batches of one device, or rows |
 //! | `used`, `extents`, `sums` | what is in use, and its checksums |
+//! | `searches` | how often the trees are searched for that |
 //! | `batch`, `parity` | reading and judging it |
 //! | `judge`, `mend` | what is bad, and making it good |
 //! | `superblocks` | their copies |
@@ -51,6 +52,7 @@ mod pace;
 mod parity;
 mod recorder;
 mod rows;
+mod searches;
 mod status;
 mod status_file;
 mod sums;
@@ -65,6 +67,7 @@ pub use finding::{Finding, Outcome, Sink, What};
 pub use findings::{Findings, file_line};
 pub use pace::Pace;
 pub use recorder::{HostPaths, Recorder, host_paths};
+pub use searches::Searches;
 pub use status::{DeviceStatus, Identity, Mode, Status};
 pub use status_file::{Runner, Running, StatusFile};
 pub use together::Together;

@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use creamery_base::{Logical, ObjectId, Result, Wait};
 use creamery_format::{Key, KeyType};
-use creamery_tree::{CommitCursor, ReadAhead, Tree, Walk};
+use creamery_tree::{CommitCursor, Walk};
 use creamery_txn::DurableTrees;
+
+use super::used::Trees;
 
 /// Goes over the checksums from an address on.
 pub(super) struct SumWalk<'t> {
@@ -16,20 +18,21 @@ pub(super) struct SumWalk<'t> {
 }
 
 impl<'t> SumWalk<'t> {
-    /// Errors: device errors; damage.
+    /// None where the group has no data. Errors: device errors; damage.
     pub(super) fn new(
         durable: &DurableTrees<'_>,
-        tree: &'t Tree,
+        trees: &Trees<'t>,
         start: Logical,
-        ahead: ReadAhead,
-    ) -> Result<Self> {
+    ) -> Result<Option<Self>> {
+        let Some(tree) = trees.sums else { return Ok(None) };
         let superblock = durable.superblock();
         let (size, sector) = (superblock.checksum_type().size() as u64, u64::from(superblock.sector_size()));
         // An item may begin before the range: as much as an item may be about.
         let reach = u64::from(superblock.node_size()) / size * sector;
         let first = Key::new(ObjectId::EXTENT_CSUM, KeyType::EXTENT_CSUM, start.get().saturating_sub(reach));
-        let cursor = durable.cursor(tree, &first, Walk::new(Wait::Yes, ahead))?;
-        Ok(Self { cursor, size, sector })
+        trees.searches.count_of_sums();
+        let cursor = durable.cursor(tree, &first, Walk::new(Wait::Yes, trees.ahead))?;
+        Ok(Some(Self { cursor, size, sector }))
     }
 
     /// Bytes of a sector.

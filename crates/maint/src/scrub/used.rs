@@ -9,6 +9,7 @@ use creamery_txn::DurableTrees;
 use creamery_volume::Chunk;
 
 use super::extents::{Extent, ExtentWalk, Used};
+use super::searches::SearchCounters;
 use super::sums::{SumWalk, index};
 
 /// What a run of sectors is in use for.
@@ -44,6 +45,7 @@ pub(super) struct Trees<'t> {
     pub(super) extents: &'t Tree,
     pub(super) sums: Option<&'t Tree>,
     pub(super) ahead: ReadAhead,
+    pub(super) searches: &'t SearchCounters,
 }
 
 /// How far a walk over a group is: what lies before `next` is done, and the extent that has it, or the next one, begins at `extent` at the earliest.
@@ -102,9 +104,8 @@ impl<'t> UsedWalk<'t> {
     ) -> Result<Self> {
         let commit = durable.generation();
         let range = (position.first_extent(chunk, commit), chunk.end());
-        let sums =
-            trees.sums.map(|tree| SumWalk::new(durable, tree, position.next, trees.ahead)).transpose()?;
-        let extents = ExtentWalk::new(durable, trees.extents, range, trees.ahead)?;
+        let sums = SumWalk::new(durable, &trees, position.next)?;
+        let extents = ExtentWalk::new(durable, &trees, range)?;
         Ok(Self { extents, sums, commit })
     }
 

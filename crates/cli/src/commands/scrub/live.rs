@@ -124,6 +124,7 @@ fn as_shown(ended: LiveScrub, place: &Path) -> Shown {
         devices: devices.into_iter().map(device).collect(),
         findings: ended.findings.into_iter().map(with_files).collect(),
         left_out: ended.left_out,
+        searches: None,
     }
 }
 

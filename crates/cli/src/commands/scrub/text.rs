@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use creamery::attributes::Timespec;
 use creamery::check::DamagedFile;
-use creamery::check::scrub::{Counts, DeviceReport, Ended, Finding, Mode, Outcome, Report};
+use creamery::check::scrub::{Counts, DeviceReport, Ended, Finding, Mode, Outcome, Report, Searches};
 use creamery_base::{DevId, Uuid};
 use serde::Serialize;
 
@@ -24,6 +24,8 @@ pub(super) struct Shown {
     pub(super) findings: Vec<(Finding, Vec<DamagedFile>)>,
     /// Findings that are left and have no place there.
     pub(super) left_out: u64,
+    /// How often the trees were searched; of a mount it is unknown.
+    pub(super) searches: Option<Searches>,
 }
 
 /// One device of it.
@@ -48,6 +50,7 @@ impl From<Report> for Shown {
             devices: report.devices.into_iter().map(device).collect(),
             findings: report.damages.into_iter().map(|damage| (damage.finding, damage.files)).collect(),
             left_out: report.left_out,
+            searches: Some(report.searches),
         }
     }
 }
@@ -212,6 +215,10 @@ pub(super) const fn status(ended: Option<Ended>) -> &'static str {
 struct ReportJson {
     uuid: String,
     seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extent_searches: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    csum_searches: Option<u64>,
     devices: Vec<DeviceJson>,
     findings: Vec<FindingJson>,
 }
@@ -257,6 +264,8 @@ pub(super) fn as_json(out: &mut Output, shown: &Shown, took: Duration) -> io::Re
     let shown = ReportJson {
         uuid: shown.uuid.to_string(),
         seconds: took.as_secs_f64(),
+        extent_searches: shown.searches.map(|searches| searches.extent_searches),
+        csum_searches: shown.searches.map(|searches| searches.csum_searches),
         devices: shown.devices.iter().map(device).collect(),
         findings: shown.findings.iter().map(finding).collect(),
     };

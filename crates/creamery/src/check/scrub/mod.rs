@@ -20,7 +20,7 @@ use crate::Image;
 use crate::check::files_of;
 
 pub use creamery_maint::scrub::{
-    Counts, DeviceStatus, Ended, Finding, Findings, Identity, Mode, Outcome, Runner, Running, Status,
+    Counts, DeviceStatus, Ended, Finding, Findings, Identity, Mode, Outcome, Runner, Running, Searches, Status,
     StatusFile, What,
 };
 pub use creamery_tree::ReadAheadCounters;
@@ -209,7 +209,7 @@ impl Scrub {
             devices_there.filter(|id| engine.volume().device(*id).is_some()).collect();
         progress.begins(engine.volume().fsid(), &devices_there);
         let mut report = Report::of(&engine.volume().superblock(), recorder.mode());
-        report.devices = self.scrub_all(&engine, mender, &found);
+        (report.devices, report.searches) = self.scrub_all(&engine, mender, &found);
         for device in &mut report.devices {
             let mender = mender.filter(|mender| mender.has_rewritten(device.id));
             if let Some(Err(error)) = mender.map(|mender| mender.flush_device(device.id)) {
@@ -245,7 +245,12 @@ impl Scrub {
     }
 
     /// Scrubs all devices that are there, at once.
-    fn scrub_all(&self, engine: &Engine, mender: Option<Mender<'_>>, found: &Found<'_>) -> Vec<DeviceReport> {
+    fn scrub_all(
+        &self,
+        engine: &Engine,
+        mender: Option<Mender<'_>>,
+        found: &Found<'_>,
+    ) -> (Vec<DeviceReport>, Searches) {
         let scrub = mender.map_or_else(|| Walker::reading(engine), |mender| Walker::mending(engine, mender));
         let scrub = if self.without_read_ahead { scrub.without_read_ahead() } else { scrub };
         let scrub = if self.accepts_unsummed { scrub.accepting_unsummed() } else { scrub };
@@ -275,7 +280,7 @@ impl Scrub {
             });
             DeviceReport { id, path: device.host_path(), counts, ended }
         };
-        there.into_iter().zip(outcomes).map(report).collect()
+        (there.into_iter().zip(outcomes).map(report).collect(), scrub.searches())
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use creamery_base::{DevId, Uuid};
 use creamery_format::Superblock;
-use creamery_maint::scrub::{Counts, Ended, Finding, Mode, Recorder, file_line};
+use creamery_maint::scrub::{Counts, Ended, Finding, Mode, Recorder, Searches, file_line};
 use creamery_tree::ReadAheadCounters;
 use creamery_txn::Engine;
 
@@ -72,6 +72,8 @@ pub struct Report {
     pub left_out: u64,
     /// Tree blocks that were read ahead, of the extent tree and of the checksum tree.
     pub read_ahead: [ReadAheadCounters; 2],
+    /// How often the extent tree and the checksum tree were searched.
+    pub searches: Searches,
     /// What could not be kept, and why: its status, where that was asked for, or the numbers of `device stats`.
     pub not_kept: Option<String>,
     pub(super) has_log: bool,
@@ -88,6 +90,7 @@ impl Report {
             damages,
             left_out: 0,
             read_ahead: <[ReadAheadCounters; 2]>::default(),
+            searches: Searches::default(),
             not_kept: None,
             has_log,
         }
