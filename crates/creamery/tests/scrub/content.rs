@@ -112,6 +112,14 @@ impl Content {
         Self::made((ChecksumType::Crc32c, 16 << 10), apart)
     }
 
+    /// That of a filesystem whose data takes many batches.
+    pub(crate) fn large() -> Result<Self> {
+        let large = |fs: &creamery::Filesystem| {
+            fs.write("/large", Random::new(seed_of("large")).bytes(12 << 20)).map_err(Into::into)
+        };
+        Self::made((ChecksumType::Crc32c, 16 << 10), large)
+    }
+
     /// That of a filesystem in whose data every other unit of 64 KiB has nothing in use.
     pub(crate) fn of_every_other_unit() -> Result<Self> {
         let every_other = |fs: &creamery::Filesystem| {

@@ -16,6 +16,7 @@ mod geometry;
 mod log;
 mod many;
 mod odd;
+mod places;
 mod predict;
 mod rot;
 mod sound;
@@ -43,6 +44,7 @@ fn main() -> std::process::ExitCode {
         flushes::cases(),
         areas::cases(),
         stops::cases(),
+        places::cases(),
     ]
     .into_iter()
     .flatten()

@@ -59,7 +59,7 @@ fn touched(world: &World, leaves: &[u64], number: usize) -> BTreeSet<usize> {
 }
 
 /// All that a block could be brought back from is bad.
-fn all_copies(world: &World, block: u64, hurt: Hurt) -> Damage {
+pub(crate) fn all_copies(world: &World, block: u64, hurt: Hurt) -> Damage {
     let group = world.group_of(block);
     let len = world.content.extents[&block].1.len() as u64;
     let mut damage = Damage::new();

@@ -225,10 +225,16 @@ impl Recorder {
         self.running.as_ref().is_some_and(Running::is_asked_to_end)
     }
 
-    /// A device has counted so much.
+    /// A device has counted so much. Where it was told to have come farther this is left out: of two threads that have each done a batch, the one that was
+    /// less far may say so later.
     pub fn note(&self, engine: &Engine, (dev, counts): (DevId, &Counts)) {
         let (now, generation) = (engine.env().monotonic(), engine.volume().generation());
-        self.count(&mut self.state.lock(), (dev, counts), now, generation);
+        let mut state = self.state.lock();
+        let is_farther =
+            |device: &DeviceStatus| device.id == dev && device.counts.last_physical > counts.last_physical;
+        if !state.status.devices.iter().any(is_farther) {
+            self.count(&mut state, (dev, counts), now, generation);
+        }
     }
 
     /// Writes the status, after `flush`, if that was not done for some seconds, or something bad was counted since. Where much is bad it takes a tenth of the

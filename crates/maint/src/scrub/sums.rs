@@ -19,11 +19,7 @@ pub(super) struct SumWalk<'t> {
 
 impl<'t> SumWalk<'t> {
     /// None where the group has no data. Errors: device errors; damage.
-    pub(super) fn new(
-        durable: &DurableTrees<'_>,
-        trees: &Trees<'t>,
-        start: Logical,
-    ) -> Result<Option<Self>> {
+    pub(super) fn new(durable: &DurableTrees<'_>, trees: &Trees<'t>, start: Logical) -> Result<Option<Self>> {
         let Some(tree) = trees.sums else { return Ok(None) };
         let superblock = durable.superblock();
         let (size, sector) = (superblock.checksum_type().size() as u64, u64::from(superblock.sector_size()));

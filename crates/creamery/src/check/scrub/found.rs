@@ -31,7 +31,9 @@ impl Sink for Found<'_> {
         self.recorder.note(self.engine, (device, counts));
         self.recorder.write_if_due(self.engine, &|| self.mender.map_or(Ok(()), Mender::flush));
         let mut bytes = self.bytes.lock();
-        bytes.insert(device, counts.data_bytes_scrubbed + counts.tree_bytes_scrubbed);
+        // Of two threads the one that is less far may say so later.
+        let of_device = bytes.entry(device).or_default();
+        *of_device = (*of_device).max(counts.data_bytes_scrubbed + counts.tree_bytes_scrubbed);
         let all = bytes.values().sum();
         drop(bytes);
         self.progress.scrubbed(all) && !self.recorder.is_asked_to_end()
