@@ -1,7 +1,7 @@
 //! A device that does not flush: a finding names that device alone, where something was mended there, and no status calls it done.
 
 use anyhow::{Context, Result, ensure};
-use creamery::check::scrub::{NoProgress, Scrub, What};
+use creamery::check::scrub::{NoProgress, Outcome, Scrub, What};
 use creamery_testkit::harness::{Bench, Case};
 
 use crate::content::Content;
@@ -16,6 +16,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("scrub-matrix/a-flush-that-fails-where-nothing-was-mended-is-not-told", &[], |_| {
             of_nothing()
         }),
+        Case::new("scrub-matrix/a-flush-that-fails-hides-nothing-that-was-found", &[], |_| hides_nothing()),
         Case::new("scrub-matrix/a-status-calls-nothing-done-that-is-not-durable", &[], status),
     ]
 }
@@ -44,6 +45,34 @@ fn of_its_device() -> Result<()> {
 fn of_nothing() -> Result<()> {
     let report = scrub(&without_flush(&Damage::new())?)?;
     ensure!(report.damages.is_empty(), "nothing was mended: {:?}", report.damages);
+    Ok(())
+}
+
+/// Data is lost, and what was mended elsewhere is not flushed: both are told, each with its own reason and number.
+fn hides_nothing() -> Result<()> {
+    let shape = Shape { profile: Profile::named("raid1"), members: 2, shift: 0, ends: Ends::InFreeSpace };
+    let world = World::new(Content::small(16 << 10)?, shape)?;
+    let at = *world.content.summed.first().context("data with checksums")?;
+    let copies = world.group_of(at).copies(at);
+    let mut damage = rotten_superblock();
+    damage.extend(copies.iter().map(|spot| (*spot, Hurt::Rotten)));
+    let set = world.set.fork();
+    apply(&set, &damage);
+    set.disks[1].faults(|faults| faults.flush = true);
+    let report = scrub(&set)?;
+    for spot in &copies {
+        let of = report.damages.iter().filter(|damage| damage.finding.at.offset == spot.offset);
+        let told: Vec<_> =
+            of.filter(|damage| damage.finding.at.dev.get() == spot.member as u64 + 1).collect();
+        let [told] = &told[..] else { anyhow::bail!("{spot:?} is told once: {told:?}") };
+        ensure!(told.finding.why == "checksum mismatch", "{told:?}");
+        ensure!(told.finding.outcome == Outcome::Lost && !told.files.is_empty(), "{told:?}");
+    }
+    let flush = report.damages.iter().filter(|damage| damage.finding.why.contains("this flush fails"));
+    ensure!(flush.count() == 1, "{:?}", report.damages);
+    let counts = report.counts();
+    ensure!((counts.csum_errors, counts.super_errors) == (2, 1), "{counts:?}");
+    ensure!(counts.uncorrectable_errors == 3, "two sectors, and the device: {counts:?}");
     Ok(())
 }
 

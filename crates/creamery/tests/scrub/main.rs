@@ -6,6 +6,7 @@
 
 mod areas;
 mod asked;
+mod classes;
 mod content;
 mod cuts;
 mod damage;
@@ -33,6 +34,7 @@ fn main() -> std::process::ExitCode {
         sound::cases(),
         asked::cases(),
         rot::cases(),
+        classes::cases(),
         faults::cases(),
         cuts::cases(),
         straddle::cases(),

@@ -1,0 +1,144 @@
+//! What a tree block counts as that is whole and another one, and a filesystem whose tree blocks have another UUID than it has.
+
+use anyhow::{Context, Result, ensure};
+use creamery::check::scrub::{Counts, Outcome};
+use creamery_format::{Incompat, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock, seal};
+use creamery_testkit::harness::Case;
+
+use crate::content::{Content, Kind};
+use crate::damage::{Damage, Hurt, extents, findings_of, judge, scrub, scrub_read_only};
+use crate::disk::SECTOR;
+use crate::faults::all_mended;
+use crate::geometry::{PROFILES, Profile, Spot};
+use crate::world::{Ends, Shape, Use, World};
+
+/// Where a tree block has its UUID, address, generation and level.
+const UUID: usize = 32;
+const ADDRESS: usize = 48;
+const GENERATION: usize = 80;
+const LEVEL: usize = 100;
+/// A byte of its items.
+const ITEMS: usize = 3000;
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("scrub-matrix/errors-count-as-what-they-are", &[], |_| classes()),
+        Case::new("scrub-matrix/tree-blocks-of-another-uuid-than-the-filesystem", &[], |_| another_uuid()),
+    ]
+}
+
+/// What is done to a block.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    at: usize,
+    /// Whether it gets the checksum of what it is then.
+    is_sealed: bool,
+    /// Errors of checksums, of what a block says that it is, and of its generation.
+    counts_as: (u64, u64, u64),
+}
+
+const CHANGES: [Change; 5] = [
+    Change { at: ITEMS, is_sealed: false, counts_as: (1, 0, 0) },
+    Change { at: UUID, is_sealed: true, counts_as: (0, 1, 0) },
+    Change { at: ADDRESS + 4, is_sealed: true, counts_as: (0, 1, 0) },
+    Change { at: GENERATION, is_sealed: true, counts_as: (0, 1, 1) },
+    Change { at: LEVEL, is_sealed: true, counts_as: (0, 1, 0) },
+];
+
+/// The numbers are those of the first read, whether the block is mended or not; each error is counted once.
+fn classes() -> Result<()> {
+    for (profile, members) in
+        [("dup", 1), ("raid1", 2), ("raid1c3", 3), ("raid10", 4), ("raid5", 3), ("raid6", 4)]
+    {
+        let shape = Shape { profile: Profile::named(profile), members, shift: 0, ends: Ends::InFreeSpace };
+        let world = World::new(Content::small(16 << 10)?, shape)?;
+        for block in extents(&world, Kind::Tree) {
+            for change in CHANGES {
+                changed(&world, block, change)
+                    .with_context(|| format!("{profile}, the block at {block}: {change:?}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn changed(world: &World, block: u64, change: Change) -> Result<()> {
+    let Change { at, is_sealed, counts_as } = change;
+    let place = *world.group_of(block).copies(block).last().context("a copy")?;
+    let mut bytes = world.content.extents[&block].1.clone();
+    bytes[at] ^= 1;
+    if is_sealed {
+        seal(&mut bytes, world.content.superblock.checksum_type());
+    }
+    let set = world.set.fork();
+    set.disks[place.member].poke(place.offset, &bytes);
+    let is_right = |counts: &Counts| {
+        (counts.csum_errors, counts.verify_errors, counts.generation_errors) == counts_as
+            && counts.errors() == 1
+            && counts.corruption_errors() == 1 - counts_as.2
+    };
+    let seen = scrub_read_only(&set)?.counts();
+    ensure!(is_right(&seen) && seen.unverified_errors == 1, "to read: {seen:?}");
+    let report = scrub(&set)?;
+    ensure!(is_right(&report.counts()) && report.counts().corrected_errors == 1, "{:?}", report.counts());
+    let found = findings_of(&report);
+    ensure!(found.into_iter().eq([(("Tree", place), Outcome::Mended)]), "{:?}", report.damages);
+    let again = scrub_read_only(&set)?.counts();
+    ensure!(again.errors() == 0, "a second scrub: {again:?}");
+    let whole = &world.content.extents[&block].1;
+    ensure!(set.disks[place.member].peek(place.offset, whole.len() as u64) == *whole, "it is mended");
+    Ok(())
+}
+
+/// Gives the filesystem another UUID, and leaves the tree blocks theirs.
+fn rename(world: &World) -> Result<()> {
+    for disk in &world.set.disks {
+        for offset in SUPERBLOCK_OFFSETS.into_iter().filter(|at| at + SECTOR <= crate::content::LEN) {
+            let bytes = disk.peek(offset, SUPERBLOCK_LEN as u64);
+            let mut superblock = Superblock::from_bytes(&bytes, offset)?;
+            let raw = superblock.raw_mut();
+            (raw.metadata_uuid, raw.fsid) = (raw.fsid, [0xa7; 16]);
+            raw.incompat_flags = (raw.incompat_flags.get() | Incompat::METADATA_UUID.bits()).into();
+            disk.poke(offset, &superblock.to_bytes(offset));
+        }
+    }
+    Ok(())
+}
+
+/// What is whole is found whole; a block of the UUID that the filesystem has by now is none of its own.
+fn another_uuid() -> Result<()> {
+    let content = Content::small(16 << 10)?;
+    for profile in PROFILES {
+        let members = profile.members[0];
+        let world =
+            World::new(content.clone(), Shape { profile, members, shift: 0, ends: Ends::InFreeSpace })?;
+        rename(&world)?;
+        crate::sound::judge(&world).with_context(|| format!("{profile:?} is whole"))?;
+        let is_wanted = |used: &Use| !matches!(used, Use::Superblock);
+        let spots: Vec<Spot> = world
+            .uses
+            .iter()
+            .filter(|(_, used)| is_wanted(used))
+            .map(|(spot, _)| *spot)
+            .step_by(41)
+            .collect();
+        for spot in spots {
+            judge(&world, &Damage::from([(spot, Hurt::Rotten)]))
+                .with_context(|| format!("{profile:?}, {spot:?}"))?;
+        }
+        if profile.copies < 2 {
+            continue;
+        }
+        let block = extents(&world, Kind::Tree)[0];
+        let place = world.group_of(block).copies(block)[1];
+        let mut bytes = world.content.extents[&block].1.clone();
+        bytes[UUID..UUID + 16].fill(0xa7);
+        seal(&mut bytes, world.content.superblock.checksum_type());
+        let set = world.set.fork();
+        set.disks[place.member].poke(place.offset, &bytes);
+        let report = scrub(&set)?;
+        ensure!(report.counts().verify_errors == 1, "{profile:?}: {:?}", report.counts());
+        all_mended(&report)?;
+    }
+    Ok(())
+}
