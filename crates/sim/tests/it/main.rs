@@ -20,6 +20,7 @@ mod readers;
 mod replay;
 mod rot;
 mod scrub;
+mod scrub_beside;
 mod space;
 mod threads;
 
