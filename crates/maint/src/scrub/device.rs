@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use creamery_base::{DevId, Error, ErrorKind, Generation, Logical, ObjectId, Physical, Result, TreeId, Wait};
 use creamery_format::{BlockGroupFlags, Key, KeyType, RawDevExtent};
-use creamery_tree::{ReadAhead, Tree, Walk as TreeWalk};
-use creamery_txn::{DurableTrees, Engine};
+use creamery_tree::{ReadAhead, Walk as TreeWalk};
+use creamery_txn::{DurableTree, DurableTrees, Engine};
 use creamery_volume::{Chunk, Mender, Stripe};
 use zerocopy::FromBytes;
 
@@ -453,7 +453,7 @@ impl<'e> Scrub<'e> {
         went
     }
 
-    const fn trees_of<'t>(&'t self, extents: &'t Tree, sums: Option<&'t Tree>) -> Trees<'t> {
+    const fn trees_of<'t>(&'t self, extents: &'t DurableTree, sums: Option<&'t DurableTree>) -> Trees<'t> {
         Trees { extents, sums, ahead: self.ahead, searches: &self.searches }
     }
 
@@ -475,7 +475,7 @@ impl<'e> Scrub<'e> {
     }
 
     /// The extent tree, and for data the checksum tree.
-    fn trees(&self, durable: &DurableTrees<'_>, chunk: &Chunk) -> Result<(Tree, Option<Tree>)> {
+    fn trees(&self, durable: &DurableTrees<'_>, chunk: &Chunk) -> Result<(DurableTree, Option<DurableTree>)> {
         let has_data = chunk.flags.contains(BlockGroupFlags::DATA);
         let sums = has_data.then(|| durable.tree(TreeId::CSUM)).transpose()?;
         Ok((durable.tree(TreeId::EXTENT)?, sums))

@@ -32,12 +32,17 @@
 //! | `pace` | how fast a device is read |
 //!
 //! # Invariants
-//! - I-E1: no lock of a tree is taken, and only durable commits are read. The cursors are those of
-//!   [`DurableTrees`](creamery_txn::DurableTrees), which take none (SCRUB-1).
-//! - I-E2: with readahead and without it the result is the same. Shown by the sets of every profile (`scrubbed` among the tests of the library).
-//! - I-E3: no device has state of readahead. It belongs to the trees.
-//! - I-E4: without a [`Mender`](creamery_volume::Mender) nothing is written: nothing else here writes.
-//! - I-E6: parity is written only where all data in use of that place is verified, and while no log waits.
+//! - I-E1: no lock of a tree is taken, and only durable commits are read. Held by [`DurableTree`](creamery_txn::DurableTree), the only tree that a scrub
+//!   has, and by the cursors over it, which lock nothing; an assert holds each tree against its guard (SCRUB-1).
+//! - I-E2: with readahead and without it the result is the same. Shown by `leaves_of_both_trees_are_read_ahead_and_come_to` and by the sets of every profile
+//!   (`scrubbed` among the tests of the library).
+//! - I-E3: no device has state of readahead. Held by the store of a filesystem's tree blocks, which has the queue: a device knows nothing of it. Shown by
+//!   `a_filesystem_closes_while_leaves_are_queued`.
+//! - I-E4: without a [`Mender`](creamery_volume::Mender) nothing is written. Held by that type: nothing else here writes, and a volume that is open for
+//!   reading gives none. Shown by `a_scrub_that_reads_begins_no_transaction`.
+//! - I-E5: a commit waits for no batch. A scrub holds nothing of its own but a guard, for which no commit waits; it holds no handle (an assert, SCRUB-5) and no
+//!   lock while it reads. Whoever finds no room waits until the batches in flight have ended. Shown by `a_commit_waits_for_no_batch`.
+//! - I-E6: parity is written only where all data in use of that place is verified, and while no log waits (an assert, `parity`).
 
 mod batch;
 mod counts;

@@ -18,7 +18,7 @@ use super::rows::{Element, RowBatch};
 use super::used::Content;
 
 /// What is known of a place of a row, all of its data together. The later ones win.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Known {
     Unused,
     Good,
@@ -238,10 +238,13 @@ impl Mending<'_> {
             (Known::Unsummed, _) if !self.accepts_unsummed => Outcome::Undecided,
             _ if has_log => Outcome::Undecided,
             (_, None) => Outcome::Mendable,
-            (_, Some(mender)) => match mender.rewrite(at, right, &|now| now == right) {
-                Ok(()) => Outcome::Mended,
-                Err(_) => Outcome::Lost,
-            },
+            (_, Some(mender)) => {
+                assert_is_right(known, if self.accepts_unsummed { Known::Unsummed } else { Known::Good });
+                match mender.rewrite(at, right, &|now| now == right) {
+                    Ok(()) => Outcome::Mended,
+                    Err(_) => Outcome::Lost,
+                }
+            }
         }
     }
 }
@@ -252,4 +255,28 @@ fn counts_of<'c>(chunk: &Chunk, dev: DevId, counts: &'c mut [Counts]) -> &'c mut
     let stripe =
         chunk.stripes.iter().position(is_its).expect("a place of the chunk is on one of its devices");
     &mut counts[stripe]
+}
+
+/// Before parity is written: its data is verified, or no worse than `worst`, which is accepted.
+fn assert_is_right(known: Known, worst: Known) {
+    assert!((Known::Good..=worst).contains(&known), "I-E6: parity of data that is {known:?}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "I-E6")]
+    fn parity_of_lost_data_is_not_written() {
+        assert_is_right(Known::Good, Known::Good);
+        assert_is_right(Known::Unsummed, Known::Unsummed);
+        assert_is_right(Known::Lost, Known::Unsummed);
+    }
+
+    #[test]
+    #[should_panic(expected = "I-E6")]
+    fn parity_of_data_without_checksums_is_not_written_unless_that_is_accepted() {
+        assert_is_right(Known::Unsummed, Known::Good);
+    }
 }

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use creamery_base::{Generation, Logical, Result};
-use creamery_tree::{ReadAhead, Tree};
-use creamery_txn::DurableTrees;
+use creamery_tree::ReadAhead;
+use creamery_txn::{DurableTree, DurableTrees};
 use creamery_volume::Chunk;
 
 use super::extents::{Extent, ExtentWalk, Used};
@@ -42,8 +42,8 @@ pub(super) struct InUse {
 /// The trees of a group that say what is in use: extents, and checksums of data, where those can be read.
 #[derive(Clone, Copy)]
 pub(super) struct Trees<'t> {
-    pub(super) extents: &'t Tree,
-    pub(super) sums: Option<&'t Tree>,
+    pub(super) extents: &'t DurableTree,
+    pub(super) sums: Option<&'t DurableTree>,
     pub(super) ahead: ReadAhead,
     pub(super) searches: &'t SearchCounters,
 }

@@ -240,7 +240,12 @@ fn a_group_that_is_to_go_in_the_midst_of_a_repair_goes_behind_it() {
         assert!(world.device.has_been(), "the other copy is read to mend the first one");
         assert!(engine.counters().commits > commits, "commits are made meanwhile");
         assert_eq!(ended, Ended::Whole);
-        assert_eq!((counts.csum_errors, counts.corrected_errors), (1, 1), "{counts:?}: {:?}", heard.findings());
+        assert_eq!(
+            (counts.csum_errors, counts.corrected_errors),
+            (1, 1),
+            "{counts:?}: {:?}",
+            heard.findings()
+        );
         let (counts, _) = to_the_end(&mending(engine), &Heard::default());
         assert_eq!(counts.errors(), 0, "{counts:?}");
     });
@@ -334,7 +339,8 @@ fn a_filesystem_closes_while_leaves_are_queued() {
         while world.engine().background_step(|_| 0).is_some() {}
         let scrub = Scrub::reading(world.engine()).beside_commits().on_one_thread();
         let mut device = scrub.begin(DEVICE, &Heard::default()).expect("trees that can be read");
-        while let Step::More = scrub.step(&mut device, 1, &Heard::default()).expect("trees that can be read") {
+        while let Step::More = scrub.step(&mut device, 1, &Heard::default()).expect("trees that can be read")
+        {
             if device.counts().data_bytes_scrubbed > 0 {
                 break;
             }

@@ -5,8 +5,9 @@
 //! walker finds bad is bad, however much is written beside it.
 //!
 //! # Invariants
-//! - SCRUB-1: the trees are those of one commit that is durable, and the guard is at that commit or at an earlier one. Shown by
-//!   `durable_trees_stay_as_they_are_beside_commits`.
+//! - SCRUB-1: the trees are those of one commit that is durable, and the guard is at that commit or at an earlier one. Held by [`DurableTree`]: no
+//!   other tree is walked under the guard. Shown by `durable_trees_stay_as_they_are_beside_commits`.
+//! - SCRUB-5: a thread that walks over them holds no handle, so a commit waits for no walker.
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use creamery_format::{Key, KeyType, RawRootItem, Superblock};
 use creamery_tree::{CommitCursor, CommitRootGuard, RootPointer, Tree, Walk};
 
 use super::Engine;
+use crate::held;
 use crate::roots::root_pointer;
 
 /// The trees of a durable commit, kept as they are.
@@ -34,14 +36,33 @@ pub struct DurableTrees<'e> {
     engine: &'e Engine,
     guard: CommitRootGuard,
     superblock: Superblock,
-    root_tree: Tree,
+    root_tree: DurableTree,
+}
+
+/// A tree as a durable commit left it, which [`DurableTrees::cursor`] walks over. No lock of it is taken: it is none that anybody changes.
+///
+/// ```no_run
+/// # fn show(engine: &creamery_txn::Engine) -> creamery_base::Result<()> {
+/// use creamery_base::TreeId;
+/// let durable = engine.durable_trees()?;
+/// let extents: creamery_txn::DurableTree = durable.tree(TreeId::EXTENT)?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct DurableTree {
+    tree: Tree,
+    commit: Generation,
 }
 
 impl Engine {
     /// The trees as the last durable commit left them, for a walker that yields: it drops them soon after
     /// [`is_in_the_way`](DurableTrees::is_in_the_way).
     /// Errors: device errors; damage.
+    ///
+    /// # Panics
+    /// The thread holds a handle (SCRUB-5).
     pub fn durable_trees(&self) -> Result<DurableTrees<'_>> {
+        held::assert_none("SCRUB-5: nobody who holds a handle walks over a durable commit");
         // The guard comes first: a commit that becomes durable in between is newer than it, and kept as well.
         let guard = self.store.readers().yielding_guard();
         let superblock = self.volume().superblock();
@@ -49,7 +70,8 @@ impl Engine {
         assert!(kept <= durable, "SCRUB-1: a guard at {kept} for the commit {durable}");
         let (logical, level) = superblock.root();
         let root = RootPointer { logical, level, generation: durable };
-        let root_tree = Tree::open_committed(Arc::clone(self.store()), TreeId::ROOT, root)?;
+        let tree = Tree::open_committed(Arc::clone(self.store()), TreeId::ROOT, root)?;
+        let root_tree = DurableTree { tree, commit: durable };
         Ok(DurableTrees { engine: self, guard, superblock, root_tree })
     }
 }
@@ -75,7 +97,7 @@ impl DurableTrees<'_> {
 
     /// A tree of the commit that is no subvolume.
     /// Errors: not found; device errors; damage.
-    pub fn tree(&self, id: TreeId) -> Result<Tree> {
+    pub fn tree(&self, id: TreeId) -> Result<DurableTree> {
         let root = match id {
             TreeId::CHUNK => {
                 let (logical, level, generation) = self.superblock.chunk_root();
@@ -83,7 +105,8 @@ impl DurableTrees<'_> {
             }
             _ => self.root_of(id)?,
         };
-        Tree::open_committed(Arc::clone(self.engine.store()), id, root)
+        let tree = Tree::open_committed(Arc::clone(self.engine.store()), id, root)?;
+        Ok(DurableTree { tree, commit: self.generation() })
     }
 
     fn root_of(&self, id: TreeId) -> Result<RootPointer> {
@@ -99,7 +122,17 @@ impl DurableTrees<'_> {
 
     /// A cursor at the first item of one of its trees whose key is `start` or greater.
     /// Errors: device errors; damage.
-    pub fn cursor<'t>(&self, tree: &'t Tree, start: &Key, walk: impl Into<Walk>) -> Result<CommitCursor<'t>> {
-        tree.commit_cursor_under(self.guard.clone(), start, Generation::default(), walk)
+    ///
+    /// # Panics
+    /// The tree is that of another commit (SCRUB-1).
+    pub fn cursor<'t>(
+        &self,
+        tree: &'t DurableTree,
+        start: &Key,
+        walk: impl Into<Walk>,
+    ) -> Result<CommitCursor<'t>> {
+        let (kept, found) = (self.generation(), tree.commit);
+        assert_eq!(found, kept, "SCRUB-1: a tree of the commit {found} under a guard for {kept}");
+        tree.tree.commit_cursor_under(self.guard.clone(), start, Generation::default(), walk)
     }
 }

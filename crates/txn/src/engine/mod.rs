@@ -57,7 +57,7 @@ mod users;
 
 pub use convert::Conversion;
 pub use data::DataCsums;
-pub use durable::DurableTrees;
+pub use durable::{DurableTree, DurableTrees};
 pub use memory::EngineMemory;
 pub use quota::KeptGroups;
 pub use replay::Replay;

@@ -114,3 +114,27 @@ fn durable_trees_stay_as_they_are_beside_commits() {
     assert_eq!(now.generation(), world.engine.volume().generation());
     assert!(!now.is_in_the_way(), "nobody waits for room");
 }
+
+/// A tree of one commit is none of another one.
+#[test]
+#[should_panic(expected = "SCRUB-1")]
+fn a_tree_of_an_earlier_commit_is_not_walked_under_a_later_guard() {
+    let Some(image) = empty_image() else { panic!("SCRUB-1: nothing makes an image here") };
+    let world = World::new(&image);
+    let before = world.engine.durable_trees().expect("readable trees");
+    let tree = before.tree(TreeId::EXTENT).expect("a readable tree");
+    drop(world.fill(1));
+    world.engine.commit().expect("a commit");
+    let now = world.engine.durable_trees().expect("readable trees");
+    let _ = now.cursor(&tree, &Key::MIN, Wait::Yes);
+}
+
+/// A commit waits for handles, so it waits for nobody who walks over a durable commit.
+#[test]
+#[should_panic(expected = "SCRUB-5")]
+fn nobody_who_holds_a_handle_walks_over_a_durable_commit() {
+    let Some(image) = empty_image() else { panic!("SCRUB-5: nothing makes an image here") };
+    let world = World::new(&image);
+    let _handle = world.engine.start(Units::items(1)).expect("room");
+    let _ = world.engine.durable_trees();
+}
