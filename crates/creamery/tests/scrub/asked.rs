@@ -2,15 +2,18 @@
 //! group.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex};
 
 use anyhow::{Context, Result, ensure};
-use creamery::check::scrub::{Report, Searches};
+use creamery::check::scrub::{NoProgress, Report, Scrub, Searches};
+use creamery::device::{BlockDevice, Completion, DeviceId, Request};
 use creamery_format::BlockGroupFlags;
 use creamery_testkit::harness::Case;
 
 use crate::content::Content;
 use crate::damage::{scrub, scrub_read_only};
-use crate::disk::{Asked, SECTOR, Set};
+use crate::disk::{Asked, Disk, SECTOR, Set};
 use crate::geometry::{ELEMENT, Group, PROFILES, Profile, Spot};
 use crate::world::{Ends, Shape, Use, World};
 
@@ -24,6 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("scrub-matrix/a-row-is-read-once-for-all-of-its-devices", &[], |_| rows()),
         Case::new("scrub-matrix/searches-do-not-follow-extents-or-stripes", &[], |_| searches()),
         Case::new("scrub-matrix/requests-do-not-follow-extents", &[], |_| merged()),
+        Case::new("scrub-matrix/two-batches-are-in-flight", &[], |_| in_flight()),
         Case::new("scrub-matrix/to-read-asks-for-no-write-and-no-flush", &[], |_| asks_for_no_write()),
     ]
 }
@@ -228,6 +232,56 @@ fn merged() -> Result<()> {
     ensure!(count <= 2 * bytes.div_ceil(BATCH), "{count} requests of {bytes} bytes");
     let extents = report.counts().data_extents_scrubbed;
     ensure!(extents > 20 * count, "{extents} extents, {count} requests");
+    Ok(())
+}
+
+/// A disk that answers its first read of data when it has been asked for another one.
+struct Paired {
+    below: Arc<Disk>,
+    data: Range<u64>,
+    asked: Mutex<usize>,
+    another: Condvar,
+}
+
+impl BlockDevice for Paired {
+    fn submit(&self, request: Request, done: Completion) {
+        let is_data = matches!(&request, Request::Read { offset, .. } if self.data.contains(offset));
+        if is_data {
+            let mut asked = self.asked.lock().expect("not poisoned");
+            *asked += 1;
+            self.another.notify_all();
+            drop(self.another.wait_while(asked, |asked| *asked < 2).expect("not poisoned"));
+        }
+        self.below.submit(request, done);
+    }
+
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+
+    fn id(&self) -> DeviceId {
+        self.below.id()
+    }
+
+    fn describe(&self) -> String {
+        self.below.describe()
+    }
+}
+
+/// The next batch is asked for before the one before it is read: else the first read would never be answered.
+fn in_flight() -> Result<()> {
+    let shape = Shape { profile: Profile::named("single"), members: 1, shift: 0, ends: Ends::InFreeSpace };
+    let world = World::new(Content::large()?, shape)?;
+    let group = world.groups.iter().filter(|group| is_data(group)).max_by_key(|group| group.len);
+    let stripe = group.context("a group of data")?.stripes[0];
+    let data = stripe.offset..stripe.offset + group.context("a group of data")?.stripe_bytes();
+    let below = Arc::clone(&world.set.fork().disks[0]);
+    let disk = Arc::new(Paired { below, data, asked: Mutex::default(), another: Condvar::new() });
+    let report =
+        Scrub::default().read_only().run_on([Arc::clone(&disk) as Arc<dyn BlockDevice>], &NoProgress)?;
+    ensure!(report.counts().errors() == 0, "{:?}", report.counts());
+    let asked = *disk.asked.lock().expect("not poisoned");
+    ensure!(asked > 2, "{asked} reads of data");
     Ok(())
 }
 

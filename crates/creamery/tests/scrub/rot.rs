@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::Case;
 use creamery_testkit::{Random, seed_of, share_or_whole};
 
+use crate::case_name;
 use crate::content::{Content, Kind};
 use crate::damage::{Damage, Hurt, extents, judge};
 use crate::disk::SECTOR;
@@ -35,9 +36,8 @@ const NODES: [u32; 3] = [16 << 10, 4 << 10, 64 << 10];
 const SHIFTS: [u64; 4] = [0, 4096, 8192, 20480];
 
 pub(crate) fn cases() -> Vec<Case> {
-    let case = |profile: Profile| {
-        Case::new(format!("scrub-matrix/rot-{}", profile.name), &[], move |_| each_place(profile))
-    };
+    let case =
+        |profile: Profile| Case::new(case_name("rot", profile.name), &[], move |_| each_place(profile));
     let many = |profile: Profile| {
         Case::new(format!("scrub-matrix/rot-everywhere-{}", profile.name), &[], move |_| everywhere(profile))
     };

@@ -4,9 +4,10 @@
 //! `cargo test -p creamery-sim --features shuttle --test schedules`
 //!
 //! A failure prints its seed and its schedule; `CREAMERY_SCHEDULES_SEED` begins with a seed again, and
-//! `CREAMERY_SCHEDULES` sets how many schedules each test runs. Nobody commits while others work.
+//! `CREAMERY_SCHEDULES` sets how many schedules each test runs. Nobody commits while others work, but for those beside a scrub.
 
 mod quotas;
+mod scrubbed;
 mod shared;
 #[path = "../support/untyped.rs"]
 mod untyped;
