@@ -165,7 +165,7 @@ impl<'v> Judge<'v> {
     /// What has to be at `at`, which is a part of a block, by whatever way that is read.
     /// Errors: there is no good one.
     pub(super) fn part_of_block(&self, at: Logical, len: usize, want: &Expected) -> Result<AlignedBuffer> {
-        let good = self.volume.read_tree_block(want.logical, want, Wait::Yes)?;
+        let good = self.volume.find_tree_block(want.logical, want, Wait::Yes)?;
         let from = index(at.get() - want.logical.get());
         Ok(AlignedBuffer::from_slice(&good[from..from + len]))
     }

@@ -38,7 +38,7 @@ impl Mending<'_> {
         if used.runs[bad.run].content == Content::Data(None) {
             // Nothing says what it has to be, so it is not overwritten.
             let mut other = AlignedBuffer::zeroed(bad.bytes.len());
-            let read = self.judge.volume.read_data(bad.at, &mut other, &|_, _| Verdict::Unknown, Wait::Yes);
+            let read = self.judge.volume.find_data(bad.at, &mut other, &|_, _| Verdict::Unknown, Wait::Yes);
             let outcome = if read.is_ok() { Outcome::Undecided } else { Outcome::Lost };
             return Settled { outcome, good: None };
         }
@@ -63,7 +63,7 @@ impl Mending<'_> {
             Content::Data(_) => {
                 let mut good = AlignedBuffer::zeroed(bad.bytes.len());
                 let verify = |_: usize, sector: &[u8]| Verdict::of_checksum(self.is_good(used, bad, sector));
-                volume.read_data(bad.at, &mut good, &verify, Wait::Yes)?;
+                volume.find_data(bad.at, &mut good, &verify, Wait::Yes)?;
                 Ok(good)
             }
         }

@@ -306,27 +306,49 @@ fn a_commit_that_fails_leaves_no_scrub_waiting() {
     });
 }
 
-/// To read, on a filesystem that is open for reading: no transaction is begun and nothing is written, also where something is bad.
+/// Scrubs to read, where a sector of data, a tree block and a superblock are bad: what is written meanwhile, and by which transaction, is as before.
+fn reads_alone(device: &SimDevice, engine: &Engine, rotten: [u64; 2]) {
+    let state = || {
+        let written = (device.count(Kind::Write), device.count(Kind::Flush));
+        (engine.generation(), engine.counters().commits, written)
+    };
+    let before = state();
+    for scrub in [Scrub::reading(engine), Scrub::reading(engine).beside_commits()] {
+        let heard = Heard::default();
+        let (counts, ended) = to_the_end(&scrub, &heard);
+        assert_eq!((counts.csum_errors, counts.super_errors, ended), (2, 1, Ended::Whole), "{counts:?}");
+        assert_eq!((counts.unverified_errors, counts.corrected_errors), (3, 0), "{counts:?}");
+        let told = heard.findings();
+        assert!(
+            rotten.iter().all(|at| told.iter().any(|finding| finding.contains(&at.to_string()))),
+            "{told:?}"
+        );
+    }
+    assert_eq!(state(), before);
+    let repaired = engine.volume().counters().repaired;
+    assert_eq!(repaired, 0, "reads that look for what is good rewrite nothing either");
+}
+
+/// On a filesystem that is open for reading, for writing, and on one that was written to: no transaction is begun, and nothing is written.
 #[test]
 fn a_scrub_that_reads_begins_no_transaction() {
     let world = World::new(MadeBy { data: Profile::Dup, len: 256 << 20, ..MadeBy::default() });
-    let [rotten, _] = with_rot(&world);
+    let [data, _] = with_rot(&world);
+    let root = world.engine().tree(TreeId::FS).expect("it is there").root_pointer().expect("a root").logical;
+    let block =
+        world.engine().volume().map(root, 16384).expect("it lies somewhere").mirrors()[1][0].at.offset;
+    world.device.below.rot(block + 200..block + 300);
     world.device.below.rot((64 << 20) + 4000..(64 << 20) + 4096);
-    let device = Arc::new(SimDevice::new(world.device.below.image()));
-    let volume = Volume::open(vec![Arc::clone(&device) as Arc<dyn BlockDevice>], Mode::ReadOnly);
-    let options = Options { read_only: true, ..Options::default() };
-    let engine = Engine::open(volume.expect("it opens"), options).expect("it opens");
-    let before = (engine.generation(), engine.counters().commits);
-    for scrub in [Scrub::reading(&engine), Scrub::reading(&engine).beside_commits()] {
-        let heard = Heard::default();
-        let (counts, ended) = to_the_end(&scrub, &heard);
-        assert_eq!((counts.csum_errors, counts.super_errors, ended), (1, 1, Ended::Whole), "{counts:?}");
-        assert_eq!((counts.unverified_errors, counts.corrected_errors), (2, 0), "{counts:?}");
-        assert!(heard.findings().iter().any(|finding| finding.contains(&rotten.to_string())));
+    for mode in [Mode::ReadOnly, Mode::ReadWrite] {
+        let device = Arc::new(SimDevice::new(world.device.below.image()));
+        let volume = Volume::open(vec![Arc::clone(&device) as Arc<dyn BlockDevice>], mode);
+        let options = Options { read_only: mode == Mode::ReadOnly, ..Options::default() };
+        let engine = Engine::open(volume.expect("it opens"), options).expect("it opens");
+        reads_alone(&device, &engine, [data, block]);
+        let has_right = engine.volume().mender().is_ok();
+        assert_eq!(has_right, mode == Mode::ReadWrite, "open for reading it may not be written to");
     }
-    assert_eq!((engine.generation(), engine.counters().commits), before);
-    assert!(engine.volume().mender().is_err(), "nobody has the right to write");
-    assert_eq!((device.count(Kind::Write), device.count(Kind::Flush)), (0, 0));
+    reads_alone(&world.device.below, world.engine(), [data, block]);
 }
 
 /// Leaves are queued, and nobody reads them: the filesystem is closed all the same, and lets go of its device.

@@ -26,6 +26,26 @@ impl Volume {
     /// no good copy, with the logical address of the first such sector; [`ErrorKind::Corrupt`] when the range lies
     /// nowhere. What `out` holds then is unspecified.
     pub fn read_data(&self, at: Logical, out: &mut [u8], verify: VerifySector<'_>, wait: Wait) -> Result<()> {
+        self.search_data(at, out, verify, wait, &|mended, good| self.repair_sectors(mended, good, verify))
+    }
+
+    /// As [`read_data`](Self::read_data), and rewrites nothing: for those that only look, or have a [`Mender`](crate::Mender) that rewrites.
+    ///
+    /// # Errors
+    /// As [`read_data`](Self::read_data).
+    pub fn find_data(&self, at: Logical, out: &mut [u8], verify: VerifySector<'_>, wait: Wait) -> Result<()> {
+        self.search_data(at, out, verify, wait, &|_, _| ())
+    }
+
+    /// Goes through the ways. `took` gets sectors that were bad in some way, and their good bytes.
+    fn search_data(
+        &self,
+        at: Logical,
+        out: &mut [u8],
+        verify: VerifySector<'_>,
+        wait: Wait,
+        took: &dyn Fn(&Mended, &[u8]),
+    ) -> Result<()> {
         let sector = index(self.sector_size());
         assert!(out.len().is_multiple_of(sector), "data is read in whole sectors");
         if !wait.allowed() {
@@ -42,7 +62,7 @@ impl Volume {
             let (at, bytes) = search.target(&step);
             let read = self.read_way(step.way(), at, &mut out[bytes]);
             for mended in search.took(self, step, &read, out, verify)? {
-                self.repair_sectors(&mended, &out[search.bytes(&mended.sectors)], verify);
+                took(&mended, &out[search.bytes(&mended.sectors)]);
             }
         }
         let bad = search.into_bad();

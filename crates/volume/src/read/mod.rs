@@ -36,6 +36,25 @@ impl Volume {
     /// [`ErrorKind::WouldBlock`] for [`Wait::No`]; [`ErrorKind::Unreadable`] or [`ErrorKind::Io`] when no copy is
     /// good, with what each of them had; [`ErrorKind::Corrupt`] when the address lies nowhere.
     pub fn read_tree_block(&self, at: Logical, want: &Expected, wait: Wait) -> Result<AlignedBuffer> {
+        self.search_tree_block(at, want, wait, &|bad, good| self.repair_tree_block(bad, good, want))
+    }
+
+    /// As [`read_tree_block`](Self::read_tree_block), and rewrites nothing: for those that only look, or have a [`Mender`](crate::Mender) that rewrites.
+    ///
+    /// # Errors
+    /// As [`read_tree_block`](Self::read_tree_block).
+    pub fn find_tree_block(&self, at: Logical, want: &Expected, wait: Wait) -> Result<AlignedBuffer> {
+        self.search_tree_block(at, want, wait, &|_, _| ())
+    }
+
+    /// Goes through the ways. `took` gets those that were bad, and the good bytes.
+    fn search_tree_block(
+        &self,
+        at: Logical,
+        want: &Expected,
+        wait: Wait,
+        took: &dyn Fn(&[(Way, Error)], &[u8]),
+    ) -> Result<AlignedBuffer> {
         assert_eq!(at, want.logical);
         if !wait.allowed() {
             return Err(ErrorKind::WouldBlock.into());
@@ -58,7 +77,7 @@ impl Volume {
                 Ok(()) => {
                     if !bad.is_empty() {
                         self.counters.mirror_fallbacks.add(1);
-                        self.repair_tree_block(&bad, &block, want);
+                        took(&bad, &block);
                     }
                     return Ok(block);
                 }
@@ -68,7 +87,7 @@ impl Volume {
         let unread: Vec<&Way> = unread.into_iter().map(|number| &bad[number].0).collect();
         if bad.len() > 1 && self.read_by_sector(&unread, want, &mut block) {
             self.counters.mirror_fallbacks.add(1);
-            self.repair_tree_block(&bad, &block, want);
+            took(&bad, &block);
             return Ok(block);
         }
         if self.rescue().ignore_meta_csums {

@@ -62,6 +62,25 @@ fn a_reader_repairs_nothing() {
     assert_eq!(bytes_at(&*device, place, 16384), before);
 }
 
+/// In a volume that is written to, the bytes are found in the other copy, and the bad one is left to those that mend it.
+#[test]
+fn what_only_looks_for_good_bytes_repairs_nothing() {
+    let Some((device, volume)) = dup(Mode::ReadWrite) else { return };
+    let root = root_root(&volume);
+    let place = places(&volume, &root)[0];
+    let good = bytes_at(&*device, place, 16384);
+    damage(&*device, place + 300);
+    let before = bytes_at(&*device, place, 16384);
+    assert_eq!(volume.find_tree_block(root.logical, &root, Wait::Yes).unwrap()[..], good[..]);
+    let mut found = vec![0; good.len()];
+    let verify = |number: usize, bytes: &[u8]| {
+        Verdict::of_checksum(*bytes == good[number * SECTOR..(number + 1) * SECTOR])
+    };
+    volume.find_data(root.logical, &mut found, &verify, Wait::Yes).unwrap();
+    assert_eq!((found, bytes_at(&*device, place, 16384)), (good, before));
+    assert_eq!(volume.counters().repaired, 0);
+}
+
 #[test]
 fn two_bad_copies_are_one_line_with_what_each_had() {
     let Some((device, volume)) = dup(Mode::ReadWrite) else { return };
