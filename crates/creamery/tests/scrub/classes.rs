@@ -1,15 +1,20 @@
 //! What a tree block counts as that is whole and another one, and a filesystem whose tree blocks have another UUID than it has.
 
+use std::os::unix::fs::FileExt;
+
 use anyhow::{Context, Result, ensure};
-use creamery::check::scrub::{Counts, Outcome};
+use creamery::Image;
+use creamery::check::scrub::{Counts, NoProgress, Outcome, Scrub};
+use creamery::volume::DeviceErrors;
 use creamery_format::{Incompat, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock, seal};
-use creamery_testkit::harness::Case;
+use creamery_testkit::harness::{Bench, Case};
 
 use crate::content::{Content, Kind};
 use crate::damage::{Damage, Hurt, extents, findings_of, judge, scrub, scrub_read_only};
 use crate::disk::SECTOR;
 use crate::faults::all_mended;
 use crate::geometry::{PROFILES, Profile, Spot};
+use crate::odd::in_file;
 use crate::world::{Ends, Shape, Use, World};
 
 /// Where a tree block has its UUID, address, generation and level.
@@ -23,6 +28,7 @@ const ITEMS: usize = 3000;
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("scrub-matrix/errors-count-as-what-they-are", &[], |_| classes()),
+        Case::new("scrub-matrix/device-stats-have-what-was-found-as-what-it-is", &[], device_stats),
         Case::new("scrub-matrix/tree-blocks-of-another-uuid-than-the-filesystem", &[], |_| another_uuid()),
     ]
 }
@@ -87,6 +93,36 @@ fn changed(world: &World, block: u64, change: Change) -> Result<()> {
     ensure!(again.errors() == 0, "a second scrub: {again:?}");
     let whole = &world.content.extents[&block].1;
     ensure!(set.disks[place.member].peek(place.offset, whole.len() as u64) == *whole, "it is mended");
+    Ok(())
+}
+
+/// The filesystem keeps the numbers of its one device, each error as what it is, once.
+fn device_stats(bench: &Bench) -> Result<()> {
+    let shape = Shape { profile: Profile::named("dup"), members: 1, shift: 0, ends: Ends::InFreeSpace };
+    let world = World::new(Content::small(16 << 10)?, shape)?;
+    let block = *extents(&world, Kind::Tree).last().context("a tree block")?;
+    let place = world.group_of(block).copies(block)[1];
+    let path = bench.scratch.file("disk.img");
+    let file = in_file(&*world.set.disks[0], &path)?;
+    let mut kept = DeviceErrors::default();
+    for Change { at, is_sealed, counts_as } in CHANGES {
+        let mut bytes = vec![0; 16 << 10];
+        file.read_exact_at(&mut bytes, place.offset)?;
+        bytes[at] ^= 1;
+        if is_sealed {
+            seal(&mut bytes, world.content.superblock.checksum_type());
+        }
+        file.write_all_at(&bytes, place.offset)?;
+        let report = Scrub::default().run(&path, &NoProgress)?;
+        all_mended(&report)?;
+        ensure!(report.not_kept.is_none() && report.counts().errors() == 1, "{report:?}");
+        kept.corruption += 1 - counts_as.2;
+        kept.generation += counts_as.2;
+        let fs = Image::open(&path)?;
+        let found = fs.volume().device_errors(fs.volume().devices()[0].id)?;
+        ensure!(found == kept, "{found:?}, not {kept:?}");
+        fs.close()?;
+    }
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -174,19 +175,24 @@ fn of_length(world: &World, len: u64) -> Set {
     set
 }
 
-/// An image that nobody may write is read; to mend it is refused, and the message says why.
-fn only_read(bench: &Bench) -> Result<()> {
-    let path = bench.scratch.file("disk.img");
-    let memory = made(LEN, dup, fill)?;
-    let file = File::create_new(&path)?;
-    file.set_len(LEN)?;
+/// What a device has, as a file.
+pub(crate) fn in_file(device: &dyn BlockDevice, path: &Path) -> Result<File> {
+    let file = File::create_new(path)?;
+    file.set_len(device.len())?;
     let mut bytes = vec![0; 1 << 20];
-    for at in (0..LEN).step_by(bytes.len()) {
-        memory.read_at(at, &mut bytes)?;
+    for at in (0..device.len()).step_by(bytes.len()) {
+        device.read_at(at, &mut bytes)?;
         if bytes.iter().any(|byte| *byte != 0) {
             file.write_all_at(&bytes, at)?;
         }
     }
+    Ok(file)
+}
+
+/// An image that nobody may write is read; to mend it is refused, and the message says why.
+fn only_read(bench: &Bench) -> Result<()> {
+    let path = bench.scratch.file("disk.img");
+    let file = in_file(&*made(LEN, dup, fill)?, &path)?;
     let report = Scrub::default().run(&path, &NoProgress)?;
     ensure!(report.damages.is_empty(), "{:#?}", report.damages);
     file.write_all_at(b"rotten", (64 << 20) + 200)?;

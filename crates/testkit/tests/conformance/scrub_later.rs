@@ -239,6 +239,11 @@ fn live(bench: &Bench) -> Result<()> {
     rot(&image, 64 << 20)?;
     let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("mount"), "")?;
     let scrub = |words: &[&str]| bench.creamery().run(["scrub"]).args(words).arg(mount.dir());
+    // To read finds the same, and leaves it.
+    let read = scrub(&["start", "-B", "-r"]).output()?;
+    let text = read.stdout_text();
+    ensure!(read.code == Some(3) && text.contains("csum=1") && text.contains("Unverified:     2"), "{read}");
+    ensure!(places(&image, &pattern(2))? == found[..1], "nothing is mended");
     let said = std::thread::scope(|threads| {
         let writer = threads.spawn(|| {
             (0..200_u8).try_for_each(|number| {
