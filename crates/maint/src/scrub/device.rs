@@ -18,9 +18,9 @@ use super::judge::Judge;
 use super::mend::Mending;
 use super::pace::Pace;
 use super::rows::RowWalk;
-use super::searches::{SearchCounters, Searches};
+use super::searches::{SearchCounters, Searches, Trees};
 use super::together::{Arrival, Lead, Over, Part, Together};
-use super::used::{Position, Trees};
+use super::used::Position;
 use super::workers::{IN_FLIGHT, Walk, Went, Workers};
 
 /// Bytes of a device that a step reads where no limit says how many: the devices of a chunk with parity learn of one another between steps.

@@ -5,7 +5,7 @@ use creamery_format::{ExtentFlags, ExtentItem, Key, KeyType};
 use creamery_tree::{CommitCursor, Walk};
 use creamery_txn::DurableTrees;
 
-use super::used::Trees;
+use super::searches::Trees;
 
 /// What has an extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,8 +6,9 @@ use creamery_base::{Error, ErrorKind, Logical, Physical, Result};
 use creamery_txn::DurableTrees;
 use creamery_volume::{Chunk, Holds};
 
+use super::searches::Trees;
 use super::sums::index;
-use super::used::{InUse, Position, Trees, UsedWalk, Window, between};
+use super::used::{InUse, Position, UsedWalk, Window, between};
 
 /// A unit: one in which nothing is in use is not read.
 const UNIT: u64 = 64 << 10;

@@ -23,7 +23,7 @@
 //! | `together` | chunks with parity, once for all devices |
 //! | `group`, `rows` | what is to be read next: batches of one device, or rows |
 //! | `used`, `extents`, `sums` | what is in use, and its checksums |
-//! | `searches` | how often the trees are searched for that |
+//! | `searches` | the trees that say so, and how often they are searched |
 //! | `batch`, `parity` | reading and judging it |
 //! | `judge`, `mend` | what is bad, and making it good |
 //! | `superblocks` | their copies |

@@ -8,7 +8,8 @@ use creamery_txn::DurableTrees;
 use creamery_volume::Chunk;
 
 use super::group::BATCH;
-use super::used::{InUse, Position, Trees, UsedWalk, Window, between};
+use super::searches::Trees;
+use super::used::{InUse, Position, UsedWalk, Window, between};
 
 /// Bytes of all devices that one batch of rows has at most, but for a row that alone is longer.
 const ALL_DEVICES: u64 = 16 << 20;

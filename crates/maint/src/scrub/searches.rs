@@ -1,6 +1,9 @@
-//! How often a scrub searches the trees that say what is in use.
+//! The trees that say what is in use, and how often a scrub searches them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use creamery_tree::ReadAhead;
+use creamery_txn::DurableTree;
 
 /// Searches of a scrub from the root of a tree down. A cursor goes on from one item to the next without any, so their number does not follow that of
 /// extents, of stripes, or of requests: there is one of each tree for each step of a device in a block group, or for all of its devices where it
@@ -40,4 +43,13 @@ impl SearchCounters {
             csum_searches: self.sums.load(Ordering::Relaxed),
         }
     }
+}
+
+/// The trees of a group that say what is in use: extents, and checksums of data, where those can be read.
+#[derive(Clone, Copy)]
+pub(super) struct Trees<'t> {
+    pub(super) extents: &'t DurableTree,
+    pub(super) sums: Option<&'t DurableTree>,
+    pub(super) ahead: ReadAhead,
+    pub(super) searches: &'t SearchCounters,
 }

@@ -7,7 +7,7 @@ use creamery_format::{Key, KeyType};
 use creamery_tree::{CommitCursor, Walk};
 use creamery_txn::DurableTrees;
 
-use super::used::Trees;
+use super::searches::Trees;
 
 /// Goes over the checksums from an address on.
 pub(super) struct SumWalk<'t> {

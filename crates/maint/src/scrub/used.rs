@@ -4,12 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use creamery_base::{Generation, Logical, Result};
-use creamery_tree::ReadAhead;
-use creamery_txn::{DurableTree, DurableTrees};
+use creamery_txn::DurableTrees;
 use creamery_volume::Chunk;
 
 use super::extents::{Extent, ExtentWalk, Used};
-use super::searches::SearchCounters;
+use super::searches::Trees;
 use super::sums::{SumWalk, index};
 
 /// What a run of sectors is in use for.
@@ -37,15 +36,6 @@ pub(super) struct InUse {
     pub(super) sums: Vec<u8>,
     /// Extents that begin there: of data, and tree blocks.
     pub(super) extents: (u64, u64),
-}
-
-/// The trees of a group that say what is in use: extents, and checksums of data, where those can be read.
-#[derive(Clone, Copy)]
-pub(super) struct Trees<'t> {
-    pub(super) extents: &'t DurableTree,
-    pub(super) sums: Option<&'t DurableTree>,
-    pub(super) ahead: ReadAhead,
-    pub(super) searches: &'t SearchCounters,
 }
 
 /// How far a walk over a group is: what lies before `next` is done, and the extent that has it, or the next one, begins at `extent` at the earliest.

@@ -124,8 +124,8 @@ impl World {
 
     /// The last chunk of data.
     fn last_of_data(&self) -> Arc<Chunk> {
-        let chunks = self.chunks().into_values();
-        let last = chunks.filter(|chunk| chunk.flags.contains(BlockGroupFlags::DATA)).last();
+        let mut chunks = self.chunks().into_values();
+        let last = chunks.rfind(|chunk| chunk.flags.contains(BlockGroupFlags::DATA));
         last.expect("a group of data")
     }
 

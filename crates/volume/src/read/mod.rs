@@ -27,6 +27,9 @@ pub use ways::{Way, Ways};
 use crate::index::index;
 use crate::volume::Volume;
 
+/// Gets the ways that gave a tree block bad, and its good bytes.
+type TookBlock<'t> = &'t dyn Fn(&[(Way, Error)], &[u8]);
+
 impl Volume {
     /// Reads the tree block at `at`, which is the address in `want`, from the first copy that is as expected; where none can be read as a whole, sector
     /// by sector (`by_sector`).
@@ -53,7 +56,7 @@ impl Volume {
         at: Logical,
         want: &Expected,
         wait: Wait,
-        took: &dyn Fn(&[(Way, Error)], &[u8]),
+        took: TookBlock<'_>,
     ) -> Result<AlignedBuffer> {
         assert_eq!(at, want.logical);
         if !wait.allowed() {
