@@ -12,6 +12,7 @@ use creamery_fs::{Filesystem, FsOptions, NewInode};
 use creamery_maint::scrub::{Counts, Ended, Finding, Scrub, Sink, Step};
 use creamery_mkfs::Profile;
 use creamery_sim::{Fault, Kind, MadeBy, SimDevice, fresh_image, image_with_files, watched};
+use creamery_testkit::until;
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Chunk, Mode, Volume};
 
@@ -272,6 +273,50 @@ fn a_commit_waits_for_no_batch() {
         assert!(world.device.has_been(), "a batch of data was read");
         assert_eq!(engine.counters().commits - commits, 4);
         assert_eq!((counts.errors(), ended), (0, Ended::Whole), "{counts:?}");
+    });
+}
+
+/// In the midst of a batch files go, and a writer waits for their room, which the scrub keeps: it begins no other batch, and the writer gets the room.
+#[test]
+fn a_scrub_lets_go_as_soon_as_a_writer_waits_for_room() {
+    watched(|_| {
+        let world = World::new(MadeBy::default());
+        let files = (0..).take_while(|number| write(&world.fs, *number, FILE).is_ok()).count();
+        world.fs.sync().expect("it commits");
+        assert!(files > 20, "{files} files fill it");
+        let (fs, writer) = (Arc::clone(&world.fs), Arc::new(Mutex::new(None)));
+        let theirs = Arc::clone(&writer);
+        let at = world.with_data().stripes[0].offset;
+        world.device.when_read(at..at + FILE as u64, move || {
+            let mine = fs.engine().durable_trees().expect("trees that can be read");
+            let top = fs.root(TreeId::FS).expect("a top level");
+            for number in 0..files / 2 {
+                fs.unlink(top, format!("file{number}").as_bytes()).expect("it is there");
+            }
+            fs.sync().expect("it commits");
+            let fs = Arc::clone(&fs);
+            let writes = std::thread::spawn(move || {
+                (0..files / 3).try_for_each(|number| write(&fs, files + 1 + number, FILE))
+            });
+            *theirs.lock().expect("not poisoned") = Some(writes);
+            until("a writer waits", || Ok(mine.is_in_the_way())).expect("it does");
+        });
+        let (heard, scrub) = (Heard::default(), mending(world.engine()));
+        let mut device = scrub.begin(DEVICE, &heard).expect("trees that can be read");
+        let mut read = 0;
+        while !world.device.has_been() {
+            read = device.counts().data_bytes_scrubbed;
+            assert_eq!(
+                scrub.step(&mut device, u64::MAX, &heard).expect("trees that can be read"),
+                Step::More
+            );
+        }
+        // That batch, and no other one.
+        let more = device.counts().data_bytes_scrubbed - read;
+        assert!(more > 0 && more <= 512 << 10, "{more} bytes of data");
+        let writes = writer.lock().expect("not poisoned").take().expect("it was begun");
+        writes.join().expect("it ends").expect("there is room");
+        assert_eq!(heard.findings(), Vec::<String>::new());
     });
 }
 
