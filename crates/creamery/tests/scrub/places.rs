@@ -9,7 +9,7 @@ use creamery::check::scrub::{Counts, Ended, Finding, Progress, Scrub, StatusFile
 use creamery::device::BlockDevice;
 use creamery_base::{DevId, TreeId};
 use creamery_format::{BlockGroupFlags, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
-use creamery_maint::scrub::{Recorder, Scrub as Walker, Sink, host_paths};
+use creamery_maint::scrub::{self, Recorder, Scrub as Walker, Sink, host_paths};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{DeviceSet, Mode, Volume};
@@ -103,7 +103,7 @@ fn moves_on(told: &[Counts], last: &Counts, is_alone: bool) -> Result<()> {
 /// What is told late of an earlier batch takes nothing back.
 fn told_late() -> Result<()> {
     let engine = open(&World::new(Content::small(16 << 10)?, shape("raid1"))?.set)?;
-    let recorder = Recorder::begin(None, &engine, &host_paths(&engine))?;
+    let recorder = Recorder::begin(None, &engine, &host_paths(&engine), scrub::Mode::ReadsOnly)?;
     let [first, second] = [1, 2].map(|batches| Counts {
         data_bytes_scrubbed: batches * BATCH,
         last_physical: batches * BATCH,

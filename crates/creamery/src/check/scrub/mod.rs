@@ -20,8 +20,8 @@ use crate::Image;
 use crate::check::files_of;
 
 pub use creamery_maint::scrub::{
-    Counts, DeviceStatus, Ended, Finding, Findings, Identity, Mode, Outcome, Runner, Running, Searches, Status,
-    StatusFile, What,
+    Counts, DeviceStatus, Ended, Finding, Findings, Identity, Mode, Outcome, Runner, Running, Searches,
+    Status, StatusFile, What,
 };
 pub use creamery_tree::ReadAheadCounters;
 pub use progress::{NoProgress, Progress};
