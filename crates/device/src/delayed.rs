@@ -15,7 +15,8 @@ use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 
 use crate::{BlockDevice, Completion, DeviceId, Reply, Request};
 
-/// A device that answers each request of the device below a fixed time after it came. Dropping it answers at once what still waits.
+/// A device that answers each request of the device below a fixed time after it came. Dropping it answers at once what still waits, and
+/// waits for what the device below has not answered.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -45,6 +46,8 @@ struct Answers {
 #[derive(Default)]
 struct State {
     waiting: BinaryHeap<Reverse<Answer>>,
+    /// Requests that the device below has not answered.
+    below: usize,
     is_closed: bool,
 }
 
@@ -94,10 +97,12 @@ impl Answers {
         loop {
             let now = Instant::now();
             let Some(due) = state.waiting.peek().map(|Reverse(first)| first.due) else {
-                if state.is_closed {
+                if state.is_closed && state.below == 0 {
                     return;
                 }
-                state = self.changed.wait_while(state, |state| state.waiting.is_empty() && !state.is_closed);
+                let nothing_comes =
+                    |state: &mut State| state.waiting.is_empty() && (state.below > 0 || !state.is_closed);
+                state = self.changed.wait_while(state, nothing_comes);
                 continue;
             };
             if due > now && !state.is_closed {
@@ -120,8 +125,12 @@ impl BlockDevice for DelayedDevice {
     fn submit(&self, request: Request, done: Completion) {
         let due = Instant::now() + self.latency;
         let answers = Arc::clone(&self.answers);
+        answers.state.lock().below += 1;
         let answer = move |outcome| {
-            answers.state.lock().waiting.push(Reverse(Answer { due, done, outcome }));
+            let mut state = answers.state.lock();
+            state.below -= 1;
+            state.waiting.push(Reverse(Answer { due, done, outcome }));
+            drop(state);
             answers.changed.notify_one();
         };
         self.below.submit(request, Box::new(answer));
@@ -154,6 +163,10 @@ impl BlockDevice for DelayedDevice {
     fn resize(&self, len: u64) -> Result<()> {
         self.below.resize(len)
     }
+
+    fn close(&self) {
+        self.below.close();
+    }
 }
 
 impl Drop for DelayedDevice {
@@ -175,7 +188,7 @@ mod tests {
     use std::time::Duration;
 
     use super::DelayedDevice;
-    use crate::{AlignedBuffer, BlockDevice, MemoryDevice, Reply, Request};
+    use crate::{AlignedBuffer, BlockDevice, Completion, DeviceId, MemoryDevice, Reply, Request};
 
     #[test]
     fn requests_are_under_way_together_and_the_end_answers_those_that_wait() {
@@ -190,6 +203,38 @@ mod tests {
             Reply::Done => panic!("a read is answered with its buffer"),
         });
         assert_eq!(bytes, [0, 7]);
+    }
+
+    /// Answers when it is told to.
+    struct Later(std::sync::Mutex<Vec<Completion>>);
+
+    impl BlockDevice for Later {
+        fn submit(&self, _: Request, done: Completion) {
+            self.0.lock().unwrap().push(done);
+        }
+
+        fn len(&self) -> u64 {
+            4096
+        }
+
+        fn id(&self) -> DeviceId {
+            MemoryDevice::new(4096).id()
+        }
+
+        fn describe(&self) -> String {
+            "later".to_owned()
+        }
+    }
+
+    #[test]
+    fn what_the_device_below_answers_after_the_end_is_answered() {
+        let below = Arc::new(Later(std::sync::Mutex::default()));
+        let device = DelayedDevice::new(Arc::clone(&below) as _, Duration::ZERO).unwrap();
+        let pending = device.start(Request::Flush);
+        let end = std::thread::spawn(move || drop(device));
+        below.0.lock().unwrap().pop().unwrap()(Ok(Reply::Done));
+        pending.wait().unwrap();
+        end.join().unwrap();
     }
 
     #[test]
