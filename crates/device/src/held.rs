@@ -15,6 +15,8 @@
 //!   `a_release_goes_on_behind_the_last_flush`.
 //! - HELD-5: bytes that are held are read, whatever the device below says of their place. Shown by
 //!   `what_is_held_is_read_where_the_device_is_unreadable`.
+//! - HELD-6: whoever reads past repairs gets what is on the device where only a repair is held. Shown by
+//!   `a_repair_that_is_held_is_not_on_the_device`.
 
 mod overlay;
 
@@ -26,7 +28,7 @@ use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, Result, memory};
 
 use crate::device::{check_range, write_zeros};
-use crate::{AlignedBuffer, BlockDevice, Completion, DeviceId, Parts, Reply, Request, SharedBytes};
+use crate::{AlignedBuffer, BlockDevice, Completion, DeviceId, Parts, Pending, Reply, Request, SharedBytes};
 use overlay::Overlay;
 
 /// A device whose writes are held in memory until [`release`](Self::release).
@@ -61,15 +63,20 @@ struct HeldRequests {
     /// In the order in which they came.
     requests: Vec<HeldRequest>,
     overlay: Overlay,
+    /// Without repairs.
+    unrepaired: Overlay,
     /// Of all writes.
     bytes: u64,
 }
 
 impl HeldRequests {
     fn push(&mut self, request: HeldRequest) {
-        if let HeldRequest::Write { offset, data, .. } = &request {
+        if let HeldRequest::Write { offset, data, repairs } = &request {
             self.bytes += data.len() as u64;
             self.overlay.write(*offset, data.clone());
+            if repairs.is_none() {
+                self.unrepaired.write(*offset, data.clone());
+            }
         }
         self.requests.push(request);
     }
@@ -215,7 +222,10 @@ impl HeldDevice {
     #[must_use]
     pub fn memory(&self) -> u64 {
         let held = self.held.lock();
-        held.bytes + held.overlay.memory() + memory::vec::<HeldRequest>(held.requests.capacity())
+        held.bytes
+            + held.overlay.memory()
+            + held.unrepaired.memory()
+            + memory::vec::<HeldRequest>(held.requests.capacity())
     }
 
     fn passes(&self) -> bool {
@@ -232,13 +242,31 @@ impl HeldDevice {
         true
     }
 
+    /// Fills `out` with what is on the device, or will be by held writes other than repairs: for those that look for what is bad (HELD-6).
+    ///
+    /// # Errors
+    /// Those of the device below.
+    pub fn read_unrepaired_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        if self.passes() {
+            return self.below.read_at(offset, out);
+        }
+        let writes = self.held.lock().unrepaired.overlapping(offset, out.len());
+        let (pending, done) = Pending::with_completion();
+        self.read(offset, AlignedBuffer::zeroed(out.len()), writes, done);
+        match pending.wait()? {
+            Reply::Read(buffer) => out.copy_from_slice(&buffer),
+            Reply::Done => unreachable!("a read is answered with its buffer"),
+        }
+        Ok(())
+    }
+
     /// What held writes have left of a range.
     fn overlapping(&self, offset: u64, len: usize) -> Vec<HeldWrite> {
         self.held.lock().overlay.overlapping(offset, len)
     }
 
-    fn read(&self, offset: u64, mut buffer: AlignedBuffer, done: Completion) {
-        let writes = self.overlapping(offset, buffer.len());
+    /// Reads with `writes` over what the device below has.
+    fn read(&self, offset: u64, mut buffer: AlignedBuffer, writes: Vec<HeldWrite>, done: Completion) {
         if cover(&writes, offset, buffer.len()) {
             patch(&mut buffer, offset, &writes);
             return done(Ok(Reply::Read(buffer)));
@@ -307,7 +335,10 @@ impl BlockDevice for HeldDevice {
             return self.below.submit(request, done);
         }
         match request {
-            Request::Read { offset, buffer } => self.read(offset, buffer, done),
+            Request::Read { offset, buffer } => {
+                let writes = self.overlapping(offset, buffer.len());
+                self.read(offset, buffer, writes, done);
+            }
             Request::Write { offset, data } => self.write(offset, data, done),
             Request::Flush => self.flush_later(done),
             // What is discarded here would be gone from the device while what needs it no more is only held.
@@ -429,6 +460,22 @@ mod tests {
         let mut bytes = [0; N];
         device.read_at(offset, &mut bytes).expect("it lies on the device");
         bytes
+    }
+
+    #[test]
+    fn a_repair_that_is_held_is_not_on_the_device() {
+        let (_, held) = noted();
+        held.write_at(4096, b"written").unwrap();
+        assert!(!held.repair_at(8192, b"mended!", 1).unwrap());
+        let unrepaired = |offset| {
+            let mut bytes = [1; 7];
+            held.read_unrepaired_at(offset, &mut bytes).unwrap();
+            bytes
+        };
+        assert_eq!((&bytes(&held, 8192), &unrepaired(8192)), (b"mended!", &[0; 7]));
+        assert_eq!(&unrepaired(4096), b"written");
+        held.release(&|_| false).unwrap();
+        assert_eq!(&unrepaired(8192), b"mended!");
     }
 
     #[test]

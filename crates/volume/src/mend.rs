@@ -58,12 +58,16 @@ impl Volume {
         Ok(Mender(self))
     }
 
-    /// Fills `out` with what lies at `at`, as it is. That it fails says nothing of the member.
+    /// Fills `out` with what lies at `at`, as it is: a repair that is held until somebody writes is not there yet. That it fails says nothing of the member.
     ///
     /// # Errors
     /// The device is missing, or fails.
     pub fn read_physical(&self, at: Physical, out: &mut [u8]) -> Result<()> {
-        self.member(at.dev)?.device.read_at(at.offset, out)
+        let member = self.member(at.dev)?;
+        match self.held.device(at.dev) {
+            Ok(held) => held.read_unrepaired_at(at.offset, out),
+            Err(_) => member.device.read_at(at.offset, out),
+        }
     }
 }
 

@@ -4,9 +4,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, Signal, signal, until};
+use creamery_testkit::{FuseMount, Signal, btrfs_check, signal, until};
 
-use crate::scrub::rot;
+use crate::scrub::{pattern, places, rot};
 use crate::scrub_later::{Scrubs, image};
 use crate::sets::{Set, with_kernel};
 use crate::superblock_copies::with_a_log;
@@ -21,6 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("scrub/status-of-a-mounted-image-is-that-of-the-mount", &JUDGED, status_of_mounted),
         Case::new("scrub/a-log-that-waits-is-committed-as-advised", &MOUNTED, with_log),
         Case::new("scrub/a-signal-leaves-something-to-resume", &JUDGED, interrupted),
+        Case::new("scrub/of-a-mount-that-nobody-wrote-to", &JUDGED, of_untouched_mount),
     ]
 }
 
@@ -145,4 +146,31 @@ fn interrupted(bench: &Bench) -> Result<()> {
     ensure!(error.contains("ended by SIGINT") && error.contains("creamery scrub resume"), "{error}");
     ensure!(!error.contains("files and directories"), "{error}");
     call(&["resume", "-B"]).ok().map(drop)
+}
+
+/// Before anybody writes to a mount, what its reads repair is held. A scrub sees what is on the device, writes nothing with -r, and mends without.
+fn of_untouched_mount(bench: &Bench) -> Result<()> {
+    let set = Set::made(bench, "set", &["-d", "dup", "-m", "dup"], 1)?;
+    with_kernel(bench, &set.members, "rw", |dir| Ok(std::fs::write(dir.join("file"), pattern(1))?))?;
+    let image = set.first();
+    let found = places(image, &pattern(1))?;
+    ensure!(found.len() == 2, "two copies: {found:?}");
+    for at in found {
+        rot(image, at)?;
+        let rotten = std::fs::read(image)?;
+        let mount = FuseMount::mount(bench.creamery(), image, &bench.scratch.file("mount"), "noatime")?;
+        let scrub = |words: &[&str]| bench.creamery().run(["scrub", "start"]).args(words).arg(mount.dir());
+        for round in 1..=2 {
+            ensure!(std::fs::read(mount.dir().join("file"))? == pattern(1), "one copy is good");
+            let seen = scrub(&["-B", "-r", "-R"]).output()?;
+            let said = seen.stdout_text();
+            ensure!(seen.code == Some(3) && said.contains("csum_errors: 1"), "round {round}: {seen}");
+        }
+        ensure!(std::fs::read(image)? == rotten, "with -r nothing is written");
+        let mended = scrub(&["-B", "-R"]).ok()?.stdout_text();
+        ensure!(mended.contains("corrected_errors: 1"), "{mended}");
+        mount.unmount()?;
+        ensure!(places(image, &pattern(1))?.len() == 2, "the copy is good again");
+    }
+    btrfs_check(image)
 }
