@@ -27,7 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("scrub-matrix/a-row-is-read-once-for-all-of-its-devices", &[], |_| rows()),
         Case::new("scrub-matrix/searches-do-not-follow-extents-or-stripes", &[], |_| searches()),
         Case::new("scrub-matrix/requests-do-not-follow-extents", &[], |_| merged()),
-        Case::new("scrub-matrix/two-batches-are-in-flight", &[], |_| in_flight()),
+        Case::new("scrub-matrix/batches-are-in-flight-together", &[], |_| in_flight()),
         Case::new("scrub-matrix/to-read-asks-for-no-write-and-no-flush", &[], |_| asks_for_no_write()),
     ]
 }
