@@ -6,6 +6,7 @@ use creamery_base::{Logical, Physical, is_same};
 use creamery_device::AlignedBuffer;
 
 use super::Counts;
+use super::counts::Class;
 use super::finding::{Finding, Outcome, Sink, What};
 use super::group::Batch;
 use super::judge::Bad;
@@ -87,9 +88,10 @@ impl Mending<'_> {
                     judge.judge_part(used, (number, run), bytes.clone(), &read[bytes], counts, &mut all_bad);
                     continue;
                 };
-                counts.read_errors += 1;
+                let class = Class::Unread;
+                counts.count(class);
                 let logical = run.at + (begin - run.bytes.start) as u64;
-                all_bad.push(Bad { run: number, bytes, at: logical, why: error.to_string() });
+                all_bad.push(Bad { run: number, bytes, at: logical, class, why: error.to_string() });
             }
         }
         all_bad

@@ -47,7 +47,38 @@ pub struct Counts {
     pub size: u64,
 }
 
+/// What a task has counted of a stripe.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) counts: Counts,
+    /// Those errors of it that were mended, which no later scrub finds.
+    pub(super) mended: Counts,
+}
+
+/// How something is bad.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Class {
+    Unread,
+    Checksum,
+    /// A tree block of another transaction.
+    Generation,
+    Verify,
+}
+
 impl Counts {
+    /// Counts an error by its class.
+    pub(super) const fn count(&mut self, class: Class) {
+        match class {
+            Class::Unread => self.read_errors += 1,
+            Class::Checksum => self.csum_errors += 1,
+            Class::Generation => {
+                self.verify_errors += 1;
+                self.generation_errors += 1;
+            }
+            Class::Verify => self.verify_errors += 1,
+        }
+    }
+
     /// Errors that Linux counts as corruption of a device: all that was read and is not what it has to be, but for tree blocks of another transaction.
     #[must_use]
     pub const fn corruption_errors(&self) -> u64 {

@@ -279,7 +279,14 @@ impl<'e> Scrub<'e> {
         counts
     }
 
-    /// The scrub of a device is not taken on any more: other devices that wait for it end as well.
+    /// What the scrubs of other devices have counted of one that has ended, and that did not come for it. To be asked once all have ended. Of a chunk that it has
+    /// not come to, it is only what was mended there: a scrub that goes on finds the rest again.
+    #[must_use]
+    pub fn unclaimed(&self, dev: DevId) -> Counts {
+        self.together.unclaimed(dev)
+    }
+
+    /// The scrub of a device is not taken on any more: other devices that wait for it end as well. What others have counted of it is [`unclaimed`](Self::unclaimed).
     pub fn give_up(&self, device: &mut DeviceScrub) {
         self.give_up_as(device, Over::Cancelled);
     }
@@ -386,6 +393,7 @@ impl<'e> Scrub<'e> {
             from: device.from,
             before: Some(device.counts),
             counts: Counts::default(),
+            mended: Counts::default(),
         }];
         let workers =
             Workers::new((chunk, &self.mending, durable), Walk::OneDevice(walk), (&mut part, bytes), sink);
@@ -470,6 +478,7 @@ impl<'e> Scrub<'e> {
             from: from(stripe.dev),
             before: None,
             counts: Counts::default(),
+            mended: Counts::default(),
         };
         (chunk.stripes.iter().map(part).collect(), Position::at(chunk, first))
     }

@@ -9,6 +9,7 @@ use creamery_format::{CorruptKind, Expected, verify_block};
 use creamery_volume::Volume;
 
 use super::Counts;
+use super::counts::Class;
 use super::sums::index;
 use super::used::{Content, InUse, Run};
 
@@ -22,14 +23,6 @@ pub(super) struct Judge<'v> {
     fsid: Uuid,
 }
 
-/// How a tree block is bad.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Class {
-    Checksum,
-    Generation,
-    Verify,
-}
-
 /// Something bad.
 #[derive(Debug)]
 pub(super) struct Bad {
@@ -37,6 +30,7 @@ pub(super) struct Bad {
     /// Where in what was read.
     pub(super) bytes: Range<usize>,
     pub(super) at: Logical,
+    pub(super) class: Class,
     pub(super) why: String,
 }
 
@@ -116,10 +110,8 @@ impl<'v> Judge<'v> {
                     false => self.judge_part_of_block(bytes, run.at, &want),
                 };
                 if let Some((class, why)) = found {
-                    counts.csum_errors += u64::from(class == Class::Checksum);
-                    counts.verify_errors += u64::from(class != Class::Checksum);
-                    counts.generation_errors += u64::from(class == Class::Generation);
-                    bad.push(Bad { run: number, bytes: run.bytes.clone(), at: run.at, why });
+                    counts.count(class);
+                    bad.push(Bad { run: number, bytes: run.bytes.clone(), at: run.at, class, why });
                 }
             }
             Content::Data(sums) => {
@@ -131,11 +123,12 @@ impl<'v> Judge<'v> {
                 let sums = used.sums[sums.clone()].chunks_exact(self.checksum.size());
                 for (sector, (found, want)) in bytes.chunks_exact(self.sector).zip(sums).enumerate() {
                     if checksum(self.checksum, found).as_bytes(self.checksum) != want {
-                        counts.csum_errors += 1;
+                        let class = Class::Checksum;
+                        counts.count(class);
                         let from = run.bytes.start + sector * self.sector;
                         let at = run.at + (sector * self.sector) as u64;
                         let why = "checksum mismatch".to_owned();
-                        bad.push(Bad { run: number, bytes: from..from + self.sector, at, why });
+                        bad.push(Bad { run: number, bytes: from..from + self.sector, at, class, why });
                     }
                 }
             }

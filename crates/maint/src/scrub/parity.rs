@@ -10,7 +10,7 @@ use std::ops::Range;
 use creamery_base::{DevId, Logical, Physical, is_same};
 use creamery_volume::{Chunk, FullStripes, Stripe};
 
-use super::Counts;
+use super::counts::{Class, Tally};
 use super::batch::{count, count_extents};
 use super::finding::{Finding, Outcome, Sink, What};
 use super::mend::Mending;
@@ -47,13 +47,13 @@ impl Places {
 }
 
 impl Mending<'_> {
-    /// Judges rows of a chunk, and mends what is bad. `counts` are those of the chunk's stripes.
+    /// Judges rows of a chunk, and mends what is bad. `tallies` are those of the chunk's stripes.
     pub(super) fn rows(
         &self,
         chunk: &Chunk,
         batch: &RowBatch,
         stripes: &mut FullStripes,
-        counts: &mut [Counts],
+        tallies: &mut [Tally],
         sink: &dyn Sink,
     ) {
         let is_there = self.judge.volume.read_full_stripes(chunk, batch.rows.clone(), stripes);
@@ -67,10 +67,10 @@ impl Mending<'_> {
             let mut places = Places { known: vec![Known::Unused; len / sector], sector };
             for element in own {
                 let at = stripes.place(row, element.column).at;
-                self.element(element, stripes, &mut places, counts_of(chunk, at.dev, counts), sink);
+                self.element(element, stripes, &mut places, tally_of(chunk, at.dev, tallies), sink);
             }
             self.read_the_rest(row, own, stripes, &mut places);
-            self.parity(chunk, (row, own), stripes, &places, (counts, sink));
+            self.parity(chunk, (row, own), stripes, &places, (tallies, sink));
         }
     }
 
@@ -80,11 +80,12 @@ impl Mending<'_> {
         element: &Element,
         stripes: &mut FullStripes,
         places: &mut Places,
-        counts: &mut Counts,
+        tally: &mut Tally,
         sink: &dyn Sink,
     ) {
         let Element { row, column, used } = element;
         let at = stripes.place(*row, *column).at;
+        let counts = &mut tally.counts;
         count_extents(used, counts);
         let bad = match stripes.element(*row, *column) {
             Some(read) => self.judge.judge(used, read, counts),
@@ -96,6 +97,10 @@ impl Mending<'_> {
         }
         for bad in bad {
             let settled = self.settle(used, &bad, at, counts, sink);
+            if settled.outcome == Outcome::Mended {
+                tally.mended.count(bad.class);
+                count(settled.outcome, 1, &mut tally.mended);
+            }
             match settled.good.filter(|good| good.len() == bad.bytes.len()) {
                 Some(good) => stripes.element_mut(*row, *column)[bad.bytes].copy_from_slice(&good),
                 // The parity of data that cannot be read and has no checksum is unknown.
@@ -143,16 +148,16 @@ impl Mending<'_> {
         (row, own): (u64, &[Element]),
         stripes: &mut FullStripes,
         places: &Places,
-        (counts, sink): (&mut [Counts], &dyn Sink),
+        (tallies, sink): (&mut [Tally], &dyn Sink),
     ) {
         let sector = self.judge.sector;
         for (number, right) in stripes.parity_of_data(row).iter().enumerate() {
             let column = stripes.data_columns() + number;
             let at = stripes.place(row, column).at;
-            let counts = counts_of(chunk, at.dev, counts);
+            let tally = tally_of(chunk, at.dev, tallies);
             let unread = self.read_parity(row, column, stripes, places);
             let read = &*stripes.element_mut(row, column);
-            counts.parity_bytes_scrubbed += (read.len() - unread.len() * sector) as u64;
+            tally.counts.parity_bytes_scrubbed += (read.len() - unread.len() * sector) as u64;
             let (mut wrong, mut worst) = (0, None);
             for (place, right) in right.chunks_exact(sector).enumerate() {
                 let from = place * sector;
@@ -169,11 +174,15 @@ impl Mending<'_> {
                     continue;
                 }
                 wrong += 1;
-                counts.read_errors += u64::from(is_unread);
-                counts.verify_errors += u64::from(!is_unread);
+                let class = if is_unread { Class::Unread } else { Class::Verify };
+                tally.counts.count(class);
                 let at = Physical { offset: at.offset + from as u64, ..at };
                 let outcome = self.write_parity(at, known, right);
-                count(outcome, 1, counts);
+                count(outcome, 1, &mut tally.counts);
+                if outcome == Outcome::Mended {
+                    tally.mended.count(class);
+                    count(outcome, 1, &mut tally.mended);
+                }
                 worst = worst.max(Some(outcome));
             }
             let Some(outcome) = worst else { continue };
@@ -249,12 +258,12 @@ impl Mending<'_> {
     }
 }
 
-/// The counts of the stripe that a device has.
-fn counts_of<'c>(chunk: &Chunk, dev: DevId, counts: &'c mut [Counts]) -> &'c mut Counts {
+/// The tally of the stripe that a device has.
+fn tally_of<'t>(chunk: &Chunk, dev: DevId, tallies: &'t mut [Tally]) -> &'t mut Tally {
     let is_its = |stripe: &Stripe| stripe.dev == dev;
     let stripe =
         chunk.stripes.iter().position(is_its).expect("a place of the chunk is on one of its devices");
-    &mut counts[stripe]
+    &mut tallies[stripe]
 }
 
 /// Before parity is written: its data is verified, or no worse than `worst`, which is accepted.

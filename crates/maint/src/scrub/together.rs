@@ -2,7 +2,7 @@
 //!
 //! A row of RAID5 and RAID6 lies on all devices of its chunk, and is judged as a whole. The first device that comes to such a chunk leads: it scrubs all of its
 //! rows, and counts for each device. Another one that comes meanwhile waits; later it takes the counts that are its own. A device that
-//! leads waits for none, so no two wait for each other.
+//! leads waits for none, so no two wait for each other. A scrub that ends early adds to each device what that has not taken.
 
 use std::collections::HashMap;
 
@@ -23,6 +23,8 @@ pub(super) struct Part {
     /// What the device has counted before it came to the chunk, if it has come.
     pub(super) before: Option<Counts>,
     pub(super) counts: Counts,
+    /// Those errors of it that were mended.
+    pub(super) mended: Counts,
 }
 
 impl Part {
@@ -31,6 +33,11 @@ impl Part {
         let mut all = self.before?;
         all += self.counts;
         Some(all)
+    }
+
+    /// What counts of it where the device ends before it takes it: of a chunk that it has not come to, only what no later scrub finds.
+    fn unclaimed(&self) -> Counts {
+        if self.before.is_some() { self.counts } else { self.mended }
     }
 }
 
@@ -101,10 +108,7 @@ impl Together {
             Chunk::Led { by, parts, position, arrived } if *by == dev => {
                 let mut parts = std::mem::take(parts);
                 let position = position.take().expect("a chunk is led by one thread");
-                for part in &mut parts {
-                    let its = arrived.iter().find(|(dev, _)| *dev == part.dev);
-                    part.before = part.before.or(its.map(|(_, counts)| *counts));
-                }
+                note_arrived(&mut parts, arrived);
                 Arrival::Leads(Lead { together: self, chunk, parts, position, is_back: false })
             }
             Chunk::Led { arrived, .. } => {
@@ -143,6 +147,19 @@ impl Together {
         Lead { together: self, chunk, parts, position, is_back: false }.end(dev, over, comes)
     }
 
+    /// What was counted of a device that did not come for it. No device leads a chunk any more.
+    pub(super) fn unclaimed(&self, dev: DevId) -> Counts {
+        let mut counts = Counts::default();
+        self.chunks.lock().retain(|_, chunk| match chunk {
+            Chunk::Led { .. } => true,
+            Chunk::Over { parts, .. } => {
+                parts.extract_if(.., |part| part.dev == dev).for_each(|part| counts += part.unclaimed());
+                !parts.is_empty()
+            }
+        });
+        counts
+    }
+
     /// What a device has counted of a chunk that it leads, between two of its steps.
     pub(super) fn counted(&self, chunk: Logical, dev: DevId) -> Counts {
         match self.chunks.lock().get(&chunk) {
@@ -158,6 +175,14 @@ impl Together {
         let is_led =
             |chunks: &mut HashMap<Logical, Chunk>| matches!(chunks.get(&chunk), Some(Chunk::Led { .. }));
         drop(self.ended.wait_while(self.chunks.lock(), is_led));
+    }
+}
+
+/// Notes which devices have come to a chunk, and what they had counted before.
+fn note_arrived(parts: &mut [Part], arrived: &[(DevId, Counts)]) {
+    for part in parts {
+        let its = arrived.iter().find(|(dev, _)| *dev == part.dev);
+        part.before = part.before.or(its.map(|(_, counts)| *counts));
     }
 }
 
@@ -187,9 +212,12 @@ impl Lead<'_> {
         own.into_iter().next().map(|part| part.counts).unwrap_or_default()
     }
 
-    fn finish(&mut self, over: Over, parts: Vec<Part>) {
+    fn finish(&mut self, over: Over, mut parts: Vec<Part>) {
         self.is_back = true;
         let mut chunks = self.together.chunks.lock();
+        if let Some(Chunk::Led { arrived, .. }) = chunks.get(&self.chunk) {
+            note_arrived(&mut parts, arrived);
+        }
         if parts.is_empty() {
             chunks.remove(&self.chunk);
         } else {

@@ -8,7 +8,7 @@ use creamery_device::AlignedBuffer;
 use creamery_txn::DurableTrees;
 use creamery_volume::{Chunk, FullStripes};
 
-use super::Counts;
+use super::counts::Tally;
 use super::finding::Sink;
 use super::group::{Batch, GroupWalk};
 use super::mend::Mending;
@@ -77,7 +77,7 @@ struct Progress<'w> {
     most: u64,
     asked: u64,
     /// What batches have counted behind one that is in flight, by where they begin: what counts lies before the place that is reached.
-    ahead: BTreeMap<u64, Vec<Counts>>,
+    ahead: BTreeMap<u64, Vec<Tally>>,
     /// Why no more is taken.
     end: Option<Result<Went>>,
 }
@@ -120,12 +120,12 @@ impl<'w, 't> Workers<'w, 't> {
     fn work(&self) {
         let (mut buffer, mut stripes) = (AlignedBuffer::zeroed(0), FullStripes::default());
         while let Some((task, start)) = self.take() {
-            let mut counts = vec![Counts::default(); self.chunk.stripes.len()];
+            let mut tallies = vec![Tally::default(); self.chunk.stripes.len()];
             match &task {
-                Task::Batch(batch) => self.mending.batch(batch, &mut buffer, &mut counts[0], self.sink),
-                Task::Rows(rows) => self.mending.rows(self.chunk, rows, &mut stripes, &mut counts, self.sink),
+                Task::Batch(batch) => self.mending.batch(batch, &mut buffer, &mut tallies[0].counts, self.sink),
+                Task::Rows(rows) => self.mending.rows(self.chunk, rows, &mut stripes, &mut tallies, self.sink),
             }
-            self.done(start, counts);
+            self.done(start, tallies);
         }
     }
 
@@ -168,20 +168,21 @@ impl<'w, 't> Workers<'w, 't> {
     }
 
     /// Counts what a task has found.
-    fn done(&self, start: u64, counts: Vec<Counts>) {
+    fn done(&self, start: u64, tallies: Vec<Tally>) {
         let mut progress = self.progress.lock();
         progress.in_flight.remove(&start);
-        progress.ahead.insert(start, counts);
+        progress.ahead.insert(start, tallies);
         let reached = progress.in_flight.first().copied().unwrap_or(progress.begun);
         let later = match progress.in_flight.is_empty() {
             true => BTreeMap::new(),
             false => progress.ahead.split_off(&reached),
         };
         let ended = std::mem::replace(&mut progress.ahead, later);
-        for (start, counts) in ended {
-            for (part, counts) in progress.parts.iter_mut().zip(counts) {
+        for (start, tallies) in ended {
+            for (part, tally) in progress.parts.iter_mut().zip(tallies) {
                 if part.offset + start >= part.from {
-                    part.counts += counts;
+                    part.counts += tally.counts;
+                    part.mended += tally.mended;
                 }
             }
         }

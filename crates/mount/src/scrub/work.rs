@@ -277,11 +277,7 @@ impl Scrubbing {
             self.state.lock().is_cancelled = true;
         }
         if self.state.lock().is_cancelled {
-            let scrub = work.scrub(engine)?;
-            for (mut device, _) in std::mem::take(&mut work.devices) {
-                scrub.give_up(&mut device);
-                work.ended.push((device.device(), *device.counts(), Ended::Cancelled));
-            }
+            work.give_up(engine)?;
         }
         if work.devices.is_empty() {
             self.end(fs, *work);
@@ -395,6 +391,17 @@ impl Scrubbing {
 }
 
 impl Work {
+    /// Ends the scrub of all devices where it is, each with all that was counted of it.
+    fn give_up(&mut self, engine: &Engine) -> Result<()> {
+        let mut devices = std::mem::take(&mut self.devices);
+        let scrub = self.scrub(engine)?;
+        devices.iter_mut().for_each(|(device, _)| scrub.give_up(device));
+        let cancelled = |(device, _): &(DeviceScrub, Pace)| (device.device(), *device.counts(), Ended::Cancelled);
+        self.ended.extend(devices.iter().map(cancelled));
+        self.ended.iter_mut().for_each(|(dev, counts, _)| *counts += scrub.unclaimed(*dev));
+        Ok(())
+    }
+
     fn mender<'e>(&self, engine: &'e Engine) -> Result<Option<Mender<'e>>> {
         if self.reads_only { Ok(None) } else { engine.volume().mender().map(Some) }
     }

@@ -274,10 +274,11 @@ impl Scrub {
             running.into_iter().map(end).collect()
         });
         let report = |((id, device), outcome): ((DevId, Arc<dyn BlockDevice>), Result<_>)| {
-            let (counts, ended) = outcome.unwrap_or_else(|error| {
+            let (mut counts, ended) = outcome.unwrap_or_else(|error| {
                 found.found(&of_device(id, &error));
                 (Counts { uncorrectable_errors: 1, ..Counts::default() }, Ended::Failed)
             });
+            counts += scrub.unclaimed(id);
             DeviceReport { id, path: device.host_path(), counts, ended }
         };
         (there.into_iter().zip(outcomes).map(report).collect(), scrub.searches())
