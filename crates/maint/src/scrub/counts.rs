@@ -50,6 +50,8 @@ pub struct Counts {
 /// What a task has counted of a stripe.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
+    /// What lies before this place of the device neither counts nor is found.
+    pub(super) from: u64,
     pub(super) counts: Counts,
     /// Those errors of it that were mended, which no later scrub finds.
     pub(super) mended: Counts,

@@ -12,7 +12,7 @@ use creamery_volume::{Chunk, Mender, Stripe};
 use zerocopy::FromBytes;
 
 use super::counts::Counts;
-use super::finding::{Finding, Outcome, Sink, What};
+use super::finding::{Finding, Outcome, Sink, Unheard, What};
 use super::group::GroupWalk;
 use super::judge::Judge;
 use super::mend::Mending;
@@ -467,7 +467,11 @@ impl<'e> Scrub<'e> {
 
     /// The stripes of a chunk to which no device came before, and where its scrub begins: where the first of its devices does.
     fn parts_of(&self, chunk: &Chunk) -> (Vec<Part>, Position) {
-        let from = |dev: DevId| self.starts.get(&dev).copied().unwrap_or(0);
+        // What a missing device has is rebuilt to judge the parity, and is no finding of its own.
+        let from = |dev: DevId| match self.engine.volume().device(dev) {
+            Some(_) => self.starts.get(&dev).copied().unwrap_or(0),
+            None => u64::MAX,
+        };
         let begins = |(number, stripe): (usize, &Stripe)| {
             chunk.address_from(number, from(stripe.dev).saturating_sub(stripe.offset))
         };
@@ -548,17 +552,6 @@ impl<'e> Scrub<'e> {
                 Err(Error::new(ErrorKind::NotFound, what))
             }
         }
-    }
-}
-
-/// What is found is not reported.
-struct Unheard;
-
-impl Sink for Unheard {
-    fn found(&self, _: &Finding) {}
-
-    fn goes_on(&self, _: DevId, _: &Counts) -> bool {
-        true
     }
 }
 

@@ -40,6 +40,17 @@ struct Found {
     files: Vec<String>,
 }
 
+/// Where the scrub of a device stopped, that another one goes on with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stopped {
+    /// It went through.
+    Nowhere,
+    /// At this byte of the device.
+    At(u64),
+    /// It is unknown what it has done: it begins anew.
+    Anew,
+}
+
 impl Found {
     fn write_to(&self, text: &mut String) {
         let _ = writeln!(text, "{}", self.finding);
@@ -92,16 +103,24 @@ impl Findings {
         self.left_out
     }
 
-    /// Keeps what lies before the place, bytes, that the scrub of each device came to. A scrub that goes on there finds the rest again.
-    pub(super) fn keep_before(&mut self, reached: impl Fn(DevId) -> u64) {
-        let is_behind = |found: &mut Found| {
-            let Finding { what, at, .. } = found.finding;
-            let reached = reached(at.dev);
+    /// Keeps what a scrub does not find again that goes on where each device stopped.
+    pub(super) fn keep_found(&mut self, stopped: impl Fn(DevId) -> Stopped) {
+        let is_passed = |finding: &Finding, place: u64| match finding.what {
             // A device's superblocks come first, wherever they lie.
-            if what == What::Superblock { reached > 0 } else { at.offset < reached }
+            What::Superblock => place > 0,
+            _ => finding.at.offset < place,
         };
-        self.left.retain_mut(is_behind);
-        self.mended.retain_mut(is_behind);
+        self.left.retain(|Found { finding, .. }| match stopped(finding.at.dev) {
+            Stopped::Nowhere => true,
+            Stopped::At(place) => is_passed(finding, place),
+            Stopped::Anew => false,
+        });
+        self.mended.retain(|Found { finding, .. }| match stopped(finding.at.dev) {
+            Stopped::Nowhere => true,
+            // It is good now, also where the scrub of another device has mended it ahead of its own.
+            Stopped::At(place) => finding.what != What::Superblock || place > 0,
+            Stopped::Anew => false,
+        });
     }
 
     /// The superblocks of a device were made good.
@@ -234,11 +253,17 @@ mod tests {
         for (what, offset) in [(What::Superblock, 1 << 26), (What::Data, 4096), (What::Data, 8192)] {
             findings.add(finding(what, Outcome::Lost, offset));
         }
-        findings.keep_before(|_| 8192);
-        assert_eq!(findings.left().len(), 2);
+        findings.add(finding(What::Data, Outcome::Mended, 1 << 20));
+        let mut whole = findings.clone();
+        whole.keep_found(|_| Stopped::Nowhere);
+        assert_eq!((whole.left().len(), whole.len()), (3, 4));
+        findings.keep_found(|_| Stopped::At(8192));
+        assert_eq!((findings.left().len(), findings.len()), (2, 3));
         findings.superblocks_are_mended(DevId::new(2));
-        assert_eq!((findings.left().len(), findings.iter().count()), (1, 2));
-        findings.keep_before(|_| 0);
+        assert_eq!((findings.left().len(), findings.iter().count()), (1, 3));
+        findings.keep_found(|_| Stopped::At(0));
+        assert_eq!(findings.iter().count(), 1, "what another device has mended ahead");
+        findings.keep_found(|_| Stopped::Anew);
         assert_eq!(findings.iter().count(), 0);
     }
 }

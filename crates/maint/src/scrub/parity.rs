@@ -7,12 +7,12 @@
 
 use std::ops::Range;
 
-use creamery_base::{DevId, Logical, Physical, is_same};
+use creamery_base::{Logical, Physical, is_same};
 use creamery_volume::{Chunk, FullStripes, Stripe};
 
 use super::counts::{Class, Tally};
 use super::batch::{count, count_extents};
-use super::finding::{Finding, Outcome, Sink, What};
+use super::finding::{Finding, Outcome, Sink, Unheard, What};
 use super::mend::Mending;
 use super::rows::{Element, RowBatch};
 use super::used::Content;
@@ -67,7 +67,9 @@ impl Mending<'_> {
             let mut places = Places { known: vec![Known::Unused; len / sector], sector };
             for element in own {
                 let at = stripes.place(row, element.column).at;
-                self.element(element, stripes, &mut places, tally_of(chunk, at.dev, tallies), sink);
+                let mut none = Tally::default();
+                let (tally, sink) = heard(chunk, at, (tallies, &mut none), sink);
+                self.element(element, stripes, &mut places, tally, sink);
             }
             self.read_the_rest(row, own, stripes, &mut places);
             self.parity(chunk, (row, own), stripes, &places, (tallies, sink));
@@ -154,7 +156,8 @@ impl Mending<'_> {
         for (number, right) in stripes.parity_of_data(row).iter().enumerate() {
             let column = stripes.data_columns() + number;
             let at = stripes.place(row, column).at;
-            let tally = tally_of(chunk, at.dev, tallies);
+            let mut none = Tally::default();
+            let (tally, sink) = heard(chunk, at, (&mut *tallies, &mut none), sink);
             let unread = self.read_parity(row, column, stripes, places);
             let read = &*stripes.element_mut(row, column);
             tally.counts.parity_bytes_scrubbed += (read.len() - unread.len() * sector) as u64;
@@ -258,12 +261,18 @@ impl Mending<'_> {
     }
 }
 
-/// The tally of the stripe that a device has.
-fn tally_of<'t>(chunk: &Chunk, dev: DevId, tallies: &'t mut [Tally]) -> &'t mut Tally {
-    let is_its = |stripe: &Stripe| stripe.dev == dev;
+/// The tally of the stripe that is at a place, and the sink; `none` and one that drops what is found, where an earlier scrub has judged the place.
+fn heard<'t>(
+    chunk: &Chunk,
+    at: Physical,
+    (tallies, none): (&'t mut [Tally], &'t mut Tally),
+    sink: &'t dyn Sink,
+) -> (&'t mut Tally, &'t dyn Sink) {
+    let is_its = |stripe: &Stripe| stripe.dev == at.dev;
     let stripe =
         chunk.stripes.iter().position(is_its).expect("a place of the chunk is on one of its devices");
-    &mut tallies[stripe]
+    let tally = &mut tallies[stripe];
+    if at.offset < tally.from { (none, &Unheard) } else { (tally, sink) }
 }
 
 /// Before parity is written: its data is verified, or no worse than `worst`, which is accepted.

@@ -14,6 +14,7 @@ use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Error, ErrorKind, Generation, Result};
 use creamery_txn::Engine;
 
+use super::findings::Stopped;
 use super::status_file::Running;
 use super::{Counts, DeviceStatus, Ended, Finding, Findings, Identity, Mode, Status};
 
@@ -88,9 +89,13 @@ impl Recorder {
             return Err(nothing());
         }
         let mut findings = running.file().read_findings()?;
-        findings.keep_before(|dev| {
+        findings.keep_found(|dev| {
             let its = last.devices.iter().find(|device| device.id == dev);
-            its.map_or(0, |device| device.counts.last_physical)
+            match its.map(|device| (device.ended, device.counts.last_physical)) {
+                Some((Some(Ended::Whole), _)) => Stopped::Nowhere,
+                Some((Some(Ended::Failed), 0)) | None => Stopped::Anew,
+                Some((_, place)) => Stopped::At(place),
+            }
         });
         let mode = if last.mode() == Mode::ReadsOnly { Mode::ReadsOnly } else { mode };
         Self::with(Some(running), (engine, paths), mode, Some((last, findings)))

@@ -62,6 +62,8 @@ pub(super) struct Workers<'w, 't> {
     mending: &'w Mending<'w>,
     durable: &'w DurableTrees<'w>,
     sink: &'w dyn Sink,
+    /// What a task begins with, for each of the parts.
+    tallies: Vec<Tally>,
     walk: RankedMutex<Walk<'t>, { rank::SCRUB }>,
     progress: RankedMutex<Progress<'w>, { rank::LEAF }>,
 }
@@ -91,6 +93,7 @@ impl<'w, 't> Workers<'w, 't> {
         sink: &'w dyn Sink,
     ) -> Self {
         let in_flight = BTreeSet::new();
+        let tallies = parts.iter().map(|part| Tally { from: part.from, ..Tally::default() }).collect();
         let progress = RankedMutex::new(Progress {
             parts,
             in_flight,
@@ -100,7 +103,7 @@ impl<'w, 't> Workers<'w, 't> {
             ahead: BTreeMap::new(),
             end: None,
         });
-        Self { chunk, mending, durable, sink, walk: RankedMutex::new(walk), progress }
+        Self { chunk, mending, durable, sink, tallies, walk: RankedMutex::new(walk), progress }
     }
 
     /// Works on so many threads until nothing is left, or no more is wanted. Gives how many of the bytes were asked for, how far it is, and how it went.
@@ -120,7 +123,7 @@ impl<'w, 't> Workers<'w, 't> {
     fn work(&self) {
         let (mut buffer, mut stripes) = (AlignedBuffer::zeroed(0), FullStripes::default());
         while let Some((task, start)) = self.take() {
-            let mut tallies = vec![Tally::default(); self.chunk.stripes.len()];
+            let mut tallies = self.tallies.clone();
             match &task {
                 Task::Batch(batch) => self.mending.batch(batch, &mut buffer, &mut tallies[0].counts, self.sink),
                 Task::Rows(rows) => self.mending.rows(self.chunk, rows, &mut stripes, &mut tallies, self.sink),
@@ -178,12 +181,10 @@ impl<'w, 't> Workers<'w, 't> {
             false => progress.ahead.split_off(&reached),
         };
         let ended = std::mem::replace(&mut progress.ahead, later);
-        for (start, tallies) in ended {
+        for tallies in ended.into_values() {
             for (part, tally) in progress.parts.iter_mut().zip(tallies) {
-                if part.offset + start >= part.from {
-                    part.counts += tally.counts;
-                    part.mended += tally.mended;
-                }
+                part.counts += tally.counts;
+                part.mended += tally.mended;
             }
         }
         for part in progress.parts.iter_mut().filter(|part| part.offset + reached >= part.from) {
