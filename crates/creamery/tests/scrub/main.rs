@@ -17,6 +17,7 @@ mod geometry;
 mod log;
 mod many;
 mod odd;
+mod parts;
 mod places;
 mod predict;
 mod rot;
@@ -46,6 +47,7 @@ fn main() -> std::process::ExitCode {
         flushes::cases(),
         areas::cases(),
         stops::cases(),
+        parts::cases(),
         places::cases(),
     ]
     .into_iter()

@@ -1,0 +1,208 @@
+//! A scrub in several parts: what one device has counted of others is theirs where those end early, and all parts together find and count what one scrub does.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use creamery::check::scrub::{Counts, Ended, Finding, NoProgress, Progress, Report, Scrub};
+use creamery_base::DevId;
+use creamery_maint::scrub::{DeviceScrub, Scrub as Walker, Sink, Step};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{Random, seed_of, share_or_whole};
+use creamery_txn::{Engine, Options};
+use creamery_volume::Volume;
+
+use crate::content::Content;
+use crate::damage::{Damage, Hurt, apply};
+use crate::disk::Set;
+use crate::faults::{borne, worlds};
+use crate::geometry::{PROFILES, Profile, Spot};
+use crate::world::{Ends, Shape, Use, World};
+
+/// Moments of each layout that every change takes.
+const SHARE: usize = 4;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let not_come = "scrub-matrix/what-is-mended-on-a-device-that-did-not-come-counts";
+    let waits = "scrub-matrix/a-device-that-waits-for-its-counts-ends-with-them";
+    let mut cases = vec![
+        Case::new(not_come, &[], |_| not_come_yet()),
+        Case::new(waits, &[], |_| waiting()),
+    ];
+    cases.extend(PROFILES.map(|profile| {
+        let name = format!("scrub-matrix/in-two-parts-{}", profile.name);
+        Case::new(name, &[], move |bench| in_two_parts(bench, profile))
+    }));
+    cases
+}
+
+/// Keeps what is found.
+#[derive(Default)]
+struct Keeps(Mutex<Vec<Finding>>);
+
+impl Sink for Keeps {
+    fn found(&self, finding: &Finding) {
+        self.0.lock().expect("no thread dies").push(finding.clone());
+    }
+
+    fn goes_on(&self, _: DevId, _: &Counts) -> bool {
+        true
+    }
+}
+
+impl Keeps {
+    /// How many of a device.
+    fn of(&self, dev: DevId) -> u64 {
+        let all = self.0.lock().expect("no thread dies");
+        all.iter().filter(|finding| finding.at.dev == dev).count() as u64
+    }
+}
+
+/// A set of RAID5 with some rot on each member, one sector of a row at most.
+fn rotten() -> Result<Set> {
+    let shape = Shape { profile: Profile::named("raid5"), members: 3, shift: 0, ends: Ends::InFreeSpace };
+    let world = World::new(Content::of_many_leaves()?, shape)?;
+    let mut rows: BTreeMap<_, Vec<Spot>> = BTreeMap::new();
+    for (spot, used) in &world.uses {
+        if let Use::Data { logical } = used
+            && world.content.summed.contains(logical)
+        {
+            let group = world.group_of(*logical);
+            rows.entry(group.row_of(*logical)).or_default().push(*spot);
+        }
+    }
+    let set = world.set.fork();
+    // By turns of the first and of the last member that has data of a row.
+    let ends = rows.values().enumerate();
+    let ends = ends.filter_map(|(number, spots)| if number % 2 == 0 { spots.first() } else { spots.last() });
+    apply(&set, &ends.map(|spot| (*spot, Hurt::Rotten)).collect());
+    Ok(set)
+}
+
+fn open(set: &Set) -> Result<Arc<Engine>> {
+    let volume = Volume::open_for_mending(set.devices())?;
+    Ok(Engine::open(volume, Options { read_only: true, ..Options::default() })?)
+}
+
+fn begun(scrub: &Walker<'_>, sink: &dyn Sink) -> Result<Vec<DeviceScrub>> {
+    (1..=3).map(|id| scrub.begin(DevId::new(id), sink).map_err(Into::into)).collect()
+}
+
+/// One device scrubs all chunks before the others have come to one.
+fn not_come_yet() -> Result<()> {
+    for leader in 0..3 {
+        let engine = open(&rotten()?)?;
+        let (scrub, found) = (Walker::mending(&engine, engine.volume().mender()?), Keeps::default());
+        let mut devices = begun(&scrub, &found)?;
+        while scrub.step(&mut devices[leader], u64::MAX, &found)? != Step::Ended(Ended::Whole) {}
+        for device in &mut devices {
+            scrub.give_up(device);
+            let (own, others) = (*device.counts(), scrub.unclaimed(device.device()));
+            let all = found.of(device.device());
+            ensure!(all > 0, "{:?} has rot", device.device());
+            let corrected = own.corrected_errors + others.corrected_errors;
+            ensure!(corrected == all, "{corrected} of {all} are counted, {own:?}, {others:?}");
+            ensure!(own.csum_errors + others.csum_errors == all, "{own:?}, {others:?}");
+            ensure!(others.data_bytes_scrubbed == 0, "a later scrub reads it: {others:?}");
+            ensure!(others.last_physical == 0, "a later scrub begins there: {others:?}");
+        }
+    }
+    Ok(())
+}
+
+/// All wait for one, in the midst of a chunk, and are given up in any order.
+fn waiting() -> Result<()> {
+    let engine = open(&rotten()?)?;
+    for (leader, order) in [(0, [0, 1, 2]), (1, [0, 1, 2]), (2, [0, 1, 2]), (1, [2, 1, 0])] {
+        let (scrub, found) = (Walker::reading(&engine), Keeps::default());
+        let mut devices = begun(&scrub, &found)?;
+        while found.0.lock().expect("no thread dies").is_empty() {
+            ensure!(scrub.step(&mut devices[leader], 1, &found)? == Step::More, "{leader} leads");
+        }
+        for (_, device) in devices.iter_mut().enumerate().filter(|(other, _)| *other != leader) {
+            while scrub.step(device, 1, &found)? == Step::More {}
+        }
+        order.into_iter().for_each(|at| scrub.give_up(&mut devices[at]));
+        for device in &devices {
+            let mut counts = *device.counts();
+            counts += scrub.unclaimed(device.device());
+            let all = found.of(device.device());
+            ensure!(all > 0, "{:?} has rot", device.device());
+            ensure!(counts.csum_errors == all, "{leader} leads, {order:?}: {all} were found, {counts:?}");
+            ensure!(counts.unverified_errors == all && counts.last_physical > 4 << 20, "{counts:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Wants no more when it was asked so often.
+struct Patience {
+    asked: AtomicU64,
+    most: u64,
+}
+
+impl Progress for Patience {
+    fn scrubbed(&self, _: u64) -> bool {
+        self.asked.fetch_add(1, Ordering::Relaxed) < self.most
+    }
+}
+
+fn in_two_parts(bench: &Bench, profile: Profile) -> Result<()> {
+    for world in worlds(profile)? {
+        let mut random = Random::new(seed_of(&format!("parts {:?}", world.shape)));
+        let damage = borne(&world, &mut random, &[Hurt::Rotten, Hurt::Unreadable]);
+        for scrub in [Scrub::default(), Scrub::default().read_only()] {
+            let set = world.set.fork();
+            apply(&set, &damage);
+            let patience = Patience { asked: AtomicU64::new(0), most: u64::MAX };
+            let whole = scrub.run_on(set.devices(), &patience)?;
+            let asked = patience.asked.into_inner();
+            let mut moments: Vec<u64> = (0..asked).collect();
+            random.shuffle(&mut moments);
+            moments.truncate(share_or_whole(SHARE, moments.len()));
+            for most in moments {
+                let dir = bench.scratch.dir("status")?;
+                parts(&world, &damage, (&scrub, &dir), most, &whole)
+                    .with_context(|| format!("{:?}: {scrub:?} behind {most} of {asked}", world.shape))?;
+                std::fs::remove_dir_all(dir)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What was found, by words that can be ordered.
+fn lines(report: &Report) -> Vec<String> {
+    let mut lines: Vec<String> = report.damages.iter().map(|damage| damage.finding.to_string()).collect();
+    lines.sort_unstable();
+    lines
+}
+
+fn parts(
+    world: &World,
+    damage: &Damage,
+    (scrub, dir): (&Scrub, &Path),
+    most: u64,
+    whole: &Report,
+) -> Result<()> {
+    let set = world.set.fork();
+    apply(&set, damage);
+    let patience = Patience { asked: AtomicU64::new(0), most };
+    let first = scrub.clone().kept_in(dir).run_on(set.devices(), &patience)?;
+    ensure!(first.ended() == Ended::Cancelled, "it ends {:?}", first.ended());
+    let report = scrub.clone().resuming(dir).run_on(set.devices(), &NoProgress)?;
+    ensure!(report.ended() == Ended::Whole, "it ends {:?}", report.ended());
+    ensure!(lines(&report) == lines(whole), "{:#?}\nexpected {:#?}", lines(&report), lines(whole));
+    let (counts, expected) = (report.counts(), whole.counts());
+    // What could not be read, and was mended ahead of its device, is read by the second part.
+    let bytes = |counts: &Counts| {
+        (counts.data_bytes_scrubbed, counts.tree_bytes_scrubbed, counts.parity_bytes_scrubbed)
+    };
+    let (data_bytes_scrubbed, tree_bytes_scrubbed, parity_bytes_scrubbed) = bytes(&expected);
+    let as_many = Counts { data_bytes_scrubbed, tree_bytes_scrubbed, parity_bytes_scrubbed, ..counts };
+    ensure!(as_many == expected, "{counts:?}\nexpected {expected:?}");
+    ensure!(bytes(&counts) >= bytes(&expected), "{counts:?}\nexpected {expected:?}");
+    Ok(())
+}
