@@ -14,6 +14,7 @@ mod disk;
 mod faults;
 mod flushes;
 mod geometry;
+mod kept;
 mod log;
 mod many;
 mod odd;
@@ -48,6 +49,7 @@ fn main() -> std::process::ExitCode {
         areas::cases(),
         stops::cases(),
         parts::cases(),
+        kept::cases(),
         places::cases(),
     ]
     .into_iter()

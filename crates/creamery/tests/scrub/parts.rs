@@ -12,7 +12,7 @@ use creamery_maint::scrub::{DeviceScrub, Scrub as Walker, Sink, Step};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Random, seed_of, share_or_whole};
 use creamery_txn::{Engine, Options};
-use creamery_volume::Volume;
+use creamery_volume::{DeviceSet, Rescue, Volume};
 
 use crate::content::Content;
 use crate::damage::{Damage, Hurt, apply};
@@ -27,7 +27,9 @@ const SHARE: usize = 4;
 pub(crate) fn cases() -> Vec<Case> {
     let not_come = "scrub-matrix/what-is-mended-on-a-device-that-did-not-come-counts";
     let waits = "scrub-matrix/a-device-that-waits-for-its-counts-ends-with-them";
+    let missing_one = "scrub-matrix/what-a-missing-device-has-is-no-finding";
     let mut cases = vec![
+        Case::new(missing_one, &[], |_| missing()),
         Case::new(not_come, &[], |_| not_come_yet()),
         Case::new(waits, &[], |_| waiting()),
     ];
@@ -204,5 +206,35 @@ fn parts(
     let as_many = Counts { data_bytes_scrubbed, tree_bytes_scrubbed, parity_bytes_scrubbed, ..counts };
     ensure!(as_many == expected, "{counts:?}\nexpected {expected:?}");
     ensure!(bytes(&counts) >= bytes(&expected), "{counts:?}\nexpected {expected:?}");
+    Ok(())
+}
+
+/// Present devices are scrubbed to read: what the missing one has is judged to know the parity, and is no finding.
+fn missing() -> Result<()> {
+    for (profile, members) in [("raid5", 3), ("raid6", 4)] {
+        let shape = Shape { profile: Profile::named(profile), members, shift: 0, ends: Ends::InFreeSpace };
+        let world = World::new(Content::of_many_leaves()?, shape)?;
+        let set = world.set.fork();
+        let is_summed = |(spot, used): &(&Spot, &Use)| {
+            spot.member == 0 && matches!(used, Use::Data { logical } if world.content.summed.contains(logical))
+        };
+        let (rotten, _) = world.uses.iter().find(is_summed).context("a sector with a checksum")?;
+        apply(&set, &[(*rotten, Hurt::Rotten)].into());
+        let mut devices = set.devices();
+        devices.pop();
+        let devices = DeviceSet::from(devices).degraded(true);
+        let volume = Volume::open_for_rescue(devices, Rescue::default())?;
+        let engine = Engine::open(volume, Options { read_only: true, ..Options::default() })?;
+        let (scrub, found) = (Walker::reading(&engine), Keeps::default());
+        let mut errors = 0;
+        for id in 1..members as u64 {
+            let (counts, ended) = scrub.device(DevId::new(id), &found)?;
+            ensure!(ended == Ended::Whole, "{profile}: device {id} ends {ended:?}");
+            errors += counts.errors();
+        }
+        let findings = found.0.into_inner().expect("no thread dies");
+        ensure!(errors == 1 && findings.len() == 1, "{profile}: {errors} errors, {findings:#?}");
+        ensure!(findings[0].at.offset == rotten.offset, "{profile}: {findings:#?}");
+    }
     Ok(())
 }

@@ -81,6 +81,14 @@ impl Counts {
         }
     }
 
+    /// What counts still of a device on which a scrub has judged no more than the superblocks, where another scrub judges those again: what was mended of them, and
+    /// what other devices have mended ahead.
+    pub(super) const fn mended_before_it_began(self) -> Self {
+        let ahead = self.read_errors.saturating_add(self.csum_errors).saturating_add(self.verify_errors);
+        let super_errors = self.corrected_errors.saturating_sub(ahead);
+        Self { super_errors, unverified_errors: 0, uncorrectable_errors: 0, ..self }
+    }
+
     /// Errors that Linux counts as corruption of a device: all that was read and is not what it has to be, but for tree blocks of another transaction.
     #[must_use]
     pub const fn corruption_errors(&self) -> u64 {

@@ -116,9 +116,8 @@ impl Findings {
             Stopped::Anew => false,
         });
         self.mended.retain(|Found { finding, .. }| match stopped(finding.at.dev) {
-            Stopped::Nowhere => true,
             // It is good now, also where the scrub of another device has mended it ahead of its own.
-            Stopped::At(place) => finding.what != What::Superblock || place > 0,
+            Stopped::Nowhere | Stopped::At(_) => true,
             Stopped::Anew => false,
         });
     }
@@ -262,7 +261,7 @@ mod tests {
         findings.superblocks_are_mended(DevId::new(2));
         assert_eq!((findings.left().len(), findings.iter().count()), (1, 3));
         findings.keep_found(|_| Stopped::At(0));
-        assert_eq!(findings.iter().count(), 1, "what another device has mended ahead");
+        assert_eq!((findings.left().len(), findings.len()), (0, 2), "what was mended is good");
         findings.keep_found(|_| Stopped::Anew);
         assert_eq!(findings.iter().count(), 0);
     }

@@ -121,6 +121,10 @@ impl Recorder {
             }
             let device = match last {
                 Some(last) => DeviceStatus {
+                    counts: match last.counts {
+                        counts if counts.last_physical > 0 || !last.is_resumable() => counts,
+                        counts => counts.mended_before_it_began(),
+                    },
                     resumed: now,
                     mode,
                     generation,

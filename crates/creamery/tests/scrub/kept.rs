@@ -1,0 +1,146 @@
+//! What is kept of a scrub beside the image, by the recorder that images and mounts have.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use creamery::device::{BlockDevice, MemoryDevice};
+use creamery::Image;
+use creamery_base::{DevId, Logical, Physical};
+use creamery_maint::scrub::{
+    Counts, Ended, Finding, Mode, Outcome, Recorder, Scrub, Sink, StatusFile, What, host_paths,
+};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_txn::{Engine, Options};
+use creamery_volume::{Rescue, Volume};
+
+pub(crate) fn cases() -> Vec<Case> {
+    let case = |name: &str, run: fn(&Path) -> Result<()>| {
+        let name = format!("scrub-matrix/{name}");
+        Case::new(name, &[], move |bench: &Bench| run(&bench.scratch.dir("status")?))
+    };
+    vec![
+        case("superblocks-that-are-judged-again-count-once", superblocks),
+        case("findings-of-a-device-that-is-done-are-kept", of_a_device_that_is_done),
+        case("what-has-no-place-among-the-findings-outlives-a-kill", left_out),
+        case("a-scrub-that-cannot-begin-leaves-the-findings", cannot_begin),
+    ]
+}
+
+const DEV: DevId = DevId::new(1);
+
+/// A filesystem on one device, the copy of whose superblock is bad.
+fn open() -> Result<Arc<Engine>> {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(256 << 20));
+    Image::make_on(Arc::clone(&device)).run()?;
+    device.write_at(64 << 20, &[0; 4096])?;
+    let volume = Volume::open_for_rescue(device, Rescue::default())?;
+    Ok(Engine::open(volume, Options { read_only: true, ..Options::default() })?)
+}
+
+fn file(dir: &Path, engine: &Engine) -> Result<StatusFile> {
+    StatusFile::of_engine(dir, engine).context("a device is there")
+}
+
+fn begin(dir: &Path, engine: &Engine) -> Result<Recorder> {
+    let running = file(dir, engine)?.begin()?;
+    Ok(Recorder::begin(Some(running), engine, &host_paths(engine), Mode::ReadsOnly)?)
+}
+
+fn resume(dir: &Path, engine: &Engine) -> Result<Recorder> {
+    let running = file(dir, engine)?.begin()?;
+    Ok(Recorder::resume(running, engine, &host_paths(engine), Mode::ReadsOnly)?)
+}
+
+struct Found<'f>(&'f Recorder);
+
+impl Sink for Found<'_> {
+    fn found(&self, finding: &Finding) {
+        self.0.found(finding);
+    }
+
+    fn goes_on(&self, _: DevId, _: &Counts) -> bool {
+        true
+    }
+}
+
+fn lost(offset: u64) -> Finding {
+    Finding {
+        what: What::Data,
+        at: Physical { dev: DEV, offset },
+        logical: Some(Logical::new(offset)),
+        why: "checksum mismatch".to_owned(),
+        outcome: Outcome::Lost,
+    }
+}
+
+/// A scrub that is cancelled before its first step, and the one that goes on.
+fn superblocks(dir: &Path) -> Result<()> {
+    let engine = open()?;
+    let scrub = Scrub::reading(&engine).beside_commits();
+    let recorder = begin(dir, &engine)?;
+    let device = scrub.begin(DEV, &Found(&recorder))?;
+    ensure!(device.counts().super_errors == 1, "{:?}", device.counts());
+    recorder.end(&engine, &[(DEV, *device.counts(), Ended::Cancelled)])?;
+    drop(recorder);
+    for _ in 0..2 {
+        let recorder = resume(dir, &engine)?;
+        let device = scrub.begin(DEV, &Found(&recorder))?;
+        let status = recorder.end(&engine, &[(DEV, *device.counts(), Ended::Cancelled)])?;
+        let counts = status.devices[0].counts;
+        ensure!(counts.super_errors == 1 && counts.unverified_errors == 1, "{counts:?}");
+        ensure!(recorder.findings().len() == 1, "{}", recorder.findings().to_text());
+    }
+    Ok(())
+}
+
+/// A device that went through has findings behind the place that it came to last: of what was not scrubbed.
+fn of_a_device_that_is_done(dir: &Path) -> Result<()> {
+    let engine = open()?;
+    let recorder = begin(dir, &engine)?;
+    recorder.found(&lost(8 << 20));
+    let counts = Counts { last_physical: 1 << 20, ..Counts::default() };
+    recorder.end(&engine, &[(DEV, counts, Ended::Whole)])?;
+    drop(recorder);
+    let file = file(dir, &engine)?;
+    let mut status = file.read()?.context("it was written")?;
+    // Another device is left.
+    let mut other = status.devices[0].clone();
+    (other.id, other.ended) = (DevId::new(2), Some(Ended::Cancelled));
+    status.devices.push(other);
+    file.begin()?.write(&status)?;
+    let recorder = resume(dir, &engine)?;
+    ensure!(recorder.findings().len() == 1, "{}", recorder.findings().to_text());
+    ensure!(recorder.is_done(DEV), "it is done");
+    Ok(())
+}
+
+/// Findings of either kind that are kept.
+const KEPT: u64 = 10_000;
+
+fn left_out(dir: &Path) -> Result<()> {
+    let engine = open()?;
+    let recorder = begin(dir, &engine)?;
+    for (from, to, more) in [(0, KEPT + 3, 3), (KEPT + 3, KEPT + 5, 5), (0, 0, 5)] {
+        (from..to).for_each(|number| recorder.found(&lost(number << 12)));
+        recorder.keep(&|| Ok(()))?;
+        let read = file(dir, &engine)?.read_findings()?;
+        ensure!((read.left().len() as u64, read.left_out()) == (KEPT, more), "{} more", read.left_out());
+    }
+    Ok(())
+}
+
+fn cannot_begin(dir: &Path) -> Result<()> {
+    let engine = open()?;
+    let recorder = begin(dir, &engine)?;
+    recorder.found(&lost(8 << 20));
+    recorder.end(&engine, &[(DEV, Counts::default(), Ended::Whole)])?;
+    drop(recorder);
+    let file = file(dir, &engine)?;
+    std::fs::remove_file(file.path())?;
+    // No file takes the place of a directory that has something.
+    std::fs::create_dir_all(file.path().join("in-the-way"))?;
+    ensure!(begin(dir, &engine).is_err(), "the status has no place");
+    ensure!(file.read_findings()?.len() == 1, "the findings of the last scrub are there");
+    Ok(())
+}
