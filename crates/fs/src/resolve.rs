@@ -45,6 +45,14 @@ impl Filesystem {
     /// Not found: there is no data extent. Those of a commit; device errors; damage.
     pub fn resolve_logical(&self, at: Logical, part: ExtentPart) -> Result<Vec<(InodeId, u64)>> {
         self.commit_before_walk()?;
+        self.resolve_committed(at, part)
+    }
+
+    /// As [`resolve_logical`](Self::resolve_logical), as the last commit left it: nothing is written.
+    ///
+    /// # Errors
+    /// Not found: there is no data extent. Device errors; damage.
+    pub fn resolve_committed(&self, at: Logical, part: ExtentPart) -> Result<Vec<(InodeId, u64)>> {
         let found = self.engine().extent_users(at)?;
         let within = at.get() - found.start.get();
         let mut files = Vec::new();

@@ -291,7 +291,8 @@ impl<'e> Scrub<'e> {
         self.give_up_as(device, Over::Cancelled);
     }
 
-    fn give_up_as_failed(&self, device: &mut DeviceScrub) {
+    /// As [`give_up`](Self::give_up), where a step of the device has failed.
+    pub fn give_up_as_failed(&self, device: &mut DeviceScrub) {
         self.give_up_as(device, Over::Failed("the scrub of another device failed".to_owned()));
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use creamery_base::{DevId, Escaped, Logical, Physical};
+use creamery_base::{DevId, Error, Escaped, Logical, Physical};
 
 use super::Counts;
 
@@ -114,6 +114,13 @@ impl fmt::Display for Finding {
 }
 
 impl Finding {
+    /// A device that could not be scrubbed any more.
+    #[must_use]
+    pub fn of_device(dev: DevId, error: &Error) -> Self {
+        let at = Physical { dev, offset: 0 };
+        Self { what: What::NotScrubbed, at, logical: None, why: error.to_string(), outcome: Outcome::Lost }
+    }
+
     /// The finding that a line of a report shows; none if it shows none.
     #[must_use]
     pub fn parse(line: &str) -> Option<Self> {

@@ -16,6 +16,14 @@ use super::{Finding, Outcome, What};
 pub(super) const HEAD: &str = "scrub findings:1";
 /// Findings of either kind that are kept; the rest is counted.
 const MOST: usize = 10_000;
+/// Bytes of the lines of either kind.
+const LINES_MAX: usize = 4 << 20;
+/// Files of one finding that are named.
+pub const FILES_MAX: usize = 8;
+/// Bytes of all lines with files.
+const NAMES_MAX: usize = 7 << 20;
+/// No text of findings is longer: their lines, those of files, and two of the text itself.
+pub(super) const TEXT_MAX: u64 = 16 << 20;
 
 /// Findings of a scrub. What was mended takes no place of what is left.
 ///
@@ -30,6 +38,8 @@ const MOST: usize = 10_000;
 pub struct Findings {
     left: Vec<Found>,
     mended: Vec<Found>,
+    /// Bytes of the lines of what is left, and of what was mended.
+    lines: [usize; 2],
     left_out: u64,
 }
 
@@ -52,6 +62,11 @@ pub(super) enum Stopped {
 }
 
 impl Found {
+    /// Bytes of the finding's line.
+    fn line_len(finding: &Finding) -> usize {
+        finding.to_string().len() + 1
+    }
+
     fn write_to(&self, text: &mut String) {
         let _ = writeln!(text, "{}", self.finding);
         self.files.iter().for_each(|file| {
@@ -64,10 +79,13 @@ impl Findings {
     /// Adds one. Whether there was place for it.
     pub fn add(&mut self, finding: Finding) -> bool {
         let is_mended = finding.outcome == Outcome::Mended;
-        let findings = if is_mended { &mut self.mended } else { &mut self.left };
-        let has_place = findings.len() < MOST;
+        let [left, mended] = &mut self.lines;
+        let (findings, lines) = if is_mended { (&mut self.mended, mended) } else { (&mut self.left, left) };
+        let len = if findings.len() < MOST { Found::line_len(&finding) } else { usize::MAX };
+        let has_place = len <= LINES_MAX - *lines;
         if has_place {
             findings.push(Found { finding, files: Vec::new() });
+            *lines += len;
         } else {
             self.left_out += u64::from(!is_mended);
         }
@@ -120,6 +138,12 @@ impl Findings {
             Stopped::Nowhere | Stopped::At(_) => true,
             Stopped::Anew => false,
         });
+        self.measure();
+    }
+
+    fn measure(&mut self) {
+        let lines = |findings: &[Found]| findings.iter().map(|found| Found::line_len(&found.finding)).sum();
+        self.lines = [lines(&self.left), lines(&self.mended)];
     }
 
     /// The superblocks of a device were made good.
@@ -129,15 +153,30 @@ impl Findings {
             found.finding.outcome = Outcome::Mended;
             self.mended.push(found);
         }
+        self.measure();
     }
 
-    /// Asks for the lines of the files that have what is left, each made by [`file_line`].
+    /// Asks for the lines of the files that have what is left, each made by [`file_line`]. A few of each are kept, and as many as the text of the file has room for.
     pub(super) fn name_files(&mut self, files: &mut dyn FnMut(&Finding) -> Vec<String>) {
         for found in &mut self.left {
             let named = files(&found.finding);
             if !named.is_empty() {
                 found.files = named;
+                found.files.truncate(FILES_MAX);
             }
+        }
+        self.bound_names();
+    }
+
+    fn bound_names(&mut self) {
+        let mut room = NAMES_MAX;
+        for found in self.left.iter_mut().chain(&mut self.mended) {
+            found.files.retain(|file| {
+                // Two spaces before it, and the end of the line.
+                let rest = room.checked_sub(file.len() + 3);
+                room = rest.unwrap_or(room);
+                rest.is_some()
+            });
         }
     }
 
@@ -180,6 +219,7 @@ impl Findings {
                 findings.add(finding);
             }
         }
+        findings.bound_names();
         Ok(findings)
     }
 }
@@ -231,6 +271,29 @@ mod tests {
         assert_eq!((read.left().len(), read.iter().count(), read.left_out()), (18, 24, 7));
         let cut = Findings::parse(&text.as_bytes()[..text.len() - 3]).unwrap();
         assert_eq!(cut.left_out(), 0);
+    }
+
+    #[test]
+    fn no_text_is_longer_than_what_is_read() {
+        for (count, why, files) in [(MOST, 10, 2 << 20), (MOST, 1 << 10, 100), (10, 1 << 20, 1 << 20)] {
+            let mut findings = Findings::default();
+            for number in 0..count as u64 + 1 {
+                for outcome in [Outcome::Lost, Outcome::Mended] {
+                    let why = "w".repeat(why);
+                    findings.add(Finding { why, ..finding(What::Data, outcome, number << 12) });
+                }
+            }
+            let mut named = 0;
+            findings.name_files(&mut |_| {
+                named += 1;
+                if named > 5 { Vec::new() } else { vec!["f".repeat(files); 2 * FILES_MAX] }
+            });
+            let text = findings.to_text();
+            assert!(text.len() as u64 <= TEXT_MAX, "{} bytes", text.len());
+            let read = Findings::parse(text.as_bytes()).unwrap();
+            assert_eq!(read.to_text(), text);
+            assert!(text.lines().filter(|line| line.starts_with("  ")).count() <= 5 * FILES_MAX);
+        }
     }
 
     #[test]

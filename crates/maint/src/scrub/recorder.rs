@@ -60,6 +60,8 @@ struct State {
     findings: Findings,
     /// Findings that are in no file yet.
     unwritten: Vec<Finding>,
+    /// Findings that have no place, as the file says.
+    written_left_out: u64,
 }
 
 impl Recorder {
@@ -158,12 +160,14 @@ impl Recorder {
             written: env.monotonic(),
             is_being_written: false,
             failure: None,
+            written_left_out: findings.left_out(),
             findings,
             unwritten: Vec::new(),
         };
         if let Some(running) = &running {
-            running.write_findings(&state.findings)?;
+            // Where this one cannot begin the last scrub keeps what it has found.
             running.write(&state.status)?;
+            running.write_findings(&state.findings)?;
         }
         Ok(Self { running, before, begun: env.monotonic(), state: RankedMutex::new(state) })
     }
@@ -224,8 +228,11 @@ impl Recorder {
     pub fn name_files(&self, files: &mut dyn FnMut(&Finding) -> Vec<String>) -> Result<()> {
         let mut findings = self.findings();
         findings.name_files(files);
-        self.state.lock().findings = findings.clone();
-        self.running.as_ref().map_or(Ok(()), |running| running.write_findings(&findings))
+        let mut state = self.state.lock();
+        state.findings = findings;
+        let news = state.all();
+        drop(state);
+        self.running.as_ref().map_or(Ok(()), |running| news.findings.write(running))
     }
 
     /// Whether somebody wants the scrub to end.
@@ -303,7 +310,7 @@ impl Recorder {
                 device.ended = Some(*ended);
             }
         }
-        let (news, failure) = (state.news(), state.failure.take());
+        let (news, failure) = (state.all(), state.failure.take());
         drop(state);
         match failure {
             Some(error) => Err(error),
@@ -313,17 +320,17 @@ impl Recorder {
 
     fn write(&self, News { status, findings }: &News) -> Result<()> {
         let Some(running) = &self.running else { return Ok(()) };
-        running.add_findings(findings)?;
+        findings.write(running)?;
         running.write(status)
     }
 
-    /// Writes the status of a scrub that does not go on for now, after `flush`.
+    /// Writes all findings and the status of a scrub that does not go on for now. What it wrote is durable.
     ///
     /// # Errors
-    /// It cannot be written.
-    pub fn keep(&self, flush: &dyn Fn() -> Result<()>) -> Result<()> {
-        let news = self.state.lock().news();
-        flush().and_then(|()| self.write(&news))
+    /// They cannot be written.
+    pub fn keep(&self) -> Result<()> {
+        let news = self.state.lock().all();
+        self.write(&news)
     }
 
     /// The status as it is now.
@@ -338,15 +345,41 @@ fn errors_of(status: &Status) -> u64 {
     status.devices.iter().fold(0, |sum, device| sum.saturating_add(device.counts.errors()))
 }
 
-/// What is to be written: the status, and findings that are in no file.
+/// What is to be written: the status, and findings.
 struct News {
     status: Status,
-    findings: Vec<Finding>,
+    findings: ToWrite,
+}
+
+enum ToWrite {
+    All(Findings),
+    /// Those that are in no file.
+    More(Vec<Finding>),
+}
+
+impl ToWrite {
+    fn write(&self, running: &Running) -> Result<()> {
+        match self {
+            Self::All(findings) => running.write_findings(findings),
+            Self::More(findings) => running.add_findings(findings),
+        }
+    }
 }
 
 impl State {
+    /// What is in no file. The line of those that have no place is the last one, so all are written where that changes.
     fn news(&mut self) -> News {
-        News { status: self.status.clone(), findings: std::mem::take(&mut self.unwritten) }
+        if self.findings.left_out() != self.written_left_out {
+            return self.all();
+        }
+        let findings = ToWrite::More(std::mem::take(&mut self.unwritten));
+        News { status: self.status.clone(), findings }
+    }
+
+    fn all(&mut self) -> News {
+        self.unwritten.clear();
+        self.written_left_out = self.findings.left_out();
+        News { status: self.status.clone(), findings: ToWrite::All(self.findings.clone()) }
     }
 }
 

@@ -34,8 +34,12 @@ const LOOKS_AT_LIMITS: u32 = 2000;
 const MOMENT: Duration = Duration::from_millis(5);
 /// More is no mark of a scrub.
 const MARK_MAX: u64 = 256;
-/// No status of so many devices as there may be is longer, and no findings that are kept.
-const TEXT_MAX: u64 = 16 << 20;
+/// No status of so many devices as there may be is longer.
+const STATUS_MAX: u64 = 64 << 20;
+/// More are no limits of so many devices.
+const LIMITS_MAX: u64 = 1 << 20;
+/// What is written beside a file whose place it then takes, by the names of those files.
+const REPLACED: [&str; 5] = ["status", "findings", "limits", "cancel", "output"];
 
 /// The files of one filesystem in a directory.
 ///
@@ -96,7 +100,8 @@ struct Mark {
 #[derive(Debug)]
 pub struct Runner {
     file: StatusFile,
-    mark: Mark,
+    /// None before it has written its mark, and when it ends.
+    mark: Option<Mark>,
     mount: Option<PathBuf>,
     lock: File,
 }
@@ -142,7 +147,7 @@ impl StatusFile {
     pub fn read_findings(&self) -> Result<Findings> {
         let path = self.findings();
         self.check_dir()?;
-        let Some(text) = read(&path, TEXT_MAX)? else { return Ok(Findings::default()) };
+        let Some(text) = read(&path, findings::TEXT_MAX)? else { return Ok(Findings::default()) };
         let about = |error: Error| {
             error.context(format_args!("findings of scrub {}", path.display())).advise("remove the file")
         };
@@ -160,7 +165,7 @@ impl StatusFile {
     pub fn read(&self) -> Result<Option<Status>> {
         let path = self.path();
         self.check_dir()?;
-        let Some(text) = read(&path, TEXT_MAX)? else { return Ok(None) };
+        let Some(text) = read(&path, STATUS_MAX)? else { return Ok(None) };
         let about = |error: Error| {
             error.context(format_args!("status of scrub {}", path.display())).advise("remove the file")
         };
@@ -195,6 +200,7 @@ impl StatusFile {
         let mount = mount.map_or(&b""[..], |mount| mount.as_os_str().as_bytes());
         let text = [format!("{mark}\n").as_bytes(), mount].concat();
         locked.write_all(&text).map_err(about)?;
+        self.remove_abandoned();
         Ok(Running { file: self.clone(), locked, mark })
     }
 
@@ -214,7 +220,27 @@ impl StatusFile {
             return Ok(None);
         }
         let file = self.clone();
-        Ok(runner_in(&mut lock).map(|(mark, mount)| Runner { file, mark, mount, lock }))
+        let (mark, mount) = runner_in(&mut lock).unzip();
+        Ok(Some(Runner { file, mark, mount: mount.flatten(), lock }))
+    }
+
+    /// The last scrub, and the process that scrubs, of one moment: a scrub that ended or began between two looks is neither running nor interrupted by mistake.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read) and [`runner`](Self::runner).
+    pub fn read_with_runner(&self) -> Result<(Option<Status>, Option<Runner>)> {
+        let mark = |runner: &Option<Runner>| runner.as_ref().map(|runner| runner.mark.clone());
+        let mut before = self.runner()?;
+        for _ in 0..LOOKS {
+            let status = self.read()?;
+            let runner = self.runner()?;
+            // Without a runner a whole scrub may have been between the two.
+            if mark(&before) == mark(&runner) && (runner.is_some() || status == self.read()?) {
+                return Ok((status, runner));
+            }
+            before = runner;
+        }
+        Ok((self.read()?, before))
     }
 
     /// The limits of devices, bytes a second.
@@ -224,7 +250,7 @@ impl StatusFile {
     pub fn limits(&self) -> Result<BTreeMap<DevId, u64>> {
         let path = self.of("limits");
         self.check_dir()?;
-        let Some(text) = read(&path, TEXT_MAX)? else { return Ok(BTreeMap::new()) };
+        let Some(text) = read(&path, LIMITS_MAX)? else { return Ok(BTreeMap::new()) };
         let limit = |line: &str| {
             let (dev, limit) = line.split_once(':')?;
             Some((DevId::new(dev.parse().ok()?), limit.parse().ok()?))
@@ -295,6 +321,15 @@ impl StatusFile {
         options.open(&path).map_err(|error| Error::from(error).context(path.display()))
     }
 
+    /// Asks the scrub with this mark to end, also where another one was asked meanwhile.
+    fn ask_to_end(&self, mark: &Mark) -> Result<()> {
+        let mark = mark.to_string().into_bytes();
+        match read(&self.of("cancel"), MARK_MAX) {
+            Ok(Some(asked)) if asked == mark => Ok(()),
+            _ => self.replace("cancel", &mark),
+        }
+    }
+
     fn replace(&self, kind: &str, text: &[u8]) -> Result<()> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -303,14 +338,41 @@ impl StatusFile {
             // What a process of the same number has left is in the way.
             let _ = std::fs::remove_file(&new);
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+            // A scrub that begins removes what no process has locked.
+            let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
             file.write_all(text)?;
             file.sync_all()?;
             std::fs::rename(&new, &path)
         };
-        write().map_err(|error| {
+        let is_removed = |error: &std::io::Error| error.kind() == IoKind::NotFound;
+        write().or_else(|error| if is_removed(&error) { write() } else { Err(error) }).map_err(|error| {
             let _ = std::fs::remove_file(&new);
             Error::from(error).context(path.display())
         })
+    }
+
+    /// Removes what processes have left that died while they wrote it.
+    fn remove_abandoned(&self) {
+        let Ok(entries) = std::fs::read_dir(&self.dir) else { return };
+        for entry in entries.flatten() {
+            if entry.file_name().to_str().and_then(|name| self.is_temporary(name)).is_none() {
+                continue;
+            }
+            let path = entry.path();
+            let file = OpenOptions::new().read(true).custom_flags(NO_SURPRISE).open(&path);
+            if file.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()) {
+                let _ = std::fs::remove_file(&path);
+            }
+        }
+    }
+
+    /// Whether a name is that of a file of this scrub that is to take the place of another one.
+    fn is_temporary(&self, name: &str) -> Option<()> {
+        let middle = name.strip_prefix("scrub.")?.strip_suffix(&self.key)?.strip_suffix('.')?;
+        let mut parts = middle.split('-');
+        let (kind, pid, number) = (parts.next()?, parts.next()?, parts.next()?);
+        let is_ours = REPLACED.contains(&kind) && parts.next().is_none();
+        (is_ours && pid.parse::<u32>().is_ok() && number.parse::<u64>().is_ok()).then_some(())
     }
 }
 
@@ -392,7 +454,7 @@ impl Runner {
     /// The number of the process; none if it is one of another PID namespace. Shown by `a_scrub_of_another_pid_namespace_ends_and_no_process_of_this_one`.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        self.mark.pid_here()
+        self.mark.as_ref()?.pid_here()
     }
 
     /// The mount that it serves, if it is a server.
@@ -406,18 +468,26 @@ impl Runner {
     /// # Errors
     /// It is the server of a mount. The file that asks for it cannot be written.
     pub fn cancel(mut self) -> Result<()> {
-        if let Some(mount) = &self.mount {
-            let what = format!("the mount at {} scrubs it", mount.display());
-            return Err(Error::new(ErrorKind::Busy, what).advise("name the mount instead of the image"));
-        }
-        let Self { file, mark, lock, .. } = &mut self;
-        file.replace("cancel", mark.to_string().as_bytes())?;
+        let Self { file, mark, mount, lock } = &mut self;
         let about = |error: std::io::Error| Error::from(error).context(file.path().display());
-        let mut runs = || {
+        while is_held(lock).map_err(about)? {
             let found = lock.seek(SeekFrom::Start(0)).ok().and_then(|_| runner_in(lock));
-            is_held(lock).map(|is_held| is_held && found.is_some_and(|(now, _)| now == *mark))
-        };
-        while runs().map_err(about)? {
+            if let Some((now, its_mount)) = found {
+                let mark = mark.get_or_insert_with(|| {
+                    *mount = its_mount;
+                    now.clone()
+                });
+                if now != *mark {
+                    break;
+                }
+                if let Some(mount) = mount {
+                    let what = format!("the mount at {} scrubs it", mount.display());
+                    return Err(
+                        Error::new(ErrorKind::Busy, what).advise("name the mount instead of the image")
+                    );
+                }
+                file.ask_to_end(mark)?;
+            }
             nap();
         }
         Ok(())
@@ -562,6 +632,90 @@ mod tests {
         stranger.kill().unwrap();
         stranger.wait().unwrap();
         assert!(!file.begin().unwrap().is_asked_to_end(), "the next scrub is another one");
+    }
+
+    #[test]
+    fn a_scrub_ends_whose_request_to_end_another_one_took_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StatusFile::new(dir.path(), Uuid::nil(), [1, 2, 0]);
+        let running = file.begin().unwrap();
+        let runner = file.runner().unwrap().unwrap();
+        std::thread::scope(|threads| {
+            let cancelling = threads.spawn(|| runner.cancel());
+            for _ in 0..3 {
+                while !running.is_asked_to_end() {
+                    std::thread::yield_now();
+                }
+                file.replace("cancel", b"1 pid:[1] 7").unwrap();
+            }
+            drop(running);
+            cancelling.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_lock_without_a_mark_is_a_scrub_that_begins_or_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StatusFile::new(dir.path(), Uuid::nil(), [1, 2, 0]);
+        let mut lock = lock_file(&file.of("running")).unwrap();
+        assert!(is_locked_within(&lock, 1));
+        let runner = file.runner().unwrap().unwrap();
+        assert_eq!((runner.pid(), runner.mount()), (None, None));
+        std::thread::scope(|threads| {
+            let cancelling = threads.spawn(|| runner.cancel());
+            let mark = Mark::new();
+            lock.write_all(format!("{mark}\n").as_bytes()).unwrap();
+            let running = Running { file: file.clone(), locked: lock, mark };
+            while !running.is_asked_to_end() {
+                std::thread::yield_now();
+            }
+            drop(running);
+            cancelling.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_scrub_that_ends_between_two_looks_is_not_interrupted() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StatusFile::new(dir.path(), Uuid::nil(), [1, 2, 0]);
+        let with = |ended: &str| format!("scrub status:1\n{}:1|finished:{ended}\n", Uuid::nil());
+        let status = |ended| Status::parse(with(ended).as_bytes(), Uuid::nil()).unwrap();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                for _ in 0..300 {
+                    let Ok(running) = file.begin() else { continue };
+                    running.write(&status("0")).unwrap();
+                    running.write(&status("1")).unwrap();
+                }
+                done.store(true, Ordering::Relaxed);
+            });
+            while !done.load(Ordering::Relaxed) {
+                let (status, runner) = file.read_with_runner().unwrap();
+                let is_open = status.is_some_and(|status| status.devices[0].ended.is_none());
+                assert!(!is_open || runner.is_some(), "it looks interrupted");
+            }
+        });
+    }
+
+    #[test]
+    fn what_a_process_left_that_died_is_removed_and_what_one_writes_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StatusFile::new(dir.path(), Uuid::nil(), [1, 2, 0]);
+        let copy = StatusFile::new(dir.path(), Uuid::nil(), [1, 3, 0]);
+        let left: Vec<_> = REPLACED.map(|kind| file.of(&format!("{kind}-4000000-7"))).into();
+        let stays = [
+            file.of("status-4000000-8"),
+            copy.of("status-4000000-7"),
+            file.of("status-4000000"),
+            file.path(),
+        ];
+        left.iter().chain(&stays).for_each(|path| std::fs::write(path, "").unwrap());
+        let written = File::open(&stays[0]).unwrap();
+        assert!(is_locked_within(&written, 1));
+        let _running = file.begin().unwrap();
+        assert!(left.iter().all(|path| !path.exists()));
+        assert!(stays.iter().all(|path| path.exists()));
     }
 
     #[test]

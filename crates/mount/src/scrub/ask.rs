@@ -1,5 +1,7 @@
 //! The asking end: what `creamery scrub` does on a live mount.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use creamery_base::{DevId, Logical, Physical, Result, Uuid};
@@ -105,8 +107,9 @@ impl LiveScrub {
                 outcome: *Outcome::ALL.get(usize::from(found.outcome))?,
             })
         };
-        let limit = |(dev, path, limit): (u64, PathBuf, u64)| {
-            (DevId::new(dev), path, Some(limit).filter(|limit| *limit > 0))
+        let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
+        let limit = |(dev, device, limit): (u64, Vec<u8>, u64)| {
+            (DevId::new(dev), path(device), Some(limit).filter(|limit| *limit > 0))
         };
         Ok(Self {
             status: status.map(|text| status_of(&text, &uuid)).transpose()?,
@@ -114,9 +117,30 @@ impl LiveScrub {
             is_running,
             findings: findings.into_iter().filter_map(finding).collect(),
             left_out,
-            findings_file,
+            findings_file: findings_file.map(path),
             status_failure,
             limits: limits.into_iter().map(limit).collect(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_is_no_text_is_answered() {
+        let path = b"/dev/\xff\n".to_vec();
+        let answer = Answer {
+            uuid: Uuid::nil().to_string(),
+            findings_file: Some(path.clone()),
+            limits: vec![(1, path.clone(), 7)],
+            ..Answer::default()
+        };
+        let text = serde_json::to_vec(&answer).unwrap();
+        let live = LiveScrub::of(serde_json::from_slice(&text).unwrap()).unwrap();
+        let path = PathBuf::from(OsString::from_vec(path));
+        assert_eq!(live.findings_file.as_ref(), Some(&path));
+        assert_eq!(live.limits, [(DevId::new(1), path, Some(7))]);
     }
 }

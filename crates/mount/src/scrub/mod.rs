@@ -7,8 +7,6 @@
 mod ask;
 mod work;
 
-use std::path::PathBuf;
-
 use creamery_base::{Error, Result};
 use creamery_fuse::{Errno, control_number};
 use creamery_maint::scrub::{Finding, Outcome, Status, What};
@@ -46,7 +44,7 @@ struct Order {
     device: Option<u64>,
 }
 
-/// How it went, and how the scrub is.
+/// How it went, and how the scrub is. Paths are any bytes.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 struct Answer {
@@ -60,11 +58,11 @@ struct Answer {
     /// Findings that have no place there.
     left_out: u64,
     /// The file that has the findings, if there are some and they are kept.
-    findings_file: Option<PathBuf>,
+    findings_file: Option<Vec<u8>>,
     /// Why its status is not kept.
     status_failure: Option<String>,
     /// Devices, their paths, and bytes a second that each is read at most; 0, as fast as it can be.
-    limits: Vec<(u64, PathBuf, u64)>,
+    limits: Vec<(u64, Vec<u8>, u64)>,
 }
 
 /// A finding as it is sent.

@@ -1,6 +1,7 @@
 //! The mount's end: the scrub as background work.
 
 use std::collections::VecDeque;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -9,14 +10,14 @@ use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Error, ErrorKind, Logical, Result};
 use creamery_fs::{DeviceErrors, ExtentPart, Filesystem};
 use creamery_maint::scrub::{
-    Counts, DeviceScrub, Ended, Finding, Findings, HostPaths, Mode, Pace, Recorder, Scrub, Sink, Status,
+    Counts, DeviceScrub, Ended, FILES_MAX, Finding, Findings, HostPaths, Mode, Pace, Recorder, Scrub, Sink, Status,
     StatusFile, Step, Together, What, file_line, host_paths,
 };
 use creamery_txn::{BackgroundWork, Due, Engine};
 use creamery_volume::Mender;
 
 use super::{Answer, FoundText, Order, Wish};
-use crate::access_times::Watched;
+use crate::access_times::{Watched, WriteRight};
 use crate::lost_writes::Tell;
 
 /// Bytes of a device that a step reads at most: what else the background has to do waits no longer.
@@ -119,6 +120,9 @@ impl Scrubbing {
             let what = Error::new(ErrorKind::ReadOnly, "nothing can be mended through a read-only mount");
             return Err(what.advise("scrub it with --readonly (-r)"));
         }
+        if mode == Mode::Mends {
+            engine.volume().mender()?;
+        }
         let point = self.kept.as_ref().map(|(_, point)| point.as_path());
         let running = file.map(|file| file.begin_in(point)).transpose()?;
         let recorder = match (order.wish, running) {
@@ -129,6 +133,7 @@ impl Scrubbing {
             }
             (_, running) => Recorder::begin(running, engine, &self.paths, mode)?,
         };
+        let mode = recorder.mode();
         let limit = Some(order.limit).filter(|limit| *limit > 0);
         let mut work = Work {
             recorder,
@@ -142,15 +147,19 @@ impl Scrubbing {
         self.state.lock().findings = work.recorder.findings();
         let found = Found { scrubbing: self, recorder: &work.recorder, engine };
         let scrub = work.scrub(engine)?;
-        let mut devices = VecDeque::new();
-        for device in
-            engine.devices().into_iter().filter(|device| engine.volume().device(device.id).is_some())
-        {
-            if !work.recorder.is_done(device.id) {
-                devices.push_back((scrub.begin(device.id, &found)?, Pace::default()));
+        let is_left = |id: &DevId| engine.volume().device(*id).is_some() && !work.recorder.is_done(*id);
+        let left: Vec<DevId> = engine.devices().into_iter().map(|device| device.id).filter(is_left).collect();
+        for id in left {
+            match scrub.begin(id, &found) {
+                Ok(device) => work.devices.push_back((device, Pace::default())),
+                // It has begun for the others, and is in the place of the last one.
+                Err(error) => {
+                    found.found(&Finding::of_device(id, &error));
+                    let counts = Counts { uncorrectable_errors: 1, ..Counts::default() };
+                    work.ended.push((id, counts, Ended::Failed));
+                }
             }
         }
-        work.devices = devices;
         Ok(work)
     }
 
@@ -202,6 +211,7 @@ impl Scrubbing {
         let limits = file.as_ref().map(StatusFile::limits).transpose()?.unwrap_or_default();
         let limit = |device: creamery_txn::DeviceReport| {
             let path = self.paths.get(&device.id).cloned().unwrap_or_default();
+            let path = path.into_os_string().into_vec();
             (device.id.get(), path, limits.get(&device.id).copied().unwrap_or(0))
         };
         let limits = engine.devices().into_iter().map(limit).collect();
@@ -228,7 +238,8 @@ impl Scrubbing {
         answer.findings = findings.iter().take(FINDINGS_MAX).map(FoundText::of).collect();
         let cut = findings.left().len().saturating_sub(FINDINGS_MAX) as u64;
         answer.left_out = findings.left_out().saturating_add(cut);
-        answer.findings_file = file.map(|file| file.findings()).filter(|path| path.exists());
+        let path = file.map(|file| file.findings()).filter(|path| path.exists());
+        answer.findings_file = path.map(|path| path.into_os_string().into_vec());
         Ok(answer)
     }
 
@@ -236,22 +247,20 @@ impl Scrubbing {
     pub(crate) fn stop(&self) {
         let work = self.state.lock().work.take();
         let (Some(mut work), Some(fs)) = (work, self.fs.upgrade()) else { return };
-        let flush = || fs.engine().volume().mender().and_then(Mender::flush);
-        let kept = if work.mends { work.recorder.keep(&flush) } else { work.recorder.keep(&|| Ok(())) };
-        if let Err(error) = kept {
-            self.say(&format!("the status of the scrub is not kept: {error}"));
+        let engine = fs.engine();
+        if let Err(error) = work.give_up(engine) {
+            self.say(&format!("the scrub ended: {error}"));
         }
-        for (device, _) in std::mem::take(&mut work.devices) {
-            work.ended.push((device.device(), *device.counts(), Ended::Cancelled));
-        }
+        // The commit may make superblocks good, so the status and the findings come behind it.
         if !work.reads_only
             && let Err(error) = self.count_errors(&fs, &mut work)
         {
             self.say(&format!("the numbers of `device stats` are not kept: {error}"));
         }
-        // The commit may have made superblocks good.
-        if let Err(error) = work.recorder.name_files(&mut |_| Vec::new()) {
-            self.say(&format!("the findings of the scrub are not kept: {error}"));
+        work.ended.iter().for_each(|(dev, counts, _)| work.recorder.note(engine, (*dev, counts)));
+        let flushed = if work.mends { engine.volume().mender().and_then(Mender::flush) } else { Ok(()) };
+        if let Err(error) = flushed.and_then(|()| work.recorder.keep()) {
+            self.say(&format!("the status of the scrub is not kept: {error}"));
         }
     }
 
@@ -280,7 +289,7 @@ impl Scrubbing {
             work.give_up(engine)?;
         }
         if work.devices.is_empty() {
-            self.end(fs, *work);
+            self.end(fs, *work, right);
             return Ok(None);
         }
         let Some((mut device, mut pace)) = next.and_then(|next| work.devices.remove(next)) else {
@@ -289,7 +298,8 @@ impl Scrubbing {
         let found = Found { scrubbing: self, recorder: &work.recorder, engine };
         let before = device.bytes_asked();
         let bytes = limit.map_or(STEP, |limit| Pace::step(limit).min(STEP));
-        let step = work.scrub(engine)?.step(&mut device, bytes, &found);
+        let scrub = work.scrub(engine)?;
+        let step = scrub.step(&mut device, bytes, &found);
         if let Some(limit) = limit {
             pace.read(now, device.bytes_asked() - before, limit);
         }
@@ -297,7 +307,8 @@ impl Scrubbing {
             Ok(Step::More | Step::Waits) => work.devices.push_back((device, pace)),
             Ok(Step::Ended(ended)) => work.ended.push((device.device(), *device.counts(), ended)),
             Err(error) => {
-                self.say(&format!("scrub of device {}: {error}", device.device()));
+                scrub.give_up_as_failed(&mut device);
+                found.found(&Finding::of_device(device.device(), &error));
                 let mut counts = *device.counts();
                 counts.uncorrectable_errors += 1;
                 work.ended.push((device.device(), counts, Ended::Failed));
@@ -315,8 +326,8 @@ impl Scrubbing {
         Ok(Some(work))
     }
 
-    /// All devices have ended.
-    fn end(&self, fs: &Filesystem, mut work: Work) {
+    /// All devices have ended. `right` is the right to write, if it mends.
+    fn end(&self, fs: &Filesystem, mut work: Work, right: Option<WriteRight<'_>>) {
         let engine = fs.engine();
         if work.mends
             && let Err(error) = engine.volume().mender().and_then(Mender::flush)
@@ -333,6 +344,8 @@ impl Scrubbing {
         {
             uncounted = Some(format!("the numbers of `device stats` are not kept: {error}"));
         }
+        // While files are written and named no remount waits.
+        drop(right);
         let status = work.recorder.status();
         let kept = work.recorder.end(engine, &work.ended);
         let named = self.name_files(fs, &work.recorder);
@@ -415,10 +428,13 @@ impl Work {
     }
 }
 
-/// Lines of the files that have what lies at an address. What cannot be named is left out.
+/// Lines of a few of the files that have what lies at an address, by the last commit: what a scrub reads is there. What cannot be named is left out.
 fn files_of(fs: &Filesystem, at: Logical) -> Vec<String> {
     let mut lines = Vec::new();
-    for (id, byte) in fs.resolve_logical(at, ExtentPart::Byte).unwrap_or_default() {
+    for (id, byte) in fs.resolve_committed(at, ExtentPart::Byte).unwrap_or_default() {
+        if lines.len() >= FILES_MAX {
+            break;
+        }
         let inode = (id.subvolume, id.ino);
         let top = fs.subvolume_path(id.subvolume);
         match top.and_then(|top| Ok((top, fs.inode_paths(id)?))) {

@@ -82,13 +82,13 @@ struct Asked {
 
 impl Asked {
     fn of_file(file: &StatusFile) -> Result<Self, Error> {
-        let runner = file.runner()?;
+        let (status, runner) = file.read_with_runner()?;
         // The server knows more than it has written.
         if let Some(live) = runner.as_ref().and_then(|runner| of_server(file, runner)) {
             return Ok(Self::of_mount(live));
         }
         let (is_running, pid) = (runner.is_some(), runner.and_then(|runner| runner.pid()));
-        let known = file.read()?.map(|status| Known { status, is_running, pid, limits: Vec::new() });
+        let known = status.map(|status| Known { status, is_running, pid, limits: Vec::new() });
         let findings = Some(file.findings()).filter(|path| path.exists());
         Ok(Self { uuid: file.filesystem(), known, findings })
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use creamery_base::lock::RankedMutex;
-use creamery_base::{DevId, Error, ErrorKind, Physical, Result, TreeId};
+use creamery_base::{DevId, Error, ErrorKind, Result, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_fs::DeviceErrors;
 use creamery_maint::scrub::{Recorder, Scrub as Walker, Sink, host_paths};
@@ -146,7 +146,8 @@ impl Scrub {
         let run = |devices: DeviceSet| {
             // As long as that is there the scrub counts as running.
             let (mut report, recorder) = self.run_on_set(&devices, progress)?;
-            if !self.reads_only {
+            // One that is resumed reads only if it did when it began, whatever the options say.
+            if report.mode == Mode::Mends {
                 count_errors(&mut report, &devices);
             }
             report.add_before(&recorder);
@@ -215,7 +216,7 @@ impl Scrub {
             if let Some(Err(error)) = mender.map(|mender| mender.flush_device(device.id)) {
                 device.counts.uncorrectable_errors += 1;
                 device.ended = Ended::Failed;
-                found.found(&of_device(device.id, &error.context("what was mended is not durable")));
+                found.found(&Finding::of_device(device.id, &error.context("what was mended is not durable")));
             }
         }
         let findings = recorder.findings();
@@ -275,7 +276,7 @@ impl Scrub {
         });
         let report = |((id, device), outcome): ((DevId, Arc<dyn BlockDevice>), Result<_>)| {
             let (mut counts, ended) = outcome.unwrap_or_else(|error| {
-                found.found(&of_device(id, &error));
+                found.found(&Finding::of_device(id, &error));
                 (Counts { uncorrectable_errors: 1, ..Counts::default() }, Ended::Failed)
             });
             counts += scrub.unclaimed(id);
@@ -354,10 +355,4 @@ fn with_devices(error: Error, set: &NamedSet) -> Error {
             .context("mending writes to devices that are named alone")
             .advise(format!("add {}", words.join(" "))),
     }
-}
-
-/// A device that could not be scrubbed at all.
-fn of_device(dev: DevId, error: &Error) -> Finding {
-    let at = Physical { dev, offset: 0 };
-    Finding { what: What::NotScrubbed, at, logical: None, why: error.to_string(), outcome: Outcome::Lost }
 }
