@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, ensure};
 use creamery::check::scrub::{Counts, Ended, Finding, NoProgress, Progress, Report, Scrub};
@@ -216,7 +216,8 @@ fn missing() -> Result<()> {
         let world = World::new(Content::of_many_leaves()?, shape)?;
         let set = world.set.fork();
         let is_summed = |(spot, used): &(&Spot, &Use)| {
-            spot.member == 0 && matches!(used, Use::Data { logical } if world.content.summed.contains(logical))
+            spot.member == 0
+                && matches!(used, Use::Data { logical } if world.content.summed.contains(logical))
         };
         let (rotten, _) = world.uses.iter().find(is_summed).context("a sector with a checksum")?;
         apply(&set, &[(*rotten, Hurt::Rotten)].into());

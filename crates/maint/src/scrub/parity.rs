@@ -10,8 +10,8 @@ use std::ops::Range;
 use creamery_base::{Logical, Physical, is_same};
 use creamery_volume::{Chunk, FullStripes, Stripe};
 
-use super::counts::{Class, Tally};
 use super::batch::{count, count_extents};
+use super::counts::{Class, Tally};
 use super::finding::{Finding, Outcome, Sink, Unheard, What};
 use super::mend::Mending;
 use super::rows::{Element, RowBatch};

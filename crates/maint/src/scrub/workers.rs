@@ -125,8 +125,12 @@ impl<'w, 't> Workers<'w, 't> {
         while let Some((task, start)) = self.take() {
             let mut tallies = self.tallies.clone();
             match &task {
-                Task::Batch(batch) => self.mending.batch(batch, &mut buffer, &mut tallies[0].counts, self.sink),
-                Task::Rows(rows) => self.mending.rows(self.chunk, rows, &mut stripes, &mut tallies, self.sink),
+                Task::Batch(batch) => {
+                    self.mending.batch(batch, &mut buffer, &mut tallies[0].counts, self.sink)
+                }
+                Task::Rows(rows) => {
+                    self.mending.rows(self.chunk, rows, &mut stripes, &mut tallies, self.sink)
+                }
             }
             self.done(start, tallies);
         }

@@ -5,6 +5,8 @@
 //! waits for it and none pays for it. When the mount ends, so does the scrub, and its status says where.
 
 mod ask;
+#[cfg(test)]
+mod tests;
 mod work;
 
 use creamery_base::{Error, Result};

@@ -10,8 +10,8 @@ use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Error, ErrorKind, Logical, Result};
 use creamery_fs::{DeviceErrors, ExtentPart, Filesystem};
 use creamery_maint::scrub::{
-    Counts, DeviceScrub, Ended, FILES_MAX, Finding, Findings, HostPaths, Mode, Pace, Recorder, Scrub, Sink, Status,
-    StatusFile, Step, Together, What, file_line, host_paths,
+    Counts, DeviceScrub, Ended, FILES_MAX, Finding, Findings, HostPaths, Mode, Pace, Recorder, Scrub, Sink,
+    Status, StatusFile, Step, Together, What, file_line, host_paths,
 };
 use creamery_txn::{BackgroundWork, Due, Engine};
 use creamery_volume::Mender;
@@ -153,11 +153,7 @@ impl Scrubbing {
             match scrub.begin(id, &found) {
                 Ok(device) => work.devices.push_back((device, Pace::default())),
                 // It has begun for the others, and is in the place of the last one.
-                Err(error) => {
-                    found.found(&Finding::of_device(id, &error));
-                    let counts = Counts { uncorrectable_errors: 1, ..Counts::default() };
-                    work.ended.push((id, counts, Ended::Failed));
-                }
+                Err(error) => work.ended.push(failed((id, Counts::default()), &error, &found)),
             }
         }
         Ok(work)
@@ -308,10 +304,7 @@ impl Scrubbing {
             Ok(Step::Ended(ended)) => work.ended.push((device.device(), *device.counts(), ended)),
             Err(error) => {
                 scrub.give_up_as_failed(&mut device);
-                found.found(&Finding::of_device(device.device(), &error));
-                let mut counts = *device.counts();
-                counts.uncorrectable_errors += 1;
-                work.ended.push((device.device(), counts, Ended::Failed));
+                work.ended.push(failed((device.device(), *device.counts()), &error, &found));
             }
         }
         // The step's guard is gone, and so is the right to write: no writer and no remount waits while the status is written.
@@ -332,10 +325,11 @@ impl Scrubbing {
         if work.mends
             && let Err(error) = engine.volume().mender().and_then(Mender::flush)
         {
-            self.say(&format!("what was mended may not be durable: {error}"));
+            let error = error.context("what was mended may not be durable");
+            let found = Found { scrubbing: self, recorder: &work.recorder, engine };
             // It is unknown what is: another scrub goes over it once more.
-            for (_, counts, ended) in &mut work.ended {
-                (*counts, *ended) = (Counts { uncorrectable_errors: 1, ..Counts::default() }, Ended::Failed);
+            for end in &mut work.ended {
+                *end = failed((end.0, Counts::default()), &error, &found);
             }
         }
         let mut uncounted = None;
@@ -409,7 +403,8 @@ impl Work {
         let mut devices = std::mem::take(&mut self.devices);
         let scrub = self.scrub(engine)?;
         devices.iter_mut().for_each(|(device, _)| scrub.give_up(device));
-        let cancelled = |(device, _): &(DeviceScrub, Pace)| (device.device(), *device.counts(), Ended::Cancelled);
+        let cancelled =
+            |(device, _): &(DeviceScrub, Pace)| (device.device(), *device.counts(), Ended::Cancelled);
         self.ended.extend(devices.iter().map(cancelled));
         self.ended.iter_mut().for_each(|(dev, counts, _)| *counts += scrub.unclaimed(*dev));
         Ok(())
@@ -426,6 +421,13 @@ impl Work {
         };
         Ok(scrub.beside_commits().starting_at(self.recorder.starts()).sharing(&self.together))
     }
+}
+
+/// The end of a device that has counted so much and cannot be scrubbed any more, which is one error more and a finding.
+fn failed((dev, mut counts): (DevId, Counts), error: &Error, found: &Found<'_>) -> (DevId, Counts, Ended) {
+    found.found(&Finding::of_device(dev, error));
+    counts.uncorrectable_errors = counts.uncorrectable_errors.saturating_add(1);
+    (dev, counts, Ended::Failed)
 }
 
 /// Lines of a few of the files that have what lies at an address, by the last commit: what a scrub reads is there. What cannot be named is left out.
@@ -514,5 +516,30 @@ impl Sink for Found<'_> {
     fn goes_on(&self, device: DevId, counts: &Counts) -> bool {
         self.recorder.note(self.engine, (device, counts));
         !self.scrubbing.state.lock().is_cancelled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Mount;
+    use super::*;
+
+    #[test]
+    fn a_device_that_cannot_be_scrubbed_any_more_is_an_error_and_a_finding() {
+        let Some(mount) = Mount::new() else { return };
+        mount.start(true);
+        let engine = mount.fs.engine();
+        let mut work = mount.scrubbing.state.lock().work.take().unwrap();
+        let (device, _) = work.devices.pop_front().unwrap();
+        let found = Found { scrubbing: &mount.scrubbing, recorder: &work.recorder, engine };
+        let error = Error::new(ErrorKind::Io, "no tree can be read");
+        let end = failed((device.device(), *device.counts()), &error, &found);
+        work.ended.push(end);
+        mount.scrubbing.state.lock().work = Some(work);
+        mount.to_the_end();
+        let (status, findings) = mount.kept();
+        assert_eq!((status.ended, status.counts.uncorrectable_errors), (Some(Ended::Failed), 1));
+        assert_eq!(findings.left().len(), 1, "{}", findings.to_text());
+        assert!(findings.to_text().contains("no tree can be read"));
     }
 }
