@@ -229,10 +229,17 @@ impl StatusFile {
     /// # Errors
     /// As [`read`](Self::read) and [`runner`](Self::runner).
     pub fn read_with_runner(&self) -> Result<(Option<Status>, Option<Runner>)> {
+        self.read_at_one_moment(&mut || ())
+    }
+
+    /// `between` is called between two looks.
+    fn read_at_one_moment(&self, between: &mut dyn FnMut()) -> Result<(Option<Status>, Option<Runner>)> {
         let mark = |runner: &Option<Runner>| runner.as_ref().map(|runner| runner.mark.clone());
         let mut before = self.runner()?;
         for _ in 0..LOOKS {
+            between();
             let status = self.read()?;
+            between();
             let runner = self.runner()?;
             // Without a runner a whole scrub may have been between the two.
             if mark(&before) == mark(&runner) && (runner.is_some() || status == self.read()?) {
@@ -675,27 +682,29 @@ mod tests {
     }
 
     #[test]
-    fn a_scrub_that_ends_between_two_looks_is_not_interrupted() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = StatusFile::new(dir.path(), Uuid::nil(), [1, 2, 0]);
-        let with = |ended: &str| format!("scrub status:1\n{}:1|finished:{ended}\n", Uuid::nil());
-        let status = |ended| Status::parse(with(ended).as_bytes(), Uuid::nil()).unwrap();
-        let done = std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|threads| {
-            threads.spawn(|| {
-                for _ in 0..300 {
-                    let Ok(running) = file.begin() else { continue };
-                    running.write(&status("0")).unwrap();
-                    running.write(&status("1")).unwrap();
+    fn a_scrub_that_begins_or_ends_between_two_looks_is_not_interrupted() {
+        // Before which look it begins, and how many looks later it ends.
+        for (begins, ends) in (0..6).flat_map(|begins| (0..6).map(move |ends| (begins, begins + ends))) {
+            let dir = tempfile::tempdir().unwrap();
+            let file = StatusFile::new(dir.path(), Uuid::nil(), [1, 2, 0]);
+            let status = |ended: &str| {
+                let text = format!("scrub status:1\n{}:1|finished:{ended}\n", Uuid::nil());
+                Status::parse(text.as_bytes(), Uuid::nil()).unwrap()
+            };
+            let (mut running, mut looks) = (None, 0);
+            let mut between = || {
+                if looks == begins {
+                    running.insert(file.begin().unwrap()).write(&status("0")).unwrap();
                 }
-                done.store(true, Ordering::Relaxed);
-            });
-            while !done.load(Ordering::Relaxed) {
-                let (status, runner) = file.read_with_runner().unwrap();
-                let is_open = status.is_some_and(|status| status.devices[0].ended.is_none());
-                assert!(!is_open || runner.is_some(), "it looks interrupted");
-            }
-        });
+                if looks == ends {
+                    running.take().unwrap().write(&status("1")).unwrap();
+                }
+                looks += 1;
+            };
+            let (last, runner) = file.read_at_one_moment(&mut between).unwrap();
+            let is_open = last.is_some_and(|status| status.devices[0].ended.is_none());
+            assert!(!is_open || runner.is_some(), "it begins at {begins} and ends at {ends}");
+        }
     }
 
     #[test]
