@@ -57,8 +57,8 @@ pub(super) enum Stopped {
     Nowhere,
     /// At this byte of the device.
     At(u64),
-    /// It is unknown what it has done: it begins anew.
-    Anew,
+    /// There, and it is unknown what it has done since: it failed.
+    Failed(u64),
 }
 
 impl Found {
@@ -130,13 +130,12 @@ impl Findings {
         };
         self.left.retain(|Found { finding, .. }| match stopped(finding.at.dev) {
             Stopped::Nowhere => true,
-            Stopped::At(place) => is_passed(finding, place),
-            Stopped::Anew => false,
+            Stopped::At(place) | Stopped::Failed(place) => is_passed(finding, place),
         });
         self.mended.retain(|Found { finding, .. }| match stopped(finding.at.dev) {
             // It is good now, also where the scrub of another device has mended it ahead of its own.
             Stopped::Nowhere | Stopped::At(_) => true,
-            Stopped::Anew => false,
+            Stopped::Failed(place) => is_passed(finding, place),
         });
         self.measure();
     }
@@ -325,7 +324,9 @@ mod tests {
         assert_eq!((findings.left().len(), findings.iter().count()), (1, 3));
         findings.keep_found(|_| Stopped::At(0));
         assert_eq!((findings.left().len(), findings.len()), (0, 2), "what was mended is good");
-        findings.keep_found(|_| Stopped::Anew);
+        findings.keep_found(|_| Stopped::Failed(1 << 20));
+        assert_eq!(findings.iter().count(), 1, "it may not be mended behind the place");
+        findings.keep_found(|_| Stopped::Failed(0));
         assert_eq!(findings.iter().count(), 0);
     }
 }

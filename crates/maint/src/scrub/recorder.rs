@@ -95,7 +95,8 @@ impl Recorder {
             let its = last.devices.iter().find(|device| device.id == dev);
             match its.map(|device| (device.ended, device.counts.last_physical)) {
                 Some((Some(Ended::Whole), _)) => Stopped::Nowhere,
-                Some((Some(Ended::Failed), 0)) | None => Stopped::Anew,
+                Some((Some(Ended::Failed), place)) => Stopped::Failed(place),
+                None => Stopped::Failed(0),
                 Some((_, place)) => Stopped::At(place),
             }
         });
