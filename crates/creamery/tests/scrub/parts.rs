@@ -14,6 +14,7 @@ use creamery_testkit::{Random, seed_of, share_or_whole};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{DeviceSet, Rescue, Volume};
 
+use crate::case_name;
 use crate::content::Content;
 use crate::damage::{Damage, Hurt, apply};
 use crate::disk::Set;
@@ -34,8 +35,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new(waits, &[], |_| waiting()),
     ];
     cases.extend(PROFILES.map(|profile| {
-        let name = format!("scrub-matrix/in-two-parts-{}", profile.name);
-        Case::new(name, &[], move |bench| in_two_parts(bench, profile))
+        Case::new(case_name("in-two-parts", profile.name), &[], move |bench| in_two_parts(bench, profile))
     }));
     cases
 }
