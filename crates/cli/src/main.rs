@@ -55,13 +55,21 @@ fn main() -> ExitCode {
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     match links::follow(&args, &program()) {
         Some(Link::Done(status)) => status,
-        // Of btrfs-progs: whatever goes wrong, but for what is asked by it.
-        Some(Link::Words(words)) => match answer(&words, Names::MayBeShort) {
-            told if [ExitCode::SUCCESS, ExitCode::from(commands::device::ANY)].contains(&told) => told,
-            _ => ExitCode::FAILURE,
-        },
+        Some(Link::Words(words)) => as_btrfs(&words),
         None => answer(&args, Names::AreWhole),
     }
+}
+
+/// Exit statuses of btrfs-progs: 1 whatever goes wrong, but for what is asked by them.
+fn as_btrfs(words: &[OsString]) -> ExitCode {
+    let asked: &[u8] = match words.get(1).and_then(|word| word.to_str()) {
+        Some("device") => &[commands::device::ANY],
+        Some("scrub") => &commands::scrub::STATUSES,
+        _ => &[],
+    };
+    let told = answer(words, Names::MayBeShort);
+    let is_kept = told == ExitCode::SUCCESS || asked.iter().any(|status| told == ExitCode::from(*status));
+    if is_kept { told } else { ExitCode::FAILURE }
 }
 
 /// Whether a long option may be written as far as it is clear which is meant, as getopt_long(3) has it: the programs whose names
@@ -104,7 +112,11 @@ fn answer(args: &[OsString], names: Names) -> ExitCode {
         Some(Err(error)) => return usage(&error, &Cli::command(), args),
         None => match parse(args, names) {
             Ok(cli) => run(cli.command),
-            Err(error) => return refuse(&error, args),
+            Err(error) => {
+                let status = refuse(&error, args);
+                let is_help = status == ExitCode::SUCCESS;
+                return if names == Names::AreWhole || is_help { status } else { ExitCode::FAILURE };
+            }
         },
     };
     match outcome {

@@ -249,7 +249,7 @@ impl<'e> Scrub<'e> {
         let (mut pace, env) = (Pace::default(), self.engine.env());
         loop {
             let limit = sink.limit(dev);
-            let wait = pace.wait(env.monotonic());
+            let wait = limit.map_or(Duration::ZERO, |limit| pace.wait(env.monotonic(), limit));
             if !wait.is_zero() {
                 sink.pause(wait.min(PAUSE));
                 if !sink.goes_on(dev, &self.counts_of(device)) {
@@ -263,8 +263,9 @@ impl<'e> Scrub<'e> {
                 Step::Waits => self.wait_for_others(device),
                 Step::Ended(ended) => return Ok(ended),
             }
-            if let Some(limit) = limit {
-                pace.read(begun, device.asked - before, limit);
+            match limit {
+                Some(limit) => pace.read(begun, device.asked - before, limit),
+                None => pace = Pace::default(),
             }
         }
     }

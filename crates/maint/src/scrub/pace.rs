@@ -2,32 +2,39 @@
 
 use std::time::Duration;
 
-/// When a device may be read next. The reader notes how many bytes it has read; a pause is not made up for.
+/// When a device may be read next. The reader notes how many bytes it has read; a pause is not made up for. A limit that changes holds at once, also
+/// for what was read before.
 ///
 /// ```
 /// use std::time::Duration;
 /// use creamery_maint::scrub::Pace;
 /// let mut pace = Pace::default();
 /// pace.read(Duration::ZERO, 1 << 20, 4 << 20);
-/// assert_eq!(pace.wait(Duration::ZERO), Duration::from_millis(250));
+/// assert_eq!(pace.wait(Duration::ZERO, 4 << 20), Duration::from_millis(250));
+/// assert_eq!(pace.wait(Duration::ZERO, 8 << 20), Duration::from_millis(125));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pace {
-    ready: Duration,
+    /// When the last bytes were read, or were to be read, and how many.
+    since: Duration,
+    bytes: u64,
 }
 
 impl Pace {
-    /// How long to wait from `now` on.
+    fn ready(&self, limit: u64) -> Duration {
+        let nanos = u128::from(self.bytes) * 1_000_000_000 / u128::from(limit.max(1));
+        self.since.saturating_add(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+
+    /// How long to wait from `now` on, at `limit` bytes a second.
     #[must_use]
-    pub fn wait(&self, now: Duration) -> Duration {
-        self.ready.saturating_sub(now)
+    pub fn wait(&self, now: Duration, limit: u64) -> Duration {
+        self.ready(limit).saturating_sub(now)
     }
 
     /// Bytes were read at `limit` bytes a second, from `now` on.
     pub fn read(&mut self, now: Duration, bytes: u64, limit: u64) {
-        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(limit.max(1));
-        let took = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        self.ready = self.ready.max(now).saturating_add(took);
+        *self = Self { since: self.ready(limit).max(now), bytes };
     }
 
     /// How many bytes a step may read at `limit` bytes a second: an eighth of a second's.
@@ -46,16 +53,24 @@ mod tests {
         let (mut pace, mut now) = (Pace::default(), Duration::from_secs(100));
         let begun = now;
         for _ in 0..80 {
-            now += pace.wait(now);
+            now += pace.wait(now, 4 << 20);
             pace.read(now, 512 << 10, 4 << 20);
         }
-        now += pace.wait(now);
+        now += pace.wait(now, 4 << 20);
         assert_eq!(now - begun, Duration::from_secs(10));
         // A pause is not made up for.
         now += Duration::from_secs(50);
         pace.read(now, 4 << 20, 4 << 20);
-        assert_eq!(pace.wait(now), Duration::from_secs(1));
+        assert_eq!(pace.wait(now, 4 << 20), Duration::from_secs(1));
         pace.read(now, u64::MAX, 0);
-        assert!(pace.wait(now) > Duration::from_secs(1 << 30));
+        assert!(pace.wait(now, 0) > Duration::from_secs(1 << 30));
+    }
+
+    #[test]
+    fn a_limit_that_is_taken_back_holds_for_what_was_read() {
+        let mut pace = Pace::default();
+        pace.read(Duration::ZERO, 512 << 10, 1);
+        assert!(pace.wait(Duration::ZERO, 1) > Duration::from_secs(500_000));
+        assert_eq!(pace.wait(Duration::from_secs(1), 512 << 10), Duration::ZERO);
     }
 }

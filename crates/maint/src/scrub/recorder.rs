@@ -394,14 +394,21 @@ fn identities(engine: &Engine, paths: &HostPaths) -> Vec<(DevId, Identity)> {
     engine.devices().into_iter().filter_map(identity).collect()
 }
 
-/// The absolute paths of the devices that are there, for a process that later leaves the directory from which they were named.
+/// The absolute paths of the devices that are there, without links and `..`: one device has one, however it was named, also for a process that later
+/// leaves the directory from which it was.
 #[must_use]
 pub fn host_paths(engine: &Engine) -> HostPaths {
-    let path = |id: DevId| {
-        let path = engine.volume().device(id)?.host_path();
-        Some((id, std::path::absolute(&path).unwrap_or(path)))
-    };
+    let path = |id: DevId| Some((id, one_path(engine.volume().device(id)?.host_path())));
     engine.devices().into_iter().filter_map(|device| path(device.id)).collect()
+}
+
+/// The one path of a file. What is named behind it, as a partition is, stays.
+fn one_path(path: PathBuf) -> PathBuf {
+    let of_folder = || {
+        let folder = std::path::absolute(&path).ok()?.parent()?.canonicalize().ok()?;
+        Some(folder.join(path.file_name()?))
+    };
+    path.canonicalize().ok().or_else(of_folder).unwrap_or(path)
 }
 
 fn of_older_state(running: Option<&Running>, seen: Generation, found: Generation) -> Error {

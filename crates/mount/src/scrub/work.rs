@@ -270,10 +270,10 @@ impl Scrubbing {
     fn go_on(&self, fs: &Filesystem, mut work: Box<Work>) -> Result<Option<Box<Work>>> {
         let engine = fs.engine();
         let now = engine.env().monotonic();
-        let next = work.devices.iter().position(|(_, pace)| pace.wait(now).is_zero());
         // A file is read here, so this comes before the right to write.
-        let noted = |at: usize| work.recorder.limit(work.devices[at].0.device());
-        let limit = work.limit.or_else(|| next.and_then(noted));
+        let waits = work.waits(now);
+        let next = waits.iter().position(|(wait, _)| wait.is_zero());
+        let limit = next.and_then(|next| waits[next].1);
         // While it is held a mount that becomes read-only waits.
         let right = if work.reads_only { None } else { self.row.write_in_background().ok() };
         if !work.reads_only && (right.is_none() || engine.read_only().is_some()) {
@@ -289,6 +289,8 @@ impl Scrubbing {
             return Ok(None);
         }
         let Some((mut device, mut pace)) = next.and_then(|next| work.devices.remove(next)) else {
+            let first = waits.into_iter().map(|(wait, _)| now.saturating_add(wait)).min();
+            self.state.lock().due = first.unwrap_or_default();
             return Ok(Some(work));
         };
         let found = Found { scrubbing: self, recorder: &work.recorder, engine };
@@ -296,8 +298,9 @@ impl Scrubbing {
         let bytes = limit.map_or(STEP, |limit| Pace::step(limit).min(STEP));
         let scrub = work.scrub(engine)?;
         let step = scrub.step(&mut device, bytes, &found);
-        if let Some(limit) = limit {
-            pace.read(now, device.bytes_asked() - before, limit);
+        match limit {
+            Some(limit) => pace.read(now, device.bytes_asked() - before, limit),
+            None => pace = Pace::default(),
         }
         match step {
             Ok(Step::More | Step::Waits) => work.devices.push_back((device, pace)),
@@ -312,9 +315,10 @@ impl Scrubbing {
         let flush = || if work.mends { engine.volume().mender().and_then(Mender::flush) } else { Ok(()) };
         work.recorder.write_if_due(engine, &flush);
         let status = work.recorder.status();
+        let first = work.waits(now).into_iter().map(|(wait, _)| now.saturating_add(wait)).min();
         let mut state = self.state.lock();
         state.last = Some(status);
-        state.due = work.devices.iter().map(|(_, pace)| now + pace.wait(now)).min().unwrap_or_default();
+        state.due = first.unwrap_or_default();
         drop(state);
         Ok(Some(work))
     }
@@ -398,6 +402,15 @@ impl Scrubbing {
 }
 
 impl Work {
+    /// How long each device waits from `now` on, and its limit.
+    fn waits(&self, now: Duration) -> Vec<(Duration, Option<u64>)> {
+        let of_device = |(device, pace): &(DeviceScrub, Pace)| {
+            let limit = self.limit.or_else(|| self.recorder.limit(device.device()));
+            (limit.map_or(Duration::ZERO, |limit| pace.wait(now, limit)), limit)
+        };
+        self.devices.iter().map(of_device).collect()
+    }
+
     /// Ends the scrub of all devices where it is, each with all that was counted of it.
     fn give_up(&mut self, engine: &Engine) -> Result<()> {
         let mut devices = std::mem::take(&mut self.devices);

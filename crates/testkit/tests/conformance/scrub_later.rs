@@ -16,6 +16,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("scrub/goes-on-where-it-was-cancelled", &JUDGED, cancelled),
         Case::new("scrub/goes-on-where-it-was-killed", &JUDGED, killed),
+        Case::new("scrub/a-limit-that-is-taken-back-holds-at-once", &JUDGED, taken_back),
         Case::new("scrub/a-status-is-of-one-image", &JUDGED, of_one_image),
         Case::new("scrub/status-and-exit-as-on-linux", &JUDGED, as_on_linux),
         Case::new("scrub/of-a-live-mount-mends-beside-writers", &JUDGED, live),
@@ -137,6 +138,33 @@ fn killed(bench: &Bench) -> Result<()> {
         ensure!(scrubs.numbers()? == whole, "{:?}, at once {whole:?}", scrubs.numbers()?);
         Ok(())
     })
+}
+
+/// One that would have to wait for days goes on, of an image and of a mount; and one file has one path.
+fn taken_back(bench: &Bench) -> Result<()> {
+    let image = image(bench)?;
+    let scrubs = |place: &Path| Scrubs { bench, image: place.to_owned(), others: Vec::new() };
+    let folder = bench.scratch.dir("folder")?;
+    let taken_back = |scrubs: &Scrubs<'_>| -> Result<()> {
+        scrubs.call(&["limit", "-a", "-l", "1"]).ok()?;
+        scrubs.call(&["start", "-r"]).ok()?;
+        scrubs.call(&["limit", "-a", "-l", "0"]).ok()?;
+        until("it has ended", || {
+            Ok(scrubs.call(&["status"]).ok()?.stdout_text().contains("Status:           finished"))
+        })
+    };
+    taken_back(&scrubs(&folder.join("..").join("disk.img"))).context("of an image")?;
+    // Named another way it is the same image; and with --limit 0 no limit holds.
+    let same = scrubs(&image);
+    same.call(&["limit", "-a", "-l", "1"]).ok()?;
+    scrubs(&folder.join("..").join("disk.img")).call(&["start", "-r"]).ok()?;
+    same.call(&["cancel"]).ok()?;
+    let resumed = same.call(&["resume", "-B", "--limit", "0"]).ok()?.stdout_text();
+    ensure!(resumed.contains("no errors found"), "{resumed}");
+    same.call(&["limit", "-a", "-l", "0"]).ok()?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("mount"), "")?;
+    taken_back(&scrubs(mount.dir())).context("of a mount")?;
+    mount.unmount()
 }
 
 /// A copy has not been scrubbed; one that moved is not gone on with; a status that lies is refused by its name.

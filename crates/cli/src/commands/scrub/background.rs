@@ -11,8 +11,8 @@ use super::kept::status_file;
 use super::run_args::{RunArgs, Which};
 use crate::waits;
 
-/// What the process says that scrubs, before how that has begun.
-const READY: &[u8] = b"scrub ";
+/// What the process says when its scrub has begun, at the beginning of a line.
+const READY: &[u8] = b"scrub started on ";
 /// More is no answer of that process.
 const ANSWER_MAX: u64 = 1 << 20;
 

@@ -14,7 +14,7 @@ use crate::interrupt;
 use crate::output::{Output, writing};
 
 /// The exit status where errors are left.
-const LEFT: u8 = 3;
+pub(super) const LEFT: u8 = 3;
 
 /// Prints what was found. Errors: errors are left; a signal came.
 pub(super) fn finish(

@@ -59,7 +59,7 @@ pub(super) fn begin(mount: &Live, args: &RunArgs, which: Which) -> Result<(), Fa
             "-c and -n change nothing on a mount: its server keeps its own I/O priority; --limit holds a scrub back",
         );
     }
-    let limit = args.limit.map(|limit| limit.0);
+    let limit = args.limit();
     let begun = match which {
         Which::Start => LiveScrub::start(mount, args.reads_only, limit),
         Which::Resume => LiveScrub::resume(mount, args.reads_only, limit),

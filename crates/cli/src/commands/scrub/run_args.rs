@@ -43,7 +43,7 @@ pub(super) struct RunArgs {
     #[arg(long, conflicts_with = "reads_only")]
     pub(super) rewrite_parity: bool,
 
-    /// Read each device no faster than so many bytes a second.
+    /// Read each device no faster than so many bytes a second; 0 as fast as it goes, whatever limit is noted.
     #[arg(long, value_name = "SIZE")]
     pub(super) limit: Option<Size>,
 
@@ -71,6 +71,13 @@ pub(super) struct RunArgs {
 
     #[command(flatten)]
     pub(super) set: DeviceArgs,
+}
+
+impl RunArgs {
+    /// The limit that holds in spite of those that are noted.
+    pub(super) fn limit(&self) -> Option<u64> {
+        self.limit.map(|Size(limit)| if limit == 0 { u64::MAX } else { limit })
+    }
 }
 
 /// Which of the two commands.

@@ -17,7 +17,6 @@ use super::{background, live};
 use crate::failure::{Failure, warn};
 use crate::interrupt;
 use crate::progress::Shown;
-use crate::size::Size;
 use crate::state;
 
 /// Read everything that is in use, and mend what is bad from what is good.
@@ -137,7 +136,7 @@ fn wanted(args: &RunArgs, which: Which) -> Result<Scrub, Failure> {
     if args.rewrite_parity {
         scrub = scrub.rewriting_parity();
     }
-    if let Some(Size(limit)) = args.limit.filter(|limit| limit.0 > 0) {
+    if let Some(limit) = args.limit() {
         scrub = scrub.limit(limit);
     }
     match (usable(args), which) {
@@ -183,6 +182,10 @@ fn scrub(args: &RunArgs, which: Which) -> Result<(), Failure> {
     let shown = Shown::unbounded(which.name(), args.progress);
     let terminal = Terminal { args, shown: &shown, failure: RankedMutex::default() };
     let report = scrub.run(args.set.of(&args.image), &terminal).map_err(failed)?;
+    if let Some(error) = terminal.failure.into_inner().into_inner() {
+        // It has let go of nothing, and whoever began it is to know why.
+        return Err(failed(error));
+    }
     shown.bar.finish_and_clear();
     if let Some(why) = &report.not_kept {
         warn(why);

@@ -71,7 +71,7 @@ impl Scrub {
         Self { accepts_unsummed: true, ..self }
     }
 
-    /// Reads each device no faster than that, bytes a second.
+    /// Reads each device no faster than that, bytes a second; with `u64::MAX` as fast as it goes, whatever limit is noted.
     #[must_use]
     pub fn limit(self, bytes_per_second: u64) -> Self {
         Self { limit: Some(bytes_per_second.max(1)), ..self }
