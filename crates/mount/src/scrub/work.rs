@@ -20,6 +20,8 @@ use super::{Answer, FoundText, Order, Wish};
 use crate::access_times::{Watched, WriteRight};
 use crate::lost_writes::Tell;
 
+/// How long a scrub waits at most before it looks at the limits again.
+const LIMITS_EVERY: Duration = Duration::from_secs(1);
 /// Bytes of a device that a step reads at most: what else the background has to do waits no longer.
 const STEP: u64 = 4 << 20;
 /// Findings that an answer has, and that are said; the rest is counted.
@@ -289,8 +291,7 @@ impl Scrubbing {
             return Ok(None);
         }
         let Some((mut device, mut pace)) = next.and_then(|next| work.devices.remove(next)) else {
-            let first = waits.into_iter().map(|(wait, _)| now.saturating_add(wait)).min();
-            self.state.lock().due = first.unwrap_or_default();
+            self.state.lock().due = due(now, &waits);
             return Ok(Some(work));
         };
         let found = Found { scrubbing: self, recorder: &work.recorder, engine };
@@ -315,10 +316,10 @@ impl Scrubbing {
         let flush = || if work.mends { engine.volume().mender().and_then(Mender::flush) } else { Ok(()) };
         work.recorder.write_if_due(engine, &flush);
         let status = work.recorder.status();
-        let first = work.waits(now).into_iter().map(|(wait, _)| now.saturating_add(wait)).min();
+        let due = due(now, &work.waits(now));
         let mut state = self.state.lock();
         state.last = Some(status);
-        state.due = first.unwrap_or_default();
+        state.due = due;
         drop(state);
         Ok(Some(work))
     }
@@ -399,6 +400,12 @@ impl Scrubbing {
         }
         Ok(())
     }
+}
+
+/// When the first device may be read, or limits are looked at again: one may be changed between looking and waiting.
+fn due(now: Duration, waits: &[(Duration, Option<u64>)]) -> Duration {
+    let first = waits.iter().map(|(wait, _)| *wait).min().unwrap_or_default();
+    now + first.min(LIMITS_EVERY)
 }
 
 impl Work {
