@@ -23,6 +23,7 @@ use creamery_base::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::Access;
+use crate::lock_table::lock_table;
 use crate::loop_device::LoopDevice;
 use crate::patience::patiently;
 use crate::range_lock::{self, Lock, Locked, WHOLE};
@@ -396,7 +397,7 @@ fn range_owner(metadata: &fs::Metadata, range: &Range<u64>, wanted: Lock) -> Opt
 /// The process that holds a BSD lock on the file, if there is one.
 pub(crate) fn lock_owner(metadata: &fs::Metadata) -> Option<User> {
     // 12: FLOCK  ADVISORY  WRITE 4711 00:1c:30408 0 EOF
-    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let locks = lock_table().ok()?;
     let mut locked = false;
     for line in locks.lines() {
         let fields: Vec<&str> = line.split_ascii_whitespace().filter(|&field| field != "->").collect();
@@ -423,7 +424,7 @@ pub(crate) fn lock_owner(metadata: &fs::Metadata) -> Option<User> {
 fn is_locked(file: &fs::Metadata) -> bool {
     let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
     let place = format!("{major:02x}:{minor:02x}:{}", file.ino());
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let locks = lock_table().unwrap_or_default();
     locks.lines().any(|line| {
         let mut fields = line.split_ascii_whitespace();
         fields.any(|field| field == "FLOCK") && fields.any(|field| field == place)

@@ -52,6 +52,7 @@ mod held;
 mod hooked;
 mod image_name;
 mod in_use;
+mod lock_table;
 mod loop_device;
 mod memory;
 mod new_file;

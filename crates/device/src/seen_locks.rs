@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::in_use::{User, lock_owner, process_has_open};
+use crate::lock_table::lock_table;
 use crate::served::is_server;
 
 /// Whether nobody is seen to have the regular file `path` as an image. It takes no lock, so it keeps nobody out. Processes of other namespaces are not
@@ -20,7 +21,7 @@ use crate::served::is_server;
 #[must_use]
 pub fn is_free(path: &Path) -> bool {
     let Ok(meta) = path.metadata() else { return false };
-    let Ok(locks) = fs::read_to_string("/proc/locks") else { return false };
+    let Ok(locks) = lock_table() else { return false };
     // Or of a file of another filesystem that has its number.
     let inode = format!(":{} ", meta.ino());
     meta.is_file() && !locks.lines().any(|line| line.contains(&inode))
@@ -60,7 +61,7 @@ pub fn server_of(image: &fs::Metadata) -> Option<u32> {
 /// ```
 #[must_use]
 pub fn is_only_read(image: &fs::Metadata) -> bool {
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let locks = lock_table().unwrap_or_default();
     let inode = image.ino().to_string();
     let mut is_read = false;
     for line in locks.lines() {
