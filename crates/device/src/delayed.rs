@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(bytes, [0, 7]);
     }
 
-    /// Answers when it is told to.
+    /// Keeps completions until the test calls them.
     struct Later(std::sync::Mutex<Vec<Completion>>);
 
     impl BlockDevice for Later {

@@ -11,7 +11,8 @@
 //! # Back ends
 //! [`FileDevice`] is an image file or a block device node. [`MemoryDevice`] lives in memory and holds only pages
 //! that were written, so that a large one costs nothing. [`StreamDevice`] is over anything that can be read, written and sought in.
-//! [`HeldDevice`] keeps what is written to another device in memory until it is released.
+//! [`HeldDevice`] keeps what is written to another device in memory until it is released. [`DelayedDevice`] answers for another device, each request a fixed
+//! time after it came.
 //!
 //! A [`FileDevice`] has a pool of threads for requests that are submitted, so that these outlive the call: two devices, or two places
 //! of one, are under way at once. A caller that waits for its requests anyway has them carried out on its own thread

@@ -48,7 +48,7 @@ fn of_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Data is lost, and what was mended elsewhere is not flushed: both are told, each with its own reason and number.
+/// Data is lost, and mends elsewhere are not flushed: the report names both, each with its own reason and number.
 fn hides_nothing() -> Result<()> {
     let shape = Shape { profile: Profile::named("raid1"), members: 2, shift: 0, ends: Ends::InFreeSpace };
     let world = World::new(Content::small(16 << 10)?, shape)?;
@@ -64,7 +64,7 @@ fn hides_nothing() -> Result<()> {
         let of = report.damages.iter().filter(|damage| damage.finding.at.offset == spot.offset);
         let told: Vec<_> =
             of.filter(|damage| damage.finding.at.dev.get() == spot.member as u64 + 1).collect();
-        let [told] = &told[..] else { anyhow::bail!("{spot:?} is told once: {told:?}") };
+        let [told] = &told[..] else { anyhow::bail!("{spot:?} has one finding: {told:?}") };
         ensure!(told.finding.why == "checksum mismatch", "{told:?}");
         ensure!(told.finding.outcome == Outcome::Lost && !told.files.is_empty(), "{told:?}");
     }

@@ -1,5 +1,5 @@
-//! Where a scrub is: the place moves on with each batch, goes never back, is kept by one that fails at once, and a scrub of rows of parity ends there where it
-//! is told to.
+//! Where a scrub is: the place moves on with each batch and never back, a scrub that fails at once keeps it, and a cancelled scrub of parity rows ends
+//! there.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -60,7 +60,7 @@ fn scrubbed(counts: &Counts) -> u64 {
     counts.data_bytes_scrubbed + counts.tree_bytes_scrubbed
 }
 
-/// On one thread each call is told of one batch more. Of two threads the one that is told of less may say so later.
+/// On one thread each call reports one batch more. Of two threads, the one that has done less may report later.
 fn each_batch() -> Result<()> {
     let content = Content::large()?;
     for profile in PROFILES {
@@ -100,7 +100,7 @@ fn moves_on(told: &[Counts], last: &Counts, is_alone: bool) -> Result<()> {
     Ok(())
 }
 
-/// What is told late of an earlier batch takes nothing back.
+/// A late report of an earlier batch takes nothing back.
 fn told_late() -> Result<()> {
     let engine = open(&World::new(Content::small(16 << 10)?, shape("raid1"))?.set)?;
     let recorder = Recorder::begin(None, &engine, &host_paths(&engine), scrub::Mode::ReadsOnly)?;

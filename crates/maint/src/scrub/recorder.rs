@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - SCRUB-4: what a status says is done is durable: the devices are flushed between counting and writing.
-//! - SCRUB-5: the file of findings has those of the scrub that the status is of, and all that its numbers count: the findings of the last scrub go before the
+//! - SCRUB-7: the file of findings has those of the scrub that the status is of, and all that its numbers count: the findings of the last scrub go before the
 //!   status of a new one comes, and new findings are written before the numbers that count them. A scrub that is resumed keeps those of its earlier parts.
 //!   Shown by `scrub/findings-are-those-of-all-parts-of-one-scrub`.
 

@@ -29,7 +29,7 @@ use super::{Finding, Findings, Status, findings};
 const NO_SURPRISE: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits()).cast_signed();
 /// How often, and how long apart, a lock is tried that another process may have for a moment.
 const LOOKS: u32 = 20;
-/// The same where the other process waits for a disk.
+/// How often a lock is tried whose owner may wait for a disk.
 const LOOKS_AT_LIMITS: u32 = 2000;
 const MOMENT: Duration = Duration::from_millis(5);
 /// More is no mark of a scrub.

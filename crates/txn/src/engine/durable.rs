@@ -62,7 +62,7 @@ impl Engine {
     /// # Panics
     /// The thread holds a handle (SCRUB-5).
     pub fn durable_trees(&self) -> Result<DurableTrees<'_>> {
-        held::assert_none("SCRUB-5: nobody who holds a handle walks over a durable commit");
+        held::assert_none("SCRUB-5: a thread with a handle walks over a durable commit");
         // The guard comes first: a commit that becomes durable in between is newer than it, and kept as well.
         let guard = self.store.readers().yielding_guard();
         let superblock = self.volume().superblock();
