@@ -327,6 +327,21 @@ impl Error {
         whole.strip_suffix(&words).unwrap_or(&whole).to_owned()
     }
 
+    /// What it says without the words of its kind, and its advice: for those who pass it on as a text.
+    ///
+    /// ```
+    /// use creamery_base::{Error, ErrorKind};
+    /// let error = Error::new(ErrorKind::Busy, "disk.img").advise("unmount it");
+    /// assert_eq!(error.with_advice(), "disk.img; unmount it");
+    /// ```
+    #[must_use]
+    pub fn with_advice(&self) -> String {
+        match self.advice() {
+            Some(advice) => format!("{}; {advice}", self.without_kind()),
+            None => self.without_kind(),
+        }
+    }
+
     /// Shorthand for [`ErrorKind::Unsupported`].
     #[cold]
     pub fn unsupported(what: impl Into<String>) -> Self {

@@ -433,7 +433,13 @@ fn is_locked(file: &fs::Metadata) -> bool {
 
 fn process(pid: u32) -> User {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    User::Process { pid, name: name.trim_end().to_owned() }
+    let mut name = name.trim_end().to_owned();
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    // A scrub in the background has no terminal by which a user would remember it.
+    if name == "creamery" && words.split(|byte| *byte == 0).nth(1) == Some(b"scrub") {
+        name.push_str(" scrub");
+    }
+    User::Process { pid, name }
 }
 
 fn process_ids() -> impl Iterator<Item = u32> {

@@ -381,6 +381,12 @@ pub(crate) fn flags_at(point: &Path) -> Option<Vec<String>> {
     row.kind.starts_with(FUSE).then_some(row.flags)
 }
 
+/// Whether there is a FUSE mount at `point`, also one into which this user may not look.
+#[must_use]
+pub fn is_fuse_mount(point: &Path) -> bool {
+    std::path::absolute(point).is_ok_and(|point| flags_at(&point).is_some())
+}
+
 fn table() -> Result<Vec<u8>> {
     std::fs::read("/proc/self/mountinfo")
         .map_err(|error| Error::from(error).context("reading the mount table"))

@@ -17,6 +17,9 @@ use crate::open::cut_short;
 use crate::piece::Piece;
 use crate::write::check_beside_superblocks;
 
+/// What brings a device up to date.
+const UP_TO_DATE: &str = "mount the set with Linux: its scrub writes what the device missed";
+
 /// The right to rewrite what is bad, in a volume that was opened for that ([`Volume::open_for_mending`]) or for writing.
 ///
 /// ```no_run
@@ -41,21 +44,33 @@ impl Volume {
         if !self.is_mended() && self.check_writable().is_err() {
             return Err(Error::new(ErrorKind::ReadOnly, format!("{} is open for reading", self.fsid())));
         }
+        self.check_mendable().map(|()| Mender(self))
+    }
+
+    /// Whether its devices may be mended (MEND-2), however it was opened.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DeviceMissing`], [`ErrorKind::Unsupported`]: a member is missing, ends before the filesystem, or is not what it was at the last commit.
+    pub fn check_mendable(&self) -> Result<()> {
         let (found, counted) = (self.members().all().len() as u64, self.superblock().device_count());
         if self.members().are_some_missing() || found < counted {
             let what = format!("filesystem {} has devices that are missing", self.fsid());
-            return Err(Error::new(ErrorKind::DeviceMissing, what));
+            return Err(Error::new(ErrorKind::DeviceMissing, what).advise("bring them back first"));
         }
         for member in self.members().all() {
             let (name, state) = (member.device.describe(), member.state());
             if state != MemberState::Present {
-                return Err(Error::unsupported(format!("{name}: {state}")));
+                let error = Error::unsupported(format!("{name}: {state}"));
+                return Err(match state {
+                    MemberState::Stale(_) => error.advise(UP_TO_DATE),
+                    _ => error,
+                });
             }
             if cut_short(member).is_some() {
                 return Err(Error::unsupported(format!("{name}: the device ends before the filesystem")));
             }
         }
-        Ok(Mender(self))
+        Ok(())
     }
 
     /// Fills `out` with what lies at `at`, as it is: a repair that is held until somebody writes is not there yet. That it fails says nothing of the member.

@@ -19,8 +19,20 @@ use crate::output::tell;
 const FORMATS: [&[&str]; 3] = [&["device", "stats"], &["filesystem", "df"], &["qgroup", "show"]];
 
 /// Commands that print nothing with `-q`, neither what they did nor what they found.
-const TALK: [&str; 9] =
-    ["create", "delete", "snapshot", "sync", "defragment", "list", "get-default", "df", "get"];
+const TALK: [&str; 12] = [
+    "create",
+    "delete",
+    "snapshot",
+    "sync",
+    "defragment",
+    "list",
+    "get-default",
+    "df",
+    "get",
+    "start",
+    "resume",
+    "cancel",
+];
 
 /// What the words behind the program's name ask for. All our own are in `program`.
 pub(super) fn follow(args: &[OsString], program: &Command) -> Link {

@@ -249,7 +249,7 @@ fn a_write(
             && (spot.offset..spot.offset + (64 << 10)).contains(&offset);
         match is_its || is_near {
             true => {
-                ensure!(outcome != Outcome::Mended, "{what} at {spot:?} is not mended");
+                ensure!(outcome == Outcome::Unwritten, "{what} at {spot:?}: {outcome:?}");
                 is_told = true;
             }
             false => ensure!(outcome == Outcome::Mended, "{what} at {spot:?}: {outcome:?}"),

@@ -55,14 +55,14 @@ impl Mending<'_> {
     ) -> Settled {
         let at = within(at, &bad.bytes);
         let settled = self.mend(used, bad, at);
-        let outcome = settled.outcome;
+        let (why, outcome) = (settled.rewritten.why(&bad.why), settled.rewritten.outcome);
         // A tree block counts once, as Linux counts.
         count(outcome, 1, counts);
         let what = match used.runs[bad.run].content {
             Content::Tree { .. } => What::Tree,
             Content::Data(_) => What::Data,
         };
-        sink.found(&Finding { what, at, logical: Some(bad.at), why: bad.why.clone(), outcome });
+        sink.found(&Finding { what, at, logical: Some(bad.at), why, outcome });
         settled
     }
 
@@ -202,7 +202,7 @@ pub(super) fn count(outcome: Outcome, errors: u64, counts: &mut Counts) {
     match outcome {
         Outcome::Mended => counts.corrected_errors += errors,
         Outcome::Mendable | Outcome::Undecided => counts.unverified_errors += errors,
-        Outcome::Lost => counts.uncorrectable_errors += errors,
+        Outcome::Unwritten | Outcome::Lost => counts.uncorrectable_errors += errors,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use creamery_base::{DevId, Error, Escaped, Logical, Physical};
+use creamery_base::{DevId, Error, Escaped, Logical, Physical, Result};
 
 use super::Counts;
 
@@ -62,13 +62,15 @@ pub enum Outcome {
     Mendable,
     /// Nothing says which of two is right.
     Undecided,
+    /// Something good is there, and writing it failed.
+    Unwritten,
     /// There is nothing good.
     Lost,
 }
 
 impl Outcome {
     /// All there are.
-    pub const ALL: [Self; 4] = [Self::Mended, Self::Mendable, Self::Undecided, Self::Lost];
+    pub const ALL: [Self; 5] = [Self::Mended, Self::Mendable, Self::Undecided, Self::Unwritten, Self::Lost];
 
     /// Its word in a report.
     #[must_use]
@@ -77,7 +79,38 @@ impl Outcome {
             Self::Mended => "mended",
             Self::Mendable => "mendable",
             Self::Undecided => "undecided",
+            Self::Unwritten => "unwritten",
             Self::Lost => "lost",
+        }
+    }
+}
+
+/// What became of something bad, and why what is good was not written there.
+#[derive(Debug)]
+pub(super) struct Rewritten {
+    pub(super) outcome: Outcome,
+    failure: Option<Error>,
+}
+
+impl Rewritten {
+    /// Nothing was written.
+    pub(super) const fn not(outcome: Outcome) -> Self {
+        Self { outcome, failure: None }
+    }
+
+    /// Writing ended like that.
+    pub(super) fn by(written: Result<()>) -> Self {
+        match written {
+            Ok(()) => Self::not(Outcome::Mended),
+            Err(error) => Self { outcome: Outcome::Unwritten, failure: Some(error) },
+        }
+    }
+
+    /// Why the place is bad, and why it still is.
+    pub(super) fn why(&self, bad: &str) -> String {
+        match &self.failure {
+            Some(error) => format!("{bad}; writing what is good failed: {error}"),
+            None => bad.to_owned(),
         }
     }
 }

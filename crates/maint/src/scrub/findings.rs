@@ -121,16 +121,24 @@ impl Findings {
         self.left_out
     }
 
-    /// Keeps what a scrub does not find again that goes on where each device stopped.
-    pub(super) fn keep_found(&mut self, stopped: impl Fn(DevId) -> Stopped) {
+    /// Keeps what a scrub does not find again that goes on where each device stopped. Gives the devices of groups that it comes to again: each has counted as
+    /// an error when its trees could not be read.
+    pub(super) fn keep_found(&mut self, stopped: impl Fn(DevId) -> Stopped) -> Vec<DevId> {
+        let mut again = Vec::new();
         let is_passed = |finding: &Finding, place: u64| match finding.what {
             // A device's superblocks come first, wherever they lie.
             What::Superblock => place > 0,
             _ => finding.at.offset < place,
         };
-        self.left.retain(|Found { finding, .. }| match stopped(finding.at.dev) {
-            Stopped::Nowhere => true,
-            Stopped::At(place) | Stopped::Failed(place) => is_passed(finding, place),
+        self.left.retain(|Found { finding, .. }| {
+            let is_kept = match stopped(finding.at.dev) {
+                Stopped::Nowhere => true,
+                Stopped::At(place) | Stopped::Failed(place) => is_passed(finding, place),
+            };
+            if !is_kept && finding.what == What::NotScrubbed {
+                again.push(finding.at.dev);
+            }
+            is_kept
         });
         self.mended.retain(|Found { finding, .. }| match stopped(finding.at.dev) {
             // It is good now, also where the scrub of another device has mended it ahead of its own.
@@ -138,6 +146,7 @@ impl Findings {
             Stopped::Failed(place) => is_passed(finding, place),
         });
         self.measure();
+        again
     }
 
     fn measure(&mut self) {
@@ -193,9 +202,9 @@ impl Findings {
     /// Reads the text of the file. A line that the end of the file cuts is passed over.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`]: it is no such text.
+    /// [`ErrorKind::InvalidData`]: it is no such text.
     pub fn parse(text: &[u8]) -> Result<Self> {
-        let corrupt = |what: String| Error::new(ErrorKind::Corrupt, what);
+        let corrupt = |what: String| Error::new(ErrorKind::InvalidData, what);
         let text = std::str::from_utf8(text).map_err(|_| corrupt("it is no text".to_owned()))?;
         let mut findings = Self::default();
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
@@ -267,7 +276,7 @@ mod tests {
         let text = findings.to_text();
         let read = Findings::parse(text.as_bytes()).unwrap();
         assert_eq!(read.to_text(), text);
-        assert_eq!((read.left().len(), read.iter().count(), read.left_out()), (18, 24, 7));
+        assert_eq!((read.left().len(), read.iter().count(), read.left_out()), (24, 30, 7));
         let cut = Findings::parse(&text.as_bytes()[..text.len() - 3]).unwrap();
         assert_eq!(cut.left_out(), 0);
     }
@@ -322,7 +331,8 @@ mod tests {
         assert_eq!((findings.left().len(), findings.len()), (2, 3));
         findings.superblocks_are_mended(DevId::new(2));
         assert_eq!((findings.left().len(), findings.iter().count()), (1, 3));
-        findings.keep_found(|_| Stopped::At(0));
+        findings.add(finding(What::NotScrubbed, Outcome::Lost, 4096));
+        assert_eq!(findings.keep_found(|_| Stopped::At(0)), [DevId::new(2)], "a group is come to again");
         assert_eq!((findings.left().len(), findings.len()), (0, 2), "what was mended is good");
         findings.keep_found(|_| Stopped::Failed(1 << 20));
         assert_eq!(findings.iter().count(), 1, "it may not be mended behind the place");

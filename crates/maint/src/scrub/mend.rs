@@ -8,7 +8,7 @@ use creamery_format::verify_block;
 use creamery_txn::Engine;
 use creamery_volume::{Mender, Verdict};
 
-use super::finding::Outcome;
+use super::finding::{Outcome, Rewritten};
 use super::judge::{Bad, Judge};
 use super::used::{Content, InUse};
 
@@ -27,7 +27,7 @@ pub(super) struct Mending<'v> {
 
 /// What became of something bad.
 pub(super) struct Settled {
-    pub(super) outcome: Outcome,
+    pub(super) rewritten: Rewritten,
     /// The bytes as they should be, if there are any.
     pub(super) good: Option<AlignedBuffer>,
 }
@@ -40,16 +40,15 @@ impl Mending<'_> {
             let mut other = AlignedBuffer::zeroed(bad.bytes.len());
             let read = self.judge.volume.find_data(bad.at, &mut other, &|_, _| Verdict::Unknown, Wait::Yes);
             let outcome = if read.is_ok() { Outcome::Undecided } else { Outcome::Lost };
-            return Settled { outcome, good: None };
+            return Settled { rewritten: Rewritten::not(outcome), good: None };
         }
-        let Ok(good) = self.good(used, bad) else { return Settled { outcome: Outcome::Lost, good: None } };
-        let outcome =
-            match self.mender.map(|mender| mender.rewrite(at, &good, &|now| self.is_good(used, bad, now))) {
-                None => Outcome::Mendable,
-                Some(Ok(())) => Outcome::Mended,
-                Some(Err(_)) => Outcome::Lost,
-            };
-        Settled { outcome, good: Some(good) }
+        let Ok(good) = self.good(used, bad) else {
+            return Settled { rewritten: Rewritten::not(Outcome::Lost), good: None };
+        };
+        let written =
+            self.mender.map(|mender| mender.rewrite(at, &good, &|now| self.is_good(used, bad, now)));
+        let rewritten = written.map_or(Rewritten::not(Outcome::Mendable), Rewritten::by);
+        Settled { rewritten, good: Some(good) }
     }
 
     /// The bytes as they should be, by whatever way. Errors: there are none.

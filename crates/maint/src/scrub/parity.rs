@@ -12,7 +12,7 @@ use creamery_volume::{Chunk, FullStripes, Stripe};
 
 use super::batch::{count, count_extents};
 use super::counts::{Class, Tally};
-use super::finding::{Finding, Outcome, Sink, Unheard, What};
+use super::finding::{Finding, Outcome, Rewritten, Sink, Unheard, What};
 use super::mend::Mending;
 use super::rows::{Element, RowBatch};
 use super::used::Content;
@@ -99,9 +99,9 @@ impl Mending<'_> {
         }
         for bad in bad {
             let settled = self.settle(used, &bad, at, counts, sink);
-            if settled.outcome == Outcome::Mended {
+            if settled.rewritten.outcome == Outcome::Mended {
                 tally.mended.count(bad.class);
-                count(settled.outcome, 1, &mut tally.mended);
+                count(Outcome::Mended, 1, &mut tally.mended);
             }
             match settled.good.filter(|good| good.len() == bad.bytes.len()) {
                 Some(good) => stripes.element_mut(*row, *column)[bad.bytes].copy_from_slice(&good),
@@ -161,7 +161,7 @@ impl Mending<'_> {
             let unread = self.read_parity(row, column, stripes, places);
             let read = &*stripes.element_mut(row, column);
             tally.counts.parity_bytes_scrubbed += (read.len() - unread.len() * sector) as u64;
-            let (mut wrong, mut worst) = (0, None);
+            let (mut wrong, mut worst) = (0, None::<Rewritten>);
             for (place, right) in right.chunks_exact(sector).enumerate() {
                 let from = place * sector;
                 let is_unread = unread.contains(&place);
@@ -180,15 +180,18 @@ impl Mending<'_> {
                 let class = if is_unread { Class::Unread } else { Class::Verify };
                 tally.counts.count(class);
                 let at = Physical { offset: at.offset + from as u64, ..at };
-                let outcome = self.write_parity(at, known, right);
+                let rewritten = self.write_parity(at, known, right);
+                let outcome = rewritten.outcome;
                 count(outcome, 1, &mut tally.counts);
                 if outcome == Outcome::Mended {
                     tally.mended.count(class);
                     count(outcome, 1, &mut tally.mended);
                 }
-                worst = worst.max(Some(outcome));
+                if worst.as_ref().is_none_or(|worst| worst.outcome < outcome) {
+                    worst = Some(rewritten);
+                }
             }
-            let Some(outcome) = worst else { continue };
+            let Some(worst) = worst else { continue };
             let why = match stripes.why_not(row, column) {
                 Some(why) => why.to_string(),
                 None => {
@@ -196,6 +199,7 @@ impl Mending<'_> {
                 }
             };
             let logical = Some(stripes.start_of(row));
+            let (why, outcome) = (worst.why(&why), worst.outcome);
             sink.found(&Finding { what: What::Parity, at, logical, why, outcome });
         }
     }
@@ -242,20 +246,17 @@ impl Mending<'_> {
     }
 
     /// Writes the parity of one place, where it may be.
-    fn write_parity(&self, at: Physical, known: Known, right: &[u8]) -> Outcome {
+    fn write_parity(&self, at: Physical, known: Known, right: &[u8]) -> Rewritten {
         let has_log = self.judge.volume.superblock().log_root().is_some();
         match (known, self.mender) {
-            (Known::Lost, _) => Outcome::Lost,
-            (Known::Unread, _) => Outcome::Undecided,
-            (Known::Unsummed, _) if !self.accepts_unsummed => Outcome::Undecided,
-            _ if has_log => Outcome::Undecided,
-            (_, None) => Outcome::Mendable,
+            (Known::Lost, _) => Rewritten::not(Outcome::Lost),
+            (Known::Unread, _) => Rewritten::not(Outcome::Undecided),
+            (Known::Unsummed, _) if !self.accepts_unsummed => Rewritten::not(Outcome::Undecided),
+            _ if has_log => Rewritten::not(Outcome::Undecided),
+            (_, None) => Rewritten::not(Outcome::Mendable),
             (_, Some(mender)) => {
                 assert_is_right(known, if self.accepts_unsummed { Known::Unsummed } else { Known::Good });
-                match mender.rewrite(at, right, &|now| now == right) {
-                    Ok(()) => Outcome::Mended,
-                    Err(_) => Outcome::Lost,
-                }
+                Rewritten::by(mender.rewrite(at, right, &|now| now == right))
             }
         }
     }

@@ -62,13 +62,15 @@ struct State {
     unwritten: Vec<Finding>,
     /// Findings that have no place, as the file says.
     written_left_out: u64,
+    /// The limits of devices as they were last read, bytes a second.
+    limits: BTreeMap<DevId, u64>,
 }
 
 impl Recorder {
     /// Begins a scrub of all devices from their beginning.
     ///
     /// # Errors
-    /// The status cannot be written.
+    /// The status cannot be written, or the limits of devices cannot be read.
     pub fn begin(running: Option<Running>, engine: &Engine, paths: &HostPaths, mode: Mode) -> Result<Self> {
         Self::with(running, (engine, paths), mode, None)
     }
@@ -86,12 +88,12 @@ impl Recorder {
             );
             Error::new(ErrorKind::NotFound, what).advise("begin one with `creamery scrub start`")
         };
-        let last = running.file().read()?.ok_or_else(nothing)?;
+        let mut last = running.file().read()?.ok_or_else(nothing)?;
         if !last.devices.iter().any(DeviceStatus::is_resumable) {
             return Err(nothing());
         }
         let mut findings = running.file().read_findings()?;
-        findings.keep_found(|dev| {
+        let again = findings.keep_found(|dev| {
             let its = last.devices.iter().find(|device| device.id == dev);
             match its.map(|device| (device.ended, device.counts.last_physical)) {
                 Some((Some(Ended::Whole), _)) => Stopped::Nowhere,
@@ -101,6 +103,10 @@ impl Recorder {
             }
         });
         let mode = if last.mode() == Mode::ReadsOnly { Mode::ReadsOnly } else { mode };
+        for device in &mut last.devices {
+            let groups = again.iter().filter(|dev| **dev == device.id).count() as u64;
+            device.counts.uncorrectable_errors = device.counts.uncorrectable_errors.saturating_sub(groups);
+        }
         Self::with(Some(running), (engine, paths), mode, Some((last, findings)))
     }
 
@@ -134,27 +140,18 @@ impl Recorder {
                     ended: last.ended.filter(|_| !last.is_resumable()),
                     ..last.clone()
                 },
-                None => {
-                    let counts = Counts::default();
-                    let (resumed, seconds, ended) = (0, 0, None);
-                    DeviceStatus {
-                        id,
-                        identity,
-                        counts,
-                        started: now,
-                        resumed,
-                        seconds,
-                        ended,
-                        mode,
-                        generation,
-                    }
-                }
+                None => DeviceStatus::new((id, identity), (now, generation), mode),
             };
             before.insert(id, (device.counts, device.seconds));
             devices.push(device);
         }
         let status = Status { fsid, devices };
+        let limits = match &running {
+            Some(running) => running.file().limits()?,
+            None => BTreeMap::new(),
+        };
         let state = State {
+            limits,
             written_errors: errors_of(&status),
             writing: Duration::ZERO,
             status,
@@ -197,10 +194,22 @@ impl Recorder {
         self.before.get(&dev).map(|(counts, _)| *counts).unwrap_or_default()
     }
 
-    /// The limit that is noted for a device, bytes a second. Limits that cannot be read are none.
+    /// The limit that is noted for a device, bytes a second. Where limits cannot be read the last ones hold.
     #[must_use]
     pub fn limit(&self, dev: DevId) -> Option<u64> {
-        self.running.as_ref()?.file().limits().ok()?.get(&dev).copied()
+        let now = self.running.as_ref()?.file().limits();
+        let mut state = self.state.lock();
+        if let Ok(now) = now {
+            state.limits = now;
+        }
+        state.limits.get(&dev).copied()
+    }
+
+    /// The file that has the findings; none if there are none, or they are not kept.
+    #[must_use]
+    pub fn findings_file(&self) -> Option<PathBuf> {
+        let path = self.running.as_ref()?.file().findings();
+        (!self.state.lock().findings.is_empty()).then_some(path)
     }
 
     /// Something bad was found.

@@ -101,6 +101,17 @@ pub struct Status {
 }
 
 impl DeviceStatus {
+    /// That of a device whose scrub begins now, seconds since 1970, at its beginning.
+    pub(super) fn new(
+        (id, identity): (DevId, Identity),
+        (now, generation): (u64, Generation),
+        mode: Mode,
+    ) -> Self {
+        let counts = Counts::default();
+        let (started, resumed, seconds, ended) = (now, 0, 0, None);
+        Self { id, identity, counts, started, resumed, seconds, ended, mode, generation }
+    }
+
     /// Whether a scrub can go on where this one stopped.
     #[must_use]
     pub fn is_resumable(&self) -> bool {
@@ -149,7 +160,7 @@ impl Status {
     /// Reads the text of the file of the filesystem `fsid`.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`]: it is no such text, or of another filesystem.
+    /// [`ErrorKind::InvalidData`]: it is no such text, or of another filesystem.
     pub fn parse(text: &[u8], fsid: Uuid) -> Result<Self> {
         let text = std::str::from_utf8(text).map_err(|_| corrupt("it is no text"))?;
         let mut lines = text.lines();
@@ -283,7 +294,7 @@ fn quoted(text: &str) -> String {
 }
 
 fn corrupt(what: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Corrupt, what.into())
+    Error::new(ErrorKind::InvalidData, what.into())
 }
 
 #[cfg(test)]

@@ -21,7 +21,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use creamery_base::{DevId, Error, ErrorKind, Result, Uuid};
 use creamery_txn::Engine;
-use rustix::fs::{FlockOperation, OFlags, flock};
+use creamery_volume::MemberState;
+use rustix::fs::{Access, FlockOperation, OFlags, access, flock};
 
 use super::{Finding, Findings, Status, findings};
 
@@ -115,11 +116,14 @@ impl StatusFile {
         Self { dir: dir.to_owned(), fsid, key: format!("{fsid}.{space:x}.{number:x}.{start:x}") }
     }
 
-    /// The files in `dir` of a filesystem that is open; none if all of its devices are missing.
+    /// The files in `dir` of a filesystem that is open; none if all of its devices are missing. The devices of its seed are those of another filesystem.
     #[must_use]
     pub fn of_engine(dir: &Path, engine: &Engine) -> Option<Self> {
-        let first = engine.devices().into_iter().find_map(|device| engine.volume().device(device.id))?;
-        Some(Self::new(dir, engine.volume().fsid(), first.id().numbers()))
+        let volume = engine.volume();
+        let ids: Vec<DevId> = engine.devices().into_iter().map(|device| device.id).collect();
+        let own = ids.iter().filter(|id| volume.member_state(**id) != MemberState::Seed);
+        let first = own.chain(&ids).find_map(|id| volume.device(*id))?;
+        Some(Self::new(dir, volume.fsid(), first.id().numbers()))
     }
 
     /// The UUID of the filesystem.
@@ -187,6 +191,8 @@ impl StatusFile {
     pub fn begin_in(&self, mount: Option<&Path>) -> Result<Running> {
         let about = |error: std::io::Error| Error::from(error).context(self.dir.display());
         self.make_dir()?;
+        // Files that are there may be written to although none can be made beside them.
+        access(&self.dir, Access::WRITE_OK).map_err(|error| about(error.into()))?;
         let mut locked = lock_file(&self.of("running")).map_err(about)?;
         if !is_locked_within(&locked, LOOKS) {
             let pid = runner_in(&mut locked).and_then(|(mark, _)| mark.pid_here());
@@ -264,7 +270,11 @@ impl StatusFile {
         };
         let text = String::from_utf8_lossy(&text).into_owned();
         let limits = text.lines().map(limit).collect::<Option<_>>();
-        limits.ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("limits of scrub {}", path.display())))
+        limits.ok_or_else(|| {
+            let what = format!("limits of scrub {}", path.display());
+            let advice = "remove the file, and set limits anew with `creamery scrub limit`";
+            Error::new(ErrorKind::InvalidData, what).advise(advice)
+        })
     }
 
     /// Notes limits of some devices, bytes a second, and gives those of all. 0 takes one back. A scrub that runs follows them. Of several processes one at a time
@@ -568,7 +578,7 @@ fn read(path: &Path, max: u64) -> Result<Option<Vec<u8>>> {
     };
     if text.len() as u64 > max {
         let what = format!("{} has more than {max} bytes", path.display());
-        return Err(Error::new(ErrorKind::Corrupt, what).advise("remove the file"));
+        return Err(Error::new(ErrorKind::InvalidData, what).advise("remove the file"));
     }
     Ok(Some(text))
 }
@@ -760,7 +770,7 @@ mod tests {
             file.limits().map(drop).unwrap_err(),
         ];
         for error in errors {
-            assert_eq!(error.kind(), ErrorKind::Corrupt);
+            assert_eq!(error.kind(), ErrorKind::InvalidData);
             assert!(error.to_string().contains("has more than"), "{error}");
         }
     }

@@ -6,7 +6,7 @@ use creamery_volume::MemberState;
 
 use super::Counts;
 use super::batch::count;
-use super::finding::{Finding, Outcome, Sink, What};
+use super::finding::{Finding, Outcome, Rewritten, Sink, What};
 use super::mend::Mending;
 
 /// How often a copy is looked at that is half written.
@@ -34,17 +34,15 @@ impl Mending<'_> {
                 Ok(good) => first = first.or(Some(good)),
                 Err(why) => {
                     counts.super_errors += 1;
-                    let outcome = match (&first, self.mender) {
-                        _ if self.is_live => Outcome::Mendable,
-                        (None, _) => Outcome::Lost,
+                    let rewritten = match (&first, self.mender) {
+                        _ if self.is_live => Rewritten::not(Outcome::Mendable),
+                        (None, _) => Rewritten::not(Outcome::Lost),
                         // It may lead to what the first one has lost; `rescue super-recover` decides.
-                        (Some(first), _) if self.is_newer(at, first) => Outcome::Undecided,
-                        (Some(_), None) => Outcome::Mendable,
-                        (Some(first), Some(mender)) => {
-                            let written = mender.rewrite_superblock(at, first);
-                            if written.is_ok() { Outcome::Mended } else { Outcome::Lost }
-                        }
+                        (Some(first), _) if self.is_newer(at, first) => Rewritten::not(Outcome::Undecided),
+                        (Some(_), None) => Rewritten::not(Outcome::Mendable),
+                        (Some(first), Some(mender)) => Rewritten::by(mender.rewrite_superblock(at, first)),
                     };
+                    let (why, outcome) = (rewritten.why(&why), rewritten.outcome);
                     count(outcome, 1, counts);
                     sink.found(&Finding { what: What::Superblock, at, logical: None, why, outcome });
                 }

@@ -4,15 +4,50 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use creamery_base::{DevId, Logical, Physical, Result, Uuid};
+use creamery_base::{DevId, Logical, ObjectId, Physical, Result, TreeId, Uuid};
 use creamery_maint::scrub::{Finding, Outcome, Status, What};
 
+use super::files::FileText;
 use super::{Answer, Order, SCRUB, Wish, status_of};
 use crate::control::new_key;
 use crate::subvolumes::Live;
 
 /// Something bad that the scrub of a mount has found.
-pub type LiveFinding = Finding;
+///
+/// ```
+/// fn show(found: &creamery_mount::LiveFinding) {
+///     println!("{}", found.finding);
+///     found.files.iter().for_each(|file| println!("  {:?}", file.path));
+/// }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LiveFinding {
+    /// What is bad.
+    pub finding: Finding,
+    /// Places of files that have it, a few at most.
+    pub files: Vec<LiveFindingFile>,
+}
+
+/// A place of a file that has what the scrub of a mount has found.
+///
+/// ```
+/// fn show(file: &creamery_mount::LiveFindingFile) {
+///     println!("inode {} of subvolume {}, byte {}", file.inode, file.subvolume, file.byte);
+/// }
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct LiveFindingFile {
+    /// The subvolume that it is in.
+    pub subvolume: TreeId,
+    /// Its inode.
+    pub inode: ObjectId,
+    /// Bytes from its beginning.
+    pub byte: u64,
+    /// Its path in the filesystem; none where that is unknown.
+    pub path: Option<Vec<u8>>,
+}
 
 /// The scrub of a live mount, as it is at one moment.
 ///
@@ -40,6 +75,10 @@ pub struct LiveScrub {
     pub findings_file: Option<PathBuf>,
     /// Why its status is not kept.
     pub status_failure: Option<String>,
+    /// Why limits are unknown.
+    pub limits_failure: Option<String>,
+    /// Why nothing can be mended through the mount, where that is so.
+    pub hindrance: Option<String>,
     /// Devices, their paths, and the limits of those that have one, bytes a second.
     pub limits: Vec<(DevId, PathBuf, Option<u64>)>,
 }
@@ -94,18 +133,27 @@ impl LiveScrub {
             left_out,
             findings_file,
             status_failure,
+            limits_failure,
+            hindrance,
             limits,
             ..
         } = answer;
         let finding = |found: super::FoundText| {
             let at = Physical { dev: DevId::new(found.device), offset: found.offset };
-            Some(Finding {
+            let finding = Finding {
                 what: *What::ALL.get(usize::from(found.what))?,
                 at,
                 logical: found.logical.map(Logical::new),
                 why: found.why,
                 outcome: *Outcome::ALL.get(usize::from(found.outcome))?,
-            })
+            };
+            let file = |file: FileText| LiveFindingFile {
+                subvolume: TreeId::new(file.subvolume),
+                inode: ObjectId::new(file.inode),
+                byte: file.byte,
+                path: file.path,
+            };
+            Some(LiveFinding { finding, files: found.files.into_iter().map(file).collect() })
         };
         let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
         let limit = |(dev, device, limit): (u64, Vec<u8>, u64)| {
@@ -119,6 +167,8 @@ impl LiveScrub {
             left_out,
             findings_file: findings_file.map(path),
             status_failure,
+            limits_failure,
+            hindrance,
             limits: limits.into_iter().map(limit).collect(),
         })
     }

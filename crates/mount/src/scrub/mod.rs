@@ -5,6 +5,7 @@
 //! waits for it and none pays for it. When the mount ends, so does the scrub, and its status says where.
 
 mod ask;
+mod files;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -18,7 +19,8 @@ use crate::asker::Asker;
 use crate::control::{GROUP, PAGE, order_in};
 use crate::why::Why;
 
-pub use ask::{LiveFinding, LiveScrub};
+pub use ask::{LiveFinding, LiveFindingFile, LiveScrub};
+use files::FileText;
 pub(crate) use work::Scrubbing;
 
 pub(crate) const SCRUB: u32 = control_number::<PAGE>(GROUP, 21);
@@ -63,6 +65,10 @@ struct Answer {
     findings_file: Option<Vec<u8>>,
     /// Why its status is not kept.
     status_failure: Option<String>,
+    /// Why limits are unknown.
+    limits_failure: Option<String>,
+    /// Why nothing can be mended through the mount.
+    hindrance: Option<String>,
     /// Devices, their paths, and bytes a second that each is read at most; 0, as fast as it can be.
     limits: Vec<(u64, Vec<u8>, u64)>,
 }
@@ -77,10 +83,11 @@ struct FoundText {
     offset: u64,
     logical: Option<u64>,
     why: String,
+    files: Vec<FileText>,
 }
 
 impl FoundText {
-    fn of(finding: &Finding) -> Self {
+    fn of(finding: &Finding, files: Vec<FileText>) -> Self {
         let number = |at: Option<usize>| u8::try_from(at.unwrap_or(0)).expect("there are a few");
         Self {
             what: number(What::ALL.iter().position(|what| *what == finding.what)),
@@ -89,6 +96,7 @@ impl FoundText {
             offset: finding.at.offset,
             logical: finding.logical.map(|at| at.get()),
             why: finding.why.clone(),
+            files,
         }
     }
 }
@@ -100,12 +108,10 @@ impl Scrubbing {
             return Err(Errno::EPERM);
         }
         let order: Order = order_in(page)?.unwrap_or_default();
-        let answer = self.carry_out(&order).unwrap_or_else(|error| {
-            let failure = match error.advice() {
-                Some(advice) => format!("{}; {advice}", error.without_kind()),
-                None => error.without_kind(),
-            };
-            Answer { failure: Some(failure), why: Why::of_error(&error), ..Answer::default() }
+        let answer = self.carry_out(&order).unwrap_or_else(|error| Answer {
+            failure: Some(error.with_advice()),
+            why: Why::of_error(&error),
+            ..Answer::default()
         });
         serde_json::to_vec(&answer).map_err(|_| Errno::EIO)
     }

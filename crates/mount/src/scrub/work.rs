@@ -1,21 +1,22 @@
 //! The mount's end: the scrub as background work.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{DevId, Error, ErrorKind, Logical, Result};
-use creamery_fs::{DeviceErrors, ExtentPart, Filesystem};
+use creamery_base::{DevId, Error, ErrorKind, Result};
+use creamery_fs::{DeviceErrors, Filesystem};
 use creamery_maint::scrub::{
-    Counts, DeviceScrub, Ended, FILES_MAX, Finding, Findings, HostPaths, Mode, Pace, Recorder, Scrub, Sink,
-    Status, StatusFile, Step, Together, What, file_line, host_paths,
+    Counts, DeviceScrub, Ended, Finding, Findings, HostPaths, Mode, Pace, Recorder, Scrub, Sink, Status,
+    StatusFile, Step, Together, What, host_paths,
 };
 use creamery_txn::{BackgroundWork, Due, Engine};
 use creamery_volume::Mender;
 
+use super::files::{FileText, files_of};
 use super::{Answer, FoundText, Order, Wish};
 use crate::access_times::{Watched, WriteRight};
 use crate::lost_writes::Tell;
@@ -24,10 +25,8 @@ use crate::lost_writes::Tell;
 const LIMITS_EVERY: Duration = Duration::from_secs(1);
 /// Bytes of a device that a step reads at most: what else the background has to do waits no longer.
 const STEP: u64 = 4 << 20;
-/// Findings that an answer has, and that are said; the rest is counted.
+/// Findings that an answer has, that are said, and whose files are named; the rest is counted.
 const FINDINGS_MAX: usize = 1000;
-/// Findings whose files are named.
-const NAMED_MAX: usize = 100;
 
 /// The scrub of a mount.
 pub(crate) struct Scrubbing {
@@ -51,6 +50,8 @@ struct State {
     due: Duration,
     last: Option<Status>,
     findings: Findings,
+    /// Files of findings that are left, in their order.
+    files: Vec<Vec<FileText>>,
     status_failure: Option<String>,
 }
 
@@ -206,13 +207,16 @@ impl Scrubbing {
     fn tell_with(&self, file: Option<StatusFile>) -> Result<Answer> {
         let fs = self.fs.upgrade().ok_or_else(gone)?;
         let engine = fs.engine();
-        let limits = file.as_ref().map(StatusFile::limits).transpose()?.unwrap_or_default();
+        let limits = file.as_ref().map_or(Ok(BTreeMap::new()), StatusFile::limits);
+        let limits_failure = limits.as_ref().err().map(Error::with_advice);
+        let limits = limits.unwrap_or_default();
         let limit = |device: creamery_txn::DeviceReport| {
             let path = self.paths.get(&device.id).cloned().unwrap_or_default();
             let path = path.into_os_string().into_vec();
             (device.id.get(), path, limits.get(&device.id).copied().unwrap_or(0))
         };
         let limits = engine.devices().into_iter().map(limit).collect();
+        let hindrance = self.hindrance(engine);
         // After an abort no step is taken any more.
         let has_ended = engine.aborted().is_some();
         let state = self.state.lock();
@@ -221,10 +225,12 @@ impl Scrubbing {
             status: state.last.as_ref().map(Status::to_text),
             is_running: state.is_running && !has_ended,
             status_failure: state.status_failure.clone(),
+            limits_failure,
+            hindrance,
             limits,
             ..Answer::default()
         };
-        let mut findings = state.findings.clone();
+        let (mut findings, files) = (state.findings.clone(), state.files.clone());
         drop(state);
         if answer.status.is_none()
             && let Some(file) = &file
@@ -233,12 +239,23 @@ impl Scrubbing {
             answer.status = Some(last.to_text()); // of an earlier mount
             findings = file.read_findings()?;
         }
-        answer.findings = findings.iter().take(FINDINGS_MAX).map(FoundText::of).collect();
+        let files = files.into_iter().chain(std::iter::repeat(Vec::new()));
+        let found = findings.iter().take(FINDINGS_MAX).zip(files);
+        answer.findings = found.map(|(finding, files)| FoundText::of(finding, files)).collect();
         let cut = findings.left().len().saturating_sub(FINDINGS_MAX) as u64;
         answer.left_out = findings.left_out().saturating_add(cut);
         let path = file.map(|file| file.findings()).filter(|path| path.exists());
         answer.findings_file = path.map(|path| path.into_os_string().into_vec());
         Ok(answer)
+    }
+
+    /// Why nothing can be mended through the mount, if that is so.
+    fn hindrance(&self, engine: &Engine) -> Option<String> {
+        if engine.read_only().is_some() || self.row.write_in_background().is_err() {
+            let advice = "unmount it, and scrub what it was mounted from";
+            return Some(format!("the mount is read-only: {advice}"));
+        }
+        engine.volume().check_mendable().err().map(|error| error.with_advice())
     }
 
     /// The mount ends: what is left is for a later scrub.
@@ -347,27 +364,33 @@ impl Scrubbing {
         drop(right);
         let status = work.recorder.status();
         let kept = work.recorder.end(engine, &work.ended);
-        let named = self.name_files(fs, &work.recorder);
+        let (named, files) = self.name_files(fs, &work.recorder);
         let findings = work.recorder.findings();
         let mut state = self.state.lock();
         state.is_running = false;
-        state.findings = findings;
+        (state.findings, state.files) = (findings, files);
         let failure = kept.as_ref().err().or(named.as_ref().err());
         state.status_failure = failure.map(ToString::to_string).or(uncounted);
         state.last = Some(kept.unwrap_or(status));
     }
 
-    /// Names the files that have what is left, as far as they are known.
-    fn name_files(&self, fs: &Filesystem, recorder: &Recorder) -> Result<()> {
-        let mut named = 0;
-        recorder.name_files(&mut |finding| {
-            let Some(at) = finding.logical.filter(|_| matches!(finding.what, What::Data | What::Differing))
-            else {
-                return Vec::new();
-            };
-            named += 1;
-            if named > NAMED_MAX { Vec::new() } else { files_of(fs, at) }
-        })
+    /// Names the files that have what is left, as far as they are known, and gives them in the order of the findings. Of findings that an answer has no place for
+    /// they are not looked for.
+    fn name_files(&self, fs: &Filesystem, recorder: &Recorder) -> (Result<()>, Vec<Vec<FileText>>) {
+        let mut all = Vec::new();
+        let kept = recorder.name_files(&mut |finding| {
+            if all.len() >= FINDINGS_MAX {
+                return vec![format!(
+                    "its files are not looked for: only those of {FINDINGS_MAX} findings are"
+                )];
+            }
+            let is_data = matches!(finding.what, What::Data | What::Differing);
+            let files = finding.logical.filter(|_| is_data).map(|at| files_of(fs, at)).unwrap_or_default();
+            let lines = files.iter().map(FileText::line).collect();
+            all.push(files);
+            lines
+        });
+        (kept, all)
     }
 
     /// Adds what was found to the numbers that the filesystem keeps. The commit that has them also makes bad superblocks good.
@@ -448,27 +471,6 @@ fn failed((dev, mut counts): (DevId, Counts), error: &Error, found: &Found<'_>) 
     found.found(&Finding::of_device(dev, error));
     counts.uncorrectable_errors = counts.uncorrectable_errors.saturating_add(1);
     (dev, counts, Ended::Failed)
-}
-
-/// Lines of a few of the files that have what lies at an address, by the last commit: what a scrub reads is there. What cannot be named is left out.
-fn files_of(fs: &Filesystem, at: Logical) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (id, byte) in fs.resolve_committed(at, ExtentPart::Byte).unwrap_or_default() {
-        if lines.len() >= FILES_MAX {
-            break;
-        }
-        let inode = (id.subvolume, id.ino);
-        let top = fs.subvolume_path(id.subvolume);
-        match top.and_then(|top| Ok((top, fs.inode_paths(id)?))) {
-            Ok((top, paths)) => lines.extend(paths.iter().map(|path| {
-                let parts = [&top[..], path].into_iter().filter(|part| !part.is_empty());
-                let path = parts.flat_map(|part| [b"/", part].concat()).collect::<Vec<u8>>();
-                file_line(Some(&path), inode, byte)
-            })),
-            Err(_) => lines.push(file_line(None, inode, byte)),
-        }
-    }
-    lines
 }
 
 /// Whether a path that may not be there yet leads to `point` or below.

@@ -1,5 +1,6 @@
 //! What scrubs say to do next is true, and what they cannot do is refused by its name.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -8,7 +9,7 @@ use creamery_testkit::{FuseMount, Signal, btrfs_check, signal, until};
 
 use crate::scrub::{pattern, places, rot};
 use crate::scrub_later::{Scrubs, image};
-use crate::sets::{Set, with_kernel};
+use crate::sets::{Set, seed_and_sprout, with_kernel};
 use crate::superblock_copies::with_a_log;
 use crate::support::{JUDGED, MOUNTED, expect_failure, expect_refusal, inside};
 use crate::tree_log::{LOG_ROOT_AT, superblock_word};
@@ -22,6 +23,10 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("scrub/a-log-that-waits-is-committed-as-advised", &MOUNTED, with_log),
         Case::new("scrub/a-signal-leaves-something-to-resume", &JUDGED, interrupted),
         Case::new("scrub/of-a-mount-that-nobody-wrote-to", &JUDGED, of_untouched_mount),
+        Case::new("scrub/limits-that-cannot-be-read-are-named", &MOUNTED, damaged_limits),
+        Case::new("scrub/why-nothing-can-be-mended-is-said", &JUDGED, hindrance),
+        Case::new("scrub/complaints-alone", &JUDGED, quiet),
+        Case::new("scrub/of-what-was-made-from-a-seed", &JUDGED, made_from_seed),
     ]
 }
 
@@ -173,4 +178,88 @@ fn of_untouched_mount(bench: &Bench) -> Result<()> {
         ensure!(places(image, &pattern(1))?.len() == 2, "the copy is good again");
     }
     btrfs_check(image)
+}
+
+/// No scrub begins without the limits that a user has set; what is there can be seen.
+fn damaged_limits(bench: &Bench) -> Result<()> {
+    let image = image(bench)?;
+    let state = bench.scratch.file("state");
+    let scrub = |place: &Path, words: &[&str]| {
+        bench.creamery().run(["scrub"]).args(words).arg(place).env("XDG_STATE_HOME", &state)
+    };
+    scrub(&image, &["limit", "-a", "-l", "1M"]).ok()?;
+    let files = std::fs::read_dir(state.join("creamery"))?.collect::<Result<Vec<_>, _>>()?;
+    let limits = files.iter().find(|file| file.file_name().to_string_lossy().starts_with("scrub.limits."));
+    let limits = limits.context("there is a file of limits")?.path();
+    std::fs::write(&limits, "1:fast\n")?;
+    let wanted = ["limits of scrub", "remove the file"];
+    let point = bench.scratch.dir("mount")?;
+    bench.creamery().run(["mount"]).args([&image, &point]).env("XDG_STATE_HOME", &state).ok()?;
+    let mount = FuseMount::adopt(bench.creamery(), &point)?;
+    let refused = |place: &Path| -> Result<()> {
+        for words in [&["start", "-B", "-r"][..], &["limit"], &["limit", "-a", "-l", "2M"]] {
+            expect_refusal(scrub(place, words), &wanted).with_context(|| format!("{words:?}"))?;
+        }
+        scrub(place, &["status"]).ok().map(drop)
+    };
+    refused(mount.dir())?;
+    mount.unmount()?;
+    refused(&image)?;
+    std::fs::remove_file(&limits)?;
+    scrub(&image, &["start", "-B", "-r"]).ok().map(drop)
+}
+
+/// Advice that leads back to where it was given helps nobody.
+fn hindrance(bench: &Bench) -> Result<()> {
+    let set = Set::made(bench, "set", &["-d", "dup", "-m", "dup"], 1)?;
+    with_kernel(bench, &set.members, "rw", |dir| Ok(std::fs::write(dir.join("file"), pattern(1))?))?;
+    let image = set.first();
+    rot(image, places(image, &pattern(1))?[0])?;
+    let said = |place: &Path| -> Result<String> {
+        let seen = bench.creamery().run(["scrub", "start", "-B", "-r"]).arg(place).output()?;
+        ensure!(seen.code == Some(3), "{seen}");
+        Ok(seen.stderr_text())
+    };
+    ensure!(said(image)?.contains("without -r they are mended"), "{}", said(image)?);
+    let mount = FuseMount::mount(bench.creamery(), image, &bench.scratch.file("mount"), "ro")?;
+    let of_mount = said(mount.dir())?;
+    ensure!(of_mount.contains("read-only") && of_mount.contains("unmount it"), "{of_mount}");
+    mount.unmount()?;
+    let pair = Set::made(bench, "pair", &["-d", "raid1", "-m", "raid1"], 2)?;
+    with_kernel(bench, &pair.members, "rw", |dir| Ok(std::fs::write(dir.join("file"), pattern(2))?))?;
+    rot(pair.first(), places(pair.first(), &pattern(2))?[0])?;
+    std::fs::rename(&pair.members[1], bench.scratch.file("away"))?;
+    let lonely = bench.creamery().run(["scrub", "start", "-B", "-r", "--degraded"]).arg(pair.first());
+    let lonely = lonely.output()?;
+    ensure!(lonely.code == Some(3) && !lonely.stderr_text().contains("without -r"), "{lonely}");
+    Ok(())
+}
+
+/// With -q nothing is printed but complaints. A scrub that another command meets has its name.
+fn quiet(bench: &Bench) -> Result<()> {
+    let image = image(bench)?;
+    let scrub = |words: &[&str]| bench.creamery().run(["scrub"]).args(words).arg(&image);
+    for words in [&["start", "-B", "-q"][..], &["start", "-q", "--limit", SLOW]] {
+        let said = scrub(words).ok()?;
+        ensure!(said.stdout_text().is_empty() && said.stderr_text().is_empty(), "{words:?}: {said}");
+    }
+    let touch = bench.creamery().run(["touch"]).arg(inside(&image, "/new"));
+    expect_refusal(touch, &["(creamery scrub) has it open"])?;
+    scrub(&["cancel"]).ok().map(drop)
+}
+
+/// All commands mean the scrub of the filesystem, and not one of its seed.
+fn made_from_seed(bench: &Bench) -> Result<()> {
+    let (_, image) = seed_and_sprout(bench)?;
+    let scrubs = Scrubs { bench, image, others: Vec::new() };
+    scrubs.call(&["start", "-r", "--limit", SLOW]).ok()?;
+    ensure!(scrubs.status()?["devices"][0]["status"] == "running", "{}", scrubs.status()?);
+    scrubs.call(&["limit", "-a", "-l", "1G"]).ok()?;
+    scrubs.call(&["cancel"]).ok()?;
+    scrubs.call(&["resume", "-B", "-r"]).ok()?;
+    let status = scrubs.status()?;
+    let devices = status["devices"].as_array().context("devices")?;
+    ensure!(devices.len() == 2 && devices.iter().all(|device| device["status"] == "finished"), "{status}");
+    ensure!(status["mode"] == "read-only", "{status}");
+    Ok(())
 }

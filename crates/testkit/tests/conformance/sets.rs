@@ -279,23 +279,10 @@ fn old_copy(bench: &Bench) -> Result<()> {
 
 /// A filesystem that was made from a seed has that as a device, which is found beside it, whatever other seeds lie there.
 fn made_from_seed(bench: &Bench) -> Result<()> {
-    let dir = bench.scratch.dir("set")?;
-    let [seed, sprout, other] = ["seed.img", "sprout.img", "other.img"].map(|name| dir.join(name));
-    for file in [&seed, &sprout, &other] {
-        sparse_file(file, MEMBER)?;
-    }
-    for file in [&seed, &other] {
-        Run::new("mkfs.btrfs").arg("-q").arg(file).ok()?;
-    }
-    with_kernel(bench, std::slice::from_ref(&seed), "rw", |dir| Ok(std::fs::write(dir.join("old"), "old")?))?;
-    Run::new("btrfstune").args(["-f", "-S", "1"]).arg(&seed).ok()?;
-    let added = LoopDevice::attach(&sprout, false)?;
-    let mut mount = LoopMount::mount(&seed, &bench.scratch.file("kernel"), "rw")?;
-    Run::new("btrfs").args(["-q", "device", "add", "-f"]).arg(added.path()).arg(mount.dir()).ok()?;
-    Run::new("mount").args(["-o", "remount,rw"]).arg(mount.dir()).ok()?;
-    std::fs::write(mount.dir().join("new"), "new")?;
-    mount.unmount_and_tell()?;
-    added.detach()?;
+    let (seed, sprout) = seed_and_sprout(bench)?;
+    let other = sprout.with_file_name("other.img");
+    sparse_file(&other, MEMBER)?;
+    Run::new("mkfs.btrfs").arg("-q").arg(&other).ok()?;
     let cat =
         |options: &[&str], path: &str| bench.creamery().run(["cat"]).args(options).arg(inside(&sprout, path));
     ensure!(cat(&[], "/old").ok()?.stdout_text() == "old" && cat(&[], "/new").ok()?.stdout_text() == "new");
@@ -308,4 +295,24 @@ fn made_from_seed(bench: &Bench) -> Result<()> {
     let named = cat(&["--device", &away.display().to_string()], "/old").ok()?;
     ensure!(named.stdout_text() == "old", "{named}");
     Ok(())
+}
+
+/// A seed, and beside it the device of the filesystem that was made from it.
+pub(crate) fn seed_and_sprout(bench: &Bench) -> Result<(PathBuf, PathBuf)> {
+    let dir = bench.scratch.dir("set")?;
+    let [seed, sprout] = ["seed.img", "sprout.img"].map(|name| dir.join(name));
+    for file in [&seed, &sprout] {
+        sparse_file(file, MEMBER)?;
+    }
+    Run::new("mkfs.btrfs").arg("-q").arg(&seed).ok()?;
+    with_kernel(bench, std::slice::from_ref(&seed), "rw", |dir| Ok(std::fs::write(dir.join("old"), "old")?))?;
+    Run::new("btrfstune").args(["-f", "-S", "1"]).arg(&seed).ok()?;
+    let added = LoopDevice::attach(&sprout, false)?;
+    let mut mount = LoopMount::mount(&seed, &bench.scratch.file("kernel"), "rw")?;
+    Run::new("btrfs").args(["-q", "device", "add", "-f"]).arg(added.path()).arg(mount.dir()).ok()?;
+    Run::new("mount").args(["-o", "remount,rw"]).arg(mount.dir()).ok()?;
+    std::fs::write(mount.dir().join("new"), "new")?;
+    mount.unmount_and_tell()?;
+    added.detach()?;
+    Ok((seed, sprout))
 }

@@ -41,7 +41,9 @@ pub(super) fn begin(args: &RunArgs, which: Which) -> Result<(), Error> {
     let out = child.stdout.take().expect("its output is piped");
     out.take(ANSWER_MAX).read_to_end(&mut said)?;
     if said.starts_with(READY) {
-        std::io::stdout().write_all(&said)?;
+        if !args.quiet {
+            std::io::stdout().write_all(&said)?;
+        }
         return Ok(());
     }
     let status = child.wait()?;

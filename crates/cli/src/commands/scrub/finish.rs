@@ -27,6 +27,7 @@ pub(super) fn finish(
     let mut out = Output::new();
     let printed = match args.json {
         true => text::as_json(&mut out, shown, took),
+        false if args.quiet => Ok(()),
         false => as_text(&mut out, args, shown, (started, took)),
     };
     printed.map_err(writing).and_then(|()| out.finish()).map_err(failed)?;
@@ -54,7 +55,15 @@ fn left(args: &RunArgs, shown: &text::Shown) -> Option<Error> {
     if let Some(advice) = of_superblocks(shown) {
         return Some(what.advise(advice));
     }
+    let mut outcomes = shown.findings.iter().map(|(finding, _)| finding.outcome);
+    let is_unwritten = outcomes.any(|outcome| outcome == Outcome::Unwritten);
+    if let Some(hindrance) = shown.hindrance.as_ref().filter(|_| counts.unverified_errors > 0) {
+        return Some(what.advise(format!("nothing can be mended at the moment ({hindrance})")));
+    }
     let advice = match (shown.mode, counts.uncorrectable_errors) {
+        (Mode::Mends, _) if is_unwritten => {
+            "something good is there, and could not be written: see why above, make that good, and scrub again; restore what is named as lost from a backup"
+        }
         (Mode::ReadsOnly, 0) if !args.reads_only => {
             "the scrub was begun with -r: begin a new one with `creamery scrub start`, which mends them where something says what is right"
         }

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use creamery::Error;
 use creamery::check::scrub::Scrub;
+use creamery::{Error, ErrorKind};
 use creamery_base::{DevId, Uuid};
 use creamery_mount::{Live, LiveScrub};
 use serde::Serialize;
@@ -100,6 +100,9 @@ fn of_mount(mount: &Live, args: &LimitArgs) -> Result<Limits, Error> {
         Some(Size(limit)) => LiveScrub::set_limit(mount, args.devid, limit)?,
         None => LiveScrub::status(mount)?,
     };
+    if let Some(failure) = live.limits_failure {
+        return Err(Error::new(ErrorKind::InvalidData, failure));
+    }
     Ok(Limits { uuid: live.uuid, rows: live.limits })
 }
 

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use creamery::check::DamagedFile;
 use creamery::check::scrub::{DeviceStatus, Status};
 use creamery::env::{Env as _, SystemEnv};
-use creamery::extents::ExtentPart;
 use creamery::{Error, ErrorKind};
-use creamery_mount::{Live, LiveBtrfs, LiveFinding, LiveScrub, is_on_linux};
+use creamery_mount::{Live, LiveFinding, LiveFindingFile, LiveScrub, is_fuse_mount, is_on_linux};
 
 use super::finish::finish;
 use super::run_args::{INTERRUPTED, NOTHING, RunArgs, Which};
@@ -22,12 +21,16 @@ use crate::view::refuse_on_mount;
 
 /// Time between two questions how far it is.
 const AGAIN: Duration = Duration::from_millis(100);
-/// Findings whose files are named.
-const NAMED_MAX: usize = 100;
 
 /// The mount that a directory is on; none of what is no directory.
 /// Errors: it is on no mount of ours; devices are named, which are those of the mount.
 pub(super) fn mount_at(place: &Path) -> Result<Option<Live>, Error> {
+    let is_closed = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+    if std::fs::metadata(place).is_err_and(|error| is_closed(&error)) && is_fuse_mount(place) {
+        let what = format!("{}: only its mounter may look into this mount", place.display());
+        let advice = "scrub it as that user, or mount it with -o allow_other";
+        return Err(Error::new(ErrorKind::PermissionDenied, what).advise(advice));
+    }
     if !place.is_dir() {
         return Ok(None);
     }
@@ -68,6 +71,9 @@ pub(super) fn begin(mount: &Live, args: &RunArgs, which: Which) -> Result<(), Fa
     if args.stays {
         return wait(mount, args, which);
     }
+    if args.quiet {
+        return Ok(());
+    }
     tell(format_args!("scrub started on {}, fsid {}", args.image.display(), begun.uuid));
     begun.limits.iter().for_each(|(id, ..)| tell(format_args!("Starting scrub on devid {id}")));
     Ok(())
@@ -98,18 +104,19 @@ fn wait(mount: &Live, args: &RunArgs, which: Which) -> Result<(), Failure> {
     if let Some(why) = &ended.status_failure {
         warn(&format!("the status is not kept: {why}"));
     }
-    finish(args, which, &as_shown(ended, &args.image), (started, begun.elapsed()))
+    finish(args, which, &as_shown(ended), (started, begun.elapsed()))
 }
 
-fn as_shown(ended: LiveScrub, place: &Path) -> Shown {
-    let live = LiveBtrfs::at(place).ok().flatten();
-    let mut named = 0;
-    let with_files = |finding: LiveFinding| {
-        named += 1;
-        let files = live.as_ref().filter(|_| named <= NAMED_MAX).zip(finding.logical);
-        let files = files.map(|(live, at)| files_of(live, at.get())).unwrap_or_default();
-        (finding, files)
+fn as_shown(ended: LiveScrub) -> Shown {
+    let file = |file: LiveFindingFile| {
+        let found = DamagedFile::new(file.subvolume, file.inode, file.byte);
+        match file.path {
+            Some(path) => found.at(&path),
+            None => found,
+        }
     };
+    let with_files =
+        |found: LiveFinding| (found.finding, found.files.into_iter().map(file).collect::<Vec<_>>());
     let mode = ended.status.as_ref().map(Status::mode).unwrap_or_default();
     let devices = ended.status.map(|status| status.devices).unwrap_or_default();
     let device = |device: DeviceStatus| ShownDevice {
@@ -124,25 +131,8 @@ fn as_shown(ended: LiveScrub, place: &Path) -> Shown {
         devices: devices.into_iter().map(device).collect(),
         findings: ended.findings.into_iter().map(with_files).collect(),
         left_out: ended.left_out,
+        findings_file: ended.findings_file,
+        hindrance: ended.hindrance,
         searches: None,
     }
-}
-
-/// The files that have what lies at an address. What cannot be named stays an address.
-fn files_of(live: &LiveBtrfs, at: u64) -> Vec<DamagedFile> {
-    let mut files = Vec::new();
-    for (id, offset) in live.resolve_logical(at, ExtentPart::Byte).unwrap_or_default() {
-        let file = DamagedFile::new(id.subvolume, id.ino, offset);
-        let top = live.place_of_subvolume(id.subvolume).ok().flatten();
-        let below = live.inode_paths_in(id.subvolume, id.ino.get()).unwrap_or_default();
-        match (top, below.is_empty()) {
-            (Some(top), false) => files.extend(
-                below
-                    .iter()
-                    .map(|below| file.clone().at(&top.join(below).into_os_string().into_encoded_bytes())),
-            ),
-            _ => files.push(file),
-        }
-    }
-    files
 }

@@ -55,6 +55,10 @@ pub(super) struct RunArgs {
     #[arg(short = 'n', value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(0..=7))]
     pub(super) io_level: Option<u8>,
 
+    /// Print complaints alone.
+    #[arg(short = 'q', long, conflicts_with = "json")]
+    pub(super) quiet: bool,
+
     /// One JSON object.
     #[arg(long, requires = "stays")]
     pub(super) json: bool,

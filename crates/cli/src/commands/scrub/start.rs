@@ -79,7 +79,7 @@ pub(super) fn start(args: &StartArgs) -> Result<(), Failure> {
         // A status that lies is no reason to lose it in silence.
         let file = Scrub::status_file(run.set.of(&run.image), &dir).map_err(failed)?;
         match file.read() {
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
                 return Err(failed(error).advise("remove the file, or begin with -f"));
             }
             _ => {}

@@ -197,7 +197,12 @@ struct StatusJson {
     /// The process that scrubs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
+    /// None where there was no scrub.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<&'static str>,
     devices: Vec<DeviceJson>,
+    #[serde(flatten)]
+    findings_file: text::FindingsFileJson,
 }
 
 #[derive(Serialize)]
@@ -232,7 +237,13 @@ fn as_json(out: &mut Output, asked: &Asked) -> io::Result<()> {
     let devices = known.map_or_else(Vec::new, |known| {
         known.status.devices.iter().map(|status| device(known, status)).collect()
     });
-    let shown = StatusJson { uuid: asked.uuid.to_string(), pid: known.and_then(|known| known.pid), devices };
+    let shown = StatusJson {
+        uuid: asked.uuid.to_string(),
+        pid: known.and_then(|known| known.pid),
+        mode: known.map(|known| text::mode(known.status.mode())),
+        devices,
+        findings_file: text::FindingsFileJson::of(asked.findings.as_deref()),
+    };
     serde_json::to_writer_pretty(&mut *out, &shown)?;
     writeln!(out)
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use creamery::attributes::Timespec;
@@ -24,6 +24,10 @@ pub(super) struct Shown {
     pub(super) findings: Vec<(Finding, Vec<DamagedFile>)>,
     /// Findings that are left and have no place there.
     pub(super) left_out: u64,
+    /// The file that has all of them, if it is kept.
+    pub(super) findings_file: Option<PathBuf>,
+    /// Why nothing can be mended, where that is so.
+    pub(super) hindrance: Option<String>,
     /// How often the trees were searched; of a mount it is unknown.
     pub(super) searches: Option<Searches>,
 }
@@ -50,6 +54,8 @@ impl From<Report> for Shown {
             devices: report.devices.into_iter().map(device).collect(),
             findings: report.damages.into_iter().map(|damage| (damage.finding, damage.files)).collect(),
             left_out: report.left_out,
+            findings_file: report.findings_file,
+            hindrance: report.hindrance,
             searches: Some(report.searches),
         }
     }
@@ -84,7 +90,10 @@ pub(super) fn damages(out: &mut Output, shown: &Shown) -> io::Result<()> {
     })?;
     match shown.left_out {
         0 => Ok(()),
-        more => writeln!(out, "and {more} findings more"),
+        more => writeln!(
+            out,
+            "and {more} findings more, whose files are not named: scrub again when these are dealt with"
+        ),
     }
 }
 
@@ -214,6 +223,7 @@ pub(super) const fn status(ended: Option<Ended>) -> &'static str {
 #[derive(Serialize)]
 struct ReportJson {
     uuid: String,
+    mode: &'static str,
     seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     extent_searches: Option<u64>,
@@ -221,6 +231,34 @@ struct ReportJson {
     csum_searches: Option<u64>,
     devices: Vec<DeviceJson>,
     findings: Vec<FindingJson>,
+    /// Findings that are left, and that have no place here.
+    left_out: u64,
+    #[serde(flatten)]
+    findings_file: FindingsFileJson,
+}
+
+/// The file that has the findings, if they are kept.
+#[derive(Serialize)]
+pub(super) struct FindingsFileJson {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    findings_file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    findings_file_bytes: Option<String>,
+}
+
+impl FindingsFileJson {
+    pub(super) fn of(path: Option<&Path>) -> Self {
+        let (text, bytes) = path.map(|path| text_of(path.as_os_str().as_bytes())).unzip();
+        Self { findings_file: text, findings_file_bytes: bytes.flatten() }
+    }
+}
+
+/// Whether a scrub mends, in a word.
+pub(super) const fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Mends => "mends",
+        Mode::ReadsOnly => "read-only",
+    }
 }
 
 #[derive(Serialize)]
@@ -263,11 +301,14 @@ pub(super) fn as_json(out: &mut Output, shown: &Shown, took: Duration) -> io::Re
     };
     let shown = ReportJson {
         uuid: shown.uuid.to_string(),
+        mode: mode(shown.mode),
         seconds: took.as_secs_f64(),
         extent_searches: shown.searches.map(|searches| searches.extent_searches),
         csum_searches: shown.searches.map(|searches| searches.csum_searches),
         devices: shown.devices.iter().map(device).collect(),
         findings: shown.findings.iter().map(finding).collect(),
+        left_out: shown.left_out,
+        findings_file: FindingsFileJson::of(shown.findings_file.as_deref()),
     };
     serde_json::to_writer_pretty(&mut *out, &shown)?;
     writeln!(out)

@@ -4,12 +4,14 @@ mod found;
 mod progress;
 mod report;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use creamery_base::lock::RankedMutex;
 use creamery_base::{DevId, Error, ErrorKind, Result, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_format::{SuperFlags, Superblock};
 use creamery_fs::DeviceErrors;
 use creamery_maint::scrub::{Recorder, Scrub as Walker, Sink, host_paths};
 use creamery_txn::{BackgroundThreads, Engine, Options};
@@ -26,9 +28,6 @@ pub use creamery_maint::scrub::{
 pub use creamery_tree::ReadAheadCounters;
 pub use progress::{NoProgress, Progress};
 pub use report::{Damage, DeviceReport, Report};
-
-/// Findings whose files are named.
-const NAMED_MAX: usize = 1_000;
 
 /// How to scrub.
 ///
@@ -108,7 +107,10 @@ impl Scrub {
     pub fn status_file(image: impl Into<NamedSet>, dir: &Path) -> Result<StatusFile> {
         let mut members = image.into().superblocks(&mut |_| ())?;
         members.sort_by_key(|(_, superblock)| superblock.dev_item().dev_id());
-        let (path, superblock) = members.first().ok_or_else(|| Error::invalid("no device given"))?;
+        // What was made from a seed is a filesystem of its own.
+        let is_seed = |superblock: &Superblock| superblock.flags().contains(SuperFlags::SEEDING);
+        let first = members.iter().find(|(_, superblock)| !is_seed(superblock)).or(members.first());
+        let (path, superblock) = first.ok_or_else(|| Error::invalid("no device given"))?;
         let place = FileDevice::open(path, Access::ReadOnlyForced)?.id().numbers();
         Ok(StatusFile::new(dir, superblock.fsid(), place))
     }
@@ -190,7 +192,8 @@ impl Scrub {
         let mender = match self.reads_only {
             true => None,
             false => Some(engine.volume().mender().map_err(|error| {
-                let advice = "scrub it with --readonly (-r), or bring the devices back first";
+                let first = error.advice().unwrap_or("bring the devices back first");
+                let advice = format!("scrub it with --readonly (-r), or {first}");
                 error.context("mending").advise(advice)
             })?),
         };
@@ -209,7 +212,7 @@ impl Scrub {
         let devices_there: Vec<DevId> =
             devices_there.filter(|id| engine.volume().device(*id).is_some()).collect();
         progress.begins(engine.volume().fsid(), &devices_there);
-        let mut report = Report::of(&engine.volume().superblock(), recorder.mode());
+        let mut report = Report::of(engine.volume(), recorder.mode());
         (report.devices, report.searches) = self.scrub_all(&engine, mender, &found);
         for device in &mut report.devices {
             let mender = mender.filter(|mender| mender.has_rewritten(device.id));
@@ -330,14 +333,18 @@ fn count_errors(report: &mut Report, devices: &DeviceSet) {
 /// Names the files of what is bad of data. It judges nothing: what cannot be named stays an address.
 fn name_files(report: &mut Report, devices: &DeviceSet) {
     let is_data = |damage: &&mut Damage| matches!(damage.finding.what, What::Data | What::Differing);
-    let mut damages = report.damages.iter_mut().filter(is_data).take(NAMED_MAX).peekable();
+    let is_left = |damage: &&mut Damage| damage.finding.outcome != Outcome::Mended;
+    let mut damages = report.damages.iter_mut().filter(is_data).filter(is_left).peekable();
     if damages.peek().is_none() {
         return;
     }
     let rescue = Rescue { ignore_bad_roots: true, ignore_super_flags: true, ..Rescue::default() };
     let Ok(fs) = Image::options().rescue(rescue).open_set(devices.clone()) else { return };
+    // Each copy that is bad is a finding of its own.
+    let mut known = BTreeMap::new();
     for damage in damages {
-        damage.files = damage.finding.logical.map_or_else(Vec::new, |at| files_of(&fs, at));
+        let Some(at) = damage.finding.logical else { continue };
+        damage.files = known.entry(at).or_insert_with(|| files_of(&fs, at)).clone();
     }
 }
 

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use creamery_base::{DevId, Uuid};
-use creamery_format::Superblock;
 use creamery_maint::scrub::{Counts, Ended, Finding, Mode, Recorder, Searches, file_line};
 use creamery_tree::ReadAheadCounters;
 use creamery_txn::Engine;
+use creamery_volume::Volume;
 
 use crate::check::DamagedFile;
 
@@ -68,8 +68,12 @@ pub struct Report {
     pub devices: Vec<DeviceReport>,
     /// What is bad, as much as is kept: first what is left, then what was mended. It is that of all scrubs that this one resumed.
     pub damages: Vec<Damage>,
-    /// How much of what is left has no place there.
+    /// How much of what is left has no place there. Its files are not named.
     pub left_out: u64,
+    /// The file that has what is bad, if that is kept.
+    pub findings_file: Option<PathBuf>,
+    /// Why nothing can be mended at the moment, where that is so: a device is missing, or missed writes.
+    pub hindrance: Option<String>,
     /// Tree blocks that were read ahead, of the extent tree and of the checksum tree.
     pub read_ahead: [ReadAheadCounters; 2],
     /// How often the extent tree and the checksum tree were searched.
@@ -80,8 +84,9 @@ pub struct Report {
 }
 
 impl Report {
-    pub(super) fn of(superblock: &Superblock, mode: Mode) -> Self {
+    pub(super) fn of(volume: &Volume, mode: Mode) -> Self {
         let (devices, damages) = (Vec::new(), Vec::new());
+        let superblock = volume.superblock();
         let has_log = superblock.log_root().is_some();
         Self {
             uuid: superblock.fsid(),
@@ -89,6 +94,8 @@ impl Report {
             devices,
             damages,
             left_out: 0,
+            findings_file: None,
+            hindrance: volume.check_mendable().err().map(|error| error.with_advice()),
             read_ahead: <[ReadAheadCounters; 2]>::default(),
             searches: Searches::default(),
             not_kept: None,
@@ -115,13 +122,14 @@ impl Report {
             let path = file.path.as_ref().map(String::as_bytes);
             file_line(path, (file.subvolume, file.inode), file.offset)
         };
-        let named: Vec<&Damage> = self.damages.iter().filter(|damage| !damage.files.is_empty()).collect();
+        // The findings stand here in the same order: what is left comes first.
+        let mut damages = self.damages.iter();
         let mut files = |finding: &Finding| {
-            let key = |finding: &Finding| (finding.what, finding.at);
-            let its = named.iter().find(|damage| key(&damage.finding) == key(finding));
+            let its = damages.next().filter(|damage| damage.finding.at == finding.at);
             its.map_or_else(Vec::new, |its| its.files.iter().map(line).collect())
         };
         let kept = recorder.name_files(&mut files);
+        self.findings_file = recorder.findings_file().filter(|_| kept.is_ok());
         if let Err(error) = kept {
             self.not_kept.get_or_insert(error.context("the findings are not kept").to_string());
         }

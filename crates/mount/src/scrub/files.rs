@@ -1,0 +1,46 @@
+//! The files that have what a scrub of a mount has found.
+
+use creamery_base::{Logical, ObjectId, TreeId};
+use creamery_fs::{ExtentPart, Filesystem};
+use creamery_maint::scrub::{FILES_MAX, file_line};
+use serde::{Deserialize, Serialize};
+
+/// A place of a file that has what was found, as it is sent.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct FileText {
+    pub(super) subvolume: u64,
+    pub(super) inode: u64,
+    pub(super) byte: u64,
+    /// Any bytes; none where it is unknown.
+    pub(super) path: Option<Vec<u8>>,
+}
+
+impl FileText {
+    /// Its line in a report.
+    pub(super) fn line(&self) -> String {
+        let inode = (TreeId::new(self.subvolume), ObjectId::new(self.inode));
+        file_line(self.path.as_deref(), inode, self.byte)
+    }
+}
+
+/// A few of the files that have what lies at an address, by the last commit: what a scrub reads is there. What cannot be found is left out.
+pub(super) fn files_of(fs: &Filesystem, at: Logical) -> Vec<FileText> {
+    let mut files = Vec::new();
+    for (id, byte) in fs.resolve_committed(at, ExtentPart::Byte).unwrap_or_default() {
+        if files.len() >= FILES_MAX {
+            break;
+        }
+        let file = |path| FileText { subvolume: id.subvolume.get(), inode: id.ino.get(), byte, path };
+        let top = fs.subvolume_path(id.subvolume);
+        match top.and_then(|top| Ok((top, fs.inode_paths(id)?))) {
+            Ok((top, paths)) => files.extend(paths.iter().map(|path| {
+                let parts = [&top[..], path].into_iter().filter(|part| !part.is_empty());
+                file(Some(parts.flat_map(|part| [b"/", part].concat()).collect()))
+            })),
+            Err(_) => files.push(file(None)),
+        }
+    }
+    files.truncate(FILES_MAX);
+    files
+}
