@@ -1,5 +1,6 @@
 //! A scrub that never ends, as background work: beside whatever is done, nothing may ever look bad to it.
 
+use std::num::NonZero;
 use std::sync::{Arc, Weak};
 
 use creamery_base::lock::{RankedMutex, rank};
@@ -59,7 +60,9 @@ impl Scrubbing {
     }
 
     fn go_on(&self, engine: &Engine, device: Option<DeviceScrub>) -> Result<Option<DeviceScrub>> {
-        let scrub = Scrub::mending(engine, engine.volume().mender()?).beside_commits().on_one_thread();
+        let scrub = Scrub::mending(engine, engine.volume().mender()?)
+            .beside_commits()
+            .on_threads(NonZero::<usize>::MIN);
         let Some(mut device) = device else {
             let now = engine.volume().superblock().generation().get();
             self.state.lock().scrubbed = now;

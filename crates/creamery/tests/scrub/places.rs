@@ -2,6 +2,7 @@
 //! there.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::sync::Mutex;
 
 use anyhow::{Context, Result, ensure};
@@ -70,7 +71,7 @@ fn each_batch() -> Result<()> {
             for is_alone in [true, false] {
                 // Each by itself, so that it leads wherever there is parity.
                 let (scrub, told) = (Walker::reading(&engine), Told::default());
-                let scrub = if is_alone { scrub.on_one_thread() } else { scrub };
+                let scrub = if is_alone { scrub.on_threads(NonZero::<usize>::MIN) } else { scrub };
                 let (last, ended) = scrub.device(dev, &told)?;
                 ensure!(ended == Ended::Whole, "it ends {ended:?}");
                 let mut told = told.0.into_inner()?;
@@ -188,7 +189,8 @@ fn ends_in_rows() -> Result<()> {
         let rows_read = |sink: &dyn Sink| -> Result<(u64, Ended)> {
             let set = world.set.fork();
             let engine = open(&set)?;
-            let (_, ended) = Walker::reading(&engine).on_one_thread().device(DevId::new(1), sink)?;
+            let (_, ended) =
+                Walker::reading(&engine).on_threads(NonZero::<usize>::MIN).device(DevId::new(1), sink)?;
             let stripe = group.stripes[0];
             let range = stripe.offset..stripe.offset + group.stripe_bytes();
             let asked = set.journal.asked().into_iter();

@@ -1,6 +1,7 @@
 //! Scrubbing one device, step by step.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use super::rows::RowWalk;
 use super::searches::{SearchCounters, Searches, Trees};
 use super::together::{Arrival, Lead, Over, Part, Together};
 use super::used::Position;
-use super::workers::{IN_FLIGHT, Walk, Went, Workers};
+use super::workers::{IN_FLIGHT, Run, Walk, Went, Workers};
 
 /// Bytes of a device that a step reads where no limit says how many: the devices of a chunk with parity learn of one another between steps.
 const STEP: u64 = 64 << 20;
@@ -109,6 +110,7 @@ pub struct DeviceScrub {
     position: Option<Position>,
     counts: Counts,
     asked: u64,
+    worked: Duration,
 }
 
 /// A part of the device that a chunk has.
@@ -136,6 +138,12 @@ impl DeviceScrub {
     #[must_use]
     pub const fn bytes_asked(&self) -> u64 {
         self.asked
+    }
+
+    /// How long processors were at work for all steps, together. A step that waits for a device costs none.
+    #[must_use]
+    pub const fn processor_time(&self) -> Duration {
+        self.worked
     }
 
     /// The first extent is done with.
@@ -187,10 +195,11 @@ impl<'e> Scrub<'e> {
         self
     }
 
-    /// Reads and judges on the thread that takes a step, for those whose threads take turns.
+    /// Reads and judges on so many threads, of which the one that takes a step is the first. Without this there are as many as keep a device busy that takes its
+    /// time.
     #[must_use]
-    pub fn on_one_thread(self) -> Self {
-        Self { workers: 1, ..self }
+    pub fn on_threads(self, threads: NonZero<usize>) -> Self {
+        Self { workers: threads.get().min(IN_FLIGHT), ..self }
     }
 
     /// Goes on with what another one has begun, of which it is a later step.
@@ -321,7 +330,8 @@ impl<'e> Scrub<'e> {
         }
         let durable = self.engine.durable_trees()?;
         let extents = self.extents_of(&durable, dev, from)?;
-        Ok(DeviceScrub { dev, from, listed: durable.generation(), extents, position: None, counts, asked: 0 })
+        let (listed, position, asked, worked) = (durable.generation(), None, 0, Duration::ZERO);
+        Ok(DeviceScrub { dev, from, listed, extents, position, counts, asked, worked })
     }
 
     /// Takes the scrub of a device on by as many `bytes` of it at most, and a batch more. A group whose trees are damaged is a finding, and the scrub goes on behind
@@ -399,8 +409,9 @@ impl<'e> Scrub<'e> {
         }];
         let workers =
             Workers::new((chunk, &self.mending, durable), Walk::OneDevice(walk), (&mut part, bytes), sink);
-        let (asked, position, went) = workers.run(self.workers);
+        let Run { asked, worked, position, went } = workers.run(self.workers);
         device.asked += asked;
+        device.worked += worked;
         device.position = Some(position);
         device.counts += part[0].counts;
         went
@@ -457,8 +468,9 @@ impl<'e> Scrub<'e> {
         let trees = self.trees_of(&extents, sums.as_ref());
         let walk = Walk::Rows(RowWalk::new(durable, trees, chunk, &lead.position)?);
         let workers = Workers::new((chunk, &self.mending, durable), walk, (&mut lead.parts, bytes), sink);
-        let (asked, position, went) = workers.run(self.workers);
+        let Run { asked, worked, position, went } = workers.run(self.workers);
         device.asked += asked;
+        device.worked += worked;
         lead.position = position;
         went
     }

@@ -1,6 +1,7 @@
 //! The workers of a group: each takes what is to be read next, reads and judges it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use creamery_base::Result;
 use creamery_base::lock::{RankedMutex, rank};
@@ -27,6 +28,18 @@ pub(super) enum Went {
     Cancelled,
     /// A thread waits for space that the guard keeps, or the step has read as much as it may.
     Pauses,
+}
+
+/// What workers have done.
+pub(super) struct Run {
+    /// Bytes of each device that were asked for.
+    pub(super) asked: u64,
+    /// How long processors were at work, all together.
+    pub(super) worked: Duration,
+    /// How far the group is.
+    pub(super) position: Position,
+    /// Why it is no farther.
+    pub(super) went: Result<Went>,
 }
 
 /// What goes over a group.
@@ -78,6 +91,8 @@ struct Progress<'w> {
     /// Bytes of each device that may be asked for, and that were.
     most: u64,
     asked: u64,
+    /// How long processors were at work.
+    worked: Duration,
     /// What batches have counted behind one that is in flight, by where they begin: what counts lies before the place that is reached.
     ahead: BTreeMap<u64, Vec<Tally>>,
     /// Why no more is taken.
@@ -100,28 +115,31 @@ impl<'w, 't> Workers<'w, 't> {
             begun: 0,
             most: bytes,
             asked: 0,
+            worked: Duration::ZERO,
             ahead: BTreeMap::new(),
             end: None,
         });
         Self { chunk, mending, durable, sink, tallies, walk: RankedMutex::new(walk), progress }
     }
 
-    /// Works on so many threads until nothing is left, or no more is wanted. Gives how many of the bytes were asked for, how far it is, and how it went.
-    pub(super) fn run(self, workers: usize) -> (u64, Position, Result<Went>) {
+    /// Works on so many threads until nothing is left, or no more is wanted.
+    pub(super) fn run(self, workers: usize) -> Run {
         std::thread::scope(|threads| {
             for _ in 1..workers {
                 threads.spawn(|| self.work());
             }
             self.work();
         });
-        let Progress { asked, end, ahead, .. } = self.progress.into_inner();
+        let Progress { asked, worked, end, ahead, .. } = self.progress.into_inner();
         assert!(ahead.is_empty(), "all that was counted counts when nothing is in flight");
-        (asked, self.walk.into_inner().position(), end.unwrap_or(Ok(Went::Through)))
+        let position = self.walk.into_inner().position();
+        Run { asked, worked, position, went: end.unwrap_or(Ok(Went::Through)) }
     }
 
     /// Takes tasks until there is none.
     fn work(&self) {
         let (mut buffer, mut stripes) = (AlignedBuffer::zeroed(0), FullStripes::default());
+        let begun = processor_time();
         while let Some((task, start)) = self.take() {
             let mut tallies = self.tallies.clone();
             match &task {
@@ -134,6 +152,8 @@ impl<'w, 't> Workers<'w, 't> {
             }
             self.done(start, tallies);
         }
+        let worked = processor_time().saturating_sub(begun);
+        self.progress.lock().worked += worked;
     }
 
     /// The next task, and where it begins; none when there is none, or no more is wanted.
@@ -200,4 +220,11 @@ impl<'w, 't> Workers<'w, 't> {
             self.progress.lock().end.get_or_insert(Ok(Went::Cancelled));
         }
     }
+}
+
+/// How long a processor was at work for the thread that calls.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
 }

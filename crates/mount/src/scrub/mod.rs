@@ -6,6 +6,7 @@
 
 mod ask;
 mod files;
+mod rest;
 #[cfg(test)]
 mod tests;
 mod work;

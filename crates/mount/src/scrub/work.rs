@@ -1,6 +1,7 @@
 //! The mount's end: the scrub as background work.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZero;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
@@ -17,6 +18,7 @@ use creamery_txn::{BackgroundWork, Due, Engine};
 use creamery_volume::Mender;
 
 use super::files::{FileText, files_of};
+use super::rest::{CountRequests, Rest, processors};
 use super::{Answer, FoundText, Order, Wish};
 use crate::access_times::{Watched, WriteRight};
 use crate::lost_writes::Tell;
@@ -24,7 +26,7 @@ use crate::lost_writes::Tell;
 /// How long a scrub waits at most before it looks at the limits again.
 const LIMITS_EVERY: Duration = Duration::from_secs(1);
 /// Bytes of a device that a step reads at most: what else the background has to do waits no longer.
-const STEP: u64 = 4 << 20;
+const STEP: u64 = 8 << 20;
 /// Findings that an answer has, that are said, and whose files are named; the rest is counted.
 const FINDINGS_MAX: usize = 1000;
 
@@ -36,6 +38,8 @@ pub(crate) struct Scrubbing {
     kept: Option<(PathBuf, PathBuf)>,
     state: RankedMutex<State, { rank::LEAF }>,
     tell: OnceLock<Tell>,
+    /// How many requests have come to the mount, but for those to the server itself.
+    requests: OnceLock<CountRequests>,
     /// Where the devices are: a server goes to another directory.
     paths: HostPaths,
 }
@@ -66,6 +70,7 @@ struct Work {
     mends: bool,
     /// Bytes of each device a second; none, as the file of limits says.
     limit: Option<u64>,
+    rest: Rest,
 }
 
 impl Scrubbing {
@@ -74,12 +79,25 @@ impl Scrubbing {
         // What lies in the mount itself would keep it busy, and wait for itself.
         let kept = kept.filter(|(dir, point)| !lies_below(dir, point));
         let (fs, row) = (Arc::downgrade(fs), Arc::clone(row));
-        Self { fs, row, kept, state: RankedMutex::default(), tell: OnceLock::new(), paths }
+        Self {
+            fs,
+            row,
+            kept,
+            state: RankedMutex::default(),
+            tell: OnceLock::new(),
+            requests: OnceLock::new(),
+            paths,
+        }
     }
 
     /// Has told what belongs into a log.
     pub(crate) fn tell_to(&self, tell: Tell) {
         let _ = self.tell.set(tell);
+    }
+
+    /// Those who ask the mount for something go first: `requests` says how many requests have come.
+    pub(crate) fn rest_for(&self, requests: CountRequests) {
+        let _ = self.requests.set(requests);
     }
 
     fn file(&self, engine: &Engine) -> Option<StatusFile> {
@@ -146,6 +164,7 @@ impl Scrubbing {
             reads_only: mode == Mode::ReadsOnly,
             mends: mode == Mode::Mends,
             limit,
+            rest: Rest::among(processors()),
         };
         self.state.lock().findings = work.recorder.findings();
         let found = Found { scrubbing: self, recorder: &work.recorder, engine };
@@ -312,13 +331,17 @@ impl Scrubbing {
             return Ok(Some(work));
         };
         let found = Found { scrubbing: self, recorder: &work.recorder, engine };
-        let before = device.bytes_asked();
+        let (before, worked) = (device.bytes_asked(), device.processor_time());
         let bytes = limit.map_or(STEP, |limit| Pace::step(limit).min(STEP));
         let scrub = work.scrub(engine)?;
         let step = scrub.step(&mut device, bytes, &found);
         match limit {
             Some(limit) => pace.read(now, device.bytes_asked() - before, limit),
             None => pace = Pace::default(),
+        }
+        if work.limit != Some(u64::MAX) {
+            let requests = self.requests.get().map_or(0, |count| count());
+            work.rest.after_step(engine.env().monotonic(), device.processor_time() - worked, requests);
         }
         match step {
             Ok(Step::More | Step::Waits) => work.devices.push_back((device, pace)),
@@ -333,6 +356,7 @@ impl Scrubbing {
         let flush = || if work.mends { engine.volume().mender().and_then(Mender::flush) } else { Ok(()) };
         work.recorder.write_if_due(engine, &flush);
         let status = work.recorder.status();
+        let now = engine.env().monotonic();
         let due = due(now, &work.waits(now));
         let mut state = self.state.lock();
         state.last = Some(status);
@@ -436,7 +460,8 @@ impl Work {
     fn waits(&self, now: Duration) -> Vec<(Duration, Option<u64>)> {
         let of_device = |(device, pace): &(DeviceScrub, Pace)| {
             let limit = self.limit.or_else(|| self.recorder.limit(device.device()));
-            (limit.map_or(Duration::ZERO, |limit| pace.wait(now, limit)), limit)
+            let wait = limit.map_or(Duration::ZERO, |limit| pace.wait(now, limit));
+            (wait.max(self.rest.left(now)), limit)
         };
         self.devices.iter().map(of_device).collect()
     }
@@ -462,7 +487,13 @@ impl Work {
             Some(mender) => Scrub::mending(engine, mender),
             None => Scrub::reading(engine),
         };
-        Ok(scrub.beside_commits().starting_at(self.recorder.starts()).sharing(&self.together))
+        // Others use the mount meanwhile.
+        let threads = NonZero::new(processors().get() / 2).unwrap_or(NonZero::<usize>::MIN);
+        Ok(scrub
+            .beside_commits()
+            .on_threads(threads)
+            .starting_at(self.recorder.starts())
+            .sharing(&self.together))
     }
 }
 

@@ -2,6 +2,7 @@
 //! the filesystem is closed while leaves are queued to be read ahead.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -153,7 +154,7 @@ fn remove(fs: &Filesystem, number: usize) {
 
 fn mending(engine: &Engine) -> Scrub<'_> {
     let mender = engine.volume().mender().expect("a volume that is written to");
-    Scrub::mending(engine, mender).beside_commits().on_one_thread()
+    Scrub::mending(engine, mender).beside_commits().on_threads(NonZero::<usize>::MIN)
 }
 
 fn to_the_end(scrub: &Scrub<'_>, sink: &dyn Sink) -> (Counts, Ended) {
@@ -404,7 +405,7 @@ fn a_filesystem_closes_while_leaves_are_queued() {
     let queue = |world: &World| {
         // Somebody takes steps of the background's, so leaves are queued.
         while world.engine().background_step(|_| 0).is_some() {}
-        let scrub = Scrub::reading(world.engine()).beside_commits().on_one_thread();
+        let scrub = Scrub::reading(world.engine()).beside_commits().on_threads(NonZero::<usize>::MIN);
         let mut device = scrub.begin(DEVICE, &Heard::default()).expect("trees that can be read");
         while let Step::More = scrub.step(&mut device, 1, &Heard::default()).expect("trees that can be read")
         {

@@ -1,6 +1,7 @@
 //! A scrub that mends walks while a file is rewritten and commits are made: what is freed, written anew or being written is never called bad, and the scrub
 //! overwrites nothing.
 
+use std::num::NonZero;
 use std::sync::{Arc, OnceLock};
 
 use creamery_base::lock::{RankedMutex, rank};
@@ -72,7 +73,7 @@ fn execute() {
     };
     let (engine, heard) = (fs.engine(), Heard::default());
     let mender = engine.volume().mender().expect("it is open for writing");
-    let scrub = Scrub::mending(engine, mender).beside_commits().on_one_thread();
+    let scrub = Scrub::mending(engine, mender).beside_commits().on_threads(NonZero::<usize>::MIN);
     let mut scrubbed = scrub.begin(DEVICE, &heard).expect("no damage");
     while scrub.step(&mut scrubbed, STEP, &heard).expect("no damage") == Step::More {}
     assert_eq!(*heard.0.lock(), Vec::<String>::new());

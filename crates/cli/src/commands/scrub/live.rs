@@ -19,8 +19,9 @@ use crate::output::tell;
 use crate::progress;
 use crate::view::refuse_on_mount;
 
-/// Time between two questions how far it is.
-const AGAIN: Duration = Duration::from_millis(100);
+/// Time between the first two questions how far it is, and between the later ones at most: a question costs the mount something, too.
+const AGAIN: Duration = Duration::from_millis(10);
+const AGAIN_MAX: Duration = Duration::from_millis(500);
 
 /// The mount that a directory is on; none of what is no directory.
 /// Errors: it is on no mount of ours; devices are named, which are those of the mount.
@@ -86,6 +87,7 @@ fn wait(mount: &Live, args: &RunArgs, which: Which) -> Result<(), Failure> {
     interrupt::watch();
     interrupt::leaves(INTERRUPTED);
     let shown = progress::Shown::unbounded(which.name(), args.progress);
+    let mut again = AGAIN;
     let ended = loop {
         let now = LiveScrub::status(mount).map_err(failed)?;
         if !now.is_running {
@@ -98,7 +100,8 @@ fn wait(mount: &Live, args: &RunArgs, which: Which) -> Result<(), Failure> {
         if interrupt::go_on().is_err() {
             LiveScrub::cancel(mount).map_err(failed)?;
         }
-        sleep(AGAIN);
+        sleep(again);
+        again = (again * 2).min(AGAIN_MAX);
     };
     shown.bar.finish_and_clear();
     if let Some(why) = &ended.status_failure {
