@@ -56,10 +56,16 @@ impl Mending<'_> {
         tallies: &mut [Tally],
         sink: &dyn Sink,
     ) {
-        let is_there = self.judge.volume.read_full_stripes(chunk, batch.rows.clone(), stripes);
-        assert!(is_there, "rows {:?} are of chunk {}, which has parity", batch.rows, chunk.start);
-        let mut elements = &batch.elements[..];
-        for row in batch.rows.clone() {
+        let RowBatch { rows, elements } = batch;
+        let volume = self.judge.volume;
+        let at_once = if volume.will_read_full_stripes(chunk, rows) { 1 } else { rows.end - rows.start };
+        let mut elements = &elements[..];
+        for row in rows.clone() {
+            if !stripes.rows().contains(&row) || row == rows.start {
+                let next = row..rows.end.min(row + at_once);
+                let is_there = volume.read_full_stripes(chunk, next, stripes);
+                assert!(is_there, "rows {rows:?} are of chunk {}, which has parity", chunk.start);
+            }
             let (own, rest) = elements.split_at(elements.partition_point(|element| element.row == row));
             elements = rest;
             let sector = self.judge.sector;

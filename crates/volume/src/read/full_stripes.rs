@@ -55,14 +55,13 @@ impl Volume {
         }
         stripes.begin(chunk, geometry, rows);
         // Devices that fetch ahead by themselves all begin before one is read.
-        let in_place: Vec<bool> =
-            (0..stripes.columns).map(|stripe| self.will_read_rows(chunk, stripe, stripes)).collect();
-        if !in_place.iter().all(|is| *is) {
+        let in_place = self.will_read_full_stripes(chunk, &stripes.rows);
+        if !in_place {
             self.read_by_device(chunk, geometry, stripes);
         }
         for row in stripes.rows.clone() {
             for column in 0..stripes.columns {
-                if in_place.iter().all(|is| *is) || stripes.unread.contains_key(&(row, column)) {
+                if in_place || stripes.unread.contains_key(&(row, column)) {
                     self.read_element(row, column, stripes);
                 }
             }
@@ -74,9 +73,18 @@ impl Volume {
         true
     }
 
+    /// Has all devices of a chunk fetch what they have of the rows. True where rows are then best read one after the other: one is then still in the processor's
+    /// caches when it is judged.
+    #[must_use]
+    pub fn will_read_full_stripes(&self, chunk: &Chunk, rows: &Range<u64>) -> bool {
+        let all: Vec<bool> =
+            (0..chunk.stripes.len()).map(|stripe| self.will_read_rows(chunk, stripe, rows)).collect();
+        all.into_iter().all(|is| is)
+    }
+
     /// Has a device fetch what it has of the rows. True where a read is then best made in place.
-    fn will_read_rows(&self, chunk: &Chunk, stripe: usize, stripes: &FullStripes) -> bool {
-        let (at, len) = stripes.of_stripe(chunk, stripe);
+    fn will_read_rows(&self, chunk: &Chunk, stripe: usize, rows: &Range<u64>) -> bool {
+        let (at, len) = of_stripe(chunk, stripe, rows);
         self.member(at.dev).is_ok_and(|member| member.device.will_read(at.offset, len))
     }
 
@@ -85,7 +93,7 @@ impl Volume {
         let mut asked = Vec::new();
         let mut requests = Vec::new();
         for stripe in 0..stripes.columns {
-            let (at, len) = stripes.of_stripe(chunk, stripe);
+            let (at, len) = of_stripe(chunk, stripe, &stripes.rows);
             let member = self.member(at.dev).ok().filter(|_| self.may_be_asked(at.dev));
             if let Some(member) = member {
                 asked.push(stripe);
@@ -156,14 +164,6 @@ impl FullStripes {
         }
         let start = chunk.start + rows.start * chunk.full_stripe_bytes();
         *self = Self { rows, start, len, data_columns, columns, ..std::mem::take(self) };
-    }
-
-    /// What a stripe has of all the rows.
-    fn of_stripe(&self, chunk: &Chunk, stripe: usize) -> (Physical, u64) {
-        let chunk_stripe = &chunk.stripes[stripe];
-        let offset = chunk_stripe.offset + self.rows.start * chunk.stripe_len;
-        let len = (self.rows.end - self.rows.start) * chunk.stripe_len;
-        (Physical { dev: chunk_stripe.dev, offset }, len)
     }
 
     /// The rows that were read.
@@ -269,4 +269,11 @@ impl FullStripes {
         let from = (self.number(row) * in_row + column) * self.len;
         (is_data, from..from + self.len)
     }
+}
+
+/// What a stripe of a chunk has of rows.
+fn of_stripe(chunk: &Chunk, stripe: usize, rows: &Range<u64>) -> (Physical, u64) {
+    let chunk_stripe = &chunk.stripes[stripe];
+    let offset = chunk_stripe.offset + rows.start * chunk.stripe_len;
+    (Physical { dev: chunk_stripe.dev, offset }, (rows.end - rows.start) * chunk.stripe_len)
 }
