@@ -18,7 +18,7 @@ use creamery_fs::{
     XattrMode,
 };
 use creamery_fuse::protocol::{
-    ByteSink, DirectoryPlusSink, DirectorySink, InitFlags, Opcode, OpenReplyFlags, RenameFlags, StatxMask,
+    ByteSink, DirectoryPlusSink, DirectorySink, InitFlags, OpenReplyFlags, RenameFlags, StatxMask,
 };
 use creamery_fuse::{
     AttrReply, CopySide, Entry, Errno, FileHandle, IoctlReply, IoctlRequest, Negotiation,
@@ -135,12 +135,7 @@ impl Adapter {
 
     /// Where to tell the kernel what it cannot know, and what counts its requests.
     pub(crate) fn serves(&self, notifier: Notifier, requests: Arc<RequestCounts>) {
-        let counts = Arc::clone(&requests);
-        let of_users = move || {
-            let asked = counts.all().filter(|(opcode, _)| *opcode != Opcode::Ioctl);
-            asked.map(|(_, seen)| seen.count).sum()
-        };
-        self.scrubbing.rest_for(Box::new(of_users));
+        self.scrubbing.rest_for(Arc::clone(&requests));
         assert!(self.session.set((notifier, requests)).is_ok(), "one mount has one session");
     }
 

@@ -10,8 +10,8 @@
 use std::num::NonZero;
 use std::time::Duration;
 
-/// Counts the requests that have come to a mount.
-pub(super) type CountRequests = Box<dyn Fn() -> u64 + Send + Sync>;
+use creamery_fuse::RequestCounts;
+use creamery_fuse::protocol::Opcode;
 
 /// With one processor a scrub rests so many times as long as that has worked for it.
 const TIMES: usize = 80;
@@ -45,6 +45,11 @@ impl Rest {
     pub(super) fn left(&self, now: Duration) -> Duration {
         self.until.saturating_sub(now)
     }
+}
+
+/// How many requests of users have come. Those to the server itself, as for the status of the scrub, are none.
+pub(super) fn of_users(counts: &RequestCounts) -> u64 {
+    counts.all().filter(|(opcode, _)| *opcode != Opcode::Ioctl).map(|(_, seen)| seen.count).sum()
 }
 
 /// How many processors the host has for this process.

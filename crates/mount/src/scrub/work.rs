@@ -10,6 +10,7 @@ use std::time::Duration;
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Error, ErrorKind, Result};
 use creamery_fs::{DeviceErrors, Filesystem};
+use creamery_fuse::RequestCounts;
 use creamery_maint::scrub::{
     Counts, DeviceScrub, Ended, Finding, Findings, HostPaths, Mode, Pace, Recorder, Scrub, Sink, Status,
     StatusFile, Step, Together, What, host_paths,
@@ -18,7 +19,7 @@ use creamery_txn::{BackgroundWork, Due, Engine};
 use creamery_volume::Mender;
 
 use super::files::{FileText, files_of};
-use super::rest::{CountRequests, Rest, processors};
+use super::rest::{Rest, of_users, processors};
 use super::{Answer, FoundText, Order, Wish};
 use crate::access_times::{Watched, WriteRight};
 use crate::lost_writes::Tell;
@@ -38,8 +39,8 @@ pub(crate) struct Scrubbing {
     kept: Option<(PathBuf, PathBuf)>,
     state: RankedMutex<State, { rank::LEAF }>,
     tell: OnceLock<Tell>,
-    /// How many requests have come to the mount, but for those to the server itself.
-    requests: OnceLock<CountRequests>,
+    /// The requests that have come to the mount.
+    requests: OnceLock<Arc<RequestCounts>>,
     /// Where the devices are: a server goes to another directory.
     paths: HostPaths,
 }
@@ -95,8 +96,8 @@ impl Scrubbing {
         let _ = self.tell.set(tell);
     }
 
-    /// Those who ask the mount for something go first: `requests` says how many requests have come.
-    pub(crate) fn rest_for(&self, requests: CountRequests) {
+    /// Users of the mount go first: their requests are counted there.
+    pub(crate) fn rest_for(&self, requests: Arc<RequestCounts>) {
         let _ = self.requests.set(requests);
     }
 
@@ -340,7 +341,7 @@ impl Scrubbing {
             None => pace = Pace::default(),
         }
         if work.limit != Some(u64::MAX) {
-            let requests = self.requests.get().map_or(0, |count| count());
+            let requests = self.requests.get().map_or(0, |counts| of_users(counts));
             work.rest.after_step(engine.env().monotonic(), device.processor_time() - worked, requests);
         }
         match step {
