@@ -13,6 +13,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::thread::ScopedJoinHandle;
 
 use anyhow::{Context, Result, bail, ensure};
 use creamery_base::{ErrorKind, InodeId, Wait};
@@ -238,9 +239,10 @@ impl Run {
         for at in 0..COMB {
             for file in [&stays, &goes] {
                 file.write_at(at * SECTOR as u64, &sector(file.id(), at, 1))?;
+                // What is delayed would get one extent for each file.
+                file.sync(false)?;
             }
         }
-        stays.sync(false)?;
         *self.comb.write() = Some(stays);
         fs.unlink(self.root, names[0].as_bytes())?;
         fs.unlink(self.root, names[1].as_bytes())?;
@@ -429,12 +431,19 @@ fn work(run: &Run, count: u64) -> Result<()> {
         let readers: Vec<_> = (0..READERS).map(|reader| scope.spawn(move || run.read(reader))).collect();
         let writers: Vec<_> =
             (0..WRITERS).map(|writer| scope.spawn(move || run.write(writer, count))).collect();
-        let joined = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let join = |threads: Vec<ScopedJoinHandle<'_, Result<()>>>| -> Vec<std::thread::Result<Result<()>>> {
+            threads.into_iter().map(ScopedJoinHandle::join).collect()
         };
-        let written: Vec<Result<()>> = writers.into_iter().map(joined).collect();
+        let written = join(writers);
+        // Readers end also where a writer has panicked.
         run.done.store(true, Ordering::Relaxed);
-        let read: Vec<Result<()>> = readers.into_iter().map(joined).collect();
-        written.into_iter().chain(read).collect()
+        let all: Vec<_> = join(readers).into_iter().chain(written).collect();
+        let mut failures = Vec::new();
+        for one in all {
+            let ended = one.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            failures.extend(ended.err().map(|error| format!("{error:#}")));
+        }
+        ensure!(failures.is_empty(), "{}; aborted: {:?}", failures.join("; "), run.fs.engine().aborted());
+        Ok(())
     })
 }
