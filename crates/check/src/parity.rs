@@ -74,7 +74,9 @@ impl ParityCheck<'_> {
 
     fn judge(&self, row: &Row<'_>) -> u64 {
         let mut compared = 0;
-        for (number, right) in row.stripes.parity_of_data(row.row).iter().enumerate() {
+        let mut right = Vec::new();
+        row.stripes.parity_of_data(row.row, &mut right);
+        for (number, right) in right.iter().enumerate() {
             let column = row.stripes.data_columns() + number;
             let Some(found) = row.stripes.element(row.row, column) else { continue };
             let sector = usize::try_from(self.reader.sector_size).expect("a sector fits in memory");

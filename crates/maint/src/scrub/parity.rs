@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use creamery_base::{Logical, Physical, is_same};
+use creamery_device::AlignedBuffer;
 use creamery_volume::{Chunk, FullStripes, Stripe};
 
 use super::batch::{count, count_extents};
@@ -59,7 +60,7 @@ impl Mending<'_> {
         let RowBatch { rows, elements } = batch;
         let volume = self.judge.volume;
         let at_once = if volume.will_read_full_stripes(chunk, rows) { 1 } else { rows.end - rows.start };
-        let mut elements = &elements[..];
+        let (mut elements, mut right) = (&elements[..], Vec::new());
         for row in rows.clone() {
             if !stripes.rows().contains(&row) || row == rows.start {
                 let next = row..rows.end.min(row + at_once);
@@ -78,7 +79,7 @@ impl Mending<'_> {
                 self.element(element, stripes, &mut places, tally, sink);
             }
             self.read_the_rest(row, own, stripes, &mut places);
-            self.parity(chunk, (row, own), stripes, &places, (tallies, sink));
+            self.parity(chunk, (row, own), (stripes, &mut right), &places, (tallies, sink));
         }
     }
 
@@ -154,12 +155,13 @@ impl Mending<'_> {
         &self,
         chunk: &Chunk,
         (row, own): (u64, &[Element]),
-        stripes: &mut FullStripes,
+        (stripes, right): (&mut FullStripes, &mut Vec<AlignedBuffer>),
         places: &Places,
         (tallies, sink): (&mut [Tally], &dyn Sink),
     ) {
         let sector = self.judge.sector;
-        for (number, right) in stripes.parity_of_data(row).iter().enumerate() {
+        stripes.parity_of_data(row, right);
+        for (number, right) in right.iter().enumerate() {
             let column = stripes.data_columns() + number;
             let at = stripes.place(row, column).at;
             let mut none = Tally::default();

@@ -22,7 +22,8 @@ use crate::volume::Volume;
 /// # fn example(volume: &creamery_volume::Volume, chunk: &creamery_volume::Chunk) {
 /// let mut stripes = creamery_volume::FullStripes::default();
 /// if volume.read_full_stripes(chunk, 0..1, &mut stripes) && stripes.is_data_read(0) {
-///     let right = stripes.parity_of_data(0);
+///     let mut right = Vec::new();
+///     stripes.parity_of_data(0, &mut right);
 ///     assert_eq!(right.first().map(|p| &p[..]), stripes.element(0, stripes.data_columns()));
 /// }
 /// # }
@@ -234,22 +235,23 @@ impl FullStripes {
         (0..self.data_columns).all(|column| !self.unread.contains_key(&(row, column)))
     }
 
-    /// The parity of a row's data as it stands here: P, and Q at RAID6.
+    /// Computes the parity of a row's data as it stands here, into `right`: P, and Q at RAID6.
     ///
     /// # Panics
     /// There is no such row.
-    #[must_use]
-    pub fn parity_of_data(&self, row: u64) -> Vec<AlignedBuffer> {
+    pub fn parity_of_data(&self, row: u64, right: &mut Vec<AlignedBuffer>) {
         let (_, first) = self.bytes_of(row, 0);
         let all = &self.data[first.start..first.start + self.data_columns * self.len];
         let data: Vec<&[u8]> = all.chunks_exact(self.len).collect();
-        let mut right = vec![AlignedBuffer::zeroed(self.len); self.columns - self.data_columns];
+        if right.iter().any(|buffer| buffer.len() != self.len) {
+            right.clear();
+        }
+        right.resize_with(self.columns - self.data_columns, || AlignedBuffer::zeroed(self.len));
         match &mut right[..] {
             [p, q] => parity::pq(&data, p, q),
             [p] => parity::p(&data, p),
             _ => unreachable!("there is P, or P and Q"),
         }
-        right
     }
 
     /// Which row of those that were read.
