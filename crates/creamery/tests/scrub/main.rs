@@ -15,6 +15,7 @@ mod faults;
 mod flushes;
 mod geometry;
 mod kept;
+mod limits;
 mod log;
 mod many;
 mod odd;
@@ -43,6 +44,7 @@ fn main() -> std::process::ExitCode {
         trees::cases(),
         many::cases(),
         odd::cases(),
+        limits::cases(),
         log::cases(),
         unreadable::cases(),
         flushes::cases(),
