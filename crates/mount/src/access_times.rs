@@ -68,6 +68,11 @@ impl Watched {
         flags.is_some_and(|flags| flags.iter().any(|word| word == "ro"))
     }
 
+    /// Whether the mount was read-only when that was last looked at.
+    pub(crate) fn was_read_only(&self) -> bool {
+        self.flags.lock().as_ref().is_some_and(|flags| flags.iter().any(|word| word == "ro"))
+    }
+
     /// The right to write what the kernel did not ask for, for a thread that has the inode `number` open: until it is given back a mount
     /// that becomes read-only waits.
     /// Errors: the mount is read-only, or the one by which the thread has opened the inode.

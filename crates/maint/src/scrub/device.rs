@@ -1,19 +1,19 @@
 //! Scrubbing one device, step by step.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Duration;
 
-use creamery_base::{DevId, Error, ErrorKind, Generation, Logical, ObjectId, Physical, Result, TreeId, Wait};
-use creamery_format::{BlockGroupFlags, Key, KeyType, RawDevExtent};
-use creamery_tree::{ReadAhead, Walk as TreeWalk};
+use creamery_base::{DevId, Error, ErrorKind, Generation, Physical, Result, TreeId};
+use creamery_format::BlockGroupFlags;
+use creamery_tree::ReadAhead;
 use creamery_txn::{DurableTree, DurableTrees, Engine};
 use creamery_volume::{Chunk, Mender, Stripe};
-use zerocopy::FromBytes;
 
 use super::counts::Counts;
-use super::finding::{Finding, Outcome, Sink, Unheard, What};
+use super::device_extents::{DeviceExtent, chunk_at, extents_of, in_use_on, not_scrubbed, stripe_at};
+use super::finding::{Sink, Unheard};
 use super::group::GroupWalk;
 use super::judge::Judge;
 use super::mend::Mending;
@@ -109,16 +109,10 @@ pub struct DeviceScrub {
     /// Where in the first one it goes on; none at its beginning.
     position: Option<Position>,
     counts: Counts,
+    /// Groups that could not be scrubbed behind the place that was reached. A scrub that goes on there comes to them again, so they do not count yet.
+    skipped: u64,
     asked: u64,
     worked: Duration,
-}
-
-/// A part of the device that a chunk has.
-#[derive(Clone, Copy, Debug)]
-struct DeviceExtent {
-    start: u64,
-    len: u64,
-    chunk: Logical,
 }
 
 impl DeviceScrub {
@@ -322,16 +316,16 @@ impl<'e> Scrub<'e> {
             return Err(Error::new(ErrorKind::DeviceMissing, format!("device {dev}")));
         }
         let from = self.starts.get(&dev).copied().unwrap_or(0);
-        let size = self.in_use_on(dev);
+        let size = in_use_on(self.engine, dev);
         let mut counts = Counts { last_physical: from, size, ..Counts::default() };
         // A scrub that is gone on with has judged them.
         if from == 0 {
             self.mending.superblocks(dev, &mut counts, sink);
         }
         let durable = self.engine.durable_trees()?;
-        let extents = self.extents_of(&durable, dev, from)?;
+        let extents = extents_of(&durable, self.ahead, (dev, from))?;
         let (listed, position, asked, worked) = (durable.generation(), None, 0, Duration::ZERO);
-        Ok(DeviceScrub { dev, from, listed, extents, position, counts, asked, worked })
+        Ok(DeviceScrub { dev, from, listed, extents, position, counts, skipped: 0, asked, worked })
     }
 
     /// Takes the scrub of a device on by as many `bytes` of it at most, and a batch more. A group whose trees are damaged is a finding, and the scrub goes on behind
@@ -340,25 +334,47 @@ impl<'e> Scrub<'e> {
     /// # Errors
     /// The trees of the filesystem cannot be read.
     pub fn step(&self, device: &mut DeviceScrub, bytes: u64, sink: &dyn Sink) -> Result<Step> {
+        let (skipped, place) = (std::mem::take(&mut device.skipped), device.counts.last_physical);
+        device.counts.uncorrectable_errors += skipped;
         let Some(extent) = device.extents.front().copied() else { return Ok(Step::Ended(Ended::Whole)) };
+        let stepped = self.step_into(device, extent, bytes, sink);
+        if device.counts.last_physical == place {
+            device.counts.uncorrectable_errors -= skipped;
+            device.skipped += skipped;
+        }
+        match stepped? {
+            Some(step) => Ok(step),
+            None if sink.goes_on(device.dev, &device.counts) => Ok(Step::More),
+            None => Ok(Step::Ended(Ended::Cancelled)),
+        }
+    }
+
+    /// Takes an extent on. None: it is done with.
+    fn step_into(
+        &self,
+        device: &mut DeviceScrub,
+        extent: DeviceExtent,
+        bytes: u64,
+        sink: &dyn Sink,
+    ) -> Result<Option<Step>> {
         // Anew for each step, so that it is soon let go of what a guard keeps.
         let durable = self.engine.durable_trees()?;
-        let went = match self.chunk(&durable, extent.chunk) {
+        let went = match chunk_at(&durable, extent.chunk, self.engine.volume().sector_size()) {
             Err(error) => Err(error),
             Ok(chunk) if chunk.has_parity() => self.step_together(&durable, device, &chunk, bytes, sink),
             Ok(chunk) => self.step_alone(&durable, device, &chunk, bytes, sink).map(Some),
         };
         match went {
-            Ok(None) => return Ok(Step::Waits),
-            Ok(Some(Went::Pauses)) => return Ok(Step::More),
-            Ok(Some(Went::Cancelled)) => return Ok(Step::Ended(Ended::Cancelled)),
+            Ok(None) => return Ok(Some(Step::Waits)),
+            Ok(Some(Went::Pauses)) => return Ok(Some(Step::More)),
+            Ok(Some(Went::Cancelled)) => return Ok(Some(Step::Ended(Ended::Cancelled))),
             Ok(Some(Went::Through)) => device.next_extent(),
             // The chunk is gone since the extents were listed, or another one has its address.
             Err(error) if error.kind() == ErrorKind::NotFound && durable.generation() > device.listed => {
                 device.next_extent();
             }
             Err(error) => {
-                device.counts.uncorrectable_errors += 1;
+                device.skipped += 1;
                 let place = Physical { dev: device.dev, offset: extent.start };
                 sink.found(&not_scrubbed(place, &extent, &error));
                 let reached = device.counts.last_physical;
@@ -367,10 +383,7 @@ impl<'e> Scrub<'e> {
                 device.counts.last_physical = reached;
             }
         }
-        match sink.goes_on(device.dev, &device.counts) {
-            true => Ok(Step::More),
-            false => Ok(Step::Ended(Ended::Cancelled)),
-        }
+        Ok(None)
     }
 
     /// Waits until the scrub of another device has no more in hands what this one waits for ([`Step::Waits`]).
@@ -507,78 +520,4 @@ impl<'e> Scrub<'e> {
         let sums = has_data.then(|| durable.tree(TreeId::CSUM)).transpose()?;
         Ok((durable.tree(TreeId::EXTENT)?, sums))
     }
-
-    /// Bytes that are in use on a device, but for parity, as the last commit left them.
-    fn in_use_on(&self, dev: DevId) -> u64 {
-        let uses: HashMap<Logical, u64> = self.engine.group_uses().into_iter().collect();
-        let share = |chunk: &Arc<Chunk>| {
-            let stripes = chunk.stripes.len();
-            let own = chunk.stripes.iter().filter(|stripe| stripe.dev == dev).count();
-            let copies =
-                (0..stripes).map(|stripe| chunk.copy_of_stripe(stripe)).max().map_or(1, |last| last + 1);
-            let copies = if chunk.has_parity() { 1 } else { copies };
-            let used = u128::from(uses.get(&chunk.start).copied().unwrap_or(0));
-            u64::try_from(used * (own * copies) as u128 / stripes.max(1) as u128).unwrap_or(u64::MAX)
-        };
-        self.engine.volume().chunks().iter().map(share).fold(0, u64::saturating_add)
-    }
-
-    /// What chunks have of a device, behind `from`.
-    fn extents_of(
-        &self,
-        durable: &DurableTrees<'_>,
-        dev: DevId,
-        from: u64,
-    ) -> Result<VecDeque<DeviceExtent>> {
-        let tree = durable.tree(TreeId::DEV)?;
-        let first = Key::new(ObjectId::new(dev.get()), KeyType::DEV_EXTENT, 0);
-        let mut cursor = durable.cursor(&tree, &first, TreeWalk::new(Wait::Yes, self.ahead))?;
-        let mut extents = VecDeque::new();
-        while let Some((key, data)) = cursor.item() {
-            if (key.objectid, key.kind) != (first.objectid, first.kind) {
-                break;
-            }
-            let item = RawDevExtent::ref_from_bytes(data)
-                .map_err(|_| Error::new(ErrorKind::Corrupt, format!("device extent {key}: wrong length")))?;
-            let extent = DeviceExtent {
-                start: key.offset,
-                len: item.length.get(),
-                chunk: Logical::new(item.chunk_offset.get()),
-            };
-            if extent.start.saturating_add(extent.len) > from {
-                extents.push_back(extent);
-            }
-            cursor.advance()?;
-        }
-        Ok(extents)
-    }
-
-    fn chunk(&self, durable: &DurableTrees<'_>, at: Logical) -> Result<Arc<Chunk>> {
-        let tree = durable.tree(TreeId::CHUNK)?;
-        let key = Key::new(ObjectId::FIRST_CHUNK_TREE, KeyType::CHUNK_ITEM, at.get());
-        let cursor = durable.cursor(&tree, &key, Wait::Yes)?;
-        match cursor.item() {
-            Some((found, data)) if found == key => {
-                Chunk::from_item(at, data, self.engine.volume().sector_size()).map(Arc::new)
-            }
-            _ => {
-                let what = format!("there is no chunk {at}, and a device extent says so");
-                Err(Error::new(ErrorKind::NotFound, what))
-            }
-        }
-    }
-}
-
-/// The stripe of a chunk that begins at a place of a device.
-fn stripe_at(chunk: &Chunk, place: Physical) -> Result<usize> {
-    let is_here = |stripe: &Stripe| (stripe.dev, stripe.offset) == (place.dev, place.offset);
-    chunk.stripes.iter().position(is_here).ok_or_else(|| {
-        let what = format!("chunk {} has no stripe at {place}, and a device extent says so", chunk.start);
-        Error::new(ErrorKind::NotFound, what)
-    })
-}
-
-fn not_scrubbed(at: Physical, extent: &DeviceExtent, error: &Error) -> Finding {
-    let why = format!("{} bytes of the device were not scrubbed: {error}", extent.len);
-    Finding { what: What::NotScrubbed, at, logical: Some(extent.chunk), why, outcome: Outcome::Lost }
 }

@@ -121,11 +121,13 @@ impl Findings {
         self.left_out
     }
 
-    /// Keeps what a scrub does not find again that goes on where each device stopped. Gives the devices of groups that it comes to again: each has counted as
-    /// an error when its trees could not be read.
+    /// Keeps what a scrub does not find again that goes on where each device stopped. Gives the devices that could not be scrubbed any more, each as often as that
+    /// has counted as an error: the scrub goes on with them.
     pub(super) fn keep_found(&mut self, stopped: impl Fn(DevId) -> Stopped) -> Vec<DevId> {
         let mut again = Vec::new();
+        let is_of_device = |finding: &Finding| finding.what == What::NotScrubbed && finding.logical.is_none();
         let is_passed = |finding: &Finding, place: u64| match finding.what {
+            _ if is_of_device(finding) => false,
             // A device's superblocks come first, wherever they lie.
             What::Superblock => place > 0,
             _ => finding.at.offset < place,
@@ -135,7 +137,7 @@ impl Findings {
                 Stopped::Nowhere => true,
                 Stopped::At(place) | Stopped::Failed(place) => is_passed(finding, place),
             };
-            if !is_kept && finding.what == What::NotScrubbed {
+            if !is_kept && is_of_device(finding) {
                 again.push(finding.at.dev);
             }
             is_kept
@@ -165,8 +167,14 @@ impl Findings {
     }
 
     /// Asks for the lines of the files that have what is left, each made by [`file_line`]. A few of each are kept, and as many as the text of the file has room for.
-    pub(super) fn name_files(&mut self, files: &mut dyn FnMut(&Finding) -> Vec<String>) {
-        for found in &mut self.left {
+    /// Behind as many findings as `most` they are not asked for.
+    pub(super) fn name_files(&mut self, most: usize, files: &mut dyn FnMut(&Finding) -> Vec<String>) {
+        let is_data = |found: &Found| matches!(found.finding.what, What::Data | What::Differing);
+        for found in self.left.iter_mut().skip(most).filter(|found| is_data(found) && found.files.is_empty())
+        {
+            found.files = vec![format!("its files are not looked for: only those of {most} findings are")];
+        }
+        for found in self.left.iter_mut().take(most) {
             let named = files(&found.finding);
             if !named.is_empty() {
                 found.files = named;
@@ -271,7 +279,7 @@ mod tests {
                 findings.add(finding(what, outcome, offset));
             }
         }
-        findings.name_files(&mut |found| vec![format!("/file-{}, byte 0", found.at.offset)]);
+        findings.name_files(usize::MAX, &mut |found| vec![format!("/file-{}, byte 0", found.at.offset)]);
         findings.left_out = 7;
         let text = findings.to_text();
         let read = Findings::parse(text.as_bytes()).unwrap();
@@ -292,7 +300,7 @@ mod tests {
                 }
             }
             let mut named = 0;
-            findings.name_files(&mut |_| {
+            findings.name_files(usize::MAX, &mut |_| {
                 named += 1;
                 if named > 5 { Vec::new() } else { vec!["f".repeat(files); 2 * FILES_MAX] }
             });
@@ -331,8 +339,10 @@ mod tests {
         assert_eq!((findings.left().len(), findings.len()), (2, 3));
         findings.superblocks_are_mended(DevId::new(2));
         assert_eq!((findings.left().len(), findings.iter().count()), (1, 3));
-        findings.add(finding(What::NotScrubbed, Outcome::Lost, 4096));
-        assert_eq!(findings.keep_found(|_| Stopped::At(0)), [DevId::new(2)], "a group is come to again");
+        let error = Error::new(ErrorKind::Io, "no tree can be read");
+        findings.add(Finding::of_device(DevId::new(2), &error));
+        assert_eq!(findings.keep_found(|_| Stopped::At(1 << 30)), [DevId::new(2)], "it is gone on with");
+        findings.keep_found(|_| Stopped::At(0));
         assert_eq!((findings.left().len(), findings.len()), (0, 2), "what was mended is good");
         findings.keep_found(|_| Stopped::Failed(1 << 20));
         assert_eq!(findings.iter().count(), 1, "it may not be mended behind the place");

@@ -57,6 +57,7 @@ struct State {
     writing: Duration,
     is_being_written: bool,
     failure: Option<Error>,
+    has_failed: bool,
     findings: Findings,
     /// Findings that are in no file yet.
     unwritten: Vec<Finding>,
@@ -104,8 +105,8 @@ impl Recorder {
         });
         let mode = if last.mode() == Mode::ReadsOnly { Mode::ReadsOnly } else { mode };
         for device in &mut last.devices {
-            let groups = again.iter().filter(|dev| **dev == device.id).count() as u64;
-            device.counts.uncorrectable_errors = device.counts.uncorrectable_errors.saturating_sub(groups);
+            let failures = again.iter().filter(|dev| **dev == device.id).count() as u64;
+            device.counts.uncorrectable_errors = device.counts.uncorrectable_errors.saturating_sub(failures);
         }
         Self::with(Some(running), (engine, paths), mode, Some((last, findings)))
     }
@@ -158,14 +159,13 @@ impl Recorder {
             written: env.monotonic(),
             is_being_written: false,
             failure: None,
+            has_failed: false,
             written_left_out: findings.left_out(),
             findings,
             unwritten: Vec::new(),
         };
         if let Some(running) = &running {
-            // Where this one cannot begin the last scrub keeps what it has found.
-            running.write(&state.status)?;
-            running.write_findings(&state.findings)?;
+            running.begin_with(&state.status, &state.findings)?;
         }
         Ok(Self { running, before, begun: env.monotonic(), state: RankedMutex::new(state) })
     }
@@ -231,15 +231,19 @@ impl Recorder {
         self.state.lock().findings.superblocks_are_mended(dev);
     }
 
-    /// The scrub has ended: names the files that have what is left, and writes all findings anew.
+    /// The scrub has ended: names the files that have what is left, of as many findings as `most`, and writes all of them anew. Where its status could not be written
+    /// the findings in the file stay those of the status that is there.
     ///
     /// # Errors
     /// They cannot be written.
-    pub fn name_files(&self, files: &mut dyn FnMut(&Finding) -> Vec<String>) -> Result<()> {
+    pub fn name_files(&self, most: usize, files: &mut dyn FnMut(&Finding) -> Vec<String>) -> Result<()> {
         let mut findings = self.findings();
-        findings.name_files(files);
+        findings.name_files(most, files);
         let mut state = self.state.lock();
         state.findings = findings;
+        if state.has_failed {
+            return Ok(()); // the file has those that the status counts
+        }
         let news = state.all();
         drop(state);
         self.running.as_ref().map_or(Ok(()), |running| news.findings.write(running))
@@ -321,11 +325,11 @@ impl Recorder {
             }
         }
         let (news, failure) = (state.all(), state.failure.take());
+        state.has_failed |= failure.is_some();
         drop(state);
-        match failure {
-            Some(error) => Err(error),
-            None => self.write(&news).map(|()| news.status),
-        }
+        let written = failure.map_or_else(|| self.write(&news), Err);
+        self.state.lock().has_failed |= written.is_err();
+        written.map(|()| news.status)
     }
 
     fn write(&self, News { status, findings }: &News) -> Result<()> {

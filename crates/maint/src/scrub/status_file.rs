@@ -9,30 +9,25 @@
 //!   PID namespace. Shown by `a_scrub_of_another_pid_namespace_ends_and_no_process_of_this_one`.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind as IoKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::io::{ErrorKind as IoKind, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use creamery_base::{DevId, Error, ErrorKind, Result, Uuid};
 use creamery_txn::Engine;
 use creamery_volume::MemberState;
-use rustix::fs::{Access, FlockOperation, OFlags, access, flock};
+use rustix::fs::{Access, FlockOperation, access, flock};
 
+use super::mark::{Mark, runner_in};
+use super::small_files::{LOOKS, NO_SURPRISE, is_held, is_locked_within, lock_file, nap, read};
 use super::{Finding, Findings, Status, findings};
 
-/// A link is not followed, and a pipe is not waited for.
-const NO_SURPRISE: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits()).cast_signed();
-/// How often, and how long apart, a lock is tried that another process may have for a moment.
-const LOOKS: u32 = 20;
 /// How often a lock is tried whose owner may wait for a disk.
 const LOOKS_AT_LIMITS: u32 = 2000;
-const MOMENT: Duration = Duration::from_millis(5);
 /// More is no mark of a scrub.
 const MARK_MAX: u64 = 256;
 /// No status of so many devices as there may be is longer.
@@ -76,16 +71,6 @@ pub struct Running {
     file: StatusFile,
     locked: File,
     mark: Mark,
-}
-
-/// What tells a scrub that runs from all others.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Mark {
-    pid: u32,
-    /// The PID namespace in which that is its number.
-    namespace: String,
-    /// When it began, nanoseconds since 1970.
-    begun: u128,
 }
 
 /// The process that scrubs a filesystem.
@@ -402,6 +387,19 @@ impl Running {
         self.file.replace("status", status.to_text().as_bytes())
     }
 
+    /// Writes the status with which it begins, and the findings that it keeps of the last one: those first, for no status may be beside findings of another
+    /// scrub (SCRUB-7). Where the status cannot be written the last one's findings are there again.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn begin_with(&self, status: &Status, findings: &Findings) -> Result<()> {
+        let last = self.file.read_findings().unwrap_or_default();
+        self.write_findings(findings)?;
+        self.write(status).inspect_err(|_| {
+            let _ = self.write_findings(&last);
+        })
+    }
+
     /// Writes all findings in the place of those that were. Without any there is no file.
     ///
     /// # Errors
@@ -511,88 +509,6 @@ impl Runner {
     }
 }
 
-impl Mark {
-    /// That of a scrub that this process begins.
-    fn new() -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { pid: std::process::id(), namespace: namespace(), begun: now.as_nanos() }
-    }
-
-    fn pid_here(&self) -> Option<u32> {
-        (self.namespace == namespace()).then_some(self.pid)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.split(' ');
-        let (pid, namespace, begun) = (parts.next()?, parts.next()?, parts.next()?);
-        Some(Self { pid: pid.parse().ok()?, namespace: namespace.to_owned(), begun: begun.parse().ok()? })
-    }
-}
-
-impl fmt::Display for Mark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.pid, self.namespace, self.begun)
-    }
-}
-
-/// The PID namespace of this process; a word of no namespace where `/proc` does not say it.
-fn namespace() -> String {
-    let link = std::fs::read_link("/proc/self/ns/pid");
-    link.map_or_else(|_| "unknown".to_owned(), |link| link.to_string_lossy().replace([' ', '\n'], ""))
-}
-
-/// Whether a process that scrubs has locked the file, which it has alone.
-fn is_held(lock: &File) -> std::io::Result<bool> {
-    match flock(lock, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => flock(lock, FlockOperation::Unlock).map(|()| false).map_err(Into::into),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-/// A file that is there to be locked.
-fn lock_file(path: &Path) -> std::io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_SURPRISE);
-    options.open(path)
-}
-
-/// Tries so often to lock a file that another process may have locked for a moment, to look at it or to change what it stands for. Whether it is locked.
-fn is_locked_within(file: &File, looks: u32) -> bool {
-    (0..looks).any(|_| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok() || nap())
-}
-
-/// Lets a moment pass.
-fn nap() -> bool {
-    std::thread::sleep(MOMENT);
-    false
-}
-
-/// What a file of so many bytes at most has; none if there is none. Errors: it has more; it cannot be read.
-fn read(path: &Path, max: u64) -> Result<Option<Vec<u8>>> {
-    let about = |error: std::io::Error| Error::from(error).context(path.display());
-    let mut text = Vec::new();
-    match OpenOptions::new().read(true).custom_flags(NO_SURPRISE).open(path) {
-        Err(error) if error.kind() == IoKind::NotFound => return Ok(None),
-        file => file.and_then(|file| file.take(max + 1).read_to_end(&mut text)).map_err(about)?,
-    };
-    if text.len() as u64 > max {
-        let what = format!("{} has more than {max} bytes", path.display());
-        return Err(Error::new(ErrorKind::InvalidData, what).advise("remove the file"));
-    }
-    Ok(Some(text))
-}
-
-/// The scrub that a file names, and the mount that it serves.
-fn runner_in(file: &mut File) -> Option<(Mark, Option<PathBuf>)> {
-    let mut text = Vec::new();
-    file.take(64 << 10).read_to_end(&mut text).ok()?;
-    let end = text.iter().position(|byte| *byte == b'\n')?;
-    let mark = Mark::parse(std::str::from_utf8(&text[..end]).ok()?)?;
-    let mount = OsString::from_vec(text.split_off(end + 1));
-    Some((mark, (!mount.is_empty()).then(|| mount.into())))
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
@@ -633,7 +549,7 @@ mod tests {
         let file = StatusFile::new(dir.path(), Uuid::nil(), [1, 2, 0]);
         let mut stranger = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let mut running = file.begin().unwrap();
-        running.mark = Mark { pid: stranger.id(), namespace: "pid:[1]".to_owned(), begun: 7 };
+        running.mark = Mark::parse(&format!("{} pid:[1] 7", stranger.id())).unwrap();
         std::fs::write(file.of("running"), format!("{}\n", running.mark)).unwrap();
         let runner = file.runner().unwrap().unwrap();
         assert_eq!(runner.pid(), None);

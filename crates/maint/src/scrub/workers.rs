@@ -1,6 +1,7 @@
 //! The workers of a group: each takes what is to be read next, reads and judges it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::thread::Builder;
 use std::time::Duration;
 
 use creamery_base::Result;
@@ -126,7 +127,8 @@ impl<'w, 't> Workers<'w, 't> {
     pub(super) fn run(self, workers: usize) -> Run {
         std::thread::scope(|threads| {
             for _ in 1..workers {
-                threads.spawn(|| self.work());
+                // This thread does all where no other one is to be had.
+                let _ = Builder::new().name("scrub".to_owned()).spawn_scoped(threads, || self.work());
             }
             self.work();
         });

@@ -1,5 +1,7 @@
 //! The files that have what a scrub of a mount has found.
 
+use std::collections::BTreeMap;
+
 use creamery_base::{Logical, ObjectId, TreeId};
 use creamery_fs::{ExtentPart, Filesystem};
 use creamery_maint::scrub::{FILES_MAX, file_line};
@@ -24,8 +26,38 @@ impl FileText {
     }
 }
 
-/// A few of the files that have what lies at an address, by the last commit: what a scrub reads is there. What cannot be found is left out.
-pub(super) fn files_of(fs: &Filesystem, at: Logical) -> Vec<FileText> {
+/// Bytes of all paths that are kept.
+const PATHS_MAX: usize = 4 << 20;
+
+/// Files by what lies at an address: each copy that is bad is a finding of its own.
+#[derive(Default)]
+pub(super) struct Known {
+    files: BTreeMap<Logical, Vec<FileText>>,
+    /// Bytes of their paths.
+    paths: usize,
+}
+
+impl Known {
+    /// A few of the files that have what lies at an address, by the last commit: what a scrub reads is there. What cannot be found is left out. Where there are too
+    /// many paths a file is without one.
+    pub(super) fn files_of(&mut self, fs: &Filesystem, at: Logical) -> Vec<FileText> {
+        if let Some(files) = self.files.get(&at) {
+            return files.clone();
+        }
+        let mut files = files_of(fs, at);
+        for file in &mut files {
+            let len = file.path.as_ref().map_or(0, Vec::len);
+            match self.paths + len <= PATHS_MAX {
+                true => self.paths += len,
+                false => file.path = None,
+            }
+        }
+        self.files.insert(at, files.clone());
+        files
+    }
+}
+
+fn files_of(fs: &Filesystem, at: Logical) -> Vec<FileText> {
     let mut files = Vec::new();
     for (id, byte) in fs.resolve_committed(at, ExtentPart::Byte).unwrap_or_default() {
         if files.len() >= FILES_MAX {

@@ -105,6 +105,7 @@ impl FoundText {
 impl Scrubbing {
     /// Carries out the order in a page that the thread `asker` sent. Returns the answer's text.
     pub(crate) fn answer(&self, asker: u32, page: &[u8]) -> creamery_fuse::Result<Vec<u8>> {
+        self.is_asked();
         if !Asker::of(asker).administrates() {
             return Err(Errno::EPERM);
         }

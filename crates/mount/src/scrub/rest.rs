@@ -4,26 +4,28 @@
 //! 100 fsyncs took seven times as long, and half as many files were made. A lower priority helps little: a scheduler that shares processors out between
 //! sessions lets even the last thread of one session run before the first one of another. So a scrub rests, many times as long as it made processors work:
 //! the fewer processors there are, the more of those who wait meet it. A step of a few milliseconds delays one fsync, and then some hundred of them meet no
-//! scrub. One that waits for a slow device makes processors work little, and reads on nearly as fast as alone. Where nobody asks the mount for anything it does
-//! not rest, and neither does one that was begun with `--limit 0`.
+//! scrub. One that waits for a slow device makes processors work little, and reads on nearly as fast as alone. It rests as long as requests
+//! come, and some seconds longer: one may be on its way. One that was begun with `--limit 0` never rests.
 
 use std::num::NonZero;
 use std::time::Duration;
 
 use creamery_fuse::RequestCounts;
-use creamery_fuse::protocol::Opcode;
 
 /// With one processor a scrub rests so many times as long as that has worked for it.
 const TIMES: usize = 80;
 /// It rests so many times as long at least.
 const TIMES_MIN: usize = 5;
+/// Who has asked the mount for something may be at it so long.
+const IN_USE: Duration = Duration::from_secs(5);
 
 /// When a scrub goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Rest {
     times: u32,
-    /// Requests that came before the last step.
+    /// Requests that have come, and until when whoever sent the last one may be at it.
     requests: u64,
+    in_use: Duration,
     until: Duration,
 }
 
@@ -31,12 +33,15 @@ impl Rest {
     /// On a host with so many processors.
     pub(super) fn among(processors: NonZero<usize>) -> Self {
         let times = u32::try_from((TIMES / processors).max(TIMES_MIN)).unwrap_or(u32::MAX);
-        Self { times, requests: 0, until: Duration::ZERO }
+        Self { times, requests: 0, in_use: Duration::ZERO, until: Duration::ZERO }
     }
 
     /// A step has ended at `now`, for which processors have worked so long. So many requests have come to the mount.
     pub(super) fn after_step(&mut self, now: Duration, worked: Duration, requests: u64) {
-        if std::mem::replace(&mut self.requests, requests) != requests {
+        if requests > self.requests {
+            (self.requests, self.in_use) = (requests, now.saturating_add(IN_USE));
+        }
+        if now < self.in_use {
             self.until = now.saturating_add(worked.saturating_mul(self.times));
         }
     }
@@ -47,9 +52,10 @@ impl Rest {
     }
 }
 
-/// How many requests of users have come. Those to the server itself, as for the status of the scrub, are none.
-pub(super) fn of_users(counts: &RequestCounts) -> u64 {
-    counts.all().filter(|(opcode, _)| *opcode != Opcode::Ioctl).map(|(_, seen)| seen.count).sum()
+/// How many requests have come, but for so many about the scrub itself.
+pub(super) fn of_users(counts: &RequestCounts, about_scrub: u64) -> u64 {
+    let all: u64 = counts.all().map(|(_, seen)| seen.count).sum();
+    all.saturating_sub(about_scrub)
 }
 
 /// How many processors the host has for this process.
@@ -71,7 +77,9 @@ mod tests {
         rest.after_step(now, worked, 7);
         assert_eq!((rest.left(now), rest.left(now + whole)), (whole, Duration::ZERO));
         rest.after_step(now + whole, worked, 7);
-        assert_eq!(rest.left(now + whole), Duration::ZERO, "nobody has asked since");
+        assert_eq!(rest.left(now + whole), whole, "the last request may not have ended");
+        rest.after_step(now + IN_USE, worked, 7);
+        assert_eq!(rest.left(now + IN_USE), Duration::ZERO, "nobody has asked since");
         rest.after_step(Duration::MAX, Duration::MAX, 8);
         assert_eq!(rest.left(Duration::MAX), Duration::ZERO);
         let mut rest = Rest::among(NonZero::new(64).unwrap());

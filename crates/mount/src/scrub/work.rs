@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZero;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use creamery_maint::scrub::{
 use creamery_txn::{BackgroundWork, Due, Engine};
 use creamery_volume::Mender;
 
-use super::files::{FileText, files_of};
+use super::files::{FileText, Known};
 use super::rest::{Rest, of_users, processors};
 use super::{Answer, FoundText, Order, Wish};
 use crate::access_times::{Watched, WriteRight};
@@ -41,6 +42,8 @@ pub(crate) struct Scrubbing {
     tell: OnceLock<Tell>,
     /// The requests that have come to the mount.
     requests: OnceLock<Arc<RequestCounts>>,
+    /// How many of them were about the scrub.
+    asked: AtomicU64,
     /// Where the devices are: a server goes to another directory.
     paths: HostPaths,
 }
@@ -87,6 +90,7 @@ impl Scrubbing {
             state: RankedMutex::default(),
             tell: OnceLock::new(),
             requests: OnceLock::new(),
+            asked: AtomicU64::new(0),
             paths,
         }
     }
@@ -99,6 +103,11 @@ impl Scrubbing {
     /// Users of the mount go first: their requests are counted there.
     pub(crate) fn rest_for(&self, requests: Arc<RequestCounts>) {
         let _ = self.requests.set(requests);
+    }
+
+    /// A request has come that is about the scrub.
+    pub(super) fn is_asked(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
     }
 
     fn file(&self, engine: &Engine) -> Option<StatusFile> {
@@ -237,13 +246,11 @@ impl Scrubbing {
         };
         let limits = engine.devices().into_iter().map(limit).collect();
         let hindrance = self.hindrance(engine);
-        // After an abort no step is taken any more.
-        let has_ended = engine.aborted().is_some();
         let state = self.state.lock();
         let mut answer = Answer {
             uuid: engine.volume().fsid().to_string(),
             status: state.last.as_ref().map(Status::to_text),
-            is_running: state.is_running && !has_ended,
+            is_running: state.is_running,
             status_failure: state.status_failure.clone(),
             limits_failure,
             hindrance,
@@ -287,7 +294,9 @@ impl Scrubbing {
             self.say(&format!("the scrub ended: {error}"));
         }
         // The commit may make superblocks good, so the status and the findings come behind it.
+        // One that became read-only while the scrub rested is not written to.
         if !work.reads_only
+            && !self.row.was_read_only()
             && let Err(error) = self.count_errors(&fs, &mut work)
         {
             self.say(&format!("the numbers of `device stats` are not kept: {error}"));
@@ -315,8 +324,10 @@ impl Scrubbing {
         let limit = next.and_then(|next| waits[next].1);
         // While it is held a mount that becomes read-only waits.
         let right = if work.reads_only { None } else { self.row.write_in_background().ok() };
-        if !work.reads_only && (right.is_none() || engine.read_only().is_some()) {
-            self.say("the mount is read-only now, and its scrub has ended");
+        let is_aborted = engine.aborted().is_some();
+        if is_aborted || !work.reads_only && (right.is_none() || engine.read_only().is_some()) {
+            let why = if is_aborted { "was aborted" } else { "is read-only now" };
+            self.say(&format!("the mount {why}, and its scrub has ended"));
             work.reads_only = true;
             self.state.lock().is_cancelled = true;
         }
@@ -341,7 +352,8 @@ impl Scrubbing {
             None => pace = Pace::default(),
         }
         if work.limit != Some(u64::MAX) {
-            let requests = self.requests.get().map_or(0, |counts| of_users(counts));
+            let about_scrub = self.asked.load(Ordering::Relaxed);
+            let requests = self.requests.get().map_or(0, |counts| of_users(counts, about_scrub));
             work.rest.after_step(engine.env().monotonic(), device.processor_time() - worked, requests);
         }
         match step {
@@ -387,8 +399,8 @@ impl Scrubbing {
         }
         // While files are written and named no remount waits.
         drop(right);
-        let status = work.recorder.status();
         let kept = work.recorder.end(engine, &work.ended);
+        let status = work.recorder.status();
         let (named, files) = self.name_files(fs, &work.recorder);
         let findings = work.recorder.findings();
         let mut state = self.state.lock();
@@ -402,15 +414,11 @@ impl Scrubbing {
     /// Names the files that have what is left, as far as they are known, and gives them in the order of the findings. Of findings that an answer has no place for
     /// they are not looked for.
     fn name_files(&self, fs: &Filesystem, recorder: &Recorder) -> (Result<()>, Vec<Vec<FileText>>) {
-        let mut all = Vec::new();
-        let kept = recorder.name_files(&mut |finding| {
-            if all.len() >= FINDINGS_MAX {
-                return vec![format!(
-                    "its files are not looked for: only those of {FINDINGS_MAX} findings are"
-                )];
-            }
+        let (mut all, mut known) = (Vec::new(), Known::default());
+        let kept = recorder.name_files(FINDINGS_MAX, &mut |finding| {
             let is_data = matches!(finding.what, What::Data | What::Differing);
-            let files = finding.logical.filter(|_| is_data).map(|at| files_of(fs, at)).unwrap_or_default();
+            let at = finding.logical.filter(|_| is_data && !self.state.lock().is_cancelled);
+            let files = at.map(|at| known.files_of(fs, at)).unwrap_or_default();
             let lines = files.iter().map(FileText::line).collect();
             all.push(files);
             lines
@@ -536,6 +544,7 @@ impl BackgroundWork for Scrubbing {
     fn step(&self) -> Result<()> {
         let Some(fs) = self.fs.upgrade() else { return Ok(()) };
         let Some(work) = self.state.lock().work.take() else { return Ok(()) };
+        let _ends = EndsInPanic(self);
         match self.go_on(&fs, work) {
             Ok(left) => self.state.lock().work = left,
             Err(error) => {
@@ -545,6 +554,17 @@ impl BackgroundWork for Scrubbing {
             }
         }
         Ok(())
+    }
+}
+
+/// What a panic takes away does not run any more.
+struct EndsInPanic<'s>(&'s Scrubbing);
+
+impl Drop for EndsInPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.state.lock().is_running = false;
+        }
     }
 }
 

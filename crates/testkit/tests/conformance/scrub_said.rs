@@ -220,7 +220,7 @@ fn hindrance(bench: &Bench) -> Result<()> {
         ensure!(seen.code == Some(3), "{seen}");
         Ok(seen.stderr_text())
     };
-    ensure!(said(image)?.contains("without -r they are mended"), "{}", said(image)?);
+    ensure!(said(image)?.contains("without -r mends them"), "{}", said(image)?);
     let mount = FuseMount::mount(bench.creamery(), image, &bench.scratch.file("mount"), "ro")?;
     let of_mount = said(mount.dir())?;
     ensure!(of_mount.contains("read-only") && of_mount.contains("unmount it"), "{of_mount}");

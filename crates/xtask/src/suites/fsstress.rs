@@ -18,6 +18,8 @@ const OPERATIONS: &str = "2000";
 /// And where it is to be at work when the server is killed.
 const ENDLESS: &str = "100000000";
 const PROCESSES: &str = "4";
+/// The work of so many rounds is kept.
+const KEPT: u64 = 2;
 /// The server is killed in one round of so many.
 const KILLED_ONE_IN: u64 = 3;
 /// So many scrubs see a round's work before the server is killed.
@@ -57,7 +59,12 @@ pub(crate) fn fsstress(words: &[&str]) -> Result<()> {
 impl Soak {
     fn round(&self, round: u64, is_killed: bool) -> Result<()> {
         let mount = FuseMount::mount(&self.creamery, &self.image, &self.dir, OPTIONS)?;
-        let work = self.dir.join(format!("round-{round}"));
+        let work = |round: u64| self.dir.join(format!("round-{round}"));
+        // What the round before the last one has left makes room.
+        if round > KEPT {
+            std::fs::remove_dir_all(work(round - KEPT))?;
+        }
+        let work = work(round);
         std::fs::create_dir(&work)?;
         let mut stress = self.start(&work, round, if is_killed { ENDLESS } else { OPERATIONS })?;
         let over = AtomicBool::new(false);

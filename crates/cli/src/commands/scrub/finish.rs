@@ -61,13 +61,15 @@ fn left(args: &RunArgs, shown: &text::Shown) -> Option<Error> {
         return Some(what.advise(format!("nothing can be mended at the moment ({hindrance})")));
     }
     let advice = match (shown.mode, counts.uncorrectable_errors) {
-        (Mode::Mends, _) if is_unwritten => {
+        _ if is_unwritten => {
             "something good is there, and could not be written: see why above, make that good, and scrub again; restore what is named as lost from a backup"
         }
         (Mode::ReadsOnly, 0) if !args.reads_only => {
             "the scrub was begun with -r: begin a new one with `creamery scrub start`, which mends them where something says what is right"
         }
-        (Mode::ReadsOnly, 0) => "without -r they are mended where something says what is right",
+        (Mode::ReadsOnly, 0) => {
+            "`creamery scrub start` without -r mends them where something says what is right"
+        }
         (Mode::ReadsOnly, _) if counts.unverified_errors > 0 => {
             "a new `creamery scrub start` without -r mends what can be mended; restore the other files that are named from a backup"
         }

@@ -125,6 +125,10 @@ impl Progress for Terminal<'_> {
         self.shown.at(|| format!("{} scrubbed", self.args.units.show(bytes)));
         interrupt::go_on().is_ok() && self.failure.lock().get().is_none()
     }
+
+    fn names_on(&self) -> bool {
+        interrupt::go_on().is_ok()
+    }
 }
 
 /// How a scrub is made as the options say.

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::kept::status_file;
 use super::live;
 use super::text::{self, Numbers};
-use crate::failure::Failure;
+use crate::failure::{Failure, warn};
 use crate::json::text_of;
 use crate::output::{Output, writing};
 use crate::units::UnitArgs;
@@ -64,7 +64,13 @@ struct Known {
 pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
     let failed = |error| Failure::new(COMMAND, error);
     let asked = match live::mount_at(&args.image).map_err(failed)? {
-        Some(mount) => Asked::of_mount(LiveScrub::status(&mount).map_err(failed)?),
+        Some(mount) => {
+            let live = LiveScrub::status(&mount).map_err(failed)?;
+            if let Some(why) = &live.limits_failure {
+                warn(&format!("limits are not shown: {why}"));
+            }
+            Asked::of_mount(live)
+        }
         None => status_file(&args.image, &args.set).and_then(|file| Asked::of_file(&file)).map_err(failed)?,
     };
     let mut out = Output::new();

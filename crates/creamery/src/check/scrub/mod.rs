@@ -11,7 +11,6 @@ use std::sync::Arc;
 use creamery_base::lock::RankedMutex;
 use creamery_base::{DevId, Error, ErrorKind, Result, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice};
-use creamery_format::{SuperFlags, Superblock};
 use creamery_fs::DeviceErrors;
 use creamery_maint::scrub::{Recorder, Scrub as Walker, Sink, host_paths};
 use creamery_txn::{BackgroundThreads, Engine, Options};
@@ -107,12 +106,13 @@ impl Scrub {
     pub fn status_file(image: impl Into<NamedSet>, dir: &Path) -> Result<StatusFile> {
         let mut members = image.into().superblocks(&mut |_| ())?;
         members.sort_by_key(|(_, superblock)| superblock.dev_item().dev_id());
-        // What was made from a seed is a filesystem of its own.
-        let is_seed = |superblock: &Superblock| superblock.flags().contains(SuperFlags::SEEDING);
-        let first = members.iter().find(|(_, superblock)| !is_seed(superblock)).or(members.first());
-        let (path, superblock) = first.ok_or_else(|| Error::invalid("no device given"))?;
+        // What was made from a seed is a filesystem of its own, and newer than that.
+        let newest = members.iter().map(|(_, superblock)| superblock).max_by_key(|one| one.generation());
+        let fsid = newest.ok_or_else(|| Error::invalid("no device given"))?.fsid();
+        let first = members.iter().find(|(_, superblock)| superblock.fsid() == fsid);
+        let (path, _) = first.expect("the newest is one of them");
         let place = FileDevice::open(path, Access::ReadOnlyForced)?.id().numbers();
-        Ok(StatusFile::new(dir, superblock.fsid(), place))
+        Ok(StatusFile::new(dir, fsid, place))
     }
 
     /// Scrubs the filesystem on an image, each of its devices by itself. To mend it needs all of its devices, each one named: it writes to none that it found by
@@ -229,7 +229,7 @@ impl Scrub {
         report.keep(&recorder, &engine);
         report.read_ahead = [TreeId::EXTENT, TreeId::CSUM].map(|tree| engine.read_ahead_of(tree));
         drop(engine);
-        name_files(&mut report, devices);
+        name_files(&mut report, devices, &|| progress.names_on() && !recorder.is_asked_to_end());
         report.keep_files(&recorder);
         Ok((report, recorder))
     }
@@ -266,14 +266,16 @@ impl Scrub {
         let outcomes: Vec<Result<_>> = std::thread::scope(|threads| {
             let begin = |(id, _): &(DevId, _)| {
                 let (id, scrub) = (*id, &scrub);
-                threads.spawn(move || match is_done(id) {
+                let device = move || match is_done(id) {
                     true => Ok((Counts::default(), Ended::Whole)),
                     false => scrub.device(id, found),
-                })
+                };
+                std::thread::Builder::new().spawn_scoped(threads, device)
             };
             let running: Vec<_> = there.iter().map(begin).collect();
-            let end = |one: std::thread::ScopedJoinHandle<'_, _>| {
-                one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            let end = |one: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match one {
+                Ok(one) => one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                Err(error) => Err(Error::from(error).context("starting a thread")),
             };
             running.into_iter().map(end).collect()
         });
@@ -331,7 +333,7 @@ fn count_errors(report: &mut Report, devices: &DeviceSet) {
 }
 
 /// Names the files of what is bad of data. It judges nothing: what cannot be named stays an address.
-fn name_files(report: &mut Report, devices: &DeviceSet) {
+fn name_files(report: &mut Report, devices: &DeviceSet, goes_on: &dyn Fn() -> bool) {
     let is_data = |damage: &&mut Damage| matches!(damage.finding.what, What::Data | What::Differing);
     let is_left = |damage: &&mut Damage| damage.finding.outcome != Outcome::Mended;
     let mut damages = report.damages.iter_mut().filter(is_data).filter(is_left).peekable();
@@ -343,6 +345,9 @@ fn name_files(report: &mut Report, devices: &DeviceSet) {
     // Each copy that is bad is a finding of its own.
     let mut known = BTreeMap::new();
     for damage in damages {
+        if !goes_on() {
+            break;
+        }
         let Some(at) = damage.finding.logical else { continue };
         damage.files = known.entry(at).or_insert_with(|| files_of(&fs, at)).clone();
     }

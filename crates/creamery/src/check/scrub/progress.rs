@@ -22,6 +22,11 @@ pub trait Progress: Sync {
 
     /// So many bytes of data and tree blocks are scrubbed, those of all devices together. Whether to go on.
     fn scrubbed(&self, bytes: u64) -> bool;
+
+    /// All is scrubbed, and the files that have what is left are looked for, one finding after the other. Whether to go on with that.
+    fn names_on(&self) -> bool {
+        true
+    }
 }
 
 /// Reports to nobody, and goes on.

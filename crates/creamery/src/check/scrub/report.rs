@@ -107,7 +107,7 @@ impl Report {
     pub(super) fn keep(&mut self, recorder: &Recorder, engine: &Engine) {
         // Of one that failed it is unknown what is durable: another scrub goes over it once more.
         let counts = |device: &DeviceReport| match device.ended {
-            Ended::Failed => Counts::default(),
+            Ended::Failed => Counts { uncorrectable_errors: 1, ..Counts::default() },
             Ended::Whole | Ended::Cancelled => device.counts,
         };
         let ended: Vec<_> =
@@ -128,7 +128,7 @@ impl Report {
             let its = damages.next().filter(|damage| damage.finding.at == finding.at);
             its.map_or_else(Vec::new, |its| its.files.iter().map(line).collect())
         };
-        let kept = recorder.name_files(&mut files);
+        let kept = recorder.name_files(usize::MAX, &mut files);
         self.findings_file = recorder.findings_file().filter(|_| kept.is_ok());
         if let Err(error) = kept {
             self.not_kept.get_or_insert(error.context("the findings are not kept").to_string());
