@@ -67,6 +67,18 @@ impl DamagedFile {
         let path_bytes = std::str::from_utf8(path).is_err().then(hex);
         Self { path: Some(String::from_utf8_lossy(path).into_owned()), path_bytes, ..self }
     }
+
+    /// The bytes of its path, where that is known.
+    #[must_use]
+    pub fn raw_path(&self) -> Option<Vec<u8>> {
+        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let byte = |pair: &[u8; 2]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
+        let hex = self
+            .path_bytes
+            .as_ref()
+            .and_then(|hex| hex.as_bytes().as_chunks::<2>().0.iter().map(byte).collect());
+        hex.or_else(|| self.path.as_ref().map(|path| path.clone().into_bytes()))
+    }
 }
 
 impl DamagedSector {

@@ -479,9 +479,8 @@ fn told(error: std::io::Error, point: &Path) -> Error {
     let told = Error::from(error).context(format_args!("{}: {what}", point.display()));
     let told = with_way_out(told, point);
     match raw {
-        Some(Raw::ACCESS | Raw::PERM) => {
-            told.advise("its mounter may ask; a mount with -o allow_other lets others in")
-        }
+        Some(Raw::ACCESS) => told.advise("its mounter may ask; a mount with -o allow_other lets others in"),
+        Some(Raw::PERM) => told.advise("root and its mounter may ask"),
         _ => told,
     }
 }

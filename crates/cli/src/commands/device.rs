@@ -28,8 +28,8 @@ pub(crate) enum DeviceCommand {
 
 /// Print the errors that devices had, as Linux counted them.
 ///
-/// Linux keeps the numbers in the filesystem. Errors that Creamery meets are told to who reads
-/// or writes, and are not counted.
+/// Linux keeps the numbers in the filesystem, and a scrub adds what it finds. Other errors that
+/// Creamery meets are reported to the reader or the writer, and are not counted.
 ///
 /// With -z the numbers are printed as they were, and set to 0. On a live mount that is for root,
 /// and on a mount of an image for its mounter, too. Images of several devices are not written to.

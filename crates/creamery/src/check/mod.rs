@@ -94,11 +94,11 @@ fn name_files(report: &mut Report, devices: &DeviceSet) {
     }
 }
 
-/// The files that have what lies at an address, a few at most.
-pub(crate) fn files_of(fs: &Filesystem, at: Logical) -> Vec<DamagedFile> {
+/// The files that have what lies at an address, a few at most, and how many more there are.
+pub(crate) fn files_of(fs: &Filesystem, at: Logical) -> (Vec<DamagedFile>, u64) {
     let mut sector = DamagedSector { logical: at.get(), ..DamagedSector::default() };
     name_files_of(fs, &mut sector);
-    sector.files
+    (sector.files, sector.more_files)
 }
 
 fn name_files_of(fs: &Filesystem, sector: &mut DamagedSector) {

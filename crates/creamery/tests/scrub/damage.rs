@@ -54,7 +54,7 @@ const fn name(what: What) -> &'static str {
         What::Superblock => "Superblock",
         What::Tree => "Tree",
         What::Data => "Data",
-        What::Parity => "Parity",
+        What::Parity | What::UnsummedParity => "Parity",
         What::Differing => "Differing",
         What::NotScrubbed => "NotScrubbed",
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use creamery::Image;
 use creamery::device::{BlockDevice, MemoryDevice};
-use creamery_base::{DevId, FixedEnv, Logical, Physical, Timespec};
+use creamery_base::{DevId, Error, ErrorKind, FixedEnv, Logical, Physical, Timespec};
 use creamery_maint::scrub::{
     Counts, Ended, Finding, Mode, Outcome, Recorder, Scrub, Sink, StatusFile, What, host_paths,
 };
@@ -24,6 +24,8 @@ pub(crate) fn cases() -> Vec<Case> {
         case("findings-of-a-device-that-is-done-are-kept", of_a_device_that_is_done),
         case("what-has-no-place-among-the-findings-outlives-a-kill", left_out),
         case("a-scrub-that-cannot-begin-leaves-the-findings", cannot_begin),
+        case("a-device-that-failed-is-gone-on-with", failed_device),
+        case("findings-are-those-of-the-status-that-was-written", failed_flush),
     ]
 }
 
@@ -113,6 +115,47 @@ fn of_a_device_that_is_done(dir: &Path) -> Result<()> {
     let recorder = resume(dir, &engine)?;
     ensure!(recorder.findings().len() == 1, "{}", recorder.findings().to_text());
     ensure!(recorder.is_done(DEV), "it is done");
+    Ok(())
+}
+
+/// That it could not be scrubbed any more counts once, and no more when the next scrub can.
+fn failed_device(dir: &Path) -> Result<()> {
+    let engine = open()?;
+    let recorder = begin(dir, &engine)?;
+    recorder.found(&lost(1 << 20));
+    recorder.found(&Finding::of_device(DEV, &Error::new(ErrorKind::Io, "no tree can be read")));
+    let counts = Counts { uncorrectable_errors: 2, last_physical: 2 << 20, ..Counts::default() };
+    recorder.end(&engine, &[(DEV, counts, Ended::Failed)])?;
+    drop(recorder);
+    for _ in 0..2 {
+        let recorder = resume(dir, &engine)?;
+        let before = recorder.before(DEV).uncorrectable_errors;
+        ensure!(before == 1, "{before} errors");
+        ensure!(recorder.findings().len() == 1, "{}", recorder.findings().to_text());
+    }
+    Ok(())
+}
+
+/// A flush fails: the status stays what it was, and so do the findings that it counts.
+fn failed_flush(dir: &Path) -> Result<()> {
+    let engine = open()?;
+    let recorder = begin(dir, &engine)?;
+    recorder.found(&lost(1 << 20));
+    let counts =
+        Counts { csum_errors: 1, uncorrectable_errors: 1, last_physical: 2 << 20, ..Counts::default() };
+    recorder.note(&engine, (DEV, &counts));
+    recorder.write_if_due(&engine, &|| Ok(()));
+    let more =
+        Counts { csum_errors: 2, uncorrectable_errors: 2, last_physical: 4 << 20, ..Counts::default() };
+    recorder.found(&lost(3 << 20));
+    recorder.note(&engine, (DEV, &more));
+    recorder.write_if_due(&engine, &|| Err(Error::new(ErrorKind::Io, "it does not flush")));
+    ensure!(recorder.end(&engine, &[(DEV, more, Ended::Whole)]).is_err(), "the flush failed");
+    recorder.name_files(usize::MAX, &mut |_| Vec::new())?;
+    drop(recorder);
+    let recorder = resume(dir, &engine)?;
+    let (before, findings) = (recorder.before(DEV), recorder.findings());
+    ensure!(before.uncorrectable_errors == 1 && findings.len() == 1, "{before:?}: {}", findings.to_text());
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, ensure};
 use creamery::check::scrub::{Counts, Ended, Finding, NoProgress, Progress, Report, Scrub};
-use creamery_base::DevId;
+use creamery_base::{DevId, TreeId};
 use creamery_maint::scrub::{DeviceScrub, Scrub as Walker, Sink, Step};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Random, seed_of, share_or_whole};
@@ -20,6 +20,7 @@ use crate::damage::{Damage, Hurt, apply};
 use crate::disk::Set;
 use crate::faults::{borne, worlds};
 use crate::geometry::{PROFILES, Profile, Spot};
+use crate::trees::all_copies;
 use crate::world::{Ends, Shape, Use, World};
 
 /// Moments of each layout that every change takes.
@@ -33,6 +34,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new(missing_one, &[], |_| missing()),
         Case::new(not_come, &[], |_| not_come_yet()),
         Case::new(waits, &[], |_| waiting()),
+        Case::new("scrub-matrix/in-two-parts-with-damaged-trees", &[], damaged_trees),
     ];
     cases.extend(PROFILES.map(|profile| {
         Case::new(case_name("in-two-parts", profile.name), &[], move |bench| in_two_parts(bench, profile))
@@ -168,6 +170,30 @@ fn in_two_parts(bench: &Bench, profile: Profile) -> Result<()> {
                 let dir = bench.scratch.dir("status")?;
                 parts(&world, &damage, (&scrub, &dir), most, &whole)
                     .with_context(|| format!("{:?}: {scrub:?} behind {most} of {asked}", world.shape))?;
+                std::fs::remove_dir_all(dir)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A group whose trees are damaged counts once, wherever the first part ends.
+fn damaged_trees(bench: &Bench) -> Result<()> {
+    for (profile, members) in [("single", 1), ("raid1", 2)] {
+        let shape = Shape { profile: Profile::named(profile), members, shift: 0, ends: Ends::InFreeSpace };
+        let world = World::new(Content::of_many_leaves()?, shape)?;
+        let leaves = world.content.leaves(TreeId::EXTENT);
+        for leaf in [leaves[0], leaves[leaves.len() / 2], leaves[leaves.len() - 1]] {
+            let damage = all_copies(&world, leaf, Hurt::Rotten);
+            let (set, scrub) = (world.set.fork(), Scrub::default().read_only());
+            apply(&set, &damage);
+            let patience = Patience { asked: AtomicU64::new(0), most: u64::MAX };
+            let whole = scrub.run_on(set.devices(), &patience)?;
+            ensure!(whole.counts().uncorrectable_errors > 0, "a group is not scrubbed");
+            for most in 0..patience.asked.into_inner() {
+                let dir = bench.scratch.dir("status")?;
+                parts(&world, &damage, (&scrub, &dir), most, &whole)
+                    .with_context(|| format!("{shape:?}: leaf {leaf} behind {most}"))?;
                 std::fs::remove_dir_all(dir)?;
             }
         }

@@ -116,11 +116,12 @@ fn not_scrubbed(world: &World, report: &Report, touched: &BTreeSet<usize>) -> Re
         ensure!(finding.outcome == Outcome::Lost && finding.why.contains("were not scrubbed"), "{finding:?}");
         let at = finding.logical.context("it has the group's address")?.get();
         let number = world.groups.iter().position(|group| group.start == at).context("it is a group's")?;
-        let is_its = world.groups[number].stripes.iter().any(|stripe| {
-            (stripe.member as u64 + 1, stripe.offset) == (finding.at.dev.get(), finding.at.offset)
+        let stripe = world.groups[number].stripes.iter().find(|stripe| {
+            let bytes = stripe.offset..stripe.offset + world.groups[number].stripe_bytes();
+            stripe.member as u64 + 1 == finding.at.dev.get() && bytes.contains(&finding.at.offset)
         });
-        ensure!(is_its, "{finding:?} is where the group has a stripe");
-        groups.insert((number, finding.at.dev.get(), finding.at.offset));
+        let stripe = stripe.context("it is where the group has a stripe")?;
+        groups.insert((number, finding.at.dev.get(), stripe.offset));
     }
     for &number in touched {
         for stripe in &world.groups[number].stripes {

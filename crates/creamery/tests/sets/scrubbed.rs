@@ -58,7 +58,7 @@ pub(crate) fn each(files: &[PathBuf], oracle: &Oracle, truth: &Seen, rotten: usi
 
 /// Nothing says which of two is right: copies of data without checksums, and parity of such data.
 fn is_undecided(damage: &creamery::check::scrub::Damage) -> bool {
-    let what = matches!(damage.finding.what, What::Differing | What::Parity);
+    let what = matches!(damage.finding.what, What::Differing | What::Parity | What::UnsummedParity);
     what && damage.finding.outcome == Outcome::Undecided
 }
 

@@ -375,9 +375,8 @@ impl<'e> Scrub<'e> {
             }
             Err(error) => {
                 device.skipped += 1;
-                let place = Physical { dev: device.dev, offset: extent.start };
-                sink.found(&not_scrubbed(place, &extent, &error));
                 let reached = device.counts.last_physical;
+                sink.found(&not_scrubbed(device.dev, &extent, reached, &error));
                 device.next_extent();
                 // It was not scrubbed, so a later scrub may go back to it.
                 device.counts.last_physical = reached;

@@ -88,8 +88,10 @@ pub(super) fn stripe_at(chunk: &Chunk, place: Physical) -> Result<usize> {
     })
 }
 
-/// The finding of an extent whose trees cannot be read.
-pub(super) fn not_scrubbed(at: Physical, extent: &DeviceExtent, error: &Error) -> Finding {
-    let why = format!("{} bytes of the device were not scrubbed: {error}", extent.len);
+/// The finding of an extent whose trees cannot be read: of what lies behind the place of the device that was `reached`.
+pub(super) fn not_scrubbed(dev: DevId, extent: &DeviceExtent, reached: u64, error: &Error) -> Finding {
+    let at = Physical { dev, offset: reached.max(extent.start) };
+    let left = extent.start.saturating_add(extent.len).saturating_sub(at.offset);
+    let why = format!("{left} bytes of the device were not scrubbed: {error}");
     Finding { what: What::NotScrubbed, at, logical: Some(extent.chunk), why, outcome: Outcome::Lost }
 }

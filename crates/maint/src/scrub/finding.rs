@@ -23,6 +23,8 @@ pub enum What {
     Data,
     /// A sector of parity.
     Parity,
+    /// A sector of parity of data without a checksum.
+    UnsummedParity,
     /// A sector of data without a checksum, of which another copy differs.
     Differing,
     /// Trees that lead to what is in use: some of the device was not scrubbed.
@@ -31,8 +33,21 @@ pub enum What {
 
 impl What {
     /// All there are.
-    pub const ALL: [Self; 6] =
-        [Self::Superblock, Self::Tree, Self::Data, Self::Parity, Self::Differing, Self::NotScrubbed];
+    pub const ALL: [Self; 7] = [
+        Self::Superblock,
+        Self::Tree,
+        Self::Data,
+        Self::Parity,
+        Self::UnsummedParity,
+        Self::Differing,
+        Self::NotScrubbed,
+    ];
+
+    /// Whether files have it: its address is one of their data.
+    #[must_use]
+    pub const fn is_of_files(self) -> bool {
+        matches!(self, Self::Data | Self::UnsummedParity | Self::Differing)
+    }
 
     /// Its words in a report.
     #[must_use]
@@ -42,6 +57,7 @@ impl What {
             Self::Tree => "tree block",
             Self::Data => "data",
             Self::Parity => "parity",
+            Self::UnsummedParity => "parity of data without checksum",
             Self::Differing => "data without checksum",
             Self::NotScrubbed => "block group",
         }

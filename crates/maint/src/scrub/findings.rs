@@ -166,10 +166,10 @@ impl Findings {
         self.measure();
     }
 
-    /// Asks for the lines of the files that have what is left, each made by [`file_line`]. A few of each are kept, and as many as the text of the file has room for.
+    /// Asks for the lines of the files that have what is left, each made by [`file_line`], the last one perhaps by [`more_files_line`]. A few of each are kept, and as many as the text of the file has room for.
     /// Behind as many findings as `most` they are not asked for.
     pub(super) fn name_files(&mut self, most: usize, files: &mut dyn FnMut(&Finding) -> Vec<String>) {
-        let is_data = |found: &Found| matches!(found.finding.what, What::Data | What::Differing);
+        let is_data = |found: &Found| found.finding.what.is_of_files();
         for found in self.left.iter_mut().skip(most).filter(|found| is_data(found) && found.files.is_empty())
         {
             found.files = vec![format!("its files are not looked for: only those of {most} findings are")];
@@ -178,7 +178,7 @@ impl Findings {
             let named = files(&found.finding);
             if !named.is_empty() {
                 found.files = named;
-                found.files.truncate(FILES_MAX);
+                found.files.truncate(FILES_MAX + 1);
             }
         }
         self.bound_names();
@@ -257,6 +257,12 @@ pub fn file_line(path: Option<&[u8]>, (subvolume, inode): (TreeId, ObjectId), by
     }
 }
 
+/// The line that counts more files than are named; none where all are.
+#[must_use]
+pub fn more_files_line(more: u64) -> Option<String> {
+    (more > 0).then(|| format!("and {more} files more"))
+}
+
 #[cfg(test)]
 mod tests {
     use creamery_base::{Logical, Physical};
@@ -284,7 +290,7 @@ mod tests {
         let text = findings.to_text();
         let read = Findings::parse(text.as_bytes()).unwrap();
         assert_eq!(read.to_text(), text);
-        assert_eq!((read.left().len(), read.iter().count(), read.left_out()), (24, 30, 7));
+        assert_eq!((read.left().len(), read.iter().count(), read.left_out()), (28, 35, 7));
         let cut = Findings::parse(&text.as_bytes()[..text.len() - 3]).unwrap();
         assert_eq!(cut.left_out(), 0);
     }
@@ -308,7 +314,7 @@ mod tests {
             assert!(text.len() as u64 <= TEXT_MAX, "{} bytes", text.len());
             let read = Findings::parse(text.as_bytes()).unwrap();
             assert_eq!(read.to_text(), text);
-            assert!(text.lines().filter(|line| line.starts_with("  ")).count() <= 5 * FILES_MAX);
+            assert!(text.lines().filter(|line| line.starts_with("  ")).count() <= 5 * (FILES_MAX + 1));
         }
     }
 

@@ -5,6 +5,7 @@
 //! of the two is right, and both are left (I-E6), unless the caller accepts such data as it stands. So they are as long as a log waits: what
 //! it has is in no tree yet. Where data is lost, or cannot be read, nobody knows its parity, which is found bad there only if it cannot be read.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use creamery_base::{Logical, Physical, is_same};
@@ -170,6 +171,7 @@ impl Mending<'_> {
             let read = &*stripes.element_mut(row, column);
             tally.counts.parity_bytes_scrubbed += (read.len() - unread.len() * sector) as u64;
             let (mut wrong, mut worst) = (0, None::<Rewritten>);
+            let mut unsummed = BTreeMap::new();
             for (place, right) in right.chunks_exact(sector).enumerate() {
                 let from = place * sector;
                 let is_unread = unread.contains(&place);
@@ -178,7 +180,11 @@ impl Mending<'_> {
                     // Nobody knows what it has to be.
                     Known::Unread | Known::Lost if !is_unread => continue,
                     _ if !is_unread && is_same(&read[from..from + sector], right) => continue,
-                    Known::Unsummed => self.known_of_unsummed(own, from),
+                    Known::Unsummed => {
+                        let (known, data) = self.known_of_unsummed(own, from);
+                        unsummed.extend(data.filter(|_| !self.accepts_unsummed));
+                        known
+                    }
                     known => known,
                 };
                 if known == Known::Unused {
@@ -208,7 +214,7 @@ impl Mending<'_> {
             };
             let logical = Some(stripes.start_of(row));
             let (why, outcome) = (worst.why(&why), worst.outcome);
-            sink.found(&Finding { what: What::Parity, at, logical, why, outcome });
+            tell((at, logical), (&why, outcome), unsummed, sink);
         }
     }
 
@@ -233,9 +239,9 @@ impl Mending<'_> {
     }
 
     /// What is known of a place where some data has no checksum: space that is only reserved for files counts as it lies.
-    fn known_of_unsummed(&self, own: &[Element], from: usize) -> Known {
+    fn known_of_unsummed(&self, own: &[Element], from: usize) -> (Known, Option<(Logical, Logical)>) {
         let sector = self.judge.sector;
-        let mut known = Known::Unused;
+        let (mut known, mut data) = (Known::Unused, None);
         for run in own.iter().flat_map(|element| &element.used.runs) {
             if !run.bytes.contains(&from) {
                 continue;
@@ -244,13 +250,16 @@ impl Mending<'_> {
                 Content::Data(None) => {
                     let at: Logical = run.at + (from - run.bytes.start) as u64;
                     let is_written = !self.written(at, at + sector as u64).is_empty();
+                    if is_written {
+                        data = Some((run.at, at));
+                    }
                     if is_written { Known::Unsummed } else { Known::Unused }
                 }
                 _ => Known::Good,
             };
             known = known.max(is);
         }
-        known
+        (known, data)
     }
 
     /// Writes the parity of one place, where it may be.
@@ -268,6 +277,20 @@ impl Mending<'_> {
             }
         }
     }
+}
+
+/// Tells of parity at a place: by the address of its row, or by each one of data without checksums, which may be of other files.
+fn tell(
+    (at, row): (Physical, Option<Logical>),
+    (why, outcome): (&str, Outcome),
+    unsummed: BTreeMap<Logical, Logical>,
+    sink: &dyn Sink,
+) {
+    let finding = |what, logical| Finding { what, at, logical, why: why.to_owned(), outcome };
+    if unsummed.is_empty() {
+        sink.found(&finding(What::Parity, row));
+    }
+    unsummed.into_values().for_each(|logical| sink.found(&finding(What::UnsummedParity, Some(logical))));
 }
 
 /// The tally of the stripe that is at a place, and the sink; `none` and one that drops what is found, where an earlier scrub has judged the place.

@@ -231,6 +231,32 @@ impl Recorder {
         self.state.lock().findings.superblocks_are_mended(dev);
     }
 
+    /// What the filesystem's own numbers have not of what was counted of a device, by this scrub so much: read errors, corruption, generation errors.
+    #[must_use]
+    pub fn unnoted(&self, (dev, counts): (DevId, &Counts)) -> [u64; 3] {
+        let all = self.noted_by(dev, counts);
+        let state = self.state.lock();
+        let device = state.status.devices.iter().find(|device| device.id == dev);
+        let noted = device.map_or([0; 3], |device| device.noted);
+        std::array::from_fn(|number| all[number].saturating_sub(noted[number]))
+    }
+
+    /// They have it since the commit of this generation.
+    pub fn noted(&self, (dev, counts): (DevId, &Counts), generation: Generation) {
+        let all = self.noted_by(dev, counts);
+        let mut state = self.state.lock();
+        state.status.devices.iter_mut().for_each(|device| device.generation = generation);
+        if let Some(device) = state.status.devices.iter_mut().find(|device| device.id == dev) {
+            device.noted = all;
+        }
+    }
+
+    fn noted_by(&self, dev: DevId, counts: &Counts) -> [u64; 3] {
+        let mut all = self.before(dev);
+        all += *counts;
+        [all.read_errors, all.corruption_errors(), all.generation_errors]
+    }
+
     /// The scrub has ended: names the files that have what is left, of as many findings as `most`, and writes all of them anew. Where its status could not be written
     /// the findings in the file stay those of the status that is there.
     ///

@@ -81,6 +81,8 @@ pub struct DeviceStatus {
     pub mode: Mode,
     /// The last commit of the filesystem that it has seen.
     pub generation: Generation,
+    /// Read errors, corruption and generation errors of these that the filesystem's own numbers have.
+    pub noted: [u64; 3],
 }
 
 /// The last scrub of a filesystem.
@@ -109,7 +111,7 @@ impl DeviceStatus {
     ) -> Self {
         let counts = Counts::default();
         let (started, resumed, seconds, ended) = (now, 0, 0, None);
-        Self { id, identity, counts, started, resumed, seconds, ended, mode, generation }
+        Self { id, identity, counts, started, resumed, seconds, ended, mode, generation, noted: [0; 3] }
     }
 
     /// Whether a scrub can go on where this one stopped.
@@ -140,9 +142,10 @@ impl Status {
             let is_cut = ended.is_some_and(|ended| ended != Ended::Whole);
             let path = hex(device.identity.path.as_os_str().as_bytes());
             let [space, number, start] = device.identity.place;
+            let [read, corruption, generation] = device.noted;
             let _ = writeln!(
                 text,
-                "|t_start:{}|t_resumed:{}|duration:{}|canceled:{}|finished:{}|failed:{}|readonly:{}|generation:{}|uuid:{}|place:{space}.{number}.{start}|path:{path}",
+                "|t_start:{}|t_resumed:{}|duration:{}|canceled:{}|finished:{}|failed:{}|readonly:{}|generation:{}|noted:{read}.{corruption}.{generation}|uuid:{}|place:{space}.{number}.{start}|path:{path}",
                 device.started,
                 device.resumed,
                 device.seconds,
@@ -220,6 +223,7 @@ fn device_of(line: &str, fsid: Uuid) -> Result<DeviceStatus> {
         ended: None,
         mode: Mode::Mends,
         generation: Generation::new(0),
+        noted: [0; 3],
     };
     let (mut is_cut, mut is_finished, mut is_failed) = (false, false, false);
     for field in fields {
@@ -238,7 +242,8 @@ fn device_of(line: &str, fsid: Uuid) -> Result<DeviceStatus> {
                 device.identity.uuid =
                     value.parse().map_err(|_| corrupt(format!("uuid {}", quoted(value))))?
             }
-            "place" => device.identity.place = place(value)?,
+            "noted" => device.noted = three(value)?,
+            "place" => device.identity.place = three(value)?,
             "path" => device.identity.path = OsString::from_vec(unhex(value)?).into(),
             "csum_discards" | "malloc_errors" => drop(number(value)?),
             _ => {
@@ -265,9 +270,9 @@ fn number(value: &str) -> Result<u64> {
     value.parse().map_err(|_| corrupt(format!("{} is no number", quoted(value))))
 }
 
-fn place(value: &str) -> Result<[u64; 3]> {
+fn three(value: &str) -> Result<[u64; 3]> {
     let numbers = value.split('.').map(number).collect::<Result<Vec<_>>>()?;
-    numbers.try_into().map_err(|_| corrupt(format!("place {}", quoted(value))))
+    numbers.try_into().map_err(|_| corrupt(format!("{} are no three numbers", quoted(value))))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -323,6 +328,7 @@ mod tests {
             ended,
             mode: if id == 1 { Mode::ReadsOnly } else { Mode::Mends },
             generation: Generation::new(id),
+            noted: [1, id, 3],
         };
         Status { fsid: FSID.parse().unwrap(), devices: vec![device(1), device(u64::MAX)] }
     }
@@ -356,7 +362,7 @@ mod tests {
             (format!("{HEAD}\n{FSID}:1|last_physical:18446744073709551616\n"), "no number"),
             (format!("{HEAD}\n{FSID}:1|colour:1\n"), "colour"),
             (format!("{HEAD}\n{FSID}:1|path:abc\n"), "path"),
-            (format!("{HEAD}\n{FSID}:1|place:1.2\n"), "place"),
+            (format!("{HEAD}\n{FSID}:1|place:1.2\n"), "no three numbers"),
             (format!("{HEAD}\n{FSID}:1|finished:1\n{FSID}:1|finished:1\n"), "twice"),
         ] {
             let error = Status::parse(text.as_bytes(), fsid).unwrap_err().to_string();

@@ -60,6 +60,7 @@ impl Mending<'_> {
         let last = (volume.member_state(at.dev) == MemberState::Present).then(|| volume.superblock());
         let found = self.superblock(at)?;
         let other = first.or(last.as_ref()).unwrap_or(&found);
+        self.is_of_device(at, &found, other)?;
         if found.generation() != other.generation() {
             return Err(format!(
                 "wrong generation, expected {}, found {}",
@@ -67,7 +68,7 @@ impl Mending<'_> {
                 found.generation()
             ));
         }
-        self.is_of_device(at, &found, other).map(|()| found)
+        Ok(found)
     }
 
     /// One copy that a commit may write at the moment: it has to be of the last commit or the next one. What is half written is looked at again.
@@ -104,7 +105,8 @@ impl Mending<'_> {
 
     /// Whether a copy is whole and of a later commit than the first one.
     fn is_newer(&self, at: Physical, first: &Superblock) -> bool {
-        self.superblock(at).is_ok_and(|copy| copy.generation() > first.generation())
+        let copy = self.superblock(at).and_then(|copy| self.is_of_device(at, &copy, first).map(|()| copy));
+        copy.is_ok_and(|copy| copy.generation() > first.generation())
     }
 
     fn superblock(&self, at: Physical) -> Result<Superblock, String> {

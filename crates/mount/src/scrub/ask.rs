@@ -27,6 +27,8 @@ pub struct LiveFinding {
     pub finding: Finding,
     /// Places of files that have it, a few at most.
     pub files: Vec<LiveFindingFile>,
+    /// How many more have it.
+    pub more_files: u64,
 }
 
 /// A place of a file that has what the scrub of a mount has found.
@@ -153,7 +155,8 @@ impl LiveScrub {
                 byte: file.byte,
                 path: file.path,
             };
-            Some(LiveFinding { finding, files: found.files.into_iter().map(file).collect() })
+            let files = found.files.into_iter().map(file).collect();
+            Some(LiveFinding { finding, files, more_files: found.more_files })
         };
         let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
         let limit = |(dev, device, limit): (u64, Vec<u8>, u64)| {

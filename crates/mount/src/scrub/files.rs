@@ -32,19 +32,19 @@ const PATHS_MAX: usize = 4 << 20;
 /// Files by what lies at an address: each copy that is bad is a finding of its own.
 #[derive(Default)]
 pub(super) struct Known {
-    files: BTreeMap<Logical, Vec<FileText>>,
+    files: BTreeMap<Logical, (Vec<FileText>, u64)>,
     /// Bytes of their paths.
     paths: usize,
 }
 
 impl Known {
-    /// A few of the files that have what lies at an address, by the last commit: what a scrub reads is there. What cannot be found is left out. Where there are too
-    /// many paths a file is without one.
-    pub(super) fn files_of(&mut self, fs: &Filesystem, at: Logical) -> Vec<FileText> {
+    /// A few of the files that have what lies at an address, and how many more there are, by the last commit: what a scrub reads is there. What cannot be found is left
+    /// out. Where there are too many paths a file is without one.
+    pub(super) fn files_of(&mut self, fs: &Filesystem, at: Logical) -> (Vec<FileText>, u64) {
         if let Some(files) = self.files.get(&at) {
             return files.clone();
         }
-        let mut files = files_of(fs, at);
+        let (mut files, more) = files_of(fs, at);
         for file in &mut files {
             let len = file.path.as_ref().map_or(0, Vec::len);
             match self.paths + len <= PATHS_MAX {
@@ -52,16 +52,17 @@ impl Known {
                 false => file.path = None,
             }
         }
-        self.files.insert(at, files.clone());
-        files
+        self.files.insert(at, (files.clone(), more));
+        (files, more)
     }
 }
 
-fn files_of(fs: &Filesystem, at: Logical) -> Vec<FileText> {
-    let mut files = Vec::new();
+fn files_of(fs: &Filesystem, at: Logical) -> (Vec<FileText>, u64) {
+    let (mut files, mut more) = (Vec::new(), 0);
     for (id, byte) in fs.resolve_committed(at, ExtentPart::Byte).unwrap_or_default() {
         if files.len() >= FILES_MAX {
-            break;
+            more += 1;
+            continue;
         }
         let file = |path| FileText { subvolume: id.subvolume.get(), inode: id.ino.get(), byte, path };
         let top = fs.subvolume_path(id.subvolume);
@@ -73,6 +74,7 @@ fn files_of(fs: &Filesystem, at: Logical) -> Vec<FileText> {
             Err(_) => files.push(file(None)),
         }
     }
+    more += files.len().saturating_sub(FILES_MAX) as u64;
     files.truncate(FILES_MAX);
-    files
+    (files, more)
 }

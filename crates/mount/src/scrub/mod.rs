@@ -85,10 +85,12 @@ struct FoundText {
     logical: Option<u64>,
     why: String,
     files: Vec<FileText>,
+    /// How many more have it.
+    more_files: u64,
 }
 
 impl FoundText {
-    fn of(finding: &Finding, files: Vec<FileText>) -> Self {
+    fn of(finding: &Finding, (files, more_files): (Vec<FileText>, u64)) -> Self {
         let number = |at: Option<usize>| u8::try_from(at.unwrap_or(0)).expect("there are a few");
         Self {
             what: number(What::ALL.iter().position(|what| *what == finding.what)),
@@ -98,6 +100,7 @@ impl FoundText {
             logical: finding.logical.map(|at| at.get()),
             why: finding.why.clone(),
             files,
+            more_files,
         }
     }
 }

@@ -14,7 +14,7 @@ use creamery_fs::{DeviceErrors, Filesystem};
 use creamery_fuse::RequestCounts;
 use creamery_maint::scrub::{
     Counts, DeviceScrub, Ended, Finding, Findings, HostPaths, Mode, Pace, Recorder, Scrub, Sink, Status,
-    StatusFile, Step, Together, What, host_paths,
+    StatusFile, Step, Together, host_paths, more_files_line,
 };
 use creamery_txn::{BackgroundWork, Due, Engine};
 use creamery_volume::Mender;
@@ -59,7 +59,7 @@ struct State {
     last: Option<Status>,
     findings: Findings,
     /// Files of findings that are left, in their order.
-    files: Vec<Vec<FileText>>,
+    files: Vec<(Vec<FileText>, u64)>,
     status_failure: Option<String>,
 }
 
@@ -266,7 +266,7 @@ impl Scrubbing {
             answer.status = Some(last.to_text()); // of an earlier mount
             findings = file.read_findings()?;
         }
-        let files = files.into_iter().chain(std::iter::repeat(Vec::new()));
+        let files = files.into_iter().chain(std::iter::repeat((Vec::new(), 0)));
         let found = findings.iter().take(FINDINGS_MAX).zip(files);
         answer.findings = found.map(|(finding, files)| FoundText::of(finding, files)).collect();
         let cut = findings.left().len().saturating_sub(FINDINGS_MAX) as u64;
@@ -407,19 +407,19 @@ impl Scrubbing {
         state.is_running = false;
         (state.findings, state.files) = (findings, files);
         let failure = kept.as_ref().err().or(named.as_ref().err());
-        state.status_failure = failure.map(ToString::to_string).or(uncounted);
+        state.status_failure = failure.map(|why| format!("the status is not kept: {why}")).or(uncounted);
         state.last = Some(kept.unwrap_or(status));
     }
 
     /// Names the files that have what is left, as far as they are known, and gives them in the order of the findings. Of findings that an answer has no place for
     /// they are not looked for.
-    fn name_files(&self, fs: &Filesystem, recorder: &Recorder) -> (Result<()>, Vec<Vec<FileText>>) {
+    fn name_files(&self, fs: &Filesystem, recorder: &Recorder) -> (Result<()>, Vec<(Vec<FileText>, u64)>) {
         let (mut all, mut known) = (Vec::new(), Known::default());
         let kept = recorder.name_files(FINDINGS_MAX, &mut |finding| {
-            let is_data = matches!(finding.what, What::Data | What::Differing);
-            let at = finding.logical.filter(|_| is_data && !self.state.lock().is_cancelled);
+            let is_wanted = finding.what.is_of_files() && !self.state.lock().is_cancelled;
+            let at = finding.logical.filter(|_| is_wanted);
             let files = at.map(|at| known.files_of(fs, at)).unwrap_or_default();
-            let lines = files.iter().map(FileText::line).collect();
+            let lines = files.0.iter().map(FileText::line).chain(more_files_line(files.1)).collect();
             all.push(files);
             lines
         });
@@ -431,12 +431,8 @@ impl Scrubbing {
         let engine = fs.engine();
         let mut is_changed = false;
         for (dev, counts, _) in &work.ended {
-            let errors = DeviceErrors {
-                read: counts.read_errors,
-                corruption: counts.corruption_errors(),
-                generation: counts.generation_errors,
-                ..DeviceErrors::default()
-            };
+            let [read, corruption, generation] = work.recorder.unnoted((*dev, counts));
+            let errors = DeviceErrors { read, corruption, generation, ..DeviceErrors::default() };
             if errors.any() {
                 fs.add_device_errors(*dev, &errors)?;
                 is_changed = true;
@@ -446,6 +442,8 @@ impl Scrubbing {
             return Ok(());
         }
         engine.commit()?;
+        let generation = engine.volume().generation();
+        work.ended.iter().for_each(|(dev, counts, _)| work.recorder.noted((*dev, counts), generation));
         let scrub = work.scrub(engine)?;
         for (dev, counts, _) in &mut work.ended {
             if counts.super_errors > 0 && scrub.are_superblocks_good(*dev) {

@@ -84,6 +84,7 @@ mod roles_rescuer;
 mod scrub;
 mod scrub_findings;
 mod scrub_later;
+mod scrub_left;
 mod scrub_said;
 mod seek;
 mod seek_programs;
@@ -134,6 +135,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     scrub::cases,
     scrub_findings::cases,
     scrub_later::cases,
+    scrub_left::cases,
     scrub_said::cases,
     sets_survey::cases,
     sets_read::cases,

@@ -55,14 +55,17 @@ fn left(args: &RunArgs, shown: &text::Shown) -> Option<Error> {
     if let Some(advice) = of_superblocks(shown) {
         return Some(what.advise(advice));
     }
-    let mut outcomes = shown.findings.iter().map(|(finding, _)| finding.outcome);
-    let is_unwritten = outcomes.any(|outcome| outcome == Outcome::Unwritten);
+    let is_unwritten = shown.findings.iter().any(|found| found.finding.outcome == Outcome::Unwritten);
+    let is_unsummed = shown.findings.iter().any(|found| found.finding.what == What::UnsummedParity);
     if let Some(hindrance) = shown.hindrance.as_ref().filter(|_| counts.unverified_errors > 0) {
         return Some(what.advise(format!("nothing can be mended at the moment ({hindrance})")));
     }
     let advice = match (shown.mode, counts.uncorrectable_errors) {
         _ if is_unwritten => {
             "something good is there, and could not be written: see why above, make that good, and scrub again; restore what is named as lost from a backup"
+        }
+        _ if is_unsummed => {
+            "compare the files that are named with a backup; with --rewrite-parity a scrub takes them as they stand"
         }
         (Mode::ReadsOnly, 0) if !args.reads_only => {
             "the scrub was begun with -r: begin a new one with `creamery scrub start`, which mends them where something says what is right"
@@ -83,7 +86,7 @@ fn left(args: &RunArgs, shown: &text::Shown) -> Option<Error> {
 /// What helps where a scrub does not decide about a superblock.
 fn of_superblocks(shown: &text::Shown) -> Option<String> {
     let is_left = |finding: &&Finding| matches!(finding.outcome, Outcome::Lost | Outcome::Undecided);
-    let mut left = shown.findings.iter().map(|(finding, _)| finding).filter(is_left);
+    let mut left = shown.findings.iter().map(|found| &found.finding).filter(is_left);
     let its = left.clone().find(|finding| finding.what == What::Superblock)?;
     let path = &shown.devices.iter().find(|device| device.id == its.at.dev)?.path;
     let mut advice = format!(

@@ -12,7 +12,7 @@ use creamery_mount::{Live, LiveFinding, LiveFindingFile, LiveScrub, is_fuse_moun
 
 use super::finish::finish;
 use super::run_args::{INTERRUPTED, NOTHING, RunArgs, Which};
-use super::text::{Shown, ShownDevice};
+use super::text::{Shown, ShownDevice, ShownFinding};
 use crate::failure::{Failure, warn};
 use crate::interrupt;
 use crate::output::tell;
@@ -105,7 +105,7 @@ fn wait(mount: &Live, args: &RunArgs, which: Which) -> Result<(), Failure> {
     };
     shown.bar.finish_and_clear();
     if let Some(why) = &ended.status_failure {
-        warn(&format!("the status is not kept: {why}"));
+        warn(why);
     }
     finish(args, which, &as_shown(ended), (started, begun.elapsed()))
 }
@@ -118,8 +118,11 @@ fn as_shown(ended: LiveScrub) -> Shown {
             None => found,
         }
     };
-    let with_files =
-        |found: LiveFinding| (found.finding, found.files.into_iter().map(file).collect::<Vec<_>>());
+    let with_files = |found: LiveFinding| ShownFinding {
+        finding: found.finding,
+        files: found.files.into_iter().map(file).collect(),
+        more_files: found.more_files,
+    };
     let mode = ended.status.as_ref().map(Status::mode).unwrap_or_default();
     let devices = ended.status.map(|status| status.devices).unwrap_or_default();
     let device = |device: DeviceStatus| ShownDevice {

@@ -92,7 +92,12 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<(), Failure> {
     let failed = |error| Failure::new(Which::Resume.name(), error);
     match live::mount_at(&args.run.image).map_err(failed)? {
         Some(mount) => live::begin(&mount, &args.run, Which::Resume),
-        None => begin(&args.run, Which::Resume),
+        None => {
+            // Of what cannot be opened nothing is to be resumed, either, and that is said as for other commands.
+            Scrub::status_file(args.run.set.of(&args.run.image), &state::dir().map_err(failed)?)
+                .map_err(failed)?;
+            begin(&args.run, Which::Resume)
+        }
     }
 }
 

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use creamery::attributes::Timespec;
 use creamery::check::DamagedFile;
-use creamery::check::scrub::{Counts, DeviceReport, Ended, Finding, Mode, Outcome, Report, Searches};
+use creamery::check::scrub::{
+    Counts, Damage, DeviceReport, Ended, Finding, Mode, Outcome, Report, Searches, more_files_line,
+};
+use creamery::error::Escaped;
 use creamery_base::{DevId, Uuid};
 use serde::Serialize;
 
@@ -21,7 +24,7 @@ pub(super) struct Shown {
     pub(super) uuid: Uuid,
     pub(super) mode: Mode,
     pub(super) devices: Vec<ShownDevice>,
-    pub(super) findings: Vec<(Finding, Vec<DamagedFile>)>,
+    pub(super) findings: Vec<ShownFinding>,
     /// Findings that are left and have no place there.
     pub(super) left_out: u64,
     /// The file that has all of them, if it is kept.
@@ -30,6 +33,13 @@ pub(super) struct Shown {
     pub(super) hindrance: Option<String>,
     /// How often the trees were searched; of a mount it is unknown.
     pub(super) searches: Option<Searches>,
+}
+
+/// Something bad, and the files that have it: some of them, and how many more there are.
+pub(super) struct ShownFinding {
+    pub(super) finding: Finding,
+    pub(super) files: Vec<DamagedFile>,
+    pub(super) more_files: u64,
 }
 
 /// One device of it.
@@ -48,11 +58,16 @@ impl From<Report> for Shown {
             counts: device.counts,
             ended: Some(device.ended),
         };
+        let finding = |damage: Damage| ShownFinding {
+            finding: damage.finding,
+            files: damage.files,
+            more_files: damage.more_files,
+        };
         Self {
             uuid: report.uuid,
             mode: report.mode,
             devices: report.devices.into_iter().map(device).collect(),
-            findings: report.damages.into_iter().map(|damage| (damage.finding, damage.files)).collect(),
+            findings: report.damages.into_iter().map(finding).collect(),
             left_out: report.left_out,
             findings_file: report.findings_file,
             hindrance: report.hindrance,
@@ -76,17 +91,18 @@ impl Shown {
 
 /// What is bad and was not mended, with the files that have it.
 pub(super) fn damages(out: &mut Output, shown: &Shown) -> io::Result<()> {
-    let left = shown.findings.iter().filter(|(finding, _)| finding.outcome != Outcome::Mended);
-    left.into_iter().try_for_each(|(finding, files)| {
+    let left = shown.findings.iter().filter(|found| found.finding.outcome != Outcome::Mended);
+    left.into_iter().try_for_each(|ShownFinding { finding, files, more_files }| {
         writeln!(out, "{finding}")?;
         files.iter().try_for_each(|file| {
             write!(out, "  ")?;
-            match &file.path {
-                Some(path) => out.path(path.as_ref())?,
+            match file.raw_path() {
+                Some(path) => write!(out, "{}", Escaped(&path))?,
                 None => write!(out, "inode {} of subvolume {}", file.inode, file.subvolume)?,
             }
             writeln!(out, ", byte {}", file.offset)
-        })
+        })?;
+        more_files_line(*more_files).map_or(Ok(()), |line| writeln!(out, "  {line}"))
     })?;
     match shown.left_out {
         0 => Ok(()),
@@ -282,6 +298,8 @@ struct FindingJson {
     logical: Option<u64>,
     why: String,
     files: Vec<DamagedFile>,
+    /// How many more have it.
+    more_files: u64,
 }
 
 pub(super) fn as_json(out: &mut Output, shown: &Shown, took: Duration) -> io::Result<()> {
@@ -290,7 +308,7 @@ pub(super) fn as_json(out: &mut Output, shown: &Shown, took: Duration) -> io::Re
         let (status, counts) = (status(device.ended), numbers_as_json(&device.counts));
         DeviceJson { id: device.id.get(), path, path_bytes, status, counts }
     };
-    let finding = |(finding, files): &(Finding, Vec<DamagedFile>)| FindingJson {
+    let finding = |ShownFinding { finding, files, more_files }: &ShownFinding| FindingJson {
         what: finding.what.words(),
         outcome: finding.outcome.word(),
         device: finding.at.dev.get(),
@@ -298,6 +316,7 @@ pub(super) fn as_json(out: &mut Output, shown: &Shown, took: Duration) -> io::Re
         logical: finding.logical.map(|at| at.get()),
         why: finding.why.clone(),
         files: files.clone(),
+        more_files: *more_files,
     };
     let shown = ReportJson {
         uuid: shown.uuid.to_string(),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use creamery_base::lock::RankedMutex;
-use creamery_base::{DevId, Error, ErrorKind, Result, TreeId};
+use creamery_base::{DevId, Error, ErrorKind, Result, TreeId, Uuid};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_fs::DeviceErrors;
 use creamery_maint::scrub::{Recorder, Scrub as Walker, Sink, host_paths};
@@ -22,7 +22,7 @@ use crate::check::files_of;
 
 pub use creamery_maint::scrub::{
     Counts, DeviceStatus, Ended, Finding, Findings, Identity, Mode, Outcome, Runner, Running, Searches,
-    Status, StatusFile, What,
+    Status, StatusFile, What, more_files_line,
 };
 pub use creamery_tree::ReadAheadCounters;
 pub use progress::{NoProgress, Progress};
@@ -144,13 +144,16 @@ impl Scrub {
     }
 
     fn run_set(&self, set: &NamedSet, progress: &dyn Progress) -> Result<Report> {
+        if !self.reads_only {
+            refuse_seeds(set)?;
+        }
         let access = if self.reads_only { Access::ReadOnly } else { Access::ReadWrite };
         let run = |devices: DeviceSet| {
             // As long as that is there the scrub counts as running.
             let (mut report, recorder) = self.run_on_set(&devices, progress)?;
             // One that is resumed reads only if it did when it began, whatever the options say.
             if report.mode == Mode::Mends {
-                count_errors(&mut report, &devices);
+                count_errors(&mut report, &devices, &recorder);
             }
             report.add_before(&recorder);
             Ok(report)
@@ -224,7 +227,8 @@ impl Scrub {
         }
         let findings = recorder.findings();
         report.left_out = findings.left_out();
-        let damage = |finding: &Finding| Damage { finding: finding.clone(), files: Vec::new() };
+        let damage =
+            |finding: &Finding| Damage { finding: finding.clone(), files: Vec::new(), more_files: 0 };
         report.damages = findings.iter().map(damage).collect();
         report.keep(&recorder, &engine);
         report.read_ahead = [TreeId::EXTENT, TreeId::CSUM].map(|tree| engine.read_ahead_of(tree));
@@ -292,16 +296,11 @@ impl Scrub {
 }
 
 /// Adds what was found on the one device of a filesystem to the numbers that it keeps. Of several devices nothing is written but what is mended.
-fn count_errors(report: &mut Report, devices: &DeviceSet) {
+fn count_errors(report: &mut Report, devices: &DeviceSet, recorder: &Recorder) {
     let [device] = &report.devices[..] else { return };
     let has_log = report.has_log;
-    let counts = device.counts;
-    let errors = DeviceErrors {
-        read: counts.read_errors,
-        corruption: counts.corruption_errors(),
-        generation: counts.generation_errors,
-        ..DeviceErrors::default()
-    };
+    let [read, corruption, generation] = recorder.unnoted((device.id, &device.counts));
+    let errors = DeviceErrors { read, corruption, generation, ..DeviceErrors::default() };
     if !errors.any() {
         return;
     }
@@ -322,7 +321,11 @@ fn count_errors(report: &mut Report, devices: &DeviceSet) {
         }
         false => Image::options().write().open_set(devices.clone()).and_then(|fs| {
             fs.fs.add_device_errors(device.id, &errors)?;
-            fs.close()
+            fs.fs.engine().commit()?;
+            // A status that knows this commit is not gone on with where an older state was put in its place.
+            recorder.noted((device.id, &device.counts), fs.fs.engine().volume().generation());
+            fs.close()?;
+            recorder.keep()
         }),
     };
     if let Err(error) = counted {
@@ -334,7 +337,7 @@ fn count_errors(report: &mut Report, devices: &DeviceSet) {
 
 /// Names the files of what is bad of data. It judges nothing: what cannot be named stays an address.
 fn name_files(report: &mut Report, devices: &DeviceSet, goes_on: &dyn Fn() -> bool) {
-    let is_data = |damage: &&mut Damage| matches!(damage.finding.what, What::Data | What::Differing);
+    let is_data = |damage: &&mut Damage| damage.finding.what.is_of_files();
     let is_left = |damage: &&mut Damage| damage.finding.outcome != Outcome::Mended;
     let mut damages = report.damages.iter_mut().filter(is_data).filter(is_left).peekable();
     if damages.peek().is_none() {
@@ -349,8 +352,20 @@ fn name_files(report: &mut Report, devices: &DeviceSet, goes_on: &dyn Fn() -> bo
             break;
         }
         let Some(at) = damage.finding.logical else { continue };
-        damage.files = known.entry(at).or_insert_with(|| files_of(&fs, at)).clone();
+        (damage.files, damage.more_files) = known.entry(at).or_insert_with(|| files_of(&fs, at)).clone();
     }
+}
+
+/// To what a filesystem was made from nothing is written. Errors: it was made from a seed.
+fn refuse_seeds(set: &NamedSet) -> Result<()> {
+    // Opening says why superblocks cannot be read.
+    let members = set.superblocks(&mut |_| ()).unwrap_or_default();
+    let fsids: Vec<Uuid> = members.iter().map(|(_, superblock)| superblock.fsid()).collect();
+    if fsids.iter().all(|fsid| Some(fsid) == fsids.first()) {
+        return Ok(());
+    }
+    let what = "a filesystem that was made from a seed, to which nothing is written";
+    Err(Error::unsupported(what).advise("scrub it with --readonly (-r)"))
 }
 
 /// What names all devices, where some were found and are not named.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use creamery_base::{DevId, Uuid};
-use creamery_maint::scrub::{Counts, Ended, Finding, Mode, Recorder, Searches, file_line};
+use creamery_maint::scrub::{Counts, Ended, Finding, Mode, Recorder, Searches, file_line, more_files_line};
 use creamery_tree::ReadAheadCounters;
 use creamery_txn::Engine;
 use creamery_volume::Volume;
@@ -44,6 +44,8 @@ pub struct Damage {
     pub finding: Finding,
     /// The files that have it, a few at most.
     pub files: Vec<DamagedFile>,
+    /// How many more have it.
+    pub more_files: u64,
 }
 
 /// What a scrub found.
@@ -119,14 +121,15 @@ impl Report {
     /// Keeps the names of files with what is left.
     pub(super) fn keep_files(&mut self, recorder: &Recorder) {
         let line = |file: &DamagedFile| {
-            let path = file.path.as_ref().map(String::as_bytes);
-            file_line(path, (file.subvolume, file.inode), file.offset)
+            file_line(file.raw_path().as_deref(), (file.subvolume, file.inode), file.offset)
         };
         // The findings stand here in the same order: what is left comes first.
         let mut damages = self.damages.iter();
         let mut files = |finding: &Finding| {
             let its = damages.next().filter(|damage| damage.finding.at == finding.at);
-            its.map_or_else(Vec::new, |its| its.files.iter().map(line).collect())
+            let more = its.map_or(0, |its| its.more_files);
+            let lines = its.into_iter().flat_map(|its| its.files.iter().map(line));
+            lines.chain(more_files_line(more)).collect()
         };
         let kept = recorder.name_files(usize::MAX, &mut files);
         self.findings_file = recorder.findings_file().filter(|_| kept.is_ok());
