@@ -16,7 +16,8 @@ const SECTION: &str = "circles";
 /// Re-exports of re-exports that are followed.
 const REEXPORTS_MAX: usize = 8;
 
-type Path = Vec<String>;
+/// A module: the names that lead to it.
+pub(super) type Path = Vec<String>;
 
 /// Complains about every crate that has more files in circles than it had.
 pub(super) fn check(complaints: &mut Vec<String>) -> Result<()> {
@@ -41,6 +42,12 @@ pub(super) fn debts() -> Result<Debts> {
 
 /// The files in circles, by crate.
 fn circles() -> Result<BTreeMap<String, Vec<String>>> {
+    let in_circles = rooms()?.into_iter().map(|(room, files)| (room, files_in_circles(&files)));
+    Ok(in_circles.filter(|(_, names)| !names.is_empty()).collect())
+}
+
+/// Every crate with its files.
+pub(super) fn rooms() -> Result<BTreeMap<String, Room>> {
     let mut rooms: BTreeMap<String, Room> = BTreeMap::new();
     for path in files("crates", &[".rs"])? {
         let shown = path.display().to_string();
@@ -51,15 +58,14 @@ fn circles() -> Result<BTreeMap<String, Vec<String>>> {
             rooms.entry((*room).to_owned()).or_default().insert(module, File::new(&read(&path)?));
         }
     }
-    let in_circles = rooms.into_iter().map(|(room, files)| (room, files_in_circles(&files)));
-    Ok(in_circles.filter(|(_, names)| !names.is_empty()).collect())
+    Ok(rooms)
 }
 
 /// The files of a crate by the modules they are.
-type Room = BTreeMap<Path, File>;
+pub(super) type Room = BTreeMap<Path, File>;
 
 /// The module that a file is; none for tests and programs.
-fn module(path: &[&str]) -> Option<Path> {
+pub(super) fn module(path: &[&str]) -> Option<Path> {
     let (last, folders) = path.split_last()?;
     let name = last.strip_suffix(".rs")?;
     let is_test = path.contains(&"tests") || name == "tests" || name.ends_with("_tests");
@@ -72,14 +78,14 @@ fn module(path: &[&str]) -> Option<Path> {
 
 /// What a file names.
 #[derive(Default)]
-struct File {
+pub(super) struct File {
     uses: Vec<Path>,
     /// By the names that others know it by.
     reexports: BTreeMap<String, Path>,
 }
 
 impl File {
-    fn new(text: &str) -> Self {
+    pub(super) fn new(text: &str) -> Self {
         let code = code(text);
         let tokens = tokens(&code);
         let mut file = Self::default();
@@ -204,22 +210,33 @@ fn resolve(room: &Room, here: &[String], path: &[String], depth: usize) -> Optio
     Some(at)
 }
 
-fn files_in_circles(room: &Room) -> Vec<String> {
-    let mut arrows: BTreeMap<&Path, BTreeSet<Path>> = BTreeMap::new();
+/// The files that each file of a crate uses. Nothing uses the root.
+pub(super) fn arrows(room: &Room) -> BTreeMap<&Path, BTreeSet<Path>> {
+    let mut arrows = BTreeMap::new();
     for (module, file) in room {
         let used = file.uses.iter().filter_map(|path| resolve(room, module, path, 0));
         arrows.insert(module, used.filter(|used| used != module && !used.is_empty()).collect());
     }
-    let reaches_itself = |module: &Path| {
-        let mut reached = BTreeSet::new();
-        let mut next = vec![module];
-        while let Some(at) = next.pop() {
-            next.extend(arrows.get(at).into_iter().flatten().filter(|used| reached.insert(*used)));
-        }
-        reached.contains(module)
-    };
-    let modules = room.keys().filter(|module| !module.is_empty() && reaches_itself(module));
+    arrows
+}
+
+fn files_in_circles(room: &Room) -> Vec<String> {
+    let arrows = arrows(room);
+    let used = |module: &Path| arrows.get(module).into_iter().flatten().cloned().collect::<Vec<_>>();
+    let modules = room.keys().filter(|module| !module.is_empty() && reaches_itself(*module, used));
     modules.map(|module| module.join("/")).collect()
+}
+
+/// Whether `one` comes back to itself by `used`.
+pub(super) fn reaches_itself<N: Ord + Clone>(one: &N, used: impl Fn(&N) -> Vec<N>) -> bool {
+    let mut reached = BTreeSet::new();
+    let mut next = used(one);
+    while let Some(at) = next.pop() {
+        if reached.insert(at.clone()) {
+            next.extend(used(&at));
+        }
+    }
+    reached.contains(one)
 }
 
 #[cfg(test)]
