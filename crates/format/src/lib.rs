@@ -13,6 +13,7 @@ pub mod dump;
 mod edge_cases;
 mod edges;
 mod features;
+pub mod file_extent;
 mod items;
 mod key;
 mod key_names;

@@ -10,9 +10,9 @@
 
 use creamery_base::{ErrorKind, Result, Wait};
 use creamery_format::Compression;
+use creamery_format::file_extent::{COMPRESSED_LEN_MAX, EXTENT_LEN_MAX, Extent, FileExtent};
 
 use crate::data::extent_map::Items;
-use crate::data::file_extent::{COMPRESSED_LEN_MAX, EXTENT_LEN_MAX, Extent, FileExtent};
 use crate::data::{self, Recompress};
 use crate::inode::permission::check_not_immutable;
 use crate::inode::{Inode, InodeItem};

@@ -15,11 +15,11 @@
 use std::collections::{BTreeMap, HashSet};
 
 use creamery_base::{InodeId, Logical, Result, Wait};
+use creamery_format::file_extent::Extent;
 use creamery_txn::Sharing;
 
 use crate::Filesystem;
 use crate::data::extents_of;
-use crate::data::file_extent::Extent;
 use creamery_format::Compression;
 
 /// What one file refers to, bytes.

@@ -19,13 +19,13 @@
 //!   Shown by `the_kernel_and_btrfs_check_agree_on_what_random_clones_left`.
 
 use creamery_base::{ErrorKind, Result, Wait};
+use creamery_format::file_extent::{Extent, FileExtent, REGULAR_LEN, encode_hole};
 use creamery_format::{Incompat, Key};
 use creamery_txn::{Handle, Units};
 use smallvec::SmallVec;
 
 use super::drop_extents::DropPlan;
 use super::extent_map::Items;
-use super::file_extent::{Extent, FileExtent, REGULAR_LEN, encode_hole};
 use super::grow::fill_gap;
 use super::tail::settle_tail;
 use super::{Behalf, change_alone, read, recount, reserve, write};

@@ -31,11 +31,11 @@ use creamery_base::{InodeId, Logical, Result, TreeId, Wait};
 use creamery_codec::{ChecksumType, checksum_blocks};
 use creamery_device::Parts;
 use creamery_format::Compression;
+use creamery_format::file_extent::{self, COMPRESSED_LEN_MAX, EXTENT_LEN_MAX, Extent, PREALLOC_LEN_MAX};
 use creamery_txn::{DataExtent, Engine, Handle, Units};
 use creamery_volume::Written;
 
 use super::drop_extents::DropPlan;
-use super::file_extent::{self, COMPRESSED_LEN_MAX, EXTENT_LEN_MAX, Extent, PREALLOC_LEN_MAX};
 use super::holes::HolePlan;
 use super::packed::{self, Packed};
 use super::payload::TakesData;

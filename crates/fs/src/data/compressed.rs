@@ -7,8 +7,7 @@
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_codec::{UnpackError, unpack_lzo, unpack_lzo_from, unpack_zlib, unpack_zstd};
 use creamery_format::Compression;
-
-use super::file_extent::COMPRESSED_LEN_MAX;
+use creamery_format::file_extent::COMPRESSED_LEN_MAX;
 
 /// The `ram_bytes` bytes that `packed` stands for; what it does not say is zero.
 /// Errors: damage.

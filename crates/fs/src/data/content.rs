@@ -18,6 +18,7 @@
 //!   Shown by `a_new_file_has_the_items_that_its_content_needs`.
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result};
+use creamery_format::file_extent::{self, COMPRESSED_LEN_MAX};
 use creamery_format::{Compression, Incompat, Key};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
@@ -25,7 +26,6 @@ use smallvec::SmallVec;
 
 use super::Behalf;
 use super::completion::OrderedExtent;
-use super::file_extent::{self, COMPRESSED_LEN_MAX};
 use super::inline;
 use super::new_extent::{For, new_extent};
 use super::packed::{self, Packed};

@@ -24,12 +24,12 @@
 //!   Shown by `a_range_is_removed_trimmed_or_split_and_the_rest_stays`.
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Logical, ObjectId, Result, Wait};
+use creamery_format::file_extent::{self, Extent, FileExtent};
 use creamery_tree::Tree;
 use creamery_txn::Handle;
 use smallvec::SmallVec;
 
 use super::extent_map::{Item, Items};
-use super::file_extent::{self, Extent, FileExtent};
 use crate::keys::extent_data;
 
 /// How to make room.

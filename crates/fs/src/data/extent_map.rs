@@ -15,10 +15,10 @@
 //! The caller's inode guard keeps the maps true, meanwhile and after that.
 
 use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
+use creamery_format::file_extent::{Extent, FileExtent};
 use creamery_format::{Compression, KeyType};
 use creamery_tree::{Bookmark, Cursor, ReadAhead, Tree, Walk};
 
-use super::file_extent::{Extent, FileExtent};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 

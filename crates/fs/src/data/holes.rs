@@ -4,13 +4,12 @@
 //! Usually that is one gap and one item; preallocated extents behind the old end can make it several.
 
 use creamery_base::{ObjectId, Result, Wait};
-use creamery_format::Incompat;
+use creamery_format::{Incompat, file_extent};
 use creamery_tree::Tree;
 use creamery_txn::Handle;
 use smallvec::SmallVec;
 
 use super::extent_map::Items;
-use super::file_extent;
 use super::reserve::HOLES_MAX;
 use crate::inode::Inode;
 use crate::keys::extent_data;

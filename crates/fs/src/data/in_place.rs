@@ -26,13 +26,13 @@ use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
 use creamery_codec::{ChecksumType, checksum_blocks};
 use creamery_device::Parts;
 use creamery_format::Compression;
+use creamery_format::file_extent::{Extent, FileExtent};
 use creamery_txn::{Engine, Handle, Units};
 use creamery_volume::Written;
 use smallvec::SmallVec;
 
 use super::drop_extents::expect_found;
 use super::extent_map::{Item, Items};
-use super::file_extent::{Extent, FileExtent};
 use super::holes::HolePlan;
 use super::nocow::{self, Candidate, NocowExtent};
 use super::payload::TakesData;

@@ -6,12 +6,12 @@
 //! (`packing`).
 
 use creamery_base::{ObjectId, Result, Wait};
+use creamery_format::file_extent::{FileExtent, INLINE_HEADER, encode_inline, encode_packed_inline};
 use creamery_tree::Tree;
 use creamery_txn::Units;
 
 use super::drop_extents::DropPlan;
 use super::extent_map::Items;
-use super::file_extent::{FileExtent, INLINE_HEADER, encode_inline, encode_packed_inline};
 use super::packed::{self, Packed};
 use super::{Behalf, change_alone, recount, reserve, update_for};
 use crate::inode::{Inode, InodeItem};

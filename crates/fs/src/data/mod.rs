@@ -1,7 +1,7 @@
 //! File data: what a file's bytes are, on disk and in the tree.
 //!
 //! # How it is divided
-//! `file_extent` turns item bytes into checked values; `extent_map` turns items into extent maps without gaps, and `read`
+//! [`creamery_format::file_extent`] turns item bytes into checked values; `extent_map` turns items into extent maps without gaps, and `read`
 //! stands on it. Changing is made of four parts: `completion` owns new data from the allocation of its space
 //! to the handle that makes it part of a file; `drop_extents` makes room in the tree; `holes` fills gaps where the
 //! filesystem wants an item for every hole; `inline` keeps small files in the tree itself. `tail` and `grow` stand on
@@ -44,7 +44,6 @@ mod content;
 pub(crate) mod drop_extents;
 mod edges;
 pub(crate) mod extent_map;
-pub(crate) mod file_extent;
 mod grow;
 mod holes;
 mod in_place;

@@ -37,10 +37,10 @@
 use creamery_base::lock::{Held, rank};
 use creamery_base::{Generation, Logical, Result, Wait};
 use creamery_format::Compression;
+use creamery_format::file_extent::{EXTENT_LEN_MAX, Extent, FileExtent};
 use creamery_txn::NocowWriter;
 
 use super::extent_map::{Item, Items};
-use super::file_extent::{EXTENT_LEN_MAX, Extent, FileExtent};
 use super::nocow_counters::Nocow;
 use crate::inode::lock::HeldExtents;
 use crate::inode::{Inode, InodeFlags, InodeItem};

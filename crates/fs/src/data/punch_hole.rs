@@ -11,11 +11,11 @@
 
 use creamery_base::{ErrorKind, Result};
 use creamery_format::Incompat;
+use creamery_format::file_extent::encode_hole;
 use creamery_txn::Units;
 
 use super::drop_extents::DropPlan;
 use super::edges::zero_edges;
-use super::file_extent::encode_hole;
 use super::{change_alone, recount, reserve, update};
 use crate::inode::lock::ExtentsSeen;
 use crate::inode::{Inode, InodeItem};

@@ -17,12 +17,12 @@
 use creamery_base::lock::{Held, Place, rank};
 use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
 use creamery_format::Compression;
+use creamery_format::file_extent::Extent;
 use creamery_txn::{DataCsums, Engine};
 use smallvec::SmallVec;
 
 use super::compressed;
 use super::extent_map::{ExtentKind, ExtentMap, ExtentMaps};
-use super::file_extent::Extent;
 use super::processors::as_they_come;
 use crate::inode::{Inode, InodeFlags, InodeItem};
 

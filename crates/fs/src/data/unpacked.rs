@@ -16,9 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Generation, Logical};
 use creamery_format::Compression;
+use creamery_format::file_extent::Extent;
 use creamery_txn::DataCsums;
-
-use super::file_extent::Extent;
 
 /// Extents that are kept; each has 128 KiB at most.
 const KEPT_MAX: usize = 8;

@@ -8,10 +8,10 @@ use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
 use creamery_base::{Timespec, memory};
 use creamery_device::AlignedBuffer;
+use creamery_format::file_extent::EXTENT_LEN_MAX;
 use creamery_txn::DelallocReservation;
 
 use super::pages::{Pages, Ranges, Taken, copy};
-use crate::data::file_extent::EXTENT_LEN_MAX;
 use crate::inode::item::InodeItem;
 
 /// The delayed data of one inode; costs next to nothing while there is none.

@@ -2,11 +2,11 @@
 
 use creamery_base::{Logical, Result, Wait};
 use creamery_format::Compression;
+use creamery_format::file_extent::{Extent, FileExtent};
 
 use super::delayed::Delayed;
 use super::extent::{FiemapExtent, FiemapFlags};
 use crate::data::extent_map::{Item, Items};
-use crate::data::file_extent::{Extent, FileExtent};
 use crate::inode::Inode;
 
 /// Entries of a batch, at most.

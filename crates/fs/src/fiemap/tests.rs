@@ -7,10 +7,10 @@ mod shared;
 use std::sync::Arc;
 
 use creamery_base::{ErrorKind, Generation, Logical, ObjectId, Result};
+use creamery_format::file_extent::{Extent, encode_hole, encode_inline};
 
 use super::layout::{ENTRIES_MAX, From, Layout};
 use super::{FiemapExtent, FiemapFlags, FiemapRequest};
-use crate::data::file_extent::{Extent, encode_hole, encode_inline};
 use crate::data::tests::support::*;
 use crate::fallocate::Fallocate;
 use crate::inode::InodeFlags;

@@ -1,12 +1,12 @@
 //! Extents: what differs from the last commit, as items that take the place of what is there.
 
 use creamery_base::{ObjectId, Result};
+use creamery_format::file_extent::{self, Extent, FileExtent};
 use creamery_format::{Compression, KeyType};
 use creamery_txn::{InodeLog, LogBase, LogScope};
 
 use super::changes::{Changes, Since};
 use super::items::{Item, drop_others, end_of, extents_over};
-use crate::data::file_extent::{self, Extent, FileExtent};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 

@@ -1,10 +1,10 @@
 //! Items of a tree, all at once, as far as they are not too many.
 
 use creamery_base::{ObjectId, Result, Wait};
+use creamery_format::file_extent::FileExtent;
 use creamery_format::{Key, KeyType};
 use creamery_tree::{Cursor, Tree};
 
-use crate::data::file_extent::FileExtent;
 use crate::keys::extent_data;
 
 /// A key and its data.

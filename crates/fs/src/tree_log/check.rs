@@ -2,6 +2,7 @@
 //! for leaves that are written: it is copied into one. Here is what `creamery check` would call damage besides.
 
 use creamery_base::{Error, ErrorKind, ObjectId, Result};
+use creamery_format::file_extent::FileExtent;
 use creamery_format::{
     FILE_EXTENT_INLINE, InodeExtrefs, InodeRefs, Key, KeyType, RawFileExtent, RawFileExtentHead,
 };
@@ -9,7 +10,6 @@ use creamery_txn::{Engine, LogTree, Replay};
 use zerocopy::FromBytes;
 
 use super::items::each_item;
-use crate::data::file_extent::FileExtent;
 use crate::inode::{FileType, InodeItem};
 use crate::names::{Name, dir_item};
 

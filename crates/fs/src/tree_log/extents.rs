@@ -1,6 +1,7 @@
 //! Data: file extents of the log take the place of what a file has there, and bring their checksums.
 
 use creamery_base::{Logical, ObjectId, Result, Wait};
+use creamery_format::file_extent::{Extent, FileExtent};
 use creamery_format::{Compression, Incompat, InodeFlags, Key, KeyType};
 use creamery_txn::{Handle, Units};
 
@@ -9,7 +10,6 @@ use super::check::LoggedInode;
 use super::items::{each_item, range_of};
 use crate::data::drop_extents::DropPlan;
 use crate::data::extent_map::Items;
-use crate::data::file_extent::{Extent, FileExtent};
 use crate::data::packed::incompat;
 use crate::data::reserve;
 use crate::inode::FileType;

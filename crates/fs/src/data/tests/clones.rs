@@ -1,10 +1,10 @@
 //! Clones among files that change, beside vectors of bytes.
 
 use creamery_base::{ErrorKind, Wait};
+use creamery_format::file_extent::{Extent, encode_inline};
 
 use super::model::{Model, change};
 use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, items, new_file, put, set_flags};
-use crate::data::file_extent::{Extent, encode_inline};
 use crate::data::{CloneRange, clone_range, is_shared, write};
 use crate::inode::{Inode, InodeFlags};
 

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use creamery_base::{Generation, Logical};
+use creamery_format::file_extent::{Extent, encode_hole};
 use creamery_txn::Units;
 
 use super::support::{Kind, SECTOR, audit, fixture, items, new_file, put};
 use crate::data::completion::OrderedExtent;
 use crate::data::drop_extents::DropPlan;
-use crate::data::file_extent::{Extent, encode_hole};
 use crate::data::{recount, reserve, update};
 use crate::inode::{Inode, InodeFlags};
 use crate::keys::extent_data;

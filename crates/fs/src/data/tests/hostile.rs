@@ -1,11 +1,11 @@
 //! Item bytes that nobody sane wrote.
 
 use creamery_base::{ErrorKind, Generation, Logical, ObjectId, Wait};
+use creamery_format::file_extent::{Extent, FileExtent, encode_inline};
 use creamery_txn::Units;
 
 use super::support::{Kind, Random, SECTOR, fixture, new_file, put, seek};
 use crate::data::extent_map::Items;
-use crate::data::file_extent::{Extent, FileExtent, encode_inline};
 use crate::data::nocow::{NocowWalk, Piece};
 use crate::data::{read, write};
 use crate::inode::InodeFlags;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use creamery_base::{TreeId, Wait};
 use creamery_codec::{CompressionMethod, CompressionType};
 use creamery_format::Compression;
+use creamery_format::file_extent::Extent;
 use creamery_txn::Units;
 
 use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, items, new_file_with, opened};
 use crate::data::extent_map::{ExtentKind, ExtentMaps};
-use crate::data::file_extent::Extent;
 use crate::data::{FileContent, PackedAhead, read, write};
 use crate::inode::{Inode, InodeFlags};
 use crate::operation::in_handle;

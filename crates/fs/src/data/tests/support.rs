@@ -9,13 +9,13 @@ use creamery_base::panics;
 use creamery_base::sync::Mutex;
 use creamery_base::{Env, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_device::{Access, BlockDevice, FileDevice, Hook, Hooked, MemoryDevice};
+use creamery_format::file_extent::FileExtent;
 use creamery_format::{Compression, Incompat, Key, KeyType};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Options, Units};
 use creamery_volume::{Mode, Volume};
 
 use crate::data::extent_map::Items;
-use crate::data::file_extent::FileExtent;
 use crate::inode::{Inode, InodeFlags, InodeItem, Inodes};
 use crate::keys;
 use crate::keys::extent_data;

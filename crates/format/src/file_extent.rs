@@ -13,53 +13,91 @@
 //!   Shown by `random_item_bytes_never_panic_nor_are_taken_for_more_than_they_are`.
 
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result};
-use creamery_format::{
-    Compression, FILE_EXTENT_INLINE, FILE_EXTENT_PREALLOC, FILE_EXTENT_REGULAR, Key, RawFileExtent,
-    RawFileExtentHead,
-};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::items::file_extent::{
+    Compression, FILE_EXTENT_INLINE, FILE_EXTENT_PREALLOC, FILE_EXTENT_REGULAR, RawFileExtent,
+    RawFileExtentHead,
+};
+use crate::key::Key;
+
 /// Bytes of an item before an inline extent's data.
-pub(crate) const INLINE_HEADER: usize = RawFileExtentHead::LEN;
+pub const INLINE_HEADER: usize = RawFileExtentHead::LEN;
 /// Bytes of every other item.
-pub(crate) const REGULAR_LEN: usize = RawFileExtent::LEN;
+pub const REGULAR_LEN: usize = RawFileExtent::LEN;
 /// The longest extent that is ever made of data.
-pub(crate) const EXTENT_LEN_MAX: u64 = 128 << 20;
+pub const EXTENT_LEN_MAX: u64 = 128 << 20;
 /// The longest one that is ever preallocated.
-pub(crate) const PREALLOC_LEN_MAX: u64 = 256 << 20;
+pub const PREALLOC_LEN_MAX: u64 = 256 << 20;
 /// The longest compressed extent, on disk and in memory.
-pub(crate) const COMPRESSED_LEN_MAX: u64 = 128 << 10;
+pub const COMPRESSED_LEN_MAX: u64 = 128 << 10;
 
 /// A part of an extent on disk, as a file shows it.
+///
+/// ```
+/// use creamery_base::{Generation, Logical};
+/// use creamery_format::file_extent::Extent;
+///
+/// let whole = Extent::whole(Generation::new(7), Logical::new(1 << 20), 8192);
+/// let rest = whole.without_front(4096);
+/// assert_eq!((rest.disk_bytenr, rest.offset, rest.num_bytes), (whole.disk_bytenr, 4096, 4096));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Extent {
+pub struct Extent {
     /// The transaction that made the extent.
-    pub(crate) generation: Generation,
+    pub generation: Generation,
     /// Where the extent begins.
-    pub(crate) disk_bytenr: Logical,
+    pub disk_bytenr: Logical,
     /// How long it is on disk.
-    pub(crate) disk_num_bytes: u64,
+    pub disk_num_bytes: u64,
     /// How long it is unpacked, as the item says.
-    pub(crate) ram_bytes: u64,
+    pub ram_bytes: u64,
     /// Where in the unpacked extent the shown part begins.
-    pub(crate) offset: u64,
+    pub offset: u64,
     /// How long the shown part is.
-    pub(crate) num_bytes: u64,
-    pub(crate) compression: Compression,
+    pub num_bytes: u64,
+    /// How its bytes on disk are packed.
+    pub compression: Compression,
 }
 
 /// The content of an EXTENT_DATA item, checked.
+///
+/// ```
+/// use creamery_base::{Generation, ObjectId};
+/// use creamery_format::file_extent::{FileExtent, encode_hole};
+/// use creamery_format::{Key, KeyType};
+///
+/// let key = Key::new(ObjectId::new(257), KeyType::EXTENT_DATA, 4096);
+/// let item = encode_hole(Generation::new(7), 8192);
+/// let hole = FileExtent::check(&key, &item, 4096)?;
+/// assert_eq!(hole, FileExtent::Hole { generation: Generation::new(7), num_bytes: 8192 });
+/// assert_eq!(hole.len(4096), 8192);
+/// assert!(FileExtent::check(&key, &item[1..], 4096).is_err());
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)] // a tag in a byte of a field would have that field copied in pieces
-pub(crate) enum FileExtent<'a> {
+pub enum FileExtent<'a> {
     /// The bytes are in the item.
-    Inline { ram_bytes: u64, compression: Compression, data: &'a [u8] },
+    Inline {
+        /// How long the bytes are unpacked.
+        ram_bytes: u64,
+        /// How they are packed.
+        compression: Compression,
+        /// The bytes, as they are in the item.
+        data: &'a [u8],
+    },
     /// The bytes are in an extent.
     Regular(Extent),
     /// Space is set aside; it reads as zeros.
     Prealloc(Extent),
     /// Zeros that take no space.
-    Hole { generation: Generation, num_bytes: u64 },
+    Hole {
+        /// The transaction that made the item.
+        generation: Generation,
+        /// How long it is.
+        num_bytes: u64,
+    },
 }
 
 fn corrupt(key: &Key, what: &str) -> Error {
@@ -77,7 +115,7 @@ impl FileExtent<'_> {
     /// Reads the item `key` of a filesystem with sectors of `sector` bytes.
     /// Errors: damage; unsupported for encrypted data and unknown compression.
     #[inline(always)] // who asks for a length or a kind alone pays for no more
-    pub(crate) fn check<'a>(key: &Key, data: &'a [u8], sector: u64) -> Result<FileExtent<'a>> {
+    pub fn check<'a>(key: &Key, data: &'a [u8], sector: u64) -> Result<FileExtent<'a>> {
         let Ok((head, inline)) = RawFileExtentHead::ref_from_prefix(data) else {
             return Err(corrupt(key, "item is too short"));
         };
@@ -99,7 +137,8 @@ impl FileExtent<'_> {
     }
 
     /// Bytes of the file that the item stands for, in whole sectors.
-    pub(crate) const fn len(&self, sector: u64) -> u64 {
+    #[inline]
+    pub const fn len(&self, sector: u64) -> u64 {
         match self {
             Self::Inline { ram_bytes, .. } => ram_bytes.next_multiple_of(sector),
             Self::Regular(extent) | Self::Prealloc(extent) => extent.num_bytes,
@@ -180,7 +219,8 @@ fn check_on_disk<'a>(
 
 impl Extent {
     /// A whole new extent without compression.
-    pub(crate) const fn whole(generation: Generation, start: Logical, len: u64) -> Self {
+    #[inline]
+    pub const fn whole(generation: Generation, start: Logical, len: u64) -> Self {
         Self {
             generation,
             disk_bytenr: start,
@@ -194,13 +234,18 @@ impl Extent {
 
     /// How much of what a compressed extent unpacks to can be asked for: what the item says, unless it shows more than that, which
     /// cannot be. Then its data has the word, as on Linux, which asks it alone.
-    pub(crate) fn unpacked_len(&self) -> u64 {
+    #[inline]
+    pub fn unpacked_len(&self) -> u64 {
         let shown = self.offset.saturating_add(self.num_bytes);
         if shown <= self.ram_bytes { self.ram_bytes.min(COMPRESSED_LEN_MAX) } else { COMPRESSED_LEN_MAX }
     }
 
     /// What is left of the shown part without its first `len` bytes.
-    pub(crate) fn without_front(mut self, len: u64) -> Self {
+    ///
+    /// # Panics
+    /// If it is no longer than that.
+    #[inline]
+    pub fn without_front(mut self, len: u64) -> Self {
         assert!(len < self.num_bytes);
         self.offset += len;
         self.num_bytes -= len;
@@ -208,16 +253,22 @@ impl Extent {
     }
 
     /// The item bytes of a regular extent.
-    pub(crate) fn encode(&self) -> [u8; REGULAR_LEN] {
+    #[inline]
+    pub fn encode(&self) -> [u8; REGULAR_LEN] {
         self.encode_as(FILE_EXTENT_REGULAR)
     }
 
     /// The item bytes of a preallocated extent.
-    pub(crate) fn encode_prealloc(&self) -> [u8; REGULAR_LEN] {
+    ///
+    /// # Panics
+    /// If the extent is compressed.
+    #[inline]
+    pub fn encode_prealloc(&self) -> [u8; REGULAR_LEN] {
         assert_eq!(self.compression, Compression::None);
         self.encode_as(FILE_EXTENT_PREALLOC)
     }
 
+    #[inline]
     fn encode_as(&self, kind: u8) -> [u8; REGULAR_LEN] {
         let raw = RawFileExtent {
             generation: self.generation.get().into(),
@@ -235,17 +286,18 @@ impl Extent {
 }
 
 /// The item bytes of an explicit hole.
-pub(crate) fn encode_hole(generation: Generation, num_bytes: u64) -> [u8; REGULAR_LEN] {
+#[inline]
+pub fn encode_hole(generation: Generation, num_bytes: u64) -> [u8; REGULAR_LEN] {
     Extent { num_bytes, ram_bytes: num_bytes, ..Extent::whole(generation, Logical::new(0), 0) }.encode()
 }
 
 /// The item bytes of an inline extent.
-pub(crate) fn encode_inline(generation: Generation, content: &[u8]) -> Vec<u8> {
+pub fn encode_inline(generation: Generation, content: &[u8]) -> Vec<u8> {
     encode_packed_inline(generation, content.len() as u64, Compression::None, content)
 }
 
 /// The same of one whose `len` bytes are packed.
-pub(crate) fn encode_packed_inline(
+pub fn encode_packed_inline(
     generation: Generation,
     len: u64,
     compression: Compression,
@@ -263,11 +315,15 @@ pub(crate) fn encode_packed_inline(
 
 /// An item that was checked before, for changing in place.
 fn raw_mut(data: &mut [u8]) -> &mut RawFileExtent {
-    RawFileExtent::mut_from_bytes(data).expect("the item was checked, and the inode's guard held since")
+    RawFileExtent::mut_from_bytes(data).expect("the item was checked, and is as it was then")
 }
 
 /// Changes in place how much of its extent (or hole) an item shows, keeping the front.
-pub(crate) fn set_num_bytes(data: &mut [u8], num_bytes: u64) {
+///
+/// # Panics
+/// If the item has a wrong size: it was not checked.
+#[inline]
+pub fn set_num_bytes(data: &mut [u8], num_bytes: u64) {
     let raw = raw_mut(data);
     if raw.is_hole() {
         // Linux trims holes as it trims extents and leaves an offset behind; with the shorter length it would reach
@@ -279,7 +335,11 @@ pub(crate) fn set_num_bytes(data: &mut [u8], num_bytes: u64) {
 }
 
 /// Takes the first `len` shown bytes away in place; the key has to move by as much.
-pub(crate) fn cut_front(data: &mut [u8], len: u64) {
+///
+/// # Panics
+/// If the item has a wrong size, or shows no more than that.
+#[inline]
+pub fn cut_front(data: &mut [u8], len: u64) {
     let raw = raw_mut(data);
     let shown = raw.num_bytes.get();
     assert!(len < shown);
