@@ -9,6 +9,7 @@ mod block;
 mod block_mut;
 mod check;
 mod corrupt;
+pub mod dir_item;
 pub mod dump;
 mod edge_cases;
 mod edges;

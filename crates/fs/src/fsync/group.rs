@@ -16,6 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use creamery_base::{ErrorKind, InodeId, ObjectId, Result, Wait};
+use creamery_format::dir_item;
 use creamery_tree::Tree;
 use creamery_txn::{InodeLog, LogBase, LogGroup, LogLink, LogScope, LogTicket};
 
@@ -25,8 +26,8 @@ use super::{entries, extents, names};
 use crate::inode::lock::SharedInode;
 use crate::inode::{FileType, Inode, InodeItem, Inodes};
 use crate::keys;
+use crate::names::Name;
 use crate::names::directory::{self, Target};
-use crate::names::{Name, dir_item};
 
 /// Directories above each other that are looked at at most.
 const DEPTH_MAX: usize = 1024;

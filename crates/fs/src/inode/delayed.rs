@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedGuard, RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait, memory};
+use creamery_format::dir_item::ItemBytes;
 use creamery_format::{ITEM_LEN, Key};
 use creamery_tree::Tree;
 use creamery_txn::{CommitParticipant, Handle, KeptPromise};
@@ -38,7 +39,6 @@ use smallvec::SmallVec;
 
 use super::item::InodeItem;
 use crate::keys;
-use crate::names::dir_item::ItemBytes;
 
 /// Directories with delayed items; with more, the one that waits longest is written. Few under the scheduler, whose
 /// executions are short.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, ObjectId, Result, Wait};
+use creamery_format::dir_item::{self, HEADER_LEN, Head, ItemBytes};
 use creamery_format::{Key, KeyType, NAME_LEN_MAX};
 use creamery_tree::Tree;
 use creamery_txn::{Handle, Units};
@@ -16,7 +17,6 @@ use crate::inode::acl::{self, Acl};
 use crate::inode::permission::check_not_append_only;
 use crate::inode::{FileType, Inode, InodeFlags, InodeItem, XattrsKnown};
 use crate::keys;
-use crate::names::dir_item::{self, HEADER_LEN, Head, ItemBytes};
 use crate::operation::{finish, or_end};
 
 /// Attribute name of the compression property.

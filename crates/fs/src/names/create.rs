@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use creamery_base::{ErrorKind, InodeId, Result, Wait};
+use creamery_format::dir_item::Head;
 use creamery_txn::Units;
 
 use super::Name;
 use super::Names;
-use super::dir_item::Head;
 use super::directory::{self, Target};
 use super::new_inode::{Draft, NewInode, NewKind};
 use crate::data::FileContent;

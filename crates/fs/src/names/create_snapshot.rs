@@ -15,11 +15,11 @@
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, QgroupId, Result, TreeId, Wait};
+use creamery_format::dir_item::{self, Head};
 use creamery_txn::{Handle, NewSnapshot, Units};
 
 use super::create::check_may_add;
 use super::create_subvolume::items_of_groups;
-use super::dir_item::{self, Head};
 use super::directory::{self, Target};
 use super::{Name, Names};
 use crate::inode::{FileType, Inode, Inodes, orphan_item};
@@ -61,7 +61,7 @@ impl Pending {
         let head = Head { location, transid: handle.generation(), kind: FileType::Directory };
         directory::add_item(handle, &self.dir, name, &head)?;
         let index = keys::dir_index(self.dir.id.ino, self.index);
-        self.dir.tree().insert(handle, &index, &dir_item::single(&head, name))?;
+        self.dir.tree().insert(handle, &index, &dir_item::single(&head, name.bytes()))?;
         self.dir.update(handle, |item| directory::touch(item, self.size, self.new.otime))?;
         Ok(())
     }

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use creamery_base::{Error, InodeId, ObjectId, QgroupId, Result};
+use creamery_format::dir_item::Head;
 use creamery_txn::Units;
 
 use super::Name;
 use super::Names;
 use super::create::check_may_add;
-use super::dir_item::Head;
 use super::directory::{self, Target};
 use super::new_inode::{Draft, NewInode, NewKind};
 use crate::inode::FileType;

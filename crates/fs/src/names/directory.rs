@@ -14,12 +14,12 @@
 //! Who changes a directory has locked it alone.
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Timespec, TreeId, Wait};
+use creamery_format::dir_item::{self, HEADER_LEN, Head};
 use creamery_format::{FileType, Key, KeyType};
 use creamery_tree::Tree;
 use creamery_txn::Handle;
 
 use super::Name;
-use super::dir_item::{self, HEADER_LEN, Head};
 use crate::inode::{DelayedEntry, Inode, InodeItem};
 use crate::keys;
 
@@ -116,7 +116,7 @@ pub(crate) fn find(tree: &Tree, dir: InodeId, name: Name<'_>, wait: Wait) -> Res
 /// Makes the DIR_ITEM entry. The first change of an operation: when it fails, nothing was changed.
 pub(crate) fn add_item(handle: &Handle<'_>, dir: &Inode, name: Name<'_>, head: &Head) -> Result<()> {
     let key = keys::dir_item(dir.id.ino, name.bytes());
-    let item = dir_item::single(head, name);
+    let item = dir_item::single(head, name.bytes());
     match dir.tree().insert(handle, &key, &item) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         other => return other,
@@ -141,7 +141,7 @@ pub(crate) fn add_index(
     head: &Head,
 ) -> Result<()> {
     assert!((FIRST_INDEX..=LAST_INDEX).contains(&index), "DIR-2: {index} is no number of an entry");
-    dir.insert_entry_later(handle, DelayedEntry { index, item: dir_item::single(head, name) })
+    dir.insert_entry_later(handle, DelayedEntry { index, item: dir_item::single(head, name.bytes()) })
 }
 
 /// Removes both entries of `name`, which [`find`] found under the same guard.
@@ -283,11 +283,11 @@ mod tests {
         let of = |item: &[u8]| Target::of_entry(item, dir).map_err(|error| error.kind());
         let head = |location| Head { location, transid: 7.into(), kind: FileType::File };
         let name = Name::new(b"file").expect("a name");
-        let whole = dir_item::single(&head(keys::inode_item(ObjectId::new(300))), name);
+        let whole = dir_item::single(&head(keys::inode_item(ObjectId::new(300))), name.bytes());
         assert_eq!(of(&whole), Ok(Target::Inode(ObjectId::new(300))));
         assert_eq!(of(&whole[..whole.len() - 1]), Err(ErrorKind::Corrupt));
         assert_eq!(of(&[]), Err(ErrorKind::Corrupt));
-        let nowhere = dir_item::single(&head(keys::dir_index(ObjectId::new(300), 2)), name);
+        let nowhere = dir_item::single(&head(keys::dir_index(ObjectId::new(300), 2)), name.bytes());
         assert_eq!(of(&nowhere), Err(ErrorKind::Corrupt));
     }
 }

@@ -10,6 +10,7 @@
 //!   Shown by `a_reference_that_is_cut_short_is_damage`.
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
+use creamery_format::dir_item::ItemBytes;
 use creamery_format::{
     CorruptKind, InodeExtref, InodeExtrefs, InodeRefs, Key, KeyType, RawInodeExtref, RawInodeRef,
 };
@@ -18,7 +19,6 @@ use creamery_txn::Handle;
 use zerocopy::IntoBytes;
 
 use super::Name;
-use super::dir_item::ItemBytes;
 use crate::keys;
 
 /// One name of an inode, found.

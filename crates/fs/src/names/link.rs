@@ -2,12 +2,12 @@
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_format::LINK_MAX;
+use creamery_format::dir_item::Head;
 use creamery_txn::Units;
 
 use super::Name;
 use super::Names;
 use super::create::check_may_add;
-use super::dir_item::Head;
 use super::directory::{self, Target};
 use super::inode_ref;
 use crate::inode::attributes::Attributes;

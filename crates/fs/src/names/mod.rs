@@ -1,7 +1,7 @@
 //! Names: what directories have, and which inode each name stands for.
 //!
-//! [`Names`] carries the operations out, each in a file of its own. Below them, `directory` changes the items of a directory,
-//! `inode_ref` those by which an inode knows its names, and `dir_item` the bytes of either kind's entries.
+//! [`Names`] carries the operations out, each in a file of its own. Below them, `directory` changes the items of a directory, whose
+//! bytes [`creamery_format::dir_item`] makes, and `inode_ref` those by which an inode knows its names.
 //!
 //! # Locking
 //! Every operation locks the directories first, and then tries what their entries stand for (`inode/guards`).
@@ -10,7 +10,6 @@ mod create;
 mod create_snapshot;
 mod create_subvolume;
 pub(crate) mod delete_subvolume;
-pub(crate) mod dir_item;
 pub(crate) mod directory;
 pub(crate) mod inode_ref;
 mod known_directories;

@@ -8,11 +8,11 @@
 //!   moves or makes one. Shown by `a_subvolume_moves_into_another_but_never_into_itself`.
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
+use creamery_format::dir_item::Head;
 use creamery_format::{FileType, RootFlags};
 use creamery_txn::Units;
 
 use super::create::check_may_add;
-use super::dir_item::Head;
 use super::directory::{self, Found, Target};
 use super::rename::RenameMode;
 use super::{Name, Names};

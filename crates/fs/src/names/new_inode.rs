@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, Result, Timespec};
 use creamery_format::Key;
+use creamery_format::dir_item::{self, Head, ItemBytes};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
 use smallvec::SmallVec;
 
 use super::Name;
-use super::dir_item::{self, Head, ItemBytes};
 use super::inode_ref;
 use crate::compression;
 use crate::data::{Content, FileContent, Packing};

@@ -10,12 +10,11 @@
 use std::ops::{ControlFlow, Range};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
-use creamery_format::{Key, KeyType};
+use creamery_format::{Key, KeyType, dir_item};
 use creamery_tree::{ReadAhead, Walk};
 use smallvec::SmallVec;
 
 use super::Names;
-use super::dir_item;
 use super::directory::{FIRST_INDEX, Target};
 use crate::inode::{FileType, Inode};
 use crate::keys;

@@ -16,13 +16,13 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Timespec, TreeId, Wait};
 use creamery_format::FileType;
+use creamery_format::dir_item::Head;
 use creamery_txn::{Handle, Units};
 use smallvec::SmallVec;
 
 use super::Name;
 use super::Names;
 use super::create::check_may_add;
-use super::dir_item::Head;
 use super::directory::{self, Found, Slot, Target};
 use super::inode_ref::{self, Link, Spelling};
 use super::losing_name::LosingName;

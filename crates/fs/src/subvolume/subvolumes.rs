@@ -19,7 +19,7 @@ use creamery_base::lock::{RankedGuard, RankedMutex, RankedRwLock, rank};
 use creamery_base::{
     Error, ErrorKind, Generation, ObjectId, QgroupId, Result, Striped, Timespec, TreeId, Uuid, Wait, memory,
 };
-use creamery_format::{Incompat, Key, KeyType, RootFlags};
+use creamery_format::{Incompat, Key, KeyType, RootFlags, dir_item};
 use creamery_tree::Tree;
 use creamery_txn::{Handle, Units};
 
@@ -27,7 +27,6 @@ use super::dead::{DeadSubvolume, DeadSubvolumes};
 use super::{Shared, Subvolume, SubvolumeRef};
 use crate::inode::{FileType, InodeItem, orphan_item};
 use crate::keys;
-use crate::names::dir_item;
 use crate::operation::{finish, or_end};
 
 /// The subvolumes in use.

@@ -4,14 +4,14 @@
 use creamery_base::{Error, ErrorKind, ObjectId, Result};
 use creamery_format::file_extent::FileExtent;
 use creamery_format::{
-    FILE_EXTENT_INLINE, InodeExtrefs, InodeRefs, Key, KeyType, RawFileExtent, RawFileExtentHead,
+    FILE_EXTENT_INLINE, InodeExtrefs, InodeRefs, Key, KeyType, RawFileExtent, RawFileExtentHead, dir_item,
 };
 use creamery_txn::{Engine, LogTree, Replay};
 use zerocopy::FromBytes;
 
 use super::items::each_item;
 use crate::inode::{FileType, InodeItem};
-use crate::names::{Name, dir_item};
+use crate::names::Name;
 
 /// An inode that is in a log and has a name.
 pub(super) struct LoggedInode {

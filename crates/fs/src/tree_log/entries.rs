@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, ObjectId, Result, Wait};
+use creamery_format::dir_item::{self, Head};
 use creamery_format::{FileType, Key, KeyType, RawDirLogItem};
 use creamery_txn::Handle;
 use zerocopy::FromBytes;
@@ -11,7 +12,6 @@ use zerocopy::FromBytes;
 use super::LogReplay;
 use super::items::{each_item, range_of};
 use crate::keys;
-use crate::names::dir_item::{self, Head};
 use crate::names::directory::{self, Target};
 use crate::names::{Name, inode_ref};
 
@@ -158,7 +158,7 @@ impl LogReplay<'_, '_> {
         self.relinked.insert(ino);
         self.change(NAME_ITEMS, |handle| {
             let head = Head { location: keys::inode_item(ino), transid: handle.generation(), kind };
-            let item = dir_item::single(&head, name);
+            let item = dir_item::single(&head, name.bytes());
             inode_ref::add(handle, &self.tree, ino, dir, (index, name), self.extrefs)?;
             let key = keys::dir_item(dir, name.bytes());
             let is_there = match self.tree.insert(handle, &key, &item) {

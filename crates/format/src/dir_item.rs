@@ -11,21 +11,38 @@
 use std::ops::Range;
 
 use creamery_base::{Error, ErrorKind, Generation, Result};
-use creamery_format::{DirEntries, DirEntryRef, FileType, Key, RawDirItem};
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
-use super::Name;
+use crate::items::dir::{DirEntries, DirEntryRef, FileType, RawDirItem};
+use crate::key::Key;
 
 /// Bytes in front of an entry's name.
-pub(crate) const HEADER_LEN: usize = RawDirItem::LEN;
+pub const HEADER_LEN: usize = RawDirItem::LEN;
 
 /// The bytes of an item that is being made; long enough for one entry with a name of usual length. They are moved about, so
 /// not longer than that.
-pub(crate) type ItemBytes = SmallVec<[u8; 96]>;
+///
+/// ```
+/// use creamery_base::Generation;
+/// use creamery_format::dir_item::{Head, ItemBytes, find, push, without};
+///
+/// let head = Head::xattr(Generation::new(9));
+/// let mut item = ItemBytes::new();
+/// push(&mut item, &head, b"user.a", b"1");
+/// push(&mut item, &head, b"user.b", b"2");
+/// let rest = without(&item, b"user.a")?.expect("it is there");
+/// assert!(find(&rest, b"user.a")?.is_none());
+/// assert_eq!(find(&rest, b"user.b")?.expect("it is there").0.data, b"2");
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+pub type ItemBytes = SmallVec<[u8; 96]>;
 
 /// Walks over the entries of `item` with the place of each; ends after the first damaged one.
-pub(crate) fn entries(item: &[u8]) -> impl Iterator<Item = Result<(DirEntryRef<'_>, Range<usize>)>> {
+///
+/// Errors: damage.
+#[inline]
+pub fn entries(item: &[u8]) -> impl Iterator<Item = Result<(DirEntryRef<'_>, Range<usize>)>> {
     let mut end = 0;
     DirEntries::new(item).map(move |entry| {
         let entry =
@@ -38,7 +55,10 @@ pub(crate) fn entries(item: &[u8]) -> impl Iterator<Item = Result<(DirEntryRef<'
 }
 
 /// The entry called `name`, and its place.
-pub(crate) fn find<'a>(item: &'a [u8], name: &[u8]) -> Result<Option<(DirEntryRef<'a>, Range<usize>)>> {
+///
+/// Errors: damage.
+#[inline]
+pub fn find<'a>(item: &'a [u8], name: &[u8]) -> Result<Option<(DirEntryRef<'a>, Range<usize>)>> {
     for entry in entries(item) {
         let (entry, place) = entry?;
         if entry.name == name {
@@ -49,7 +69,10 @@ pub(crate) fn find<'a>(item: &'a [u8], name: &[u8]) -> Result<Option<(DirEntryRe
 }
 
 /// The item without its entry `name`; none when there is no such entry.
-pub(crate) fn without(item: &[u8], name: &[u8]) -> Result<Option<ItemBytes>> {
+///
+/// Errors: damage.
+#[inline]
+pub fn without(item: &[u8], name: &[u8]) -> Result<Option<ItemBytes>> {
     let Some((_, place)) = find(item, name)? else { return Ok(None) };
     let mut rest = ItemBytes::from_slice(&item[..place.start]);
     rest.extend_from_slice(&item[place.end..]);
@@ -57,7 +80,11 @@ pub(crate) fn without(item: &[u8], name: &[u8]) -> Result<Option<ItemBytes>> {
 }
 
 /// Appends an entry to `item`.
-pub(crate) fn push(item: &mut ItemBytes, head: &Head, name: &[u8], data: &[u8]) {
+///
+/// # Panics
+/// If `name` or `data` is longer than 16 bits tell.
+#[inline]
+pub fn push(item: &mut ItemBytes, head: &Head, name: &[u8], data: &[u8]) {
     let raw = RawDirItem {
         data_len: u16::try_from(data.len()).expect("values are limited by the leaf").into(),
         name_len: u16::try_from(name.len()).expect("names are checked").into(),
@@ -70,29 +97,47 @@ pub(crate) fn push(item: &mut ItemBytes, head: &Head, name: &[u8], data: &[u8]) 
 }
 
 /// An item with the one entry `name`.
-pub(crate) fn single(head: &Head, name: Name<'_>) -> ItemBytes {
+///
+/// # Panics
+/// If `name` is longer than 16 bits tell.
+#[inline]
+pub fn single(head: &Head, name: &[u8]) -> ItemBytes {
     let mut item = ItemBytes::new();
-    push(&mut item, head, name.bytes(), &[]);
+    push(&mut item, head, name, &[]);
     item
 }
 
 /// What stands in front of an entry's name, lengths aside.
+///
+/// ```
+/// use creamery_base::{Generation, ObjectId};
+/// use creamery_format::dir_item::{Head, find, single};
+/// use creamery_format::{FileType, Key, KeyType};
+///
+/// let location = Key::new(ObjectId::new(257), KeyType::INODE_ITEM, 0);
+/// let head = Head { location, transid: Generation::new(9), kind: FileType::File };
+/// let item = single(&head, b"name");
+/// assert_eq!(find(&item, b"name")?.expect("it is there").0.location, location);
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Head {
+pub struct Head {
     /// What the name stands for.
-    pub(crate) location: Key,
+    pub location: Key,
     /// The transaction that writes the entry.
-    pub(crate) transid: Generation,
+    pub transid: Generation,
     /// What it is.
-    pub(crate) kind: FileType,
+    pub kind: FileType,
 }
 
 impl Head {
     /// Of an extended attribute.
-    pub(crate) const fn xattr(transid: Generation) -> Self {
+    #[inline]
+    pub const fn xattr(transid: Generation) -> Self {
         Self { location: Key::MIN, transid, kind: FileType::Xattr }
     }
 
+    #[inline]
     fn raw(&self) -> RawDirItem {
         RawDirItem {
             location: self.location.into(),
@@ -103,7 +148,12 @@ impl Head {
     }
 
     /// Makes the entry `name` of `item` stand for something else; `false` when there is no such entry.
-    pub(crate) fn redirect(&self, item: &mut [u8], name: &[u8]) -> Result<bool> {
+    ///
+    /// Errors: damage.
+    ///
+    /// # Panics
+    /// If `name` is longer than 16 bits tell.
+    pub fn redirect(&self, item: &mut [u8], name: &[u8]) -> Result<bool> {
         let Some((entry, place)) = find(item, name)? else { return Ok(false) };
         let raw = RawDirItem {
             data_len: u16::try_from(entry.data.len()).expect("read from 16 bits").into(),
@@ -118,9 +168,9 @@ impl Head {
 #[cfg(test)]
 mod tests {
     use creamery_base::ObjectId;
-    use creamery_format::KeyType;
 
     use super::*;
+    use crate::key::KeyType;
 
     fn head(ino: u64) -> Head {
         let location = Key::new(ObjectId::new(ino), KeyType::INODE_ITEM, 0);
