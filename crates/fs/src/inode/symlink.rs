@@ -3,10 +3,9 @@
 //! The inode's size is the target's length. btrfs-progs stores a NUL byte behind the target. `btrfs-image` writes zeros in place of
 //! targets: such a link has an empty target, on Linux too.
 
-use creamery_base::{Error, ErrorKind, Generation, Result, Wait};
-use creamery_format::{FILE_EXTENT_INLINE, RawFileExtentHead};
+use creamery_base::{Error, ErrorKind, Result, Wait};
+use creamery_format::file_extent::INLINE_HEADER;
 use creamery_tree::Tree;
-use zerocopy::IntoBytes;
 
 use crate::data;
 use crate::inode::{FileType, Inode};
@@ -16,7 +15,7 @@ const TARGET_LEN_MAX: usize = 4095;
 
 /// Refuses targets that cannot be stored.
 pub(crate) fn check_target(tree: &Tree, target: &[u8]) -> Result<()> {
-    let room = tree.max_item_size().saturating_sub(RawFileExtentHead::LEN);
+    let room = tree.max_item_size().saturating_sub(INLINE_HEADER);
     if target.is_empty() {
         return Err(ErrorKind::NotFound.into());
     }
@@ -27,17 +26,6 @@ pub(crate) fn check_target(tree: &Tree, target: &[u8]) -> Result<()> {
         return Err(Error::invalid("a symbolic link's target with a NUL byte"));
     }
     Ok(())
-}
-
-/// The extent item that holds `target`.
-pub(crate) fn inline_extent(running: Generation, target: &[u8]) -> Vec<u8> {
-    let head = RawFileExtentHead {
-        generation: running.get().into(),
-        ram_bytes: (target.len() as u64).into(),
-        kind: FILE_EXTENT_INLINE,
-        ..RawFileExtentHead::default()
-    };
-    [head.as_bytes(), target].concat()
 }
 
 impl Inode {

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, Result, Timespec};
-use creamery_format::Key;
 use creamery_format::dir_item::{self, Head, ItemBytes};
+use creamery_format::{Key, file_extent};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
 use smallvec::SmallVec;
@@ -370,8 +370,9 @@ impl<'a> Draft<'a> {
         let reference =
             name.map(|(dir, index, name)| (keys::inode_ref(ino, dir), inode_ref::single(index, name)));
         let xattrs = self.encode_xattrs(ino, running);
-        let extent =
-            self.target.map(|target| (keys::extent_data(ino, 0), symlink::inline_extent(running, target)));
+        let extent = self
+            .target
+            .map(|target| (keys::extent_data(ino, 0), file_extent::encode_inline(running, target)));
         let content = self.content.take();
         let data = content.as_ref().map(|content| content.items(handle, ino)).unwrap_or_default();
         let mut items: SmallVec<[(Key, &[u8]); 4]> = SmallVec::new();

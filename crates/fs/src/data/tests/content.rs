@@ -8,8 +8,9 @@ use creamery_txn::Units;
 use super::support::{Kind, audit, fixture, items, new_file};
 use crate::data::{Content, FileContent, Stretch, read, write};
 use crate::inode::InodeFlags;
+use crate::keys::extent_data;
 use crate::operation::in_handle;
-use crate::{Filesystem, FsOptions, NewInode};
+use crate::{Filesystem, FsOptions, NewInode, NewKind};
 
 fn bytes(len: usize, salt: u8) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8 ^ salt | 1).collect()
@@ -68,6 +69,20 @@ fn a_new_file_has_the_items_that_its_content_needs() {
             assert!(out == want, "row {index}");
         }
     }
+}
+
+#[test]
+fn a_symbolic_link_is_stored_as_an_inline_extent_of_its_target() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let fs = Filesystem::open(Arc::clone(&fixture.engine), FsOptions::default()).expect("a filesystem");
+    let root = fs.root(fs.default_subvolume()).expect("a root directory");
+    let new = NewInode { kind: NewKind::Symlink(b"some/where"), ..NewInode::file(0o777) };
+    let id = fs.create(root, b"link", &new).expect("room").id;
+    let generation = fixture.engine.generation().get();
+    let tree = fixture.engine.tree(id.subvolume).expect("the top level");
+    let stored = tree.get(&extent_data(id.ino, 0), Wait::Yes, <[u8]>::to_vec).expect("a readable tree");
+    let head = [&generation.to_le_bytes()[..], &10_u64.to_le_bytes(), &[0; 5]].concat();
+    assert_eq!(stored.expect("an extent"), [&head[..], b"some/where"].concat());
 }
 
 #[test]
