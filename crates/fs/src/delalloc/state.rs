@@ -12,7 +12,7 @@ use creamery_format::file_extent::EXTENT_LEN_MAX;
 use creamery_txn::DelallocReservation;
 
 use super::pages::{Pages, Ranges, Taken, copy};
-use crate::inode::item::InodeItem;
+use crate::items::InodeItem;
 
 /// The delayed data of one inode; costs next to nothing while there is none.
 pub(crate) struct Delalloc {

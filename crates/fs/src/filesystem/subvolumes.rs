@@ -7,7 +7,8 @@ use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, QgroupId, R
 use super::Filesystem;
 use crate::inode::Inode;
 use crate::inode::permission::check_not_append_only;
-use crate::names::{NewInode, inode_ref};
+use crate::items::inode_ref;
+use crate::names::NewInode;
 use crate::subvolume::{ListedSubvolume, NewExtent, NewExtents, SubvolumeInfo, SubvolumeRef, SubvolumeTable};
 use crate::tree_search::{self, FoundItem, SearchKey};
 

@@ -25,8 +25,8 @@ use super::counters::Fsyncs;
 use super::{entries, extents, names};
 use crate::inode::lock::SharedInode;
 use crate::inode::{FileType, Inode, InodeItem, Inodes};
+use crate::items::Name;
 use crate::keys;
-use crate::names::Name;
 use crate::names::directory::{self, Target};
 
 /// Directories above each other that are looked at at most.

@@ -7,7 +7,7 @@ use creamery_txn::{InodeLog, LogBase, LogLink};
 
 use super::items::{Item, items};
 use crate::inode::Inode;
-use crate::names::inode_ref;
+use crate::items::inode_ref;
 
 /// Items of names and attributes that one inode may have and still be logged.
 const ITEMS_MAX: usize = 128;

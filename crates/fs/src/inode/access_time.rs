@@ -33,7 +33,7 @@ use creamery_format::InodeFlags;
 use creamery_txn::{BackgroundWork, Due, Engine, Handle, Units};
 use smallvec::SmallVec;
 
-use super::item::InodeItem;
+use crate::items::InodeItem;
 use crate::operation::finish;
 
 /// How long a time is left to those who may change the inode anyway.

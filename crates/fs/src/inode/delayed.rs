@@ -37,7 +37,7 @@ use creamery_txn::{CommitParticipant, Handle, KeptPromise};
 
 use smallvec::SmallVec;
 
-use super::item::InodeItem;
+use crate::items::InodeItem;
 use crate::keys;
 
 /// Directories with delayed items; with more, the one that waits longest is written. Few under the scheduler, whose

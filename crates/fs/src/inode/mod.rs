@@ -29,7 +29,6 @@ pub(crate) mod delayed;
 pub(crate) mod eviction;
 pub(crate) mod guards;
 mod inodes;
-pub(crate) mod item;
 pub(crate) mod lock;
 pub(crate) mod lost_directories;
 pub(crate) mod orphan_item;
@@ -48,11 +47,10 @@ use creamery_base::{ErrorKind, InodeId, Logical, Result, Timespec, Wait, memory}
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
 
+pub(crate) use crate::items::{FILE_SIZE_MAX, InodeItem};
 pub use creamery_format::{FileType, InodeFlags};
 pub(crate) use delayed::DelayedEntry;
 pub(crate) use inodes::{InodeToChange, Inodes, LOOKUP_ROUNDS_MAX};
-pub(crate) use item::FILE_SIZE_MAX;
-pub use item::InodeItem;
 pub use range_lock::{RangeGuard, RangeLocks};
 
 use crate::delalloc::{Delalloc, Delayed};

@@ -5,7 +5,7 @@ use creamery_format::{Key, KeyType};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle, Units};
 
-use super::item::InodeItem;
+use crate::items::InodeItem;
 use crate::keys;
 use crate::operation::in_handle;
 use crate::verity;

@@ -3,7 +3,7 @@
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_format::InodeFlags;
 
-use super::item::InodeItem;
+use crate::items::InodeItem;
 
 /// Refuses a change of an inode that is marked as unchangeable.
 pub(crate) fn check_not_immutable(item: &InodeItem) -> Result<()> {

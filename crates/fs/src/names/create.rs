@@ -10,7 +10,6 @@ use creamery_base::{ErrorKind, InodeId, Result, Wait};
 use creamery_format::dir_item::Head;
 use creamery_txn::Units;
 
-use super::Name;
 use super::Names;
 use super::directory::{self, Target};
 use super::new_inode::{Draft, NewInode, NewKind};
@@ -18,6 +17,7 @@ use crate::data::FileContent;
 use crate::inode::attributes::Attributes;
 use crate::inode::permission::check_not_immutable;
 use crate::inode::{Inode, InodeItem};
+use crate::items::Name;
 use crate::open_file::OpenFile;
 use crate::operation::{finish, or_end};
 

@@ -18,11 +18,12 @@ use creamery_base::{Error, ErrorKind, InodeId, ObjectId, QgroupId, Result, TreeI
 use creamery_format::dir_item::{self, Head};
 use creamery_txn::{Handle, NewSnapshot, Units};
 
+use super::Names;
 use super::create::check_may_add;
 use super::create_subvolume::items_of_groups;
 use super::directory::{self, Target};
-use super::{Name, Names};
 use crate::inode::{FileType, Inode, Inodes, orphan_item};
+use crate::items::Name;
 use crate::keys;
 use crate::subvolume::SubvolumeEntry;
 

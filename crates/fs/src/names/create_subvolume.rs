@@ -7,12 +7,12 @@ use creamery_base::{Error, InodeId, ObjectId, QgroupId, Result};
 use creamery_format::dir_item::Head;
 use creamery_txn::Units;
 
-use super::Name;
 use super::Names;
 use super::create::check_may_add;
 use super::directory::{self, Target};
 use super::new_inode::{Draft, NewInode, NewKind};
 use crate::inode::FileType;
+use crate::items::Name;
 use crate::keys;
 use crate::operation::{finish, or_end};
 use crate::subvolume::{Subvolume, SubvolumeEntry};

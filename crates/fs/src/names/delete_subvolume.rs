@@ -3,11 +3,12 @@
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_txn::{Handle, Units};
 
+use super::Names;
 use super::directory::{self, Found, Target};
-use super::{Name, Names};
 use crate::inode::Inode;
 use crate::inode::guards::Guards;
 use crate::inode::permission::{check_may_remove, check_not_append_only};
+use crate::items::Name;
 use crate::keys;
 use crate::operation::finish;
 use crate::subvolume::SubvolumeEntry;

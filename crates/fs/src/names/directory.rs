@@ -19,8 +19,8 @@ use creamery_format::{FileType, Key, KeyType};
 use creamery_tree::Tree;
 use creamery_txn::Handle;
 
-use super::Name;
 use crate::inode::{DelayedEntry, Inode, InodeItem};
+use crate::items::Name;
 use crate::keys;
 
 /// The number of a directory's first entry: 0 and 1 stand for `.` and `..` in listings.

@@ -5,15 +5,14 @@ use creamery_format::LINK_MAX;
 use creamery_format::dir_item::Head;
 use creamery_txn::Units;
 
-use super::Name;
 use super::Names;
 use super::create::check_may_add;
 use super::directory::{self, Target};
-use super::inode_ref;
 use crate::inode::attributes::Attributes;
 use crate::inode::guards::Guards;
 use crate::inode::permission::check_not_append_only;
 use crate::inode::{InodeItem, orphan_item};
+use crate::items::{Name, inode_ref};
 use crate::keys;
 use crate::operation::{finish, or_end};
 

@@ -2,13 +2,12 @@
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 
-use super::Name;
 use super::Names;
 use super::directory::{self, Target};
-use super::inode_ref;
 use crate::fault::Fault;
 use crate::inode::FileType;
 use crate::inode::LOOKUP_ROUNDS_MAX;
+use crate::items::{Name, inode_ref};
 use crate::keys;
 
 impl Names {

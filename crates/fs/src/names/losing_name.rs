@@ -8,10 +8,10 @@ use std::sync::Arc;
 use creamery_base::{ObjectId, Result, Timespec};
 use creamery_txn::Handle;
 
-use super::Name;
-use super::inode_ref::{self, Link};
 use crate::inode::table::InodeTable;
 use crate::inode::{Inode, InodeItem, eviction, orphan_item};
+use crate::items::Name;
+use crate::items::inode_ref::{self, Link};
 use crate::keys;
 
 /// Items that change when an inode loses its last name and stays for its users.

@@ -1,7 +1,7 @@
 //! Names: what directories have, and which inode each name stands for.
 //!
 //! [`Names`] carries the operations out, each in a file of its own. Below them, `directory` changes the items of a directory, whose
-//! bytes [`creamery_format::dir_item`] makes, and `inode_ref` those by which an inode knows its names.
+//! bytes [`creamery_format::dir_item`] makes, and `items/inode_ref` those by which an inode knows its names.
 //!
 //! # Locking
 //! Every operation locks the directories first, and then tries what their entries stand for (`inode/guards`).
@@ -11,13 +11,11 @@ mod create_snapshot;
 mod create_subvolume;
 pub(crate) mod delete_subvolume;
 pub(crate) mod directory;
-pub(crate) mod inode_ref;
 mod known_directories;
 mod link;
 mod lookup;
 mod losing_name;
 mod move_subvolume;
-mod name;
 mod new_inode;
 mod read_dir;
 mod rename;
@@ -30,7 +28,6 @@ use creamery_base::{ErrorKind, InodeId, ObjectId, Result, Wait};
 use creamery_format::Incompat;
 use creamery_txn::Engine;
 
-pub(crate) use name::Name;
 pub(crate) use new_inode::new_file_has_checksums;
 pub use new_inode::{Inherit, NewInode, NewKind};
 pub use read_dir::DirEntry;
@@ -40,8 +37,9 @@ pub use replacing::Replacing;
 use crate::cleaner::Cleaner;
 use crate::inode::table::InodeTable;
 use crate::inode::{Inode, InodeToChange, Inodes};
+use crate::items::Name;
+use crate::items::inode_ref::Extrefs;
 use crate::subvolume::Subvolumes;
-use inode_ref::Extrefs;
 use known_directories::KnownDirectories;
 
 /// The names of a filesystem.

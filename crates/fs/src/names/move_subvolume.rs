@@ -12,12 +12,13 @@ use creamery_format::dir_item::Head;
 use creamery_format::{FileType, RootFlags};
 use creamery_txn::Units;
 
+use super::Names;
 use super::create::check_may_add;
 use super::directory::{self, Found, Target};
 use super::rename::RenameMode;
-use super::{Name, Names};
 use crate::inode::guards::Guards;
 use crate::inode::permission::{check_may_remove, check_not_append_only};
+use crate::items::Name;
 use crate::keys;
 use crate::operation::finish;
 use crate::subvolume::{Changing, SubvolumeEntry};

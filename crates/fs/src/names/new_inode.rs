@@ -14,8 +14,6 @@ use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
 use smallvec::SmallVec;
 
-use super::Name;
-use super::inode_ref;
 use crate::compression;
 use crate::data::{Content, FileContent, Packing};
 use crate::inode::acl::{self, Acl};
@@ -24,6 +22,7 @@ use crate::inode::table::InodeTable;
 use crate::inode::xattr;
 use crate::inode::{FileType, Inode, InodeFlags, InodeItem};
 use crate::inode::{orphan_item, symlink};
+use crate::items::{Name, inode_ref};
 use crate::keys;
 use crate::subvolume::{Shared, SubvolumeRef};
 

@@ -6,7 +6,6 @@ use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_txn::Units;
 use smallvec::SmallVec;
 
-use super::Name;
 use super::Names;
 use super::directory::{self, Found, Target};
 use super::losing_name::LosingName;
@@ -14,6 +13,7 @@ use crate::inode::LOOKUP_ROUNDS_MAX;
 use crate::inode::guards::Guards;
 use crate::inode::permission::{check_may_remove, check_not_append_only};
 use crate::inode::{FileType, Inode};
+use crate::items::Name;
 use crate::keys;
 use crate::operation::finish;
 

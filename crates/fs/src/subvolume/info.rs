@@ -12,8 +12,8 @@ use creamery_tree::Tree;
 use serde::{Deserialize, Serialize};
 
 use super::Subvolumes;
+use crate::items::inode_ref;
 use crate::keys;
-use crate::names::inode_ref;
 
 /// Directories that a path is followed through; each has a name, so more are a circle in a damaged filesystem, or nobody's work.
 const DEPTH_MAX: usize = 1 << 16;

@@ -11,7 +11,7 @@ use zerocopy::FromBytes;
 
 use super::items::each_item;
 use crate::inode::{FileType, InodeItem};
-use crate::names::Name;
+use crate::items::Name;
 
 /// An inode that is in a log and has a name.
 pub(super) struct LoggedInode {

@@ -52,8 +52,8 @@ use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle, LogTree, Replay, Units};
 
 use crate::inode::InodeItem;
+use crate::items::inode_ref::Extrefs;
 use crate::keys;
-use crate::names::inode_ref::Extrefs;
 use crate::operation::in_handle;
 use check::LoggedInode;
 
