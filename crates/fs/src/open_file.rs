@@ -16,6 +16,7 @@ use crate::inode::permission::{check_appends, check_overwrites};
 use crate::inode::write_errors::ErrSeq;
 use crate::inode::{FileType, Inode, InodeItem, Inodes};
 use crate::seek::{self, SeekCursor, Want};
+use crate::verity::{self, VerityInfo};
 
 /// What a file is opened for.
 ///
@@ -288,6 +289,16 @@ impl OpenFile {
     #[cfg(test)]
     pub(crate) const fn seek_cursor(&self) -> &SeekCursor {
         &self.seek_cursor
+    }
+
+    /// The digest of a file with fs-verity; none of any other. It takes as long whatever the file's size: reading is what compares.
+    /// Errors: it is no file; items are missing or make no sense; device errors; damage.
+    pub fn verity(&self) -> Result<Option<VerityInfo>> {
+        let inode = &self.inode;
+        inode.engine().check_open()?;
+        check_regular(inode)?;
+        let item = inode.item(Wait::Yes)?;
+        verity::info(&inode.shared().verity, inode.tree(), inode.id, &item, Wait::Yes)
     }
 
     /// Takes set-user-id and set-group-id away because somebody writes to the file; `writer` is asked with its group, if it has any

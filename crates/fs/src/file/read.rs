@@ -2,6 +2,7 @@
 
 use creamery_base::{Result, Wait};
 
+use super::verified;
 use crate::data;
 use crate::inode::{Inode, InodeItem};
 use crate::verity;
@@ -16,7 +17,7 @@ pub(crate) fn read(
 ) -> Result<usize> {
     if verity::is_sealed(item) {
         assert!(!inode.delalloc().any(), "VERITY-1: nothing is written to a file that is sealed");
-        return verity::read(inode, item, offset, out, wait);
+        return verified::read(inode, item, offset, out, wait);
     }
     if !inode.delalloc().any() || offset >= item.size {
         return data::read(inode, item, offset, out, wait);

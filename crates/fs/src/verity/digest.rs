@@ -1,12 +1,13 @@
 //! What a file with fs-verity is known by.
 
-use creamery_base::{Result, Wait};
+use creamery_base::{InodeId, Result, Wait};
 use creamery_codec::{VerityDigest, VerityHash};
+use creamery_tree::Tree;
 
 use super::file::VerityFile;
 use super::is_sealed;
-use crate::inode::Inode;
-use crate::open_file::{OpenFile, check_regular};
+use super::kept::KeptVerity;
+use crate::items::InodeItem;
 
 /// The digest of a file with fs-verity, which is one of all its data.
 ///
@@ -26,25 +27,19 @@ pub struct VerityInfo {
     pub digest: VerityDigest,
 }
 
-impl Inode {
-    fn verity(&self, wait: Wait) -> Result<Option<VerityInfo>> {
-        let item = self.item(wait)?;
-        if !is_sealed(&item) {
-            return Ok(None);
-        }
-        let file = VerityFile::open(self, &item, wait)?;
-        let descriptor = file.descriptor();
-        Ok(Some(VerityInfo { hash: descriptor.hash(), digest: descriptor.digest() }))
+/// The digest of the file `id` of `tree`; none of a file without fs-verity.
+/// Errors: items are missing or make no sense; would block; device errors; damage.
+pub(crate) fn info(
+    kept: &KeptVerity,
+    tree: &Tree,
+    id: InodeId,
+    item: &InodeItem,
+    wait: Wait,
+) -> Result<Option<VerityInfo>> {
+    if !is_sealed(item) {
+        return Ok(None);
     }
-}
-
-impl OpenFile {
-    /// The digest of a file with fs-verity; none of any other. It takes as long whatever the file's size: reading is what compares.
-    /// Errors: it is no file; items are missing or make no sense; device errors; damage.
-    pub fn verity(&self) -> Result<Option<VerityInfo>> {
-        let inode = self.inode();
-        inode.engine().check_open()?;
-        check_regular(inode)?;
-        inode.verity(Wait::Yes)
-    }
+    let file = VerityFile::open(kept, tree, id, item, wait)?;
+    let descriptor = file.descriptor();
+    Ok(Some(VerityInfo { hash: descriptor.hash(), digest: descriptor.digest() }))
 }

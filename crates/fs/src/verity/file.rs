@@ -2,36 +2,40 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Error, Result, Wait};
+use creamery_base::{Error, InodeId, Result, Wait};
 use creamery_codec::VerityDigest;
 use creamery_format::VerityDescriptor;
+use creamery_tree::Tree;
 
 use super::items::{Stored, damaged, read_descriptor, read_stored};
 use super::kept::{Block, KeptVerity};
 use super::sealed::Sealed;
-use crate::inode::{Inode, InodeItem};
+use crate::items::InodeItem;
 
 /// A file with fs-verity that somebody reads.
-pub(super) struct VerityFile<'a> {
-    pub(super) inode: &'a Inode,
+pub(crate) struct VerityFile<'a> {
+    kept: &'a KeptVerity,
+    tree: &'a Tree,
+    id: InodeId,
     sealed: Arc<Sealed>,
-    pub(super) wait: Wait,
-}
-
-fn kept(inode: &Inode) -> &KeptVerity {
-    &inode.shared().verity
+    wait: Wait,
 }
 
 impl<'a> VerityFile<'a> {
-    /// That of `inode`, which has fs-verity.
+    /// The file `id` of `tree`, which has fs-verity, with what its filesystem has `kept`.
     /// Errors: its descriptor is missing, makes no sense, or is of a file of another size; would block; device errors; damage.
-    pub(super) fn open(inode: &'a Inode, item: &InodeItem, wait: Wait) -> Result<Self> {
-        let id = inode.id;
-        let sealed = match kept(inode).file(id) {
+    pub(crate) fn open(
+        kept: &'a KeptVerity,
+        tree: &'a Tree,
+        id: InodeId,
+        item: &InodeItem,
+        wait: Wait,
+    ) -> Result<Self> {
+        let sealed = match kept.file(id) {
             Some(sealed) => sealed,
             None => {
-                let sealed = Arc::new(Sealed::new(read_descriptor(inode.tree(), id, wait)?));
-                kept(inode).keep_file(id, Arc::clone(&sealed));
+                let sealed = Arc::new(Sealed::new(read_descriptor(tree, id, wait)?));
+                kept.keep_file(id, Arc::clone(&sealed));
                 sealed
             }
         };
@@ -40,7 +44,7 @@ impl<'a> VerityFile<'a> {
             let what = format!("its descriptor is of a file of another size, expected {want}, found {found}");
             return Err(damaged(id, what));
         }
-        Ok(Self { inode, sealed, wait })
+        Ok(Self { kept, tree, id, sealed, wait })
     }
 
     /// What it says of the file.
@@ -49,13 +53,13 @@ impl<'a> VerityFile<'a> {
     }
 
     /// Bytes of a block.
-    pub(super) fn block_len(&self) -> usize {
+    pub(crate) fn block_len(&self) -> usize {
         self.descriptor().block_len()
     }
 
     /// Holds blocks of data, from `at` on, against the tree; the last one ends with the file, if it is short.
     /// Errors: they are not what was sealed, or the tree is not; would block; device errors; damage.
-    pub(super) fn verify(&self, at: u64, data: &[u8]) -> Result<()> {
+    pub(crate) fn verify(&self, at: u64, data: &[u8]) -> Result<()> {
         let len = self.block_len();
         assert!(at.is_multiple_of(len as u64), "VERITY-1: whole blocks are hashed");
         let mut node = None;
@@ -76,7 +80,7 @@ impl<'a> VerityFile<'a> {
     fn mismatch(&self, what: std::fmt::Arguments<'_>, found: VerityDigest, want: VerityDigest) -> Error {
         let hash = self.descriptor().hash();
         let what = format!("{what} is not what was sealed, expected {hash}:{want}, found {hash}:{found}");
-        damaged(self.inode.id, what)
+        damaged(self.id, what)
     }
 
     /// The digest that block `number` of the data must have; `node` is the block of the tree that has the one asked for last.
@@ -104,7 +108,7 @@ impl<'a> VerityFile<'a> {
         let mut above = None;
         let mut at = node;
         for level in 0..tree.level_count() {
-            above = kept(self.inode).block(self.inode.id, tree.block(level, at));
+            above = self.kept.block(self.id, tree.block(level, at));
             if above.is_some() {
                 break;
             }
@@ -124,11 +128,11 @@ impl<'a> VerityFile<'a> {
 
     /// Reads a block of the tree, which must have the digest `want`.
     fn read_node(&self, level: usize, at: u64, want: VerityDigest) -> Result<Block> {
-        let (inode, len) = (self.inode, self.block_len());
+        let len = self.block_len();
         let number = self.descriptor().tree().block(level, at);
         let from = number * len as u64;
         let mut bytes = vec![0; len];
-        read_stored(inode.tree(), inode.id, Stored::MerkleTree, from, &mut bytes, self.wait)?;
+        read_stored(self.tree, self.id, Stored::MerkleTree, from, &mut bytes, self.wait)?;
         let found = self.sealed.digest(&bytes);
         if found != want {
             return Err(self.mismatch(
@@ -138,7 +142,7 @@ impl<'a> VerityFile<'a> {
             ));
         }
         let block: Block = Arc::new(bytes.into());
-        kept(inode).keep_block(inode.id, number, Arc::clone(&block));
+        self.kept.keep_block(self.id, number, Arc::clone(&block));
         Ok(block)
     }
 }
