@@ -6,7 +6,7 @@
 //! use gives what it names to the cleaner.
 //!
 //! # Invariants
-//! - ORPHAN-1 (FS-2): an inode item with no links has an orphan item (`orphan_item`).
+//! - ORPHAN-1 (FS-2): an inode item with no links has an orphan item (`subvolume/orphan_item`).
 //!   Shown by `what_was_committed_survives_every_power_cut`.
 //! - ORPHAN-2: deleting takes a bounded number of items per handle, from the end of the inode backwards; the inode
 //!   item and the orphan item go last and together, so that a crash at any point leaves something to go on from.
@@ -17,11 +17,11 @@ use creamery_format::{FileExtent, Key, KeyType};
 use creamery_tree::{ReadAhead, Tree, Walk};
 use creamery_txn::{Handle, Units};
 
-use super::{FileType, Inode, InodeItem, orphan_item};
+use super::{FileType, Inode, InodeItem};
 use crate::data;
 use crate::keys;
 use crate::operation::finish;
-use crate::subvolume::SubvolumeRef;
+use crate::subvolume::{SubvolumeRef, orphan_item};
 
 /// Items of an inode that are deleted in one handle at most.
 const ITEMS_AT_ONCE: usize = 16;

@@ -31,7 +31,6 @@ pub(crate) mod guards;
 mod inodes;
 pub(crate) mod lock;
 pub(crate) mod lost_directories;
-pub(crate) mod orphan_item;
 pub(crate) mod permission;
 mod range_lock;
 pub(crate) mod symlink;

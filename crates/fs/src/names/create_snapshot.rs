@@ -22,10 +22,10 @@ use super::Names;
 use super::create::check_may_add;
 use super::create_subvolume::items_of_groups;
 use super::directory::{self, Target};
-use crate::inode::{FileType, Inode, Inodes, orphan_item};
+use crate::inode::{FileType, Inode, Inodes};
 use crate::items::Name;
 use crate::keys;
-use crate::subvolume::SubvolumeEntry;
+use crate::subvolume::{SubvolumeEntry, orphan_item};
 
 /// Items that change: the root items of both, the references, the UUID, the entry's two and the directory; and the blocks of the
 /// directory's tree that are copied once more when it is in the source.

@@ -8,13 +8,14 @@ use creamery_txn::Units;
 use super::Names;
 use super::create::check_may_add;
 use super::directory::{self, Target};
+use crate::inode::InodeItem;
 use crate::inode::attributes::Attributes;
 use crate::inode::guards::Guards;
 use crate::inode::permission::check_not_append_only;
-use crate::inode::{InodeItem, orphan_item};
 use crate::items::{Name, inode_ref};
 use crate::keys;
 use crate::operation::{finish, or_end};
+use crate::subvolume::orphan_item;
 
 fn check_may_link(target: &InodeItem, linkable: bool) -> Result<()> {
     if target.is_dir() {

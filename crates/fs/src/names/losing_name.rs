@@ -9,10 +9,11 @@ use creamery_base::{ObjectId, Result, Timespec};
 use creamery_txn::Handle;
 
 use crate::inode::table::InodeTable;
-use crate::inode::{Inode, InodeItem, eviction, orphan_item};
+use crate::inode::{Inode, InodeItem, eviction};
 use crate::items::Name;
 use crate::items::inode_ref::{self, Link};
 use crate::keys;
+use crate::subvolume::orphan_item;
 
 /// Items that change when an inode loses its last name and stays for its users.
 const ORPHAN_UNITS: u32 = 3;

@@ -18,13 +18,13 @@ use crate::compression;
 use crate::data::{Content, FileContent, Packing};
 use crate::inode::acl::{self, Acl};
 use crate::inode::attributes::{DeviceNumber, MODE_BITS, S_ISGID, Times};
+use crate::inode::symlink;
 use crate::inode::table::InodeTable;
 use crate::inode::xattr;
 use crate::inode::{FileType, Inode, InodeFlags, InodeItem};
-use crate::inode::{orphan_item, symlink};
 use crate::items::{Name, inode_ref};
 use crate::keys;
-use crate::subvolume::{Shared, SubvolumeRef};
+use crate::subvolume::{Shared, SubvolumeRef, orphan_item};
 
 /// What a new inode is to be.
 ///

@@ -14,6 +14,7 @@ mod find_new;
 mod in_place;
 mod info;
 mod ino_allocator;
+pub(crate) mod orphan_item;
 #[cfg(test)]
 mod read_only_tests;
 mod root_ref;

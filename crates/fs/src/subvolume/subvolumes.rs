@@ -24,8 +24,9 @@ use creamery_tree::Tree;
 use creamery_txn::{Handle, Units};
 
 use super::dead::{DeadSubvolume, DeadSubvolumes};
-use super::{Shared, Subvolume, SubvolumeRef};
-use crate::inode::{FileType, InodeItem, orphan_item};
+use super::{Shared, Subvolume, SubvolumeRef, orphan_item};
+use crate::inode::FileType;
+use crate::items::InodeItem;
 use crate::keys;
 use crate::operation::{finish, or_end};
 

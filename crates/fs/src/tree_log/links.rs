@@ -7,7 +7,7 @@ use creamery_format::{InodeExtrefs, InodeRefs, KeyType};
 
 use super::LogReplay;
 use super::items::{each_item, range_of};
-use crate::inode::orphan_item;
+use crate::subvolume::orphan_item;
 
 impl LogReplay<'_, '_> {
     /// Counts the names of all that gained or lost some. What has none left is an orphan, and takes what is in it along.

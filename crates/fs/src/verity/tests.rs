@@ -14,10 +14,11 @@ use crate::data::tests::support::{
     Fixture, Kind, Random, SECTOR, fixture, has, new_file_with, opened, run, set_flags,
 };
 use crate::inode::attributes::SetAttributes;
-use crate::inode::{Inode, InodeFlags, orphan_item};
+use crate::inode::{Inode, InodeFlags};
 use crate::open_file::OpenFile;
 use crate::operation::in_handle;
 use crate::options::FsOptions;
+use crate::subvolume::orphan_item;
 use crate::{Fallocate, keys};
 
 /// Bytes of a descriptor or a tree that stand in one item, as Linux cuts them.
