@@ -14,12 +14,12 @@ use crate::background;
 use crate::cleaner::{Cleaner, Cleaning};
 use crate::compression::Compress;
 use crate::data::{self, FileContent, PackedAhead};
+use crate::delalloc::ErrSeq;
 use crate::delalloc::writeback::FlushOnCommit;
 #[cfg(any(feature = "shuttle", feature = "faults"))]
 use crate::fault::Fault;
 use crate::inode::access_time::{self, Atime, AtimeOptions};
 use crate::inode::attributes::{Attributes, SetAttributes};
-use crate::inode::write_errors::ErrSeq;
 use crate::inode::xattr::{self, XattrMode, check_name};
 use crate::inode::{FileType, Inode, InodeToChange, Inodes};
 use crate::keys;

@@ -6,6 +6,7 @@ use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_txn::DelallocReservation;
 
 use crate::data;
+use crate::delalloc::ErrSeq;
 use crate::fault::Fault;
 use crate::file;
 use crate::fsync::fsync;
@@ -13,7 +14,6 @@ use crate::inode::FILE_SIZE_MAX;
 use crate::inode::attributes::{Attributes, Writer};
 use crate::inode::lock::ExclusiveInode;
 use crate::inode::permission::{check_appends, check_overwrites};
-use crate::inode::write_errors::ErrSeq;
 use crate::inode::{FileType, Inode, InodeItem, Inodes};
 use crate::seek::{self, SeekCursor, Want};
 use crate::verity::{self, VerityInfo};

@@ -40,6 +40,7 @@
 
 mod pages;
 mod state;
+mod write_errors;
 pub(crate) mod writeback;
 
 use std::sync::Arc;
@@ -47,10 +48,9 @@ use std::sync::Arc;
 use creamery_base::{Error, Result, TreeId};
 use creamery_txn::DelallocReservation;
 
-use crate::inode::write_errors::WriteErrors;
-
 pub(crate) use pages::{Pages, Ranges};
 pub(crate) use state::{Delalloc, Run, State, without};
+pub(crate) use write_errors::{ErrSeq, WriteErrors};
 pub(crate) use writeback::{Writeback, WritebackCounters};
 
 /// A file that may have delayed data, as those know it who write that back.

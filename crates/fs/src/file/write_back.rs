@@ -6,9 +6,8 @@ use creamery_base::{Error, Result, TreeId};
 use creamery_txn::DelallocReservation;
 
 use crate::data;
-use crate::delalloc::{Delalloc, Delayed, Run};
+use crate::delalloc::{Delalloc, Delayed, Run, WriteErrors};
 use crate::inode::Inode;
-use crate::inode::write_errors::WriteErrors;
 
 impl Delayed for Inode {
     fn subvolume(&self) -> TreeId {

@@ -35,7 +35,6 @@ pub(crate) mod permission;
 mod range_lock;
 pub(crate) mod symlink;
 pub(crate) mod table;
-pub(crate) mod write_errors;
 pub(crate) mod xattr;
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -52,13 +51,12 @@ pub(crate) use delayed::DelayedEntry;
 pub(crate) use inodes::{InodeToChange, Inodes, LOOKUP_ROUNDS_MAX};
 pub use range_lock::{RangeGuard, RangeLocks};
 
-use crate::delalloc::{Delalloc, Delayed};
+use crate::delalloc::{Delalloc, Delayed, WriteErrors};
 use crate::fault::Fault;
 use crate::fsync::ExtentChanges;
 use crate::subvolume::{Change, InPlaceWriters, Shared, SubvolumeRef};
 use acl::Acl;
 use delayed::DelayedNode;
-use write_errors::WriteErrors;
 
 /// One live inode.
 ///

@@ -41,14 +41,13 @@ pub use table::SubvolumeTable;
 
 use crate::compression::CompressionState;
 use crate::data::nocow_counters::Nocow;
-use crate::delalloc::Writeback;
+use crate::delalloc::{WriteErrors, Writeback};
 use crate::fault::Planted;
 use crate::fsync::counters::Fsyncs;
 use crate::inode::access_time::AccessTimes;
 use crate::inode::dead_inodes::DeadInodes;
 use crate::inode::delayed::{DelayedRoot, Later};
 use crate::inode::lost_directories::LostDirectories;
-use crate::inode::write_errors::WriteErrors;
 use crate::options::FsOptions;
 use crate::seek::counters::Seeks;
 use crate::verity::KeptVerity;
