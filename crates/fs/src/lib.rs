@@ -40,6 +40,7 @@ mod compression;
 mod data;
 mod defragment;
 mod delalloc;
+mod delayed;
 mod device_errors;
 mod disk_usage;
 mod fallocate;

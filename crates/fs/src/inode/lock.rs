@@ -26,7 +26,8 @@ use creamery_base::lock::{RankedRead, RankedWrite, rank};
 use creamery_base::{Error, ErrorKind, Result, Timespec, Wait};
 use creamery_txn::Handle;
 
-use super::{Inode, InodeItem, SIZE_OF_ITEM, delayed};
+use super::{Inode, InodeItem, SIZE_OF_ITEM};
+use crate::delayed;
 use crate::fault::Fault;
 
 /// An inode locked by one of several operations that share it.

@@ -25,7 +25,6 @@ mod accessed;
 pub(crate) mod acl;
 pub(crate) mod attributes;
 pub(crate) mod dead_inodes;
-pub(crate) mod delayed;
 pub(crate) mod eviction;
 pub(crate) mod guards;
 mod inodes;
@@ -47,16 +46,15 @@ use creamery_txn::{Engine, Handle};
 
 pub(crate) use crate::items::{FILE_SIZE_MAX, InodeItem};
 pub use creamery_format::{FileType, InodeFlags};
-pub(crate) use delayed::DelayedEntry;
 pub(crate) use inodes::{InodeToChange, Inodes, LOOKUP_ROUNDS_MAX};
 pub use range_lock::{RangeGuard, RangeLocks};
 
 use crate::delalloc::{Delalloc, Delayed, WriteErrors};
+use crate::delayed::{DelayedEntry, DelayedNode};
 use crate::fault::Fault;
 use crate::fsync::ExtentChanges;
 use crate::subvolume::{Change, InPlaceWriters, Shared, SubvolumeRef};
 use acl::Acl;
-use delayed::DelayedNode;
 
 /// One live inode.
 ///
@@ -315,7 +313,7 @@ impl Inode {
             || self.delalloc.any()
     }
 
-    fn delayed(&self) -> &Arc<DelayedNode> {
+    pub(crate) fn delayed(&self) -> &Arc<DelayedNode> {
         self.delayed.get_or_init(|| {
             Arc::new(DelayedNode::new(self.id, Arc::clone(self.tree()), self.subvolume.later()))
         })

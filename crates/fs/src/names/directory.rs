@@ -19,7 +19,8 @@ use creamery_format::{FileType, Key, KeyType};
 use creamery_tree::Tree;
 use creamery_txn::Handle;
 
-use crate::inode::{DelayedEntry, Inode, InodeItem};
+use crate::delayed::DelayedEntry;
+use crate::inode::{Inode, InodeItem};
 use crate::items::Name;
 use crate::keys;
 

@@ -128,7 +128,7 @@ fn bytes_in_leaf(entry: &DelayedEntry) -> usize {
 }
 
 impl DelayedNode {
-    pub(super) fn new(id: InodeId, tree: Arc<Tree>, later: Later) -> Self {
+    pub(crate) fn new(id: InodeId, tree: Arc<Tree>, later: Later) -> Self {
         Self { id, tree, _later: later, items: RankedMutex::default(), any: AtomicBool::new(false) }
     }
 
@@ -142,7 +142,7 @@ impl DelayedNode {
     }
 
     /// Whether there are any.
-    pub(super) fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
@@ -172,7 +172,7 @@ impl DelayedNode {
     }
 
     /// Puts off writing the inode item.
-    pub(super) fn put_off_inode(
+    pub(crate) fn put_off_inode(
         self: &Arc<Self>,
         handle: &Handle<'_>,
         root: &DelayedRoot,
@@ -188,7 +188,7 @@ impl DelayedNode {
     }
 
     /// Puts off inserting a DIR_INDEX item.
-    pub(super) fn put_off_entry(
+    pub(crate) fn put_off_entry(
         self: &Arc<Self>,
         handle: &Handle<'_>,
         root: &DelayedRoot,
@@ -208,7 +208,7 @@ impl DelayedNode {
     }
 
     /// Does `change`, which writes or deletes the item in the tree, in place of what was put off (DELAYED-5).
-    pub(super) fn supersede<R>(&self, change: impl FnOnce() -> R) -> R {
+    pub(crate) fn supersede<R>(&self, change: impl FnOnce() -> R) -> R {
         self.change(|items| {
             items.inode = None;
             change()
@@ -216,7 +216,7 @@ impl DelayedNode {
     }
 
     /// Takes back an entry; false when it is in the tree, or nowhere.
-    pub(super) fn take_back_entry(&self, index: u64) -> bool {
+    pub(crate) fn take_back_entry(&self, index: u64) -> bool {
         self.change(|items| {
             let Ok(at) = items.entries.binary_search_by_key(&index, |entry| entry.index) else {
                 return false;
@@ -228,7 +228,7 @@ impl DelayedNode {
     }
 
     /// Changes an entry in place; none when it is in the tree, or nowhere.
-    pub(super) fn edit_entry<R>(&self, index: u64, edit: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+    pub(crate) fn edit_entry<R>(&self, index: u64, edit: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
         self.change(|items| {
             let at = items.entries.binary_search_by_key(&index, |entry| entry.index).ok()?;
             Some(edit(&mut items.entries[at].item))
@@ -236,14 +236,14 @@ impl DelayedNode {
     }
 
     /// The entries from number `from` on.
-    pub(super) fn entries(&self, from: u64, wait: Wait) -> Result<Vec<DelayedEntry>> {
+    pub(crate) fn entries(&self, from: u64, wait: Wait) -> Result<Vec<DelayedEntry>> {
         let items = self.lock(wait)?;
         let start = items.entries.partition_point(|entry| entry.index < from);
         Ok(items.entries[start..].to_vec())
     }
 
     /// The number of the last entry.
-    pub(super) fn last_index(&self, wait: Wait) -> Result<Option<u64>> {
+    pub(crate) fn last_index(&self, wait: Wait) -> Result<Option<u64>> {
         Ok(self.lock(wait)?.entries.last().map(|entry| entry.index))
     }
 
@@ -278,7 +278,7 @@ impl DelayedNode {
 }
 
 /// Writes `item` over the INODE_ITEM in the tree. One leaf change.
-pub(super) fn write_inode(handle: &Handle<'_>, tree: &Tree, id: InodeId, item: &InodeItem) -> Result<()> {
+pub(crate) fn write_inode(handle: &Handle<'_>, tree: &Tree, id: InodeId, item: &InodeItem) -> Result<()> {
     let bytes = item.encode();
     let copied = tree.update(handle, &keys::inode_item(id.ino), |data| {
         let fits = data.len() == bytes.len();
