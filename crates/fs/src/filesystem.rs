@@ -10,6 +10,7 @@ use creamery_base::lock::{RankedGuard, RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, InodeId, Result, TreeId, Wait};
 use creamery_txn::{CommitParticipant, Engine, Trimmed};
 
+use crate::access_time::{self, Atime, AtimeOptions};
 use crate::background;
 use crate::cleaner::{Cleaner, Cleaning};
 use crate::compression::Compress;
@@ -18,7 +19,6 @@ use crate::delalloc::ErrSeq;
 use crate::delalloc::writeback::FlushOnCommit;
 #[cfg(any(feature = "shuttle", feature = "faults"))]
 use crate::fault::Fault;
-use crate::inode::access_time::{self, Atime, AtimeOptions};
 use crate::inode::attributes::{Attributes, SetAttributes};
 use crate::inode::xattr::{self, XattrMode, check_name};
 use crate::inode::{FileType, Inode, InodeToChange, Inodes};

@@ -32,6 +32,7 @@
 //!
 //! [`InodeId`]: creamery_base::InodeId
 
+mod access_time;
 mod background;
 mod background_statistics;
 mod cleaner;
@@ -70,6 +71,7 @@ mod tree_log;
 mod tree_search;
 mod verity;
 
+pub use access_time::{Atime, AtimeOptions};
 pub use background_statistics::BackgroundStatistics;
 pub use cleaner::Cleaning;
 pub use compression::Compress;
@@ -82,7 +84,6 @@ pub use fallocate::Fallocate;
 pub use fault::Fault;
 pub use fiemap::{Fiemap, FiemapBatch, FiemapExtent, FiemapFlags, FiemapRequest};
 pub use filesystem::{Filesystem, SyncCaller};
-pub use inode::access_time::{Atime, AtimeOptions};
 pub use inode::attributes::{Attributes, DeviceNumber, SetAttributes, Time, Times, Writer};
 pub use inode::lock::{ExclusiveInode, SharedInode};
 pub use inode::xattr::{CAPABILITIES, XattrMode};

@@ -1,7 +1,7 @@
 //! How a filesystem is opened.
 
+use crate::access_time::AtimeOptions;
 use crate::compression::Compress;
-use crate::inode::access_time::AtimeOptions;
 
 /// What can be chosen when a filesystem is opened.
 ///

@@ -7,9 +7,9 @@ use creamery_base::gate::Reason;
 use creamery_base::{Result, Wait};
 use creamery_txn::Handle;
 
-use super::access_time::{Accessed, Atime, AtimeOptions, Length};
 use super::lock::LockedItem;
 use super::{Inode, InodeItem, state};
+use crate::access_time::{Accessed, Atime, AtimeOptions, Length};
 use crate::keys;
 
 impl Inode {

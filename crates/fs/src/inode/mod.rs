@@ -20,7 +20,6 @@
 //! item (`lock`), then tree nodes. Nobody who holds a handle waits for operations or ranges. An operation that has
 //! [`Wait::No`] only tries.
 
-pub(crate) mod access_time;
 mod accessed;
 pub(crate) mod acl;
 pub(crate) mod attributes;

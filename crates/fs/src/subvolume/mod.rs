@@ -39,13 +39,13 @@ pub(crate) use root_ref::SubvolumeEntry;
 pub(crate) use subvolumes::{Changing, Subvolumes};
 pub use table::SubvolumeTable;
 
+use crate::access_time::AccessTimes;
 use crate::compression::CompressionState;
 use crate::data::nocow_counters::Nocow;
 use crate::delalloc::{WriteErrors, Writeback};
 use crate::delayed::{DelayedRoot, Later};
 use crate::fault::Planted;
 use crate::fsync::counters::Fsyncs;
-use crate::inode::access_time::AccessTimes;
 use crate::inode::dead_inodes::DeadInodes;
 use crate::inode::lost_directories::LostDirectories;
 use crate::options::FsOptions;

@@ -7,8 +7,8 @@ use creamery_base::{Error, ErrorKind, Result, Wait, panics};
 use creamery_txn::Units;
 
 use super::support::{Fixture, Kind, SECTOR, fixture, set_flags};
+use crate::access_time::{Atime, AtimeOptions};
 use crate::data::{CloneRange, clone_range, drop_last, prealloc, punch_hole, truncate, write, zero_range};
-use crate::inode::access_time::{Atime, AtimeOptions};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys;
 use crate::operation::in_handle;

@@ -113,7 +113,7 @@ impl AtimeOptions {
     }
 
     /// Whether reading what `item` is of at the time `now` moves its access time.
-    pub(super) fn moves(self, item: &InodeItem, now: Timespec) -> bool {
+    pub(crate) fn moves(self, item: &InodeItem, now: Timespec) -> bool {
         if item.flags.contains(InodeFlags::NOATIME) || item.is_dir() && !self.directories || item.atime == now
         {
             return false;
@@ -190,7 +190,7 @@ impl AccessTimes {
     }
 
     /// Puts an inode that is not in the queue there. Past a certain length of that, somebody has to write.
-    pub(super) fn add(&self, inode: Weak<dyn Accessed>, engine: &Engine) -> Length {
+    pub(crate) fn add(&self, inode: Weak<dyn Accessed>, engine: &Engine) -> Length {
         match self.push(inode, engine.env().monotonic()) {
             1 => Length::Noteworthy,
             len if len == QUEUED_USUALLY + 1 => Length::Noteworthy,
@@ -223,7 +223,7 @@ impl AccessTimes {
 
 /// How long the queue is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Length {
+pub(crate) enum Length {
     Usual,
     /// The background is to look.
     Noteworthy,
