@@ -50,7 +50,6 @@ mod in_place;
 mod inline;
 mod new_extent;
 mod nocow;
-pub(crate) mod nocow_counters;
 pub(crate) mod packed;
 mod packing;
 mod payload;

@@ -41,7 +41,7 @@ use creamery_format::file_extent::{EXTENT_LEN_MAX, Extent, FileExtent};
 use creamery_txn::NocowWriter;
 
 use super::extent_map::{Item, Items};
-use super::nocow_counters::Nocow;
+use crate::counters::Nocow;
 use crate::inode::lock::HeldExtents;
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;

@@ -21,8 +21,8 @@ use creamery_tree::Tree;
 use creamery_txn::{InodeLog, LogBase, LogGroup, LogLink, LogScope, LogTicket};
 
 use super::changes::{Changes, Turn};
-use super::counters::Fsyncs;
 use super::{entries, extents, names};
+use crate::counters::Fsyncs;
 use crate::inode::lock::SharedInode;
 use crate::inode::{FileType, Inode, InodeItem, Inodes};
 use crate::items::Name;

@@ -35,7 +35,6 @@
 //!   Shown by `a_power_cut_notices_changes_that_no_log_was_told`.
 
 mod changes;
-pub(crate) mod counters;
 mod entries;
 mod extents;
 mod group;

@@ -15,7 +15,7 @@ use creamery_base::lock::{RankedGuard, RankedMutex, rank};
 use creamery_tree::Bookmark;
 use smallvec::SmallVec;
 
-use super::counters::{SeekCounters, Seeks, Untold};
+use crate::counters::{SeekCounters, Seeks, Untold};
 use crate::delalloc::Pages;
 use crate::inode::lock::ExtentsSeen;
 

@@ -1,7 +1,7 @@
 //! What is delayed of a file, for one search: dirty pages and the run in flight, as one list of ranges that is asked in order.
 
-use super::counters::SeekCounters;
 use super::cursor::{Batch, Range};
+use crate::counters::SeekCounters;
 use crate::delalloc::State;
 use crate::inode::Inode;
 

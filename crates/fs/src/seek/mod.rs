@@ -33,7 +33,6 @@
 //! The delayed data's own lock is taken for each look, one after the other, also with a leaf held. The cursor's is only tried: who
 //! finds it taken does without.
 
-pub(crate) mod counters;
 mod cursor;
 mod delayed;
 #[cfg(test)]
@@ -44,11 +43,11 @@ use creamery_tree::{Bookmark, ReadAhead, Walk};
 
 pub(crate) use cursor::SeekCursor;
 
+use crate::counters::SeekCounters;
 use crate::data::extent_map::{ExtentKind, ExtentMaps};
 use crate::inode::Inode;
 use crate::inode::lock::{ExtentsSeen, HeldExtents};
 use crate::keys::extent_data;
-use counters::SeekCounters;
 use cursor::{Range, Remembered};
 use delayed::{DelayedRanges, DirtyMemory};
 

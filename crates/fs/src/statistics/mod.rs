@@ -16,13 +16,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::background_statistics::BackgroundStatistics;
 use crate::compression::CompressionCounters;
-use crate::data::nocow_counters::NocowCounters;
+use crate::counters::{FsyncCounters, NocowCounters, SeekCounters};
 use crate::delalloc::WritebackCounters;
-use crate::fsync::counters::FsyncCounters;
 use crate::inode::Inodes;
 use crate::memory::MemoryReport;
 use crate::quota::QuotaStatistics;
-use crate::seek::counters::SeekCounters;
 use crate::subvolume::Shared;
 use counts::counts;
 

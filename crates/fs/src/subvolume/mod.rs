@@ -41,15 +41,13 @@ pub use table::SubvolumeTable;
 
 use crate::access_time::AccessTimes;
 use crate::compression::CompressionState;
-use crate::data::nocow_counters::Nocow;
+use crate::counters::{Fsyncs, Nocow, Seeks};
 use crate::delalloc::{WriteErrors, Writeback};
 use crate::delayed::{DelayedRoot, Later};
 use crate::fault::Planted;
-use crate::fsync::counters::Fsyncs;
 use crate::inode::dead_inodes::DeadInodes;
 use crate::inode::lost_directories::LostDirectories;
 use crate::options::FsOptions;
-use crate::seek::counters::Seeks;
 use crate::verity::KeptVerity;
 use at_close::AtClose;
 use change_gate::ChangeGate;

@@ -8,12 +8,12 @@ use creamery_format::{Key, KeyType};
 use creamery_txn::Units;
 
 use super::*;
+use crate::counters::SeekCounters;
 use crate::inode::Inode;
 use crate::inode::attributes::SetAttributes;
 use crate::names::NewInode;
 use crate::operation::in_handle;
 use crate::options::FsOptions;
-use crate::seek::counters::SeekCounters;
 
 fn counters(file: &OpenFile) -> SeekCounters {
     file.seek_cursor().tell(&file.inode().shared().seeks);

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What became of calls of fsync for which there was something to do.
 #[derive(Default)]
 pub(crate) struct Fsyncs {
-    pub(super) logged: AtomicU64,
-    pub(super) names: AtomicU64,
-    pub(super) extents: AtomicU64,
-    pub(super) refused: AtomicU64,
+    pub(crate) logged: AtomicU64,
+    pub(crate) names: AtomicU64,
+    pub(crate) extents: AtomicU64,
+    pub(crate) refused: AtomicU64,
 }
 
 /// The same, as it is now.
@@ -21,7 +21,7 @@ pub(crate) struct FsyncCounters {
 }
 
 impl Fsyncs {
-    pub(super) fn count(what: &AtomicU64) {
+    pub(crate) fn count(what: &AtomicU64) {
         what.fetch_add(1, Ordering::Relaxed);
     }
 

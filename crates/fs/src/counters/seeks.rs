@@ -29,7 +29,7 @@ macro_rules! counters {
 
         impl Seeks {
             /// Adds what searches cost.
-            pub(super) fn add(&self, one: &SeekCounters) {
+            pub(crate) fn add(&self, one: &SeekCounters) {
                 $(if one.$field > 0 {
                     self.$field.fetch_add(one.$field, Ordering::Relaxed);
                 })*
@@ -68,11 +68,11 @@ const UNTOLD_MAX: u64 = 32;
 
 /// What the searches of one open file cost that are not told yet.
 #[derive(Default)]
-pub(super) struct Untold(SeekCounters);
+pub(crate) struct Untold(SeekCounters);
 
 impl Untold {
     /// Counts what one search cost.
-    pub(super) fn add(&mut self, one: &SeekCounters, all: &Seeks) {
+    pub(crate) fn add(&mut self, one: &SeekCounters, all: &Seeks) {
         self.0.add(one);
         if self.0.calls >= UNTOLD_MAX {
             self.tell(all);
@@ -80,7 +80,7 @@ impl Untold {
     }
 
     /// Adds it to what all cost.
-    pub(super) fn tell(&mut self, all: &Seeks) {
+    pub(crate) fn tell(&mut self, all: &Seeks) {
         all.add(&std::mem::take(&mut self.0));
     }
 }

@@ -1,4 +1,4 @@
-//! What became of data that might have been written in place (`nocow`), counted.
+//! What became of data that might have been written in place (`data/nocow`), counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Default)]
 pub(crate) struct Nocow {
     /// The file's leaf is kept while other trees are searched.
-    pub(super) keeps_leaf: bool,
-    pub(super) written: AtomicU64,
-    pub(super) shared: AtomicU64,
-    pub(super) with_csums: AtomicU64,
-    pub(super) no_group: AtomicU64,
-    pub(super) barred: AtomicU64,
-    pub(super) searched_again: AtomicU64,
-    pub(super) looks_with_leaf: AtomicU64,
+    pub(crate) keeps_leaf: bool,
+    pub(crate) written: AtomicU64,
+    pub(crate) shared: AtomicU64,
+    pub(crate) with_csums: AtomicU64,
+    pub(crate) no_group: AtomicU64,
+    pub(crate) barred: AtomicU64,
+    pub(crate) searched_again: AtomicU64,
+    pub(crate) looks_with_leaf: AtomicU64,
 }
 
 /// The same, as it is now.
@@ -33,7 +33,7 @@ impl Nocow {
         Self { keeps_leaf, ..Self::default() }
     }
 
-    pub(super) fn count(what: &AtomicU64) {
+    pub(crate) fn count(what: &AtomicU64) {
         what.fetch_add(1, Ordering::Relaxed);
     }
 
