@@ -14,7 +14,9 @@
 //! A property names the algorithm, else the mount does, else it is zlib. The level is the mount's, as near to it as the algorithm has
 //! one. So it is on Linux.
 //!
-//! How data is packed is in `data/packing`.
+//! How data is packed is in `data/packing`; `unpacked` keeps extents that were unpacked last.
+
+mod unpacked;
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -22,9 +24,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, Result};
 use creamery_codec::{CompressionMethod, CompressionType, Packer};
+use creamery_format::{Compression, Incompat, InodeFlags};
 
-use crate::data::unpacked::UnpackedExtents;
-use crate::inode::InodeFlags;
+use unpacked::UnpackedExtents;
 
 /// What the data of new extents is compressed with. It is read as Linux reads it: `zstd`, `zstd:5`, `zlib:9`, `lzo`.
 ///
@@ -242,6 +244,15 @@ pub(crate) fn property(option: Option<Compress>, flags: InodeFlags) -> Option<St
 /// The algorithm that a property names: a level, or anything else behind the word, is not looked at.
 pub(crate) fn algorithm(property: &[u8]) -> Option<CompressionType> {
     CompressionType::ALL.into_iter().find(|kind| property.starts_with(kind.to_string().as_bytes()))
+}
+
+/// What has to be able to read a filesystem with data that is packed so.
+pub(crate) const fn incompat(compression: Compression) -> Incompat {
+    match compression {
+        Compression::Lzo => Incompat::COMPRESS_LZO,
+        Compression::Zstd => Incompat::COMPRESS_ZSTD,
+        Compression::None | Compression::Zlib => Incompat::empty(),
+    }
 }
 
 #[cfg(test)]

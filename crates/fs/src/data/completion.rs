@@ -37,7 +37,7 @@ use creamery_volume::Written;
 
 use super::drop_extents::DropPlan;
 use super::holes::HolePlan;
-use super::packed::{self, Packed};
+use super::packed::Packed;
 use super::payload::TakesData;
 use super::{Behalf, recount, reserve, update_for};
 use crate::compression;
@@ -236,7 +236,7 @@ impl OrderedExtent {
     pub(crate) fn item(&self, handle: &Handle<'_>, shown: u64) -> [u8; file_extent::REGULAR_LEN] {
         let whole = Extent::whole(handle.generation(), self.space.start(), self.space.len());
         let (compression, ram_bytes) = self.packed.unwrap_or((Compression::None, self.space.len()));
-        handle.add_incompat(packed::incompat(compression));
+        handle.add_incompat(compression::incompat(compression));
         let extent = Extent { num_bytes: shown, ram_bytes, compression, ..whole };
         if self.prealloc { extent.encode_prealloc() } else { extent.encode() }
     }

@@ -28,9 +28,10 @@ use super::Behalf;
 use super::completion::OrderedExtent;
 use super::inline;
 use super::new_extent::{For, new_extent};
-use super::packed::{self, Packed};
+use super::packed::Packed;
 use super::packing::{PackedAhead, Packing};
 use super::payload::{Payload, TakesData};
+use crate::compression;
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::{InodeFlags, InodeItem};
 use crate::keys::extent_data;
@@ -201,7 +202,7 @@ impl Content {
         let running = handle.generation();
         let encode = |part: &Part| match part {
             Part::Inline { len, bytes, compression } => {
-                handle.add_incompat(packed::incompat(*compression));
+                handle.add_incompat(compression::incompat(*compression));
                 (extent_data(ino, 0), file_extent::encode_packed_inline(running, *len, *compression, bytes))
             }
             Part::Extent(ordered) => {

@@ -12,8 +12,9 @@ use creamery_txn::Units;
 
 use super::drop_extents::DropPlan;
 use super::extent_map::Items;
-use super::packed::{self, Packed};
+use super::packed::Packed;
 use super::{Behalf, change_alone, recount, reserve, update_for};
+use crate::compression;
 use crate::inode::{Inode, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::finish;
@@ -62,7 +63,7 @@ pub(crate) fn rewrite_for(
         plan.apply(&handle, inode.tree(), inode.id, Some(0))?;
         let bytes = match packed {
             Some(Packed { bytes, compression }) => {
-                handle.add_incompat(packed::incompat(*compression));
+                handle.add_incompat(compression::incompat(*compression));
                 encode_packed_inline(handle.generation(), content.len() as u64, *compression, bytes)
             }
             None => encode_inline(handle.generation(), content),

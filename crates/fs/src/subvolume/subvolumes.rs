@@ -19,13 +19,12 @@ use creamery_base::lock::{RankedGuard, RankedMutex, RankedRwLock, rank};
 use creamery_base::{
     Error, ErrorKind, Generation, ObjectId, QgroupId, Result, Striped, Timespec, TreeId, Uuid, Wait, memory,
 };
-use creamery_format::{Incompat, Key, KeyType, RootFlags, dir_item};
+use creamery_format::{FileType, Incompat, Key, KeyType, RootFlags, dir_item};
 use creamery_tree::Tree;
 use creamery_txn::{Handle, Units};
 
 use super::dead::{DeadSubvolume, DeadSubvolumes};
 use super::{Shared, Subvolume, SubvolumeRef, orphan_item};
-use crate::inode::FileType;
 use crate::items::InodeItem;
 use crate::keys;
 use crate::operation::{finish, or_end};

@@ -58,7 +58,7 @@ pub(crate) struct UnpackedExtents {
 
 impl UnpackedExtents {
     /// What an extent unpacks to, if it is kept.
-    pub(super) fn get(&self, extent: &Extent, csums: DataCsums) -> Option<Unpacked> {
+    pub(crate) fn get(&self, extent: &Extent, csums: DataCsums) -> Option<Unpacked> {
         let name = Name::of(extent, csums);
         let mut kept = self.kept.lock();
         let at = kept.iter().position(|(known, _)| *known == name)?;
@@ -71,7 +71,7 @@ impl UnpackedExtents {
     }
 
     /// Notes that somebody wants a small part of an extent; whether somebody did lately.
-    pub(super) fn is_asked_again(&self, extent: &Extent, csums: DataCsums) -> bool {
+    pub(crate) fn is_asked_again(&self, extent: &Extent, csums: DataCsums) -> bool {
         let name = Name::of(extent, csums);
         let mut asked = self.asked.lock();
         if asked.contains(&name) {
@@ -85,7 +85,7 @@ impl UnpackedExtents {
     }
 
     /// Keeps what an extent unpacks to, in place of what was not used for longest.
-    pub(super) fn keep(&self, extent: &Extent, csums: DataCsums, bytes: Vec<u8>) {
+    pub(crate) fn keep(&self, extent: &Extent, csums: DataCsums, bytes: Vec<u8>) {
         let name = Name::of(extent, csums);
         let bytes = Arc::new(bytes.into_boxed_slice());
         let mut kept = self.kept.lock();
@@ -99,7 +99,7 @@ impl UnpackedExtents {
     }
 
     /// So many were unpacked.
-    pub(super) fn count(&self, unpacked: usize) {
+    pub(crate) fn count(&self, unpacked: usize) {
         self.unpacked.fetch_add(unpacked as u64, Ordering::Relaxed);
     }
 
