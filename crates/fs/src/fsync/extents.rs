@@ -5,8 +5,8 @@ use creamery_format::file_extent::{self, Extent, FileExtent};
 use creamery_format::{Compression, KeyType};
 use creamery_txn::{InodeLog, LogBase, LogScope};
 
-use super::changes::{Changes, Since};
 use super::items::{Item, drop_others, end_of, extents_over};
+use crate::inode::extent_changes::{Changes, Since};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 

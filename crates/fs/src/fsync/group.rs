@@ -20,9 +20,9 @@ use creamery_format::dir_item;
 use creamery_tree::Tree;
 use creamery_txn::{InodeLog, LogBase, LogGroup, LogLink, LogScope, LogTicket};
 
-use super::changes::{Changes, Turn};
 use super::{entries, extents, names};
 use crate::counters::Fsyncs;
+use crate::inode::extent_changes::{Changes, Turn};
 use crate::inode::lock::SharedInode;
 use crate::inode::{FileType, Inode, InodeItem, Inodes};
 use crate::items::Name;

@@ -22,19 +22,18 @@
 //! as they are while he looks. One at a time does so with an inode. Of two who look one after the other the later one's look stays (LOG-5).
 //!
 //! What takes long to compare are the extents: a file that is appended to and synced again and again has one more each time. So
-//! `changes` has notes of where they changed since the last commit, or since the log was put, and only there one looks; a log is told
-//! to keep what it has of the rest. Without notes all of the file is compared. Notes say too much at worst: what is in them is compared,
-//! not believed.
+//! `inode/extent_changes` has notes of where they changed since the last commit, or since the log was put, and only there one
+//! looks; a log is told to keep what it has of the rest. Without notes all of the file is compared. Notes say too much at worst:
+//! what is in them is compared, not believed.
 //!
 //! # Invariants
 //! - FSYNC-1: what a replay makes of the last commit and the log is the inode as it was when it was synced, or later.
 //!   Shown by `what_was_synced_survives_every_power_cut`, `logs_of_ours_are_replayed_by_linux_as_by_us`.
 //! - FSYNC-2: a replay takes no name from an inode without giving it those that it has instead.
 //!   Shown by `names_that_a_log_would_take_from_others_are_committed`, `what_was_synced_survives_every_power_cut`.
-//! - FSYNC-3: what changed of an inode's extents is in its notes, where it has any.
+//! - FSYNC-3: what changed of an inode's extents is in its notes (`inode/extent_changes`), where it has any.
 //!   Shown by `a_power_cut_notices_changes_that_no_log_was_told`.
 
-mod changes;
 mod entries;
 mod extents;
 mod group;
@@ -45,7 +44,6 @@ use creamery_base::{Result, Wait};
 use creamery_txn::LogTicket;
 
 use crate::inode::{FileType, Inode, Inodes};
-pub(crate) use changes::ExtentChanges;
 use group::Gathering;
 
 /// Makes an inode durable, without its data that is in memory only.

@@ -25,6 +25,7 @@ pub(crate) mod acl;
 pub(crate) mod attributes;
 pub(crate) mod dead_inodes;
 pub(crate) mod eviction;
+pub(crate) mod extent_changes;
 pub(crate) mod guards;
 mod inodes;
 pub(crate) mod lock;
@@ -51,9 +52,9 @@ pub use range_lock::{RangeGuard, RangeLocks};
 use crate::delalloc::{Delalloc, Delayed, WriteErrors};
 use crate::delayed::{DelayedEntry, DelayedNode};
 use crate::fault::Fault;
-use crate::fsync::ExtentChanges;
 use crate::subvolume::{Change, InPlaceWriters, Shared, SubvolumeRef};
 use acl::Acl;
+use extent_changes::ExtentChanges;
 
 /// One live inode.
 ///

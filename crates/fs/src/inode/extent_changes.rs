@@ -7,14 +7,14 @@
 use creamery_base::Generation;
 use creamery_base::lock::{RankedGuard, RankedMutex, rank};
 
-use crate::inode::InodeItem;
+use crate::items::InodeItem;
 
 /// Ranges that are kept apart at most; with more, what lies between them counts as changed, too.
 const RANGES_MAX: usize = 256;
 
 /// Since when something changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Since {
+pub(crate) enum Since {
     /// Since the last commit.
     Commit,
     /// Since the log was told what the file was with so many changes.
@@ -23,10 +23,10 @@ pub(super) enum Since {
 
 /// Parts of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Changes {
-    pub(super) since: Since,
+pub(crate) struct Changes {
+    pub(crate) since: Since,
     /// In order, none touches another.
-    pub(super) ranges: Vec<(u64, u64)>,
+    pub(crate) ranges: Vec<(u64, u64)>,
 }
 
 struct Notes {
@@ -44,7 +44,7 @@ pub(crate) struct ExtentChanges {
 }
 
 /// The witness that nobody else puts the inode into the logs.
-pub(super) type Turn<'a> = RankedGuard<'a, (), { rank::FSYNC }>;
+pub(crate) type Turn<'a> = RankedGuard<'a, (), { rank::FSYNC }>;
 
 impl ExtentChanges {
     /// The inode changes from `before` in transaction `generation`; the item is locked for writing.
@@ -65,18 +65,18 @@ impl ExtentChanges {
     }
 
     /// Lets one at a time put the inode into the logs.
-    pub(super) fn turn(&self) -> Turn<'_> {
+    pub(crate) fn turn(&self) -> Turn<'_> {
         self.turn.lock()
     }
 
     /// The same for who does not wait for another.
-    pub(super) fn try_turn(&self) -> Option<Turn<'_>> {
+    pub(crate) fn try_turn(&self) -> Option<Turn<'_>> {
         self.turn.try_lock()
     }
 
     /// What changed of a file that is `item` now, as far as that is known; from here on it is noted since then. Whoever does not put
     /// it has to [`forget`](Self::forget).
-    pub(super) fn take(
+    pub(crate) fn take(
         &self,
         _: &Turn<'_>,
         generation: Generation,
@@ -93,7 +93,7 @@ impl ExtentChanges {
     }
 
     /// From here on nothing is known.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         *self.notes.lock() = None;
     }
 }
@@ -106,7 +106,7 @@ impl Notes {
 
 impl Changes {
     /// Adds a range, and joins it with those that it touches.
-    pub(super) fn add(&mut self, start: u64, end: u64) {
+    pub(crate) fn add(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
         }
