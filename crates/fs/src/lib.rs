@@ -44,6 +44,7 @@ mod defragment;
 mod delalloc;
 mod delayed;
 mod device_errors;
+mod directory;
 mod disk_usage;
 mod fallocate;
 mod fault;

@@ -10,9 +10,9 @@ use creamery_txn::{InodeLog, LogBase};
 use zerocopy::IntoBytes;
 
 use super::items::{Item, items};
+use crate::directory::Target;
 use crate::inode::Inode;
 use crate::keys;
-use crate::names::directory::Target;
 
 /// Entries that are compared at most. With more a commit costs less than looking at all of them each time.
 const COMPARED_MAX: usize = 4096;

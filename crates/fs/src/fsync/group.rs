@@ -22,12 +22,12 @@ use creamery_txn::{InodeLog, LogBase, LogGroup, LogLink, LogScope, LogTicket};
 
 use super::{entries, extents, names};
 use crate::counters::Fsyncs;
+use crate::directory::{self, Target};
 use crate::inode::extent_changes::{Changes, Turn};
 use crate::inode::lock::SharedInode;
 use crate::inode::{FileType, Inode, InodeItem, Inodes};
 use crate::items::Name;
 use crate::keys;
-use crate::names::directory::{self, Target};
 
 /// Directories above each other that are looked at at most.
 const DEPTH_MAX: usize = 1024;

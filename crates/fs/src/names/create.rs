@@ -11,9 +11,9 @@ use creamery_format::dir_item::Head;
 use creamery_txn::Units;
 
 use super::Names;
-use super::directory::{self, Target};
 use super::new_inode::{Draft, NewInode, NewKind};
 use crate::data::FileContent;
+use crate::directory::{self, Target};
 use crate::inode::attributes::Attributes;
 use crate::inode::permission::check_not_immutable;
 use crate::inode::{Inode, InodeItem};

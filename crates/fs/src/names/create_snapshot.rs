@@ -21,7 +21,7 @@ use creamery_txn::{Handle, NewSnapshot, Units};
 use super::Names;
 use super::create::check_may_add;
 use super::create_subvolume::items_of_groups;
-use super::directory::{self, Target};
+use crate::directory::{self, Target};
 use crate::inode::{FileType, Inode, Inodes};
 use crate::items::Name;
 use crate::keys;

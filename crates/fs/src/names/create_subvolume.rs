@@ -9,8 +9,8 @@ use creamery_txn::Units;
 
 use super::Names;
 use super::create::check_may_add;
-use super::directory::{self, Target};
 use super::new_inode::{Draft, NewInode, NewKind};
+use crate::directory::{self, Target};
 use crate::inode::FileType;
 use crate::items::Name;
 use crate::keys;

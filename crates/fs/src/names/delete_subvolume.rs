@@ -4,7 +4,7 @@ use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_txn::{Handle, Units};
 
 use super::Names;
-use super::directory::{self, Found, Target};
+use crate::directory::{self, Found, Target};
 use crate::inode::Inode;
 use crate::inode::guards::Guards;
 use crate::inode::permission::{check_may_remove, check_not_append_only};

@@ -7,7 +7,7 @@ use creamery_txn::Units;
 
 use super::Names;
 use super::create::check_may_add;
-use super::directory::{self, Target};
+use crate::directory::{self, Target};
 use crate::inode::InodeItem;
 use crate::inode::attributes::Attributes;
 use crate::inode::guards::Guards;

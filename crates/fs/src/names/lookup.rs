@@ -3,7 +3,7 @@
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 
 use super::Names;
-use super::directory::{self, Target};
+use crate::directory::{self, Target};
 use crate::fault::Fault;
 use crate::inode::FileType;
 use crate::inode::LOOKUP_ROUNDS_MAX;

@@ -10,7 +10,6 @@ mod create;
 mod create_snapshot;
 mod create_subvolume;
 pub(crate) mod delete_subvolume;
-pub(crate) mod directory;
 mod known_directories;
 mod link;
 mod lookup;
@@ -35,6 +34,7 @@ pub use rename::RenameMode;
 pub use replacing::Replacing;
 
 use crate::cleaner::Cleaner;
+use crate::directory;
 use crate::inode::table::InodeTable;
 use crate::inode::{Inode, InodeToChange, Inodes};
 use crate::items::Name;

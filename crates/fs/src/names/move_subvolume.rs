@@ -14,8 +14,8 @@ use creamery_txn::Units;
 
 use super::Names;
 use super::create::check_may_add;
-use super::directory::{self, Found, Target};
 use super::rename::RenameMode;
+use crate::directory::{self, Found, Target};
 use crate::inode::guards::Guards;
 use crate::inode::permission::{check_may_remove, check_not_append_only};
 use crate::items::Name;

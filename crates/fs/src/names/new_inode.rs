@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 
 use crate::compression;
 use crate::data::{Content, FileContent, Packing};
+use crate::directory;
 use crate::inode::acl::{self, Acl};
 use crate::inode::attributes::{DeviceNumber, MODE_BITS, S_ISGID, Times};
 use crate::inode::symlink;
@@ -420,7 +421,7 @@ impl<'a> Draft<'a> {
         let inode = Inode::new(id, subvolume, self.item);
         inode.set_xattrs_known(!self.xattrs.is_empty());
         inode.set_known_default_acl(self.default_acl);
-        inode.set_next_index(super::directory::FIRST_INDEX);
+        inode.set_next_index(directory::FIRST_INDEX);
         table.publish_new(inode)
     }
 

@@ -15,7 +15,7 @@ use creamery_tree::{ReadAhead, Walk};
 use smallvec::SmallVec;
 
 use super::Names;
-use super::directory::{FIRST_INDEX, Target};
+use crate::directory::{FIRST_INDEX, Target};
 use crate::inode::{FileType, Inode};
 use crate::keys;
 

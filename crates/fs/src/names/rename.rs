@@ -22,9 +22,9 @@ use smallvec::SmallVec;
 
 use super::Names;
 use super::create::check_may_add;
-use super::directory::{self, Found, Slot, Target};
 use super::losing_name::LosingName;
 use super::new_inode::{Draft, NewInode, NewKind};
+use crate::directory::{self, Found, Slot, Target};
 use crate::inode::LOOKUP_ROUNDS_MAX;
 use crate::inode::attributes::DeviceNumber;
 use crate::inode::guards::Guards;

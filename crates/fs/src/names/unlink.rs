@@ -7,8 +7,8 @@ use creamery_txn::Units;
 use smallvec::SmallVec;
 
 use super::Names;
-use super::directory::{self, Found, Target};
 use super::losing_name::LosingName;
+use crate::directory::{self, Found, Target};
 use crate::inode::LOOKUP_ROUNDS_MAX;
 use crate::inode::guards::Guards;
 use crate::inode::permission::{check_may_remove, check_not_append_only};

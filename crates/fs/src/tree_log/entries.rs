@@ -11,9 +11,9 @@ use zerocopy::FromBytes;
 
 use super::LogReplay;
 use super::items::{each_item, range_of};
+use crate::directory::{self, Target};
 use crate::items::{Name, inode_ref};
 use crate::keys;
-use crate::names::directory::{self, Target};
 
 /// Items that change when a name comes or goes: two of the directory's, a reference, the directory's inode item.
 const NAME_ITEMS: u32 = 4;
