@@ -23,8 +23,8 @@ use creamery_txn::{Engine, Reclaimer};
 
 use crate::inode::Inodes;
 use crate::inode::dead_inodes::{DeadInodes, Turn};
-use crate::inode::eviction::{self, Deleted};
 use crate::operation::is_lasting;
+use crate::ops::eviction::{self, Deleted};
 use crate::subvolume::dead::DeadSubvolumes;
 
 /// What is left for the cleaner after a step.

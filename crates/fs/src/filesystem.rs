@@ -26,6 +26,7 @@ use crate::keys;
 use crate::memory::MemoryReport;
 use crate::names::{DirEntry, Names, NewInode, RenameMode};
 use crate::open_file::{Access, OpenFile};
+use crate::ops;
 use crate::options::FsOptions;
 use crate::statfs::FsStatistics;
 use crate::statistics::Statistics;
@@ -515,7 +516,8 @@ impl Filesystem {
 
     /// The target of a symbolic link.
     pub fn read_link(&self, id: InodeId, wait: Wait) -> Result<Vec<u8>> {
-        self.inodes.get(id, wait)?.read_link(wait)
+        let inode = self.inodes.get(id, wait)?;
+        ops::read_link(&inode, wait)
     }
 
     /// The object of an inode that is about to be changed, in a subvolume that may be.

@@ -59,6 +59,7 @@ mod memory;
 mod names;
 mod open_file;
 mod operation;
+mod ops;
 mod options;
 mod quota;
 mod remap;

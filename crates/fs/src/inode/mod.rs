@@ -24,7 +24,6 @@ mod accessed;
 pub(crate) mod acl;
 pub(crate) mod attributes;
 pub(crate) mod dead_inodes;
-pub(crate) mod eviction;
 pub(crate) mod extent_changes;
 pub(crate) mod guards;
 mod inodes;
@@ -32,7 +31,6 @@ pub(crate) mod lock;
 pub(crate) mod lost_directories;
 pub(crate) mod permission;
 mod range_lock;
-pub(crate) mod symlink;
 pub(crate) mod table;
 pub(crate) mod xattr;
 

@@ -1,7 +1,7 @@
 //! Taking a name away from an inode, which may be its last.
 //!
 //! When the last name goes and nobody has the inode open, its items go in the same transaction, if they are few. Otherwise it
-//! gets an orphan item and stays until its last user lets go (`inode/eviction`).
+//! gets an orphan item and stays until its last user lets go (`ops/eviction`).
 
 use std::sync::Arc;
 
@@ -9,10 +9,11 @@ use creamery_base::{ObjectId, Result, Timespec};
 use creamery_txn::Handle;
 
 use crate::inode::table::InodeTable;
-use crate::inode::{Inode, InodeItem, eviction};
+use crate::inode::{Inode, InodeItem};
 use crate::items::Name;
 use crate::items::inode_ref::{self, Link};
 use crate::keys;
+use crate::ops::eviction;
 use crate::subvolume::orphan_item;
 
 /// Items that change when an inode loses its last name and stays for its users.

@@ -19,12 +19,12 @@ use crate::data::{Content, FileContent, Packing};
 use crate::directory;
 use crate::inode::acl::{self, Acl};
 use crate::inode::attributes::{DeviceNumber, MODE_BITS, S_ISGID, Times};
-use crate::inode::symlink;
 use crate::inode::table::InodeTable;
 use crate::inode::xattr;
 use crate::inode::{FileType, Inode, InodeFlags, InodeItem};
 use crate::items::{Name, inode_ref};
 use crate::keys;
+use crate::ops;
 use crate::subvolume::{Shared, SubvolumeRef, orphan_item};
 
 /// What a new inode is to be.
@@ -205,7 +205,7 @@ impl<'a> Draft<'a> {
         match new.kind {
             NewKind::CharDevice(device) | NewKind::BlockDevice(device) => draft.item.rdev = device.encode(),
             NewKind::Symlink(target) => {
-                symlink::check_target(dir.tree(), target)?;
+                ops::check_target(dir.tree(), target)?;
                 draft.item.mode = kind.mode_bits() | 0o777;
                 draft.item.size = target.len() as u64;
                 draft.item.nbytes = target.len() as u64;

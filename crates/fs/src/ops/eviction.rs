@@ -17,8 +17,8 @@ use creamery_format::{FileExtent, Key, KeyType};
 use creamery_tree::{ReadAhead, Tree, Walk};
 use creamery_txn::{Handle, Units};
 
-use super::{FileType, Inode, InodeItem};
 use crate::data;
+use crate::inode::{FileType, Inode, InodeItem};
 use crate::keys;
 use crate::operation::finish;
 use crate::subvolume::{SubvolumeRef, orphan_item};

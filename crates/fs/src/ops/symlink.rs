@@ -28,23 +28,21 @@ pub(crate) fn check_target(tree: &Tree, target: &[u8]) -> Result<()> {
     Ok(())
 }
 
-impl Inode {
-    /// The target of a symbolic link, which ends before the first NUL byte, as on Linux. It may be empty.
-    pub(crate) fn read_link(&self, wait: Wait) -> Result<Vec<u8>> {
-        let item = self.item(wait)?;
-        if item.kind() != FileType::Symlink {
-            return Err(Error::invalid("reading the target of something that is no symbolic link"));
-        }
-        let len = usize::try_from(item.size).ok().filter(|len| *len <= TARGET_LEN_MAX);
-        let len = len.ok_or_else(|| {
-            let (id, size) = (self.id, item.size);
-            let message =
-                format!("inode {id}: size of a symbolic link, expected [0, {TARGET_LEN_MAX}], found {size}");
-            Error::new(ErrorKind::Corrupt, message)
-        })?;
-        let mut target = vec![0; len];
-        data::read(self, &item, 0, &mut target, wait)?;
-        target.truncate(target.iter().position(|byte| *byte == 0).unwrap_or(len));
-        Ok(target)
+/// The target of a symbolic link, which ends before the first NUL byte, as on Linux. It may be empty.
+pub(crate) fn read_link(inode: &Inode, wait: Wait) -> Result<Vec<u8>> {
+    let item = inode.item(wait)?;
+    if item.kind() != FileType::Symlink {
+        return Err(Error::invalid("reading the target of something that is no symbolic link"));
     }
+    let len = usize::try_from(item.size).ok().filter(|len| *len <= TARGET_LEN_MAX);
+    let len = len.ok_or_else(|| {
+        let (id, size) = (inode.id, item.size);
+        let message =
+            format!("inode {id}: size of a symbolic link, expected [0, {TARGET_LEN_MAX}], found {size}");
+        Error::new(ErrorKind::Corrupt, message)
+    })?;
+    let mut target = vec![0; len];
+    data::read(inode, &item, 0, &mut target, wait)?;
+    target.truncate(target.iter().position(|byte| *byte == 0).unwrap_or(len));
+    Ok(target)
 }
