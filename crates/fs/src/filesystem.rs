@@ -19,14 +19,14 @@ use crate::delalloc::ErrSeq;
 use crate::delalloc::writeback::FlushOnCommit;
 #[cfg(any(feature = "shuttle", feature = "faults"))]
 use crate::fault::Fault;
-use crate::inode::attributes::{Attributes, SetAttributes};
+use crate::inode::attributes::Attributes;
 use crate::inode::xattr::{self, XattrMode, check_name};
 use crate::inode::{FileType, Inode, InodeToChange, Inodes};
 use crate::keys;
 use crate::memory::MemoryReport;
 use crate::names::{DirEntry, Names, NewInode, RenameMode};
 use crate::open_file::{Access, OpenFile};
-use crate::ops;
+use crate::ops::{self, SetAttributes};
 use crate::options::FsOptions;
 use crate::statfs::FsStatistics;
 use crate::statistics::Statistics;
@@ -481,7 +481,8 @@ impl Filesystem {
 
     /// Changes attributes, all or (if an error is returned before the size was changed) none of them.
     pub fn set_attributes(&self, id: InodeId, set: &SetAttributes) -> Result<Attributes> {
-        self.inode_to_change(id)?.set_attributes(set)
+        let inode = self.inode_to_change(id)?;
+        ops::set_attributes(&inode, set)
     }
 
     /// The value of an extended attribute.

@@ -11,10 +11,11 @@ use crate::fault::Fault;
 use crate::file;
 use crate::fsync::fsync;
 use crate::inode::FILE_SIZE_MAX;
-use crate::inode::attributes::{Attributes, Writer};
+use crate::inode::attributes::Attributes;
 use crate::inode::lock::ExclusiveInode;
 use crate::inode::permission::{check_appends, check_overwrites};
 use crate::inode::{FileType, Inode, InodeItem, Inodes};
+use crate::ops::{self, Writer};
 use crate::seek::{self, SeekCursor, Want};
 use crate::verity::{self, VerityInfo};
 
@@ -305,7 +306,7 @@ impl OpenFile {
     /// of them. Tells whether there
     /// was anything to take: most of the time there is not, and nothing is changed.
     pub fn kill_privileges(&self, writer: impl FnOnce(u32) -> Writer) -> Result<bool> {
-        self.inode.kill_privileges(writer)
+        ops::kill_privileges(&self.inode, writer)
     }
 
     /// Makes what was done to the file before durable: in the log where that can say it, else by a commit (`fsync`).

@@ -16,10 +16,10 @@ use crate::data::tests::model::Model;
 use crate::data::tests::support::*;
 use crate::fallocate::Fallocate;
 use crate::filesystem::Filesystem;
-use crate::inode::attributes::SetAttributes;
 use crate::inode::{Inode, InodeFlags};
 use crate::names::NewInode;
 use crate::open_file::OpenFile;
+use crate::ops::{SetAttributes, set_attributes};
 use crate::options::FsOptions;
 use crate::seek::Want;
 
@@ -74,7 +74,7 @@ fn change(file: &OpenFile, model: &mut Model, scale: u64, random: &mut Random) {
     match random.below(17) {
         0 => {
             let to = random.below(scale * 3 / 2);
-            file.inode().set_attributes(&SetAttributes::truncate(to)).expect("room");
+            set_attributes(file.inode(), &SetAttributes::truncate(to)).expect("room");
             model.truncate(to);
         }
         1 => {
@@ -212,9 +212,8 @@ fn times_that_are_set_are_not_overtaken_by_those_of_writes_before() {
     assert!(written.times.modification > before.times.modification);
     assert!(written.change_counter > before.change_counter);
     let old = creamery_base::Timespec { sec: 1000, nsec: 5 };
-    let times =
-        SetAttributes { mtime: Some(crate::inode::attributes::Time::At(old)), ..SetAttributes::default() };
-    file.inode().set_attributes(&times).expect("room");
+    let times = SetAttributes { mtime: Some(crate::ops::Time::At(old)), ..SetAttributes::default() };
+    set_attributes(file.inode(), &times).expect("room");
     file.inode().flush().expect("room");
     let after = file.stat(Wait::Yes).expect("it lives");
     assert_eq!(after.times.modification, old);

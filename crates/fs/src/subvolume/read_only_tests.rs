@@ -15,10 +15,11 @@ use crate::data::tests::support::*;
 use crate::defragment::Defragment;
 use crate::fallocate::Fallocate;
 use crate::filesystem::Filesystem;
-use crate::inode::attributes::{Attributes, SetAttributes, Writer};
+use crate::inode::attributes::Attributes;
 use crate::inode::xattr::XattrMode;
 use crate::names::{NewInode, RenameMode};
 use crate::open_file::OpenFile;
+use crate::ops::{SetAttributes, Writer};
 use crate::options::FsOptions;
 
 /// Says once that this thread has to wait, and then waits for whatever `then` waits for.

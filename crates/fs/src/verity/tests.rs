@@ -13,10 +13,10 @@ use crate::compression::Compress;
 use crate::data::tests::support::{
     Fixture, Kind, Random, SECTOR, fixture, has, new_file_with, opened, run, set_flags,
 };
-use crate::inode::attributes::SetAttributes;
 use crate::inode::{Inode, InodeFlags};
 use crate::open_file::OpenFile;
 use crate::operation::in_handle;
+use crate::ops::{SetAttributes, set_attributes};
 use crate::options::FsOptions;
 use crate::subvolume::orphan_item;
 use crate::{Fallocate, keys};
@@ -97,8 +97,7 @@ fn fill(inode: Arc<Inode>, content: &[u8]) -> Arc<Inode> {
     let file = opened(Arc::clone(&inode));
     // Runs of zeros become holes.
     let size = content.len() as u64;
-    file.inode()
-        .set_attributes(&SetAttributes { size: Some(size), ..SetAttributes::default() })
+    set_attributes(file.inode(), &SetAttributes { size: Some(size), ..SetAttributes::default() })
         .expect("room");
     for (at, piece) in (0..).step_by(64 << 10).zip(content.chunks(64 << 10)) {
         if piece.iter().any(|byte| *byte != 0) {
@@ -348,7 +347,7 @@ fn data_that_was_sealed_cannot_be_changed() {
     let (tree, descriptor) = sealed(&content, USUAL);
     store(&inode, &tree, &descriptor, PIECE);
     let (sealed, other) = (opened(Arc::clone(&inode)), opened(other));
-    let size = |size| inode.set_attributes(&SetAttributes { size: Some(size), ..SetAttributes::default() });
+    let size = |size| set_attributes(&inode, &SetAttributes { size: Some(size), ..SetAttributes::default() });
     let keep_size = true;
     let refusals = [
         ("write", sealed.write_at(0, b"x").map(drop)),
@@ -369,7 +368,7 @@ fn data_that_was_sealed_cannot_be_changed() {
     // From it, and what changes no data.
     other.clone_range(&sealed, 0, SECTOR, SECTOR).expect("room");
     sealed.dedupe_range(&other, 2 * SECTOR, SECTOR, 2 * SECTOR).expect("room");
-    inode.set_attributes(&SetAttributes { mode: Some(0o600), ..SetAttributes::default() }).expect("room");
+    set_attributes(&inode, &SetAttributes { mode: Some(0o600), ..SetAttributes::default() }).expect("room");
     assert!(read(&sealed, 0, 20_000).expect("whole") == content);
     assert!(other.verity().expect("whole").is_none());
     fixture.judge(|_| ());

@@ -11,9 +11,9 @@ use creamery_testkit::until;
 use super::support::*;
 use crate::fallocate::Fallocate;
 use crate::inode::InodeFlags;
-use crate::inode::attributes::SetAttributes;
 use crate::inode::xattr::{self, XattrMode};
 use crate::open_file::OpenFile;
+use crate::ops::{SetAttributes, set_attributes};
 use crate::{Compress, FsOptions};
 
 /// Holds writes of these bytes back.
@@ -99,8 +99,7 @@ fn a_stat_and_a_read_of_another_range_end_while_the_device_keeps_a_write() {
 fn what_is_said_of_compression_while_data_is_packed_is_not_undone() {
     type Say = fn(&OpenFile) -> Result<()>;
     fn give(file: &OpenFile, flags: InodeFlags) -> Result<()> {
-        file.inode()
-            .set_attributes(&SetAttributes { flags: Some(flags), ..SetAttributes::default() })
+        set_attributes(file.inode(), &SetAttributes { flags: Some(flags), ..SetAttributes::default() })
             .map(drop)
     }
     let property = xattr::COMPRESSION;
@@ -248,7 +247,7 @@ fn a_file_that_is_cut_is_never_seen_half_cut() {
         while !looks.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
-        file.inode().set_attributes(&SetAttributes::truncate(5)).expect("room");
+        set_attributes(file.inode(), &SetAttributes::truncate(5)).expect("room");
         done.store(true, Ordering::Release);
         looking.join().expect("no size in between");
     });
@@ -307,7 +306,7 @@ fn write_into_one_preallocated_extent(delayed: u64) {
     let mut bad = Vec::new();
     let file = opened(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::NODATASUM, delayed)));
     for round in 0..600 {
-        file.inode().set_attributes(&SetAttributes::truncate(0)).expect("room");
+        set_attributes(file.inode(), &SetAttributes::truncate(0)).expect("room");
         file.fallocate(Fallocate::Allocate { keep_size: false }, 0, 64 * SECTOR).expect("room");
         let done = Mutex::new(Vec::new());
         std::thread::scope(|scope| {

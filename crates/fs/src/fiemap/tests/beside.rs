@@ -16,7 +16,7 @@ use crate::fiemap::batch::shared;
 use crate::fiemap::layout::{ENTRIES_MAX, From, Layout, Piece};
 use crate::fiemap::{FiemapExtent, FiemapFlags, FiemapRequest};
 use crate::inode::InodeFlags;
-use crate::inode::attributes::SetAttributes;
+use crate::ops::{SetAttributes, set_attributes};
 
 const MARK: u8 = 0xee;
 
@@ -182,7 +182,7 @@ fn synced_listings_have_nothing_delayed_also_beside_a_writer() {
             // Where nothing is: of what is in the tree the old place is told.
             for number in (0..500).cycle().take_while(|_| !is_over.load(Ordering::Relaxed)) {
                 if number == 0 {
-                    file.inode().set_attributes(&SetAttributes::truncate(0)).expect("room");
+                    set_attributes(file.inode(), &SetAttributes::truncate(0)).expect("room");
                 }
                 write(&file, 2 * number, 1);
             }

@@ -6,8 +6,8 @@ use super::{MIB, all, list};
 use crate::data::tests::support::*;
 use crate::fallocate::Fallocate;
 use crate::fiemap::{FiemapExtent, FiemapFlags, FiemapRequest};
-use crate::inode::attributes::SetAttributes;
 use crate::open_file::OpenFile;
+use crate::ops::{SetAttributes, set_attributes};
 
 /// What a sector is in the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,7 +139,7 @@ fn change(file: &OpenFile, model: &mut Model, random: &mut Random) {
     match random.below(14) {
         0 => {
             let to = if random.below(3) == 0 { random.below(6000) } else { random.below(most) };
-            file.inode().set_attributes(&SetAttributes::truncate(to)).expect("room");
+            set_attributes(file.inode(), &SetAttributes::truncate(to)).expect("room");
             model.cut(to);
         }
         1 | 2 => {

@@ -12,7 +12,7 @@ use creamery_txn::{CommitParticipant, Handle};
 use super::{MARK, MIB, delayed, is_marked};
 use crate::data::tests::support::*;
 use crate::inode::InodeFlags;
-use crate::inode::attributes::SetAttributes;
+use crate::ops::{SetAttributes, set_attributes};
 
 /// Keeps every commit waiting, and with it who begins a handle meanwhile, until it is told to go on.
 struct Stop {
@@ -65,7 +65,7 @@ fn a_file_that_is_cut_in_memory_alone_was_modified_all_the_same() {
     file.write_at(0, b"written").expect("room");
     let written = file.stat(Wait::Yes).expect("it lives").times;
     let cut = SetAttributes { size: Some(0), ..SetAttributes::default() };
-    file.inode().set_attributes(&cut).expect("room");
+    set_attributes(file.inode(), &cut).expect("room");
     let after = file.stat(Wait::Yes).expect("it lives");
     assert_eq!(after.size, 0);
     assert!(after.times.modification >= written.modification && after.times.change >= written.change);

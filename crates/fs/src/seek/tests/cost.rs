@@ -10,9 +10,9 @@ use creamery_txn::Units;
 use super::*;
 use crate::counters::SeekCounters;
 use crate::inode::Inode;
-use crate::inode::attributes::SetAttributes;
 use crate::names::NewInode;
 use crate::operation::in_handle;
+use crate::ops::SetAttributes;
 use crate::options::FsOptions;
 
 fn counters(file: &OpenFile) -> SeekCounters {

@@ -8,7 +8,7 @@ use creamery_device::{Hook, Request};
 
 use super::*;
 use crate::fallocate::Fallocate;
-use crate::inode::attributes::SetAttributes;
+use crate::ops::{SetAttributes, set_attributes};
 
 /// Keeps writes of data until it is told to go on.
 struct Hanging {
@@ -47,7 +47,7 @@ fn fill(file: &OpenFile, model: &mut Model, scale: u64, random: &mut Random) {
     file.inode().flush().expect("room");
     if random.below(3) == 0 {
         let to = random.below(scale * 2);
-        file.inode().set_attributes(&SetAttributes::truncate(to)).expect("room");
+        set_attributes(file.inode(), &SetAttributes::truncate(to)).expect("room");
         model.truncate(to);
         let (at, len) = (place(random), random.below(scale / 2) + 1);
         file.fallocate(Fallocate::PunchHole, at, len).expect("room");
@@ -121,7 +121,7 @@ fn a_file_of_any_inline_length_is_data_to_its_end() {
             compare(&file, &model, "dirty");
             file.inode().flush().expect("room");
             compare(&file, &model, "inline");
-            file.inode().set_attributes(&SetAttributes::truncate(3 * SECTOR + 5)).expect("room");
+            set_attributes(file.inode(), &SetAttributes::truncate(3 * SECTOR + 5)).expect("room");
             model.truncate(3 * SECTOR + 5);
             compare(&file, &model, "with a hole at its end");
         }
@@ -185,7 +185,7 @@ fn a_file_that_is_cut_under_a_scan_answers_as_before_or_as_after() {
                     }
                 }
             });
-            file.inode().set_attributes(&SetAttributes::truncate(after.size())).expect("room");
+            set_attributes(file.inode(), &SetAttributes::truncate(after.size())).expect("room");
             scan.join().expect("no panic");
         });
         compare(&file, &after, "cut");
