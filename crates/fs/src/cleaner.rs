@@ -131,7 +131,8 @@ impl Cleaner {
             return Ok(Cleaning::Idle);
         }
         shared.engine.check_writable()?;
-        let dropping = self.dead_subvolumes().step(&shared.engine, self.inodes.table())?;
+        let table = self.inodes.table();
+        let dropping = self.dead_subvolumes().step(&shared.engine, &|id| table.doom_subvolume(id))?;
         if dropping.is_some() {
             shared.note_deleted(shared.engine.generation());
         }

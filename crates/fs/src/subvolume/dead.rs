@@ -18,7 +18,6 @@ use creamery_base::{Generation, Result, TreeId};
 use creamery_txn::{Dropping, Engine, SubvolumeDrop};
 
 use super::Subvolume;
-use crate::inode::table::InodeTable;
 use crate::operation::is_lasting;
 
 /// One of them.
@@ -51,13 +50,14 @@ impl DeadSubvolume {
         Self { id, subvolume, deleted_in, drop: None }
     }
 
-    /// Whether it may be dropped: nobody can come back to it any more (DEADSUB-1).
-    fn is_ready(&self, engine: &Engine, table: &InodeTable) -> bool {
+    /// Whether it may be dropped: nobody can come back to it any more (DEADSUB-1). `doom` has the table of inodes hold
+    /// the objects of a subvolume weakly.
+    fn is_ready(&self, engine: &Engine, doom: &dyn Fn(TreeId)) -> bool {
         if self.deleted_in > engine.volume().superblock().generation() {
             return false;
         }
         let Some(subvolume) = &self.subvolume else { return true };
-        table.doom_subvolume(self.id);
+        doom(self.id);
         Arc::strong_count(subvolume) == 1 && !subvolume.is_written_later()
     }
 
@@ -101,8 +101,8 @@ impl DeadSubvolumes {
         !self.0.lock().waiting.is_empty()
     }
 
-    /// Takes the first that may be dropped out of the list.
-    pub(crate) fn take_ready(&self, engine: &Engine, table: &InodeTable) -> Option<DeadSubvolume> {
+    /// Takes the first that may be dropped out of the list; `doom` as for [`step`](Self::step).
+    pub(crate) fn take_ready(&self, engine: &Engine, doom: &dyn Fn(TreeId)) -> Option<DeadSubvolume> {
         for id in self.ids() {
             let dead = {
                 let mut all = self.0.lock();
@@ -110,7 +110,7 @@ impl DeadSubvolumes {
                 all.taken = Some(id);
                 all.waiting.remove(at)?
             };
-            if dead.drop.is_some() || dead.is_ready(engine, table) {
+            if dead.drop.is_some() || dead.is_ready(engine, doom) {
                 return Some(dead);
             }
             self.put_back(Some(dead));
@@ -127,10 +127,11 @@ impl DeadSubvolumes {
         }
     }
 
-    /// Takes a step of the first that may be dropped, if there is one. Whoever calls has the cleaner's turn.
+    /// Takes a step of the first that may be dropped, if there is one. Whoever calls has the cleaner's turn; `doom` has the table of
+    /// inodes hold the objects of a subvolume weakly.
     /// Errors: no space, and it is tried again; damage, and it is left to the next time the filesystem is opened; aborted.
-    pub(crate) fn step(&self, engine: &Engine, table: &InodeTable) -> Result<Option<Dropping>> {
-        let Some(mut dead) = self.take_ready(engine, table) else { return Ok(None) };
+    pub(crate) fn step(&self, engine: &Engine, doom: &dyn Fn(TreeId)) -> Result<Option<Dropping>> {
+        let Some(mut dead) = self.take_ready(engine, doom) else { return Ok(None) };
         let stepped = dead.step(engine);
         let again = match &stepped {
             Ok(dropping) => *dropping == Dropping::More,
