@@ -18,7 +18,6 @@ mod move_subvolume;
 mod new_inode;
 mod read_dir;
 mod rename;
-mod replacing;
 mod unlink;
 
 use std::sync::Arc;
@@ -31,7 +30,6 @@ pub(crate) use new_inode::new_file_has_checksums;
 pub use new_inode::{Inherit, NewInode, NewKind};
 pub use read_dir::DirEntry;
 pub use rename::RenameMode;
-pub use replacing::Replacing;
 
 use crate::cleaner::Cleaner;
 use crate::directory;

@@ -4,8 +4,8 @@
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
-use super::RenameMode;
 use crate::inode::xattr::{CAPABILITIES, COMPRESSION};
+use crate::names::RenameMode;
 use crate::{FileType, Filesystem, InodeFlags, SetAttributes, XattrMode};
 
 /// Flags that forbid changes: nothing takes the place of what has them.
