@@ -6,6 +6,7 @@
 
 mod ask;
 mod files;
+mod host_room;
 mod rest;
 #[cfg(test)]
 mod tests;

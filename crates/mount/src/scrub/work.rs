@@ -20,6 +20,7 @@ use creamery_txn::{BackgroundWork, Due, Engine};
 use creamery_volume::Mender;
 
 use super::files::{FileText, Known};
+use super::host_room::check_host_room;
 use super::rest::{Rest, of_users, processors};
 use super::{Answer, FoundText, Order, Wish};
 use crate::access_times::{Watched, WriteRight};
@@ -434,6 +435,7 @@ impl Scrubbing {
             let [read, corruption, generation] = work.recorder.unnoted((*dev, counts));
             let errors = DeviceErrors { read, corruption, generation, ..DeviceErrors::default() };
             if errors.any() {
+                check_host_room(&self.paths)?;
                 fs.add_device_errors(*dev, &errors)?;
                 is_changed = true;
             }

@@ -128,10 +128,10 @@ fn tar_and_check(bench: &Bench) -> Result<()> {
 }
 
 /// A filesystem of the host, for as long as this lives.
-struct Host<'a>(&'a Path);
+pub(crate) struct Host<'a>(&'a Path);
 
 impl<'a> Host<'a> {
-    fn mount(kind: &str, options: &str, dir: &'a Path) -> Result<Self> {
+    pub(crate) fn mount(kind: &str, options: &str, dir: &'a Path) -> Result<Self> {
         Run::new("mount").args(["-t", kind, "-o", options, "none"]).arg(dir).ok()?;
         Ok(Self(dir))
     }

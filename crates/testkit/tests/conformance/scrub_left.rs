@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Run, Signal, btrfs_check, signal, until};
+use creamery_testkit::{FuseMount, Run, Signal, btrfs_check, signal, until};
 
+use crate::rescue_commands::Host;
 use crate::scrub::{pattern, places, rot};
 use crate::scrub_later::{Scrubs, image};
 use crate::sets::{Set, seed_and_sprout, with_kernel};
@@ -22,6 +23,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("scrub/a-superblock-of-another-filesystem-is-mended", &JUDGED, foreign_superblock),
         Case::new("scrub/seeds-are-not-written-to", &JUDGED, seed),
         Case::new("scrub/resume-of-nothing-there-fails", &JUDGED, nothing_there),
+        Case::new("scrub/on-a-full-host-ends-no-mount", &JUDGED, full_host),
     ]
 }
 
@@ -157,4 +159,29 @@ fn nothing_there(bench: &Bench) -> Result<()> {
     ensure!(nothing.code == Some(1), "{nothing}");
     ensure!(never.code == Some(2), "{never}");
     Ok(())
+}
+
+/// Where the host has no room for a commit, a mend that needs none is made, and its numbers are left out: a commit that fails would end all writing.
+fn full_host(bench: &Bench) -> Result<()> {
+    let dir = bench.scratch.dir("host")?;
+    let _host = Host::mount("tmpfs", "size=24m", &dir)?;
+    let image = dir.join("disk.img");
+    sparse_file(&image, 300 << 20)?;
+    Run::new("mkfs.btrfs").args(["-q", "-d", "dup", "-m", "dup"]).arg(&image).ok()?;
+    with_kernel(bench, std::slice::from_ref(&image), "rw", |dir| {
+        Ok(std::fs::write(dir.join("file"), pattern(1))?)
+    })?;
+    rot(&image, places(&image, &pattern(1))?[1])?;
+    let options = "commit=3600,noatime";
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("mount"), options)?;
+    let fill = dir.join("fill");
+    Run::new("dd").args(["if=/dev/zero", "bs=64k"]).arg(format!("of={}", fill.display())).output()?;
+    let scrub = bench.creamery().run(["scrub", "start", "-B"]).arg(mount.dir()).ok()?;
+    let (out, error) = (scrub.stdout_text(), scrub.stderr_text());
+    ensure!(out.contains("Corrected:      1") && error.contains("the host has"), "{scrub}");
+    std::fs::remove_file(&fill)?;
+    std::fs::write(mount.dir().join("more"), "it takes writes")?;
+    mount.unmount()?;
+    ensure!(places(&image, &pattern(1))?.len() == 2, "the copy is good again");
+    btrfs_check(&image)
 }
