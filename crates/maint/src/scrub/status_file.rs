@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind as IoKind, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,8 +28,9 @@ use super::{Finding, Findings, Status, findings};
 
 /// How often a lock is tried whose owner may wait for a disk.
 const LOOKS_AT_LIMITS: u32 = 2000;
-/// More is no mark of a scrub.
-const MARK_MAX: u64 = 256;
+/// Bytes of the file that names the scrub that is to end; its mark, and spaces.
+const MARK_LEN: usize = 256;
+const MARK_MAX: u64 = MARK_LEN as u64;
 /// No status of so many devices as there may be is longer.
 const STATUS_MAX: u64 = 64 << 20;
 /// More are no limits of so many devices.
@@ -192,6 +193,8 @@ impl StatusFile {
         let text = [format!("{mark}\n").as_bytes(), mount].concat();
         locked.write_all(&text).map_err(about)?;
         self.remove_abandoned();
+        // Who wants it to end needs no room for that then. Without that room the scrub cannot begin, either.
+        let _ = self.replace("cancel", &[b' '; MARK_LEN]);
         Ok(Running { file: self.clone(), locked, mark })
     }
 
@@ -325,11 +328,20 @@ impl StatusFile {
 
     /// Asks the scrub with this mark to end, also where another one was asked meanwhile.
     fn ask_to_end(&self, mark: &Mark) -> Result<()> {
-        let mark = mark.to_string().into_bytes();
-        match read(&self.of("cancel"), MARK_MAX) {
-            Ok(Some(asked)) if asked == mark => Ok(()),
-            _ => self.replace("cancel", &mark),
+        let path = self.of("cancel");
+        let mut mark = mark.to_string().into_bytes();
+        mark.resize(MARK_LEN, b' ');
+        if read(&path, MARK_MAX).ok().flatten().as_ref() == Some(&mark) {
+            return Ok(());
         }
+        // Over what is there, which takes no room; a mark that is half written is nobody's.
+        let over = || {
+            let file = OpenOptions::new().write(true).custom_flags(NO_SURPRISE).open(&path)?;
+            file.write_all_at(&mark, 0)?;
+            file.set_len(MARK_LEN as u64)?;
+            file.sync_data()
+        };
+        over().or_else(|_: std::io::Error| self.replace("cancel", &mark))
     }
 
     fn replace(&self, kind: &str, text: &[u8]) -> Result<()> {
@@ -445,7 +457,7 @@ impl Running {
     #[must_use]
     pub fn is_asked_to_end(&self) -> bool {
         let asked = read(&self.file.of("cancel"), MARK_MAX).ok().flatten();
-        asked.is_some_and(|asked| asked == self.mark.to_string().into_bytes())
+        asked.is_some_and(|asked| asked.trim_ascii_end() == self.mark.to_string().as_bytes())
     }
 
     /// Its files.
@@ -458,9 +470,7 @@ impl Running {
 impl Drop for Running {
     /// The number of a process that has ended is nobody's.
     fn drop(&mut self) {
-        if self.is_asked_to_end() {
-            let _ = std::fs::remove_file(self.file.of("cancel"));
-        }
+        let _ = std::fs::remove_file(self.file.of("cancel"));
         let _ = self.locked.set_len(0);
     }
 }
@@ -541,6 +551,23 @@ mod tests {
         assert!(error.contains(&other.to_string()) && error.contains("scrub.status"), "{error}");
         std::fs::write(its.path(), line).unwrap();
         its.read().unwrap().unwrap();
+    }
+
+    #[test]
+    fn who_wants_a_scrub_to_end_needs_no_room_for_that() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StatusFile::new(dir.path(), Uuid::nil(), [1, 2, 0]);
+        let running = file.begin().unwrap();
+        let before = std::fs::metadata(file.of("cancel")).unwrap();
+        assert!(!running.is_asked_to_end());
+        file.ask_to_end(&Mark::parse("1 pid:[1] 7").unwrap()).unwrap();
+        assert!(!running.is_asked_to_end(), "another one is meant");
+        file.ask_to_end(&running.mark).unwrap();
+        let after = std::fs::metadata(file.of("cancel")).unwrap();
+        assert!(running.is_asked_to_end());
+        assert_eq!((before.ino(), before.len()), (after.ino(), after.len()), "it is the same file");
+        drop(running);
+        assert!(!file.of("cancel").exists());
     }
 
     #[test]
