@@ -57,7 +57,7 @@ impl Cleaner {
     }
 
     pub(crate) fn engine(&self) -> &Engine {
-        &self.inodes.shared().engine
+        self.inodes.engine()
     }
 
     /// Whether something waits for it.
@@ -88,7 +88,7 @@ impl Cleaner {
 
     /// Whether something was deleted whose space can only be used after a commit.
     pub(crate) fn has_deleted(&self) -> bool {
-        self.dead().deleted_in() > self.inodes.shared().engine.volume().superblock().generation()
+        self.dead().deleted_in() > self.engine().volume().superblock().generation()
     }
 
     /// The steps that an operation takes on behalf of others. What fails is no fault of the operation.
@@ -107,7 +107,7 @@ impl Cleaner {
     fn take_step(&self, turn: &Turn<'_>) -> Result<Cleaning> {
         let dead = self.dead();
         let Some(id) = dead.first() else { return self.drop_some() };
-        self.inodes.shared().engine.check_writable()?;
+        self.engine().check_writable()?;
         match self.delete_some(id) {
             Ok(Deleted::Partly { nbytes }) => dead.leave_first(turn, id, Some(nbytes)),
             Ok(Deleted::Wholly) => dead.leave_first(turn, id, None),
@@ -126,15 +126,14 @@ impl Cleaner {
 
     /// Drops some of a subvolume that was deleted.
     fn drop_some(&self) -> Result<Cleaning> {
-        let shared = self.inodes.shared();
         if !self.dead_subvolumes().any() {
             return Ok(Cleaning::Idle);
         }
-        shared.engine.check_writable()?;
+        self.engine().check_writable()?;
         let table = self.inodes.table();
-        let dropping = self.dead_subvolumes().step(&shared.engine, &|id| table.doom_subvolume(id))?;
+        let dropping = self.dead_subvolumes().step(self.engine(), &|id| table.doom_subvolume(id))?;
         if dropping.is_some() {
-            shared.note_deleted(shared.engine.generation());
+            self.inodes.shared().note_deleted(self.engine().generation());
         }
         Ok(if dropping.is_some() && self.has_dead() { Cleaning::More } else { Cleaning::Idle })
     }

@@ -77,7 +77,7 @@ impl MemoryReport {
             trees,
             qgroups,
             held_writes,
-        } = shared.engine.memory();
+        } = inodes.engine().memory();
         let parts = Self {
             total_bytes: 0,
             clean_blocks_bytes: clean_blocks,

@@ -128,7 +128,7 @@ impl<'a> Gathering<'a> {
     /// Without one who is gone: what the last commit or the log has in it, if it was a directory, is elsewhere by now. False when that
     /// cannot be said.
     fn go_on_without(&mut self, ino: ObjectId) -> Result<bool> {
-        let engine = &self.inodes.shared().engine;
+        let engine = self.inodes.engine();
         if entries::had_any(ino, self.base)? || !self.tell_again(&engine.logged_names(self.base, ino))? {
             return Ok(false);
         }
@@ -268,7 +268,7 @@ impl<'a> Gathering<'a> {
                 break;
             }
             let names = names::names_in(self.tree, dir)?.unwrap_or_default();
-            let logged = self.inodes.shared().engine.logged_names(self.base, dir);
+            let logged = self.inodes.engine().logged_names(self.base, dir);
             if !logged.is_empty() && logged != names {
                 self.wanted.push((dir, Want::Names));
                 break; // it looks further up itself
@@ -284,7 +284,7 @@ impl<'a> Gathering<'a> {
     fn tell_again(&mut self, links: &[LogLink]) -> Result<bool> {
         for link in links {
             let number = keys::dir_log_index(link.dir, link.index);
-            let said = self.inodes.shared().engine.logged_items(self.base, &number, &number)?;
+            let said = self.inodes.engine().logged_items(self.base, &number, &number)?;
             let dir = InodeId::new(self.base.subvolume(), link.dir);
             let had = directory::find(self.base.tree(), dir, Name::new(&link.name)?, Wait::Yes)?.found;
             if had.is_some() || said.iter().any(|(key, _)| *key == number) {
@@ -341,7 +341,7 @@ impl<'a> Gathering<'a> {
             inodes: std::mem::take(&mut self.found).into_values().collect(),
             gone: self.gone.iter().copied().collect(),
         };
-        let ticket = self.inodes.shared().engine.log_inodes(self.base, &group)?;
+        let ticket = self.inodes.engine().log_inodes(self.base, &group)?;
         let counts = self.counters();
         Fsyncs::count(if ticket.is_some() { &counts.logged } else { &counts.refused });
         Ok(ticket)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Striped, Wait};
+use creamery_txn::Engine;
 
 use super::attributes::Attributes;
 use super::table::{InodeTable, Known};
@@ -57,6 +58,11 @@ impl Inodes {
         &self.table
     }
 
+    /// The engine below.
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        self.subvolumes.engine()
+    }
+
     /// What all of them share.
     pub(crate) fn shared(&self) -> &Shared {
         self.subvolumes.shared()
@@ -65,7 +71,7 @@ impl Inodes {
     /// The object of an inode; it stays alive while the caller holds it. [`ErrorKind::Stale`] when there is no
     /// such inode, or it has no name left and was not open.
     pub(crate) fn get(&self, id: InodeId, wait: Wait) -> Result<Arc<Inode>> {
-        self.shared().engine.check_open()?;
+        self.engine().check_open()?;
         for _ in 0..LOOKUP_ROUNDS_MAX {
             let stamp = match self.table.get(id) {
                 Known::Here(inode) => return Ok(inode),
@@ -92,7 +98,7 @@ impl Inodes {
     /// The attributes of an inode. One that has no object gets none for that: most that are asked about are not used next, and
     /// making objects for them would drive out those that are.
     pub(crate) fn attributes(&self, id: InodeId, wait: Wait) -> Result<Attributes> {
-        self.shared().engine.check_open()?;
+        self.engine().check_open()?;
         for _ in 0..LOOKUP_ROUNDS_MAX {
             let stamp = match self.table.get(id) {
                 Known::Here(inode) if !self.shared().planted.has(Fault::ObjectPassedOver) => {

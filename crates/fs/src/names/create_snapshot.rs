@@ -45,7 +45,7 @@ struct Pending {
 impl Pending {
     fn make(self, handle: &Handle<'_>) -> Result<()> {
         let subvolumes = self.inodes.subvolumes();
-        let tree = subvolumes.shared().engine.create_snapshot(handle, &self.new)?;
+        let tree = subvolumes.engine().create_snapshot(handle, &self.new)?;
         let entry = SubvolumeEntry { dir: self.dir.id, index: self.index, name: &self.name };
         subvolumes.insert_refs(handle, self.new.id, &entry)?;
         subvolumes.insert_uuid(handle, self.new.uuid, self.new.id)?;

@@ -50,7 +50,7 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) fn new(inodes: Arc<Inodes>, cleaner: Arc<Cleaner>) -> Self {
-        let incompat = inodes.shared().engine.incompat();
+        let incompat = inodes.engine().incompat();
         let extrefs = if incompat.contains(Incompat::EXTENDED_IREF) { Extrefs::Yes } else { Extrefs::No };
         Self { inodes, cleaner, known_directories: KnownDirectories::default(), extrefs }
     }
@@ -61,7 +61,7 @@ impl Names {
     }
 
     fn engine(&self) -> &Engine {
-        &self.inodes.shared().engine
+        self.inodes.engine()
     }
 
     fn subvolumes(&self) -> &Subvolumes {

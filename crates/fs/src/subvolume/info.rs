@@ -247,7 +247,7 @@ impl Subvolumes {
     }
 
     fn ids_of_uuid(&self, uuid: Uuid) -> Result<Vec<TreeId>> {
-        let tree = match self.shared().engine.tree(TreeId::UUID) {
+        let tree = match self.engine().tree(TreeId::UUID) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
         };

@@ -21,7 +21,7 @@ use creamery_base::{
 };
 use creamery_format::{FileType, Incompat, Key, KeyType, RootFlags, dir_item};
 use creamery_tree::Tree;
-use creamery_txn::{Handle, Units};
+use creamery_txn::{Engine, Handle, Units};
 
 use super::dead::{DeadSubvolume, DeadSubvolumes};
 use super::{Shared, Subvolume, SubvolumeRef, orphan_item};
@@ -71,6 +71,11 @@ impl Subvolumes {
         })
     }
 
+    /// The engine below.
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.shared.engine
+    }
+
     /// What they share.
     pub(crate) const fn shared(&self) -> &Arc<Shared> {
         &self.shared
@@ -116,7 +121,7 @@ impl Subvolumes {
         if let Some(subvolume) = self.in_use(id) {
             return Ok(subvolume);
         }
-        let root = self.shared.engine.root_item(id).map_err(|error| match error.kind() {
+        let root = self.engine().root_item(id).map_err(|error| match error.kind() {
             ErrorKind::NotFound => Error::new(ErrorKind::NotFound, format!("subvolume {id}")),
             _ => error.context(format!("subvolume {id}")),
         })?;
@@ -124,13 +129,13 @@ impl Subvolumes {
         if root.refs.get() == 0 || flags.contains(RootFlags::DEAD) {
             return Err(Error::new(ErrorKind::NotFound, format!("subvolume {id} is deleted")));
         }
-        let tree = self.shared.engine.tree(id)?;
+        let tree = self.engine().tree(id)?;
         let read_only = flags.contains(RootFlags::RDONLY);
-        if self.shared.engine.read_only().is_none() {
+        if self.engine().read_only().is_none() {
             check_for_writing(&tree).map_err(|error| error.context(format!("subvolume {id}")))?;
         }
-        let (last_ino, orphans) = match self.shared.engine.read_only() {
-            None => (highest_objectid(&tree)?, orphan_item::find(&self.shared.engine, id, &tree)?),
+        let (last_ino, orphans) = match self.engine().read_only() {
+            None => (highest_objectid(&tree)?, orphan_item::find(self.engine(), id, &tree)?),
             // Who makes nothing reads what there is, whatever became of the last leaf.
             Some(_) => (highest_objectid(&tree).unwrap_or(BEFORE_FIRST_FREE), Vec::new()),
         };
@@ -184,7 +189,7 @@ impl Subvolumes {
 
     /// What was deleted before the filesystem was opened and is not dropped yet, waits for it again.
     pub(crate) fn find_dead(&self) -> Result<()> {
-        for id in self.shared.engine.orphan_subvolumes()? {
+        for id in self.engine().orphan_subvolumes()? {
             self.dead.push(DeadSubvolume::new(id, None, Generation::default()));
         }
         Ok(())
@@ -220,10 +225,10 @@ impl Subvolumes {
     /// written again with it. The label that it says already changes nothing.
     pub(crate) fn set_label(&self, label: &[u8]) -> Result<()> {
         let _changing = self.changing();
-        if self.shared.engine.label() == label {
-            return self.shared.engine.check_writable();
+        if self.engine().label() == label {
+            return self.engine().check_writable();
         }
-        let handle = self.shared.engine.start(Units::items(1))?;
+        let handle = self.engine().start(Units::items(1))?;
         // Every filesystem has the top level; not every one has an entry for the default subvolume.
         let done = handle.update_root_item(TreeId::FS, |_| ());
         handle.set_label(label);
@@ -237,9 +242,9 @@ impl Subvolumes {
         // Whoever deleted it meanwhile had looked at what the default was.
         self.get(subvolume, Wait::Yes)?;
         if read_default(&self.root_tree)? == Some(subvolume) {
-            return self.shared.engine.check_writable();
+            return self.engine().check_writable();
         }
-        let handle = self.shared.engine.start(Units::items(1))?;
+        let handle = self.engine().start(Units::items(1))?;
         let head = dir_item::Head {
             location: keys::subvolume_location(subvolume),
             transid: handle.generation(),
@@ -264,7 +269,7 @@ impl Subvolumes {
     /// Whether changes are forbidden in a subvolume, and durably.
     pub(crate) fn is_read_only(&self, subvolume: &Subvolume) -> Result<bool> {
         let _changing = self.changing();
-        let root = self.shared.engine.root_item(subvolume.tree().id())?;
+        let root = self.engine().root_item(subvolume.tree().id())?;
         Ok(root.flags().contains(RootFlags::RDONLY))
     }
 
@@ -274,11 +279,11 @@ impl Subvolumes {
         self.write_read_only(subvolume.tree().id(), read_only)?;
         subvolume.change_gate().set_read_only(read_only);
         // No inode says when this changed, so no fsync asks for it. Linux commits, too.
-        self.shared.engine.commit()
+        self.engine().commit()
     }
 
     fn write_read_only(&self, id: TreeId, read_only: bool) -> Result<()> {
-        let handle = self.shared.engine.start(Units::items(1).of(id))?;
+        let handle = self.engine().start(Units::items(1).of(id))?;
         let done = handle.update_root_item(id, |root| {
             let mut flags = root.flags();
             flags.set(RootFlags::RDONLY, read_only);
@@ -292,11 +297,11 @@ impl Subvolumes {
     pub(crate) fn forget_received(&self, subvolume: &Subvolume, by_force: bool) -> Result<()> {
         let id = subvolume.tree().id();
         let _changing = self.changing();
-        let is = self.shared.engine.root_item(id)?;
+        let is = self.engine().root_item(id)?;
         if is.flags().contains(RootFlags::RDONLY) && !by_force {
             return Err(ErrorKind::ReadOnly.into());
         }
-        let handle = self.shared.engine.start(Units::items(2).of(id))?;
+        let handle = self.engine().start(Units::items(2).of(id))?;
         let received = keys::uuid_received(Uuid::from_bytes(is.received_uuid));
         let (handle, ()) = or_end(handle, |handle| self.remove_uuid(handle, &received, id))?;
         let done = handle.update_root_item(id, |root| {
@@ -309,7 +314,7 @@ impl Subvolumes {
         });
         finish(handle, done)?;
         subvolume.change_gate().set_read_only(false);
-        self.shared.engine.commit()
+        self.engine().commit()
     }
 
     /// The id for the next subvolume. It is the next one's until that is in the root tree. No subvolume gets that of one that was
@@ -328,7 +333,7 @@ impl Subvolumes {
     /// Adds a subvolume to those that its UUID stands for. A filesystem without a UUID tree does without: Linux makes one when
     /// it mounts.
     pub(crate) fn insert_uuid(&self, handle: &Handle<'_>, uuid: Uuid, id: TreeId) -> Result<()> {
-        let tree = match self.shared.engine.tree(TreeId::UUID) {
+        let tree = match self.engine().tree(TreeId::UUID) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => other?,
         };
@@ -340,7 +345,7 @@ impl Subvolumes {
 
     /// Takes a subvolume away from those that its UUIDs stand for.
     pub(crate) fn remove_uuids(&self, handle: &Handle<'_>, id: TreeId) -> Result<()> {
-        let root = self.shared.engine.root_item(id)?;
+        let root = self.engine().root_item(id)?;
         for key in
             [keys::uuid_subvolume(root.uuid()), keys::uuid_received(Uuid::from_bytes(root.received_uuid))]
         {
@@ -351,7 +356,7 @@ impl Subvolumes {
 
     /// Takes a subvolume away from those that the UUID of `key` stands for.
     pub(super) fn remove_uuid(&self, handle: &Handle<'_>, key: &Key, id: TreeId) -> Result<()> {
-        let tree = match self.shared.engine.tree(TreeId::UUID) {
+        let tree = match self.engine().tree(TreeId::UUID) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => other?,
         };

@@ -44,7 +44,7 @@ impl Subvolumes {
     pub(crate) fn table(&self) -> Result<SubvolumeTable> {
         let top = ListedSubvolume { info: self.info(TreeId::FS)?, path: Some(Vec::new()) };
         let subvolumes = std::iter::once(top).chain(self.list()?).collect();
-        let has_quota_groups = match self.shared().engine.root_item(TreeId::QUOTA) {
+        let has_quota_groups = match self.engine().root_item(TreeId::QUOTA) {
             Ok(_) => true,
             Err(error) if error.kind() == ErrorKind::NotFound => false,
             Err(error) => return Err(error),

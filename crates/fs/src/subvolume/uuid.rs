@@ -58,7 +58,7 @@ impl Subvolumes {
         name: &[u8],
         source: Option<TreeId>,
     ) -> Result<Uuid> {
-        let engine = &self.shared().engine;
+        let engine = self.engine();
         if !engine.env().is_reproducible() {
             return Ok(engine.env().uuid());
         }
@@ -74,7 +74,7 @@ impl Subvolumes {
     /// where images are not reproducible.
     /// Errors: those of reading and writing.
     pub(crate) fn renew_uuids(&self, ids: &[TreeId]) -> Result<()> {
-        let engine = &self.shared().engine;
+        let engine = self.engine();
         if !engine.env().is_reproducible() {
             return Ok(());
         }
@@ -98,7 +98,7 @@ impl Subvolumes {
 
     /// A digest of what all subvolumes have.
     fn content_digest(&self) -> Result<Vec<u8>> {
-        let engine = &self.shared().engine;
+        let engine = self.engine();
         let mut trees = Vec::new();
         let mut cursor = self.root_tree().cursor(&Key::MIN, Wait::Yes)?;
         while let Some((key, _)) = cursor.item() {
