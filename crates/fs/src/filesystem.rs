@@ -90,7 +90,7 @@ impl Filesystem {
         let inodes = Arc::new(Inodes::new(subvolumes, options.inodes_cached));
         engine.register(Arc::clone(&shared.delayed_root) as Arc<dyn CommitParticipant>);
         // After what was put off, which a snapshot has.
-        engine.register(Arc::clone(&shared.at_close) as Arc<dyn CommitParticipant>);
+        engine.register(Arc::clone(inodes.subvolumes().at_close()) as Arc<dyn CommitParticipant>);
         let cleaner = Arc::new(Cleaner::new(Arc::clone(&inodes), options.cleaning_steps));
         engine.register_reclaimer(&cleaner);
         engine.register_reclaimer(&shared.writeback);
@@ -448,7 +448,7 @@ impl Filesystem {
         if self.engine.read_only().is_none() {
             return Err(Error::invalid("a directory whose inode is lost is for reading only"));
         }
-        self.shared().lost_directories.add(id);
+        self.inodes.take_for_directory(id);
         Ok(())
     }
 

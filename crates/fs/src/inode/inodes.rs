@@ -8,6 +8,7 @@ use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Striped, Wait};
 use creamery_txn::Engine;
 
 use super::attributes::Attributes;
+use super::lost_directories::LostDirectories;
 use super::table::{InodeTable, Known};
 use super::{FileType, Inode, InodeItem};
 use crate::fault::Fault;
@@ -38,6 +39,8 @@ impl Deref for InodeToChange {
 pub(crate) struct Inodes {
     subvolumes: Subvolumes,
     table: InodeTable,
+    /// Directories of which nothing can be read but what is in them.
+    lost: LostDirectories,
     /// Inodes without an object whose attributes a thread asked for lately, by their numbers' last digits.
     asked: Striped<RankedMutex<Vec<Option<InodeId>>, { rank::LEAF }>>,
 }
@@ -45,7 +48,12 @@ pub(crate) struct Inodes {
 impl Inodes {
     /// About `cached` objects stay in memory after their last use.
     pub(crate) fn new(subvolumes: Subvolumes, cached: usize) -> Self {
-        Self { subvolumes, table: InodeTable::new(cached), asked: Striped::default() }
+        Self {
+            subvolumes,
+            table: InodeTable::new(cached),
+            lost: LostDirectories::default(),
+            asked: Striped::default(),
+        }
     }
 
     /// The subvolumes that they are in.
@@ -78,7 +86,7 @@ impl Inodes {
                 Known::Absent(stamp) => stamp,
             };
             let subvolume = self.subvolume_of(id, wait)?;
-            let item = read_item(&subvolume, id.ino, wait)?;
+            let item = self.read_item(&subvolume, id.ino, wait)?;
             let inode = Inode::new(id, subvolume, item);
             if let Some(inode) = self.table.publish_read(inode, stamp) {
                 return Ok(inode);
@@ -118,7 +126,35 @@ impl Inodes {
 
     /// The item of an inode in its tree.
     fn item(&self, id: InodeId, wait: Wait) -> Result<InodeItem> {
-        read_item(&*self.subvolume_of(id, wait)?, id.ino, wait)
+        self.read_item(&*self.subvolume_of(id, wait)?, id.ino, wait)
+    }
+
+    fn read_item(&self, subvolume: &Subvolume, ino: ObjectId, wait: Wait) -> Result<InodeItem> {
+        if ino == keys::EMPTY_SUBVOLUME_DIR {
+            return Ok(empty_subvolume_item());
+        }
+        if ino < ObjectId::FIRST_FREE || ino > ObjectId::LAST_FREE {
+            return Err(ErrorKind::Stale.into());
+        }
+        let item = match subvolume.tree().get(&keys::inode_item(ino), wait, InodeItem::decode) {
+            Err(error) if error.kind().is_damage() => {
+                return if self.lost.has(InodeId::new(subvolume.tree().id(), ino)) {
+                    Ok(lost_item())
+                } else {
+                    Err(error)
+                };
+            }
+            found => found?.ok_or(ErrorKind::Stale)??,
+        };
+        if item.nlink == 0 {
+            return Err(ErrorKind::Stale.into());
+        }
+        Ok(item)
+    }
+
+    /// Takes an inode whose item is lost for a directory from now on.
+    pub(crate) fn take_for_directory(&self, id: InodeId) {
+        self.lost.add(id);
     }
 
     /// Whether this thread asked for the attributes of an inode lately. If not, it has now.
@@ -137,30 +173,6 @@ impl Inodes {
         let change = inode.begin_change()?;
         Ok(InodeToChange { inode, _change: change })
     }
-}
-
-fn read_item(subvolume: &Subvolume, ino: ObjectId, wait: Wait) -> Result<InodeItem> {
-    if ino == keys::EMPTY_SUBVOLUME_DIR {
-        return Ok(empty_subvolume_item());
-    }
-    if ino < ObjectId::FIRST_FREE || ino > ObjectId::LAST_FREE {
-        return Err(ErrorKind::Stale.into());
-    }
-    let item = match subvolume.tree().get(&keys::inode_item(ino), wait, InodeItem::decode) {
-        Err(error) if error.kind().is_damage() => {
-            let lost = &subvolume.shared().lost_directories;
-            return if lost.has(InodeId::new(subvolume.tree().id(), ino)) {
-                Ok(lost_item())
-            } else {
-                Err(error)
-            };
-        }
-        found => found?.ok_or(ErrorKind::Stale)??,
-    };
-    if item.nlink == 0 {
-        return Err(ErrorKind::Stale.into());
-    }
-    Ok(item)
 }
 
 /// The directory that stands where a snapshot has the entry of a subvolume but not the subvolume itself.

@@ -11,16 +11,16 @@ use creamery_base::lock::{RankedMutex, rank};
 
 /// Those of which somebody said so.
 #[derive(Default)]
-pub(crate) struct LostDirectories(RankedMutex<HashSet<InodeId>, { rank::LEAF }>);
+pub(super) struct LostDirectories(RankedMutex<HashSet<InodeId>, { rank::LEAF }>);
 
 impl LostDirectories {
     /// Adds one.
-    pub(crate) fn add(&self, id: InodeId) {
+    pub(super) fn add(&self, id: InodeId) {
         self.0.lock().insert(id);
     }
 
     /// Whether somebody said so of `id`.
-    pub(crate) fn has(&self, id: InodeId) -> bool {
+    pub(super) fn has(&self, id: InodeId) -> bool {
         self.0.lock().contains(&id)
     }
 }

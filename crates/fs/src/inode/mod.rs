@@ -28,7 +28,7 @@ pub(crate) mod extent_changes;
 pub(crate) mod guards;
 mod inodes;
 pub(crate) mod lock;
-pub(crate) mod lost_directories;
+mod lost_directories;
 pub(crate) mod permission;
 mod range_lock;
 pub(crate) mod table;

@@ -97,9 +97,8 @@ impl Names {
         if dir.ino == keys::EMPTY_SUBVOLUME_DIR {
             return Err(Error::new(ErrorKind::PermissionDenied, "a snapshot in the stub of a subvolume"));
         }
-        let shared = self.subvolumes().shared();
         let of = self.subvolumes().get(source, Wait::Yes)?;
-        shared.writeback.flush_subvolume(source)?;
+        self.subvolumes().shared().writeback.flush_subvolume(source)?;
         let _barred = of.in_place().bar();
         let dir = self.dir_to_change(dir)?;
         let dir_item = dir.lock_exclusive()?;
@@ -132,10 +131,11 @@ impl Names {
         let size = dir_item.size.saturating_add(name.size_in_directory());
         let (inodes, name) = (Arc::clone(&self.inodes), name.bytes().to_vec());
         let pending = Pending { inodes, new, dir: Arc::clone(&dir), name, index, size };
-        shared.at_close.push(Box::new(|handle| pending.make(handle)), handle.keep_all());
+        let at_close = self.subvolumes().at_close();
+        at_close.push(Box::new(|handle| pending.make(handle)), handle.keep_all());
         let running = handle.generation();
         handle.end();
-        engine.commit_through(running).inspect_err(|_| shared.at_close.forget())?;
+        engine.commit_through(running).inspect_err(|_| at_close.forget())?;
         dir.set_next_index(index + 1);
         Ok(id)
     }

@@ -46,10 +46,8 @@ use crate::delalloc::{WriteErrors, Writeback};
 use crate::delayed::{DelayedRoot, Later};
 use crate::fault::Planted;
 use crate::inode::dead_inodes::DeadInodes;
-use crate::inode::lost_directories::LostDirectories;
 use crate::options::FsOptions;
 use crate::verity::KeptVerity;
-use at_close::AtClose;
 use change_gate::ChangeGate;
 use ino_allocator::InoAllocator;
 
@@ -61,8 +59,6 @@ pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
     pub(crate) delayed_root: Arc<DelayedRoot>,
     pub(crate) dead_inodes: DeadInodes,
-    /// Directories of which nothing can be read but what is in them.
-    pub(crate) lost_directories: LostDirectories,
     /// Files with data that is in memory only.
     pub(crate) writeback: Arc<Writeback>,
     /// Failures of writing such data back, of all files.
@@ -70,7 +66,6 @@ pub(crate) struct Shared {
     /// Who keeps what was read of files, as the kernel does: delayed data of one was lost.
     pub(crate) tell_loss: OnceLock<TellLoss>,
     pub(crate) access_times: Arc<AccessTimes>,
-    pub(crate) at_close: Arc<AtClose>,
     /// What becomes durable has its data with it.
     pub(crate) flush_on_commit: bool,
     /// Files are overwritten in place from the beginning on.
@@ -94,12 +89,10 @@ impl Shared {
             engine,
             delayed_root: Arc::default(),
             dead_inodes: DeadInodes::default(),
-            lost_directories: LostDirectories::default(),
             writeback: Arc::new(Writeback::new(options.delayed_bytes)),
             write_errors: WriteErrors::default(),
             tell_loss: OnceLock::new(),
             access_times: Arc::default(),
-            at_close: Arc::default(),
             flush_on_commit: options.flush_on_commit,
             nodatacow: options.nodatacow,
             max_inline: options.max_inline,

@@ -23,6 +23,7 @@ use creamery_format::{FileType, Incompat, Key, KeyType, RootFlags, dir_item};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle, Units};
 
+use super::at_close::AtClose;
 use super::dead::{DeadSubvolume, DeadSubvolumes};
 use super::{Shared, Subvolume, SubvolumeRef, orphan_item};
 use crate::items::InodeItem;
@@ -40,6 +41,7 @@ pub(crate) struct Subvolumes {
     loading: RankedMutex<(), { rank::SUBVOLUME_LOAD }>,
     changing: RankedMutex<(), { rank::SUBVOLUME_CHANGE }>,
     dead: DeadSubvolumes,
+    at_close: Arc<AtClose>,
 }
 
 /// The witness that nobody else makes or changes a subvolume.
@@ -68,6 +70,7 @@ impl Subvolumes {
             loading: RankedMutex::new(()),
             changing: RankedMutex::new(()),
             dead: DeadSubvolumes::default(),
+            at_close: Arc::default(),
         })
     }
 
@@ -185,6 +188,11 @@ impl Subvolumes {
     /// Those that wait for being dropped.
     pub(crate) const fn dead(&self) -> &DeadSubvolumes {
         &self.dead
+    }
+
+    /// What is done while the running transaction closes.
+    pub(crate) const fn at_close(&self) -> &Arc<AtClose> {
+        &self.at_close
     }
 
     /// What was deleted before the filesystem was opened and is not dropped yet, waits for it again.
