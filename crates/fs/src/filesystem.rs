@@ -153,7 +153,7 @@ impl Filesystem {
     }
 
     fn report_losses(&self, caller: &SyncCaller) -> Result<()> {
-        self.shared().write_errors.report(&caller.0)
+        self.shared().writeback.report_losses(&caller.0)
     }
 
     /// Brings what was done into the trees of the last commit, for a walk of references there: what is queued is in no tree
@@ -254,7 +254,7 @@ impl Filesystem {
     /// # Panics
     /// When somebody is told already.
     pub fn tell_loss(&self, tell: impl Fn(InodeId) + Send + Sync + 'static) {
-        assert!(self.shared().tell_loss.set(Box::new(tell)).is_ok(), "one is told of losses");
+        self.shared().writeback.tell_losses_to(tell);
     }
 
     /// How full the filesystem is. As on Linux, the figures are in terms of data: where data has two copies, half of

@@ -43,9 +43,7 @@ mod state;
 mod write_errors;
 pub(crate) mod writeback;
 
-use std::sync::Arc;
-
-use creamery_base::{Error, Result, TreeId};
+use creamery_base::{InodeId, Result};
 use creamery_txn::DelallocReservation;
 
 pub(crate) use pages::{Pages, Ranges};
@@ -55,8 +53,8 @@ pub(crate) use writeback::{Writeback, WritebackCounters};
 
 /// A file that may have delayed data, as those know it who write that back.
 pub(crate) trait Delayed: Send + Sync {
-    /// The subvolume that it is in.
-    fn subvolume(&self) -> TreeId;
+    /// Which file it is.
+    fn id(&self) -> InodeId;
 
     /// Its delayed data.
     fn delalloc(&self) -> &Delalloc;
@@ -67,10 +65,4 @@ pub(crate) trait Delayed: Send + Sync {
 
     /// The errors that its runs met.
     fn write_errors(&self) -> &WriteErrors;
-
-    /// Adds the error of a run whose data is lost, which openers are to learn of.
-    fn note_failure(&self, error: Arc<Error>);
-
-    /// A run that failed has landed: who keeps what was read of the file may have what is lost.
-    fn tell_loss(&self);
 }

@@ -21,17 +21,17 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
-use creamery_base::{CachePadded, Error, ErrorKind, Result, TreeId};
+use creamery_base::{CachePadded, Error, ErrorKind, InodeId, Result, TreeId};
 use creamery_device::AlignedBuffer;
 use creamery_txn::{CommitParticipant, DelallocReservation, Due, Engine, Handle, Reclaimer};
 
 use super::state::{DirtySince, NextRun};
-use super::{Delayed, Run};
+use super::{Delayed, ErrSeq, Run, WriteErrors};
 
 /// How long a file is dirty at most before the background writes it back; less, where it commits more often.
 const AGE: Duration = Duration::from_secs(30);
@@ -41,6 +41,9 @@ const BACKGROUND_SHARE: u64 = 8;
 const PATIENCE: Duration = Duration::from_millis(200);
 /// So many more than twice those that are alive may stand in line.
 const LINE_SLACK: usize = 64;
+
+/// A function that takes the id of a file that lost data.
+type TellLoss = Box<dyn Fn(InodeId) + Send + Sync>;
 
 /// The files of a filesystem with delayed data.
 pub(crate) struct Writeback {
@@ -58,6 +61,10 @@ pub(crate) struct Writeback {
     closing: AtomicBool,
     /// Steps that somebody had taken who needs room gave some back.
     freed: AtomicBool,
+    /// The errors of all files, for the callers of sync.
+    errors: WriteErrors,
+    /// Called after a run failed and landed: the kernel may cache data that is lost.
+    tell_loss: OnceLock<TellLoss>,
     counters: Counters,
 }
 
@@ -116,6 +123,8 @@ impl Writeback {
             somebody_landed: RankedCondvar::new(),
             closing: AtomicBool::new(false),
             freed: AtomicBool::new(false),
+            errors: WriteErrors::default(),
+            tell_loss: OnceLock::new(),
             counters: Counters::default(),
         }
     }
@@ -136,6 +145,16 @@ impl Writeback {
             throttled: of(&self.counters.throttled),
             at_once: of(&self.counters.at_once),
         }
+    }
+
+    /// Reports the last error of any file to the caller of sync at `place`, unless that caller has seen it.
+    pub(crate) fn report_losses(&self, place: &ErrSeq) -> Result<()> {
+        self.errors.report(place)
+    }
+
+    /// Has `tell` called with each file that loses delayed data, once the run that failed has landed. Panics at a second call.
+    pub(crate) fn tell_losses_to(&self, tell: impl Fn(InodeId) + Send + Sync + 'static) {
+        assert!(self.tell_loss.set(Box::new(tell)).is_ok(), "one is told of losses");
     }
 
     /// Whether anything may be delayed at all.
@@ -375,7 +394,7 @@ impl Writeback {
 
     /// The same of the files of one subvolume.
     pub(crate) fn flush_subvolume(&self, id: TreeId) -> Result<()> {
-        self.flush_those(|file| file.subvolume() == id)
+        self.flush_those(|file| file.id().subvolume == id)
     }
 
     fn flush_those(&self, wanted: impl Fn(&dyn Delayed) -> bool) -> Result<()> {
@@ -461,12 +480,15 @@ impl Drop for Landing<'_> {
             bytes.fetch_add(self.run.len(), Ordering::Relaxed);
             if let Some(failure) = &self.failure {
                 failures.fetch_add(1, Ordering::Relaxed);
-                self.file.note_failure(Arc::clone(failure));
+                self.file.write_errors().note(Arc::clone(failure));
+                self.writeback.errors.note(Arc::clone(failure));
             }
         });
         self.writeback.run_landed(self.run.len());
-        if self.failure.is_some() {
-            self.file.tell_loss();
+        if self.failure.is_some()
+            && let Some(tell) = self.writeback.tell_loss.get()
+        {
+            tell(self.file.id());
         }
     }
 }

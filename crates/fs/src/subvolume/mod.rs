@@ -23,8 +23,8 @@ mod table;
 mod uuid;
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedGuard, RankedMutex, rank};
@@ -42,7 +42,7 @@ pub use table::SubvolumeTable;
 use crate::access_time::AccessTimes;
 use crate::compression::CompressionState;
 use crate::counters::{Fsyncs, Nocow, Seeks};
-use crate::delalloc::{WriteErrors, Writeback};
+use crate::delalloc::Writeback;
 use crate::delayed::{DelayedRoot, Later};
 use crate::fault::Planted;
 use crate::inode::dead_inodes::DeadInodes;
@@ -51,9 +51,6 @@ use crate::verity::KeptVerity;
 use change_gate::ChangeGate;
 use ino_allocator::InoAllocator;
 
-/// Is told of a file.
-pub(crate) type TellLoss = Box<dyn Fn(InodeId) + Send + Sync>;
-
 /// What all subvolumes of a filesystem share.
 pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
@@ -61,10 +58,6 @@ pub(crate) struct Shared {
     pub(crate) dead_inodes: DeadInodes,
     /// Files with data that is in memory only.
     pub(crate) writeback: Arc<Writeback>,
-    /// Failures of writing such data back, of all files.
-    pub(crate) write_errors: WriteErrors,
-    /// Who keeps what was read of files, as the kernel does: delayed data of one was lost.
-    pub(crate) tell_loss: OnceLock<TellLoss>,
     pub(crate) access_times: Arc<AccessTimes>,
     /// What becomes durable has its data with it.
     pub(crate) flush_on_commit: bool,
@@ -90,8 +83,6 @@ impl Shared {
             delayed_root: Arc::default(),
             dead_inodes: DeadInodes::default(),
             writeback: Arc::new(Writeback::new(options.delayed_bytes)),
-            write_errors: WriteErrors::default(),
-            tell_loss: OnceLock::new(),
             access_times: Arc::default(),
             flush_on_commit: options.flush_on_commit,
             nodatacow: options.nodatacow,
