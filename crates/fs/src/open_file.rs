@@ -281,7 +281,7 @@ impl OpenFile {
         inode.engine().check_open()?;
         check_regular(inode)?;
         let range = inode.lock_range_shared(offset, u64::MAX, Wait::Yes)?;
-        let cursor = Some(&self.seek_cursor).filter(|_| inode.shared().seeks.has_cursors);
+        let cursor = Some(&self.seek_cursor).filter(|_| inode.shared().policy.seek_cursors);
         let found = seek::seek(inode, (offset, want), cursor, is_interrupted)?;
         drop(range);
         found.ok_or_else(|| ErrorKind::NotFound.into())
@@ -329,7 +329,7 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        self.seek_cursor.tell(&self.inode.shared().seeks);
+        self.seek_cursor.tell(&self.inode.shared().counters.seeks);
         if self.inode.take_flush_on_close() {
             self.inode.hasten();
         }

@@ -7,3 +7,14 @@ mod seeks;
 pub(crate) use fsyncs::{FsyncCounters, Fsyncs};
 pub(crate) use nocow::{Nocow, NocowCounters};
 pub(crate) use seeks::{SeekCounters, Seeks, Untold};
+
+/// The counters of all files of a filesystem.
+#[derive(Default)]
+pub(crate) struct Counters {
+    /// Looks for extents that can be written in place.
+    pub(crate) nocow: Nocow,
+    /// Calls of fsync.
+    pub(crate) fsyncs: Fsyncs,
+    /// Searches for data and holes.
+    pub(crate) seeks: Seeks,
+}

@@ -5,8 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What became of looks at extents that might be written in place.
 #[derive(Default)]
 pub(crate) struct Nocow {
-    /// The file's leaf is kept while other trees are searched.
-    pub(crate) keeps_leaf: bool,
     pub(crate) written: AtomicU64,
     pub(crate) shared: AtomicU64,
     pub(crate) with_csums: AtomicU64,
@@ -29,10 +27,6 @@ pub(crate) struct NocowCounters {
 }
 
 impl Nocow {
-    pub(crate) fn new(keeps_leaf: bool) -> Self {
-        Self { keeps_leaf, ..Self::default() }
-    }
-
     pub(crate) fn count(what: &AtomicU64) {
         what.fetch_add(1, Ordering::Relaxed);
     }

@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident,)*) => {
-        /// What all searches of a filesystem cost, and whether open files remember where the last one ended.
+        /// What all searches of a filesystem cost.
         #[derive(Default)]
         pub(crate) struct Seeks {
-            pub(crate) has_cursors: bool,
             $($field: AtomicU64,)*
         }
 
@@ -55,12 +54,6 @@ counters! {
     bookmarks_used,
     leaves,
     items,
-}
-
-impl Seeks {
-    pub(crate) fn new(has_cursors: bool) -> Self {
-        Self { has_cursors, ..Self::default() }
-    }
 }
 
 /// Searches that are counted in an open file before they are told.

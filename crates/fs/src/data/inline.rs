@@ -23,7 +23,7 @@ use crate::subvolume::Shared;
 /// The largest file that is stored inline: as long as the mount lets it be, shorter than a sector, and fitting in a leaf.
 pub(crate) fn len_max(shared: &Shared, tree: &Tree) -> u64 {
     let leaf = tree.max_item_size().saturating_sub(INLINE_HEADER) as u64;
-    shared.max_inline.min(u64::from(shared.engine.sector_size()) - 1).min(leaf)
+    shared.policy.max_inline.min(u64::from(shared.engine.sector_size()) - 1).min(leaf)
 }
 
 /// Whether the file has nothing that keeps it from being inline: no item at all, or one in the first sector that is

@@ -190,7 +190,7 @@ impl<'a> Draft<'a> {
                 uid: new.uid,
                 gid: new.gid,
                 mode: kind.mode_bits() | new.mode & MODE_BITS,
-                flags: flags_of_new(dir_item.flags, kind, dir.shared().nodatacow),
+                flags: flags_of_new(dir_item.flags, kind, dir.shared().policy.nodatacow),
                 atime: times.access,
                 mtime: times.modification,
                 ctime: times.change,

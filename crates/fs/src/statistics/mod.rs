@@ -500,8 +500,7 @@ pub struct Statistics {
 impl Statistics {
     /// Of the filesystem of these inodes, with what it has in memory.
     pub(crate) fn of(inodes: &Inodes, memory: MemoryReport) -> Self {
-        let Shared { engine, delayed_root, writeback, nocow, compression, fsyncs, seeks, .. } =
-            inodes.shared();
+        let Shared { engine, delayed_root, writeback, compression, counters, .. } = inodes.shared();
         let EngineCounters {
             commits,
             blocks_written,
@@ -535,7 +534,7 @@ impl Statistics {
                 tree_blocks_written: log_blocks_written,
                 duration_micros: (&log_micros).into(),
             },
-            fsyncs: (&fsyncs.counters()).into(),
+            fsyncs: (&counters.fsyncs.counters()).into(),
             pending: PendingStatistics {
                 promised_bytes,
                 delayed_refs,
@@ -555,10 +554,10 @@ impl Statistics {
                 .collect(),
             volume: (&engine.volume().counters()).into(),
             writeback: (&writeback.counters()).into(),
-            nocow: (&nocow.counters()).into(),
+            nocow: (&counters.nocow.counters()).into(),
             compression: (&compression.counters()).into(),
             quotas: engine.qgroup_counters().into(),
-            seek: (&seeks.counters()).into(),
+            seek: (&counters.seeks.counters()).into(),
             background: engine.background().into_iter().map(BackgroundStatistics::from).collect(),
         }
     }

@@ -15,6 +15,7 @@ mod in_place;
 mod info;
 mod ino_allocator;
 pub(crate) mod orphan_item;
+mod policy;
 #[cfg(test)]
 mod read_only_tests;
 mod root_ref;
@@ -41,7 +42,7 @@ pub use table::SubvolumeTable;
 
 use crate::access_time::AccessTimes;
 use crate::compression::CompressionState;
-use crate::counters::{Fsyncs, Nocow, Seeks};
+use crate::counters::Counters;
 use crate::delalloc::Writeback;
 use crate::delayed::{DelayedRoot, Later};
 use crate::fault::Planted;
@@ -50,6 +51,7 @@ use crate::options::FsOptions;
 use crate::verity::KeptVerity;
 use change_gate::ChangeGate;
 use ino_allocator::InoAllocator;
+use policy::Policy;
 
 /// What all subvolumes of a filesystem share.
 pub(crate) struct Shared {
@@ -59,18 +61,9 @@ pub(crate) struct Shared {
     /// Files with data that is in memory only.
     pub(crate) writeback: Arc<Writeback>,
     pub(crate) access_times: Arc<AccessTimes>,
-    /// What becomes durable has its data with it.
-    pub(crate) flush_on_commit: bool,
-    /// Files are overwritten in place from the beginning on.
-    pub(crate) nodatacow: bool,
-    /// The largest file that is kept in the tree, bytes, if a leaf and a sector let it be.
-    pub(crate) max_inline: u64,
+    pub(crate) policy: Policy,
     pub(crate) compression: CompressionState,
-    /// What was written in place, and why other things were not.
-    pub(crate) nocow: Nocow,
-    pub(crate) fsyncs: Fsyncs,
-    /// What searches for data and holes cost.
-    pub(crate) seeks: Seeks,
+    pub(crate) counters: Counters,
     /// What was verified lately of files with fs-verity.
     pub(crate) verity: KeptVerity,
     pub(crate) planted: Planted,
@@ -84,13 +77,9 @@ impl Shared {
             dead_inodes: DeadInodes::default(),
             writeback: Arc::new(Writeback::new(options.delayed_bytes)),
             access_times: Arc::default(),
-            flush_on_commit: options.flush_on_commit,
-            nodatacow: options.nodatacow,
-            max_inline: options.max_inline,
+            policy: Policy::of(options),
             compression: CompressionState::new(options.compress),
-            nocow: Nocow::new(options.nocow_keeps_leaf),
-            fsyncs: Fsyncs::default(),
-            seeks: Seeks::new(options.seek_cursors),
+            counters: Counters::default(),
             verity: KeptVerity::default(),
             planted: Planted::default(),
         })
