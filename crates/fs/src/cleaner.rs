@@ -1,6 +1,6 @@
 //! The cleaner: deletes inodes that have neither a name nor a user any more, one bounded step at a time.
 //!
-//! Letting go of an inode only notes its id ([`DeadInodes`](crate::inode::dead_inodes::DeadInodes)). The work is cut into steps
+//! Letting go of an inode only notes its id ([`DeadInodes`]). The work is cut into steps
 //! of one transaction handle each. Whoever has time takes them: the background until nothing is left, an embedder with
 //! [`Filesystem::clean_step`](crate::Filesystem::clean_step), and otherwise the operations, each
 //! [so many](crate::FsOptions::cleaning_steps) on behalf of others. Who finds no space has steps taken until there is some
@@ -21,8 +21,8 @@ use std::sync::Arc;
 use creamery_base::{ErrorKind, InodeId, Result};
 use creamery_txn::{Engine, Reclaimer};
 
+use crate::context::{DeadInodes, Turn};
 use crate::inode::Inodes;
-use crate::inode::dead_inodes::{DeadInodes, Turn};
 use crate::operation::is_lasting;
 use crate::ops::eviction::{self, Deleted};
 use crate::subvolume::dead::DeadSubvolumes;
@@ -70,7 +70,7 @@ impl Cleaner {
     }
 
     fn dead(&self) -> &DeadInodes {
-        &self.inodes.shared().dead_inodes
+        self.inodes.context().dead()
     }
 
     /// Takes one step. When somebody else takes one, it waits for that.
@@ -133,7 +133,7 @@ impl Cleaner {
         let table = self.inodes.table();
         let dropping = self.dead_subvolumes().step(self.engine(), &|id| table.doom_subvolume(id))?;
         if dropping.is_some() {
-            self.inodes.shared().note_deleted(self.engine().generation());
+            self.inodes.context().note_deleted(self.engine().generation());
         }
         Ok(if dropping.is_some() && self.has_dead() { Cleaning::More } else { Cleaning::Idle })
     }

@@ -14,6 +14,7 @@ use crate::access_time::{self, Atime, AtimeOptions};
 use crate::background;
 use crate::cleaner::{Cleaner, Cleaning};
 use crate::compression::Compress;
+use crate::context::Context;
 use crate::data::{self, FileContent, PackedAhead};
 use crate::delalloc::ErrSeq;
 use crate::delalloc::writeback::FlushOnCommit;
@@ -30,7 +31,7 @@ use crate::ops::{self, SetAttributes};
 use crate::options::FsOptions;
 use crate::statfs::FsStatistics;
 use crate::statistics::Statistics;
-use crate::subvolume::{Shared, SubvolumeRef, Subvolumes};
+use crate::subvolume::{SubvolumeRef, Subvolumes};
 use crate::tree_log::{self, Replayed};
 
 /// An open filesystem. See the crate's head for its rules.
@@ -85,21 +86,21 @@ impl Filesystem {
             engine.commit()?;
             replayed
         };
-        let shared = Shared::new(Arc::clone(&engine), &options);
-        let subvolumes = Subvolumes::new(Arc::clone(&shared))?;
+        let context = Context::new(Arc::clone(&engine), &options);
+        let subvolumes = Subvolumes::new(Arc::clone(&context))?;
         let inodes = Arc::new(Inodes::new(subvolumes, options.inodes_cached));
-        engine.register(Arc::clone(&shared.delayed_root) as Arc<dyn CommitParticipant>);
+        engine.register(Arc::clone(context.delayed()) as Arc<dyn CommitParticipant>);
         // After what was put off, which a snapshot has.
         engine.register(Arc::clone(inodes.subvolumes().at_close()) as Arc<dyn CommitParticipant>);
         let cleaner = Arc::new(Cleaner::new(Arc::clone(&inodes), options.cleaning_steps));
         engine.register_reclaimer(&cleaner);
-        engine.register_reclaimer(&shared.writeback);
+        engine.register_reclaimer(context.writeback());
         if options.flush_on_commit {
-            engine.register(Arc::new(FlushOnCommit(Arc::clone(&shared.writeback))));
+            engine.register(Arc::new(FlushOnCommit(Arc::clone(context.writeback()))));
         }
-        background::register(&engine, &cleaner, &shared.writeback);
-        shared.access_times.set_options(options.atime);
-        access_time::register(&engine, &shared.access_times);
+        background::register(&engine, &cleaner, context.writeback());
+        context.access_times().set_options(options.atime);
+        access_time::register(&engine, context.access_times());
         if engine.read_only().is_none() {
             inodes.subvolumes().find_dead()?;
             inodes.subvolumes().get(inodes.subvolumes().default(), Wait::Yes)?;
@@ -149,11 +150,11 @@ impl Filesystem {
 
     /// Writes back what is delayed now. The openers and the callers of sync learn what fails.
     fn write_back(&self) {
-        let _ = self.shared().writeback.flush_all();
+        let _ = self.context().writeback().flush_all();
     }
 
     fn report_losses(&self, caller: &SyncCaller) -> Result<()> {
-        self.shared().writeback.report_losses(&caller.0)
+        self.context().writeback().report_losses(&caller.0)
     }
 
     /// Brings what was done into the trees of the last commit, for a walk of references there: what is queued is in no tree
@@ -182,13 +183,13 @@ impl Filesystem {
         self.counting.lock()
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
-        self.inodes.shared()
+    pub(crate) fn context(&self) -> &Context {
+        self.inodes.context()
     }
 
     /// Access times for which there is no room are lost; whatever else is wrong the commit says.
     fn write_access_times(&self) {
-        let _ = self.inodes.shared().access_times.write_all(&self.engine);
+        let _ = self.inodes.context().access_times().write_all(&self.engine);
     }
 
     /// Does what [`Filesystem::sync`] does, with nothing left to do: inodes that have lost their last user are deleted, all of
@@ -239,7 +240,7 @@ impl Filesystem {
     /// before. It is closed all the same.
     pub fn shut_down(&self) -> Result<()> {
         self.clean_what_changed();
-        self.shared().writeback.close();
+        self.context().writeback().close();
         self.write_back();
         self.write_access_times();
         // Also what a caller has learned before, for this says what is on the devices. A write from now on reports itself what
@@ -254,7 +255,7 @@ impl Filesystem {
     /// # Panics
     /// When somebody is told already.
     pub fn tell_loss(&self, tell: impl Fn(InodeId) + Send + Sync + 'static) {
-        self.shared().writeback.tell_losses_to(tell);
+        self.context().writeback().tell_losses_to(tell);
     }
 
     /// How full the filesystem is. As on Linux, the figures are in terms of data: where data has two copies, half of
@@ -263,7 +264,7 @@ impl Filesystem {
     /// be used again when that is committed, which whoever needs it sees to.
     #[must_use]
     pub fn statfs(&self) -> FsStatistics {
-        FsStatistics::of(self.inodes.shared())
+        FsStatistics::of(self.inodes.context())
     }
 
     /// What has been done since the filesystem was opened. The numbers are read one after the other while work goes on,
@@ -285,7 +286,7 @@ impl Filesystem {
     /// When there is one already.
     #[cfg(any(feature = "shuttle", feature = "faults"))]
     pub fn plant(&self, fault: Fault) {
-        self.inodes.shared().planted.plant(fault);
+        self.inodes.context().plant(fault);
     }
 }
 
@@ -370,7 +371,7 @@ impl Filesystem {
     /// what takes long of that is done then. None when nothing is compressed, or the file is too long for that.
     #[must_use]
     pub fn pack_ahead(&self, bytes: &[u8]) -> Option<PackedAhead> {
-        data::pack_ahead(self.shared(), self.subvolume(TreeId::FS).ok()?.tree(), bytes)
+        data::pack_ahead(self.context(), self.subvolume(TreeId::FS).ok()?.tree(), bytes)
     }
 
     /// Makes a file without a name in the subvolume of `dir`, open. It goes when it is closed, unless it is given
@@ -461,7 +462,7 @@ impl Filesystem {
     /// ([`FsOptions::atime`]). Reading alone does not: who reads on behalf of somebody else tells. It waits for nothing that
     /// reading does not wait for, and an access time that cannot be noted is lost without a word.
     pub fn accessed(&self, id: InodeId) {
-        if self.inodes.shared().access_times.options().atime != Atime::Off
+        if self.inodes.context().access_times().options().atime != Atime::Off
             && let Ok(inode) = self.inodes.get(id, Wait::Yes)
         {
             inode.accessed();
@@ -471,12 +472,12 @@ impl Filesystem {
     /// Which accesses move access times.
     #[must_use]
     pub fn atime(&self) -> AtimeOptions {
-        self.inodes.shared().access_times.options()
+        self.inodes.context().access_times().options()
     }
 
     /// Says which accesses move access times from now on.
     pub fn set_atime(&self, options: AtimeOptions) {
-        self.inodes.shared().access_times.set_options(options);
+        self.inodes.context().access_times().set_options(options);
     }
 
     /// Changes attributes, all or (if an error is returned before the size was changed) none of them.
@@ -536,12 +537,12 @@ impl Filesystem {
     /// What new data is compressed with, where a file does not say otherwise.
     #[must_use]
     pub fn compress(&self) -> Option<Compress> {
-        self.inodes.shared().compression.option()
+        self.inodes.context().compression().option()
     }
 
     /// The same for all that is written to the image from now on; what is delayed is among that.
     pub fn set_compress(&self, compress: Option<Compress>) {
-        self.inodes.shared().compression.set_option(compress);
+        self.inodes.context().compression().set_option(compress);
     }
 }
 
@@ -564,6 +565,6 @@ impl Filesystem {
     /// Whether something waits for the cleaner.
     #[must_use]
     pub fn has_cleaning(&self) -> bool {
-        !self.inodes.shared().dead_inodes.is_empty()
+        !self.inodes.context().dead().is_empty()
     }
 }

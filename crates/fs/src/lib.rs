@@ -38,6 +38,7 @@ mod background_statistics;
 mod cleaner;
 mod compare;
 mod compression;
+mod context;
 mod counters;
 mod data;
 mod defragment;

@@ -63,7 +63,7 @@ pub struct MemoryReport {
 
 impl MemoryReport {
     pub(crate) fn of(inodes: &Inodes, names: &Names) -> Self {
-        let shared = inodes.shared();
+        let context = inodes.context();
         let EngineMemory {
             clean_blocks,
             dirty_blocks,
@@ -90,14 +90,14 @@ impl MemoryReport {
             free_space_bytes: free_space,
             block_groups_bytes: block_groups,
             subvolumes_bytes: trees + inodes.subvolumes().memory(),
-            delayed_data_bytes: shared.writeback.bytes(),
+            delayed_data_bytes: context.writeback().bytes(),
             inodes_bytes: inodes.table().memory(),
-            delayed_items_bytes: shared.delayed_root.memory() + shared.access_times.memory(),
+            delayed_items_bytes: context.delayed().memory() + context.access_times().memory(),
             known_directories_bytes: names.memory(),
-            unpacked_extents_bytes: shared.compression.unpacked.memory(),
+            unpacked_extents_bytes: context.compression().unpacked.memory(),
             qgroups_bytes: qgroups,
-            verity_bytes: shared.verity.memory(),
-            dead_inodes_bytes: shared.dead_inodes.memory(),
+            verity_bytes: context.kept_verity().memory(),
+            dead_inodes_bytes: context.dead().memory(),
             held_writes_bytes: held_writes,
         };
         Self { total_bytes: parts.parts().map(|(_, bytes)| bytes).sum(), ..parts }

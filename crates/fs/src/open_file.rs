@@ -62,7 +62,7 @@ impl OpenFile {
     /// Opens an inode that was just made: nobody can have deleted it.
     pub(crate) fn new(inodes: Arc<Inodes>, inode: Arc<Inode>) -> Self {
         let errors = inode.write_errors();
-        let behind_all = inode.shared().planted.has(Fault::OpenedBehindErrors);
+        let behind_all = inode.context().has(Fault::OpenedBehindErrors);
         let errors_seen = if behind_all { errors.behind_all() } else { errors.opened() };
         Self { inodes, inode, errors_seen, seek_cursor: SeekCursor::default() }
     }
@@ -135,7 +135,7 @@ impl OpenFile {
     /// much was written: less than all only when space ran out on the way.
     /// Errors: no space; too large; the inode is marked immutable, or has fs-verity.
     pub fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
-        if self.inode.shared().planted.has(Fault::EndLookedUpBefore) {
+        if self.inode.context().has(Fault::EndLookedUpBefore) {
             let end = self.inode.item(Wait::Yes)?.size;
             return Ok((end, self.write_at(end, data)?));
         }
@@ -152,7 +152,7 @@ impl OpenFile {
 
     /// A write is about to return: nobody who closes the filesystem may have missed what it left in memory.
     fn written(&self) -> Result<()> {
-        if !self.inode.shared().writeback.is_closing() {
+        if !self.inode.context().writeback().is_closing() {
             return Ok(());
         }
         self.inode.flush().and(self.inode.write_errors().report(&self.errors_seen))
@@ -182,7 +182,7 @@ impl OpenFile {
         let _change = inode.begin_change()?;
         let is_delayed = room.is_some();
         let may_share = |size: u64| end <= size && (is_delayed || data::is_overwrite(inode, size, end));
-        if may_share(inode.size()) && (is_delayed || !inode.shared().writeback.is_on()) {
+        if may_share(inode.size()) && (is_delayed || !inode.context().writeback().is_on()) {
             let _shared = inode.lock_shared(Wait::Yes)?;
             let mut item = inode.item(Wait::Yes)?;
             if may_share(item.size) {
@@ -206,7 +206,7 @@ impl OpenFile {
         if data.is_empty() {
             Ok(None)
         } else {
-            let (writeback, subvolume) = (&inode.shared().writeback, inode.id.subvolume);
+            let (writeback, subvolume) = (inode.context().writeback(), inode.id.subvolume);
             let reserve = || file::reserve(inode.engine(), subvolume, data.len() as u64);
             match writeback.make_room(data.len(), reserve) {
                 // What is kept for writes, and what overwritten data frees, is known when all that is written and committed.
@@ -281,7 +281,7 @@ impl OpenFile {
         inode.engine().check_open()?;
         check_regular(inode)?;
         let range = inode.lock_range_shared(offset, u64::MAX, Wait::Yes)?;
-        let cursor = Some(&self.seek_cursor).filter(|_| inode.shared().policy.seek_cursors);
+        let cursor = Some(&self.seek_cursor).filter(|_| inode.context().policy().seek_cursors);
         let found = seek::seek(inode, (offset, want), cursor, is_interrupted)?;
         drop(range);
         found.ok_or_else(|| ErrorKind::NotFound.into())
@@ -299,7 +299,7 @@ impl OpenFile {
         inode.engine().check_open()?;
         check_regular(inode)?;
         let item = inode.item(Wait::Yes)?;
-        verity::info(&inode.shared().verity, inode.tree(), inode.id, &item, Wait::Yes)
+        verity::info(inode.context().kept_verity(), inode.tree(), inode.id, &item, Wait::Yes)
     }
 
     /// Takes set-user-id and set-group-id away because somebody writes to the file; `writer` is asked with its group, if it has any
@@ -317,7 +317,7 @@ impl OpenFile {
         let _ = data_only;
         let inode = &self.inode;
         inode.engine().check_open()?;
-        if !inode.shared().planted.has(Fault::SyncedWithoutData) {
+        if !inode.context().has(Fault::SyncedWithoutData) {
             // What fails is reported below.
             let _ = inode.flush();
         }
@@ -329,7 +329,7 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        self.seek_cursor.tell(&self.inode.shared().counters.seeks);
+        self.seek_cursor.tell(&self.inode.context().counters().seeks);
         if self.inode.take_flush_on_close() {
             self.inode.hasten();
         }

@@ -174,7 +174,7 @@ impl Filesystem {
     /// Errors: not found; damage.
     pub fn new_file_has_checksums(&self, dir: InodeId) -> Result<bool> {
         let flags = self.stat(dir, Wait::Yes)?.flags;
-        Ok(new_file_has_checksums(flags, self.shared().policy.nodatacow))
+        Ok(new_file_has_checksums(flags, self.context().policy().nodatacow))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use creamery_format::NAME_LEN_MAX;
 
+use crate::context::Context;
 use crate::statfs_of_set::SetSpace;
-use crate::subvolume::Shared;
 
 /// Figures of a filesystem. Numbers of files are not among them: inodes are made as long as there is room.
 ///
@@ -27,9 +27,9 @@ pub struct FsStatistics {
 }
 
 impl FsStatistics {
-    /// Of the filesystem that shares this.
-    pub(crate) fn of(shared: &Shared) -> Self {
-        let Shared { engine, dead_inodes, .. } = shared;
+    /// Of the filesystem with this context.
+    pub(crate) fn of(context: &Context) -> Self {
+        let (engine, dead) = (context.engine(), context.dead());
         // What is kept is looked at before what has its place: data moves on from one to the other.
         let kept = engine.delalloc_bytes();
         let space = engine.space();
@@ -37,7 +37,7 @@ impl FsStatistics {
         let blocks = |bytes: u64| bytes / u64::from(block_size);
         let copies = space.data_copies.max(1);
         let data_used =
-            space.data_used.saturating_add_signed(space.data_pending).saturating_sub(dead_inodes.bytes())
+            space.data_used.saturating_add_signed(space.data_pending).saturating_sub(dead.bytes())
                 + space.data_handed_out
                 + kept;
         let metadata_used = space.metadata_used.saturating_mul(space.metadata_copies.max(1)) / copies;

@@ -32,10 +32,10 @@ use super::packed::Packed;
 use super::packing::{PackedAhead, Packing};
 use super::payload::{Payload, TakesData};
 use crate::compression;
+use crate::context::Context;
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::{InodeFlags, InodeItem};
 use crate::keys::extent_data;
-use crate::subvolume::Shared;
 
 /// Extents in one content at most, so that one handle is enough.
 const EXTENTS_MAX: usize = 32;
@@ -61,15 +61,15 @@ pub struct FileContent<'a> {
 }
 
 /// Packs the `bytes` of a small file that is still to come; none when they are not, or cannot be, compressed as one chunk.
-pub(crate) fn pack_ahead(shared: &Shared, tree: &Tree, bytes: &[u8]) -> Option<PackedAhead> {
+pub(crate) fn pack_ahead(context: &Context, tree: &Tree, bytes: &[u8]) -> Option<PackedAhead> {
     let size = bytes.len() as u64;
     if size == 0 || size > COMPRESSED_LEN_MAX {
         return None;
     }
-    let packing = Packing::new(shared, &InodeItem::default(), None)?;
-    let (stretches, sector) = ([(0, bytes)], u64::from(shared.engine.sector_size()));
+    let packing = Packing::new(context, &InodeItem::default(), None)?;
+    let (stretches, sector) = ([(0, bytes)], u64::from(context.engine().sector_size()));
     let run = Run { stretches: &stretches, sector, range: (0, size.next_multiple_of(sector)) };
-    packing.ahead(&run, bytes, inline::len_max(shared, tree)).ok()
+    packing.ahead(&run, bytes, inline::len_max(context, tree)).ok()
 }
 
 /// A stretch of data of a file: where it begins, and its bytes.
@@ -119,7 +119,7 @@ impl Content {
     /// overlap, with holes between them; packed, as `packing` says. `tree` is the subvolume it will be in.
     /// Errors: no space; device errors. Nothing remains of it then.
     pub(crate) fn write(
-        shared: &Shared,
+        context: &Context,
         tree: &Tree,
         flags: InodeFlags,
         mut packing: Option<Packing<'_>>,
@@ -128,9 +128,9 @@ impl Content {
         assert!(stretches.windows(2).all(|pair| end_of(&pair[0]) <= pair[1].0));
         assert!(stretches.last().is_none_or(|last| end_of(last) <= size));
         let has_data = stretches.iter().any(|(_, bytes)| !bytes.is_empty());
-        let engine = &shared.engine;
+        let engine = context.engine();
         let sector = u64::from(engine.sector_size());
-        if has_data && let Some(inline) = inline_content(shared, tree, packing.as_ref(), size, stretches) {
+        if has_data && let Some(inline) = inline_content(context, tree, packing.as_ref(), size, stretches) {
             return Ok(Self { size, parts: SmallVec::from_iter([inline]) });
         }
         let explicit = !engine.incompat().contains(Incompat::NO_HOLES);
@@ -228,14 +228,14 @@ impl Content {
 
 /// The content of a small file, to be stored inline; none when it is too long for that.
 fn inline_content(
-    shared: &Shared,
+    context: &Context,
     tree: &Tree,
     packing: Option<&Packing<'_>>,
     size: u64,
     stretches: &[Stretch<'_>],
 ) -> Option<Part> {
-    let most = inline::len_max(shared, tree);
-    if size > most && (packing.is_none() || size > u64::from(shared.engine.sector_size())) {
+    let most = inline::len_max(context, tree);
+    if size > most && (packing.is_none() || size > u64::from(context.engine().sector_size())) {
         return None;
     }
     let mut bytes = vec![0; as_len(size)];

@@ -21,7 +21,7 @@ pub(crate) fn grow(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()>
     let sector = u64::from(inode.engine().sector_size());
     if item.size > 0
         && item.nbytes > 0
-        && size <= inline::len_max(inode.shared(), inode.tree())
+        && size <= inline::len_max(inode.context(), inode.tree())
         && inline::possible(inode.tree(), inode.id.ino, sector)?
     {
         let mut content = vec![0; usize::try_from(size).expect("an inline extent fits in memory")];

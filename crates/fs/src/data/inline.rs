@@ -15,15 +15,15 @@ use super::extent_map::Items;
 use super::packed::Packed;
 use super::{Behalf, change_alone, recount, reserve, update_for};
 use crate::compression;
+use crate::context::Context;
 use crate::inode::{Inode, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::finish;
-use crate::subvolume::Shared;
 
 /// The largest file that is stored inline: as long as the mount lets it be, shorter than a sector, and fitting in a leaf.
-pub(crate) fn len_max(shared: &Shared, tree: &Tree) -> u64 {
+pub(crate) fn len_max(context: &Context, tree: &Tree) -> u64 {
     let leaf = tree.max_item_size().saturating_sub(INLINE_HEADER) as u64;
-    shared.policy.max_inline.min(u64::from(shared.engine.sector_size()) - 1).min(leaf)
+    context.policy().max_inline.min(u64::from(context.engine().sector_size()) - 1).min(leaf)
 }
 
 /// Whether the file has nothing that keeps it from being inline: no item at all, or one in the first sector that is

@@ -68,8 +68,8 @@ impl Candidate {
     /// Looks at what other trees know of it. With no leaf of a file tree (NOCOW-1), unless the inode's filesystem keeps it.
     /// Errors: would block; device errors; damage.
     fn decide(self, inode: &Inode, range: (u64, u64), wait: Wait) -> Result<Option<NocowExtent>> {
-        let nocow = &inode.shared().counters.nocow;
-        if inode.shared().policy.nocow_keeps_leaf {
+        let nocow = &inode.context().counters().nocow;
+        if inode.context().policy().nocow_keeps_leaf {
             Nocow::count(&nocow.looks_with_leaf);
         } else {
             Held::none_of(rank::NODE, "NOCOW-1: other trees are searched with a leaf held");
@@ -159,7 +159,7 @@ impl<'i> NocowWalk<'i> {
         let writer = if may_overwrite || item.flags.contains(InodeFlags::PREALLOC) {
             let writer = inode.in_place_writers().begin();
             if writer.is_none() {
-                Nocow::count(&inode.shared().counters.nocow.barred);
+                Nocow::count(&inode.context().counters().nocow.barred);
             }
             writer
         } else {
@@ -196,7 +196,7 @@ impl<'i> NocowWalk<'i> {
             let Some(found) = candidate(&mut items, self.may_overwrite, since)? else { break };
             // The leaf is let go of here, or only when all is known, as it once was.
             drop(items);
-            let kept = if inode.shared().policy.nocow_keeps_leaf {
+            let kept = if inode.context().policy().nocow_keeps_leaf {
                 let leaf = inode.tree().cursor_locked(&extent_data(inode.id.ino, at), wait)?;
                 Some((leaf, still))
             } else {
@@ -212,7 +212,7 @@ impl<'i> NocowWalk<'i> {
             }
             at = range.1;
             if at < self.end {
-                Nocow::count(&inode.shared().counters.nocow.searched_again);
+                Nocow::count(&inode.context().counters().nocow.searched_again);
             }
         }
         Ok(None)

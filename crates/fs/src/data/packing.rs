@@ -31,8 +31,8 @@ use super::packed::Packed;
 use super::payload::{Payload, TakesData};
 use super::processors::on_all_processors;
 use crate::compression::{self, Compress, CompressionState, Plain, Wanted};
+use crate::context::Context;
 use crate::inode::{Inode, InodeFlags, InodeItem, xattr};
-use crate::subvolume::Shared;
 
 /// Bytes of a chunk at most.
 const CHUNK: u64 = Packer::DATA_MAX as u64;
@@ -96,21 +96,21 @@ fn property(inode: &Inode, item: &InodeItem) -> Result<Option<Vec<u8>>> {
 
 /// How the data of a file is packed that is made of what `item` says; none when it is not.
 pub(super) fn packing_of<'i>(inode: &'i Inode, item: &InodeItem) -> Result<Option<Packing<'i>>> {
-    let shared = inode.shared();
-    if !compression::may_be(shared.compression.option(), item.flags) {
+    let context = inode.context();
+    if !compression::may_be(context.compression().option(), item.flags) {
         return Ok(None);
     }
     // An attribute that cannot be read keeps no data from being written.
     let property = property(inode, item).unwrap_or_default();
-    Ok(Packing::new(shared, item, property.as_deref()))
+    Ok(Packing::new(context, item, property.as_deref()))
 }
 
 impl<'i> Packing<'i> {
     /// The same for a file that is only just being made, with this property.
-    pub(crate) fn new(shared: &'i Shared, item: &InodeItem, property: Option<&[u8]>) -> Option<Self> {
-        let state = &shared.compression;
+    pub(crate) fn new(context: &'i Context, item: &InodeItem, property: Option<&[u8]>) -> Option<Self> {
+        let state = context.compression();
         let wanted = compression::wanted(state.option(), item.flags, property)?;
-        let sector = u64::from(shared.engine.sector_size());
+        let sector = u64::from(context.engine().sector_size());
         Some(Self { state, wanted, sector, ready: VecDeque::new(), inline_ahead: None })
     }
 
@@ -136,11 +136,11 @@ impl<'i> Packing<'i> {
     }
 
     /// With this, whatever anybody says. None for a file that cannot have compressed data.
-    pub(super) fn forced(shared: &'i Shared, item: &InodeItem, method: CompressionMethod) -> Option<Self> {
+    pub(super) fn forced(context: &'i Context, item: &InodeItem, method: CompressionMethod) -> Option<Self> {
         let option = Some(Compress { method, force: true });
         let wanted = compression::wanted(option, item.flags - InodeFlags::COMPRESS, None)?;
-        let sector = u64::from(shared.engine.sector_size());
-        let state = &shared.compression;
+        let sector = u64::from(context.engine().sector_size());
+        let state = context.compression();
         Some(Self { state, wanted, sector, ready: VecDeque::new(), inline_ahead: None })
     }
 
@@ -239,10 +239,10 @@ impl<'i> Packing<'i> {
 
 /// The longest file that may be stored inline: packed ones may have a whole sector.
 pub(crate) fn inline_max(inode: &Inode, item: &InodeItem) -> u64 {
-    if compression::may_be(inode.shared().compression.option(), item.flags) {
+    if compression::may_be(inode.context().compression().option(), item.flags) {
         u64::from(inode.engine().sector_size())
     } else {
-        inline::len_max(inode.shared(), inode.tree())
+        inline::len_max(inode.context(), inode.tree())
     }
 }
 

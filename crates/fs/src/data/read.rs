@@ -234,7 +234,7 @@ impl Window<'_> {
         source: Source<'_>,
         parts: &[(ExtentMap, Extent)],
     ) -> Result<()> {
-        let kept = &inode.shared().compression.unpacked;
+        let kept = &inode.context().compression().unpacked;
         let mut waiting = Vec::new();
         let (mut at, mut rest) = (self.offset, &mut *self.out);
         for &(map, extent) in parts {

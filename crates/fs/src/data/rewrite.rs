@@ -57,7 +57,7 @@ pub(crate) fn rewrite(
 ) -> Result<u64> {
     let mut packing = match how {
         Recompress::AsUsual => packing_of(inode, item)?,
-        Recompress::With(method) => Packing::forced(inode.shared(), item, method),
+        Recompress::With(method) => Packing::forced(inode.context(), item, method),
         Recompress::Plain => None,
     };
     let content = Content { inode, item: item.clone(), range };

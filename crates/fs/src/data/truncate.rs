@@ -43,7 +43,7 @@ fn shrink(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
     if tail == Tail::Nothing {
         return Ok(());
     }
-    if tail == Tail::Inline && size <= inline::len_max(inode.shared(), inode.tree()) {
+    if tail == Tail::Inline && size <= inline::len_max(inode.context(), inode.tree()) {
         let mut content = vec![0; usize::try_from(size).expect("an inline extent fits in memory")];
         read(inode, item, 0, &mut content, Wait::Yes)?;
         return inline::rewrite(inode, item, &content);

@@ -45,7 +45,7 @@ pub(crate) fn write(inode: &Inode, item: &mut InodeItem, offset: u64, data: &[u8
     let Some(end) = end else { return Err(ErrorKind::FileTooLarge.into()) };
     let size = item.size.max(end);
     let sector = u64::from(inode.engine().sector_size());
-    if size <= inline::len_max(inode.shared(), inode.tree())
+    if size <= inline::len_max(inode.context(), inode.tree())
         && inline::possible(inode.tree(), inode.id.ino, sector)?
     {
         let mut content = vec![0; as_len(size)];

@@ -56,7 +56,7 @@ pub(crate) fn write_back(inode: &Inode, run: &Run, room: &mut DelallocReservatio
     {
         let (_, page) = run.pieces().next().expect("a run is not empty");
         let content = &page[..usize::try_from(run.data_end()).expect("a sector at most")];
-        let most = inline::len_max(inode.shared(), inode.tree());
+        let most = inline::len_max(inode.context(), inode.tree());
         let packed = packing_of(inode, &item)?.and_then(|packing| packing.pack_inline(content, most));
         if packed.is_some() || run.data_end() <= most {
             return inline::rewrite_for(behalf, inode, &mut item, content, packed.as_ref());

@@ -26,7 +26,7 @@ use crate::seek::Want;
 const MIB: u64 = 1 << 20;
 
 fn delayed(inode: &Inode) -> u64 {
-    inode.shared().writeback.bytes()
+    inode.context().writeback().bytes()
 }
 
 /// What the file is, looked at in all ways, and what is kept for it.
@@ -98,7 +98,7 @@ fn change(file: &OpenFile, model: &mut Model, scale: u64, random: &mut Random) {
             }
         }
         2 => file.inode().flush().expect("room"),
-        3 | 4 => drop(file.inode().shared().writeback.step()),
+        3 | 4 => drop(file.inode().context().writeback().step()),
         5 if size > 0 => {
             let from = random.below(size) / SECTOR * SECTOR;
             let len = size - from;
@@ -421,7 +421,7 @@ fn what_is_dirty_for_long_is_due_wherever_it_stands() {
     let synced: Vec<_> = (0..40).map(|number| make(format!("synced {number}"))).collect();
     synced.iter().for_each(|file| file.sync(false).expect("room"));
     let last = make("last".to_owned());
-    let writeback = &last.inode().shared().writeback;
+    let writeback = last.inode().context().writeback();
     assert!(matches!(writeback.due(&fixture), creamery_txn::Due::In(_)));
     last.inode().hasten();
     assert_eq!(writeback.due(&fixture), creamery_txn::Due::Now);
@@ -449,7 +449,7 @@ fn who_dies_writing_back_keeps_nobody() {
     let inode = Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), 64 * MIB));
     let file = opened(Arc::clone(&inode));
     file.write_at(0, &vec![MARK; 64 << 10]).expect("it is in memory");
-    let died = creamery_base::panics::catch(|| inode.shared().writeback.step());
+    let died = creamery_base::panics::catch(|| inode.context().writeback().step());
     assert!(died.is_err());
     assert!(file.sync(false).is_err(), "the data is lost, which is told");
     assert_eq!((engine.delalloc_bytes(), engine.delalloc_metadata_bytes(), delayed(&inode)), (0, 0, 0));
@@ -482,6 +482,6 @@ fn who_writes_back_in_the_midst_of_that_is_noticed() {
         let file = opened(Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), MIB)));
         file.write_at(0, b"data").expect("room");
         let _step = Held::wait(Place::of(rank::WRITEBACK));
-        file.inode().shared().writeback.step();
+        file.inode().context().writeback().step();
     });
 }

@@ -19,7 +19,7 @@ pub(super) fn read(
     if offset >= item.size || out.is_empty() {
         return Ok(0);
     }
-    let file = VerityFile::open(&inode.shared().verity, inode.tree(), inode.id, item, wait)?;
+    let file = VerityFile::open(inode.context().kept_verity(), inode.tree(), inode.id, item, wait)?;
     let read_verified = |at: u64, out: &mut [u8]| {
         let read = data::read(inode, item, at, out, wait)?;
         assert!(read == out.len(), "VERITY-1: what is hashed was read");

@@ -85,14 +85,14 @@ pub(crate) fn write(
             write.put(offset, data);
             let runs = write.runs;
             let added = state.pages().bytes() - before;
-            inode.shared().writeback.count(added);
+            inode.context().writeback().count(added);
             let mine = room.take().and_then(|mut room| needed(engine, &mut room, (before, added), runs));
             state.written(end, now.0, mine);
             Some((added, before == 0))
         });
         if let Some((added, begins)) = added {
             let file: Arc<dyn Delayed> = Arc::<Inode>::clone(inode);
-            inode.shared().writeback.note_dirty(&file, engine, added, begins);
+            inode.context().writeback().note_dirty(&file, engine, added, begins);
             return Ok(());
         }
     }

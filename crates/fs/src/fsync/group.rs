@@ -115,7 +115,7 @@ impl<'a> Gathering<'a> {
 
     /// With one who is locked.
     fn go_on_with(&mut self, inode: &Inode, want: Want) -> Result<Option<LogTicket>> {
-        if inode.shared().policy.flush_on_commit && inode.delalloc().any() {
+        if inode.context().policy().flush_on_commit && inode.delalloc().any() {
             return Ok(self.cannot_say());
         }
         if inode.is_dir() {
@@ -182,7 +182,7 @@ impl<'a> Gathering<'a> {
     }
 
     fn counters(&self) -> &Fsyncs {
-        &self.inodes.shared().counters.fsyncs
+        &self.inodes.context().counters().fsyncs
     }
 
     fn cannot_say(&self) -> Option<LogTicket> {

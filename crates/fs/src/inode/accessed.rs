@@ -15,7 +15,7 @@ use crate::keys;
 impl Inode {
     /// Notes that it was read. Nothing is done where access times are not moved, or cannot be.
     pub(crate) fn accessed(self: &Arc<Self>) {
-        let times = &self.shared().access_times;
+        let times = self.context().access_times();
         let options = times.options();
         let length = if options.atime == Atime::Off { None } else { self.note_access(options) };
         match length {
@@ -47,7 +47,7 @@ impl Inode {
         let before = self.state.fetch_or(state::ACCESS_QUEUED, Ordering::AcqRel);
         let is_new = before & state::ACCESS_QUEUED == 0;
         let weak = || Arc::downgrade(self) as Weak<dyn Accessed>;
-        is_new.then(|| self.shared().access_times.add(weak(), engine))
+        is_new.then(|| self.context().access_times().add(weak(), engine))
     }
 
     /// Whether there is an access time that is not part of the item.

@@ -11,9 +11,10 @@ use super::attributes::Attributes;
 use super::lost_directories::LostDirectories;
 use super::table::{InodeTable, Known};
 use super::{FileType, Inode, InodeItem};
+use crate::context::Context;
 use crate::fault::Fault;
 use crate::keys;
-use crate::subvolume::{Change, Shared, Subvolume, SubvolumeRef, Subvolumes};
+use crate::subvolume::{Change, Subvolume, SubvolumeRef, Subvolumes};
 
 /// How often an operation looks again for what keeps changing under it.
 pub(crate) const LOOKUP_ROUNDS_MAX: usize = 64;
@@ -72,8 +73,8 @@ impl Inodes {
     }
 
     /// What all of them share.
-    pub(crate) fn shared(&self) -> &Shared {
-        self.subvolumes.shared()
+    pub(crate) fn context(&self) -> &Context {
+        self.subvolumes.context()
     }
 
     /// The object of an inode; it stays alive while the caller holds it. [`ErrorKind::Stale`] when there is no
@@ -109,7 +110,7 @@ impl Inodes {
         self.engine().check_open()?;
         for _ in 0..LOOKUP_ROUNDS_MAX {
             let stamp = match self.table.get(id) {
-                Known::Here(inode) if !self.shared().planted.has(Fault::ObjectPassedOver) => {
+                Known::Here(inode) if !self.context().has(Fault::ObjectPassedOver) => {
                     return inode.stat(wait);
                 }
                 Known::Here(_) => return Ok(Attributes::new(id, &self.item(id, wait)?)),

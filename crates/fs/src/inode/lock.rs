@@ -126,7 +126,7 @@ impl LockedItem<'_> {
     ) -> Result<InodeItem> {
         self.inode.extent_changes.fetch_add(1, Ordering::Release);
         let item = self.update(change)?;
-        if !self.inode.shared().planted.has(Fault::ChangesUnnoted) {
+        if !self.inode.context().has(Fault::ChangesUnnoted) {
             self.inode.log_changes().add(changed.0, changed.1);
         }
         Ok(item)
@@ -239,7 +239,7 @@ impl Inode {
 
     /// Writes its delayed data back. Errors: the data could not be written back, and is lost.
     pub(crate) fn flush(&self) -> Result<()> {
-        self.shared().writeback.flush(self)
+        self.context().writeback().flush(self)
     }
 
     /// Has all delayed data written back, for a caller that has the inode alone and changes its extents itself: nothing becomes
@@ -256,7 +256,7 @@ impl Inode {
     pub(crate) fn settle_cut(&self, locked: &mut ExclusiveInode<'_>, size: u64) {
         if self.delalloc().any() {
             let gone = self.delalloc().cut(size, u64::from(self.engine().sector_size()));
-            self.shared().writeback.forget(gone);
+            self.context().writeback().forget(gone);
         }
         // The openers learn what is lost; the file can be cut all the same.
         let _ = self.settle(locked);
@@ -311,7 +311,7 @@ impl Inode {
             self.take_along(&mut next);
             change(&mut next);
             next.touch(handle.generation());
-            self.delayed().put_off_inode(handle, &self.shared().delayed_root, &next)?;
+            self.delayed().put_off_inode(handle, self.context().delayed(), &next)?;
             locked.item.clone_from(&next);
             locked.access_time_written();
             Ok(next)

@@ -23,7 +23,6 @@
 mod accessed;
 pub(crate) mod acl;
 pub(crate) mod attributes;
-pub(crate) mod dead_inodes;
 pub(crate) mod extent_changes;
 pub(crate) mod guards;
 mod inodes;
@@ -47,10 +46,11 @@ pub use creamery_format::{FileType, InodeFlags};
 pub(crate) use inodes::{InodeToChange, Inodes, LOOKUP_ROUNDS_MAX};
 pub use range_lock::{RangeGuard, RangeLocks};
 
+use crate::context::Context;
 use crate::delalloc::{Delalloc, Delayed, WriteErrors};
 use crate::delayed::{DelayedEntry, DelayedNode};
 use crate::fault::Fault;
-use crate::subvolume::{Change, InPlaceWriters, Shared, SubvolumeRef};
+use crate::subvolume::{Change, InPlaceWriters, SubvolumeRef};
 use acl::Acl;
 use extent_changes::ExtentChanges;
 
@@ -158,7 +158,7 @@ impl Inode {
     pub(crate) fn hasten(self: &Arc<Self>) {
         if self.delalloc.any() {
             let file: Arc<dyn Delayed> = Arc::<Self>::clone(self);
-            self.shared().writeback.hasten(&file, self.engine());
+            self.context().writeback().hasten(&file, self.engine());
         }
     }
 
@@ -194,13 +194,13 @@ impl Inode {
     }
 
     /// What all subvolumes share.
-    pub(crate) fn shared(&self) -> &Shared {
-        self.subvolume.shared()
+    pub(crate) fn context(&self) -> &Context {
+        self.subvolume.context()
     }
 
     /// The engine below.
     pub(crate) fn engine(&self) -> &Engine {
-        &self.shared().engine
+        self.context().engine()
     }
 
     /// Locks the whole sectors that `[start, end)` touches against writers.
@@ -265,7 +265,7 @@ impl Inode {
     /// Does `change`, which writes or deletes the INODE_ITEM in the tree, in place of what was put off (DELAYED-5).
     fn supersede_delayed(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
         let Some(delayed) = self.delayed.get() else { return change() };
-        if self.shared().planted.has(Fault::DelayedForgottenLate) {
+        if self.context().has(Fault::DelayedForgottenLate) {
             change()?;
             return delayed.supersede(|| Ok(()));
         }
@@ -274,7 +274,7 @@ impl Inode {
 
     /// Adds a DIR_INDEX item before the transaction closes.
     pub(crate) fn insert_entry_later(&self, handle: &Handle<'_>, entry: DelayedEntry) -> Result<()> {
-        self.delayed().put_off_entry(handle, &self.shared().delayed_root, entry)
+        self.delayed().put_off_entry(handle, self.context().delayed(), entry)
     }
 
     /// Takes back a DIR_INDEX item; false when it is in the tree, or nowhere.
@@ -405,10 +405,10 @@ impl Drop for Inode {
     fn drop(&mut self) {
         let (nlink, nbytes) = (self.item.get_mut().nlink, self.item.get_mut().nbytes);
         if self.delalloc.set_queued(false) {
-            self.shared().writeback.forget_inode(self.delalloc.bytes());
+            self.context().writeback().forget_inode(self.delalloc.bytes());
         }
         if nlink == 0 && !self.has(state::GONE) {
-            self.shared().add_dead(self.id, nbytes);
+            self.context().add_dead(self.id, nbytes);
         }
     }
 }

@@ -152,7 +152,7 @@ impl InodeTable {
             return Some(other);
         }
         assert!(stamp.0 <= shard.departures, "TABLE-2: a stamp is of the shard that gave it");
-        if shard.departures != stamp.0 && !inode.shared().planted.has(Fault::LossUnnoticed) {
+        if shard.departures != stamp.0 && !inode.context().has(Fault::LossUnnoticed) {
             return None;
         }
         Some(self.put(&mut shard, inode, Shard::clock))

@@ -89,7 +89,7 @@ impl Names {
         let mut draft = Draft::new(&dir, &dir_item, new, now)?;
         let index = directory::next_index(&dir)?;
         if let Some(content) = content {
-            draft.write_content(dir.shared(), dir.tree(), content)?;
+            draft.write_content(dir.context(), dir.tree(), content)?;
         }
         let units = 3 + draft.item_count() + draft.content_units(self.engine());
         let handle = self.engine().start(Units::items(units).of(dir.id.subvolume))?;

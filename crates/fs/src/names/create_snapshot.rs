@@ -98,7 +98,7 @@ impl Names {
             return Err(Error::new(ErrorKind::PermissionDenied, "a snapshot in the stub of a subvolume"));
         }
         let of = self.subvolumes().get(source, Wait::Yes)?;
-        self.subvolumes().shared().writeback.flush_subvolume(source)?;
+        self.subvolumes().context().writeback().flush_subvolume(source)?;
         let _barred = of.in_place().bar();
         let dir = self.dir_to_change(dir)?;
         let dir_item = dir.lock_exclusive()?;

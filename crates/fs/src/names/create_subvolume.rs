@@ -71,7 +71,7 @@ impl Names {
         drop(changing);
         dir.set_next_index(index + 1);
         let root = InodeId::new(id, ObjectId::FIRST_FREE);
-        let subvolume = Subvolume::new(tree, Arc::clone(self.subvolumes().shared()), root.ino, false);
+        let subvolume = Subvolume::new(tree, Arc::clone(self.subvolumes().context()), root.ino, false);
         let (subvolume, _) = self.subvolumes().put(id, subvolume);
         draft.publish(self.table(), root, subvolume);
         Ok(root)

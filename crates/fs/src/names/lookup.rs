@@ -90,7 +90,7 @@ impl Names {
                 self.known_directories.put(dir, name, child, epoch);
             }
         }
-        if kind.is_none() && self.inodes.shared().planted.has(Fault::DirectoryKeptLocked) {
+        if kind.is_none() && self.inodes.context().has(Fault::DirectoryKeptLocked) {
             return Ok((child, Some(self.kind_of(child, wait)?)));
         }
         Ok((child, kind))

@@ -84,7 +84,7 @@ impl<'a> LosingName<'a> {
             inode.delete_items(handle, || {
                 eviction::purge(handle, inode.tree(), inode.id, &keys::first_of(inode.id.ino))
             })?;
-            inode.shared().note_deleted(handle.generation());
+            inode.context().note_deleted(handle.generation());
             return Ok(());
         }
         inode_ref::remove(handle, inode.tree(), inode.id.ino, *dir, *name, *link)?;

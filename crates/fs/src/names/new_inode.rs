@@ -15,6 +15,7 @@ use creamery_txn::{Engine, Handle};
 use smallvec::SmallVec;
 
 use crate::compression;
+use crate::context::Context;
 use crate::data::{Content, FileContent, Packing};
 use crate::directory;
 use crate::inode::acl::{self, Acl};
@@ -25,7 +26,7 @@ use crate::inode::{FileType, Inode, InodeFlags, InodeItem};
 use crate::items::{Name, inode_ref};
 use crate::keys;
 use crate::ops;
-use crate::subvolume::{Shared, SubvolumeRef, orphan_item};
+use crate::subvolume::{SubvolumeRef, orphan_item};
 
 /// What a new inode is to be.
 ///
@@ -190,7 +191,7 @@ impl<'a> Draft<'a> {
                 uid: new.uid,
                 gid: new.gid,
                 mode: kind.mode_bits() | new.mode & MODE_BITS,
-                flags: flags_of_new(dir_item.flags, kind, dir.shared().policy.nodatacow),
+                flags: flags_of_new(dir_item.flags, kind, dir.context().policy().nodatacow),
                 atime: times.access,
                 mtime: times.modification,
                 ctime: times.change,
@@ -326,19 +327,19 @@ impl<'a> Draft<'a> {
     /// Writes the data that the file will begin with. No handle may be held.
     pub(crate) fn write_content(
         &mut self,
-        shared: &Shared,
+        context: &Context,
         tree: &Tree,
         content: &FileContent<'_>,
     ) -> Result<()> {
         let property = self.xattr(xattr::COMPRESSION);
-        let mut packing = Packing::new(shared, &self.item, property);
+        let mut packing = Packing::new(context, &self.item, property);
         if let (Some(packing), Some(ahead), [(0, bytes)]) = (&mut packing, content.packed, content.stretches)
             && bytes.len() as u64 == content.size
         {
             packing.take_ahead(ahead, bytes);
         }
         let content = (content.size, content.stretches);
-        let written = Content::write(shared, tree, self.item.flags, packing, content)?;
+        let written = Content::write(context, tree, self.item.flags, packing, content)?;
         written.count(&mut self.item);
         self.content = Some(written);
         Ok(())

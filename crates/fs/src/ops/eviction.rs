@@ -138,7 +138,7 @@ pub(crate) fn evict_some(subvolume: &SubvolumeRef, id: InodeId) -> Result<Delete
 
 /// The same for at most so many items.
 fn evict_last(subvolume: &SubvolumeRef, id: InodeId, most: usize) -> Result<Deleted> {
-    let shared = subvolume.shared();
+    let context = subvolume.context();
     let tree = subvolume.tree();
     let corrupt = |what: &str| Error::new(ErrorKind::Corrupt, format!("inode {id}{what}"));
     let item = tree.get(&keys::inode_item(id.ino), Wait::Yes, InodeItem::decode)?.transpose()?;
@@ -158,12 +158,12 @@ fn evict_last(subvolume: &SubvolumeRef, id: InodeId, most: usize) -> Result<Dele
         let mut locked = inode.try_lock_exclusive()?.expect("nobody else has it");
         inode.set_gone(); // dropping the object must not ask for this once more
         if let Some(generation) = data::drop_last(&inode, locked.item_mut(), most)? {
-            shared.note_deleted(generation);
+            context.note_deleted(generation);
             return Ok(Deleted::Partly { nbytes: locked.nbytes });
         }
     }
-    let handle = shared.engine.start(Units::reclaiming(last.units + 1).of(id.subvolume))?;
-    shared.note_deleted(handle.generation());
+    let handle = context.engine().start(Units::reclaiming(last.units + 1).of(id.subvolume))?;
+    context.note_deleted(handle.generation());
     let done = purge(&handle, tree, id, &last.first).and_then(|()| match wholly {
         true => orphan_item::remove(&handle, tree, id.ino).map(|_| Deleted::Wholly),
         false => Ok(Deleted::Partly { nbytes: 0 }),

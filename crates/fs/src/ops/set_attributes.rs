@@ -270,7 +270,7 @@ pub(crate) fn set_attributes(inode: &Inode, set: &SetAttributes) -> Result<Attri
     let access = access.as_deref();
     let access =
         access.map(|value| Change { name: acl::ACCESS, value: Some(value), mode: XattrMode::Replace });
-    let property = flags.map(|flags| compression::property(inode.shared().compression.option(), flags));
+    let property = flags.map(|flags| compression::property(inode.context().compression().option(), flags));
     let property = property.as_ref().map(|value| Change {
         name: xattr::COMPRESSION,
         value: value.as_deref().map(str::as_bytes),

@@ -128,7 +128,7 @@ pub(crate) fn seek_within(
         steps: 0,
     };
     let found = search.run(offset, size);
-    let seeks = &inode.shared().counters.seeks;
+    let seeks = &inode.context().counters().seeks;
     match untold {
         Some(untold) => untold.add(&search.cost, seeks),
         None => seeks.add(&search.cost),

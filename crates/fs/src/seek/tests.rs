@@ -98,7 +98,7 @@ fn scatter(inode: &Inode, count: u64) {
         }
         state.written(2 * count * SECTOR, creamery_base::Timespec::default(), room.take());
     });
-    inode.shared().writeback.count(count * SECTOR);
+    inode.context().writeback().count(count * SECTOR);
 }
 
 fn scattered(fixture: &Fixture, ino: u64, count: u64) -> OpenFile {

@@ -21,7 +21,6 @@ use crate::delalloc::WritebackCounters;
 use crate::inode::Inodes;
 use crate::memory::MemoryReport;
 use crate::quota::QuotaStatistics;
-use crate::subvolume::Shared;
 use counts::counts;
 
 counts! {
@@ -500,7 +499,8 @@ pub struct Statistics {
 impl Statistics {
     /// Of the filesystem of these inodes, with what it has in memory.
     pub(crate) fn of(inodes: &Inodes, memory: MemoryReport) -> Self {
-        let Shared { engine, delayed_root, writeback, compression, counters, .. } = inodes.shared();
+        let (engine, context) = (inodes.engine(), inodes.context());
+        let counters = context.counters();
         let EngineCounters {
             commits,
             blocks_written,
@@ -538,7 +538,7 @@ impl Statistics {
             pending: PendingStatistics {
                 promised_bytes,
                 delayed_refs,
-                delayed_directories: delayed_root.len() as u64,
+                delayed_directories: context.delayed().len() as u64,
             },
             block_cache: (&store).into(),
             inodes_cached: inodes.table().len() as u64,
@@ -553,9 +553,9 @@ impl Statistics {
                 })
                 .collect(),
             volume: (&engine.volume().counters()).into(),
-            writeback: (&writeback.counters()).into(),
+            writeback: (&context.writeback().counters()).into(),
             nocow: (&counters.nocow.counters()).into(),
-            compression: (&compression.counters()).into(),
+            compression: (&context.compression().counters()).into(),
             quotas: engine.qgroup_counters().into(),
             seek: (&counters.seeks.counters()).into(),
             background: engine.background().into_iter().map(BackgroundStatistics::from).collect(),

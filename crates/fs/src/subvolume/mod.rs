@@ -15,7 +15,6 @@ mod in_place;
 mod info;
 mod ino_allocator;
 pub(crate) mod orphan_item;
-mod policy;
 #[cfg(test)]
 mod read_only_tests;
 mod root_ref;
@@ -29,9 +28,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedGuard, RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, Generation, InodeId, Near, ObjectId, Result};
+use creamery_base::{Error, ErrorKind, Near, ObjectId, Result};
 use creamery_tree::Tree;
-use creamery_txn::Engine;
 
 pub use find_new::{NewExtent, NewExtents};
 pub(crate) use in_place::{InPlaceWriter, InPlaceWriters};
@@ -40,70 +38,15 @@ pub(crate) use root_ref::SubvolumeEntry;
 pub(crate) use subvolumes::{Changing, Subvolumes};
 pub use table::SubvolumeTable;
 
-use crate::access_time::AccessTimes;
-use crate::compression::CompressionState;
-use crate::counters::Counters;
-use crate::delalloc::Writeback;
-use crate::delayed::{DelayedRoot, Later};
-use crate::fault::Planted;
-use crate::inode::dead_inodes::DeadInodes;
-use crate::options::FsOptions;
-use crate::verity::KeptVerity;
+use crate::context::Context;
+use crate::delayed::Later;
 use change_gate::ChangeGate;
 use ino_allocator::InoAllocator;
-use policy::Policy;
-
-/// What all subvolumes of a filesystem share.
-pub(crate) struct Shared {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) delayed_root: Arc<DelayedRoot>,
-    pub(crate) dead_inodes: DeadInodes,
-    /// Files with data that is in memory only.
-    pub(crate) writeback: Arc<Writeback>,
-    pub(crate) access_times: Arc<AccessTimes>,
-    pub(crate) policy: Policy,
-    pub(crate) compression: CompressionState,
-    pub(crate) counters: Counters,
-    /// What was verified lately of files with fs-verity.
-    pub(crate) verity: KeptVerity,
-    pub(crate) planted: Planted,
-}
-
-impl Shared {
-    pub(crate) fn new(engine: Arc<Engine>, options: &FsOptions) -> Arc<Self> {
-        Arc::new(Self {
-            engine,
-            delayed_root: Arc::default(),
-            dead_inodes: DeadInodes::default(),
-            writeback: Arc::new(Writeback::new(options.delayed_bytes)),
-            access_times: Arc::default(),
-            policy: Policy::of(options),
-            compression: CompressionState::new(options.compress),
-            counters: Counters::default(),
-            verity: KeptVerity::default(),
-            planted: Planted::default(),
-        })
-    }
-
-    /// Leaves an inode that has neither a name nor a user to the cleaner; its items hold `nbytes` bytes of data.
-    pub(crate) fn add_dead(&self, id: InodeId, nbytes: u64) {
-        if self.dead_inodes.push(id, nbytes) {
-            self.engine.wake_background();
-        }
-    }
-
-    /// Notes that items were deleted in transaction `generation`.
-    pub(crate) fn note_deleted(&self, generation: Generation) {
-        if self.dead_inodes.note_deleted(generation) {
-            self.engine.wake_background();
-        }
-    }
-}
 
 /// A subvolume in use.
 pub(crate) struct Subvolume {
     tree: Arc<Tree>,
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     numbers: InoAllocator,
     change_gate: ChangeGate,
     dead: AtomicBool,
@@ -143,14 +86,14 @@ impl Drop for Change {
 
 impl Subvolume {
     /// A subvolume whose highest inode number in use is `last_ino`.
-    pub(crate) fn new(tree: Arc<Tree>, shared: Arc<Shared>, last_ino: ObjectId, read_only: bool) -> Self {
+    pub(crate) fn new(tree: Arc<Tree>, context: Arc<Context>, last_ino: ObjectId, read_only: bool) -> Self {
         assert!(
             last_ino.get() + 1 >= ObjectId::FIRST_FREE.get(),
             "SUBVOL-2: numbers below the first are taken"
         );
         Self {
             tree,
-            shared,
+            context,
             numbers: InoAllocator::behind(last_ino),
             change_gate: ChangeGate::new(read_only),
             dead: AtomicBool::new(false),
@@ -174,8 +117,8 @@ impl Subvolume {
         &self.tree
     }
 
-    pub(crate) const fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    pub(crate) const fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     /// It was deleted.
@@ -234,6 +177,7 @@ mod tests {
 
     use super::*;
     use crate::data::tests::support::assert_noticed;
+    use crate::options::FsOptions;
 
     #[test]
     fn numbers_that_begin_before_the_first_are_a_bug() {
@@ -241,7 +185,7 @@ mod tests {
             let tree = engine.tree(TreeId::FS).expect("the top level");
             Subvolume::new(
                 tree,
-                Shared::new(Arc::clone(&engine), &FsOptions::default()),
+                Context::new(Arc::clone(&engine), &FsOptions::default()),
                 ObjectId::new(7),
                 false,
             );

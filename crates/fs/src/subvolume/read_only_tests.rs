@@ -225,7 +225,7 @@ fn a_write_that_waits_for_memory_is_refused_when_its_subvolume_is_read_only_by_t
     other.write_at(0, &vec![MARK; MIB]).expect("it is in memory");
     let ((waits, it_waits), (read_only, is_read_only)) = (channel(), channel::<()>());
     let seen = std::thread::scope(|scope| {
-        scope.spawn(|| other.inode().shared().writeback.step());
+        scope.spawn(|| other.inode().context().writeback().step());
         is_reached.recv().expect("it is written back");
         let on = &on;
         let writer = scope.spawn(move || {

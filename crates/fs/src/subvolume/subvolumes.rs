@@ -25,14 +25,15 @@ use creamery_txn::{Engine, Handle, Units};
 
 use super::at_close::AtClose;
 use super::dead::{DeadSubvolume, DeadSubvolumes};
-use super::{Shared, Subvolume, SubvolumeRef, orphan_item};
+use super::{Subvolume, SubvolumeRef, orphan_item};
+use crate::context::Context;
 use crate::items::InodeItem;
 use crate::keys;
 use crate::operation::{finish, or_end};
 
 /// The subvolumes in use.
 pub(crate) struct Subvolumes {
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     root_tree: Arc<Tree>,
     default: AtomicU64,
     open: RankedRwLock<BTreeMap<TreeId, Arc<Subvolume>>, { rank::TABLE }>,
@@ -58,11 +59,11 @@ pub(crate) enum Put {
 
 impl Subvolumes {
     /// None in use yet.
-    pub(crate) fn new(shared: Arc<Shared>) -> Result<Self> {
-        let root_tree = shared.engine.tree(TreeId::ROOT)?;
+    pub(crate) fn new(context: Arc<Context>) -> Result<Self> {
+        let root_tree = context.engine().tree(TreeId::ROOT)?;
         let default = read_default(&root_tree)?.unwrap_or(TreeId::FS);
         Ok(Self {
-            shared,
+            context,
             root_tree,
             default: AtomicU64::new(default.get()),
             open: RankedRwLock::new(BTreeMap::new()),
@@ -76,12 +77,12 @@ impl Subvolumes {
 
     /// The engine below.
     pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.shared.engine
+        self.context.engine()
     }
 
     /// What they share.
-    pub(crate) const fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    pub(crate) const fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     pub(super) const fn root_tree(&self) -> &Arc<Tree> {
@@ -142,10 +143,10 @@ impl Subvolumes {
             // Who makes nothing reads what there is, whatever became of the last leaf.
             Some(_) => (highest_objectid(&tree).unwrap_or(BEFORE_FIRST_FREE), Vec::new()),
         };
-        let subvolume = Subvolume::new(tree, Arc::clone(&self.shared), last_ino, read_only);
+        let subvolume = Subvolume::new(tree, Arc::clone(&self.context), last_ino, read_only);
         let (subvolume, put) = self.put(id, subvolume);
         if put == Put::InUse {
-            orphans.into_iter().for_each(|(orphan, nbytes)| self.shared.add_dead(orphan, nbytes));
+            orphans.into_iter().for_each(|(orphan, nbytes)| self.context.add_dead(orphan, nbytes));
         }
         drop(loading);
         Ok(subvolume)

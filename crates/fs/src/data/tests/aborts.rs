@@ -40,9 +40,9 @@ fn clone_another(fixture: &Fixture, inode: &Arc<Inode>, item: &mut InodeItem) ->
 
 fn write_access_time(fixture: &Fixture, inode: &Arc<Inode>, _: &mut InodeItem) -> Result<()> {
     let strict = AtimeOptions { atime: Atime::Strict, ..AtimeOptions::default() };
-    inode.shared().access_times.set_options(strict);
+    inode.context().access_times().set_options(strict);
     inode.accessed();
-    inode.shared().access_times.write_all(fixture)
+    inode.context().access_times().write_all(fixture)
 }
 
 fn delete_items(fixture: &Fixture, inode: &Arc<Inode>, _: &mut InodeItem) -> Result<()> {

@@ -153,7 +153,7 @@ fn what_is_said_of_compression_while_data_is_packed_is_not_undone() {
 /// Writes data of `file` back until `done`.
 fn write_back_until(file: &OpenFile, done: &AtomicBool) {
     while !done.load(Ordering::Acquire) {
-        if !file.inode().shared().writeback.step() {
+        if !file.inode().context().writeback().step() {
             std::thread::yield_now();
         }
     }

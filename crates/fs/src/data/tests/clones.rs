@@ -58,7 +58,7 @@ pub(super) fn live(fixture: &mut Fixture, seed: u64, flags: InodeFlags) -> ([Mod
                 fixture.commit().expect("a commit");
             }
         }
-        in_place += files.iter().map(|file| file.shared().counters.nocow.counters().written).sum::<u64>();
+        in_place += files.iter().map(|file| file.context().counters().nocow.counters().written).sum::<u64>();
         drop(files);
         fixture.reopen();
     }

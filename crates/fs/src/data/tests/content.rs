@@ -43,7 +43,7 @@ fn a_new_file_has_the_items_that_its_content_needs() {
             let inode = new_file(&engine, 300 + index as u64, InodeFlags::empty());
             let mut locked = inode.lock_exclusive().expect("it lives");
             let item = locked.item_mut();
-            let content = Content::write(inode.shared(), inode.tree(), item.flags, None, (*size, stretches))
+            let content = Content::write(inode.context(), inode.tree(), item.flags, None, (*size, stretches))
                 .expect("content");
             in_handle(&engine, Units::items(1 + content.units(&engine)), |handle| {
                 let mut next = item.clone();

@@ -33,7 +33,7 @@ fn places(inode: &Inode) -> Vec<Logical> {
 }
 
 fn counters(inode: &Inode) -> (u64, u64, u64, u64) {
-    let counters = inode.shared().counters.nocow.counters();
+    let counters = inode.context().counters().nocow.counters();
     (counters.written, counters.shared, counters.with_csums, counters.barred)
 }
 
@@ -117,7 +117,7 @@ fn what_a_clone_shares_goes_to_new_space_and_what_lies_between_stays() {
             assert_eq!(moved, !committed, "the second time nobody shares them any more");
             let (in_place, refused) = if committed { (4, 0) } else { (2, 2) };
             assert_eq!(counters(&inode), (written + in_place, shared + refused, 0, 0));
-            let more = inode.shared().counters.nocow.counters();
+            let more = inode.context().counters().nocow.counters();
             // Behind the first that is shared; the last one has nothing behind it.
             assert_eq!((more.searched_again, more.looks_with_leaf), (1, 0), "committed: {committed}");
             fixture.commit().expect("a commit");

@@ -107,7 +107,7 @@ fn what_does_not_get_shorter_is_stored_as_it_is() {
         put(&fixture, &inode, &noise(3 * CHUNK));
         assert_eq!(extents(&inode), [(3 * CHUNK, None)], "{kind}");
         assert!(!inode.item(Wait::Yes).expect("it lives").flags.contains(InodeFlags::NOCOMPRESS));
-        let counters = inode.shared().compression.counters();
+        let counters = inode.context().compression().counters();
         assert_eq!((counters.chunks, counters.refused, counters.unlikely), (0, 3, 0));
     }
 }
@@ -117,15 +117,15 @@ fn what_does_not_look_as_if_is_not_tried_and_what_was_in_vain_is_remembered() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let inode = file(&fixture, compress(CompressionType::Zstd, false), InodeFlags::empty());
     put(&fixture, &inode, &noise(CHUNK));
-    assert_eq!(inode.shared().compression.counters().unlikely, 1);
+    assert_eq!(inode.context().compression().counters().unlikely, 1);
     assert!(!inode.item(Wait::Yes).expect("it lives").flags.contains(InodeFlags::NOCOMPRESS));
     // Half of two sectors gets shorter, which saves none.
     let half = [text(SECTOR), noise(SECTOR - 64), vec![0; 64]].concat();
     put(&fixture, &inode, &half);
-    assert_eq!(inode.shared().compression.counters().refused, 1);
+    assert_eq!(inode.context().compression().counters().refused, 1);
     assert!(inode.item(Wait::Yes).expect("it lives").flags.contains(InodeFlags::NOCOMPRESS));
     put(&fixture, &inode, &text(CHUNK));
-    assert_eq!(inode.shared().compression.counters().chunks, 0);
+    assert_eq!(inode.context().compression().counters().chunks, 0);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn small_files_are_packed_into_the_tree() {
             let got = opened.read_at(0, &mut found, Wait::Yes).expect("readable");
             assert!(found[..got] == text(len), "{kind} {len}");
             assert_eq!(extents(&inode).len(), 1);
-            let packed = inode.shared().compression.counters().chunks;
+            let packed = inode.context().compression().counters().chunks;
             assert_eq!(packed, u64::from(len > 1), "{kind} {len}");
             // One that has more than a sector is packed into an extent.
             let is_inline = extents(&inode)[0].1.is_none();
@@ -184,7 +184,7 @@ fn without_room_in_one_piece_data_is_stored_as_it_is() {
     assert!(commits <= 4, "{commits} commits");
     let extents = extents(&inode);
     assert!(extents.len() > 100 && extents.iter().all(|(_, packed)| packed.is_none()), "{extents:?}");
-    assert_eq!(inode.shared().compression.counters().chunks, 0, "nothing is stored packed");
+    assert_eq!(inode.context().compression().counters().chunks, 0, "nothing is stored packed");
     drop((held, rest));
 }
 
@@ -198,7 +198,7 @@ fn what_is_not_alone_in_its_file_is_not_packed_into_the_tree() {
     opened.write_at(0, &text(SECTOR)).expect("room");
     opened.write_at(1 << 20, &text(SECTOR)).expect("room");
     opened.sync(false).expect("room");
-    assert_eq!(inode.shared().compression.counters().chunks, 0);
+    assert_eq!(inode.context().compression().counters().chunks, 0);
     audit(&fixture, &inode, &inode.item(Wait::Yes).expect("it lives"));
 }
 

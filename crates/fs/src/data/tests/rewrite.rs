@@ -89,7 +89,7 @@ fn what_is_there_is_packed_another_way() {
         };
         let wanted = Defragment { compress, ..Defragment::default() };
         assert_eq!(file.defragment(&wanted, &|| false).expect("room"), SECTORS * SECTOR, "{how}");
-        let (chunks, counted) = (items(&inode), inode.shared().compression.counters().chunks);
+        let (chunks, counted) = (items(&inode), inode.context().compression().counters().chunks);
         assert_eq!(chunks.contains("z@"), packed, "{how}: {chunks}, {counted} packed");
         assert_eq!(nbytes(), before, "{how}");
         audit(&fixture, &inode, &inode.item(Wait::Yes).expect("it lives"));

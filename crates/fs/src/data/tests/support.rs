@@ -15,6 +15,7 @@ use creamery_tree::Tree;
 use creamery_txn::{Engine, Options, Units};
 use creamery_volume::{Mode, Volume};
 
+use crate::context::Context;
 use crate::data::extent_map::Items;
 use crate::inode::{Inode, InodeFlags, InodeItem, Inodes};
 use crate::keys;
@@ -23,7 +24,7 @@ use crate::open_file::OpenFile;
 use crate::operation::in_handle;
 use crate::options::FsOptions;
 use crate::seek::Want;
-use crate::subvolume::{Shared, Subvolume, SubvolumeRef, Subvolumes};
+use crate::subvolume::{Subvolume, SubvolumeRef, Subvolumes};
 
 pub(crate) const SECTOR: u64 = 4096;
 
@@ -282,8 +283,8 @@ fn delayed(delayed_bytes: u64) -> FsOptions {
 
 /// The top level without a filesystem around it.
 fn alone(engine: &Arc<Engine>, tree: Arc<Tree>, options: &FsOptions) -> SubvolumeRef {
-    let shared = Shared::new(Arc::clone(engine), options);
-    SubvolumeRef::new(Arc::new(Subvolume::new(tree, shared, ObjectId::FIRST_FREE, false)))
+    let context = Context::new(Arc::clone(engine), options);
+    SubvolumeRef::new(Arc::new(Subvolume::new(tree, context, ObjectId::FIRST_FREE, false)))
 }
 
 /// A new, empty file without a name.
@@ -321,7 +322,7 @@ pub(crate) fn seek(inode: &Inode, item: &InodeItem, offset: u64, want: Want) -> 
 
 /// Opens an inode.
 pub(crate) fn opened(inode: Arc<Inode>) -> OpenFile {
-    let subvolumes = Subvolumes::new(Arc::clone(inode.subvolume().shared())).expect("the root tree");
+    let subvolumes = Subvolumes::new(Arc::clone(inode.subvolume().context())).expect("the root tree");
     OpenFile::new(Arc::new(Inodes::new(subvolumes, 64)), inode)
 }
 

@@ -145,7 +145,7 @@ fn who_lists_beside_a_writer_misses_nothing() {
             });
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    file.inode().shared().writeback.step();
+                    file.inode().context().writeback().step();
                     fixture.commit().expect("room");
                 }
             });

@@ -46,7 +46,7 @@ fn who_is_written_and_synced_again_and_again_keeps_nobody_from_being_due() {
     let make = |name: &[u8]| fs.create_open(root, name, &NewInode::file(0o644)).expect("room").1;
     let (log, other) = (make(b"log"), make(b"other"));
     engine.commit_every(Some(10 * SECOND));
-    let writeback = &other.inode().shared().writeback;
+    let writeback = other.inode().context().writeback();
     log.write_at(0, b"data").expect("room");
     other.write_at(0, b"data").expect("room");
     for second in 0..10 {
@@ -70,7 +70,7 @@ fn a_page_that_is_written_again_and_again_keeps_no_other_from_a_device() {
     let root = fs.root(fs.default_subvolume()).expect("a root");
     let make = |name: &[u8]| fs.create_open(root, name, &NewInode::file(0o644)).expect("room").1;
     let (busy, other) = (make(b"busy"), make(b"other"));
-    let writeback = &other.inode().shared().writeback;
+    let writeback = other.inode().context().writeback();
     for piece in [0, 2, 4, 6] {
         busy.write_at(piece * PIECE, b"data").expect("room");
     }
@@ -116,7 +116,7 @@ fn who_writes_too_much_waits_for_a_slow_device() {
     file.write_at(0, &vec![MARK; MIB as usize]).expect("room");
     let watch = ThreadWatch::default();
     std::thread::scope(|scope| {
-        scope.spawn(|| inode.shared().writeback.step());
+        scope.spawn(|| inode.context().writeback().step());
         wait_until("the device to have a write", || device.waits.load(Ordering::Acquire));
         let writer = scope.spawn(|| {
             watch.this_thread();

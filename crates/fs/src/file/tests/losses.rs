@@ -37,7 +37,7 @@ fn an_error_that_no_opener_has_seen_is_reported_to_the_next_ones() {
     let writer = opened(Arc::clone(&inode));
     writer.write_at(0, &[MARK; SECTOR as usize]).expect("it is in memory");
     drop(writer);
-    assert!(inode.shared().writeback.step(), "the background writes it back");
+    assert!(inode.context().writeback().step(), "the background writes it back");
     let [second, third] = [(); 2].map(|()| opened(Arc::clone(&inode)));
     assert_eq!(kind(second.sync(false)), Err(ErrorKind::Io));
     let fourth = opened(Arc::clone(&inode));
@@ -57,7 +57,7 @@ fn an_error_that_nobody_has_seen_outlives_the_pressure_on_the_table() {
     fs.sync().expect("the device works");
     device.0.store(true, Ordering::Release);
     file.write_at(0, &[MARK; SECTOR as usize]).expect("it is in memory");
-    assert!(file.inode().shared().writeback.step(), "the background writes it back");
+    assert!(file.inode().context().writeback().step(), "the background writes it back");
     drop(file);
     let crowd =
         |round: u32| (0..1000).for_each(|number| drop(new_file_in(&fs, &format!("{round}-{number}"))));
@@ -113,7 +113,7 @@ fn beside_a_run_that_fails<T>(work: impl FnOnce(&Arc<Filesystem>, &Arc<OpenFile>
     fs.sync().expect("the device works");
     file.write_at(0, &vec![MARK; MIB as usize]).expect("it is in memory");
     Some(std::thread::scope(|scope| {
-        scope.spawn(|| file.inode().shared().writeback.step());
+        scope.spawn(|| file.inode().context().writeback().step());
         is_reached.recv().expect("it is written back");
         take_turns(Rc::new(LetGoWhenWaiting(RefCell::new(Some(go)))), || work(&fs, &file))
     }))
@@ -132,7 +132,7 @@ fn what_has_time_is_left_while_what_is_due_is_in_flight() {
         file.write_at(0, &vec![MARK; MIB as usize]).expect("it is in memory");
     }
     due.inode().hasten();
-    let writeback = &due.inode().shared().writeback;
+    let writeback = due.inode().context().writeback();
     std::thread::scope(|scope| {
         scope.spawn(|| writeback.step_if_due(fs.engine()));
         is_reached.recv().expect("it is written back");
@@ -182,7 +182,7 @@ fn filesystem_with_a_loss() -> Option<Arc<Filesystem>> {
     fs.sync().expect("the device works");
     device.0.store(true, Ordering::Release);
     file.write_at(0, &[MARK; SECTOR as usize]).expect("it is in memory");
-    assert!(file.inode().shared().writeback.step(), "the background writes it back");
+    assert!(file.inode().context().writeback().step(), "the background writes it back");
     device.0.store(false, Ordering::Release);
     Some(fs)
 }

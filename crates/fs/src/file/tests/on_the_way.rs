@@ -81,7 +81,7 @@ fn room_is_kept_for_each_of_many_runs() {
     }
     let all = fixture.delalloc_metadata_bytes();
     for left in (0..RUNS).rev() {
-        assert!(file.inode().shared().writeback.step());
+        assert!(file.inode().context().writeback().step());
         let kept = fixture.delalloc_metadata_bytes();
         assert!(kept >= all / RUNS * left, "{kept} of {all} for {left} runs");
     }

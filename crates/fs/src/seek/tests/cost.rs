@@ -16,8 +16,8 @@ use crate::ops::SetAttributes;
 use crate::options::FsOptions;
 
 fn counters(file: &OpenFile) -> SeekCounters {
-    file.seek_cursor().tell(&file.inode().shared().counters.seeks);
-    file.inode().shared().counters.seeks.counters()
+    file.seek_cursor().tell(&file.inode().context().counters().seeks);
+    file.inode().context().counters().seeks.counters()
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! What was chosen for all files when the filesystem was opened, and stays so.
+//! The options that all files of a filesystem share and nothing changes after the open.
 
 use crate::options::FsOptions;
 
-/// Choices that nobody changes.
+/// Options that stay as they were at the open.
 pub(crate) struct Policy {
     /// What becomes durable has its data with it.
     pub(crate) flush_on_commit: bool,
@@ -10,14 +10,14 @@ pub(crate) struct Policy {
     pub(crate) nodatacow: bool,
     /// The largest file that is kept in the tree, bytes, if a leaf and a sector let it be.
     pub(crate) max_inline: u64,
-    /// A file's leaf is kept while other trees are searched for who shares an extent.
+    /// A look for owners of an extent in other trees keeps the file's leaf locked.
     pub(crate) nocow_keeps_leaf: bool,
     /// Open files remember where the last search for data or a hole ended.
     pub(crate) seek_cursors: bool,
 }
 
 impl Policy {
-    /// What `options` choose.
+    /// The part of `options` that is policy.
     pub(super) const fn of(options: &FsOptions) -> Self {
         let &FsOptions { flush_on_commit, nodatacow, max_inline, nocow_keeps_leaf, seek_cursors, .. } =
             options;
