@@ -6,15 +6,29 @@
 //! first change aborts the transaction: the engine turns read-only, and the last commit stands.
 //!
 //! # How it is divided
-//! Each part keeps its state to itself and uses those below it only:
+//! The folders are a tower: a folder uses those on lower lines only. A file that lies beside the folders is a folder of its own.
 //! ```text
-//!   Filesystem            the face; it has no state but the parts
-//!     Names               look-up, links, renames, listings; the directories that are known
-//!     Cleaner             deletes what has neither a name nor a user
-//!       Inodes            the table of live inodes
-//!         Subvolumes      those in use; the root tree's references between them
-//!   OpenFile, Inode       one file: its data, attributes and xattrs; needs none of the above
+//!   device_errors disk_usage remap replacing resize resolve  more methods of the face
+//!   filesystem                                               the face; it has no state but its parts
+//!   statistics                                               what a filesystem did so far
+//!   background memory statfs tree_log                        work in the background; figures; the replay of logs
+//!   names                                                    look-up, links, renames, listings; the directories that are known
+//!   compare defragment fallocate fiemap                      what an open file does besides
+//!   open_file                                                reads and writes the data of one inode
+//!   cleaner fsync                                            deletes inodes without a name and a user; makes an inode durable
+//!   directory file ops seek                                  entries in their tree; data in its three layers; operations on one inode
+//!   data                                                     the extents of a file
+//!   inode                                                    one file as an object, its lock and attributes; the table of live inodes
+//!   subvolume                                                those in use; their orphans; the references between them in the root tree
+//!   context                                                  the engine, the policy, and the parts that all files share
+//!   options                                                  the choices of an open
+//!   access_time delalloc delayed verity                      what is put off: times, data, entries; data of sealed files
+//!   compression counters items                               packed data; counts; items and names as values
+//!   fault keys operation                                     faults of tests; keys; the end of a handle
+//!   background_statistics quota statfs_of_set tree_search    what the engine tells, in a public form
 //! ```
+//! Two traits of lower folders have their implementation above, so calls go upwards through them: `delalloc::Delayed`, a file whose data is
+//! written back (`file/write_back`), and `access_time::Accessed`, an inode whose time is written (`inode/accessed`).
 //!
 //! # Invariants
 //! - FS-1: at the end of every operation the items of an inode, its names and its directory agree.
