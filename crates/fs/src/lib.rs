@@ -6,7 +6,8 @@
 //! first change aborts the transaction: the engine turns read-only, and the last commit stands.
 //!
 //! # How it is divided
-//! The folders are a tower: a folder uses those on lower lines only. A file that lies beside the folders is a folder of its own.
+//! The folders are a tower: a folder uses those on lower lines only. `cargo xtask tidy` compares this drawing with the code. A file
+//! that lies beside the folders is a folder of its own.
 //! ```text
 //!   device_errors disk_usage remap replacing resize resolve  more methods of the face
 //!   filesystem                                               the face; it has no state but its parts

@@ -220,6 +220,17 @@ pub(super) fn arrows(room: &Room) -> BTreeMap<&Path, BTreeSet<Path>> {
     arrows
 }
 
+/// The modules that each file of a crate names: in its paths as they are written, in its re-exports, and those of [`arrows`].
+pub(super) fn named(room: &Room) -> BTreeMap<&Path, BTreeSet<Path>> {
+    let mut named = arrows(room);
+    for (module, file) in room {
+        let written = file.uses.iter().chain(file.reexports.values());
+        let written = written.filter_map(|path| resolve(room, module, path, REEXPORTS_MAX));
+        named.entry(module).or_default().extend(written.filter(|used| !used.is_empty()));
+    }
+    named
+}
+
 fn files_in_circles(room: &Room) -> Vec<String> {
     let arrows = arrows(room);
     let used = |module: &Path| arrows.get(module).into_iter().flatten().cloned().collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! Rules that a compiler does not know: arrows between crates, circles of files and of folders, sizes, words, the clock in tests, ranks of locks, invariants, links, tables that must be true, and say all that there is.
+//! Rules that a compiler does not know: arrows between crates, circles of files and of folders, the order of folders, sizes, words, the clock in tests, ranks of locks, invariants, links, tables that must be true, and say all that there is.
 
 mod arrows;
 mod circles;
@@ -12,6 +12,7 @@ mod manifests;
 mod ratchet;
 mod silent;
 mod sizes;
+mod tower;
 mod words;
 
 use anyhow::{Result, bail};
@@ -22,6 +23,7 @@ pub(crate) fn tidy() -> Result<()> {
     arrows::check(&mut complaints)?;
     circles::check(&mut complaints)?;
     folders::check(&mut complaints)?;
+    tower::check(&mut complaints)?;
     sizes::check(&mut complaints)?;
     words::check(&mut complaints)?;
     clock::check(&mut complaints)?;
