@@ -327,7 +327,7 @@ impl Error {
         whole.strip_suffix(&words).unwrap_or(&whole).to_owned()
     }
 
-    /// What it says without the words of its kind, and its advice: for those who pass it on as a text.
+    /// The sentence of the error without the words of its kind, and its advice behind that: a text to pass on.
     ///
     /// ```
     /// use creamery_base::{Error, ErrorKind};
