@@ -154,7 +154,7 @@ impl Writeback {
 
     /// Has `tell` called with each file that loses delayed data, once the run that failed has landed. Panics at a second call.
     pub(crate) fn tell_losses_to(&self, tell: impl Fn(InodeId) + Send + Sync + 'static) {
-        assert!(self.tell_loss.set(Box::new(tell)).is_ok(), "one is told of losses");
+        assert!(self.tell_loss.set(Box::new(tell)).is_ok(), "one listener hears of losses");
     }
 
     /// Whether anything may be delayed at all.

@@ -23,7 +23,7 @@
 //!
 //! What takes long to compare are the extents: a file that is appended to and synced again and again has one more each time. So
 //! `inode/extent_changes` has notes of where they changed since the last commit, or since the log was put, and only there one
-//! looks; a log is told to keep what it has of the rest. Without notes all of the file is compared. Notes say too much at worst:
+//! looks; a log keeps what it has of the rest. Without notes all of the file is compared. Notes say too much at worst:
 //! what is in them is compared, not believed.
 //!
 //! # Invariants

@@ -61,11 +61,11 @@ pub struct SetAttributes {
     pub flags: Option<InodeFlags>,
     /// Take away set-user-id, and set-group-id where the group may execute, as a write by somebody else does.
     pub kill_suid_sgid: bool,
-    /// Take away set-group-id where the group may not execute, too, as a write by somebody who is not of the group does.
+    /// Take away set-group-id where the group may not execute, too, as a write by a user outside the group does.
     pub kill_sgid: bool,
 }
 
-/// Who writes to a file, as far as its set-user-id and set-group-id are concerned.
+/// The writer of a file, as far as its set-user-id and set-group-id are concerned.
 ///
 /// ```
 /// # fn fallocate(file: &creamery_fs::OpenFile, own: u32) -> creamery_base::Result<bool> {
@@ -126,7 +126,7 @@ fn new_flags(item: &InodeItem, wanted: InodeFlags) -> Result<InodeFlags> {
         if item.size == 0 {
             flags.set(InodeFlags::NODATASUM, flags.contains(in_place));
         } else {
-            // Data written so far has checksums, or has none: the flag does not change under it, and as on Linux nobody is told.
+            // Data written so far has checksums, or has none: the flag does not change under it, and as on Linux the call succeeds.
             flags.set(in_place, item.flags.contains(in_place));
         }
     }
@@ -279,7 +279,7 @@ pub(crate) fn set_attributes(inode: &Inode, set: &SetAttributes) -> Result<Attri
     let changes: SmallVec<[Change<'_>; 2]> = access.into_iter().chain(property).collect();
     let attributes = u32::try_from(changes.len()).expect("two at most");
     let units = Units::items(1 + attributes);
-    // Nor does a limit stop who has cut a file already.
+    // A limit does not stop an operation that has cut the file already.
     let units = if changes.is_empty() { units.growing_nothing() } else { units };
     let handle = inode.engine().start(units.of(inode.id.subvolume))?;
     // When one of them cannot be made none is.

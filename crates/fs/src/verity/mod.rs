@@ -3,8 +3,8 @@
 //! Such a file has a descriptor with the digest of a Merkle tree's root, and the tree, whose leaves are digests of the file's blocks;
 //! both lie in items beside those of its data (`creamery_format::VerityDescriptor`). Whoever reads (`file/verified`) has
 //! whole blocks read, hashes each, and compares with the digest that the tree has for it. A block of the tree is believed when
-//! its own digest is the one in the block above, up to the descriptor, which is believed: who wants to know whether it is the
-//! right one asks for the [digest](crate::OpenFile::verity) of the file.
+//! its own digest is the one in the block above, up to the descriptor, which is believed: the [digest](crate::OpenFile::verity) of the file
+//! says whether it is the right one.
 //!
 //! The file's data never changes any more: it cannot be opened for writing, or cut. Its names and attributes can.
 //!

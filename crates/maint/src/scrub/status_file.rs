@@ -193,7 +193,7 @@ impl StatusFile {
         let text = [format!("{mark}\n").as_bytes(), mount].concat();
         locked.write_all(&text).map_err(about)?;
         self.remove_abandoned();
-        // Who wants it to end needs no room for that then. Without that room the scrub cannot begin, either.
+        // `cancel` then writes over this file, and needs no room. A directory without this much room has none for a status.
         let _ = self.replace("cancel", &[b' '; MARK_LEN]);
         Ok(Running { file: self.clone(), locked, mark })
     }

@@ -279,7 +279,8 @@ impl Scrubbing {
 
     /// Why nothing can be mended through the mount, if that is so.
     fn hindrance(&self, engine: &Engine) -> Option<String> {
-        if engine.read_only().is_some() || self.row.write_in_background().is_err() {
+        // A question takes no right to write, for which a remount would have to wait.
+        if engine.read_only().is_some() || self.row.is_read_only() {
             let advice = "unmount it, and scrub what it was mounted from";
             return Some(format!("the mount is read-only: {advice}"));
         }
