@@ -1,8 +1,7 @@
 //! What a scrub has to find of damage, place by place, what it has to mend, and what is lost.
 //!
 //! A sector of data is brought back where one copy of it is good, or where no more columns of its place in the row are bad than the row has parity.
-//! A tree block is brought back where one copy, or its row without some columns, gives all of it that can be read there, and the first of these that can
-//! be read the rest. Parity is judged where all data of its place is known: data that is lost, or cannot be read and has no checksum, says nothing of it.
+//! A tree block is brought back where each of its sectors has a copy, or its row without some columns, that gives it right. Parity is judged where all data of its place is known: data that is lost, or cannot be read and has no checksum, says nothing of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -274,24 +273,8 @@ pub(crate) fn are_blocks_borne(world: &World, damage: &Damage) -> bool {
 fn is_block_borne(world: &World, damage: &Damage, block: u64) -> bool {
     let group = world.group_of(block);
     let len = world.content.extents[&block].1.len() as u64;
-    let sectors = || (block..block + len).step_by(SECTOR as usize);
-    let ways: Vec<Vec<Read>> = match group.profile.parity {
-        0 => {
-            let copy = |number: usize| sectors().map(move |at| read(damage, &[group.copies(at)[number]]));
-            (0..group.profile.copies).map(|number| copy(number).collect()).collect()
-        }
-        _ => {
-            let without = |lost: Vec<usize>| sectors().map(move |at| read_without(group, damage, at, &lost));
-            hypotheses(group).into_iter().map(|lost| without(lost).collect()).collect()
-        }
-    };
-    // What a way does not give comes from the first that does.
-    let first: Vec<Option<Read>> = sectors().map(|at| first_read(&reads(group, damage, at))).collect();
-    let gives = |(read, first): (&Read, &Option<Read>)| match read {
-        Read::Fails => *first == Some(Read::Right),
-        read => *read == Read::Right,
-    };
-    ways.iter().any(|way| way.iter().zip(&first).all(gives))
+    let mut sectors = (block..block + len).step_by(SECTOR as usize);
+    sectors.all(|at| reads(group, damage, at).contains(&Read::Right))
 }
 
 /// What comes of each way to read a sector, in the order in which they are tried.

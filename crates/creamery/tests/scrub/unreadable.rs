@@ -18,7 +18,7 @@ use crate::world::{Ends, Shape, Use, World};
 type Body = fn(&Bench) -> Result<()>;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let cases: [(&str, Body); 11] = [
+    let cases: [(&str, Body); 13] = [
         ("one-unreadable-sector-of-parity-is-one-error", |_| parity_sector(Beside::Summed)),
         ("parity-is-not-undecided-by-a-sector-beside-it", |_| parity_sector(Beside::Unsummed)),
         ("parity-of-what-is-not-in-use-is-not-scrubbed", |_| unused_parity()),
@@ -30,6 +30,8 @@ pub(crate) fn cases() -> Vec<Case> {
         ("few-unreadable-sectors-make-no-failed-device", |_| no_failed_device()),
         ("a-device-with-a-bad-area-is-believed-elsewhere", |_| believed()),
         ("a-tree-block-is-brought-back-sector-by-sector", |_| by_sector()),
+        ("a-tree-block-is-brought-back-from-copies-that-are-all-bad", |_| by_copies()),
+        ("a-block-that-is-mended-makes-no-other-one-worse", |_| mended_beside()),
     ];
     cases.into_iter().map(|(name, body)| Case::new(format!("scrub-matrix/{name}"), &[], body)).collect()
 }
@@ -156,6 +158,48 @@ fn by_sector() -> Result<()> {
             judge(&world, &damage).with_context(|| format!("{profile}, the block at {block}"))?;
         }
     }
+    Ok(())
+}
+
+/// One copy is rotten in one sector of a block, and each other one in the next.
+fn by_copies() -> Result<()> {
+    for (profile, members) in [("dup", 1), ("raid1", 2), ("raid1c3", 3), ("raid10", 4)] {
+        let world = world(profile, members)?;
+        for block in extents(&world, Kind::Tree) {
+            let group = world.group_of(block);
+            let next = |copy: usize| block + (copy as u64 + 1) * SECTOR;
+            let copies = 0..group.copies(block).len();
+            let damage = copies.map(|copy| (group.copies(next(copy))[copy], Hurt::Rotten)).collect();
+            ensure!(Prediction::of(&world, &damage, Scrubs::ToMend).is_all_mended(), "the profile bears it");
+            judge(&world, &damage).with_context(|| format!("{profile}, the block at {block}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Two columns and parity are bad at one place, and two others at the next: what is mended of one block makes no other one worse.
+fn mended_beside() -> Result<()> {
+    let world = world("raid6", 6)?;
+    let mut tried = 0;
+    for block in extents(&world, Kind::Tree) {
+        let group = world.group_of(block);
+        let place = |at: u64| group.place(group.row_of(at), group.within(at));
+        let (own, columns) = (group.column_of(block), group.columns() as usize);
+        let (second, first) = ((own + 1) % columns, (own + 2) % columns);
+        let (here, next) = (place(block), place(block + SECTOR));
+        let damage = Damage::from([
+            (here[own], Hurt::Rotten),
+            (here[second], Hurt::Unreadable),
+            (next[first], Hurt::Unreadable),
+            (next[columns + 1], Hurt::Rotten),
+        ]);
+        for scrubs in [Scrubs::ToRead, Scrubs::ToMend] {
+            ensure!(Prediction::of(&world, &damage, scrubs).lost_trees.is_empty(), "the profile bears it");
+        }
+        judge(&world, &damage).with_context(|| format!("the block at {block}"))?;
+        tried += 1;
+    }
+    ensure!(tried > 1, "{tried} blocks were tried");
     Ok(())
 }
 

@@ -1,54 +1,130 @@
-//! Tree blocks that no way gives as a whole, because some of each cannot be read: sector by sector.
+//! Tree blocks that no way gives as a whole: put together from all ways, sector by sector.
 //!
-//! Each way is taken once more, and what it does not give of the block comes from the first other way that can be read there. What is wrong in one column, and
-//! cannot be read in another, is so brought back, as long as each sector has something good. The block's checksum says whether it is.
+//! Rot may lie in one sector of one copy and in another sector of the other, and a row with parity may have lost another column at each of its places. Each sector
+//! is read in each of its ways; what these give is a candidate. Candidates of all sectors are put together until the block's checksum agrees. So a
+//! block is brought back as long as each of its sectors has a way that gives it right. Mending never takes such a way away: it only makes
+//! sources of other ways right.
+//!
+//! A checksum of 32 bits agrees with a wrong block once in four thousand million tries, so at most [`MOST_TRIES`] blocks are tried. Where there are
+//! more, the candidates that the fewest ways give are left out.
 
 use creamery_base::Logical;
 use creamery_device::AlignedBuffer;
 use creamery_format::Expected;
 
-use super::Way;
 use crate::index::index;
 use crate::volume::Volume;
 
-/// Sectors of a block, each by the first way that can be read; asked for when one is needed.
-struct Others<'v> {
-    volume: &'v Volume,
-    at: Logical,
-    read: Vec<Option<Option<AlignedBuffer>>>,
-}
+/// Blocks that are put together of candidates, at most.
+const MOST_TRIES: usize = 1024;
 
-impl Others<'_> {
-    /// A sector, if it can be read at all.
-    fn sector(&mut self, number: usize) -> Option<&AlignedBuffer> {
-        let (volume, sector) = (self.volume, self.volume.sector_size());
-        let at = self.at + number as u64 * u64::from(sector);
-        let read = || {
+/// What the ways of a sector give, each once, and how many of them give it.
+struct Candidates(Vec<(AlignedBuffer, usize)>);
+
+impl Candidates {
+    /// Those of the sector at `at`: what most ways give comes first.
+    fn read(volume: &Volume, at: Logical) -> Self {
+        let sector = volume.sector_size();
+        let mut found = Vec::<(AlignedBuffer, usize)>::new();
+        for way in volume.ways(at, sector.into()).into_iter().flatten() {
             let mut out = AlignedBuffer::zeroed(index(sector));
-            let mut ways = volume.ways(at, sector.into()).ok()?;
-            ways.any(|way| volume.read_way(&way, at, &mut out).is_ok()).then_some(out)
-        };
-        self.read[number].get_or_insert_with(read).as_ref()
+            if volume.read_way(&way, at, &mut out).is_err() {
+                continue;
+            }
+            match found.iter_mut().find(|(known, _)| known[..] == out[..]) {
+                Some((_, ways)) => *ways += 1,
+                None => found.push((out, 1)),
+            }
+        }
+        found.sort_by_key(|(_, ways)| std::cmp::Reverse(*ways));
+        Self(found)
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn bytes(&self, number: usize) -> &[u8] {
+        &self.0[number].0
     }
 }
 
 impl Volume {
-    /// Fills `block`, which begins at `at`, from one of these ways, with sectors of others where that cannot be read. Whether it is what is wanted.
-    pub(super) fn read_by_sector(&self, ways: &[&Way], want: &Expected, block: &mut [u8]) -> bool {
+    /// Fills `block` with candidates of its sectors until it is what is wanted. False if it never is.
+    pub(super) fn read_by_sector(&self, want: &Expected, block: &mut [u8]) -> bool {
         let sector = index(self.sector_size());
-        let read = vec![None; block.len() / sector];
-        let mut others = Others { volume: self, at: want.logical, read };
-        let mut fills = |way: &Way| {
-            let is_read = block.chunks_exact_mut(sector).enumerate().all(|(number, out)| {
-                let from = (number * sector) as u64;
-                let part = way.part(from, sector as u64);
-                if self.read_way(&part, want.logical + from, out).is_ok() {
-                    return true;
-                }
-                others.sector(number).map(|other| out.copy_from_slice(other)).is_some()
-            });
-            is_read && self.verify_read(block, want).is_ok()
-        };
-        ways.iter().any(|way| fills(way))
+        let places = (0..block.len()).step_by(sector).map(|from| want.logical + from as u64);
+        let mut sectors: Vec<Candidates> = places.map(|at| Candidates::read(self, at)).collect();
+        if sectors.iter().any(|candidates| candidates.len() == 0) {
+            return false;
+        }
+        leave_out(&mut sectors, MOST_TRIES);
+        let mut chosen = vec![0; sectors.len()];
+        for (candidates, out) in sectors.iter().zip(block.chunks_exact_mut(sector)) {
+            out.copy_from_slice(candidates.bytes(0));
+        }
+        while self.verify_read(block, want).is_err() {
+            let lens = sectors.iter().map(Candidates::len);
+            let Some(changed) = advance(&mut chosen, lens) else { return false };
+            for number in 0..=changed {
+                let out = &mut block[number * sector..][..sector];
+                out.copy_from_slice(sectors[number].bytes(chosen[number]));
+            }
+        }
+        true
+    }
+}
+
+/// Leaves out the last candidates, of the sector that has most, until there are at most so many blocks to try.
+fn leave_out(sectors: &mut [Candidates], most: usize) {
+    let tries = |sectors: &[Candidates]| {
+        sectors.iter().try_fold(1_usize, |tries, candidates| tries.checked_mul(candidates.len()))
+    };
+    while tries(sectors).is_none_or(|tries| tries > most) {
+        let longest = sectors.iter_mut().max_by_key(|candidates| candidates.len());
+        longest.expect("more than one try has a sector").0.pop();
+    }
+}
+
+/// Chooses the next candidates: those of the first sector change most often. Gives the last sector that changed; none behind the last choice.
+fn advance(chosen: &mut [usize], lens: impl Iterator<Item = usize>) -> Option<usize> {
+    for (number, (chosen, len)) in chosen.iter_mut().zip(lens).enumerate() {
+        *chosen += 1;
+        if *chosen < len {
+            return Some(number);
+        }
+        *chosen = 0;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_choice_comes_once() {
+        let lens = [2, 1, 3];
+        let mut chosen = vec![0; 3];
+        let mut all = vec![chosen.clone()];
+        while let Some(changed) = advance(&mut chosen, lens.into_iter()) {
+            assert!(changed == 0 || changed == 2, "a sector with one candidate never changes last");
+            all.push(chosen.clone());
+        }
+        assert_eq!(all, [[0, 0, 0], [1, 0, 0], [0, 0, 1], [1, 0, 1], [0, 0, 2], [1, 0, 2]]);
+    }
+
+    #[test]
+    fn what_fewest_ways_give_is_left_out_where_there_are_too_many_tries() {
+        let of = |len: usize| Candidates((0..len).map(|by| (AlignedBuffer::zeroed(1), len - by)).collect());
+        let mut sectors = vec![of(9), of(1), of(4)];
+        leave_out(&mut sectors, 36);
+        assert_eq!(sectors.iter().map(Candidates::len).collect::<Vec<_>>(), [9, 1, 4]);
+        leave_out(&mut sectors, 16);
+        assert_eq!(sectors.iter().map(Candidates::len).collect::<Vec<_>>(), [4, 1, 4]);
+        assert_eq!(sectors[0].0[3].1, 6, "the first ones stay");
+        let mut many: Vec<_> = (0..100).map(|_| of(2)).collect();
+        leave_out(&mut many, MOST_TRIES);
+        assert_eq!(many.iter().filter(|candidates| candidates.len() == 2).count(), 10);
     }
 }

@@ -31,8 +31,8 @@ use crate::volume::Volume;
 type TookBlock<'t> = &'t dyn Fn(&[(Way, Error)], &[u8]);
 
 impl Volume {
-    /// Reads the tree block at `at`, which is the address in `want`, from the first copy that is as expected; where none can be read as a whole, sector
-    /// by sector (`by_sector`).
+    /// Reads the tree block at `at`, which is the address in `want`, from the first copy that is as expected; where none is, put together
+    /// of all (`by_sector`).
     /// Bad copies before it are rewritten when the volume is open for writing.
     ///
     /// # Errors
@@ -70,12 +70,8 @@ impl Volume {
         let ways = || self.ways(at, self.node_size().into()).map_err(|error| error.context(doing()));
         let mut block = AlignedBuffer::zeroed(index(self.node_size()));
         let mut bad = Vec::new();
-        let mut unread = Vec::new();
         for way in ways()? {
             let read = self.read_way(&way, at, &mut block);
-            if read.is_err() {
-                unread.push(bad.len());
-            }
             match read.and_then(|()| self.verify_read(&block, want).map_err(Error::from)) {
                 Ok(()) => {
                     if !bad.is_empty() {
@@ -87,8 +83,7 @@ impl Volume {
                 Err(error) => bad.push((way, error)),
             }
         }
-        let unread: Vec<&Way> = unread.into_iter().map(|number| &bad[number].0).collect();
-        if bad.len() > 1 && self.read_by_sector(&unread, want, &mut block) {
+        if bad.len() > 1 && self.read_by_sector(want, &mut block) {
             self.counters.mirror_fallbacks.add(1);
             took(&bad, &block);
             return Ok(block);
