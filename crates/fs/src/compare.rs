@@ -5,7 +5,7 @@ use std::ops::Range;
 use creamery_base::Result;
 
 use crate::data;
-use crate::open_file::{OpenFile, check_regular};
+use crate::open_file::OpenFile;
 
 impl OpenFile {
     /// The first bytes of `range` that have to be read to know whether both files are equal there; none when the files are known
@@ -16,8 +16,6 @@ impl OpenFile {
         let (one, other) = (&**self.inode(), &**other.inode());
         one.engine().check_open()?;
         other.engine().check_open()?;
-        check_regular(one)?;
-        check_regular(other)?;
-        data::first_unshared(one, other, range)
+        data::first_unshared(&one.regular()?, &other.regular()?, range)
     }
 }

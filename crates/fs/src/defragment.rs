@@ -15,8 +15,8 @@ use creamery_format::file_extent::{COMPRESSED_LEN_MAX, EXTENT_LEN_MAX, Extent, F
 use crate::data::extent_map::Items;
 use crate::data::{self, Recompress};
 use crate::inode::permission::check_not_immutable;
-use crate::inode::{Inode, InodeItem};
-use crate::open_file::{OpenFile, check_regular};
+use crate::inode::{FileInode, Inode, InodeItem};
+use crate::open_file::OpenFile;
 
 /// Bytes that are rewritten under one lock: as many as are long enough for a piece, but not fewer than this.
 const RUN_MIN: u64 = 32 << 20;
@@ -97,7 +97,7 @@ impl OpenFile {
     ) -> Result<Option<(u64, u64)>> {
         let inode = &**self.inode();
         inode.engine().check_open()?;
-        check_regular(inode)?;
+        let inode = &inode.regular()?;
         if is_interrupted() {
             return Err(ErrorKind::Interrupted.into());
         }
@@ -116,7 +116,7 @@ impl OpenFile {
 /// Rewrites the next run of a range of a file, of which nothing is delayed. Returns where it ended, and how many bytes of it were
 /// rewritten; none when there is no more.
 pub(crate) fn step(
-    inode: &Inode,
+    inode: &FileInode<'_>,
     item: &mut InodeItem,
     wanted: &Defragment,
     (start, end): (u64, u64),

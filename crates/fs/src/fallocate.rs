@@ -5,7 +5,7 @@ use creamery_base::{Error, ErrorKind, Result};
 use crate::data;
 use crate::inode::permission::{check_not_append_only, check_not_immutable, check_not_sealed};
 use crate::inode::{FILE_SIZE_MAX, InodeItem};
-use crate::open_file::{OpenFile, check_regular};
+use crate::open_file::OpenFile;
 
 /// What becomes of a range of a file.
 ///
@@ -42,7 +42,7 @@ impl OpenFile {
         let mut locked = inode.lock_exclusive()?;
         inode.engine().check_open()?;
         let _change = inode.begin_change()?;
-        check_regular(inode)?;
+        let inode = &inode.regular()?;
         check(&locked, mode)?;
         let end =
             offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(ErrorKind::FileTooLarge)?;

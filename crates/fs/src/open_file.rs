@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_base::{ErrorKind, InodeId, Result, Wait};
 use creamery_txn::DelallocReservation;
 
 use crate::data;
-use crate::delalloc::ErrSeq;
+use crate::delalloc::{ErrSeq, WriteErrors};
 use crate::fault::Fault;
 use crate::file;
 use crate::fsync::fsync;
@@ -14,7 +14,7 @@ use crate::inode::FILE_SIZE_MAX;
 use crate::inode::attributes::Attributes;
 use crate::inode::lock::ExclusiveInode;
 use crate::inode::permission::{check_appends, check_overwrites};
-use crate::inode::{FileType, Inode, InodeItem, Inodes};
+use crate::inode::{FileInode, Inode, InodeItem, Inodes};
 use crate::ops::{self, Writer};
 use crate::seek::{self, SeekCursor, Want};
 use crate::verity::{self, VerityInfo};
@@ -50,20 +50,12 @@ pub struct OpenFile {
     seek_cursor: SeekCursor,
 }
 
-pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
-    match inode.kind() {
-        FileType::File => Ok(()),
-        FileType::Directory => Err(ErrorKind::IsADirectory.into()),
-        _ => Err(Error::invalid("the data of something that is no file")),
-    }
-}
-
 impl OpenFile {
     /// Opens an inode that was just made: nobody can have deleted it.
     pub(crate) fn new(inodes: Arc<Inodes>, inode: Arc<Inode>) -> Self {
-        let errors = inode.write_errors();
         let behind_all = inode.context().has(Fault::OpenedBehindErrors);
-        let errors_seen = if behind_all { errors.behind_all() } else { errors.opened() };
+        let place = |errors: &WriteErrors| if behind_all { errors.behind_all() } else { errors.opened() };
+        let errors_seen = inode.as_file().map_or_else(ErrSeq::default, |file| place(file.write_errors()));
         Self { inodes, inode, errors_seen, seek_cursor: SeekCursor::default() }
     }
 
@@ -104,7 +96,7 @@ impl OpenFile {
     pub fn read_at(&self, offset: u64, out: &mut [u8], wait: Wait) -> Result<usize> {
         let inode = &self.inode;
         inode.engine().check_open()?;
-        check_regular(inode)?;
+        let inode = &inode.regular()?;
         let range = inode.lock_range_shared(offset, offset.saturating_add(out.len() as u64), wait)?;
         // Who cuts the file has locked what he cuts: as long as the file is now it stays where this range is.
         let item = inode.item(wait)?;
@@ -139,23 +131,24 @@ impl OpenFile {
             let end = self.inode.item(Wait::Yes)?.size;
             return Ok((end, self.write_at(end, data)?));
         }
-        let room = self.room_for(data)?;
-        let change = self.inode.begin_change()?;
-        let mut locked = self.inode.lock_exclusive()?;
+        let file = &self.inode.regular()?;
+        let room = room_for(file, data)?;
+        let change = file.begin_change()?;
+        let mut locked = file.lock_exclusive()?;
         let end = locked.size;
         check_appends(&locked, end)?;
-        let written = self.write_alone(&mut locked, end, data, room)?;
+        let written = self.write_alone(file, &mut locked, end, data, room)?;
         drop((locked, change));
-        self.written()?;
+        self.written(file)?;
         Ok((end, written))
     }
 
     /// A write is about to return: nobody who closes the filesystem may have missed what it left in memory.
-    fn written(&self) -> Result<()> {
-        if !self.inode.context().writeback().is_closing() {
+    fn written(&self, file: &FileInode<'_>) -> Result<()> {
+        if !file.context().writeback().is_closing() {
             return Ok(());
         }
-        self.inode.flush().and(self.inode.write_errors().report(&self.errors_seen))
+        file.flush().and(file.write_errors().report(&self.errors_seen))
     }
 
     /// Writes what `check` lets pass: beside others where it does not grow the file.
@@ -165,89 +158,61 @@ impl OpenFile {
         data: &[u8],
         check: impl Fn(&InodeItem, u64) -> Result<()>,
     ) -> Result<usize> {
-        let written = self.write_where_possible(offset, data, check)?;
-        self.written()?;
+        let file = &self.inode.regular()?;
+        let written = self.write_where_possible(file, offset, data, check)?;
+        self.written(file)?;
         Ok(written)
     }
 
     fn write_where_possible(
         &self,
+        file: &FileInode<'_>,
         offset: u64,
         data: &[u8],
         check: impl Fn(&InodeItem, u64) -> Result<()>,
     ) -> Result<usize> {
-        let inode = &self.inode;
         let end = offset.saturating_add(data.len() as u64);
-        let mut room = self.room_for(data)?;
-        let _change = inode.begin_change()?;
+        let mut room = room_for(file, data)?;
+        let _change = file.begin_change()?;
         let is_delayed = room.is_some();
-        let may_share = |size: u64| end <= size && (is_delayed || data::is_overwrite(inode, size, end));
-        if may_share(inode.size()) && (is_delayed || !inode.context().writeback().is_on()) {
-            let _shared = inode.lock_shared(Wait::Yes)?;
-            let mut item = inode.item(Wait::Yes)?;
+        let may_share = |size: u64| end <= size && (is_delayed || data::is_overwrite(file, size, end));
+        if may_share(file.size()) && (is_delayed || !file.context().writeback().is_on()) {
+            let _shared = file.lock_shared(Wait::Yes)?;
+            let mut item = file.item(Wait::Yes)?;
             if may_share(item.size) {
                 check(&item, offset)?;
-                return self.write_locked(&mut item, offset, data, room.take());
+                return self.write_locked(file, &mut item, offset, data, room.take());
             }
         }
-        let mut locked = inode.lock_exclusive()?;
+        let mut locked = file.lock_exclusive()?;
         check(&locked, offset)?;
-        self.write_alone(&mut locked, offset, data, room)
-    }
-
-    /// Room for delaying a write of `data`; none when it is to be written at once: nothing may be delayed, or there is no room.
-    /// It may write others' data back, so nothing is locked yet.
-    fn room_for(&self, data: &[u8]) -> Result<Option<DelallocReservation>> {
-        let inode = &self.inode;
-        check_regular(inode)?;
-        inode.engine().check_open()?;
-        inode.check_writable()?;
-        inode.engine().check_writable()?;
-        if data.is_empty() {
-            Ok(None)
-        } else {
-            let (writeback, subvolume) = (inode.context().writeback(), inode.id.subvolume);
-            let reserve = || file::reserve(inode.engine(), subvolume, data.len() as u64);
-            match writeback.make_room(data.len(), reserve) {
-                // What is kept for writes, and what overwritten data frees, is known when all that is written and committed.
-                Err(error) if error.kind() == ErrorKind::QuotaExceeded => {
-                    // The openers of other files learn what is lost of those.
-                    let _ = writeback.flush_subvolume(subvolume);
-                    inode.engine().count_what_is_freed()?;
-                    match writeback.make_room(data.len(), reserve) {
-                        // It may take no new space at all, or a part of it.
-                        Err(error) if error.kind() == ErrorKind::QuotaExceeded => Ok(None),
-                        room => room,
-                    }
-                }
-                room => room,
-            }
-        }
+        self.write_alone(file, &mut locked, offset, data, room)
     }
 
     /// Writes to an inode that is locked alone.
     fn write_alone(
         &self,
+        file: &FileInode<'_>,
         locked: &mut ExclusiveInode<'_>,
         offset: u64,
         data: &[u8],
         room: Option<DelallocReservation>,
     ) -> Result<usize> {
         if room.is_none() && !data.is_empty() {
-            self.inode.settle(locked)?;
+            file.settle(locked)?;
         }
-        self.write_locked(locked.item_mut(), offset, data, room)
+        self.write_locked(file, locked.item_mut(), offset, data, room)
     }
 
     /// Writes to an inode that is locked: alone, or shared where that will do. Into memory, where there is `room` for that.
     fn write_locked(
         &self,
+        inode: &FileInode<'_>,
         item: &mut InodeItem,
         offset: u64,
         data: &[u8],
         room: Option<DelallocReservation>,
     ) -> Result<usize> {
-        let inode = &self.inode;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         let end = end.ok_or(ErrorKind::FileTooLarge)?;
         if data.is_empty() {
@@ -256,7 +221,7 @@ impl OpenFile {
         // Growing over a gap changes what lies between the old end and the new data.
         let range = inode.lock_range(offset.min(item.size), end)?;
         let written = match room {
-            Some(room) => file::write(inode, item, offset, data, room).map(|()| data.len()),
+            Some(room) => file::write((inode, &self.inode), item, offset, data, room).map(|()| data.len()),
             None => data::write(inode, item, offset, data),
         };
         drop(range);
@@ -279,7 +244,7 @@ impl OpenFile {
     pub fn seek(&self, offset: u64, want: Want, is_interrupted: &dyn Fn() -> bool) -> Result<u64> {
         let inode = &self.inode;
         inode.engine().check_open()?;
-        check_regular(inode)?;
+        let inode = &inode.regular()?;
         let range = inode.lock_range_shared(offset, u64::MAX, Wait::Yes)?;
         let cursor = Some(&self.seek_cursor).filter(|_| inode.context().policy().seek_cursors);
         let found = seek::seek(inode, (offset, want), cursor, is_interrupted)?;
@@ -297,7 +262,7 @@ impl OpenFile {
     pub fn verity(&self) -> Result<Option<VerityInfo>> {
         let inode = &self.inode;
         inode.engine().check_open()?;
-        check_regular(inode)?;
+        let inode = &inode.regular()?;
         let item = inode.item(Wait::Yes)?;
         verity::info(inode.context().kept_verity(), inode.tree(), inode.id, &item, Wait::Yes)
     }
@@ -322,7 +287,7 @@ impl OpenFile {
             let _ = inode.flush();
         }
         let synced = fsync(&self.inodes, inode);
-        let written = inode.write_errors().report(&self.errors_seen);
+        let written = inode.as_file().map_or(Ok(()), |file| file.write_errors().report(&self.errors_seen));
         written.and(synced)
     }
 }
@@ -330,8 +295,36 @@ impl OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         self.seek_cursor.tell(&self.inode.context().counters().seeks);
-        if self.inode.take_flush_on_close() {
+        if self.inode.as_file().is_some_and(|file| file.take_flush_on_close()) {
             self.inode.hasten();
+        }
+    }
+}
+
+/// Room for delaying a write of `data`; none when it is to be written at once: nothing may be delayed, or there is no room.
+/// It may write others' data back, so nothing is locked yet.
+fn room_for(file: &FileInode<'_>, data: &[u8]) -> Result<Option<DelallocReservation>> {
+    file.engine().check_open()?;
+    file.check_writable()?;
+    file.engine().check_writable()?;
+    if data.is_empty() {
+        Ok(None)
+    } else {
+        let (writeback, subvolume) = (file.context().writeback(), file.id.subvolume);
+        let reserve = || file::reserve(file.engine(), subvolume, data.len() as u64);
+        match writeback.make_room(data.len(), reserve) {
+            // What is kept for writes, and what overwritten data frees, is known when all that is written and committed.
+            Err(error) if error.kind() == ErrorKind::QuotaExceeded => {
+                // The openers of other files learn what is lost of those.
+                let _ = writeback.flush_subvolume(subvolume);
+                file.engine().count_what_is_freed()?;
+                match writeback.make_room(data.len(), reserve) {
+                    // It may take no new space at all, or a part of it.
+                    Err(error) if error.kind() == ErrorKind::QuotaExceeded => Ok(None),
+                    room => room,
+                }
+            }
+            room => room,
         }
     }
 }

@@ -15,9 +15,9 @@ use crate::data::{self, CloneRange};
 use crate::file;
 use crate::inode::lock::ExclusiveInode;
 use crate::inode::permission::{check_not_append_only, check_not_sealed};
-use crate::inode::{FILE_SIZE_MAX, Inode, InodeFlags, InodeItem};
+use crate::inode::{FILE_SIZE_MAX, FileInode, Inode, InodeFlags, InodeItem};
 use crate::names::new_file_has_checksums;
-use crate::open_file::{OpenFile, check_regular};
+use crate::open_file::OpenFile;
 
 /// Bytes that are compared at once.
 const COMPARED: u64 = 1 << 20;
@@ -48,6 +48,9 @@ enum Purpose {
     /// As much of it as can be shared, if it is equal.
     Dedupe,
 }
+
+/// A file, and what it is.
+type Known<'a> = (&'a FileInode<'a>, &'a InodeItem);
 
 /// The inodes of both ends, locked alone.
 struct Both<'a> {
@@ -127,7 +130,7 @@ impl OpenFile {
         source: &Self,
         range: CloneRange,
         purpose: Purpose,
-        wanted: impl FnOnce((&Inode, &InodeItem), (&Inode, &InodeItem), &CloneRange) -> Result<bool>,
+        wanted: impl FnOnce(Known<'_>, Known<'_>, &CloneRange) -> Result<bool>,
     ) -> Result<Option<CloneRange>> {
         let (from, to) = (&**source.inode(), &**self.inode());
         if !std::ptr::eq(from.engine(), to.engine()) {
@@ -135,8 +138,7 @@ impl OpenFile {
         }
         to.engine().check_open()?;
         let _change = to.begin_change()?;
-        check_regular(from)?;
-        check_regular(to)?;
+        let (from, to) = (&from.regular()?, &to.regular()?);
         let mut both = Both::lock(from, to)?;
         check_not_append_only(&both.target)?;
         // Deduplicating changes no data.
@@ -233,7 +235,7 @@ fn check(
 }
 
 /// Whether both have the same bytes.
-fn is_equal(from: (&Inode, &InodeItem), to: (&Inode, &InodeItem), range: &CloneRange) -> Result<bool> {
+fn is_equal(from: Known<'_>, to: Known<'_>, range: &CloneRange) -> Result<bool> {
     let most = usize::try_from(range.len.min(COMPARED)).expect("a piece fits in memory");
     let mut bytes = [vec![0; most], vec![0; most]];
     let mut done = 0;

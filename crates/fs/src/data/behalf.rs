@@ -3,7 +3,7 @@
 use creamery_base::{Logical, Result, TreeId};
 use creamery_txn::{DataExtent, DelallocReservation, Engine, Handle, Units};
 
-use crate::inode::Inode;
+use crate::inode::FileInode;
 
 /// On whose behalf the extents of a file change.
 pub(crate) enum Behalf<'a> {
@@ -34,7 +34,7 @@ impl Behalf<'_> {
     }
 
     /// A handle for `units`, to change `inode`.
-    pub(crate) fn start<'e>(&mut self, inode: &'e Inode, units: Units) -> Result<Handle<'e>> {
+    pub(crate) fn start<'e>(&mut self, inode: &'e FileInode<'_>, units: Units) -> Result<Handle<'e>> {
         let (engine, units) = (inode.engine(), units.of(inode.id.subvolume));
         match self {
             Self::Operation | Self::Rearranging => engine.start(units),
@@ -43,7 +43,7 @@ impl Behalf<'_> {
     }
 
     /// The file has the data up to `stop`; its item is locked still.
-    pub(crate) fn completed(&self, inode: &Inode, stop: u64) {
+    pub(crate) fn completed(&self, inode: &FileInode<'_>, stop: u64) {
         if let Self::Writeback(_) = self {
             inode.delalloc().complete_to(stop);
         }

@@ -29,8 +29,8 @@ use super::extent_map::Items;
 use super::grow::fill_gap;
 use super::tail::settle_tail;
 use super::{Behalf, change_alone, read, recount, reserve, write};
-use crate::inode::lock::LockedItem;
-use crate::inode::{Inode, InodeFlags, InodeItem};
+use crate::inode::file::LockedExtents;
+use crate::inode::{FileInode, Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::in_handle;
 
@@ -79,7 +79,7 @@ pub(super) type Pieces = SmallVec<[Piece; PIECES_MAX]>;
 pub(crate) fn clone_range(
     source: &Inode,
     source_item: &InodeItem,
-    target: &Inode,
+    target: &FileInode<'_>,
     item: &mut InodeItem,
     range: CloneRange,
     reached: &mut u64,
@@ -116,7 +116,7 @@ pub(crate) fn clone_range(
 }
 
 /// Writes all of `data`, which is to be stored inline, or takes a sector.
-fn write_all(target: &Inode, item: &mut InodeItem, at: u64, data: &[u8]) -> Result<()> {
+fn write_all(target: &FileInode<'_>, item: &mut InodeItem, at: u64, data: &[u8]) -> Result<()> {
     let written = write(target, item, at, data)?;
     if written == data.len() { Ok(()) } else { Err(ErrorKind::NoSpace.into()) }
 }
@@ -181,7 +181,12 @@ pub(crate) fn is_shared(source: &Inode, target: &Inode, range: &CloneRange) -> R
 }
 
 /// Puts `pieces`, or the first ones of them, into the target in one handle. Returns up to where of the source.
-fn clone_step(target: &Inode, item: &mut InodeItem, range: &CloneRange, pieces: &Pieces) -> Result<u64> {
+fn clone_step(
+    target: &FileInode<'_>,
+    item: &mut InodeItem,
+    range: &CloneRange,
+    pieces: &Pieces,
+) -> Result<u64> {
     let engine = target.engine();
     let sector = u64::from(engine.sector_size());
     let place = |at: u64| at - range.from + range.to;
@@ -231,8 +236,8 @@ impl Piece {
 /// Makes room as `plan` says, and puts the pieces there, with the references.
 fn put_in(
     handle: &Handle<'_>,
-    locked: &mut LockedItem<'_>,
-    target: &Inode,
+    locked: &mut LockedExtents<'_, '_>,
+    target: &FileInode<'_>,
     item: &mut InodeItem,
     plan: &DropPlan,
     range: &CloneRange,
@@ -259,7 +264,7 @@ fn put_in(
         }
     }
     let now = handle.now();
-    *item = locked.update_extents((plan.start, plan.stop), |item| {
+    *item = locked.update((plan.start, plan.stop), |item| {
         item.flags |= flags;
         item.nbytes = recount(item.nbytes, plan.bytes, bytes);
         item.size = item.size.max(plan.stop.min(range.to + range.len));

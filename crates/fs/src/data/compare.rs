@@ -11,7 +11,7 @@ use creamery_base::{Result, Wait};
 use creamery_format::Compression;
 
 use super::clone_range::{PIECES_MAX, Piece, Pieces, Shared, pieces};
-use crate::inode::Inode;
+use crate::inode::FileInode;
 
 /// What a place of a file shows, as far as it can be compared without reading data.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,11 @@ impl Shown {
 /// The first bytes of `range` that the files do not have in common by their items; none when they have all in common. Bytes
 /// that are delayed have no items, so a file with some has nothing in common.
 /// Errors: device errors; damage of either tree.
-pub(crate) fn first_unshared(one: &Inode, other: &Inode, range: Range<u64>) -> Result<Option<Range<u64>>> {
+pub(crate) fn first_unshared(
+    one: &FileInode<'_>,
+    other: &FileInode<'_>,
+    range: Range<u64>,
+) -> Result<Option<Range<u64>>> {
     if range.is_empty() {
         return Ok(None);
     }
@@ -90,7 +94,7 @@ pub(crate) fn first_unshared(one: &Inode, other: &Inode, range: Range<u64>) -> R
 }
 
 /// The first pieces of a file, with its items held only while they are looked at.
-fn pieces_of(inode: &Inode, range: (u64, u64)) -> Result<Pieces> {
+fn pieces_of(inode: &FileInode<'_>, range: (u64, u64)) -> Result<Pieces> {
     let _still = inode.hold_extents(Wait::Yes)?;
     pieces(inode, range, PIECES_MAX)
 }

@@ -41,7 +41,7 @@ use super::packed::Packed;
 use super::payload::TakesData;
 use super::{Behalf, recount, reserve, update_for};
 use crate::compression;
-use crate::inode::{Inode, InodeFlags, InodeItem};
+use crate::inode::{FileInode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::finish;
 
@@ -80,7 +80,7 @@ impl OrderedExtent {
     /// room for all in one piece. `item` is the file's. Errors: no space; read-only.
     pub(crate) fn allocate(
         behalf: &mut Behalf<'_>,
-        inode: &Inode,
+        inode: &FileInode<'_>,
         item: &InodeItem,
         start: u64,
         len: u64,
@@ -131,7 +131,7 @@ impl OrderedExtent {
     }
 
     /// The same, of space that reads as zeros until data comes.
-    pub(crate) fn preallocate(inode: &Inode, start: u64, len: u64) -> Result<Self> {
+    pub(crate) fn preallocate(inode: &FileInode<'_>, start: u64, len: u64) -> Result<Self> {
         let (engine, behalf) = (inode.engine(), &mut Behalf::Operation);
         let space =
             set_aside(behalf, engine, inode.id.subvolume, inode.data_behind(), len.min(PREALLOC_LEN_MAX))?;
@@ -258,7 +258,7 @@ impl OrderedExtent {
     /// Errors: no space, damage (then the file has the front of the data, see `reached`); aborted.
     pub(crate) fn complete(
         self,
-        inode: &Inode,
+        inode: &FileInode<'_>,
         item: &mut InodeItem,
         holes: &HolePlan,
         size: NewSize,
@@ -271,7 +271,7 @@ impl OrderedExtent {
     pub(crate) fn complete_for(
         self,
         behalf: &mut Behalf<'_>,
-        inode: &Inode,
+        inode: &FileInode<'_>,
         item: &mut InodeItem,
         holes: &HolePlan,
         size: NewSize,
@@ -297,8 +297,8 @@ impl OrderedExtent {
             let handle = behalf.start(inode, Units::items(reserve::drop_units(&plan) + own))?;
             let stop = plan.stop;
             assert!(at < stop && stop <= end, "DATA-2: each handle takes the file further");
-            let done = inode.change_item(&handle, |locked| {
-                if !locked.extents_are_as(seen) {
+            let done = inode.change_extents(&handle, |locked| {
+                if !locked.are_as(seen) {
                     // Somebody who shares the inode changed an item that crosses this range.
                     return Ok(false);
                 }
@@ -335,7 +335,7 @@ impl OrderedExtent {
     }
 
     /// Makes the part of it that `plan` has made room for the file's.
-    fn show(self, handle: &Handle<'_>, inode: &Inode, plan: &DropPlan) -> Result<()> {
+    fn show(self, handle: &Handle<'_>, inode: &FileInode<'_>, plan: &DropPlan) -> Result<()> {
         plan.apply(handle, inode.tree(), inode.id, Some(self.start))?;
         let shown = self.item(handle, plan.stop - self.start);
         inode.tree().upsert(handle, &extent_data(inode.id.ino, self.start), &shown)?;
@@ -344,7 +344,7 @@ impl OrderedExtent {
 }
 
 /// Lets the item at `start` show `shown` bytes of its extent.
-fn show_more(handle: &Handle<'_>, inode: &Inode, start: u64, shown: u64) -> Result<()> {
+fn show_more(handle: &Handle<'_>, inode: &FileInode<'_>, start: u64, shown: u64) -> Result<()> {
     let key = extent_data(inode.id.ino, start);
     inode
         .tree()

@@ -5,11 +5,11 @@ use smallvec::SmallVec;
 
 use super::extent_map::{ExtentKind, ExtentMaps};
 use super::write::write;
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{FileInode, InodeItem};
 
 /// Writes zeros to the parts of sectors at both ends of `[offset, end)`, where there is data.
 /// Errors: as of a write.
-pub(crate) fn zero_edges(inode: &Inode, item: &mut InodeItem, range: (u64, u64)) -> Result<()> {
+pub(crate) fn zero_edges(inode: &FileInode<'_>, item: &mut InodeItem, range: (u64, u64)) -> Result<()> {
     let sector = u64::from(inode.engine().sector_size());
     for (start, end) in edges(range, sector) {
         let end = end.min(item.size);
@@ -30,7 +30,7 @@ fn edges((start, end): (u64, u64), sector: u64) -> SmallVec<[(u64, u64); 2]> {
     [(start, first), (last, end)].into_iter().filter(|(start, end)| start < end).collect()
 }
 
-fn is_data(inode: &Inode, at: u64, sector: u64) -> Result<bool> {
+fn is_data(inode: &FileInode<'_>, at: u64, sector: u64) -> Result<bool> {
     let mut maps = ExtentMaps::new(inode.tree(), inode.id.ino, (at, at + sector), sector, Wait::Yes)?;
     let kind = maps.next()?.map(|map| map.kind);
     Ok(kind.is_some_and(|kind| !matches!(kind, ExtentKind::Hole | ExtentKind::Prealloc)))

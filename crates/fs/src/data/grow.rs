@@ -12,12 +12,12 @@ use creamery_txn::Units;
 use super::holes::HolePlan;
 use super::tail::settle_tail;
 use super::{Behalf, change_alone, inline, read, update_for};
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{FileInode, InodeItem};
 use crate::operation::finish;
 
 /// Makes `size`, which is more than it was, the file's size.
 /// Errors: no space; what reading can fail with, where a sector is written anew; aborted.
-pub(crate) fn grow(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
+pub(crate) fn grow(inode: &FileInode<'_>, item: &mut InodeItem, size: u64) -> Result<()> {
     let sector = u64::from(inode.engine().sector_size());
     if item.size > 0
         && item.nbytes > 0
@@ -41,7 +41,12 @@ pub(crate) fn grow(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()>
 /// Fills the gap between the end of the file, whose last sector is fit for it, and `end`, a multiple of the sector size. The file
 /// keeps its size: what is to come there gives it a new one, if there is space for it.
 /// Errors: no space; aborted.
-pub(crate) fn fill_gap(behalf: &mut Behalf<'_>, inode: &Inode, item: &mut InodeItem, end: u64) -> Result<()> {
+pub(crate) fn fill_gap(
+    behalf: &mut Behalf<'_>,
+    inode: &FileInode<'_>,
+    item: &mut InodeItem,
+    end: u64,
+) -> Result<()> {
     let size = item.size;
     let mut at = size.next_multiple_of(inode.engine().sector_size().into());
     while at < end {
@@ -53,7 +58,7 @@ pub(crate) fn fill_gap(behalf: &mut Behalf<'_>, inode: &Inode, item: &mut InodeI
 /// Fills what one handle fills of a gap, from its front on, and makes `size` the file's when that is all. Returns up to where.
 fn fill_step(
     behalf: &mut Behalf<'_>,
-    inode: &Inode,
+    inode: &FileInode<'_>,
     item: &mut InodeItem,
     (start, end): (u64, u64),
     size: u64,

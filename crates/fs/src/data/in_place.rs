@@ -37,8 +37,9 @@ use super::holes::HolePlan;
 use super::nocow::{self, Candidate, NocowExtent};
 use super::payload::TakesData;
 use super::{Behalf, NO_EXTENTS, reserve, update_for};
-use crate::inode::lock::{ExtentsSeen, HeldExtents};
-use crate::inode::{Inode, InodeFlags, InodeItem};
+use crate::inode::file::ExtentsSeen;
+use crate::inode::lock::HeldExtents;
+use crate::inode::{FileInode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::finish;
 
@@ -46,7 +47,7 @@ use crate::operation::finish;
 /// that was taken while the data was on its way has the item as it was, which reads as zeros whatever lies there.
 fn prealloc_now(
     still: &HeldExtents<'_>,
-    inode: &Inode,
+    inode: &FileInode<'_>,
     was: &Candidate,
     (start, end): (u64, u64),
 ) -> Result<Candidate> {
@@ -122,7 +123,7 @@ impl InPlace {
     pub(crate) fn complete(
         self,
         behalf: &mut Behalf<'_>,
-        inode: &Inode,
+        inode: &FileInode<'_>,
         item: &mut InodeItem,
         holes: &HolePlan,
         size: u64,
@@ -141,8 +142,8 @@ impl InPlace {
         loop {
             let (conversion, seen) = self.extent.conversion(inode)?;
             let handle = behalf.start(inode, Units::items(units + holes.len()))?;
-            let done = inode.change_item(&handle, |locked| {
-                if conversion.is_some() && !locked.extents_are_as(seen) {
+            let done = inode.change_extents(&handle, |locked| {
+                if conversion.is_some() && !locked.are_as(seen) {
                     return Ok(false);
                 }
                 let changed = if conversion.is_some() { range } else { NO_EXTENTS };
@@ -168,7 +169,7 @@ impl InPlace {
 
 impl NocowExtent {
     /// How its item changes, of a prealloc one, and what was seen then. What is overwritten keeps its item.
-    fn conversion(&self, inode: &Inode) -> Result<(Option<Conversion>, ExtentsSeen)> {
+    fn conversion(&self, inode: &FileInode<'_>) -> Result<(Option<Conversion>, ExtentsSeen)> {
         let still = inode.hold_extents(Wait::Yes)?;
         let seen = inode.extents_seen();
         if !self.item.is_prealloc {
@@ -227,7 +228,7 @@ impl Conversion {
     /// Plans for the part `[start, end)` of `prealloc`.
     fn plan(
         _: &HeldExtents<'_>,
-        inode: &Inode,
+        inode: &FileInode<'_>,
         prealloc: Candidate,
         (start, end): (u64, u64),
     ) -> Result<Self> {
@@ -256,7 +257,7 @@ impl Conversion {
     }
 
     /// Carries it out. Any error is one after the first change: the caller aborts.
-    fn apply(&self, handle: &Handle<'_>, inode: &Inode) -> Result<()> {
+    fn apply(&self, handle: &Handle<'_>, inode: &FileInode<'_>) -> Result<()> {
         let prealloc = &self.prealloc;
         let (tree, ino) = (inode.tree(), inode.id.ino);
         let (start, end) = self.regular;
@@ -289,6 +290,7 @@ mod tests {
     use crate::data::nocow::{NocowWalk, Piece};
     use crate::data::tests::support::{Kind, SECTOR, assert_noticed, fixture, items, new_file};
     use crate::data::{prealloc, write};
+    use crate::inode::Inode;
     use crate::operation::in_handle;
 
     fn found(inode: &Inode, item: &InodeItem, range: (u64, u64)) -> NocowExtent {
@@ -303,11 +305,12 @@ mod tests {
             let file = new_file(&engine, 300, InodeFlags::default());
             let mut locked = file.lock_exclusive().expect("it lives");
             let item = locked.item_mut();
-            prealloc(&file, item, (0, 4 * SECTOR), 0).expect("room");
+            prealloc(&file.file(), item, (0, 4 * SECTOR), 0).expect("room");
             let mut data = InPlace::new(&engine, item.flags, found(&file, item, (0, 2 * SECTOR)));
             data.writer(&engine).write(&vec![7; sectors * SECTOR as usize]).expect("written");
             written(&mut data, &engine);
-            let _ = data.complete(&mut Behalf::Operation, &file, item, &HolePlan::nothing(), 0, &mut 0);
+            let _ =
+                data.complete(&mut Behalf::Operation, &file.file(), item, &HolePlan::nothing(), 0, &mut 0);
         });
     }
 
@@ -327,7 +330,7 @@ mod tests {
         let file = fixture.named("f0");
         let mut locked = file.lock_exclusive().expect("it lives");
         let item = locked.item_mut();
-        prealloc(&file, item, (0, 4 * SECTOR), 4 * SECTOR).expect("room");
+        prealloc(&file.file(), item, (0, 4 * SECTOR), 4 * SECTOR).expect("room");
         let disk = found(&file, item, (0, SECTOR)).item.disk(2 * SECTOR);
         in_handle(&fixture, Units::items(1), |handle| {
             let nothing = fixture.volume().nothing_written();
@@ -335,7 +338,7 @@ mod tests {
         })
         .expect("room");
         for at in [0, 2] {
-            write(&file, item, at * SECTOR, &[7; SECTOR as usize]).expect("room");
+            write(&file.file(), item, at * SECTOR, &[7; SECTOR as usize]).expect("room");
         }
         assert_eq!(items(&file), "0+1 a@0, 1+1 ~a@1, 2+1 b@0, 3+1 ~a@3");
     }

@@ -16,7 +16,7 @@ use super::packed::Packed;
 use super::{Behalf, change_alone, recount, reserve, update_for};
 use crate::compression;
 use crate::context::Context;
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{FileInode, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::finish;
 
@@ -37,14 +37,14 @@ pub(crate) fn possible(tree: &Tree, ino: ObjectId, sector: u64) -> Result<bool> 
 
 /// Makes `content` the whole of a file for which [`possible`] holds. One handle.
 /// Errors: no space; aborted.
-pub(crate) fn rewrite(inode: &Inode, item: &mut InodeItem, content: &[u8]) -> Result<()> {
+pub(crate) fn rewrite(inode: &FileInode<'_>, item: &mut InodeItem, content: &[u8]) -> Result<()> {
     rewrite_for(&mut Behalf::Operation, inode, item, content, None)
 }
 
 /// The same on behalf of somebody; packed, if it was.
 pub(crate) fn rewrite_for(
     behalf: &mut Behalf<'_>,
-    inode: &Inode,
+    inode: &FileInode<'_>,
     item: &mut InodeItem,
     content: &[u8],
     packed: Option<&Packed>,

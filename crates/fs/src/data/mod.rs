@@ -71,8 +71,8 @@ pub(crate) mod tests;
 use creamery_base::Result;
 use creamery_txn::Handle;
 
-use crate::inode::lock::{ExtentsSeen, LockedItem};
-use crate::inode::{Inode, InodeItem};
+use crate::inode::file::{ExtentsSeen, LockedExtents};
+use crate::inode::{FileInode, InodeItem};
 
 use behalf::Behalf;
 pub(crate) use clone_range::{CloneRange, clone_range, is_shared};
@@ -97,13 +97,13 @@ pub(crate) use zero_range::zero_range;
 /// Changes the extents of an inode that nobody else has, after a plan was made when they were `seen`. Its errors abort.
 #[track_caller]
 fn change_alone<T>(
-    inode: &Inode,
+    inode: &FileInode<'_>,
     handle: &Handle<'_>,
     seen: ExtentsSeen,
-    change: impl FnOnce(&mut LockedItem<'_>) -> Result<T>,
+    change: impl FnOnce(&mut LockedExtents<'_, '_>) -> Result<T>,
 ) -> Result<T> {
-    inode.change_item(handle, |locked| {
-        assert!(locked.extents_are_as(seen), "DATA-5: who has an inode alone changes its extents alone");
+    inode.change_extents(handle, |locked| {
+        assert!(locked.are_as(seen), "DATA-5: who has an inode alone changes its extents alone");
         change(locked)
     })
 }
@@ -113,7 +113,7 @@ const NO_EXTENTS: (u64, u64) = (0, 0);
 
 /// Changes the inode's item at the end of a change of its extents in `changed`, and `item`, what the operation knows of it.
 fn update(
-    locked: &mut LockedItem<'_>,
+    locked: &mut LockedExtents<'_, '_>,
     changed: (u64, u64),
     item: &mut InodeItem,
     change: impl FnOnce(&mut InodeItem),
@@ -124,13 +124,13 @@ fn update(
 /// The same, with the times of those on whose behalf it is.
 fn update_for(
     behalf: &Behalf<'_>,
-    locked: &mut LockedItem<'_>,
+    locked: &mut LockedExtents<'_, '_>,
     changed: (u64, u64),
     item: &mut InodeItem,
     change: impl FnOnce(&mut InodeItem),
 ) -> Result<()> {
     let now = locked.now();
-    *item = locked.update_extents(changed, |item| {
+    *item = locked.update(changed, |item| {
         change(item);
         if let Behalf::Operation = behalf {
             item.mtime = now;

@@ -7,7 +7,7 @@ use super::Behalf;
 use super::completion::OrderedExtent;
 use super::packing::{Chunk, Packing};
 use super::payload::Payload;
-use crate::inode::{Inode, InodeFlags, InodeItem};
+use crate::inode::{FileInode, InodeFlags, InodeItem};
 
 /// The file that data is for.
 #[derive(Clone, Copy)]
@@ -22,7 +22,7 @@ pub(super) struct For<'e> {
 
 impl<'e> For<'e> {
     /// A file that there is.
-    pub(super) fn of(inode: &'e Inode, item: &InodeItem) -> Self {
+    pub(super) fn of(inode: &'e FileInode<'_>, item: &InodeItem) -> Self {
         Self {
             engine: inode.engine(),
             owner: inode.id.subvolume,

@@ -233,7 +233,7 @@ mod tests {
         assert_noticed("NOCOW-1", |engine| {
             let file = new_file(&engine, 300, InodeFlags::NODATACOW | InodeFlags::NODATASUM);
             let mut locked = file.lock_exclusive().expect("it lives");
-            write(&file, locked.item_mut(), 0, &[7; SECTOR as usize]).expect("room");
+            write(&file.file(), locked.item_mut(), 0, &[7; SECTOR as usize]).expect("room");
             let range = (0, SECTOR);
             let still = file.hold_extents(Wait::Yes).expect("nobody changes it");
             let mut items = items_of(&still, &file, range, Wait::Yes).expect("a readable tree");

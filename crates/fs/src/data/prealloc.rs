@@ -22,12 +22,17 @@ use super::grow::fill_gap;
 use super::holes::HolePlan;
 use super::tail::settle_tail;
 use super::{Behalf, NO_EXTENTS, update};
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{FileInode, InodeItem};
 use crate::operation::in_handle;
 
 /// Has space for `[offset, end)`, which is not empty; `size` is what the file has at least after that.
 /// Errors: no space; what reading can fail with, where a sector is written anew; aborted.
-pub(crate) fn prealloc(inode: &Inode, item: &mut InodeItem, range: (u64, u64), size: u64) -> Result<()> {
+pub(crate) fn prealloc(
+    inode: &FileInode<'_>,
+    item: &mut InodeItem,
+    range: (u64, u64),
+    size: u64,
+) -> Result<()> {
     let sector = u64::from(inode.engine().sector_size());
     if range.1 > item.size {
         settle_tail(inode, item)?;
@@ -40,7 +45,7 @@ pub(crate) fn prealloc(inode: &Inode, item: &mut InodeItem, range: (u64, u64), s
 
 /// The stretches of `range` that `choose` takes of its extent maps; those that touch are one.
 pub(crate) fn stretches(
-    inode: &Inode,
+    inode: &FileInode<'_>,
     range: (u64, u64),
     choose: impl Fn(&ExtentMap) -> Option<(u64, u64)>,
 ) -> Result<Vec<(u64, u64)>> {
@@ -58,7 +63,7 @@ pub(crate) fn stretches(
 }
 
 /// Space for all of `stretches`. Errors: no space for all of them (PREALLOC-2).
-pub(crate) fn allocate(inode: &Inode, stretches: &[(u64, u64)]) -> Result<Vec<OrderedExtent>> {
+pub(crate) fn allocate(inode: &FileInode<'_>, stretches: &[(u64, u64)]) -> Result<Vec<OrderedExtent>> {
     let engine = inode.engine();
     let wanted = stretches.iter().fold(0_u64, |sum, (start, end)| sum.saturating_add(end - start));
     // What can never be had is not looked for: that would take all there is, for a while.
@@ -80,7 +85,7 @@ pub(crate) fn allocate(inode: &Inode, stretches: &[(u64, u64)]) -> Result<Vec<Or
 /// Makes `space` part of the file, in which nothing is missing from `start` on then, and `size` what it has at least, in the end
 /// (GROW-1).
 pub(crate) fn complete(
-    inode: &Inode,
+    inode: &FileInode<'_>,
     item: &mut InodeItem,
     space: Vec<OrderedExtent>,
     start: u64,
@@ -95,7 +100,7 @@ pub(crate) fn complete(
     }
     if nothing_new || size > item.size {
         in_handle(inode.engine(), Units::items(1).of(inode.id.subvolume), |handle| {
-            inode.change_item(handle, |locked| {
+            inode.change_extents(handle, |locked| {
                 update(locked, NO_EXTENTS, item, |item| item.size = item.size.max(size))
             })
         })?;

@@ -17,15 +17,15 @@ use creamery_txn::Units;
 use super::drop_extents::DropPlan;
 use super::edges::zero_edges;
 use super::{change_alone, recount, reserve, update};
-use crate::inode::lock::ExtentsSeen;
-use crate::inode::{Inode, InodeItem};
+use crate::inode::file::ExtentsSeen;
+use crate::inode::{FileInode, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::in_handle;
 
 /// Makes `[offset, end)`, which is not empty, a hole. Nothing changes where it is one already, or behind the end.
 /// Errors: no space; what reading can fail with, where a sector is written in part; aborted. Zeros may be at its ends then, or
 /// instead of its front.
-pub(crate) fn punch_hole(inode: &Inode, item: &mut InodeItem, range: (u64, u64)) -> Result<()> {
+pub(crate) fn punch_hole(inode: &FileInode<'_>, item: &mut InodeItem, range: (u64, u64)) -> Result<()> {
     zero_edges(inode, item, range)?;
     let sector = u64::from(inode.engine().sector_size());
     let (mut at, end) = (range.0.next_multiple_of(sector), range.1 - range.1 % sector);
@@ -49,7 +49,11 @@ pub(crate) fn punch_hole(inode: &Inode, item: &mut InodeItem, range: (u64, u64))
 }
 
 /// Drops what `plan` says, in one handle.
-fn drop_step(inode: &Inode, item: &mut InodeItem, (plan, seen): (&DropPlan, ExtentsSeen)) -> Result<()> {
+fn drop_step(
+    inode: &FileInode<'_>,
+    item: &mut InodeItem,
+    (plan, seen): (&DropPlan, ExtentsSeen),
+) -> Result<()> {
     let engine = inode.engine();
     let explicit = !engine.incompat().contains(Incompat::NO_HOLES);
     let below = plan.stop.min(item.size.next_multiple_of(engine.sector_size().into()));

@@ -22,7 +22,7 @@ use super::new_extent::{For, new_extent};
 use super::packing::{Packing, packing_of};
 use super::payload::{Payload, TakesData};
 use super::{Behalf, read};
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{FileInode, Inode, InodeItem};
 
 /// How data that is rewritten is packed.
 ///
@@ -49,7 +49,7 @@ const PIECE: u64 = 1 << 20;
 /// range: it says up to where the file stays as it is instead. Returns how many bytes were rewritten.
 /// Errors: those of `leaves`; no space; what reading can fail with; aborted.
 pub(crate) fn rewrite(
-    inode: &Inode,
+    inode: &FileInode<'_>,
     item: &mut InodeItem,
     range: (u64, u64),
     how: Recompress,

@@ -9,7 +9,7 @@ use super::completion::{NewSize, OrderedExtent};
 use super::extent_map::{ExtentKind, ExtentMaps};
 use super::holes::HolePlan;
 use super::{Behalf, read};
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{FileInode, InodeItem};
 
 /// What the new end of a file falls into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,7 +21,7 @@ pub(crate) enum Tail {
 }
 
 /// What lies where a file of `size` bytes ends.
-pub(crate) fn tail_of(inode: &Inode, size: u64, sector: u64) -> Result<Tail> {
+pub(crate) fn tail_of(inode: &FileInode<'_>, size: u64, sector: u64) -> Result<Tail> {
     if size.is_multiple_of(sector) {
         return Ok(Tail::Nothing);
     }
@@ -36,12 +36,16 @@ pub(crate) fn tail_of(inode: &Inode, size: u64, sector: u64) -> Result<Tail> {
 
 /// Makes the last sector of the file fit to be grown over: an inline extent becomes a regular one, and what lies
 /// behind the end of the file is zero.
-pub(crate) fn settle_tail(inode: &Inode, item: &mut InodeItem) -> Result<()> {
+pub(crate) fn settle_tail(inode: &FileInode<'_>, item: &mut InodeItem) -> Result<()> {
     settle_tail_for(&mut Behalf::Operation, inode, item)
 }
 
 /// The same on behalf of somebody.
-pub(crate) fn settle_tail_for(behalf: &mut Behalf<'_>, inode: &Inode, item: &mut InodeItem) -> Result<()> {
+pub(crate) fn settle_tail_for(
+    behalf: &mut Behalf<'_>,
+    inode: &FileInode<'_>,
+    item: &mut InodeItem,
+) -> Result<()> {
     if is_tail_unsettled(inode, item)? {
         let size = item.size;
         rewrite_last_sector(behalf, inode, item, size)?;
@@ -50,7 +54,7 @@ pub(crate) fn settle_tail_for(behalf: &mut Behalf<'_>, inode: &Inode, item: &mut
 }
 
 /// Whether the last sector of the file is not fit to be grown over: it is inline, or has something behind the end.
-pub(crate) fn is_tail_unsettled(inode: &Inode, item: &InodeItem) -> Result<bool> {
+pub(crate) fn is_tail_unsettled(inode: &FileInode<'_>, item: &InodeItem) -> Result<bool> {
     let sector = u64::from(inode.engine().sector_size());
     if item.size == 0 {
         return Ok(false);
@@ -78,7 +82,7 @@ pub(crate) fn is_tail_unsettled(inode: &Inode, item: &InodeItem) -> Result<bool>
 /// or cut.
 pub(crate) fn rewrite_last_sector(
     behalf: &mut Behalf<'_>,
-    inode: &Inode,
+    inode: &FileInode<'_>,
     item: &mut InodeItem,
     size: u64,
 ) -> Result<()> {

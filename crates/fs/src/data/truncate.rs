@@ -16,14 +16,14 @@ use super::grow::grow;
 use super::tail::{Tail, rewrite_last_sector, tail_of};
 use super::{Behalf, NO_EXTENTS, change_alone, inline, read, recount, reserve, update};
 use crate::inode::FILE_SIZE_MAX;
-use crate::inode::lock::ExtentsSeen;
-use crate::inode::{Inode, InodeFlags, InodeItem};
+use crate::inode::file::ExtentsSeen;
+use crate::inode::{FileInode, InodeFlags, InodeItem};
 use crate::operation::in_handle;
 
 /// Makes `size` the file's size; when it is that already, what was preallocated behind the end goes.
 /// Errors: file too large; no space; what reading can fail with, where a sector is cut; aborted. A long change
 /// that makes the file shorter and fails on the way leaves a size between the old and the new one.
-pub(crate) fn truncate(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
+pub(crate) fn truncate(inode: &FileInode<'_>, item: &mut InodeItem, size: u64) -> Result<()> {
     if size > FILE_SIZE_MAX {
         return Err(ErrorKind::FileTooLarge.into());
     }
@@ -34,7 +34,7 @@ pub(crate) fn truncate(inode: &Inode, item: &mut InodeItem, size: u64) -> Result
     }
 }
 
-fn shrink(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
+fn shrink(inode: &FileInode<'_>, item: &mut InodeItem, size: u64) -> Result<()> {
     let engine = inode.engine();
     let sector = u64::from(engine.sector_size());
     let keep = size.next_multiple_of(sector);
@@ -51,7 +51,9 @@ fn shrink(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
     match rewrite_last_sector(&mut Behalf::Operation, inode, item, size) {
         Err(error) if error.kind().is_no_room() => {
             in_handle(engine, Units::freeing(1).of(inode.id.subvolume), |handle| {
-                inode.change_item(handle, |locked| update(locked, NO_EXTENTS, item, |item| item.size = size))
+                inode.change_extents(handle, |locked| {
+                    update(locked, NO_EXTENTS, item, |item| item.size = size)
+                })
             })
         }
         result => result,
@@ -60,7 +62,7 @@ fn shrink(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
 
 /// Gives up what is set aside behind `size`, to which a file is cut that was larger in memory alone, and is smaller in the tree.
 /// Errors: as [`truncate`].
-pub(crate) fn drop_behind(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
+pub(crate) fn drop_behind(inode: &FileInode<'_>, item: &mut InodeItem, size: u64) -> Result<()> {
     if !item.flags.contains(InodeFlags::PREALLOC) {
         return Ok(());
     }
@@ -69,7 +71,7 @@ pub(crate) fn drop_behind(inode: &Inode, item: &mut InodeItem, size: u64) -> Res
 }
 
 /// Drops everything from `keep` on, from the end of the file backwards; the last handle makes `finish` its size, if that is said.
-fn drop_from_back(inode: &Inode, item: &mut InodeItem, keep: u64, finish: Option<u64>) -> Result<()> {
+fn drop_from_back(inode: &FileInode<'_>, item: &mut InodeItem, keep: u64, finish: Option<u64>) -> Result<()> {
     let mut most = reserve::DROP_EDITS_MAX;
     loop {
         let seen = inode.extents_seen();
@@ -96,14 +98,14 @@ fn drop_from_back(inode: &Inode, item: &mut InodeItem, keep: u64, finish: Option
     }
 }
 
-fn back_plan(inode: &Inode, start: u64, most: usize) -> Result<DropPlan> {
+fn back_plan(inode: &FileInode<'_>, start: u64, most: usize) -> Result<DropPlan> {
     let sector = u64::from(inode.engine().sector_size());
     DropPlan::from_back(inode.tree(), inode.id.ino, start, most, sector)
 }
 
 fn apply(
     handle: &Handle<'_>,
-    inode: &Inode,
+    inode: &FileInode<'_>,
     item: &mut InodeItem,
     (plan, seen): (&DropPlan, ExtentsSeen),
     size: u64,
@@ -119,7 +121,11 @@ fn apply(
 
 /// Drops the last `most` extents of an inode that is going away, in one handle. Returns the transaction that did;
 /// none when there was no data left. Whoever goes on, after a crash too, begins with this again (ORPHAN-2).
-pub(crate) fn drop_last(inode: &Inode, item: &mut InodeItem, most: usize) -> Result<Option<Generation>> {
+pub(crate) fn drop_last(
+    inode: &FileInode<'_>,
+    item: &mut InodeItem,
+    most: usize,
+) -> Result<Option<Generation>> {
     let seen = inode.extents_seen();
     let plan = back_plan(inode, 0, most)?;
     if plan.is_empty() {

@@ -24,20 +24,20 @@ use super::payload::{Payload, TakesData};
 use super::tail::settle_tail;
 use super::{Behalf, inline, read};
 use crate::inode::FILE_SIZE_MAX;
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{FileInode, InodeItem};
 
 /// A write with ragged ends up to this long is put together in one buffer, a longer one is written in parts.
 const BOUNCE: u64 = 64 << 10;
 
 /// Whether a write that ends at `end` changes neither the size of the file nor that it is stored inline: then it may share the
 /// inode with others.
-pub(crate) fn is_overwrite(inode: &Inode, size: u64, end: u64) -> bool {
+pub(crate) fn is_overwrite(inode: &FileInode<'_>, size: u64, end: u64) -> bool {
     end <= size && size > u64::from(inode.engine().sector_size())
 }
 
 /// Writes `data` at `offset`. Returns how much was written: less than all only when space ran out on the way.
 /// Errors: no space; file too large; what reading can fail with, where a sector is written in part; aborted.
-pub(crate) fn write(inode: &Inode, item: &mut InodeItem, offset: u64, data: &[u8]) -> Result<usize> {
+pub(crate) fn write(inode: &FileInode<'_>, item: &mut InodeItem, offset: u64, data: &[u8]) -> Result<usize> {
     if data.is_empty() {
         return Ok(0);
     }
@@ -69,7 +69,7 @@ pub(crate) fn write(inode: &Inode, item: &mut InodeItem, offset: u64, data: &[u8
 /// Writes all of it, from the front on. `reached` follows, also after an error.
 pub(crate) fn write_payload(
     behalf: &mut Behalf<'_>,
-    inode: &Inode,
+    inode: &FileInode<'_>,
     item: &mut InodeItem,
     payload: &dyn Payload,
     reached: &mut u64,
@@ -102,7 +102,7 @@ struct Way<'i> {
 fn write_step(
     behalf: &mut Behalf<'_>,
     way: &mut Way<'_>,
-    inode: &Inode,
+    inode: &FileInode<'_>,
     item: &mut InodeItem,
     payload: &dyn Payload,
     holes: &HolePlan,
@@ -127,7 +127,7 @@ fn write_step(
 }
 
 /// The holes between the end of the file and `start`.
-fn gap(inode: &Inode, item: &InodeItem, start: u64) -> Result<HolePlan> {
+fn gap(inode: &FileInode<'_>, item: &InodeItem, start: u64) -> Result<HolePlan> {
     let sector = u64::from(inode.engine().sector_size());
     HolePlan::new(inode, item.size.next_multiple_of(sector), start)
 }
@@ -143,7 +143,7 @@ struct Widened<'a> {
 }
 
 impl<'a> Widened<'a> {
-    fn new(inode: &Inode, item: &InodeItem, offset: u64, data: &'a [u8]) -> Result<Self> {
+    fn new(inode: &FileInode<'_>, item: &InodeItem, offset: u64, data: &'a [u8]) -> Result<Self> {
         let sector = u64::from(inode.engine().sector_size());
         let end = offset + data.len() as u64;
         let start = offset - offset % sector;

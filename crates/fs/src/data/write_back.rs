@@ -12,7 +12,7 @@ use super::tail::settle_tail_for;
 use super::write::write_payload;
 use super::{Behalf, inline};
 use crate::delalloc::Run;
-use crate::inode::Inode;
+use crate::inode::FileInode;
 
 impl Payload for Run {
     fn range(&self) -> (u64, u64) {
@@ -39,7 +39,7 @@ impl Payload for Run {
 
 /// Writes `run`, which is in flight, into space and the tree, out of `room`. What of it is complete is told handle by handle.
 /// Errors: no space; device errors; damage; aborted. The file has the front of the run then, as far as it was told.
-pub(crate) fn write_back(inode: &Inode, run: &Run, room: &mut DelallocReservation) -> Result<()> {
+pub(crate) fn write_back(inode: &FileInode<'_>, run: &Run, room: &mut DelallocReservation) -> Result<()> {
     let engine = inode.engine();
     engine.check_writable()?;
     let sector = u64::from(engine.sector_size());

@@ -13,11 +13,16 @@ use super::edges::zero_edges;
 use super::extent_map::ExtentKind;
 use super::prealloc::{allocate, complete, stretches};
 use super::tail::settle_tail;
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{FileInode, InodeItem};
 
 /// Makes `[offset, end)`, which is not empty, zeros; `size` is what the file has at least after that.
 /// Errors: no space; what reading can fail with, where a sector is written in part; aborted.
-pub(crate) fn zero_range(inode: &Inode, item: &mut InodeItem, range: (u64, u64), size: u64) -> Result<()> {
+pub(crate) fn zero_range(
+    inode: &FileInode<'_>,
+    item: &mut InodeItem,
+    range: (u64, u64),
+    size: u64,
+) -> Result<()> {
     let sector = u64::from(inode.engine().sector_size());
     if range.1 > item.size {
         settle_tail(inode, item)?;

@@ -16,9 +16,9 @@
 //! never reaches a device. One run of a file is in flight at a time, runs of several files side by side.
 //!
 //! The size of a file with delayed data is apart from that in the tree, and so are its times and the space that it will have
-//! ([`State`]): [`Inode::item`] tells what the file is, and the item in the tree follows when runs are complete. Operations that
+//! ([`State`]): [`Inode::item`](crate::Inode::item) tells what the file is, and the item in the tree follows when runs are complete. Operations that
 //! change extents themselves - cutting, fallocate - have the inode alone and first have everything written back
-//! ([`Inode::settle`]), for nobody makes anything dirty meanwhile.
+//! ([`FileInode::settle`](crate::inode::FileInode::settle)), for nobody makes anything dirty meanwhile.
 //!
 //! # Invariants
 //! - DELALLOC-2: what is dirty has room kept for it, of data and metadata; so has a run in flight until its extents have space.

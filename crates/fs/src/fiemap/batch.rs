@@ -7,7 +7,7 @@ use super::extent::{FiemapExtent, FiemapFlags};
 use super::layout::{From, Layout, Piece};
 use super::listing::{Fiemap, FiemapBatch};
 use crate::inode::{FILE_SIZE_MAX, Inode};
-use crate::open_file::{OpenFile, check_regular};
+use crate::open_file::OpenFile;
 
 /// What is to be listed of a file.
 ///
@@ -67,7 +67,7 @@ impl OpenFile {
         let inode = &**self.inode();
         let engine = inode.engine();
         engine.check_open()?;
-        check_regular(inode)?;
+        let inode = &inode.regular()?;
         let (from, end) = range(request, next, u64::from(engine.sector_size()))?;
         let from_here = || inode.lock_range_shared(from.offset(), u64::MAX, Wait::Yes);
         if request.sync {

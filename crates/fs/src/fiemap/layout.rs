@@ -7,7 +7,7 @@ use creamery_format::file_extent::{Extent, FileExtent};
 use super::delayed::Delayed;
 use super::extent::{FiemapExtent, FiemapFlags};
 use crate::data::extent_map::{Item, Items};
-use crate::inode::Inode;
+use crate::inode::FileInode;
 
 /// Entries of a batch, at most.
 pub(super) const ENTRIES_MAX: usize = 128;
@@ -57,7 +57,7 @@ pub(super) type Room = std::result::Result<(), Full>;
 impl Layout {
     /// The layout of `inode` up to `end`, a multiple of the sector size, in one moment; the caller has locked the range.
     /// Errors: device errors; damage.
-    pub(super) fn of(inode: &Inode, from: From, end: u64) -> Result<Self> {
+    pub(super) fn of(inode: &FileInode<'_>, from: From, end: u64) -> Result<Self> {
         let sector = u64::from(inode.engine().sector_size());
         let start = from.offset() - from.offset() % sector;
         let _still = inode.hold_extents(Wait::Yes)?;

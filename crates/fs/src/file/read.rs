@@ -4,12 +4,12 @@ use creamery_base::{Result, Wait};
 
 use super::verified;
 use crate::data;
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{FileInode, InodeItem};
 use crate::verity;
 
 /// As [`data::read`], of the file as it is; `item` says what that is. What has fs-verity is verified.
 pub(crate) fn read(
-    inode: &Inode,
+    inode: &FileInode<'_>,
     item: &InodeItem,
     offset: u64,
     out: &mut [u8],

@@ -55,7 +55,7 @@ fn compare(engine: &Engine, file: &OpenFile, model: &Model, random: &mut Random)
             assert_eq!(found.expect("a search"), model.seek(at, want), "{want:?} at {at}");
         }
     }
-    assert_eq!(delayed(inode), inode.delalloc().bytes());
+    assert_eq!(delayed(inode), inode.file().delalloc().bytes());
     assert_eq!(
         engine.delalloc_bytes(),
         delayed(inode),
@@ -173,7 +173,7 @@ fn a_file_that_grows_stays_together_on_the_volume() {
     let append = |file: &OpenFile, at: u64| {
         file.write_at(at, &[7; 4 * SECTOR as usize]).expect("room");
         file.sync(false).expect("room");
-        file.inode().data_behind().expect("it has data")
+        file.inode().file().data_behind().expect("it has data")
     };
     let hole = append(&other, 0);
     let behind = append(&file, 0);
@@ -459,7 +459,7 @@ fn who_dies_writing_back_keeps_nobody() {
 fn dirty_pages_without_room_are_a_bug() {
     assert_noticed("DELALLOC-2", |engine| {
         let inode = Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), MIB));
-        inode.delalloc().begin(0, std::time::Duration::ZERO, |state| {
+        inode.file().delalloc().begin(0, std::time::Duration::ZERO, |state| {
             state.insert(0, &[0; SECTOR as usize], &crate::delalloc::Ranges::new());
             state.written(SECTOR, creamery_base::Timespec::default(), None);
         });
@@ -471,7 +471,7 @@ fn what_is_complete_and_was_not_in_flight_is_a_bug() {
     assert_noticed("DELALLOC-3", |engine| {
         let file = opened(Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), MIB)));
         file.write_at(0, b"data").expect("room");
-        file.inode().delalloc().complete_to(SECTOR);
+        file.inode().file().delalloc().complete_to(SECTOR);
     });
 }
 

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::read;
 use crate::data;
 use crate::delalloc::{Delayed, Ranges, State, without};
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{FileInode, Inode, InodeItem};
 
 /// Changes of items that completing a run of new data takes, with the leaf of its first checksums.
 const ITEMS_PER_RUN: u32 = 5;
@@ -45,7 +45,7 @@ struct Edge {
 /// locked the inode, alone if it grows, and the range from the end of the file on; and kept `room` for it.
 /// Errors: what reading can fail with, where a sector is written in part. Nothing has changed then.
 pub(crate) fn write(
-    inode: &Arc<Inode>,
+    (inode, shared): (&FileInode<'_>, &Arc<Inode>),
     item: &InodeItem,
     offset: u64,
     data: &[u8],
@@ -91,7 +91,7 @@ pub(crate) fn write(
             Some((added, before == 0))
         });
         if let Some((added, begins)) = added {
-            let file: Arc<dyn Delayed> = Arc::<Inode>::clone(inode);
+            let file: Arc<dyn Delayed> = Arc::<Inode>::clone(shared);
             inode.context().writeback().note_dirty(&file, engine, added, begins);
             return Ok(());
         }
@@ -162,7 +162,7 @@ impl Write<'_> {
 
 /// The last sector of the file, if the file grows over it from elsewhere and it is not fit for that: the tail may be stored
 /// inline, or have something behind the end (DATA-4).
-fn tail_to_settle(inode: &Inode, item: &InodeItem, first: u64, sector: u64) -> Result<Option<u64>> {
+fn tail_to_settle(inode: &FileInode<'_>, item: &InodeItem, first: u64, sector: u64) -> Result<Option<u64>> {
     if item.size == 0 || first < item.size {
         return Ok(None);
     }
@@ -177,7 +177,7 @@ fn tail_to_settle(inode: &Inode, item: &InodeItem, first: u64, sector: u64) -> R
 }
 
 /// What the sector at `start` has; none when it is delayed.
-fn old_sector(inode: &Inode, item: &InodeItem, start: u64, sector: u64) -> Result<Option<Vec<u8>>> {
+fn old_sector(inode: &FileInode<'_>, item: &InodeItem, start: u64, sector: u64) -> Result<Option<Vec<u8>>> {
     if inode.delalloc().has(start, start + sector) {
         return Ok(None);
     }
@@ -187,7 +187,7 @@ fn old_sector(inode: &Inode, item: &InodeItem, start: u64, sector: u64) -> Resul
 }
 
 /// The parts of a range that have no space on a device.
-fn holes(inode: &Inode, item: &InodeItem, range: (u64, u64)) -> Result<Ranges> {
+fn holes(inode: &FileInode<'_>, item: &InodeItem, range: (u64, u64)) -> Result<Ranges> {
     let sector = u64::from(inode.engine().sector_size());
     let on_disk = inode.tree_item();
     let known = on_disk.size.next_multiple_of(sector);

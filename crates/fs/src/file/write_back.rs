@@ -5,7 +5,12 @@ use creamery_txn::DelallocReservation;
 
 use crate::data;
 use crate::delalloc::{Delalloc, Delayed, Run, WriteErrors};
-use crate::inode::Inode;
+use crate::inode::{FileInode, Inode};
+
+/// One that stands in line, or is asked to write back what it has: it has data.
+fn file(inode: &Inode) -> FileInode<'_> {
+    inode.as_file().expect("only a file has delayed data")
+}
 
 impl Delayed for Inode {
     fn id(&self) -> InodeId {
@@ -13,14 +18,14 @@ impl Delayed for Inode {
     }
 
     fn delalloc(&self) -> &Delalloc {
-        self.delalloc()
+        file(self).delalloc()
     }
 
     fn write_back(&self, run: &Run, room: &mut DelallocReservation) -> Result<()> {
-        data::write_back(self, run, room)
+        data::write_back(&file(self), run, room)
     }
 
     fn write_errors(&self) -> &WriteErrors {
-        self.write_errors()
+        file(self).write_errors()
     }
 }

@@ -23,8 +23,9 @@ use creamery_txn::{InodeLog, LogBase, LogGroup, LogLink, LogScope, LogTicket};
 use super::{entries, extents, names};
 use crate::counters::Fsyncs;
 use crate::directory::{self, Target};
-use crate::inode::extent_changes::{Changes, Turn};
+use crate::inode::extent_changes::Changes;
 use crate::inode::lock::SharedInode;
+use crate::inode::log_turn::Turn;
 use crate::inode::{FileType, Inode, InodeItem, Inodes};
 use crate::items::Name;
 use crate::keys;
@@ -115,13 +116,13 @@ impl<'a> Gathering<'a> {
 
     /// With one who is locked.
     fn go_on_with(&mut self, inode: &Inode, want: Want) -> Result<Option<LogTicket>> {
-        if inode.context().policy().flush_on_commit && inode.delalloc().any() {
+        if inode.context().policy().flush_on_commit && inode.has_delayed_data() {
             return Ok(self.cannot_say());
         }
         if inode.is_dir() {
             return self.look_and_go_on(inode, None, want);
         }
-        let Some(turn) = inode.log_changes().try_turn() else { return Ok(self.cannot_say()) };
+        let Some(turn) = inode.log_turn().try_take() else { return Ok(self.cannot_say()) };
         self.look_and_go_on(inode, Some(&turn), want)
     }
 
@@ -153,13 +154,16 @@ impl<'a> Gathering<'a> {
     ) -> Result<Option<LogTicket>> {
         let item = inode.hold_extents(Wait::Yes)?;
         let sector = u64::from(inode.engine().sector_size());
+        let notes = inode.as_file().map(|file| file.log_changes());
         let changes =
-            turn.and_then(|turn| inode.log_changes().take(turn, self.base.generation(), &item, sector));
+            notes.zip(turn).and_then(|(notes, turn)| notes.take(turn, self.base.generation(), &item, sector));
         let looked = self.look(inode, &item, changes, inode.is_dir() && want == Want::Entries);
         drop(item);
         let ticket = looked.and_then(|looked| if looked { self.go_on() } else { Ok(None) });
-        if !matches!(ticket, Ok(Some(_))) {
-            inode.log_changes().forget();
+        if let Some(notes) = notes
+            && !matches!(ticket, Ok(Some(_)))
+        {
+            notes.forget();
         }
         ticket
     }

@@ -64,7 +64,7 @@ fn log(inodes: &Inodes, inode: &Inode) -> Result<Option<LogTicket>> {
     }
     // Who deletes it makes nothing of it durable.
     let Ok(_names_stay) = inode.lock_shared(Wait::Yes) else { return Ok(None) };
-    let turn = inode.log_changes().turn();
+    let turn = inode.log_turn().take();
     // Not before the locks are there: as long as somebody has it, what was freed since the last commit stays withheld.
     let Some(base) = engine.log_base(inode.tree())? else { return Ok(None) };
     let item = inode.tree_item();

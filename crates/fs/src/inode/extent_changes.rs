@@ -2,11 +2,13 @@
 //!
 //! They begin with the first change of an inode in a transaction and are taken where its extents change, with the item locked;
 //! so who holds the item finds them complete. Once a log was put they begin anew. Where there are none, because the inode was not in
-//! memory all the time, the whole file is compared with the last commit.
+//! memory all the time, the whole file is compared with the last commit. The one extent of a symbolic link, which never changes, is
+//! compared each time.
 
 use creamery_base::Generation;
-use creamery_base::lock::{RankedGuard, RankedMutex, rank};
+use creamery_base::lock::{RankedMutex, rank};
 
+use super::log_turn::Turn;
 use crate::items::InodeItem;
 
 /// Ranges that are kept apart at most; with more, what lies between them counts as changed, too.
@@ -36,15 +38,11 @@ struct Notes {
     changes: Changes,
 }
 
-/// What is known of an inode's changes, and whose turn it is to put it into the logs.
+/// What is known of a file's changes.
 #[derive(Default)]
 pub(crate) struct ExtentChanges {
-    turn: RankedMutex<(), { rank::FSYNC }>,
     notes: RankedMutex<Option<Box<Notes>>, { rank::LEAF }>,
 }
-
-/// The witness that nobody else puts the inode into the logs.
-pub(crate) type Turn<'a> = RankedGuard<'a, (), { rank::FSYNC }>;
 
 impl ExtentChanges {
     /// The inode changes from `before` in transaction `generation`; the item is locked for writing.
@@ -62,16 +60,6 @@ impl ExtentChanges {
         if let Some(notes) = &mut *self.notes.lock() {
             notes.changes.add(start, end);
         }
-    }
-
-    /// Lets one at a time put the inode into the logs.
-    pub(crate) fn turn(&self) -> Turn<'_> {
-        self.turn.lock()
-    }
-
-    /// The same for who does not wait for another.
-    pub(crate) fn try_turn(&self) -> Option<Turn<'_>> {
-        self.turn.try_lock()
     }
 
     /// What changed of a file that is `item` now, as far as that is known; from here on it is noted since then. Whoever does not put
@@ -125,6 +113,7 @@ impl Changes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inode::log_turn::LogTurn;
 
     fn changes(ranges: &[(u64, u64)]) -> Changes {
         let mut changes = Changes { since: Since::Commit, ranges: Vec::new() };
@@ -159,7 +148,8 @@ mod tests {
             ..InodeItem::default()
         };
         let (changes, seven) = (ExtentChanges::default(), Generation::new(7));
-        let turn = changes.turn();
+        let turns = LogTurn::default();
+        let turn = turns.take();
         // Somebody has changed it in the same transaction before it came to memory.
         changes.begin(seven, &at(7, 100));
         changes.add(0, 4096);

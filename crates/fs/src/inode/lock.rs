@@ -8,7 +8,7 @@
 //! the item and what goes with it change in the tree: so `stat` tells what was done last, whoever is on the way. A read takes
 //! its range of bytes and no lock of operations; it holds the item for as long as it looks at the items of extents
 //! ([`Inode::hold_extents`]), not while it waits for data. Cutting a file takes many handles, each of which leaves a shorter
-//! one; who asks is told the size that it will have ([`Inode::show_size`]). The time of the last access is kept beside the item
+//! one; who asks is told the size that it will have ([`FileInode::show_size`](super::FileInode::show_size)). The time of the last access is kept beside the item
 //! until that is written (`access_time`); who asks is told it as a part of the item.
 //!
 //! # Invariants
@@ -19,16 +19,14 @@
 //!   nothing half made for the truth. Shown by `who_has_the_item_behind_a_change_that_failed_finds_the_abort`.
 
 use std::ops::Deref;
-use std::sync::atomic::Ordering;
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedRead, RankedWrite, rank};
 use creamery_base::{Error, ErrorKind, Result, Timespec, Wait};
 use creamery_txn::Handle;
 
-use super::{Inode, InodeItem, SIZE_OF_ITEM};
+use super::{Inode, InodeItem};
 use crate::delayed;
-use crate::fault::Fault;
 
 /// An inode locked by one of several operations that share it.
 ///
@@ -51,9 +49,9 @@ pub struct SharedInode<'a> {
 /// ```
 #[must_use]
 pub struct ExclusiveInode<'a> {
-    item: InodeItem,
+    pub(super) item: InodeItem,
     /// Errors of writing back before the item was looked at.
-    errors_before: u64,
+    pub(super) errors_before: u64,
     _operations: RankedWrite<'a, (), { rank::INODE }>,
 }
 
@@ -88,24 +86,8 @@ impl Drop for LockedItem<'_> {
     }
 }
 
-/// The size of a file that is being cut, told until this goes: then the file has it, or is as long as cutting it has left it.
-#[must_use]
-pub(crate) struct ShownSize<'a> {
-    inode: &'a Inode,
-}
-
-impl Drop for ShownSize<'_> {
-    fn drop(&mut self) {
-        self.inode.shown_size.store(SIZE_OF_ITEM, Ordering::Release);
-    }
-}
-
 /// The witness that nobody changes the extents of an inode. No data is read from a device meanwhile.
 pub(crate) type HeldExtents<'a> = RankedRead<'a, InodeItem, { rank::INODE_ITEM }>;
-
-/// What the extents of an inode were when somebody looked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ExtentsSeen(u64);
 
 impl LockedItem<'_> {
     /// The time of the change.
@@ -113,30 +95,13 @@ impl LockedItem<'_> {
         self.handle.now()
     }
 
-    /// Whether nobody changed the extents since they were `seen`.
-    pub(crate) fn extents_are_as(&self, seen: ExtentsSeen) -> bool {
-        self.inode.extents_seen() == seen
-    }
-
-    /// As [`LockedItem::update`], after the extents in `changed` did.
-    pub(crate) fn update_extents(
-        &mut self,
-        changed: (u64, u64),
-        change: impl FnOnce(&mut InodeItem),
-    ) -> Result<InodeItem> {
-        self.inode.extent_changes.fetch_add(1, Ordering::Release);
-        let item = self.update(change)?;
-        if !self.inode.context().has(Fault::ChangesUnnoted) {
-            self.inode.log_changes().add(changed.0, changed.1);
-        }
-        Ok(item)
-    }
-
     /// Changes the item, in the tree too; returns it as the tree has it then. One leaf change.
     pub(crate) fn update(&mut self, change: impl FnOnce(&mut InodeItem)) -> Result<InodeItem> {
         let mut next = self.item.clone();
         self.inode.take_along(&mut next);
-        self.inode.delalloc().take_times(&mut next);
+        if let Some(file) = self.inode.file_state() {
+            file.delalloc().take_times(&mut next);
+        }
         change(&mut next);
         next.touch(self.handle.generation());
         self.replace(&next)?;
@@ -146,7 +111,9 @@ impl LockedItem<'_> {
     /// Makes `next`, which has the access time, the item.
     pub(super) fn replace(&mut self, next: &InodeItem) -> Result<()> {
         let (inode, handle) = (self.inode, self.handle);
-        inode.log_changes().begin(handle.generation(), &self.item);
+        if let Some(file) = inode.file_state() {
+            file.log_changes().begin(handle.generation(), &self.item);
+        }
         inode.supersede_delayed(|| delayed::write_inode(handle, inode.tree(), inode.id, next))?;
         self.item.clone_from(next);
         self.access_time_written();
@@ -177,7 +144,7 @@ impl Inode {
     }
 
     fn locked_by<'a>(&self, operations: RankedWrite<'a, (), { rank::INODE }>) -> Result<ExclusiveInode<'a>> {
-        let errors_before = self.write_errors().so_far();
+        let errors_before = self.file_state().map_or(0, |file| file.write_errors().so_far());
         Ok(ExclusiveInode { item: self.item(Wait::Yes)?, errors_before, _operations: operations })
     }
 
@@ -192,41 +159,15 @@ impl Inode {
     pub(super) fn as_it_is(&self, item: &InodeItem) -> InodeItem {
         let mut item = item.clone();
         self.take_along(&mut item);
-        self.delalloc().show(&mut item);
-        item.size = self.shown_size().unwrap_or(item.size);
+        if let Some(file) = self.file_state() {
+            file.show(&mut item);
+        }
         item
-    }
-
-    /// The size of the file, for who keeps its extents. [`ErrorKind::Stale`] when it was deleted.
-    pub(crate) fn size_beside(&self, item: &HeldExtents<'_>) -> Result<u64> {
-        self.check_alive()?;
-        Ok(self.shown_size().or_else(|| self.delalloc().size()).unwrap_or(item.size))
     }
 
     /// The item as the tree has it: without delayed data.
     pub(crate) fn tree_item(&self) -> InodeItem {
         self.item.read().clone()
-    }
-
-    /// The size that the file has now.
-    pub(crate) fn size(&self) -> u64 {
-        let item = self.item.read();
-        self.delalloc().size().unwrap_or(item.size)
-    }
-
-    /// Has `size` told as the size of a file that is being cut to it; who does that has the inode alone.
-    pub(crate) fn show_size(&self, size: u64) -> ShownSize<'_> {
-        self.shown_size.store(size, Ordering::Release);
-        ShownSize { inode: self }
-    }
-
-    fn shown_size(&self) -> Option<u64> {
-        Some(self.shown_size.load(Ordering::Acquire)).filter(|size| *size != SIZE_OF_ITEM)
-    }
-
-    /// What the extents are now; to be asked before they are looked at.
-    pub(crate) fn extents_seen(&self) -> ExtentsSeen {
-        ExtentsSeen(self.extent_changes.load(Ordering::Acquire))
     }
 
     /// Keeps the extents as they are, to look at their items: who changes them does so in several steps (DATA-6).
@@ -237,47 +178,12 @@ impl Inode {
         }
     }
 
-    /// Writes its delayed data back. Errors: the data could not be written back, and is lost.
-    pub(crate) fn flush(&self) -> Result<()> {
-        self.context().writeback().flush(self)
-    }
-
-    /// Has all delayed data written back, for a caller that has the inode alone and changes its extents itself: nothing becomes
-    /// dirty meanwhile. The locked item tells of no delayed data from then on.
-    /// Errors: data that the caller found when it locked the inode could not be written back, and is lost (WRITEBACK-5).
-    pub(crate) fn settle(&self, locked: &mut ExclusiveInode<'_>) -> Result<()> {
-        // A run that landed since the inode was locked left nothing to flush.
-        let _ = self.flush();
-        locked.item = self.settled_item();
-        self.write_errors().since(locked.errors_before)
-    }
-
-    /// As [`Inode::settle`], for a caller that makes `size` the size of the file: what is delayed behind that goes.
-    pub(crate) fn settle_cut(&self, locked: &mut ExclusiveInode<'_>, size: u64) {
-        if self.delalloc().any() {
-            let gone = self.delalloc().cut(size, u64::from(self.engine().sector_size()));
-            self.context().writeback().forget(gone);
-        }
-        // The openers learn what is lost; the file can be cut all the same.
-        let _ = self.settle(locked);
-    }
-
-    /// The item of a file of which nothing is delayed, and which nobody else changes.
-    fn settled_item(&self) -> InodeItem {
-        // A deletion that was aborted keeps what it held from the tree for good.
-        let nothing = !self.delalloc().any() || self.engine().read_only().is_some();
-        assert!(nothing, "DELALLOC-6: nothing of a settled file is delayed");
-        let mut item = self.tree_item();
-        self.take_along(&mut item);
-        item
-    }
-
     /// Runs `change` with the item locked; its errors abort (INODE-6).
     #[track_caller]
-    pub(crate) fn change_item<T>(
-        &self,
-        handle: &Handle<'_>,
-        change: impl FnOnce(&mut LockedItem<'_>) -> Result<T>,
+    pub(crate) fn change_item<'a, T>(
+        &'a self,
+        handle: &'a Handle<'_>,
+        change: impl FnOnce(&mut LockedItem<'a>) -> Result<T>,
     ) -> Result<T> {
         let mut locked = LockedItem { inode: self, item: self.item.write_for(Reason::InodeLock, 0), handle };
         match change(&mut locked) {

@@ -24,9 +24,11 @@ mod accessed;
 pub(crate) mod acl;
 pub(crate) mod attributes;
 pub(crate) mod extent_changes;
+pub(crate) mod file;
 pub(crate) mod guards;
 mod inodes;
 pub(crate) mod lock;
+pub(crate) mod log_turn;
 mod lost_directories;
 pub(crate) mod permission;
 mod range_lock;
@@ -37,7 +39,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use creamery_base::lock::{RankedMutex, RankedRwLock, rank};
-use creamery_base::{ErrorKind, InodeId, Logical, Result, Timespec, Wait, memory};
+use creamery_base::{ErrorKind, InodeId, Result, Timespec, Wait, memory};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
 
@@ -47,12 +49,14 @@ pub(crate) use inodes::{InodeToChange, Inodes, LOOKUP_ROUNDS_MAX};
 pub use range_lock::{RangeGuard, RangeLocks};
 
 use crate::context::Context;
-use crate::delalloc::{Delalloc, Delayed, WriteErrors};
+use crate::delalloc::Delayed;
 use crate::delayed::{DelayedEntry, DelayedNode};
 use crate::fault::Fault;
 use crate::subvolume::{Change, InPlaceWriters, SubvolumeRef};
 use acl::Acl;
-use extent_changes::ExtentChanges;
+pub(crate) use file::FileInode;
+use file::FileState;
+use log_turn::LogTurn;
 
 /// One live inode.
 ///
@@ -72,33 +76,20 @@ pub struct Inode {
     item: RankedRwLock<InodeItem, { rank::INODE_ITEM }>,
     /// When it was read last, if [`state`] says that this is not part of the item yet.
     access_time: RankedMutex<Timespec, { rank::LEAF }>,
-    /// The size that a file is being cut to, or [`SIZE_OF_ITEM`].
-    shown_size: AtomicU64,
-    /// How often extents changed; raised with the item locked for writing.
-    extent_changes: AtomicU64,
-    /// Where they changed, for the log.
-    log_changes: ExtentChanges,
-    /// Byte ranges that readers, writers and truncation hold.
-    ranges: RangeLocks,
+    /// Whose turn it is to put it into the logs.
+    log_turn: LogTurn,
     /// The next free DIR_INDEX number of a directory; 0 = not looked up yet. Read and raised by who has it alone, so relaxed
     /// loads and stores are enough.
     next_index: AtomicU64,
-    /// Where on the volume the space ends that a file was given last, 0 before that: a hint, so relaxed.
-    data_behind: AtomicU64,
     /// Bits of [`state`].
     state: AtomicU8,
     /// A directory's default ACL, once looked up.
     default_acl: RankedMutex<Option<Option<Arc<Acl>>>, { rank::LEAF }>,
     /// What was put off, of a directory whose entries changed.
     delayed: OnceLock<Arc<DelayedNode>>,
-    /// Data that is in memory only.
-    delalloc: Delalloc,
-    /// What became of such data.
-    write_errors: WriteErrors,
+    /// What only a file has.
+    file: FileState,
 }
-
-/// No file has this size: what is told is the item's.
-const SIZE_OF_ITEM: u64 = u64::MAX;
 
 /// Bits that are set and cleared by who has the inode alone, or before the object is shared; those of the access time as
 /// `access_time` says.
@@ -111,12 +102,10 @@ mod state {
     pub(super) const NO_XATTRS: u8 = 4;
     /// Has, or may have, extended attributes.
     pub(super) const XATTRS: u8 = 8;
-    /// Was cut to nothing: what is written anew is wanted on the device soon after it is closed.
-    pub(super) const FLUSH_ON_CLOSE: u8 = 16;
     /// Was read, and the time of that is not part of the item.
-    pub(super) const ACCESSED: u8 = 32;
+    pub(super) const ACCESSED: u8 = 16;
     /// Is in the queue of those whose access times are to be written.
-    pub(super) const ACCESS_QUEUED: u8 = 64;
+    pub(super) const ACCESS_QUEUED: u8 = 32;
 }
 
 /// What is known about the extended attributes of an inode without looking.
@@ -140,41 +129,31 @@ impl Inode {
             operations: RankedRwLock::new(()),
             item: RankedRwLock::new(item),
             access_time: RankedMutex::default(),
-            shown_size: AtomicU64::new(SIZE_OF_ITEM),
-            extent_changes: AtomicU64::new(0),
-            log_changes: ExtentChanges::default(),
-            ranges: RangeLocks::new(),
+            log_turn: LogTurn::default(),
             next_index: AtomicU64::new(0),
-            data_behind: AtomicU64::new(0),
             state: AtomicU8::new(0),
             default_acl: RankedMutex::new(None),
             delayed: OnceLock::new(),
-            delalloc: Delalloc::new(),
-            write_errors: WriteErrors::default(),
+            file: FileState::new(),
         }
     }
 
-    /// Has its delayed data written back soon.
+    /// Has its delayed data, which only a file has, written back soon.
     pub(crate) fn hasten(self: &Arc<Self>) {
-        if self.delalloc.any() {
+        if self.has_delayed_data() {
             let file: Arc<dyn Delayed> = Arc::<Self>::clone(self);
             self.context().writeback().hasten(&file, self.engine());
         }
     }
 
-    /// Its data that is in memory only.
-    pub(crate) const fn delalloc(&self) -> &Delalloc {
-        &self.delalloc
+    /// Whether it has data that is in memory only.
+    pub(crate) fn has_delayed_data(&self) -> bool {
+        self.file_state().is_some_and(|file| file.delalloc().any())
     }
 
-    /// Notes of where its extents changed.
-    pub(crate) const fn log_changes(&self) -> &ExtentChanges {
-        &self.log_changes
-    }
-
-    /// What became of such data.
-    pub(crate) const fn write_errors(&self) -> &WriteErrors {
-        &self.write_errors
+    /// Whose turn it is to put it into the logs.
+    pub(crate) const fn log_turn(&self) -> &LogTurn {
+        &self.log_turn
     }
 
     /// The subvolume's tree.
@@ -203,23 +182,6 @@ impl Inode {
         self.context().engine()
     }
 
-    /// Locks the whole sectors that `[start, end)` touches against writers.
-    pub(crate) fn lock_range_shared(&self, start: u64, end: u64, wait: Wait) -> Result<RangeGuard<'_>> {
-        let (start, end) = self.whole_sectors(start, end);
-        self.ranges.shared(start, end, wait)
-    }
-
-    /// Locks the whole sectors that `[start, end)` touches against everybody.
-    pub(crate) fn lock_range(&self, start: u64, end: u64) -> Result<RangeGuard<'_>> {
-        let (start, end) = self.whole_sectors(start, end);
-        self.ranges.exclusive(start, end, Wait::Yes)
-    }
-
-    fn whole_sectors(&self, start: u64, end: u64) -> (u64, u64) {
-        let sector = u64::from(self.engine().sector_size());
-        (start - start % sector, end.checked_next_multiple_of(sector).unwrap_or(u64::MAX))
-    }
-
     /// Refuses early what would change a subvolume that may not be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.subvolume.check_writable()
@@ -240,6 +202,11 @@ impl Inode {
         self.kind == FileType::Directory
     }
 
+    /// What it has as a file; none where it is something else.
+    pub(super) fn file_state(&self) -> Option<&FileState> {
+        (self.kind == FileType::File).then_some(&self.file)
+    }
+
     /// The item of an object that nobody shares.
     pub(crate) fn own_item(&mut self) -> &InodeItem {
         self.item.get_mut()
@@ -254,7 +221,7 @@ impl Inode {
     pub(crate) fn memory(&self) -> u64 {
         let acl = self.default_acl.lock().as_ref().map_or(0, |acl| acl.as_deref().map_or(0, Acl::memory));
         let delayed = self.delayed.get().map_or(0, |_| memory::shared::<DelayedNode>());
-        memory::shared::<Self>() + self.ranges.memory() + acl + delayed + self.delalloc.memory()
+        memory::shared::<Self>() + acl + delayed + self.file_state().map_or(0, FileState::memory)
     }
 
     /// Refuses an inode that was deleted.
@@ -302,30 +269,19 @@ impl Inode {
 
     /// Whether the object has to stay in memory: something is still to be written, or an error is still to be reported.
     pub(crate) fn has_to_stay(&self) -> bool {
-        self.is_unwritten() || self.write_errors.any_unseen()
+        self.is_unwritten() || self.file_state().is_some_and(|file| file.write_errors().any_unseen())
     }
 
     fn is_unwritten(&self) -> bool {
         self.has_access_time()
             || self.delayed.get().is_some_and(|delayed| delayed.any())
-            || self.delalloc.any()
+            || self.has_delayed_data()
     }
 
     pub(crate) fn delayed(&self) -> &Arc<DelayedNode> {
         self.delayed.get_or_init(|| {
             Arc::new(DelayedNode::new(self.id, Arc::clone(self.tree()), self.subvolume.later()))
         })
-    }
-
-    /// Where the file's next data would best be: behind that which got its space last, so that the file stays together.
-    pub(crate) fn data_behind(&self) -> Option<Logical> {
-        let behind = self.data_behind.load(Ordering::Relaxed);
-        (behind > 0).then(|| Logical::new(behind))
-    }
-
-    /// Space up to `end` was given to the file.
-    pub(crate) fn set_data_behind(&self, end: Logical) {
-        self.data_behind.store(end.get(), Ordering::Relaxed);
     }
 
     pub(crate) fn next_index(&self) -> u64 {
@@ -361,17 +317,6 @@ impl Inode {
         self.state.fetch_and(!state::LINKABLE, Ordering::AcqRel);
     }
 
-    /// What is written to it from now on is to be written back as soon as somebody closes it.
-    pub(crate) fn set_flush_on_close(&self) {
-        self.state.fetch_or(state::FLUSH_ON_CLOSE, Ordering::AcqRel);
-    }
-
-    /// Whether that is so, no more after that.
-    pub(crate) fn take_flush_on_close(&self) -> bool {
-        self.has(state::FLUSH_ON_CLOSE)
-            && self.state.fetch_and(!state::FLUSH_ON_CLOSE, Ordering::AcqRel) & state::FLUSH_ON_CLOSE != 0
-    }
-
     /// What is known about extended attributes.
     pub(crate) fn xattrs_known(&self) -> XattrsKnown {
         let state = self.state.load(Ordering::Acquire);
@@ -404,8 +349,10 @@ impl Inode {
 impl Drop for Inode {
     fn drop(&mut self) {
         let (nlink, nbytes) = (self.item.get_mut().nlink, self.item.get_mut().nbytes);
-        if self.delalloc.set_queued(false) {
-            self.context().writeback().forget_inode(self.delalloc.bytes());
+        if let Some(file) = self.file_state()
+            && file.delalloc().set_queued(false)
+        {
+            self.context().writeback().forget_inode(file.delalloc().bytes());
         }
         if nlink == 0 && !self.has(state::GONE) {
             self.context().add_dead(self.id, nbytes);

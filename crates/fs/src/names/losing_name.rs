@@ -9,7 +9,7 @@ use creamery_base::{ObjectId, Result, Timespec};
 use creamery_txn::Handle;
 
 use crate::inode::table::InodeTable;
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{FileInode, Inode, InodeItem};
 use crate::items::Name;
 use crate::items::inode_ref::{self, Link};
 use crate::keys;
@@ -54,7 +54,7 @@ impl<'a> LosingName<'a> {
         let ending = if !last {
             Ending::StillNamed
         } else {
-            let delayed = inode.delalloc().any();
+            let delayed = inode.has_delayed_data();
             match (eviction::units_if_small(inode.tree(), inode.id.ino), table.doom(inode)) {
                 (Ok(Some(units)), true) => Ending::Purge { units: units.max(ORPHAN_UNITS), delayed },
                 (units, _) => units.map(|_| Ending::Orphan).inspect_err(|_| table.keep(inode))?,
@@ -74,8 +74,8 @@ impl<'a> LosingName<'a> {
 
     /// Takes the reference away, and what goes with it. Only an abort undoes that: before, whoever syncs finds what is delayed.
     pub(crate) fn apply(&mut self, handle: &Handle<'_>, now: Timespec) -> Result<()> {
-        if let Ending::Purge { units, delayed: true } = self.ending
-            && !self.hold_delayed(units)
+        if let (Ending::Purge { units, delayed: true }, Some(file)) = (self.ending, self.inode.as_file())
+            && !hold_delayed(&file, units)
         {
             self.ending = Ending::Orphan;
         }
@@ -102,18 +102,6 @@ impl<'a> LosingName<'a> {
         Ok(())
     }
 
-    /// Keeps what is delayed from ever reaching the tree. False when some of it is on the way there, or has arrived since the
-    /// units were reckoned.
-    fn hold_delayed(&self, units: u32) -> bool {
-        let held = self.inode.delalloc().hold();
-        let now = eviction::units_if_small(self.inode.tree(), self.inode.id.ino);
-        if held && now.is_ok_and(|now| now.is_some_and(|now| now <= units)) {
-            return true;
-        }
-        self.inode.delalloc().let_go();
-        false
-    }
-
     /// Marks the object once the operation succeeded and while its guard is still held.
     pub(crate) fn done(&self) {
         if matches!(self.ending, Ending::Purge { .. }) {
@@ -127,4 +115,16 @@ impl<'a> LosingName<'a> {
             table.keep(self.inode);
         }
     }
+}
+
+/// Keeps what is delayed of a file from ever reaching the tree. False when some of it is on the way there, or has arrived since the
+/// units were reckoned.
+fn hold_delayed(file: &FileInode<'_>, units: u32) -> bool {
+    let held = file.delalloc().hold();
+    let now = eviction::units_if_small(file.tree(), file.id.ino);
+    if held && now.is_ok_and(|now| now.is_some_and(|now| now <= units)) {
+        return true;
+    }
+    file.delalloc().let_go();
+    false
 }

@@ -157,7 +157,7 @@ fn evict_last(subvolume: &SubvolumeRef, id: InodeId, most: usize) -> Result<Dele
         // for nobody.
         let mut locked = inode.try_lock_exclusive()?.expect("nobody else has it");
         inode.set_gone(); // dropping the object must not ask for this once more
-        if let Some(generation) = data::drop_last(&inode, locked.item_mut(), most)? {
+        if let Some(generation) = data::drop_last(&inode.regular()?, locked.item_mut(), most)? {
             context.note_deleted(generation);
             return Ok(Deleted::Partly { nbytes: locked.nbytes });
         }

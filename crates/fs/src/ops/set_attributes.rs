@@ -246,20 +246,21 @@ pub(crate) fn set_attributes(inode: &Inode, set: &SetAttributes) -> Result<Attri
     let mut set = *set;
     if let Some(size) = set.size {
         let (shrinks, grows) = (size < locked.size, size > locked.size);
-        let range = inode.lock_range(size.min(locked.size), u64::MAX)?;
-        let shown = shrinks.then(|| inode.show_size(size));
+        let file = inode.regular()?;
+        let range = file.lock_range(size.min(locked.size), u64::MAX)?;
+        let shown = shrinks.then(|| file.show_size(size));
         if size == 0 && locked.size > 0 {
-            inode.set_flush_on_close();
+            file.set_flush_on_close();
         }
-        inode.settle_cut(&mut locked, size);
+        file.settle_cut(&mut locked, size);
         if shrinks && locked.size == size {
             // What is cut was in memory alone, and so were its times: the item has to be told of them.
             set.mtime = set.mtime.or(Some(Time::Now));
         }
         if !grows && locked.size < size {
-            data::drop_behind(inode, locked.item_mut(), size)?;
+            data::drop_behind(&file, locked.item_mut(), size)?;
         }
-        data::truncate(inode, locked.item_mut(), size)?;
+        data::truncate(&file, locked.item_mut(), size)?;
         drop((shown, range));
         if set.is_only_size() {
             return Ok(Attributes::new(inode.id, &locked));

@@ -2,12 +2,11 @@
 
 use super::cursor::{Batch, Range};
 use crate::counters::SeekCounters;
-use crate::delalloc::State;
-use crate::inode::Inode;
+use crate::delalloc::{Delalloc, State};
 
 /// The delayed ranges of a file whose extents are held.
 pub(super) struct DelayedRanges<'a> {
-    inode: &'a Inode,
+    delalloc: &'a Delalloc,
     /// What was found last: nothing that ends behind the place that was asked for then lies before it.
     last: Option<Option<Range>>,
 }
@@ -20,9 +19,9 @@ pub(super) struct DirtyMemory<'m> {
 }
 
 impl<'a> DelayedRanges<'a> {
-    /// Those of `inode`.
-    pub(super) fn new(inode: &'a Inode) -> Self {
-        Self { inode, last: if inode.delalloc().any() { None } else { Some(None) } }
+    /// Those of the file that has `delalloc`.
+    pub(super) fn new(delalloc: &'a Delalloc) -> Self {
+        Self { delalloc, last: if delalloc.any() { None } else { Some(None) } }
     }
 
     /// The first range that ends behind `at`, for who wants to know of `[at, end)`; what follows may touch it. Places are
@@ -38,7 +37,7 @@ impl<'a> DelayedRanges<'a> {
             Some(Some(range)) if range.1 > at => return Some(range),
             _ => {}
         }
-        let found = self.inode.delalloc().look(|state| of_state(state?, memory, (at, end), cost));
+        let found = self.delalloc.look(|state| of_state(state?, memory, (at, end), cost));
         self.last = Some(found);
         found
     }

@@ -45,8 +45,9 @@ pub(crate) use cursor::SeekCursor;
 
 use crate::counters::SeekCounters;
 use crate::data::extent_map::{ExtentKind, ExtentMaps};
-use crate::inode::Inode;
-use crate::inode::lock::{ExtentsSeen, HeldExtents};
+use crate::inode::FileInode;
+use crate::inode::file::ExtentsSeen;
+use crate::inode::lock::HeldExtents;
 use crate::keys::extent_data;
 use cursor::{Range, Remembered};
 use delayed::{DelayedRanges, DirtyMemory};
@@ -69,7 +70,7 @@ pub enum Want {
 
 /// One search.
 struct Search<'a> {
-    inode: &'a Inode,
+    inode: &'a FileInode<'a>,
     want: Want,
     delayed: DelayedRanges<'a>,
     memory: &'a mut Remembered,
@@ -84,7 +85,7 @@ struct Search<'a> {
 /// file. The end itself is a hole. `cursor` is that of the open file, if it is to remember.
 /// Errors: device errors; damage; interrupted; the inode was deleted.
 pub(crate) fn seek(
-    inode: &Inode,
+    inode: &FileInode<'_>,
     place: (u64, Want),
     cursor: Option<&SeekCursor>,
     is_interrupted: &dyn Fn() -> bool,
@@ -96,7 +97,7 @@ pub(crate) fn seek(
 
 /// The same in a file of `size` bytes whose extents are held.
 pub(crate) fn seek_within(
-    inode: &Inode,
+    inode: &FileInode<'_>,
     _held: &HeldExtents<'_>,
     size: u64,
     (offset, want): (u64, Want),
@@ -120,7 +121,7 @@ pub(crate) fn seek_within(
     let mut search = Search {
         inode,
         want,
-        delayed: DelayedRanges::new(inode),
+        delayed: DelayedRanges::new(inode.delalloc()),
         memory,
         has_cursor,
         cost: SeekCounters { calls: 1, cursor_contended: u64::from(is_contended), ..SeekCounters::default() },

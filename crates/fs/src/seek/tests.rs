@@ -90,7 +90,7 @@ fn scatter(inode: &Inode, count: u64) {
         .expect("no limit")
         .expect("room");
     let mut room = Some(room);
-    inode.delalloc().begin(0, std::time::Duration::ZERO, |state| {
+    inode.file().delalloc().begin(0, std::time::Duration::ZERO, |state| {
         for number in 0..count {
             let new =
                 crate::delalloc::Ranges::from_slice(&[(2 * number * SECTOR, (2 * number + 1) * SECTOR)]);

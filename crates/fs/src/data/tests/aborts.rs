@@ -23,19 +23,19 @@ fn data(sectors: u64) -> Vec<u8> {
 }
 
 fn write_sectors(_: &Fixture, inode: &Arc<Inode>, item: &mut InodeItem) -> Result<()> {
-    write(inode, item, 0, &data(4)).map(drop)
+    write(&inode.file(), item, 0, &data(4)).map(drop)
 }
 
 fn prealloc_sectors(_: &Fixture, inode: &Arc<Inode>, item: &mut InodeItem) -> Result<()> {
-    prealloc(inode, item, (0, 4 * SECTOR), 0)
+    prealloc(&inode.file(), item, (0, 4 * SECTOR), 0)
 }
 
 fn clone_another(fixture: &Fixture, inode: &Arc<Inode>, item: &mut InodeItem) -> Result<()> {
     let source = fixture.named("f1");
     let mut source_item = source.item(Wait::Yes)?;
-    write(&source, &mut source_item, 0, &data(4))?;
+    write(&source.file(), &mut source_item, 0, &data(4))?;
     let range = CloneRange { from: 0, to: 0, len: 4 * SECTOR, keep_times: false };
-    clone_range(&source, &source_item, inode, item, range, &mut 0)
+    clone_range(&source, &source_item, &inode.file(), item, range, &mut 0)
 }
 
 fn write_access_time(fixture: &Fixture, inode: &Arc<Inode>, _: &mut InodeItem) -> Result<()> {
@@ -66,24 +66,28 @@ type Row = (&'static str, InodeFlags, Option<Change>, Change);
 /// An inode item that is not there ends each in its middle.
 const ROWS: &[Row] = &[
     ("new data", InodeFlags::empty(), None, write_sectors),
-    ("inline data", InodeFlags::empty(), None, |_, inode, item| write(inode, item, 0, &[7; 9]).map(drop)),
-    ("growing", InodeFlags::empty(), None, |_, inode, item| truncate(inode, item, 4 * SECTOR)),
-    ("cutting", InodeFlags::empty(), Some(write_sectors), |_, inode, item| truncate(inode, item, SECTOR)),
+    ("inline data", InodeFlags::empty(), None, |_, inode, item| {
+        write(&inode.file(), item, 0, &[7; 9]).map(drop)
+    }),
+    ("growing", InodeFlags::empty(), None, |_, inode, item| truncate(&inode.file(), item, 4 * SECTOR)),
+    ("cutting", InodeFlags::empty(), Some(write_sectors), |_, inode, item| {
+        truncate(&inode.file(), item, SECTOR)
+    }),
     ("cutting a sector", InodeFlags::empty(), Some(write_sectors), |_, inode, item| {
-        truncate(inode, item, 4 * SECTOR - 1)
+        truncate(&inode.file(), item, 4 * SECTOR - 1)
     }),
     ("dropping all", InodeFlags::empty(), Some(write_sectors), |_, inode, item| {
-        drop_last(inode, item, 8).map(drop)
+        drop_last(&inode.file(), item, 8).map(drop)
     }),
     ("a hole", InodeFlags::empty(), Some(write_sectors), |_, inode, item| {
-        punch_hole(inode, item, (SECTOR, 2 * SECTOR))
+        punch_hole(&inode.file(), item, (SECTOR, 2 * SECTOR))
     }),
     ("zeros", InodeFlags::empty(), Some(write_sectors), |_, inode, item| {
-        zero_range(inode, item, (SECTOR, 2 * SECTOR), 0)
+        zero_range(&inode.file(), item, (SECTOR, 2 * SECTOR), 0)
     }),
     ("preallocating", InodeFlags::empty(), None, prealloc_sectors),
     ("growing over prealloc", InodeFlags::empty(), Some(prealloc_sectors), |_, inode, item| {
-        prealloc(inode, item, (0, 4 * SECTOR), 4 * SECTOR)
+        prealloc(&inode.file(), item, (0, 4 * SECTOR), 4 * SECTOR)
     }),
     ("writing into prealloc", InodeFlags::empty(), Some(prealloc_sectors), write_sectors),
     ("writing in place", IN_PLACE, Some(write_sectors), write_sectors),

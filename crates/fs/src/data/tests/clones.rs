@@ -44,7 +44,8 @@ pub(super) fn live(fixture: &mut Fixture, seed: u64, flags: InodeFlags) -> ([Mod
             if random.below(2) == 0 {
                 change(&files[other], &mut item, &mut models[other], scale, &mut random);
             } else if let Some(range) = choose(source.size, (item.size, one == other), &mut random) {
-                clone_range(&files[one], &source, &files[other], &mut item, range, &mut 0).expect("room");
+                clone_range(&files[one], &source, &files[other].file(), &mut item, range, &mut 0)
+                    .expect("room");
                 let shown = models[one].range_of(range.from, range.from + range.len);
                 models[other].clone_range(&shown, range.to);
                 cloned += 1;
@@ -96,13 +97,13 @@ fn clone(source: &Inode, target: &Inode, range: (u64, u64, u64)) -> creamery_bas
     let range = CloneRange { from: from * SECTOR, to: to * SECTOR, len: len * SECTOR, keep_times: false };
     let source_item = source.item(Wait::Yes)?;
     let mut item = target.item(Wait::Yes)?;
-    clone_range(source, &source_item, target, &mut item, range, &mut 0)
+    clone_range(source, &source_item, &target.file(), &mut item, range, &mut 0)
 }
 
 fn fill(inode: &Inode, at: u64, sectors: usize) {
     let mut item = inode.item(Wait::Yes).expect("it lives");
     let bytes = vec![7; sectors * SECTOR as usize];
-    write(inode, &mut item, at * SECTOR, &bytes).expect("room");
+    write(&inode.file(), &mut item, at * SECTOR, &bytes).expect("room");
 }
 
 #[test]

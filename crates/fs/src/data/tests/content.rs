@@ -95,7 +95,7 @@ fn small_appends_grow_an_inline_file_into_a_regular_one() {
     let mut seen = Vec::new();
     for part in all.chunks(500) {
         let at = item.size;
-        write(&inode, item, at, part).expect("a write");
+        write(&inode.file(), item, at, part).expect("a write");
         audit(&engine, &inode, item);
         let now = items(&inode);
         if seen.last() != Some(&now) {

@@ -32,9 +32,14 @@ fn sketch(engine: &std::sync::Arc<creamery_txn::Engine>, ino: u64, text: &str) -
                 inode.forge(|item| item.size = start + bytes);
             }
             letter => {
-                let mut ordered =
-                    OrderedExtent::allocate(&mut crate::data::Behalf::Operation, &inode, item, start, bytes)
-                        .expect("space");
+                let mut ordered = OrderedExtent::allocate(
+                    &mut crate::data::Behalf::Operation,
+                    &inode.file(),
+                    item,
+                    start,
+                    bytes,
+                )
+                .expect("space");
                 assert_eq!(ordered.end() - start, bytes);
                 ordered.write(engine, &vec![letter as u8; len * 4096]).expect("a write");
                 in_handle(engine, Units::items(8), |handle| {
@@ -43,7 +48,7 @@ fn sketch(engine: &std::sync::Arc<creamery_txn::Engine>, ino: u64, text: &str) -
                     let extent = Extent::whole(handle.generation(), at, bytes);
                     let data = if letter.is_uppercase() { extent.encode_prealloc() } else { shown };
                     inode.tree().insert(handle, &extent_data(inode.id.ino, start), &data)?;
-                    inode.change_item(handle, |locked| {
+                    inode.file().change_extents(handle, |locked| {
                         update(locked, (start, start + bytes), item, |item| {
                             item.nbytes += bytes;
                             item.size = start + bytes;
@@ -91,7 +96,7 @@ fn a_range_is_removed_trimmed_or_split_and_the_rest_stays() {
         assert_eq!(plan.stop, range.1);
         in_handle(&engine, Units::items(reserve::drop_units(&plan) + 1), |handle| {
             plan.apply(handle, inode.tree(), inode.id, None)?;
-            inode.change_item(handle, |locked| {
+            inode.file().change_extents(handle, |locked| {
                 update(locked, range, item, |item| item.nbytes = recount(item.nbytes, plan.bytes, 0))
             })
         })
@@ -126,7 +131,7 @@ fn a_split_extent_is_freed_with_its_last_part() {
         let plan = DropPlan::from_front(inode.tree(), inode.id.ino, range, 16, SECTOR).expect("a plan");
         in_handle(&engine, Units::items(reserve::drop_units(&plan) + 1), |handle| {
             plan.apply(handle, inode.tree(), inode.id, None)?;
-            inode.change_item(handle, |locked| {
+            inode.file().change_extents(handle, |locked| {
                 update(locked, range, item, |item| item.nbytes = recount(item.nbytes, plan.bytes, 0))
             })
         })

@@ -117,7 +117,7 @@ fn random_item_bytes_never_panic_nor_are_taken_for_more_than_they_are() {
 fn prealloc_that_claims_what_is_not_its_own_is_not_written_in_place() {
     let Some(engine) = fixture(Kind::DEFAULT) else { return };
     let victim = new_file(&engine, 300, InodeFlags::NODATASUM);
-    write(&victim, victim.lock_exclusive().expect("it lives").item_mut(), 0, &[7; SECTOR as usize])
+    write(&victim.file(), victim.lock_exclusive().expect("it lives").item_mut(), 0, &[7; SECTOR as usize])
         .expect("room");
     let mut found =
         Items::new(victim.tree(), victim.id.ino, (0, SECTOR), SECTOR, Wait::Yes).expect("a readable tree");

@@ -157,16 +157,16 @@ fn allocate(inode: &Inode, item: &mut InodeItem, model: &mut Model, scale: u64, 
     let size = if keep_size { 0 } else { range.1 };
     match random.below(3) {
         0 => {
-            prealloc(inode, item, range, size).expect("room");
+            prealloc(&inode.file(), item, range, size).expect("room");
             model.allocate(range.1, keep_size);
         }
         1 => {
-            zero_range(inode, item, range, size).expect("room");
+            zero_range(&inode.file(), item, range, size).expect("room");
             model.allocate(range.1, keep_size);
             model.zero(range.0, range.1);
         }
         _ => {
-            punch_hole(inode, item, range).expect("room");
+            punch_hole(&inode.file(), item, range).expect("room");
             model.zero(range.0, range.1);
         }
     }
@@ -184,7 +184,8 @@ fn defragment(inode: &Inode, item: &mut InodeItem, random: &mut Random) {
     let wanted = Defragment { threshold, compress, ..Defragment::default() };
     let times = (item.mtime, item.ctime);
     let (mut at, end) = (random.below(item.size + 1) / SECTOR * SECTOR, item.size);
-    while let Some((reached, _)) = defragment::step(inode, item, &wanted, (at, end), &|| false).expect("room")
+    while let Some((reached, _)) =
+        defragment::step(&inode.file(), item, &wanted, (at, end), &|| false).expect("room")
     {
         assert!(reached > at && reached <= end.next_multiple_of(SECTOR));
         at = reached;
@@ -219,7 +220,7 @@ pub(crate) fn change(
         };
         let salt = random.next();
         let data: Vec<u8> = (0..count).map(|index| ((index ^ salt) % 251) as u8 + 1).collect();
-        assert_eq!(write(inode, item, at, &data).expect("room"), data.len());
+        assert_eq!(write(&inode.file(), item, at, &data).expect("room"), data.len());
         model.write(at, &data);
     } else {
         let to = match random.below(3) {
@@ -227,7 +228,7 @@ pub(crate) fn change(
             1 => random.below(scale * 2),
             _ => random.below(scale) / SECTOR * SECTOR,
         };
-        truncate(inode, item, to).expect("room");
+        truncate(&inode.file(), item, to).expect("room");
         model.truncate(to);
     }
 }
@@ -267,7 +268,7 @@ fn live(fixture: &mut Fixture, seed: u64, name: &str, flags: InodeFlags, keep: b
     let mut locked = inode.lock_exclusive().expect("it lives");
     let item = locked.item_mut();
     if !keep {
-        while drop_last(&inode, item, reserve::DROP_EDITS_MAX).expect("room").is_some() {
+        while drop_last(&inode.file(), item, reserve::DROP_EDITS_MAX).expect("room").is_some() {
             audit(fixture, &inode, item);
         }
         assert_eq!(item.nbytes, 0);

@@ -12,7 +12,7 @@ const IN_PLACE: InodeFlags = InodeFlags::NODATACOW.union(InodeFlags::NODATASUM);
 
 fn put(inode: &Inode, at: u64, data: &[u8]) {
     let mut locked = inode.lock_exclusive().expect("it lives");
-    assert_eq!(write(inode, locked.item_mut(), at, data).expect("room"), data.len());
+    assert_eq!(write(&inode.file(), locked.item_mut(), at, data).expect("room"), data.len());
 }
 
 fn sectors(inode: &Inode, at: u64, count: u64, byte: u8) {
@@ -104,7 +104,7 @@ fn what_a_clone_shares_goes_to_new_space_and_what_lies_between_stays() {
             let range = CloneRange { from: at, to: at, len: SECTOR, keep_times: false };
             let source = inode.item(Wait::Yes).expect("it lives");
             let mut target = clone.item(Wait::Yes).expect("it lives");
-            clone_range(&inode, &source, &clone, &mut target, range, &mut 0).expect("room");
+            clone_range(&inode, &source, &clone.file(), &mut target, range, &mut 0).expect("room");
         }
         for committed in [false, true] {
             let before = places(&inode);
@@ -214,7 +214,7 @@ fn a_full_filesystem_takes_what_is_overwritten_in_place() {
             let mut locked = filler.lock_exclusive().expect("it lives");
             let item = locked.item_mut();
             let at = item.size;
-            if let Err(error) = write(&filler, item, at, &chunk) {
+            if let Err(error) = write(&filler.file(), item, at, &chunk) {
                 break error;
             }
         };
@@ -237,7 +237,7 @@ fn small_and_cut_files_are_as_any_others() {
     assert_eq!(items(&inode), "0+1 inline 150");
     sectors(&inode, 0, 3, 3);
     let mut item = inode.item(Wait::Yes).expect("it lives");
-    truncate(&inode, &mut item, 5000).expect("room");
+    truncate(&inode.file(), &mut item, 5000).expect("room");
     assert_eq!(items(&inode), "0+1 a@0, 1+1 b@0");
     let at = places(&inode);
     put(&inode, 4990, &[4; 100]);
@@ -246,7 +246,7 @@ fn small_and_cut_files_are_as_any_others() {
     wanted.extend([4; 100]);
     assert!(content(&inode) == wanted);
     let mut item = inode.item(Wait::Yes).expect("it lives");
-    prealloc(&inode, &mut item, (2 * SECTOR, 4 * SECTOR), 4 * SECTOR).expect("room");
+    prealloc(&inode.file(), &mut item, (2 * SECTOR, 4 * SECTOR), 4 * SECTOR).expect("room");
     put(&inode, 6000, &[5; 4000]);
     assert_eq!(items(&inode), "0+1 a@0, 1+1 b@0, 2+1 c@0, 3+1 ~c@1");
     wanted.resize(6000, 0);

@@ -41,7 +41,7 @@ fn file(fixture: &Fixture, compress: Option<Compress>, flags: InodeFlags) -> Ino
 /// Writes bytes at the beginning of a file, and reads them back.
 fn put(fixture: &Fixture, inode: &Inode, bytes: &[u8]) {
     let mut locked = inode.lock_exclusive().expect("it lives");
-    assert_eq!(write(inode, locked.item_mut(), 0, bytes).expect("room"), bytes.len());
+    assert_eq!(write(&inode.file(), locked.item_mut(), 0, bytes).expect("room"), bytes.len());
     let mut found = vec![0; bytes.len()];
     assert_eq!(read(inode, locked.item_mut(), 0, &mut found, Wait::Yes).expect("readable"), bytes.len());
     assert!(found == bytes, "something else comes back");

@@ -13,7 +13,10 @@ type Change = fn(&Inode, &mut InodeItem) -> creamery_base::Result<()>;
 
 /// One sector of data, at `at`.
 fn sector(inode: &Inode, item: &mut InodeItem, at: u64) {
-    assert_eq!(write(inode, item, at * SECTOR, &[7; SECTOR as usize]).expect("room"), SECTOR as usize);
+    assert_eq!(
+        write(&inode.file(), item, at * SECTOR, &[7; SECTOR as usize]).expect("room"),
+        SECTOR as usize
+    );
 }
 
 /// What is changed, how, the file's size after that, and its items with NO_HOLES and without.
@@ -23,42 +26,42 @@ type Case = (&'static str, Change, u64, &'static str, &'static str);
 const CASES: [Case; 10] = [
     (
         "holes get space, data stays",
-        |inode, item| prealloc(inode, item, (0, 5 * SECTOR), 5 * SECTOR),
+        |inode, item| prealloc(&inode.file(), item, (0, 5 * SECTOR), 5 * SECTOR),
         5 * SECTOR,
         "0+1 ~a@0, 1+1 b@0, 2+1 ~c@0, 3+1 d@0, 4+1 ~e@0",
         "0+1 ~a@0, 1+1 b@0, 2+1 ~c@0, 3+1 d@0, 4+1 ~e@0",
     ),
     (
         "a range is widened to sectors",
-        |inode, item| prealloc(inode, item, (2 * SECTOR + 1, 2 * SECTOR + 2), 0),
+        |inode, item| prealloc(&inode.file(), item, (2 * SECTOR + 1, 2 * SECTOR + 2), 0),
         4 * SECTOR,
         "1+1 a@0, 2+1 ~b@0, 3+1 c@0",
         "0+1 hole, 1+1 a@0, 2+1 ~b@0, 3+1 c@0",
     ),
     (
         "behind the end, which stays",
-        |inode, item| prealloc(inode, item, (6 * SECTOR, 8 * SECTOR), SIZE_KEPT),
+        |inode, item| prealloc(&inode.file(), item, (6 * SECTOR, 8 * SECTOR), SIZE_KEPT),
         4 * SECTOR,
         "1+1 a@0, 3+1 b@0, 6+2 ~c@0",
         "0+1 hole, 1+1 a@0, 2+1 hole, 3+1 b@0, 6+2 ~c@0",
     ),
     (
         "behind the end, over a gap",
-        |inode, item| prealloc(inode, item, (6 * SECTOR, 8 * SECTOR - 9), 8 * SECTOR - 9),
+        |inode, item| prealloc(&inode.file(), item, (6 * SECTOR, 8 * SECTOR - 9), 8 * SECTOR - 9),
         8 * SECTOR - 9,
         "1+1 a@0, 3+1 b@0, 6+2 ~c@0",
         "0+1 hole, 1+1 a@0, 2+1 hole, 3+1 b@0, 4+2 hole, 6+2 ~c@0",
     ),
     (
         "whole sectors are punched out, parts of sectors are zeroed",
-        |inode, item| punch_hole(inode, item, (SECTOR, 4 * SECTOR - 1)),
+        |inode, item| punch_hole(&inode.file(), item, (SECTOR, 4 * SECTOR - 1)),
         4 * SECTOR,
         "3+1 a@0",
         "0+1 hole, 1+2 hole, 3+1 a@0",
     ),
     (
         "behind the end there is nothing to punch",
-        |inode, item| punch_hole(inode, item, (4 * SECTOR, 40 * SECTOR)),
+        |inode, item| punch_hole(&inode.file(), item, (4 * SECTOR, 40 * SECTOR)),
         4 * SECTOR,
         "1+1 a@0, 3+1 b@0",
         "0+1 hole, 1+1 a@0, 2+1 hole, 3+1 b@0",
@@ -66,8 +69,8 @@ const CASES: [Case; 10] = [
     (
         "but for what was preallocated",
         |inode, item| {
-            prealloc(inode, item, (0, 9 * SECTOR), SIZE_KEPT)?;
-            punch_hole(inode, item, (3 * SECTOR, 8 * SECTOR))
+            prealloc(&inode.file(), item, (0, 9 * SECTOR), SIZE_KEPT)?;
+            punch_hole(&inode.file(), item, (3 * SECTOR, 8 * SECTOR))
         },
         4 * SECTOR,
         "0+1 ~a@0, 1+1 b@0, 2+1 ~c@0, 8+1 ~d@4",
@@ -75,14 +78,14 @@ const CASES: [Case; 10] = [
     ),
     (
         "zeros have space in whole sectors",
-        |inode, item| zero_range(inode, item, (0, 4 * SECTOR), SIZE_KEPT),
+        |inode, item| zero_range(&inode.file(), item, (0, 4 * SECTOR), SIZE_KEPT),
         4 * SECTOR,
         "0+4 ~a@0",
         "0+4 ~a@0",
     ),
     (
         "data in parts of sectors stays data, a hole does not stay a hole",
-        |inode, item| zero_range(inode, item, (SECTOR + 1, 5 * SECTOR - 1), 5 * SECTOR - 1),
+        |inode, item| zero_range(&inode.file(), item, (SECTOR + 1, 5 * SECTOR - 1), 5 * SECTOR - 1),
         5 * SECTOR - 1,
         "1+1 a@0, 2+3 ~b@0",
         "0+1 hole, 1+1 a@0, 2+3 ~b@0",
@@ -90,8 +93,8 @@ const CASES: [Case; 10] = [
     (
         "truncating drops what is behind the end, also to the size that the file has",
         |inode, item| {
-            prealloc(inode, item, (0, 9 * SECTOR), SIZE_KEPT)?;
-            truncate(inode, item, 4 * SECTOR)
+            prealloc(&inode.file(), item, (0, 9 * SECTOR), SIZE_KEPT)?;
+            truncate(&inode.file(), item, 4 * SECTOR)
         },
         4 * SECTOR,
         "0+1 ~a@0, 1+1 b@0, 2+1 ~c@0, 3+1 d@0",
@@ -113,7 +116,7 @@ fn each_change_leaves_the_items_that_it_should() {
             assert_eq!(items(&inode), if kind == Kind::OLD { explicit } else { now }, "{what}");
             assert_eq!(item.size, size, "{what}");
             audit(&fixture, &inode, item);
-            truncate(&inode, item, 0).expect("room");
+            truncate(&inode.file(), item, 0).expect("room");
             assert_eq!(items(&inode), "", "{what}");
             drop(locked);
             fixture.reopen();
@@ -129,10 +132,10 @@ fn what_was_preallocated_behind_the_end_shows_when_the_file_grows() {
         let inode = fixture.named("f0");
         let mut locked = inode.lock_exclusive().expect("it lives");
         let item = locked.item_mut();
-        write(&inode, item, 0, b"short").expect("room");
-        prealloc(&inode, item, (2 * SECTOR, 4 * SECTOR), SIZE_KEPT).expect("room");
+        write(&inode.file(), item, 0, b"short").expect("room");
+        prealloc(&inode.file(), item, (2 * SECTOR, 4 * SECTOR), SIZE_KEPT).expect("room");
         assert!(item.flags.contains(InodeFlags::PREALLOC));
-        truncate(&inode, item, 6 * SECTOR).expect("room");
+        truncate(&inode.file(), item, 6 * SECTOR).expect("room");
         let (first, last) = if kind == Kind::OLD { ("1+1 hole, ", ", 4+2 hole") } else { ("", "") };
         assert_eq!(items(&inode), format!("0+1 a@0, {first}2+2 ~b@0{last}"));
         audit(&fixture, &inode, item);
@@ -152,7 +155,7 @@ fn space_that_is_set_aside_is_a_hole_whatever_the_flags_of_the_inode_say() {
     let inode = fixture.named("f0");
     let mut locked = inode.lock_exclusive().expect("it lives");
     let item = locked.item_mut();
-    prealloc(&inode, item, (0, 3 * SECTOR), 3 * SECTOR).expect("room");
+    prealloc(&inode.file(), item, (0, 3 * SECTOR), 3 * SECTOR).expect("room");
     item.flags.remove(InodeFlags::PREALLOC);
     let find = |item: &InodeItem, want| seek(&inode, item, 0, want).expect("a readable tree");
     assert_eq!((find(item, Want::Data), find(item, Want::Hole)), (None, Some(0)));
@@ -168,13 +171,13 @@ fn a_range_that_does_not_fit_changes_nothing_and_gives_all_space_back() {
     let mut locked = inode.lock_exclusive().expect("it lives");
     let item = locked.item_mut();
     for len in [250 << 20, 1 << 40, i64::MAX as u64] {
-        let error = prealloc(&inode, item, (0, len), len).expect_err("more than there is");
+        let error = prealloc(&inode.file(), item, (0, len), len).expect_err("more than there is");
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
         assert_eq!((item.size, item.nbytes, items(&inode)), (0, 0, String::new()));
     }
-    prealloc(&inode, item, (0, 150 << 20), SIZE_KEPT).expect("all space came back");
+    prealloc(&inode.file(), item, (0, 150 << 20), SIZE_KEPT).expect("all space came back");
     audit(&fixture, &inode, item);
-    punch_hole(&inode, item, (0, 150 << 20)).expect("room");
+    punch_hole(&inode.file(), item, (0, 150 << 20)).expect("room");
     assert_eq!((item.nbytes, items(&inode)), (0, String::new()));
     drop(locked);
     fixture.reopen();
@@ -192,10 +195,10 @@ fn what_many_items_show_is_punched_out_and_zeroed_in_several_handles() {
         for at in 0..100 {
             sector(&inode, item, at);
         }
-        punch_hole(&inode, item, (SECTOR, 50 * SECTOR)).expect("room");
+        punch_hole(&inode.file(), item, (SECTOR, 50 * SECTOR)).expect("room");
         audit(&fixture, &inode, item);
         assert_eq!(item.nbytes, 51 * SECTOR);
-        zero_range(&inode, item, (0, 100 * SECTOR), SIZE_KEPT).expect("room");
+        zero_range(&inode.file(), item, (0, 100 * SECTOR), SIZE_KEPT).expect("room");
         assert_eq!(items(&inode), "0+100 ~a@0");
         audit(&fixture, &inode, item);
         drop(locked);
@@ -225,14 +228,14 @@ fn data_in_preallocated_space_is_written_in_place_and_its_items_grow_together() 
         let mut wanted = vec![0; 8 * 4096];
         let mut locked = inode.lock_exclusive().expect("it lives");
         let item = locked.item_mut();
-        prealloc(&inode, item, (0, 8 * SECTOR), 8 * SECTOR).expect("room");
+        prealloc(&inode.file(), item, (0, 8 * SECTOR), 8 * SECTOR).expect("room");
         drop(locked);
         for (number, ((at, count), now)) in (1..).zip(steps) {
             let mut locked = inode.lock_exclusive().expect("it lives");
             let item = locked.item_mut();
             let (at, count) = (usize::try_from(at).expect("small"), usize::try_from(count).expect("small"));
             wanted[at..at + count].fill(number);
-            let written = write(&inode, item, at as u64, &wanted[at..at + count]).expect("room");
+            let written = write(&inode.file(), item, at as u64, &wanted[at..at + count]).expect("room");
             assert_eq!((written, items(&inode).as_str()), (count, now));
             audit(&fixture, &inode, item);
             let mut out = vec![0xaa; wanted.len()];
@@ -257,14 +260,14 @@ fn a_full_filesystem_takes_what_it_has_space_set_aside_for() {
         let (kept, other) = (fixture.named("f0"), fixture.named("f1"));
         let mut locked = kept.lock_exclusive().expect("it lives");
         let item = locked.item_mut();
-        prealloc(&kept, item, (0, 20 << 20), SIZE_KEPT).expect("room");
+        prealloc(&kept.file(), item, (0, 20 << 20), SIZE_KEPT).expect("room");
         drop(locked);
         let mut filling = other.lock_exclusive().expect("it lives");
         let filler = filling.item_mut();
         let data = vec![5; 8 << 20];
         let error = loop {
             let at = filler.size;
-            if let Err(error) = write(&other, filler, at, &data) {
+            if let Err(error) = write(&other.file(), filler, at, &data) {
                 break error;
             }
         };
@@ -275,7 +278,7 @@ fn a_full_filesystem_takes_what_it_has_space_set_aside_for() {
         let data = vec![6; 20 << 20];
         for (number, part) in data.chunks(1 << 20).enumerate() {
             let at = (number << 20) as u64;
-            assert_eq!(write(&kept, item, at, part).expect("it has space"), part.len());
+            assert_eq!(write(&kept.file(), item, at, part).expect("it has space"), part.len());
         }
         audit(&fixture, &kept, item);
         drop(locked);
@@ -309,7 +312,7 @@ fn prealloc_that_a_snapshot_or_a_clone_shares_is_not_written_in_place() {
             let inode = fixture.named(name);
             let mut locked = inode.lock_exclusive().expect("it lives");
             let item = locked.item_mut();
-            assert_eq!(write(&inode, item, 8192, &[2; 4096]).expect("room"), 4096);
+            assert_eq!(write(&inode.file(), item, 8192, &[2; 4096]).expect("room"), 4096);
             audit(&fixture, &inode, item);
             items(&inode)
         };

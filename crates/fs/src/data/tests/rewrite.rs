@@ -27,9 +27,9 @@ fn fragmented(fixture: &Arc<creamery_txn::Engine>, flags: InodeFlags) -> Arc<Ino
     let inode = Arc::new(new_file(fixture, 300, flags));
     let mut item = inode.item(Wait::Yes).expect("it lives");
     for at in (1..=SECTORS).rev() {
-        write(&inode, &mut item, at * SECTOR, &[at as u8; SECTOR as usize]).expect("room");
+        write(&inode.file(), &mut item, at * SECTOR, &[at as u8; SECTOR as usize]).expect("room");
     }
-    prealloc(&inode, &mut item, ((SECTORS + 1) * SECTOR, (SECTORS + 3) * SECTOR), 0).expect("room");
+    prealloc(&inode.file(), &mut item, ((SECTORS + 1) * SECTOR, (SECTORS + 3) * SECTOR), 0).expect("room");
     inode
 }
 
@@ -124,7 +124,7 @@ fn what_lies_behind_the_end_of_the_file_is_left() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let inode = fragmented(&fixture, InodeFlags::empty());
     let mut item = inode.item(Wait::Yes).expect("it lives");
-    write(&inode, &mut item, SECTOR, &[3; 32 * SECTOR as usize]).expect("room");
+    write(&inode.file(), &mut item, SECTOR, &[3; 32 * SECTOR as usize]).expect("room");
     in_handle(&fixture, Units::items(1), |handle| {
         inode.update(handle, |item| item.size = 2 * SECTOR).map(drop)
     })
@@ -151,9 +151,9 @@ fn behind_a_piece_that_stays_the_others_come_together() {
         let inode = Arc::new(new_file_with(&fixture, 300, InodeFlags::empty(), &options));
         let mut item = inode.item(Wait::Yes).expect("it lives");
         for at in (LARGE..LARGE + SECTORS).rev() {
-            write(&inode, &mut item, at * SECTOR, &[at as u8; SECTOR as usize]).expect("room");
+            write(&inode.file(), &mut item, at * SECTOR, &[at as u8; SECTOR as usize]).expect("room");
         }
-        write(&inode, &mut item, 0, &noise(LARGE * SECTOR)).expect("room");
+        write(&inode.file(), &mut item, 0, &noise(LARGE * SECTOR)).expect("room");
         let before = items(&inode).split(", ").count() as u64;
         assert!(before > SECTORS, "{before} extents");
         opened(Arc::clone(&inode)).defragment(&Defragment::default(), &|| false).expect("room");

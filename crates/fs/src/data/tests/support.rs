@@ -317,7 +317,7 @@ pub(crate) fn new_file_with(engine: &Arc<Engine>, ino: u64, flags: InodeFlags, o
 /// A search for data or a hole in a file that nobody has open.
 pub(crate) fn seek(inode: &Inode, item: &InodeItem, offset: u64, want: Want) -> Result<Option<u64>> {
     let held = inode.hold_extents(Wait::Yes)?;
-    crate::seek::seek_within(inode, &held, item.size, (offset, want), None, &|| false)
+    crate::seek::seek_within(&inode.file(), &held, item.size, (offset, want), None, &|| false)
 }
 
 /// Opens an inode.

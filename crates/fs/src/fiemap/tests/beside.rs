@@ -215,7 +215,7 @@ fn an_extent_that_is_cut_is_listed_whole() {
         let lister = || {
             while !is_over.load(Ordering::Relaxed) {
                 let from = From::Anew((SECTORS - 2) * SECTOR);
-                let layout = Layout::of(file.inode(), from, u64::MAX).expect("a layout");
+                let layout = Layout::of(&file.inode().file(), from, u64::MAX).expect("a layout");
                 let ends = layout.pieces.first().zip(layout.pieces.last());
                 let ends = ends.map(|(first, last)| (first.entry.logical, last.entry.end()));
                 let is_whole = |(start, end): (u64, u64)| start <= from.offset() && end == SECTORS * SECTOR;
@@ -250,7 +250,7 @@ fn places_that_are_given_up_meanwhile_are_nobody_elses_yet() {
         file.inode().flush().expect("room");
         fixture.commit().expect("room");
         let guard = is_guarded.then(|| fixture.commit_root_guard());
-        let layout = Layout::of(file.inode(), From::Anew(0), u64::MAX).expect("a layout");
+        let layout = Layout::of(&file.inode().file(), From::Anew(0), u64::MAX).expect("a layout");
         let place = layout.pieces[0].entry.physical;
         let reused = (0..TRIES).any(|_| {
             file.fallocate(Fallocate::PunchHole, 0, 8 * SECTOR).expect("room");

@@ -57,7 +57,7 @@ fn who_is_written_and_synced_again_and_again_keeps_nobody_from_being_due() {
     }
     assert_eq!(writeback.due(&engine), creamery_txn::Due::Now);
     assert!(writeback.step());
-    assert!(!other.inode().delalloc().any() && log.inode().delalloc().any());
+    assert!(!other.inode().file().delalloc().any() && log.inode().file().delalloc().any());
     fs.shut_down().expect("it closes");
 }
 
@@ -79,10 +79,13 @@ fn a_page_that_is_written_again_and_again_keeps_no_other_from_a_device() {
         busy.write_at(0, b"more").expect("room");
         assert!(writeback.step());
     }
-    let ranges: Vec<_> =
-        busy.inode().delalloc().look(|state| state.expect("it is dirty").pages().pieces_from(0).collect());
+    let ranges: Vec<_> = busy
+        .inode()
+        .file()
+        .delalloc()
+        .look(|state| state.expect("it is dirty").pages().pieces_from(0).collect());
     assert_eq!(ranges, [(0, 4096)]);
-    assert!(!other.inode().delalloc().any(), "the other file's turn has come");
+    assert!(!other.inode().file().delalloc().any(), "the other file's turn has come");
     fs.shut_down().expect("it closes");
 }
 

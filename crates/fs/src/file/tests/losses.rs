@@ -137,7 +137,8 @@ fn what_has_time_is_left_while_what_is_due_is_in_flight() {
         scope.spawn(|| writeback.step_if_due(fs.engine()));
         is_reached.recv().expect("it is written back");
         assert!(!writeback.step_if_due(fs.engine()), "the other one has time");
-        let in_flight = other.inode().delalloc().look(|state| state.map(|state| state.in_flight_range()));
+        let in_flight =
+            other.inode().file().delalloc().look(|state| state.map(|state| state.in_flight_range()));
         assert_eq!(in_flight, Some((0, 0)));
         drop(go);
     });
@@ -164,7 +165,7 @@ fn a_clone_of_data_that_another_thread_loses_fails() {
     let clone = |fs: &Arc<Filesystem>, file: &Arc<OpenFile>| {
         let target = new_file_in(fs, "target");
         let cloned = target.clone_range(file, 0, MIB, 0);
-        (kind(cloned), target.inode().size(), kind(file.sync(false)))
+        (kind(cloned), target.inode().file().size(), kind(file.sync(false)))
     };
     let Some(found) = beside_a_run_that_fails(clone) else { return };
     assert_eq!(

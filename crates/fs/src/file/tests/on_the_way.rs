@@ -40,7 +40,7 @@ fn a_small_file_that_grows_while_it_is_in_flight_grows_out_of_the_tree() {
     let stop: Arc<dyn CommitParticipant> =
         Arc::new(Stop { reached: Mutex::new(reached), go: Mutex::new(wait_to_go) });
     fixture.register(stop);
-    let delalloc = file.inode().delalloc();
+    let delalloc = file.inode().file().delalloc();
     std::thread::scope(|scope| {
         let commit = scope.spawn(|| fixture.commit());
         is_reached.recv().expect("there is something to commit");

@@ -188,7 +188,7 @@ fn who_reads_and_seeks_in_a_sparse_file_leaves_nothing_behind() {
             memory.inodes_bytes,
             memory.delayed_data_bytes,
             memory.subvolumes_bytes,
-            file.inode().delalloc().memory(),
+            file.inode().file().delalloc().memory(),
         )
     };
     let before = kept();
@@ -197,7 +197,7 @@ fn who_reads_and_seeks_in_a_sparse_file_leaves_nothing_behind() {
         file.read_at(at, &mut out, Wait::Yes).expect("zeros");
     }
     assert_eq!(partition(&file, 64 * MIB), [(32 * MIB, 32 * MIB + SECTOR)]);
-    assert!(!file.inode().delalloc().any());
+    assert!(!file.inode().file().delalloc().any());
     assert_eq!(kept(), before);
     fs.shut_down().expect("it closes");
 }

@@ -1,0 +1,304 @@
+//! A file: what an inode has in memory because it has data.
+//!
+//! [`FileState`] is that part. A [`FileInode`] is the inode together with it: whoever has one knows that the inode is a file, and
+//! asks no more. [`Inode::regular`] gives it out, once for an operation. It is all of the inode, too.
+//!
+//! Extents change under the lock of the item (`lock`), by [`FileInode::change_extents`]: that counts the changes, so a plan that was
+//! made before finds out, and notes where they were, for the log (`extent_changes`).
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use creamery_base::{Error, ErrorKind, Logical, Result, Timespec, Wait};
+use creamery_txn::Handle;
+
+use super::extent_changes::ExtentChanges;
+use super::lock::{ExclusiveInode, HeldExtents, LockedItem};
+use super::{FileType, Inode, InodeItem, RangeGuard, RangeLocks};
+use crate::delalloc::{Delalloc, WriteErrors};
+use crate::fault::Fault;
+
+/// No file has this size: the item's is told.
+const SIZE_OF_ITEM: u64 = u64::MAX;
+
+/// What a file has besides what every inode has.
+pub(crate) struct FileState {
+    /// The size that it is being cut to, or [`SIZE_OF_ITEM`].
+    shown_size: AtomicU64,
+    /// How often extents changed; raised with the item locked for writing.
+    extent_changes: AtomicU64,
+    /// Where they changed, for the log.
+    log_changes: ExtentChanges,
+    /// Byte ranges that readers, writers and truncation hold.
+    ranges: RangeLocks,
+    /// Where on the volume the space ends that it was given last, 0 before that: a hint, so relaxed.
+    data_behind: AtomicU64,
+    /// It was cut to nothing: what is written anew is wanted on the device soon after it is closed.
+    flush_on_close: AtomicBool,
+    /// Data that is in memory only.
+    delalloc: Delalloc,
+    /// What became of such data.
+    write_errors: WriteErrors,
+}
+
+impl FileState {
+    pub(super) fn new() -> Self {
+        Self {
+            shown_size: AtomicU64::new(SIZE_OF_ITEM),
+            extent_changes: AtomicU64::new(0),
+            log_changes: ExtentChanges::default(),
+            ranges: RangeLocks::new(),
+            data_behind: AtomicU64::new(0),
+            flush_on_close: AtomicBool::new(false),
+            delalloc: Delalloc::new(),
+            write_errors: WriteErrors::default(),
+        }
+    }
+
+    /// Its data that is in memory only.
+    pub(super) const fn delalloc(&self) -> &Delalloc {
+        &self.delalloc
+    }
+
+    /// What became of such data.
+    pub(super) const fn write_errors(&self) -> &WriteErrors {
+        &self.write_errors
+    }
+
+    /// Notes of where its extents changed.
+    pub(super) const fn log_changes(&self) -> &ExtentChanges {
+        &self.log_changes
+    }
+
+    /// What it takes in memory outside, bytes.
+    pub(super) fn memory(&self) -> u64 {
+        self.ranges.memory() + self.delalloc.memory()
+    }
+
+    /// Makes `item`, which is what the tree has and is locked, what the file is.
+    pub(super) fn show(&self, item: &mut InodeItem) {
+        self.delalloc.show(item);
+        item.size = self.shown_size().unwrap_or(item.size);
+    }
+
+    fn shown_size(&self) -> Option<u64> {
+        Some(self.shown_size.load(Ordering::Acquire)).filter(|size| *size != SIZE_OF_ITEM)
+    }
+
+    fn extents_seen(&self) -> ExtentsSeen {
+        ExtentsSeen(self.extent_changes.load(Ordering::Acquire))
+    }
+}
+
+/// What the extents of a file were when somebody looked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ExtentsSeen(u64);
+
+/// The size of a file that is being cut, told until this goes: then the file has it, or is as long as cutting it has left it.
+#[must_use]
+pub(crate) struct ShownSize<'a> {
+    file: &'a FileState,
+}
+
+impl Drop for ShownSize<'_> {
+    fn drop(&mut self) {
+        self.file.shown_size.store(SIZE_OF_ITEM, Ordering::Release);
+    }
+}
+
+/// The item of a file, locked for changing it together with its extents; [`FileInode::change_extents`] alone gives it out.
+pub(crate) struct LockedExtents<'l, 'a> {
+    file: &'a FileState,
+    locked: &'l mut LockedItem<'a>,
+}
+
+impl LockedExtents<'_, '_> {
+    /// The time of the change.
+    pub(crate) fn now(&self) -> Timespec {
+        self.locked.now()
+    }
+
+    /// Whether nobody changed the extents since they were `seen`.
+    pub(crate) fn are_as(&self, seen: ExtentsSeen) -> bool {
+        self.file.extents_seen() == seen
+    }
+
+    /// As [`LockedItem::update`], after the extents in `changed` did.
+    pub(crate) fn update(
+        &mut self,
+        changed: (u64, u64),
+        change: impl FnOnce(&mut InodeItem),
+    ) -> Result<InodeItem> {
+        self.file.extent_changes.fetch_add(1, Ordering::Release);
+        let item = self.locked.update(change)?;
+        if !self.locked.inode.context().has(Fault::ChangesUnnoted) {
+            self.file.log_changes.add(changed.0, changed.1);
+        }
+        Ok(item)
+    }
+}
+
+/// An inode that is a file.
+#[derive(Clone, Copy)]
+pub(crate) struct FileInode<'a> {
+    inode: &'a Inode,
+    state: &'a FileState,
+}
+
+impl Deref for FileInode<'_> {
+    type Target = Inode;
+
+    fn deref(&self) -> &Inode {
+        self.inode
+    }
+}
+
+impl Inode {
+    /// It as a file; none where it is something else.
+    pub(crate) fn as_file(&self) -> Option<FileInode<'_>> {
+        self.file_state().map(|state| FileInode { inode: self, state })
+    }
+
+    /// It as a file, for an operation on data. Errors: it is something else.
+    pub(crate) fn regular(&self) -> Result<FileInode<'_>> {
+        self.as_file().ok_or_else(|| match self.kind() {
+            FileType::Directory => ErrorKind::IsADirectory.into(),
+            _ => Error::invalid("the data of something that is no file"),
+        })
+    }
+
+    /// Writes its delayed data back, which only a file has. Errors: the data could not be written back, and is lost.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.as_file().map_or(Ok(()), |file| file.flush())
+    }
+
+    /// The same as a file, of an inode that a test made as one.
+    #[cfg(test)]
+    pub(crate) fn file(&self) -> FileInode<'_> {
+        self.as_file().expect("a file")
+    }
+}
+
+impl<'a> FileInode<'a> {
+    /// Its data that is in memory only.
+    pub(crate) const fn delalloc(&self) -> &'a Delalloc {
+        &self.state.delalloc
+    }
+
+    /// What became of such data.
+    pub(crate) const fn write_errors(&self) -> &'a WriteErrors {
+        &self.state.write_errors
+    }
+
+    /// Notes of where its extents changed.
+    pub(crate) const fn log_changes(&self) -> &'a ExtentChanges {
+        &self.state.log_changes
+    }
+
+    /// Locks the whole sectors that `[start, end)` touches against writers.
+    pub(crate) fn lock_range_shared(&self, start: u64, end: u64, wait: Wait) -> Result<RangeGuard<'a>> {
+        let (start, end) = self.whole_sectors(start, end);
+        self.state.ranges.shared(start, end, wait)
+    }
+
+    /// Locks the whole sectors that `[start, end)` touches against everybody.
+    pub(crate) fn lock_range(&self, start: u64, end: u64) -> Result<RangeGuard<'a>> {
+        let (start, end) = self.whole_sectors(start, end);
+        self.state.ranges.exclusive(start, end, Wait::Yes)
+    }
+
+    fn whole_sectors(&self, start: u64, end: u64) -> (u64, u64) {
+        let sector = u64::from(self.engine().sector_size());
+        (start - start % sector, end.checked_next_multiple_of(sector).unwrap_or(u64::MAX))
+    }
+
+    /// Where its next data would best be: behind that which got its space last, so that the file stays together.
+    pub(crate) fn data_behind(&self) -> Option<Logical> {
+        let behind = self.state.data_behind.load(Ordering::Relaxed);
+        (behind > 0).then(|| Logical::new(behind))
+    }
+
+    /// Space up to `end` was given to it.
+    pub(crate) fn set_data_behind(&self, end: Logical) {
+        self.state.data_behind.store(end.get(), Ordering::Relaxed);
+    }
+
+    /// What is written to it from now on is to be written back as soon as somebody closes it.
+    pub(crate) fn set_flush_on_close(&self) {
+        self.state.flush_on_close.store(true, Ordering::Release);
+    }
+
+    /// Whether that is so, no more after that.
+    pub(crate) fn take_flush_on_close(&self) -> bool {
+        self.state.flush_on_close.load(Ordering::Acquire)
+            && self.state.flush_on_close.swap(false, Ordering::AcqRel)
+    }
+
+    /// Its size, for who keeps its extents. [`ErrorKind::Stale`] when it was deleted.
+    pub(crate) fn size_beside(&self, item: &HeldExtents<'_>) -> Result<u64> {
+        self.check_alive()?;
+        Ok(self.state.shown_size().or_else(|| self.delalloc().size()).unwrap_or(item.size))
+    }
+
+    /// The size that it has now.
+    pub(crate) fn size(&self) -> u64 {
+        let item = self.item.read();
+        self.delalloc().size().unwrap_or(item.size)
+    }
+
+    /// Has `size` told as the size of a file that is being cut to it; who does that has the inode alone.
+    pub(crate) fn show_size(&self, size: u64) -> ShownSize<'a> {
+        self.state.shown_size.store(size, Ordering::Release);
+        ShownSize { file: self.state }
+    }
+
+    /// What its extents are now; to be asked before they are looked at.
+    pub(crate) fn extents_seen(&self) -> ExtentsSeen {
+        self.state.extents_seen()
+    }
+
+    /// Runs `change` with the item locked, for a change of extents; its errors abort (INODE-6).
+    #[track_caller]
+    pub(crate) fn change_extents<T>(
+        &self,
+        handle: &Handle<'_>,
+        change: impl FnOnce(&mut LockedExtents<'_, '_>) -> Result<T>,
+    ) -> Result<T> {
+        self.inode.change_item(handle, |locked| change(&mut LockedExtents { file: self.state, locked }))
+    }
+
+    /// Writes its delayed data back. Errors: the data could not be written back, and is lost.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.context().writeback().flush(self.inode)
+    }
+
+    /// Has all delayed data written back, for a caller that has the inode alone and changes its extents itself: nothing becomes
+    /// dirty meanwhile. The locked item tells of no delayed data from then on.
+    /// Errors: data that the caller found when it locked the inode could not be written back, and is lost (WRITEBACK-5).
+    pub(crate) fn settle(&self, locked: &mut ExclusiveInode<'_>) -> Result<()> {
+        // A run that landed since the inode was locked left nothing to flush.
+        let _ = self.flush();
+        locked.item = self.settled_item();
+        self.write_errors().since(locked.errors_before)
+    }
+
+    /// As [`FileInode::settle`], for a caller that makes `size` the size of the file: what is delayed behind that goes.
+    pub(crate) fn settle_cut(&self, locked: &mut ExclusiveInode<'_>, size: u64) {
+        if self.delalloc().any() {
+            let gone = self.delalloc().cut(size, u64::from(self.engine().sector_size()));
+            self.context().writeback().forget(gone);
+        }
+        // The openers learn what is lost; the file can be cut all the same.
+        let _ = self.settle(locked);
+    }
+
+    /// The item of a file of which nothing is delayed, and which nobody else changes.
+    fn settled_item(&self) -> InodeItem {
+        // A deletion that was aborted keeps what it held from the tree for good.
+        let nothing = !self.delalloc().any() || self.engine().read_only().is_some();
+        assert!(nothing, "DELALLOC-6: nothing of a settled file is delayed");
+        let mut item = self.tree_item();
+        self.take_along(&mut item);
+        item
+    }
+}
