@@ -301,8 +301,7 @@ mod tests {
     use creamery_txn::Units;
 
     use super::*;
-    use crate::data::tests::support::{assert_noticed, new_file};
-    use crate::inode::InodeFlags;
+    use crate::data::tests::support::{assert_noticed, new_directory};
 
     fn entry(index: u64) -> DelayedEntry {
         DelayedEntry { index, item: ItemBytes::from_slice(b"an entry") }
@@ -311,7 +310,8 @@ mod tests {
     #[test]
     fn an_entry_before_the_last_one_is_a_bug() {
         assert_noticed("DELAYED-2", |engine| {
-            let dir = new_file(&engine, 300, InodeFlags::default());
+            let inode = new_directory(&engine, 300);
+            let dir = inode.directory();
             let handle = engine.start(Units::items(4)).expect("room");
             for index in [7, 6] {
                 dir.insert_entry_later(&handle, entry(index)).expect("room");
@@ -322,7 +322,8 @@ mod tests {
     #[test]
     fn an_entry_that_nobody_kept_room_for_is_a_bug() {
         assert_noticed("DELAYED-3", |engine| {
-            let dir = new_file(&engine, 300, InodeFlags::default());
+            let inode = new_directory(&engine, 300);
+            let dir = inode.directory();
             let handle = engine.start(Units::items(4)).expect("room");
             dir.delayed().change(|items| items.entries.push(entry(7)));
             let _ = dir.delayed().write_queued(&handle);

@@ -20,7 +20,7 @@ use creamery_tree::Tree;
 use creamery_txn::Handle;
 
 use crate::delayed::DelayedEntry;
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{DirectoryInode, Inode, InodeItem};
 use crate::items::Name;
 use crate::keys;
 
@@ -136,7 +136,7 @@ pub(crate) fn add_item(handle: &Handle<'_>, dir: &Inode, name: Name<'_>, head: &
 /// Makes the DIR_INDEX entry.
 pub(crate) fn add_index(
     handle: &Handle<'_>,
-    dir: &Inode,
+    dir: &DirectoryInode<'_>,
     index: u64,
     name: Name<'_>,
     head: &Head,
@@ -146,7 +146,12 @@ pub(crate) fn add_index(
 }
 
 /// Removes both entries of `name`, which [`find`] found under the same guard.
-pub(crate) fn remove(handle: &Handle<'_>, dir: &Inode, name: Name<'_>, index: u64) -> Result<()> {
+pub(crate) fn remove(
+    handle: &Handle<'_>,
+    dir: &DirectoryInode<'_>,
+    name: Name<'_>,
+    index: u64,
+) -> Result<()> {
     let key = keys::dir_item(dir.id.ino, name.bytes());
     let rest = dir.tree().get(&key, Wait::Yes, |item| dir_item::without(item, name.bytes()))?;
     match rest.transpose()?.flatten() {
@@ -162,7 +167,7 @@ pub(crate) fn remove(handle: &Handle<'_>, dir: &Inode, name: Name<'_>, index: u6
 /// Removes both entries of a name, given what [`find`] said about it under the same guard.
 pub(crate) fn remove_found(
     handle: &Handle<'_>,
-    dir: &Inode,
+    dir: &DirectoryInode<'_>,
     name: Name<'_>,
     found: &Found,
     index: u64,
@@ -177,7 +182,7 @@ pub(crate) fn remove_found(
     remove_index(handle, dir, index)
 }
 
-fn remove_index(handle: &Handle<'_>, dir: &Inode, index: u64) -> Result<()> {
+fn remove_index(handle: &Handle<'_>, dir: &DirectoryInode<'_>, index: u64) -> Result<()> {
     if dir.take_back_entry(index) {
         return Ok(());
     }
@@ -188,7 +193,7 @@ fn remove_index(handle: &Handle<'_>, dir: &Inode, index: u64) -> Result<()> {
 /// Makes both entries of `name` stand for something else.
 pub(crate) fn redirect(
     handle: &Handle<'_>,
-    dir: &Inode,
+    dir: &DirectoryInode<'_>,
     name: Name<'_>,
     index: u64,
     head: &Head,
@@ -213,7 +218,7 @@ fn lost(dir: InodeId, key: &Key) -> Error {
 
 /// The number for the next entry of `dir`, which has one that follows it. The caller has locked it alone.
 /// Errors: too many links when they are used up; device errors; damage.
-pub(crate) fn next_index(dir: &Inode) -> Result<u64> {
+pub(crate) fn next_index(dir: &DirectoryInode<'_>) -> Result<u64> {
     let next = match dir.next_index() {
         0 => index_behind_last(dir)?,
         known => known,
@@ -238,7 +243,7 @@ fn index_behind_last(dir: &Inode) -> Result<u64> {
 }
 
 /// The number of the entry `name` of `dir`, where nothing but the directory knows it: looks at one after the other.
-pub(crate) fn index_of(dir: &Inode, name: Name<'_>) -> Result<u64> {
+pub(crate) fn index_of(dir: &DirectoryInode<'_>, name: Name<'_>) -> Result<u64> {
     let is_it = |item: &[u8]| dir_item::find(item, name.bytes()).map(|found| found.is_some());
     for entry in dir.delayed_entries(0, Wait::Yes)? {
         if is_it(&entry.item)? {

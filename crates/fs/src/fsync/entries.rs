@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 
 use super::items::{Item, items};
 use crate::directory::Target;
-use crate::inode::Inode;
+use crate::inode::{DirectoryInode, Inode};
 use crate::keys;
 
 /// Entries that are compared at most. With more a commit costs less than looking at all of them each time.
@@ -29,7 +29,11 @@ pub(super) struct Differing {
 }
 
 /// Adds the entries that differ. None when they are too many, or are of subvolumes: who makes or deletes one commits.
-pub(super) fn look(dir: &Inode, base: &LogBase, log: &mut InodeLog) -> Result<Option<Differing>> {
+pub(super) fn look(
+    dir: &DirectoryInode<'_>,
+    base: &LogBase,
+    log: &mut InodeLog,
+) -> Result<Option<Differing>> {
     let Some(now) = entries_now(dir)? else { return Ok(None) };
     let Some(before) = entries_before(dir, base)? else { return Ok(None) };
     let (mut differing, mut said, mut ranges) = (Differing::default(), Vec::new(), Vec::new());
@@ -86,7 +90,7 @@ pub(super) fn had_any(dir: ObjectId, base: &LogBase) -> Result<bool> {
 type Entries = BTreeMap<u64, Vec<u8>>;
 
 /// The entries that a directory has, which nobody changes; none when they are too many.
-fn entries_now(dir: &Inode) -> Result<Option<Entries>> {
+fn entries_now(dir: &DirectoryInode<'_>) -> Result<Option<Entries>> {
     // Those that were put off may get into the tree meanwhile.
     let delayed = dir.delayed_entries(0, Wait::Yes)?;
     let (first, last) = all_of(dir.id.ino);

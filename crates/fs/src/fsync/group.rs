@@ -26,7 +26,7 @@ use crate::directory::{self, Target};
 use crate::inode::extent_changes::Changes;
 use crate::inode::lock::SharedInode;
 use crate::inode::log_turn::Turn;
-use crate::inode::{FileType, Inode, InodeItem, Inodes};
+use crate::inode::{DirectoryInode, FileType, Inode, InodeItem, Inodes};
 use crate::items::Name;
 use crate::keys;
 
@@ -157,7 +157,7 @@ impl<'a> Gathering<'a> {
         let notes = inode.as_file().map(|file| file.log_changes());
         let changes =
             notes.zip(turn).and_then(|(notes, turn)| notes.take(turn, self.base.generation(), &item, sector));
-        let looked = self.look(inode, &item, changes, inode.is_dir() && want == Want::Entries);
+        let looked = self.look(inode, &item, changes, want);
         drop(item);
         let ticket = looked.and_then(|looked| if looked { self.go_on() } else { Ok(None) });
         if let Some(notes) = notes
@@ -200,14 +200,18 @@ impl<'a> Gathering<'a> {
         inode: &Inode,
         item: &InodeItem,
         changes: Option<Changes>,
-        with_entries: bool,
+        want: Want,
     ) -> Result<bool> {
         let ino = inode.id.ino;
+        let with_entries = inode.as_directory().filter(|_| want == Want::Entries);
         let mut log = InodeLog { sequence: item.sequence, ..InodeLog::of(ino) };
         log.items.push((keys::inode_item(ino), item.encode().to_vec()));
         let is_said = item.nlink > 0
             && self.look_at_names(inode, &mut log)?
-            && (!with_entries || self.look_at_entries(inode, &mut log)?);
+            && match &with_entries {
+                Some(dir) => self.look_at_entries(dir, &mut log)?,
+                None => true,
+            };
         if !is_said {
             Fsyncs::count(&self.counters().names);
             return Ok(false);
@@ -220,14 +224,14 @@ impl<'a> Gathering<'a> {
             Fsyncs::count(&self.counters().extents);
             return Ok(false);
         }
-        if inode.is_dir() && !with_entries {
+        if inode.is_dir() && with_entries.is_none() {
             log.scope = LogScope::Names;
         }
         self.found.insert(ino, log);
         Ok(true)
     }
 
-    fn look_at_entries(&mut self, dir: &Inode, log: &mut InodeLog) -> Result<bool> {
+    fn look_at_entries(&mut self, dir: &DirectoryInode<'_>, log: &mut InodeLog) -> Result<bool> {
         let Some(differing) = entries::look(dir, self.base, log)? else { return Ok(false) };
         self.wanted.extend(differing.lost.into_iter().map(|ino| (ino, Want::Names)));
         for ino in differing.gained {

@@ -205,31 +205,14 @@ impl Inode {
         })
     }
 
-    /// As [`Inode::update`], of a directory whose entries changed: written before the transaction closes.
-    #[track_caller]
-    pub(crate) fn update_later(
-        &self,
-        handle: &Handle<'_>,
-        change: impl FnOnce(&mut InodeItem),
-    ) -> Result<InodeItem> {
-        self.change_item(handle, |locked| {
-            let mut next = locked.item.clone();
-            self.take_along(&mut next);
-            change(&mut next);
-            next.touch(handle.generation());
-            self.delayed().put_off_inode(handle, self.context().delayed(), &next)?;
-            locked.item.clone_from(&next);
-            locked.access_time_written();
-            Ok(next)
-        })
-    }
-
     /// Deletes the items of the inode by `purge`, and forgets what was put off. It has no entries. Its errors abort.
     #[track_caller]
     pub(crate) fn delete_items(&self, handle: &Handle<'_>, purge: impl FnOnce() -> Result<()>) -> Result<()> {
         self.change_item(handle, |locked| {
-            let entries = self.delayed_entries(0, Wait::Yes)?;
-            assert!(entries.is_empty(), "directory {} is deleted with entries to be written", self.id);
+            if let Some(directory) = self.as_directory() {
+                let entries = directory.delayed_entries(0, Wait::Yes)?;
+                assert!(entries.is_empty(), "directory {} is deleted with entries to be written", self.id);
+            }
             self.supersede_delayed(purge)?;
             locked.item.nlink = 0;
             locked.access_time_written();

@@ -2,7 +2,7 @@
 //!
 //! Its item is the in-memory copy of the inode item and changes together with the one in the tree ([`Inode::update`]).
 //! So an inode object can be dropped from memory at any time without writing.
-//! Directories are the exception while entries come and go: [`Inode::update_later`] puts the writing off (see `delayed`),
+//! Directories are the exception while entries come and go: [`DirectoryInode::update_later`] puts the writing off (see `delayed`),
 //! and the table keeps their objects until it is done.
 //!
 //! # Invariants
@@ -23,6 +23,7 @@
 mod accessed;
 pub(crate) mod acl;
 pub(crate) mod attributes;
+pub(crate) mod directory;
 pub(crate) mod extent_changes;
 pub(crate) mod file;
 pub(crate) mod guards;
@@ -35,13 +36,13 @@ mod range_lock;
 pub(crate) mod table;
 pub(crate) mod xattr;
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use creamery_base::lock::{RankedMutex, RankedRwLock, rank};
-use creamery_base::{ErrorKind, InodeId, Result, Timespec, Wait, memory};
+use creamery_base::{ErrorKind, InodeId, Result, Timespec, memory};
 use creamery_tree::Tree;
-use creamery_txn::{Engine, Handle};
+use creamery_txn::Engine;
 
 pub(crate) use crate::items::{FILE_SIZE_MAX, InodeItem};
 pub use creamery_format::{FileType, InodeFlags};
@@ -50,10 +51,10 @@ pub use range_lock::{RangeGuard, RangeLocks};
 
 use crate::context::Context;
 use crate::delalloc::Delayed;
-use crate::delayed::{DelayedEntry, DelayedNode};
 use crate::fault::Fault;
 use crate::subvolume::{Change, InPlaceWriters, SubvolumeRef};
-use acl::Acl;
+pub(crate) use directory::DirectoryInode;
+use directory::DirectoryState;
 pub(crate) use file::FileInode;
 use file::FileState;
 use log_turn::LogTurn;
@@ -78,15 +79,10 @@ pub struct Inode {
     access_time: RankedMutex<Timespec, { rank::LEAF }>,
     /// Whose turn it is to put it into the logs.
     log_turn: LogTurn,
-    /// The next free DIR_INDEX number of a directory; 0 = not looked up yet. Read and raised by who has it alone, so relaxed
-    /// loads and stores are enough.
-    next_index: AtomicU64,
     /// Bits of [`state`].
     state: AtomicU8,
-    /// A directory's default ACL, once looked up.
-    default_acl: RankedMutex<Option<Option<Arc<Acl>>>, { rank::LEAF }>,
-    /// What was put off, of a directory whose entries changed.
-    delayed: OnceLock<Arc<DelayedNode>>,
+    /// What only a directory has.
+    directory: DirectoryState,
     /// What only a file has.
     file: FileState,
 }
@@ -130,10 +126,8 @@ impl Inode {
             item: RankedRwLock::new(item),
             access_time: RankedMutex::default(),
             log_turn: LogTurn::default(),
-            next_index: AtomicU64::new(0),
             state: AtomicU8::new(0),
-            default_acl: RankedMutex::new(None),
-            delayed: OnceLock::new(),
+            directory: DirectoryState::new(),
             file: FileState::new(),
         }
     }
@@ -207,6 +201,11 @@ impl Inode {
         (self.kind == FileType::File).then_some(&self.file)
     }
 
+    /// What it has as a directory; none where it is something else.
+    pub(super) fn directory_state(&self) -> Option<&DirectoryState> {
+        self.is_dir().then_some(&self.directory)
+    }
+
     /// The item of an object that nobody shares.
     pub(crate) fn own_item(&mut self) -> &InodeItem {
         self.item.get_mut()
@@ -217,11 +216,10 @@ impl Inode {
         u128::from(self.id.subvolume.get()) << u64::BITS | u128::from(self.id.ino.get())
     }
 
-    /// What it takes in memory, bytes; entries that were put off are counted by [`DelayedRoot`](delayed::DelayedRoot).
+    /// What it takes in memory, bytes.
     pub(crate) fn memory(&self) -> u64 {
-        let acl = self.default_acl.lock().as_ref().map_or(0, |acl| acl.as_deref().map_or(0, Acl::memory));
-        let delayed = self.delayed.get().map_or(0, |_| memory::shared::<DelayedNode>());
-        memory::shared::<Self>() + acl + delayed + self.file_state().map_or(0, FileState::memory)
+        let directory = self.directory_state().map_or(0, DirectoryState::memory);
+        memory::shared::<Self>() + directory + self.file_state().map_or(0, FileState::memory)
     }
 
     /// Refuses an inode that was deleted.
@@ -231,40 +229,13 @@ impl Inode {
 
     /// Does `change`, which writes or deletes the INODE_ITEM in the tree, in place of what was put off (DELAYED-5).
     fn supersede_delayed(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
-        let Some(delayed) = self.delayed.get() else { return change() };
+        let delayed = self.directory_state().and_then(DirectoryState::delayed);
+        let Some(delayed) = delayed else { return change() };
         if self.context().has(Fault::DelayedForgottenLate) {
             change()?;
             return delayed.supersede(|| Ok(()));
         }
         delayed.supersede(change)
-    }
-
-    /// Adds a DIR_INDEX item before the transaction closes.
-    pub(crate) fn insert_entry_later(&self, handle: &Handle<'_>, entry: DelayedEntry) -> Result<()> {
-        self.delayed().put_off_entry(handle, self.context().delayed(), entry)
-    }
-
-    /// Takes back a DIR_INDEX item; false when it is in the tree, or nowhere.
-    pub(crate) fn take_back_entry(&self, index: u64) -> bool {
-        self.delayed.get().is_some_and(|delayed| delayed.take_back_entry(index))
-    }
-
-    /// Changes a delayed DIR_INDEX item; none when it is in the tree, or nowhere.
-    pub(crate) fn edit_delayed_entry<R>(&self, index: u64, edit: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
-        self.delayed.get()?.edit_entry(index, edit)
-    }
-
-    /// Delayed DIR_INDEX items from number `from` on. To be asked before the tree.
-    pub(crate) fn delayed_entries(&self, from: u64, wait: Wait) -> Result<Vec<DelayedEntry>> {
-        match self.delayed.get() {
-            Some(delayed) if delayed.any() => delayed.entries(from, wait),
-            _ => Ok(Vec::new()),
-        }
-    }
-
-    /// The number of the last delayed DIR_INDEX item, which is the directory's last. To be asked before the tree.
-    pub(crate) fn last_delayed_index(&self, wait: Wait) -> Result<Option<u64>> {
-        self.delayed.get().map_or(Ok(None), |delayed| delayed.last_index(wait))
     }
 
     /// Whether the object has to stay in memory: something is still to be written, or an error is still to be reported.
@@ -274,23 +245,8 @@ impl Inode {
 
     fn is_unwritten(&self) -> bool {
         self.has_access_time()
-            || self.delayed.get().is_some_and(|delayed| delayed.any())
+            || self.directory_state().is_some_and(DirectoryState::is_unwritten)
             || self.has_delayed_data()
-    }
-
-    pub(crate) fn delayed(&self) -> &Arc<DelayedNode> {
-        self.delayed.get_or_init(|| {
-            Arc::new(DelayedNode::new(self.id, Arc::clone(self.tree()), self.subvolume.later()))
-        })
-    }
-
-    pub(crate) fn next_index(&self) -> u64 {
-        self.next_index.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_next_index(&self, index: u64) {
-        assert!(index >= self.next_index(), "DIR-2: a number is not given again");
-        self.next_index.store(index, Ordering::Relaxed);
     }
 
     fn has(&self, bit: u8) -> bool {
@@ -334,16 +290,6 @@ impl Inode {
         let bit = if present { state::XATTRS } else { state::NO_XATTRS };
         self.state.fetch_or(bit, Ordering::AcqRel);
     }
-
-    /// The default ACL, if it was looked up.
-    pub(crate) fn known_default_acl(&self) -> Option<Option<Arc<Acl>>> {
-        self.default_acl.lock().clone()
-    }
-
-    /// Remembers the default ACL.
-    pub(crate) fn set_known_default_acl(&self, acl: Option<Arc<Acl>>) {
-        *self.default_acl.lock() = Some(acl);
-    }
 }
 
 impl Drop for Inode {
@@ -362,6 +308,8 @@ impl Drop for Inode {
 
 #[cfg(test)]
 mod tests {
+    use creamery_base::Wait;
+
     use super::*;
     use crate::data::tests::support::{assert_noticed, new_file};
 
@@ -371,15 +319,6 @@ mod tests {
             let [earlier, later] = [300, 301].map(|ino| new_file(&engine, ino, InodeFlags::default()));
             let _later = later.lock_exclusive().expect("it lives");
             drop(earlier.lock_shared(Wait::Yes));
-        });
-    }
-
-    #[test]
-    fn an_index_number_that_is_given_again_is_a_bug() {
-        assert_noticed("DIR-2", |engine| {
-            let dir = new_file(&engine, 300, InodeFlags::default());
-            dir.set_next_index(7);
-            dir.set_next_index(6);
         });
     }
 }

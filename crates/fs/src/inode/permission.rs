@@ -3,7 +3,7 @@
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_format::InodeFlags;
 
-use crate::items::InodeItem;
+use crate::inode::{DirectoryInode, Inode, InodeItem};
 
 /// Refuses a change of an inode that is marked as unchangeable.
 pub(crate) fn check_not_immutable(item: &InodeItem) -> Result<()> {
@@ -39,12 +39,11 @@ pub(crate) fn check_overwrites(item: &InodeItem) -> Result<()> {
     check_not_sealed(item)
 }
 
-/// Refuses taking an entry away from something that is no directory or may not be changed.
-pub(crate) fn check_may_remove(dir: &InodeItem) -> Result<()> {
-    if !dir.is_dir() {
-        return Err(ErrorKind::NotADirectory.into());
-    }
-    check_not_append_only(dir)
+/// The directory to take an entry away from, whose item is `item`. Errors: it is none, or may not be changed.
+pub(crate) fn check_may_remove<'d>(dir: &'d Inode, item: &InodeItem) -> Result<DirectoryInode<'d>> {
+    let dir = dir.as_directory().ok_or(ErrorKind::NotADirectory)?;
+    check_not_append_only(item)?;
+    Ok(dir)
 }
 
 /// Refuses data at `offset` in an inode that is marked as unchangeable or has fs-verity, and in one that is marked append-only wherever the

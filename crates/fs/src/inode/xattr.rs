@@ -15,7 +15,7 @@ use creamery_txn::{Handle, Units};
 use crate::compression;
 use crate::inode::acl::{self, Acl};
 use crate::inode::permission::check_not_append_only;
-use crate::inode::{FileType, Inode, InodeFlags, InodeItem, XattrsKnown};
+use crate::inode::{DirectoryInode, FileType, Inode, InodeFlags, InodeItem, XattrsKnown};
 use crate::keys;
 use crate::operation::{finish, or_end};
 
@@ -119,7 +119,7 @@ pub(crate) fn get_known(inode: &Inode, name: &[u8], wait: Wait) -> Result<Option
 }
 
 /// A directory's default ACL. The caller has locked the inode.
-pub(crate) fn default_acl(dir: &Inode) -> Result<Option<Arc<Acl>>> {
+pub(crate) fn default_acl(dir: &DirectoryInode<'_>) -> Result<Option<Arc<Acl>>> {
     if let Some(known) = dir.known_default_acl() {
         return Ok(known);
     }
@@ -344,8 +344,8 @@ impl Inode {
         if value.is_some() {
             self.set_xattrs_known(true);
         }
-        if let Effect::Default { acl } = effect {
-            self.set_known_default_acl(acl);
+        if let (Effect::Default { acl }, Some(directory)) = (effect, self.as_directory()) {
+            directory.set_known_default_acl(acl);
         }
         Ok(())
     }

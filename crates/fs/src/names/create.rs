@@ -16,20 +16,19 @@ use crate::data::FileContent;
 use crate::directory::{self, Target};
 use crate::inode::attributes::Attributes;
 use crate::inode::permission::check_not_immutable;
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{DirectoryInode, Inode, InodeItem};
 use crate::items::Name;
 use crate::open_file::OpenFile;
 use crate::operation::{finish, or_end};
 
-/// Refuses making an entry in something that is no directory, is removed, or may not be changed.
-pub(crate) fn check_may_add(dir: &InodeItem) -> Result<()> {
-    if !dir.is_dir() {
-        return Err(ErrorKind::NotADirectory.into());
-    }
-    if dir.nlink == 0 {
+/// The directory to make an entry in, whose item is `item`. Errors: it is none, is removed, or may not be changed.
+pub(crate) fn check_may_add<'d>(dir: &'d Inode, item: &InodeItem) -> Result<DirectoryInode<'d>> {
+    let dir = dir.as_directory().ok_or(ErrorKind::NotADirectory)?;
+    if item.nlink == 0 {
         return Err(ErrorKind::NotFound.into());
     }
-    check_not_immutable(dir)
+    check_not_immutable(item)?;
+    Ok(dir)
 }
 
 impl Names {
@@ -83,7 +82,7 @@ impl Names {
             return Err(ErrorKind::PermissionDenied.into());
         }
         let dir_item = dir.lock_exclusive()?;
-        check_may_add(&dir_item)?;
+        let dir = check_may_add(&dir, &dir_item)?;
         self.check_name_is_free(&dir, name)?;
         let now = self.engine().now();
         let mut draft = Draft::new(&dir, &dir_item, new, now)?;
@@ -120,7 +119,7 @@ impl Names {
         let dir = self.dir_to_change(dir)?;
         let subvolume = self.subvolumes().get(dir.id.subvolume, Wait::Yes)?;
         let dir_item = dir.lock_exclusive()?;
-        check_may_add(&dir_item)?;
+        let dir = check_may_add(&dir, &dir_item)?;
         let mut draft = Draft::new(&dir, &dir_item, new, self.engine().now())?;
         let units = Units::items(1 + draft.item_count()).of(dir.id.subvolume);
         let handle = self.engine().start(units)?;

@@ -102,7 +102,7 @@ impl Names {
         let _barred = of.in_place().bar();
         let dir = self.dir_to_change(dir)?;
         let dir_item = dir.lock_exclusive()?;
-        check_may_add(&dir_item)?;
+        let parent = check_may_add(&dir, &dir_item)?;
         let _kept = self.engine().keep_qgroups(groups)?;
         let slot = directory::find(dir.tree(), dir.id, name, Wait::Yes)?;
         if slot.found.is_some() {
@@ -114,7 +114,7 @@ impl Names {
         dir.subvolume().check_not_dead()?;
         // Nobody deletes it until the transaction is closed.
         of.check_not_dead()?;
-        let index = directory::next_index(&dir)?;
+        let index = directory::next_index(&parent)?;
         let engine = self.engine();
         let id = self.subvolumes().next_id(&changing)?;
         let new = NewSnapshot {
@@ -136,7 +136,7 @@ impl Names {
         let running = handle.generation();
         handle.end();
         engine.commit_through(running).inspect_err(|_| at_close.forget())?;
-        dir.set_next_index(index + 1);
+        parent.set_next_index(index + 1);
         Ok(id)
     }
 

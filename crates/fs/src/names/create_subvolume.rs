@@ -38,7 +38,7 @@ impl Names {
         }
         let dir = self.dir_to_change(dir)?;
         let dir_item = dir.lock_exclusive()?;
-        check_may_add(&dir_item)?;
+        let dir = check_may_add(&dir, &dir_item)?;
         self.check_name_is_free(&dir, name)?;
         let _kept = self.engine().keep_qgroups(groups)?;
         // One at a time: two would take the same id.

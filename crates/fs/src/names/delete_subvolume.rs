@@ -5,9 +5,9 @@ use creamery_txn::{Handle, Units};
 
 use super::Names;
 use crate::directory::{self, Found, Target};
-use crate::inode::Inode;
 use crate::inode::guards::Guards;
 use crate::inode::permission::{check_may_remove, check_not_append_only};
+use crate::inode::{DirectoryInode, Inode};
 use crate::items::Name;
 use crate::keys;
 use crate::operation::finish;
@@ -41,7 +41,7 @@ impl Names {
         // Opened before anything is locked; in use it stays until it is deleted.
         let root = self.inodes.get(InodeId::new(id, ObjectId::FIRST_FREE), Wait::Yes)?;
         let guards = Guards::lock(&[&dir, &root])?;
-        check_may_remove(guards.item(dir.id))?;
+        let dir = check_may_remove(&dir, guards.item(dir.id))?;
         check_not_append_only(guards.item(root.id))?;
         let (found_id, found) = find_subvolume(&dir, name)?;
         if found_id != id {
@@ -79,7 +79,7 @@ impl Names {
             return self.delete_subvolume(dir, name, Content::None).map(drop);
         }
         let item = at.lock_exclusive()?;
-        check_may_remove(&item)?;
+        let at = check_may_remove(&at, &item)?;
         let (found_id, found) = find_subvolume(&at, entry)?;
         if found_id != id {
             return Err(Error::new(ErrorKind::Busy, "removing a directory whose name changes"));
@@ -103,7 +103,7 @@ impl Names {
     fn remove_subvolume(
         &self,
         handle: &Handle<'_>,
-        dir: &Inode,
+        dir: &DirectoryInode<'_>,
         guards: &Guards<'_>,
         found: &Found,
         name: Name<'_>,

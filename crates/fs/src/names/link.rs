@@ -44,7 +44,7 @@ impl Names {
         let dir = self.dir_to_change(dir)?;
         let target = self.inodes.get(target, Wait::Yes)?;
         let guards = Guards::lock(&[&dir, &target])?;
-        check_may_add(guards.item(dir.id))?;
+        let dir = check_may_add(&dir, guards.item(dir.id))?;
         let slot = directory::find(dir.tree(), dir.id, name, Wait::Yes)?;
         if slot.found.is_some() {
             return Err(ErrorKind::AlreadyExists.into());

@@ -46,8 +46,8 @@ impl Names {
         let (from, to) = (self.dir_to_change(from)?, self.dir_to_change(to)?);
         let root = self.inodes.get(InodeId::new(called, ObjectId::FIRST_FREE), Wait::Yes)?;
         let guards = Guards::lock(&[&from, &to, &root])?;
-        check_may_remove(guards.item(from.id))?;
-        check_may_add(guards.item(to.id))?;
+        let from = check_may_remove(&from, guards.item(from.id))?;
+        let to = check_may_add(&to, guards.item(to.id))?;
         let found = directory::find(from.tree(), from.id, name, Wait::Yes)?.found;
         let found = found.ok_or(ErrorKind::NotFound)?;
         let Target::Subvolume(id) = found.target else { return Err(elsewhere()) };

@@ -22,7 +22,7 @@ use crate::inode::acl::{self, Acl};
 use crate::inode::attributes::{DeviceNumber, MODE_BITS, S_ISGID, Times};
 use crate::inode::table::InodeTable;
 use crate::inode::xattr;
-use crate::inode::{FileType, Inode, InodeFlags, InodeItem};
+use crate::inode::{DirectoryInode, FileType, Inode, InodeFlags, InodeItem};
 use crate::items::{Name, inode_ref};
 use crate::keys;
 use crate::ops;
@@ -151,7 +151,12 @@ struct Attribute {
 
 impl<'a> Draft<'a> {
     /// Works out what the inode will be in `dir`. The caller has locked `dir`, whose item is `dir_item`.
-    pub(crate) fn new(dir: &Inode, dir_item: &InodeItem, new: &NewInode<'a>, now: Timespec) -> Result<Self> {
+    pub(crate) fn new(
+        dir: &DirectoryInode<'_>,
+        dir_item: &InodeItem,
+        new: &NewInode<'a>,
+        now: Timespec,
+    ) -> Result<Self> {
         let mut draft = Self::as_given(dir, dir_item, new, now)?;
         if new.inherit == Inherit::FromDirectory {
             draft.inherit_group(dir_item);
@@ -167,7 +172,7 @@ impl<'a> Draft<'a> {
     /// Works out what the root directory of a new subvolume in `dir` will be. Linux hands a group, its bit and a default ACL down to
     /// directories, but not to subvolumes.
     pub(crate) fn root_of_subvolume(
-        dir: &Inode,
+        dir: &DirectoryInode<'_>,
         dir_item: &InodeItem,
         new: &NewInode<'a>,
         now: Timespec,
@@ -182,7 +187,12 @@ impl<'a> Draft<'a> {
     }
 
     /// The inode with what `new` says, and with the flags of the directory.
-    fn as_given(dir: &Inode, dir_item: &InodeItem, new: &NewInode<'a>, now: Timespec) -> Result<Self> {
+    fn as_given(
+        dir: &DirectoryInode<'_>,
+        dir_item: &InodeItem,
+        new: &NewInode<'a>,
+        now: Timespec,
+    ) -> Result<Self> {
         let kind = new.kind.file_type();
         let times = new.times.unwrap_or(Times::all(now));
         let mut draft = Self {
@@ -284,7 +294,7 @@ impl<'a> Draft<'a> {
     }
 
     /// The permissions that the default ACL of the directory gives; without one those of the umask.
-    fn inherit_permissions(&mut self, dir: &Inode, umask: u32) -> Result<()> {
+    fn inherit_permissions(&mut self, dir: &DirectoryInode<'_>, umask: u32) -> Result<()> {
         if self.item.kind() == FileType::Symlink {
             return Ok(());
         }
@@ -421,8 +431,10 @@ impl<'a> Draft<'a> {
     pub(crate) fn publish(self, table: &InodeTable, id: InodeId, subvolume: SubvolumeRef) -> Arc<Inode> {
         let inode = Inode::new(id, subvolume, self.item);
         inode.set_xattrs_known(!self.xattrs.is_empty());
-        inode.set_known_default_acl(self.default_acl);
-        inode.set_next_index(directory::FIRST_INDEX);
+        if let Some(directory) = inode.as_directory() {
+            directory.set_known_default_acl(self.default_acl);
+            directory.set_next_index(directory::FIRST_INDEX);
+        }
         table.publish_new(inode)
     }
 

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use super::Names;
 use crate::directory::{FIRST_INDEX, Target};
-use crate::inode::{FileType, Inode};
+use crate::inode::{DirectoryInode, FileType};
 use crate::keys;
 
 /// Entries and bytes of names copied at a time.
@@ -67,9 +67,7 @@ impl Names {
     ) -> Result<()> {
         let inode = self.inodes.get(dir, wait)?;
         inode.check_alive()?;
-        if !inode.is_dir() {
-            return Err(ErrorKind::NotADirectory.into());
-        }
+        let directory = inode.as_directory().ok_or(ErrorKind::NotADirectory)?;
         let kind = FileType::Directory;
         if offset == 0 && each(DirEntry { name: b".", id: dir, kind, next_offset: 1 }).is_break() {
             return Ok(());
@@ -87,7 +85,7 @@ impl Names {
         if dir.ino == keys::EMPTY_SUBVOLUME_DIR {
             return Ok(());
         }
-        self.report_entries(&inode, offset.max(FIRST_INDEX), wait, each)
+        self.report_entries(&directory, offset.max(FIRST_INDEX), wait, each)
     }
 
     /// As [`Names::read_dir`], up to the position where `range` ends.
@@ -105,7 +103,7 @@ impl Names {
 
     fn report_entries(
         &self,
-        dir: &Inode,
+        dir: &DirectoryInode<'_>,
         mut at: u64,
         wait: Wait,
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
@@ -136,10 +134,8 @@ impl Names {
     pub(crate) fn end_of_dir(&self, dir: InodeId, wait: Wait) -> Result<u64> {
         let inode = self.inodes.get(dir, wait)?;
         let _locked = inode.lock_shared(wait)?;
-        if !inode.is_dir() {
-            return Err(ErrorKind::NotADirectory.into());
-        }
-        if let Some(last) = inode.last_delayed_index(wait)? {
+        let directory = inode.as_directory().ok_or(ErrorKind::NotADirectory)?;
+        if let Some(last) = directory.last_delayed_index(wait)? {
             return Ok(last.saturating_add(1));
         }
         let cursor = inode.tree().cursor_at_or_before(&keys::dir_index(dir.ino, u64::MAX), wait)?;
@@ -154,7 +150,7 @@ impl Names {
 
 impl Batch {
     /// Copies entries from number `from` on; tells whether there are more. An error behind some of them shows when more are asked for.
-    fn fill(&mut self, dir: &Inode, from: u64, wait: Wait) -> Result<bool> {
+    fn fill(&mut self, dir: &DirectoryInode<'_>, from: u64, wait: Wait) -> Result<bool> {
         self.names.clear();
         self.entries.clear();
         let outcome = self.fill_from(dir, from, wait);
@@ -164,7 +160,7 @@ impl Batch {
         outcome
     }
 
-    fn fill_from(&mut self, dir: &Inode, from: u64, wait: Wait) -> Result<bool> {
+    fn fill_from(&mut self, dir: &DirectoryInode<'_>, from: u64, wait: Wait) -> Result<bool> {
         let locked = dir.lock_shared(wait)?;
         let delayed = dir.delayed_entries(from, wait)?;
         // Mostly who lists a directory lists all of it.

@@ -30,7 +30,7 @@ use crate::inode::attributes::DeviceNumber;
 use crate::inode::guards::Guards;
 use crate::inode::permission::check_may_remove;
 use crate::inode::permission::check_not_append_only;
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{DirectoryInode, Inode, InodeItem};
 use crate::items::Name;
 use crate::items::inode_ref::{self, Link, Spelling};
 use crate::keys;
@@ -60,9 +60,9 @@ pub enum RenameMode {
 
 /// Both ends of a rename.
 struct Ends<'a> {
-    from: &'a Arc<Inode>,
+    from: DirectoryInode<'a>,
     name: Name<'a>,
-    to: &'a Arc<Inode>,
+    to: DirectoryInode<'a>,
     new_name: Name<'a>,
 }
 
@@ -116,7 +116,7 @@ fn check_new_name(
         (None, RenameMode::Exchange) => return Err(ErrorKind::NotFound.into()),
         (Some(other), _) if other.target == found.target => return Ok(true),
         // The name is taken from what it means now.
-        (Some(_), _) => check_may_remove(guards.item(ends.to.id))?,
+        (Some(_), _) => drop(check_may_remove(&ends.to, guards.item(ends.to.id))?),
         (None, _) => slot.check_room(ends.from.tree(), ends.new_name)?,
     }
     Ok(false)
@@ -148,10 +148,9 @@ impl Names {
         let from = self.dir_to_change(from)?;
         let subvolume = self.subvolumes().get(from.id.subvolume, Wait::Yes)?;
         let to = self.inodes.get(to, Wait::Yes)?;
-        let ends = Ends { from: &from, name, to: &to, new_name };
         let mut known = SmallVec::new();
         for _ in 0..LOOKUP_ROUNDS_MAX {
-            match self.rename_round(&subvolume, &ends, mode, &known)? {
+            match self.rename_round(&subvolume, (&from, name), (&to, new_name), mode, &known)? {
                 Round::Again(inodes) => known = inodes,
                 Round::Done => {
                     drop(known);
@@ -166,13 +165,14 @@ impl Names {
     fn rename_round(
         &self,
         subvolume: &Subvolume,
-        ends: &Ends<'_>,
+        (from, name): (&Inode, Name<'_>),
+        (to, new_name): (&Inode, Name<'_>),
         mode: RenameMode,
         known: &[Arc<Inode>],
     ) -> Result<Round> {
         let (source, target);
-        let still = (!ends.same_dir()).then(|| subvolume.hold_still());
-        let mut inodes: SmallVec<[&Inode; 4]> = SmallVec::from_slice(&[&**ends.from, &**ends.to]);
+        let still = (from.id != to.id).then(|| subvolume.hold_still());
+        let mut inodes: SmallVec<[&Inode; 4]> = SmallVec::from_slice(&[from, to]);
         inodes.extend(known.iter().map(|inode| &**inode));
         let mut guards = match Guards::lock(&inodes) {
             Err(error) if error.kind() == ErrorKind::Stale && !known.is_empty() => {
@@ -180,8 +180,9 @@ impl Names {
             }
             other => other?,
         };
-        check_may_remove(guards.item(ends.from.id))?;
-        check_may_add(guards.item(ends.to.id))?;
+        let from = check_may_remove(from, guards.item(from.id))?;
+        let to = check_may_add(to, guards.item(to.id))?;
+        let ends = &Ends { from, name, to, new_name };
         let tree = ends.from.tree();
         let found =
             directory::find(tree, ends.from.id, ends.name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
@@ -274,7 +275,7 @@ impl Names {
     /// The root directory of the subvolume that is renamed; none for anything else.
     fn subvolume_root(&self, ends: &Ends<'_>, target: Target) -> Result<Option<InodeId>> {
         match target {
-            Target::Subvolume(id) if !self.is_stub(ends.from, ends.name, id)? => {
+            Target::Subvolume(id) if !self.is_stub(&ends.from, ends.name, id)? => {
                 Ok(Some(InodeId::new(id, ObjectId::FIRST_FREE)))
             }
             _ => Ok(None),
@@ -313,21 +314,23 @@ impl Names {
         if let Some(source) = source {
             check_not_append_only(guards.item(source.id))?;
             if source_is_dir && !ends.same_dir() {
-                check_not_inside(still(), ends.to, source.id)?;
+                check_not_inside(still(), &ends.to, source.id)?;
             }
         }
         let Some(target) = target else { return Ok(()) };
         check_not_append_only(guards.item(target.id))?;
         if mode == RenameMode::Exchange {
             if is_dir(target) && !ends.same_dir() {
-                check_not_inside(still(), ends.from, target.id)?;
+                check_not_inside(still(), &ends.from, target.id)?;
             }
             return Ok(());
         }
         match (source_is_dir, is_dir(target)) {
             (true, false) => Err(ErrorKind::NotADirectory.into()),
             // What lies above the source is full of it; that comes first on Linux.
-            (false, true) if !ends.same_dir() && check_not_inside(still(), ends.from, target.id).is_err() => {
+            (false, true)
+                if !ends.same_dir() && check_not_inside(still(), &ends.from, target.id).is_err() =>
+            {
                 Err(ErrorKind::DirectoryNotEmpty.into())
             }
             (false, true) => Err(ErrorKind::IsADirectory.into()),
@@ -360,7 +363,7 @@ impl Names {
             _ => None,
         };
         let old_index = self.index_of_moved(ends, moved)?;
-        let appended = target.is_none().then(|| directory::next_index(ends.to)).transpose()?;
+        let appended = target.is_none().then(|| directory::next_index(&ends.to)).transpose()?;
         let losing = match target {
             Some(inode) => {
                 let item = guards.item(inode.id);
@@ -405,7 +408,7 @@ impl Names {
     ) -> Result<(ObjectId, Draft<'static>)> {
         let kind = NewKind::CharDevice(DeviceNumber { major: 0, minor: 0 });
         let new = NewInode { kind, ..NewInode::file(0) };
-        Ok((subvolume.allocate_ino()?, Draft::new(ends.from, dir_item, &new, now)?))
+        Ok((subvolume.allocate_ino()?, Draft::new(&ends.from, dir_item, &new, now)?))
     }
 
     /// The number of the entry that moves.
@@ -444,8 +447,8 @@ impl Names {
             let target_moved = inode_ref::respell(&handle, tree, target.id.ino, old, new, self.extrefs)?;
             source_moved.finish(&handle, tree, source.id.ino, ends.present(), source_link)?;
             target_moved.finish(&handle, tree, target.id.ino, ends.wanted(), target_link)?;
-            directory::redirect(&handle, ends.from, ends.name, source_link.index, &target_head)?;
-            directory::redirect(&handle, ends.to, ends.new_name, target_link.index, &source_head)?;
+            directory::redirect(&handle, &ends.from, ends.name, source_link.index, &target_head)?;
+            directory::redirect(&handle, &ends.to, ends.new_name, target_link.index, &source_head)?;
             for inode in [source, target] {
                 inode.update(&handle, |item| item.ctime = now)?;
             }
@@ -518,28 +521,28 @@ impl MoveStep<'_> {
     }
 
     fn change_entries(&mut self, handle: &Handle<'_>, found: &Found) -> Result<()> {
-        let Ends { from, name, to, new_name } = *self.ends;
+        let Ends { from, name, to, new_name } = self.ends;
         let kind = match self.moved {
             Moved::Inode(inode, _) => inode.kind(),
             Moved::Subvolume(_) => FileType::Directory,
         };
         let head = Head { location: self.moved.target().location(), transid: handle.generation(), kind };
         if self.losing.is_some() {
-            directory::redirect(handle, to, new_name, self.index, &head)?;
+            directory::redirect(handle, to, *new_name, self.index, &head)?;
         } else {
-            directory::add_item(handle, to, new_name, &head)?;
-            directory::add_index(handle, to, self.index, new_name, &head)?;
+            directory::add_item(handle, to, *new_name, &head)?;
+            directory::add_index(handle, to, self.index, *new_name, &head)?;
         }
         if let Some((ino, draft)) = &mut self.whiteout {
             let head = Head { location: keys::inode_item(*ino), kind: FileType::CharDevice, ..head };
-            directory::redirect(handle, from, name, self.old_index, &head)?;
-            return draft.insert(handle, from.tree(), *ino, Some((from.id.ino, self.old_index, name)));
+            directory::redirect(handle, from, *name, self.old_index, &head)?;
+            return draft.insert(handle, from.tree(), *ino, Some((from.id.ino, self.old_index, *name)));
         }
         if self.ends.same_dir() {
             // The new entry may have joined the item of the old one.
-            directory::remove(handle, from, name, self.old_index)
+            directory::remove(handle, from, *name, self.old_index)
         } else {
-            directory::remove_found(handle, from, name, found, self.old_index)
+            directory::remove_found(handle, from, *name, found, self.old_index)
         }
     }
 }
@@ -553,15 +556,15 @@ fn update_dirs(
     now: Timespec,
 ) -> Result<()> {
     assert!(guards.holds(ends.from.id) && guards.holds(ends.to.id), "RENAME-2: look-ups wait for both");
-    let update = |dir: &Arc<Inode>, less: u64, more: u64| {
+    let update = |dir: &DirectoryInode<'_>, less: u64, more: u64| {
         let size = guards.item(dir.id).size.saturating_add(more).saturating_sub(less);
         dir.update_later(handle, |item| directory::touch(item, size, now)).map(drop)
     };
     if ends.same_dir() {
-        return update(ends.from, less, more);
+        return update(&ends.from, less, more);
     }
-    update(ends.from, less, 0)?;
-    update(ends.to, 0, more)
+    update(&ends.from, less, 0)?;
+    update(&ends.to, 0, more)
 }
 
 /// Refuses when `dir` is `ancestor` or lies below it.

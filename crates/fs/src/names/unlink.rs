@@ -12,7 +12,7 @@ use crate::directory::{self, Found, Target};
 use crate::inode::LOOKUP_ROUNDS_MAX;
 use crate::inode::guards::Guards;
 use crate::inode::permission::{check_may_remove, check_not_append_only};
-use crate::inode::{FileType, Inode};
+use crate::inode::{DirectoryInode, FileType, Inode};
 use crate::items::Name;
 use crate::keys;
 use crate::operation::finish;
@@ -80,7 +80,7 @@ impl Names {
             }
             other => other?,
         };
-        check_may_remove(guards.item(dir.id))?;
+        let dir = &check_may_remove(dir, guards.item(dir.id))?;
         let found = directory::find(dir.tree(), dir.id, name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
         target = self.inodes.get(target_id(dir, &found, expect)?, Wait::Yes)?;
         if !guards.try_add(&target)? {
@@ -97,7 +97,7 @@ impl Names {
 
     fn remove_locked(
         &self,
-        dir: &Arc<Inode>,
+        dir: &DirectoryInode<'_>,
         target: &Arc<Inode>,
         guards: &Guards<'_>,
         name: Name<'_>,

@@ -17,7 +17,7 @@ use creamery_volume::{Mode, Volume};
 
 use crate::context::Context;
 use crate::data::extent_map::Items;
-use crate::inode::{Inode, InodeFlags, InodeItem, Inodes};
+use crate::inode::{FileType, Inode, InodeFlags, InodeItem, Inodes};
 use crate::keys;
 use crate::keys::extent_data;
 use crate::open_file::OpenFile;
@@ -304,9 +304,18 @@ pub(crate) fn new_delayed_file(
 
 /// The same of a filesystem with these options.
 pub(crate) fn new_file_with(engine: &Arc<Engine>, ino: u64, flags: InodeFlags, options: &FsOptions) -> Inode {
+    new_inode(engine, ino, InodeItem { flags, ..InodeItem::default() }, options)
+}
+
+/// A new, empty directory without a name.
+pub(crate) fn new_directory(engine: &Arc<Engine>, ino: u64) -> Inode {
+    let mode = FileType::Directory.mode_bits();
+    new_inode(engine, ino, InodeItem { mode, ..InodeItem::default() }, &delayed(0))
+}
+
+fn new_inode(engine: &Arc<Engine>, ino: u64, item: InodeItem, options: &FsOptions) -> Inode {
     let id = InodeId::new(TreeId::FS, ObjectId::new(ino));
     let tree = engine.tree(TreeId::FS).expect("the top level");
-    let item = InodeItem { flags, ..InodeItem::default() };
     in_handle(engine, Units::items(1), |handle| {
         tree.insert(handle, &keys::inode_item(id.ino), &item.encode())
     })
