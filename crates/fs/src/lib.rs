@@ -19,7 +19,7 @@
 //!   cleaner fsync                                            deletes inodes without a name and a user; makes an inode durable
 //!   directory file ops seek                                  entries in their tree; data in its three layers; operations on one inode
 //!   data                                                     the extents of a file
-//!   inode                                                    one file as an object, its lock and attributes; the table of live inodes
+//!   inode                                                    a directory, a file or something else as an object, its locks and attributes; the table of live inodes
 //!   subvolume                                                those in use; their orphans; the references between them in the root tree
 //!   context                                                  the engine, the policy, and the parts that all files share
 //!   options                                                  the choices of an open

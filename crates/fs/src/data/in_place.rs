@@ -37,7 +37,7 @@ use super::holes::HolePlan;
 use super::nocow::{self, Candidate, NocowExtent};
 use super::payload::TakesData;
 use super::{Behalf, NO_EXTENTS, reserve, update_for};
-use crate::inode::file::ExtentsSeen;
+use crate::inode::file_state::ExtentsSeen;
 use crate::inode::lock::HeldExtents;
 use crate::inode::{FileInode, InodeFlags, InodeItem};
 use crate::keys::extent_data;

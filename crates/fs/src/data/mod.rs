@@ -71,7 +71,8 @@ pub(crate) mod tests;
 use creamery_base::Result;
 use creamery_txn::Handle;
 
-use crate::inode::file::{ExtentsSeen, LockedExtents};
+use crate::inode::file::LockedExtents;
+use crate::inode::file_state::ExtentsSeen;
 use crate::inode::{FileInode, InodeItem};
 
 use behalf::Behalf;

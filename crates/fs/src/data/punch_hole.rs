@@ -17,7 +17,7 @@ use creamery_txn::Units;
 use super::drop_extents::DropPlan;
 use super::edges::zero_edges;
 use super::{change_alone, recount, reserve, update};
-use crate::inode::file::ExtentsSeen;
+use crate::inode::file_state::ExtentsSeen;
 use crate::inode::{FileInode, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::in_handle;

@@ -16,7 +16,7 @@ use super::grow::grow;
 use super::tail::{Tail, rewrite_last_sector, tail_of};
 use super::{Behalf, NO_EXTENTS, change_alone, inline, read, recount, reserve, update};
 use crate::inode::FILE_SIZE_MAX;
-use crate::inode::file::ExtentsSeen;
+use crate::inode::file_state::ExtentsSeen;
 use crate::inode::{FileInode, InodeFlags, InodeItem};
 use crate::operation::in_handle;
 

@@ -1,110 +1,23 @@
-//! A file: what an inode has in memory because it has data.
+//! An inode that is a file.
 //!
-//! [`FileState`] is that part. A [`FileInode`] is the inode together with it: whoever has one knows that the inode is a file, and
-//! asks no more. [`Inode::regular`] gives it out, once for an operation. It is all of the inode, too.
+//! A [`FileInode`] is the inode together with its [`FileState`]: whoever has one knows that the inode is a file, and asks no more.
+//! [`Inode::regular`] gives it out, once for an operation.
 //!
 //! Extents change under the lock of the item (`lock`), by [`FileInode::change_extents`]: that counts the changes, so a plan that was
 //! made before finds out, and notes where they were, for the log (`extent_changes`).
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::{Error, ErrorKind, Logical, Result, Timespec, Wait};
 use creamery_txn::Handle;
 
 use super::extent_changes::ExtentChanges;
+use super::file_state::{ExtentsSeen, FileState, ShownSize};
 use super::lock::{ExclusiveInode, HeldExtents, LockedItem};
-use super::{FileType, Inode, InodeItem, RangeGuard, RangeLocks};
+use super::range_lock::RangeGuard;
+use super::{FileType, Inode, InodeItem};
 use crate::delalloc::{Delalloc, WriteErrors};
 use crate::fault::Fault;
-
-/// No file has this size: the item's is told.
-const SIZE_OF_ITEM: u64 = u64::MAX;
-
-/// What a file has besides what every inode has.
-pub(crate) struct FileState {
-    /// The size that it is being cut to, or [`SIZE_OF_ITEM`].
-    shown_size: AtomicU64,
-    /// How often extents changed; raised with the item locked for writing.
-    extent_changes: AtomicU64,
-    /// Where they changed, for the log.
-    log_changes: ExtentChanges,
-    /// Byte ranges that readers, writers and truncation hold.
-    ranges: RangeLocks,
-    /// Where on the volume the space ends that it was given last, 0 before that: a hint, so relaxed.
-    data_behind: AtomicU64,
-    /// It was cut to nothing: what is written anew is wanted on the device soon after it is closed.
-    flush_on_close: AtomicBool,
-    /// Data that is in memory only.
-    delalloc: Delalloc,
-    /// What became of such data.
-    write_errors: WriteErrors,
-}
-
-impl FileState {
-    pub(super) fn new() -> Self {
-        Self {
-            shown_size: AtomicU64::new(SIZE_OF_ITEM),
-            extent_changes: AtomicU64::new(0),
-            log_changes: ExtentChanges::default(),
-            ranges: RangeLocks::new(),
-            data_behind: AtomicU64::new(0),
-            flush_on_close: AtomicBool::new(false),
-            delalloc: Delalloc::new(),
-            write_errors: WriteErrors::default(),
-        }
-    }
-
-    /// Its data that is in memory only.
-    pub(super) const fn delalloc(&self) -> &Delalloc {
-        &self.delalloc
-    }
-
-    /// What became of such data.
-    pub(super) const fn write_errors(&self) -> &WriteErrors {
-        &self.write_errors
-    }
-
-    /// Notes of where its extents changed.
-    pub(super) const fn log_changes(&self) -> &ExtentChanges {
-        &self.log_changes
-    }
-
-    /// What it takes in memory outside, bytes.
-    pub(super) fn memory(&self) -> u64 {
-        self.ranges.memory() + self.delalloc.memory()
-    }
-
-    /// Makes `item`, which is what the tree has and is locked, what the file is.
-    pub(super) fn show(&self, item: &mut InodeItem) {
-        self.delalloc.show(item);
-        item.size = self.shown_size().unwrap_or(item.size);
-    }
-
-    fn shown_size(&self) -> Option<u64> {
-        Some(self.shown_size.load(Ordering::Acquire)).filter(|size| *size != SIZE_OF_ITEM)
-    }
-
-    fn extents_seen(&self) -> ExtentsSeen {
-        ExtentsSeen(self.extent_changes.load(Ordering::Acquire))
-    }
-}
-
-/// What the extents of a file were when somebody looked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ExtentsSeen(u64);
-
-/// The size of a file that is being cut, told until this goes: then the file has it, or is as long as cutting it has left it.
-#[must_use]
-pub(crate) struct ShownSize<'a> {
-    file: &'a FileState,
-}
-
-impl Drop for ShownSize<'_> {
-    fn drop(&mut self) {
-        self.file.shown_size.store(SIZE_OF_ITEM, Ordering::Release);
-    }
-}
 
 /// The item of a file, locked for changing it together with its extents; [`FileInode::change_extents`] alone gives it out.
 pub(crate) struct LockedExtents<'l, 'a> {
@@ -129,10 +42,10 @@ impl LockedExtents<'_, '_> {
         changed: (u64, u64),
         change: impl FnOnce(&mut InodeItem),
     ) -> Result<InodeItem> {
-        self.file.extent_changes.fetch_add(1, Ordering::Release);
+        self.file.count_extent_change();
         let item = self.locked.update(change)?;
         if !self.locked.inode.context().has(Fault::ChangesUnnoted) {
-            self.file.log_changes.add(changed.0, changed.1);
+            self.file.log_changes().add(changed.0, changed.1);
         }
         Ok(item)
     }
@@ -156,7 +69,7 @@ impl Deref for FileInode<'_> {
 impl Inode {
     /// It as a file; none where it is something else.
     pub(crate) fn as_file(&self) -> Option<FileInode<'_>> {
-        self.file_state().map(|state| FileInode { inode: self, state })
+        self.body.file().map(|state| FileInode { inode: self, state })
     }
 
     /// It as a file, for an operation on data. Errors: it is something else.
@@ -182,29 +95,29 @@ impl Inode {
 impl<'a> FileInode<'a> {
     /// Its data that is in memory only.
     pub(crate) const fn delalloc(&self) -> &'a Delalloc {
-        &self.state.delalloc
+        self.state.delalloc()
     }
 
     /// What became of such data.
     pub(crate) const fn write_errors(&self) -> &'a WriteErrors {
-        &self.state.write_errors
+        self.state.write_errors()
     }
 
     /// Notes of where its extents changed.
     pub(crate) const fn log_changes(&self) -> &'a ExtentChanges {
-        &self.state.log_changes
+        self.state.log_changes()
     }
 
     /// Locks the whole sectors that `[start, end)` touches against writers.
     pub(crate) fn lock_range_shared(&self, start: u64, end: u64, wait: Wait) -> Result<RangeGuard<'a>> {
         let (start, end) = self.whole_sectors(start, end);
-        self.state.ranges.shared(start, end, wait)
+        self.state.ranges().shared(start, end, wait)
     }
 
     /// Locks the whole sectors that `[start, end)` touches against everybody.
     pub(crate) fn lock_range(&self, start: u64, end: u64) -> Result<RangeGuard<'a>> {
         let (start, end) = self.whole_sectors(start, end);
-        self.state.ranges.exclusive(start, end, Wait::Yes)
+        self.state.ranges().exclusive(start, end, Wait::Yes)
     }
 
     fn whole_sectors(&self, start: u64, end: u64) -> (u64, u64) {
@@ -214,24 +127,22 @@ impl<'a> FileInode<'a> {
 
     /// Where its next data would best be: behind that which got its space last, so that the file stays together.
     pub(crate) fn data_behind(&self) -> Option<Logical> {
-        let behind = self.state.data_behind.load(Ordering::Relaxed);
-        (behind > 0).then(|| Logical::new(behind))
+        self.state.data_behind()
     }
 
     /// Space up to `end` was given to it.
     pub(crate) fn set_data_behind(&self, end: Logical) {
-        self.state.data_behind.store(end.get(), Ordering::Relaxed);
+        self.state.set_data_behind(end);
     }
 
     /// What is written to it from now on is to be written back as soon as somebody closes it.
     pub(crate) fn set_flush_on_close(&self) {
-        self.state.flush_on_close.store(true, Ordering::Release);
+        self.state.set_flush_on_close();
     }
 
     /// Whether that is so, no more after that.
     pub(crate) fn take_flush_on_close(&self) -> bool {
-        self.state.flush_on_close.load(Ordering::Acquire)
-            && self.state.flush_on_close.swap(false, Ordering::AcqRel)
+        self.state.take_flush_on_close()
     }
 
     /// Its size, for who keeps its extents. [`ErrorKind::Stale`] when it was deleted.
@@ -248,8 +159,7 @@ impl<'a> FileInode<'a> {
 
     /// Has `size` told as the size of a file that is being cut to it; who does that has the inode alone.
     pub(crate) fn show_size(&self, size: u64) -> ShownSize<'a> {
-        self.state.shown_size.store(size, Ordering::Release);
-        ShownSize { file: self.state }
+        self.state.show_size(size)
     }
 
     /// What its extents are now; to be asked before they are looked at.

@@ -99,7 +99,7 @@ impl LockedItem<'_> {
     pub(crate) fn update(&mut self, change: impl FnOnce(&mut InodeItem)) -> Result<InodeItem> {
         let mut next = self.item.clone();
         self.inode.take_along(&mut next);
-        if let Some(file) = self.inode.file_state() {
+        if let Some(file) = self.inode.body.file() {
             file.delalloc().take_times(&mut next);
         }
         change(&mut next);
@@ -111,7 +111,7 @@ impl LockedItem<'_> {
     /// Makes `next`, which has the access time, the item.
     pub(super) fn replace(&mut self, next: &InodeItem) -> Result<()> {
         let (inode, handle) = (self.inode, self.handle);
-        if let Some(file) = inode.file_state() {
+        if let Some(file) = inode.body.file() {
             file.log_changes().begin(handle.generation(), &self.item);
         }
         inode.supersede_delayed(|| delayed::write_inode(handle, inode.tree(), inode.id, next))?;
@@ -144,7 +144,7 @@ impl Inode {
     }
 
     fn locked_by<'a>(&self, operations: RankedWrite<'a, (), { rank::INODE }>) -> Result<ExclusiveInode<'a>> {
-        let errors_before = self.file_state().map_or(0, |file| file.write_errors().so_far());
+        let errors_before = self.body.file().map_or(0, |file| file.write_errors().so_far());
         Ok(ExclusiveInode { item: self.item(Wait::Yes)?, errors_before, _operations: operations })
     }
 
@@ -159,7 +159,7 @@ impl Inode {
     pub(super) fn as_it_is(&self, item: &InodeItem) -> InodeItem {
         let mut item = item.clone();
         self.take_along(&mut item);
-        if let Some(file) = self.file_state() {
+        if let Some(file) = self.body.file() {
             file.show(&mut item);
         }
         item

@@ -5,6 +5,16 @@
 //! Directories are the exception while entries come and go: [`DirectoryInode::update_later`] puts the writing off (see `delayed`),
 //! and the table keeps their objects until it is done.
 //!
+//! ```text
+//!   Inode   id, subvolume, item, locks of operations and of the item, access time, what is known of xattrs
+//!     body  Directory   DirectoryState   delayed entries, the next index, the default ACL             DirectoryInode
+//!           File        FileState        delayed data, ranges, changes of extents, errors, hints      FileInode
+//!           Other                        all of a symbolic link, device node, fifo or socket is in the tree
+//! ```
+//! Its kind never changes, and each kind has a part of its own (`body`). What only a file can do is a method of [`FileInode`], what only
+//! a directory can do one of [`DirectoryInode`]: each is the inode with its part. An operation asks for one of them where it begins,
+//! and is refused there if the inode is something else.
+//!
 //! # Invariants
 //! - INODE-1: at most one `Inode` object that can be shared exists per [`InodeId`] and filesystem.
 //! - INODE-2: while nobody has locked the item for writing, the copy equals the INODE_ITEM of the running transaction, or the
@@ -18,14 +28,17 @@
 //! # Locking
 //! Operations first (INODE-4: several inodes in ascending [`InodeId`]), then ranges, then the transaction handle, then the
 //! item (`lock`), then tree nodes. Nobody who holds a handle waits for operations or ranges. An operation that has
-//! [`Wait::No`] only tries.
+//! [`Wait::No`](creamery_base::Wait::No) only tries.
 
 mod accessed;
 pub(crate) mod acl;
 pub(crate) mod attributes;
-pub(crate) mod directory;
+mod body;
+mod directory;
+mod directory_state;
 pub(crate) mod extent_changes;
 pub(crate) mod file;
+pub(crate) mod file_state;
 pub(crate) mod guards;
 mod inodes;
 pub(crate) mod lock;
@@ -53,10 +66,10 @@ use crate::context::Context;
 use crate::delalloc::Delayed;
 use crate::fault::Fault;
 use crate::subvolume::{Change, InPlaceWriters, SubvolumeRef};
+use body::Body;
 pub(crate) use directory::DirectoryInode;
-use directory::DirectoryState;
+use directory_state::DirectoryState;
 pub(crate) use file::FileInode;
-use file::FileState;
 use log_turn::LogTurn;
 
 /// One live inode.
@@ -70,7 +83,6 @@ pub struct Inode {
     /// The subvolume and number.
     pub id: InodeId,
     subvolume: SubvolumeRef,
-    kind: FileType,
     /// Whose operations share it, or who has it alone.
     operations: RankedRwLock<(), { rank::INODE }>,
     /// The inode item; see `lock` for who may change it.
@@ -81,10 +93,8 @@ pub struct Inode {
     log_turn: LogTurn,
     /// Bits of [`state`].
     state: AtomicU8,
-    /// What only a directory has.
-    directory: DirectoryState,
-    /// What only a file has.
-    file: FileState,
+    /// What it has in memory for what it is.
+    body: Body,
 }
 
 /// Bits that are set and cleared by who has the inode alone, or before the object is shared; those of the access time as
@@ -121,14 +131,12 @@ impl Inode {
         Self {
             id,
             subvolume,
-            kind: item.kind(),
+            body: Body::new(item.kind()),
             operations: RankedRwLock::new(()),
             item: RankedRwLock::new(item),
             access_time: RankedMutex::default(),
             log_turn: LogTurn::default(),
             state: AtomicU8::new(0),
-            directory: DirectoryState::new(),
-            file: FileState::new(),
         }
     }
 
@@ -142,7 +150,7 @@ impl Inode {
 
     /// Whether it has data that is in memory only.
     pub(crate) fn has_delayed_data(&self) -> bool {
-        self.file_state().is_some_and(|file| file.delalloc().any())
+        self.body.file().is_some_and(|file| file.delalloc().any())
     }
 
     /// Whose turn it is to put it into the logs.
@@ -189,21 +197,11 @@ impl Inode {
     /// What it is.
     #[must_use]
     pub const fn kind(&self) -> FileType {
-        self.kind
+        self.body.kind()
     }
 
-    pub(crate) fn is_dir(&self) -> bool {
-        self.kind == FileType::Directory
-    }
-
-    /// What it has as a file; none where it is something else.
-    pub(super) fn file_state(&self) -> Option<&FileState> {
-        (self.kind == FileType::File).then_some(&self.file)
-    }
-
-    /// What it has as a directory; none where it is something else.
-    pub(super) fn directory_state(&self) -> Option<&DirectoryState> {
-        self.is_dir().then_some(&self.directory)
+    pub(crate) const fn is_dir(&self) -> bool {
+        self.body.directory().is_some()
     }
 
     /// The item of an object that nobody shares.
@@ -218,8 +216,7 @@ impl Inode {
 
     /// What it takes in memory, bytes.
     pub(crate) fn memory(&self) -> u64 {
-        let directory = self.directory_state().map_or(0, DirectoryState::memory);
-        memory::shared::<Self>() + directory + self.file_state().map_or(0, FileState::memory)
+        memory::shared::<Self>() + self.body.memory()
     }
 
     /// Refuses an inode that was deleted.
@@ -229,7 +226,7 @@ impl Inode {
 
     /// Does `change`, which writes or deletes the INODE_ITEM in the tree, in place of what was put off (DELAYED-5).
     fn supersede_delayed(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
-        let delayed = self.directory_state().and_then(DirectoryState::delayed);
+        let delayed = self.body.directory().and_then(DirectoryState::delayed);
         let Some(delayed) = delayed else { return change() };
         if self.context().has(Fault::DelayedForgottenLate) {
             change()?;
@@ -240,13 +237,7 @@ impl Inode {
 
     /// Whether the object has to stay in memory: something is still to be written, or an error is still to be reported.
     pub(crate) fn has_to_stay(&self) -> bool {
-        self.is_unwritten() || self.file_state().is_some_and(|file| file.write_errors().any_unseen())
-    }
-
-    fn is_unwritten(&self) -> bool {
-        self.has_access_time()
-            || self.directory_state().is_some_and(DirectoryState::is_unwritten)
-            || self.has_delayed_data()
+        self.has_access_time() || self.body.has_to_stay()
     }
 
     fn has(&self, bit: u8) -> bool {
@@ -295,7 +286,7 @@ impl Inode {
 impl Drop for Inode {
     fn drop(&mut self) {
         let (nlink, nbytes) = (self.item.get_mut().nlink, self.item.get_mut().nbytes);
-        if let Some(file) = self.file_state()
+        if let Some(file) = self.body.file()
             && file.delalloc().set_queued(false)
         {
             self.context().writeback().forget_inode(file.delalloc().bytes());

@@ -116,7 +116,7 @@ fn check_new_name(
         (None, RenameMode::Exchange) => return Err(ErrorKind::NotFound.into()),
         (Some(other), _) if other.target == found.target => return Ok(true),
         // The name is taken from what it means now.
-        (Some(_), _) => drop(check_may_remove(&ends.to, guards.item(ends.to.id))?),
+        (Some(_), _) => check_may_remove(&ends.to, guards.item(ends.to.id)).map(drop)?,
         (None, _) => slot.check_room(ends.from.tree(), ends.new_name)?,
     }
     Ok(false)

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::counters::{SeekCounters, Seeks, Untold};
 use crate::delalloc::Pages;
-use crate::inode::file::ExtentsSeen;
+use crate::inode::file_state::ExtentsSeen;
 
 /// Ranges of a batch at most.
 const RANGES_MAX: usize = 64;

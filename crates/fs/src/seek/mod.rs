@@ -46,7 +46,7 @@ pub(crate) use cursor::SeekCursor;
 use crate::counters::SeekCounters;
 use crate::data::extent_map::{ExtentKind, ExtentMaps};
 use crate::inode::FileInode;
-use crate::inode::file::ExtentsSeen;
+use crate::inode::file_state::ExtentsSeen;
 use crate::inode::lock::HeldExtents;
 use crate::keys::extent_data;
 use cursor::{Range, Remembered};
