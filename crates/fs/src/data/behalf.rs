@@ -1,9 +1,9 @@
-//! On whose behalf extents change.
+//! On whose behalf extents change, and the file that their space is for.
 
 use creamery_base::{Logical, Result, TreeId};
 use creamery_txn::{DataExtent, DelallocReservation, Engine, Handle, Units};
 
-use crate::inode::FileInode;
+use crate::inode::{FileInode, InodeFlags};
 
 /// On whose behalf the extents of a file change.
 pub(crate) enum Behalf<'a> {
@@ -17,16 +17,28 @@ pub(crate) enum Behalf<'a> {
     BeforeRun(&'a mut DelallocReservation),
 }
 
+/// The file that new data is for.
+#[derive(Clone, Copy)]
+pub(crate) struct For<'e> {
+    pub(super) engine: &'e Engine,
+    /// The subvolume that it is in.
+    pub(super) owner: TreeId,
+    pub(super) flags: InodeFlags,
+    /// Where its space is to be, if possible.
+    pub(super) near: Option<Logical>,
+}
+
+impl<'e> For<'e> {
+    /// A file that there is, which has `flags`.
+    pub(super) fn of(inode: &'e FileInode<'_>, flags: InodeFlags) -> Self {
+        Self { engine: inode.engine(), owner: inode.id.subvolume, flags, near: inode.data_behind() }
+    }
+}
+
 impl Behalf<'_> {
-    /// Space for data of the subvolume `owner`, at `near` if possible: `len` bytes, or less, but not below `min`.
-    pub(crate) fn allocate(
-        &mut self,
-        engine: &Engine,
-        owner: TreeId,
-        len: u64,
-        min: u64,
-        near: Option<Logical>,
-    ) -> Result<DataExtent> {
+    /// Space for data of `file`: `len` bytes, or less, but not below `min`.
+    pub(crate) fn allocate(&mut self, file: &For<'_>, len: u64, min: u64) -> Result<DataExtent> {
+        let For { engine, owner, near, .. } = *file;
         match self {
             Self::Operation | Self::Rearranging => engine.allocate_data(owner, len, min, near),
             Self::Writeback(room) | Self::BeforeRun(room) => engine.allocate_reserved(len, min, near, room),

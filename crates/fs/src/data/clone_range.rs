@@ -29,7 +29,6 @@ use super::extent_map::Items;
 use super::grow::fill_gap;
 use super::tail::settle_tail;
 use super::{Behalf, change_alone, read, recount, reserve, write};
-use crate::inode::file::LockedExtents;
 use crate::inode::{FileInode, Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::in_handle;
@@ -206,7 +205,19 @@ fn clone_step(
     let units = Units::items(reserve::drop_units(&plan) + 2 * count + 1).of(target.id.subvolume);
     in_handle(engine, units, |handle| {
         change_alone(target, handle, seen, |locked| {
-            put_in(handle, locked, target, item, &plan, range, &new)
+            plan.apply(handle, target.tree(), target.id, None)?;
+            let (bytes, flags) = put_in(handle, target, range, &new)?;
+            let now = handle.now();
+            *item = locked.update((plan.start, plan.stop), |item| {
+                item.flags |= flags;
+                item.nbytes = recount(item.nbytes, plan.bytes, bytes);
+                item.size = item.size.max(plan.stop.min(range.to + range.len));
+                if !range.keep_times {
+                    item.mtime = now;
+                    item.ctime = now;
+                }
+            })?;
+            Ok(())
         })?;
         Ok(plan.stop - range.to + range.from)
     })
@@ -233,17 +244,14 @@ impl Piece {
     }
 }
 
-/// Makes room as `plan` says, and puts the pieces there, with the references.
+/// Puts the pieces where there is room for them, with the references. Returns how many bytes the target has by that, and what it is
+/// marked with.
 fn put_in(
     handle: &Handle<'_>,
-    locked: &mut LockedExtents<'_, '_>,
-    target: &FileInode<'_>,
-    item: &mut InodeItem,
-    plan: &DropPlan,
+    target: &Inode,
     range: &CloneRange,
     pieces: &[Piece],
-) -> Result<()> {
-    plan.apply(handle, target.tree(), target.id, None)?;
+) -> Result<(u64, InodeFlags)> {
     let encoded: SmallVec<[(Key, [u8; REGULAR_LEN]); PIECES_MAX]> = pieces
         .iter()
         .map(|piece| {
@@ -263,15 +271,5 @@ fn put_in(
             flags |= if prealloc { InodeFlags::PREALLOC } else { InodeFlags::empty() };
         }
     }
-    let now = handle.now();
-    *item = locked.update((plan.start, plan.stop), |item| {
-        item.flags |= flags;
-        item.nbytes = recount(item.nbytes, plan.bytes, bytes);
-        item.size = item.size.max(plan.stop.min(range.to + range.len));
-        if !range.keep_times {
-            item.mtime = now;
-            item.ctime = now;
-        }
-    })?;
-    Ok(())
+    Ok((bytes, flags))
 }

@@ -1,404 +1,111 @@
-//! Ordered extents: new data between the allocation of its space and the handle that makes it part of a file.
+//! Completion: new data, which is on a device, becomes part of a file, handle by handle.
 //!
-//! File data changes metadata only through here. An [`OrderedExtent`] owns freshly allocated space, knows which
-//! part of which file it is for, takes the data in order, and computes the checksums while the data passes by.
-//! Until [`OrderedExtent::complete`] nothing in any tree knows of it, so old data stays readable and a crash
-//! leaves no trace. Completion swaps the file extent items, queues the reference, puts the checksums into their tree, and
-//! updates the inode, all in one handle.
-//!
-//! ```text
-//!   allocate ---> write, write, ... ---> complete
-//!       |                |                  |  (first handle: from here on the file owns the space)
-//!       +--- dropped ----+                  +--> more handles, only when the range held very many items
-//!            the space goes back
-//! ```
-//!
-//! A range that holds more items than one handle should drop is taken over in steps. The first step makes the file
-//! show only the front of the extent, as far as its old items are gone; each further step drops more of them and
-//! lets the one new item show more. Every step is consistent by itself (DATA-2), and the last leaves what a
-//! single one would have.
-//!
-//! # Invariants
-//! - ORDERED-1: space that was allocated is given back on every way out before the first handle changed something,
-//!   and belongs to the transaction after that: an error from then on aborts it.
-//!   Shown by `a_full_filesystem_takes_what_fits_and_can_be_emptied`.
-//! - ORDERED-2: a file never shows sectors that were not written: completion asserts that all of them were, or that none was
-//!   and the item says so (prealloc).
-//! - ORDERED-3: an extent has checksums for all of its sectors, or, in a NODATASUM file, for none. They are of what is on the
-//!   device, packed or not.
+//! Whoever gives a file new data makes a [`Completion`] and hands it from one extent to the next: it knows the file, on whose behalf
+//! that gets data, and how far it has got. What is completed is an extent of its own (`ordered_extent`), or one that was there
+//! (`in_place`): each says what a handle does to the items of extents ([`Completion::step`]), and all else is the same for both.
 
-use creamery_base::{InodeId, Logical, Result, TreeId, Wait};
-use creamery_codec::{ChecksumType, checksum_blocks};
-use creamery_device::Parts;
-use creamery_format::Compression;
-use creamery_format::file_extent::{self, COMPRESSED_LEN_MAX, EXTENT_LEN_MAX, Extent, PREALLOC_LEN_MAX};
-use creamery_txn::{DataExtent, Engine, Handle, Units};
-use creamery_volume::Written;
+use creamery_base::Result;
+use creamery_txn::{Handle, Units};
 
-use super::drop_extents::DropPlan;
+use super::behalf::{Behalf, For};
 use super::holes::HolePlan;
-use super::packed::Packed;
-use super::payload::TakesData;
-use super::{Behalf, recount, reserve, update_for};
-use crate::compression;
-use crate::inode::{FileInode, InodeFlags, InodeItem};
-use crate::keys::extent_data;
+use super::update_for;
+use crate::inode::file_state::ExtentsSeen;
+use crate::inode::{FileInode, InodeItem};
 use crate::operation::finish;
 
-/// New data on its way into a file.
-#[must_use = "dropping it gives the space back"]
-pub(crate) struct OrderedExtent {
-    /// Where in the file it begins.
-    start: u64,
-    space: DataExtent,
-    written: u64,
-    /// What the commit flushes before anybody sees it.
-    proof: Written,
-    /// None in a NODATASUM file, and of prealloc.
-    csums: Option<Vec<u8>>,
-    /// Set aside for data to come: nothing is written.
-    prealloc: bool,
-    /// How what it takes stands for the file's bytes, and for how many.
-    packed: Option<(Compression, u64)>,
-    /// What the file is marked with when it has this.
-    marks: InodeFlags,
-    checksum: ChecksumType,
-    sector: u64,
+/// A file that is given new data, extent by extent.
+pub(crate) struct Completion<'c, 'b> {
+    behalf: &'c mut Behalf<'b>,
+    inode: &'c FileInode<'c>,
+    /// What the operation knows of the file.
+    item: &'c mut InodeItem,
+    /// Filled in the handle that completes the first of it.
+    holes: HolePlan,
+    /// The file has the new data up to here, also after an error.
+    reached: &'c mut u64,
 }
 
-/// What completion does to the file's size.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum NewSize {
-    /// It grows to this where it is smaller; data from there to the end of the extent is padding.
-    AtLeast(u64),
-    /// It becomes this, with a single step.
-    Exactly(u64),
+/// What one handle completes.
+pub(super) struct Step {
+    /// Metadata that it takes, but for holes.
+    pub(super) units: u32,
+    /// The file has the new data up to here then.
+    pub(super) stop: u64,
+    /// Where extents change.
+    pub(super) changed: (u64, u64),
+    /// What they were when it was planned, if that matters.
+    pub(super) seen: Option<ExtentsSeen>,
 }
 
-impl OrderedExtent {
-    /// Allocates space for `[start, start + len)` of a file, or for the front of it when there is no
-    /// room for all in one piece. `item` is the file's. Errors: no space; read-only.
-    pub(crate) fn allocate(
-        behalf: &mut Behalf<'_>,
-        inode: &FileInode<'_>,
-        item: &InodeItem,
-        start: u64,
-        len: u64,
-    ) -> Result<Self> {
-        let (engine, near) = (inode.engine(), inode.data_behind());
-        let ordered = Self::allocate_new(behalf, engine, inode.id.subvolume, item.flags, near, start, len)?;
-        inode.set_data_behind(ordered.space_end());
-        Ok(ordered)
+impl<'c, 'b> Completion<'c, 'b> {
+    /// Of a file whose item is `item`, on behalf of somebody. `reached` follows: the file has the new data up to there, also after an
+    /// error.
+    pub(crate) fn new(
+        behalf: &'c mut Behalf<'b>,
+        inode: &'c FileInode<'c>,
+        item: &'c mut InodeItem,
+        reached: &'c mut u64,
+    ) -> Self {
+        Self { behalf, inode, item, holes: HolePlan::nothing(), reached }
     }
 
-    /// The same for a file with `flags` of which there is no more yet, at `near` if possible.
-    pub(crate) fn allocate_new(
-        behalf: &mut Behalf<'_>,
-        engine: &Engine,
-        owner: TreeId,
-        flags: InodeFlags,
-        near: Option<Logical>,
-        start: u64,
-        len: u64,
-    ) -> Result<Self> {
-        let csums = (!flags.contains(InodeFlags::NODATASUM)).then(Vec::new);
-        let space = set_aside(behalf, engine, owner, near, len.min(EXTENT_LEN_MAX))?;
-        Ok(Self { csums, ..Self::nothing_written(engine, start, space) })
+    /// The same, which fills `holes` at first.
+    pub(crate) fn filling(self, holes: HolePlan) -> Self {
+        Self { holes, ..self }
     }
 
-    /// The same for data that stands packed for `[start, end)` of a file, in one piece: the packed data is written into it.
-    /// Errors: no space for it in one piece, too.
-    pub(crate) fn allocate_packed(
-        behalf: &mut Behalf<'_>,
-        engine: &Engine,
-        owner: TreeId,
-        near: Option<Logical>,
-        (start, end): (u64, u64),
-        packed: &Packed,
-    ) -> Result<Self> {
-        let len = packed.bytes.len() as u64;
-        assert!(len < end - start && end - start <= COMPRESSED_LEN_MAX, "PACKING-2: it pays");
-        let space = behalf.allocate(engine, owner, len, len, near)?;
-        assert_eq!(space.len(), len, "PACKING-1: a packed extent is in one piece");
-        let packed = Some((packed.compression, end - start));
-        Ok(Self { csums: Some(Vec::new()), packed, ..Self::nothing_written(engine, start, space) })
+    /// On whose behalf it is, for what there is to do besides.
+    pub(crate) const fn behalf(&mut self) -> &mut Behalf<'b> {
+        self.behalf
     }
 
-    /// Marks the file, too, when it has this.
-    pub(crate) const fn marking(mut self, marks: InodeFlags) -> Self {
-        self.marks = self.marks.union(marks);
-        self
+    /// The file that the data is for.
+    pub(crate) fn file(&self) -> For<'c> {
+        For::of(self.inode, self.item.flags)
     }
 
-    /// The same, of space that reads as zeros until data comes.
-    pub(crate) fn preallocate(inode: &FileInode<'_>, start: u64, len: u64) -> Result<Self> {
-        let (engine, behalf) = (inode.engine(), &mut Behalf::Operation);
-        let space =
-            set_aside(behalf, engine, inode.id.subvolume, inode.data_behind(), len.min(PREALLOC_LEN_MAX))?;
-        let ordered = Self { prealloc: true, ..Self::nothing_written(engine, start, space) };
-        let ordered = ordered.marking(InodeFlags::PREALLOC);
-        inode.set_data_behind(ordered.space_end());
-        Ok(ordered)
+    /// Up to where the file has the new data.
+    pub(crate) const fn reached(&self) -> u64 {
+        *self.reached
     }
 
-    fn nothing_written(engine: &Engine, start: u64, space: DataExtent) -> Self {
-        let sector = u64::from(engine.sector_size());
-        assert!(start.is_multiple_of(sector));
-        let (proof, checksum) = (engine.volume().nothing_written(), engine.checksum_type());
-        Self {
-            start,
-            space,
-            written: 0,
-            proof,
-            csums: None,
-            prealloc: false,
-            packed: None,
-            marks: InodeFlags::empty(),
-            checksum,
-            sector,
-        }
+    /// What lies before `stop` stays as it is.
+    pub(crate) const fn skip_to(&mut self, stop: u64) {
+        *self.reached = stop;
     }
 
-    /// What the file is marked with.
-    pub(crate) const fn marks(&self) -> InodeFlags {
-        self.marks
+    /// The file.
+    pub(super) const fn inode(&self) -> &'c FileInode<'c> {
+        self.inode
     }
 
-    /// Where in the file it begins.
-    pub(crate) const fn start(&self) -> u64 {
-        self.start
-    }
-
-    /// Where in the file it ends.
-    pub(crate) fn end(&self) -> u64 {
-        self.start + self.packed.map_or(self.space.len(), |(_, len)| len)
-    }
-
-    /// Where on the volume its space ends.
-    pub(crate) fn space_end(&self) -> Logical {
-        self.space.start() + self.space.len()
-    }
-
-    /// Writes the next sectors.
-    pub(crate) fn write(&mut self, engine: &Engine, data: &[u8]) -> Result<()> {
-        self.sum([data].into_iter());
-        let at = self.space.start() + self.written;
-        self.has_written(data.len(), engine.volume().write_data(at, data)?);
-        Ok(())
-    }
-
-    fn write_parts(&mut self, engine: &Engine, data: Parts) -> Result<()> {
-        self.sum(data.iter());
-        let (at, len) = (self.space.start() + self.written, data.len());
-        self.has_written(len, engine.write_data_parts(at, data)?);
-        Ok(())
-    }
-
-    /// Computes checksums of the next sectors.
-    fn sum<'d>(&mut self, data: impl Iterator<Item = &'d [u8]>) {
-        let len = as_len(self.space.len() - self.written);
-        if let Some(csums) = &mut self.csums {
-            let mut left = len;
-            for data in data {
-                left =
-                    left.checked_sub(data.len()).expect("ORDERED-2: no more is written than there is space");
-                checksum_blocks(self.checksum, data, as_len(self.sector), csums);
+    /// One handle: fills the holes, has `exchange` change the items of extents, and changes the inode's by `edit`. False, and nothing
+    /// is done, when somebody who shares the inode changed an extent since the step was planned.
+    /// Errors: no space: then nothing changed; aborted.
+    pub(super) fn step(
+        &mut self,
+        step: Step,
+        exchange: impl FnOnce(&Handle<'_>) -> Result<()>,
+        edit: impl FnOnce(&mut InodeItem),
+    ) -> Result<bool> {
+        let Self { behalf, inode, item, holes, reached } = self;
+        let handle = behalf.start(inode, Units::items(step.units + holes.len()))?;
+        let done = inode.change_extents(&handle, |locked| {
+            if step.seen.is_some_and(|seen| !locked.are_as(seen)) {
+                return Ok(false);
             }
+            holes.insert(&handle, inode.tree(), inode.id.ino)?;
+            exchange(&handle)?;
+            update_for(behalf, locked, step.changed, item, edit)?;
+            behalf.completed(inode, step.stop);
+            Ok(true)
+        });
+        let done = finish(handle, done)?;
+        if done {
+            *holes = HolePlan::nothing();
+            **reached = step.stop;
         }
-    }
-
-    fn has_written(&mut self, len: usize, proof: Written) {
-        self.written += len as u64;
-        assert!(self.written.is_multiple_of(self.sector) && self.written <= self.space.len());
-        self.proof.add(proof);
-    }
-
-    /// For who has the data.
-    pub(crate) fn writer<'a>(&'a mut self, engine: &'a Engine) -> impl TakesData + 'a {
-        struct Writer<'a>(&'a mut OrderedExtent, &'a Engine);
-        impl TakesData for Writer<'_> {
-            fn write(&mut self, data: &[u8]) -> Result<()> {
-                self.0.write(self.1, data)
-            }
-            fn write_parts(&mut self, data: Parts) -> Result<()> {
-                self.0.write_parts(self.1, data)
-            }
-        }
-        Writer(self, engine)
-    }
-
-    /// Metadata that completing it in an empty range takes.
-    pub(crate) fn units(&self, engine: &Engine) -> u32 {
-        reserve::complete_units(engine, self.csums.as_ref().map_or(0, Vec::len))
-    }
-
-    /// The file extent item for the first `shown` bytes. Who can see it sees what it takes to read it, too (LOG-7).
-    pub(crate) fn item(&self, handle: &Handle<'_>, shown: u64) -> [u8; file_extent::REGULAR_LEN] {
-        let whole = Extent::whole(handle.generation(), self.space.start(), self.space.len());
-        let (compression, ram_bytes) = self.packed.unwrap_or((Compression::None, self.space.len()));
-        handle.add_incompat(compression::incompat(compression));
-        let extent = Extent { num_bytes: shown, ram_bytes, compression, ..whole };
-        if self.prealloc { extent.encode_prealloc() } else { extent.encode() }
-    }
-
-    /// Hands the space over to the transaction, with the checksums and the one reference of the item at `start`.
-    pub(crate) fn hand_over(self, handle: &Handle<'_>, owner: InodeId) -> Result<Logical> {
-        let shown = if self.prealloc { 0 } else { self.space.len() };
-        assert_eq!(self.written, shown, "ORDERED-2, DATA-3: a file shows only what was written");
-        let sectors = as_len(self.written / self.sector);
-        let summed = self.csums.as_ref().is_none_or(|csums| csums.len() == sectors * self.checksum.size());
-        assert!(summed, "ORDERED-3: checksums of all sectors or of none");
-        let at = self.space.start();
-        handle.complete_data(self.space, self.proof, owner, self.start, self.csums.as_deref())?;
-        Ok(at)
-    }
-
-    /// Makes it part of the file in place of what was there, after filling `holes`. `reached` follows: the file has
-    /// the new data up to there, also after an error.
-    /// Errors: no space, damage (then the file has the front of the data, see `reached`); aborted.
-    pub(crate) fn complete(
-        self,
-        inode: &FileInode<'_>,
-        item: &mut InodeItem,
-        holes: &HolePlan,
-        size: NewSize,
-        reached: &mut u64,
-    ) -> Result<()> {
-        self.complete_for(&mut Behalf::Operation, inode, item, holes, size, reached)
-    }
-
-    /// The same on behalf of somebody.
-    pub(crate) fn complete_for(
-        self,
-        behalf: &mut Behalf<'_>,
-        inode: &FileInode<'_>,
-        item: &mut InodeItem,
-        holes: &HolePlan,
-        size: NewSize,
-        reached: &mut u64,
-    ) -> Result<()> {
-        let engine = inode.engine();
-        let (start, end) = (self.start, self.end());
-        let (marks, decided_on) = (self.marks, item.flags);
-        let mut at = start;
-        let mut fresh = Some(self);
-        while at < end {
-            let still = inode.hold_extents(Wait::Yes)?;
-            let seen = inode.extents_seen();
-            let plan = DropPlan::from_front(
-                inode.tree(),
-                inode.id.ino,
-                (at, end),
-                reserve::DROP_EDITS_MAX,
-                u64::from(engine.sector_size()),
-            )?;
-            drop(still);
-            let own = fresh.as_ref().map_or(2, |ordered| ordered.units(engine) + holes.len());
-            let handle = behalf.start(inode, Units::items(reserve::drop_units(&plan) + own))?;
-            let stop = plan.stop;
-            assert!(at < stop && stop <= end, "DATA-2: each handle takes the file further");
-            let done = inode.change_extents(&handle, |locked| {
-                if !locked.are_as(seen) {
-                    // Somebody who shares the inode changed an item that crosses this range.
-                    return Ok(false);
-                }
-                match fresh.take() {
-                    Some(ordered) => {
-                        holes.insert(&handle, inode.tree(), inode.id.ino)?;
-                        ordered.show(&handle, inode, &plan)?;
-                    }
-                    None => {
-                        plan.apply(&handle, inode.tree(), inode.id, None)?;
-                        show_more(&handle, inode, start, stop - start)?;
-                    }
-                }
-                update_for(behalf, locked, (at, stop), item, |item| {
-                    item.flags |= compression::marks_that_hold(marks, decided_on, item.flags);
-                    item.nbytes = recount(item.nbytes, plan.bytes, stop - at);
-                    item.size = match size {
-                        NewSize::AtLeast(size) => item.size.max(size.min(stop)),
-                        NewSize::Exactly(size) => {
-                            assert_eq!(stop, end, "an exact size goes with a range of one step");
-                            size
-                        }
-                    };
-                })?;
-                behalf.completed(inode, stop);
-                Ok(true)
-            });
-            if finish(handle, done)? {
-                at = stop;
-                *reached = stop;
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes the part of it that `plan` has made room for the file's.
-    fn show(self, handle: &Handle<'_>, inode: &FileInode<'_>, plan: &DropPlan) -> Result<()> {
-        plan.apply(handle, inode.tree(), inode.id, Some(self.start))?;
-        let shown = self.item(handle, plan.stop - self.start);
-        inode.tree().upsert(handle, &extent_data(inode.id.ino, self.start), &shown)?;
-        self.hand_over(handle, inode.id).map(drop)
-    }
-}
-
-/// Lets the item at `start` show `shown` bytes of its extent.
-fn show_more(handle: &Handle<'_>, inode: &FileInode<'_>, start: u64, shown: u64) -> Result<()> {
-    let key = extent_data(inode.id.ino, start);
-    inode
-        .tree()
-        .update(handle, &key, |data| file_extent::set_num_bytes(data, shown))?
-        .expect("the item was made by the first step, and its range is locked since");
-    Ok(())
-}
-
-/// Space for `len` bytes of data, or less.
-fn set_aside(
-    behalf: &mut Behalf<'_>,
-    engine: &Engine,
-    owner: TreeId,
-    near: Option<Logical>,
-    len: u64,
-) -> Result<DataExtent> {
-    let sector = u64::from(engine.sector_size());
-    assert!(len.is_multiple_of(sector));
-    let space = behalf.allocate(engine, owner, len, sector, near)?;
-    assert!(space.len() <= len);
-    Ok(space)
-}
-
-/// A length that is bounded by an extent's.
-fn as_len(len: u64) -> usize {
-    usize::try_from(len).expect("bounded by the length of an extent")
-}
-
-#[cfg(test)]
-mod tests {
-    use creamery_base::{ObjectId, TreeId};
-
-    use super::*;
-    use crate::data::tests::support::{SECTOR, assert_noticed};
-
-    fn hand_over(engine: &Engine, spoil: impl FnOnce(&mut OrderedExtent)) {
-        let (behalf, flags) = (&mut Behalf::Operation, InodeFlags::default());
-        let mut ordered = OrderedExtent::allocate_new(behalf, engine, TreeId::FS, flags, None, 0, 2 * SECTOR)
-            .expect("room");
-        ordered.write(engine, &[7; SECTOR as usize]).expect("written");
-        spoil(&mut ordered);
-        let handle = engine.start(Units::items(2)).expect("room");
-        let owner = InodeId::new(TreeId::FS, ObjectId::new(300));
-        let _ = ordered.hand_over(&handle, owner);
-    }
-
-    #[test]
-    fn an_extent_that_is_not_all_written_is_a_bug() {
-        assert_noticed("ORDERED-2, DATA-3", |engine| hand_over(&engine, |_| ()));
-    }
-
-    #[test]
-    fn an_extent_with_checksums_of_a_part_is_a_bug() {
-        let all = |ordered: &mut OrderedExtent| ordered.written = ordered.space.len();
-        assert_noticed("ORDERED-3", |engine| hand_over(&engine, all));
+        Ok(done)
     }
 }

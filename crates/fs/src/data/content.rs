@@ -24,10 +24,10 @@ use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
 use smallvec::SmallVec;
 
-use super::Behalf;
-use super::completion::OrderedExtent;
+use super::behalf::{Behalf, For};
 use super::inline;
-use super::new_extent::{For, new_extent};
+use super::new_extent::new_extent;
+use super::ordered_extent::OrderedExtent;
 use super::packed::Packed;
 use super::packing::{PackedAhead, Packing};
 use super::payload::{Payload, TakesData};
@@ -147,9 +147,8 @@ impl Content {
                     return Ok(content);
                 }
                 let run = Run { stretches, sector, range: (at, end) };
-                let (behalf, file) =
-                    (&mut Behalf::Operation, For { engine, owner: tree.id(), flags, near: behind });
-                let ordered = new_extent(behalf, file, &mut packing, &run, run.range)?;
+                let file = For { engine, owner: tree.id(), flags, near: behind };
+                let ordered = new_extent(&mut Behalf::Operation, &file, &mut packing, &run, run.range)?;
                 behind = Some(ordered.space_end());
                 at = ordered.end();
                 content.parts.push(Part::Extent(ordered));

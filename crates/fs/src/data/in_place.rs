@@ -27,21 +27,20 @@ use creamery_codec::{ChecksumType, checksum_blocks};
 use creamery_device::Parts;
 use creamery_format::Compression;
 use creamery_format::file_extent::{Extent, FileExtent};
-use creamery_txn::{Engine, Handle, Units};
+use creamery_txn::{Engine, Handle};
 use creamery_volume::Written;
 use smallvec::SmallVec;
 
+use super::completion::{Completion, Step};
 use super::drop_extents::expect_found;
 use super::extent_map::{Item, Items};
-use super::holes::HolePlan;
 use super::nocow::{self, Candidate, NocowExtent};
 use super::payload::TakesData;
-use super::{Behalf, NO_EXTENTS, reserve, update_for};
+use super::{NO_EXTENTS, reserve};
 use crate::inode::file_state::ExtentsSeen;
 use crate::inode::lock::HeldExtents;
-use crate::inode::{FileInode, InodeFlags, InodeItem};
+use crate::inode::{FileInode, InodeFlags};
 use crate::keys::extent_data;
-use crate::operation::finish;
 
 /// The prealloc item that has the part `[start, end)` of `was` now. That part is locked, and nobody else writes there. A snapshot
 /// that was taken while the data was on its way has the item as it was, which reads as zeros whatever lies there.
@@ -117,50 +116,34 @@ impl InPlace {
         at
     }
 
-    /// Makes it what the file shows there, after filling `holes`, and `size` what the file has at least, as far as it goes.
-    /// One handle. `reached` is where the file has the new data up to then.
+    /// Makes it what the file shows there, and `size` what the file has at least, as far as it goes. One handle.
     /// Errors: no space, damage: then nothing changed; aborted.
-    pub(crate) fn complete(
-        self,
-        behalf: &mut Behalf<'_>,
-        inode: &FileInode<'_>,
-        item: &mut InodeItem,
-        holes: &HolePlan,
-        size: u64,
-        reached: &mut u64,
-    ) -> Result<()> {
-        let (engine, range) = (inode.engine(), self.extent.range);
+    pub(crate) fn complete(self, completion: &mut Completion<'_, '_>, size: u64) -> Result<()> {
+        let (inode, range) = (completion.inode(), self.extent.range);
         assert_eq!(self.written, range.1, "INPLACE-2: a file shows only what was written");
         let at = self.extent.item.disk(range.0);
         let csums = self.csums.as_ref().map_or(0, Vec::len);
         let units = if self.extent.item.is_prealloc {
-            reserve::complete_units(engine, csums) + CONVERSION_UNITS
+            reserve::complete_units(inode.engine(), csums) + CONVERSION_UNITS
         } else {
             OVERWRITE_UNITS
         };
         let mut proof = Some(self.proof);
         loop {
             let (conversion, seen) = self.extent.conversion(inode)?;
-            let handle = behalf.start(inode, Units::items(units + holes.len()))?;
-            let done = inode.change_extents(&handle, |locked| {
-                if conversion.is_some() && !locked.are_as(seen) {
-                    return Ok(false);
-                }
-                let changed = if conversion.is_some() { range } else { NO_EXTENTS };
+            let (changed, seen) = match conversion {
+                Some(_) => (range, Some(seen)),
+                None => (NO_EXTENTS, None),
+            };
+            let exchange = |handle: &Handle<'_>| {
                 let proof = proof.take().expect("it is completed once");
-                holes.insert(&handle, inode.tree(), inode.id.ino)?;
                 if let Some(conversion) = conversion {
-                    conversion.apply(&handle, inode)?;
+                    conversion.apply(handle, inode)?;
                 }
-                handle.complete_in_place(at, proof, self.csums.as_deref())?;
-                update_for(behalf, locked, changed, item, |item| {
-                    item.size = item.size.max(size.min(range.1));
-                })?;
-                behalf.completed(inode, range.1);
-                Ok(true)
-            });
-            if finish(handle, done)? {
-                *reached = range.1;
+                handle.complete_in_place(at, proof, self.csums.as_deref())
+            };
+            let step = Step { units, stop: range.1, changed, seen };
+            if completion.step(step, exchange, |item| item.size = item.size.max(size.min(range.1)))? {
                 return Ok(());
             }
         }
@@ -286,11 +269,13 @@ impl Conversion {
 
 #[cfg(test)]
 mod tests {
+    use creamery_txn::Units;
+
     use super::*;
     use crate::data::nocow::{NocowWalk, Piece};
     use crate::data::tests::support::{Kind, SECTOR, assert_noticed, fixture, items, new_file};
-    use crate::data::{prealloc, write};
-    use crate::inode::Inode;
+    use crate::data::{Behalf, prealloc, write};
+    use crate::inode::{Inode, InodeItem};
     use crate::operation::in_handle;
 
     fn found(inode: &Inode, item: &InodeItem, range: (u64, u64)) -> NocowExtent {
@@ -309,8 +294,8 @@ mod tests {
             let mut data = InPlace::new(&engine, item.flags, found(&file, item, (0, 2 * SECTOR)));
             data.writer(&engine).write(&vec![7; sectors * SECTOR as usize]).expect("written");
             written(&mut data, &engine);
-            let _ =
-                data.complete(&mut Behalf::Operation, &file.file(), item, &HolePlan::nothing(), 0, &mut 0);
+            let (behalf, file) = (&mut Behalf::Operation, &file.file());
+            let _ = data.complete(&mut Completion::new(behalf, file, item, &mut 0), 0);
         });
     }
 

@@ -2,8 +2,8 @@
 //!
 //! # How it is divided
 //! [`creamery_format::file_extent`] turns item bytes into checked values; `extent_map` turns items into extent maps without gaps, and `read`
-//! stands on it. Changing is made of four parts: `completion` owns new data from the allocation of its space
-//! to the handle that makes it part of a file; `drop_extents` makes room in the tree; `holes` fills gaps where the
+//! stands on it. Changing is made of four parts: `ordered_extent` owns new data from the allocation of its space
+//! to the handle that makes it part of a file (`completion`); `drop_extents` makes room in the tree; `holes` fills gaps where the
 //! filesystem wants an item for every hole; `inline` keeps small files in the tree itself. `tail` and `grow` stand on
 //! these, `write` and `truncate` on them; `content` does what `write` does for a file that is only just being made.
 //! `prealloc` sets space aside for data to come; `nocow` says what is written over what is there, and `in_place` does; `punch_hole` gives space back, `zero_range` does
@@ -50,6 +50,7 @@ mod in_place;
 mod inline;
 mod new_extent;
 mod nocow;
+mod ordered_extent;
 mod packed;
 mod packing;
 mod payload;

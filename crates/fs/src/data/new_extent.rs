@@ -1,54 +1,30 @@
 //! New data gets space and goes there: packed, where that makes it shorter, or as it is.
 
-use creamery_base::{ErrorKind, Logical, Result, TreeId};
-use creamery_txn::Engine;
+use creamery_base::{ErrorKind, Result};
 
-use super::Behalf;
-use super::completion::OrderedExtent;
+use super::behalf::{Behalf, For};
+use super::ordered_extent::OrderedExtent;
 use super::packing::{Chunk, Packing};
 use super::payload::Payload;
-use crate::inode::{FileInode, InodeFlags, InodeItem};
-
-/// The file that data is for.
-#[derive(Clone, Copy)]
-pub(super) struct For<'e> {
-    pub(super) engine: &'e Engine,
-    /// The subvolume that it is in.
-    pub(super) owner: TreeId,
-    pub(super) flags: InodeFlags,
-    /// Where its space is to be, if possible.
-    pub(super) near: Option<Logical>,
-}
-
-impl<'e> For<'e> {
-    /// A file that there is.
-    pub(super) fn of(inode: &'e FileInode<'_>, item: &InodeItem) -> Self {
-        Self {
-            engine: inode.engine(),
-            owner: inode.id.subvolume,
-            flags: item.flags,
-            near: inode.data_behind(),
-        }
-    }
-}
+use crate::inode::InodeFlags;
 
 /// The front of `[start, stop)` of `payload`, in space of its own, written. `packing` ends where the file is to be left alone from
 /// now on.
 /// Errors: no space; device errors; those of the payload.
 pub(super) fn new_extent(
     behalf: &mut Behalf<'_>,
-    file: For<'_>,
+    file: &For<'_>,
     packing: &mut Option<Packing<'_>>,
     payload: &dyn Payload,
     (start, stop): (u64, u64),
 ) -> Result<OrderedExtent> {
-    let For { engine, owner, flags, near } = file;
+    let engine = file.engine;
     let (mut end, mut marks) = (stop, InodeFlags::empty());
     match packing.as_mut().map(|packing| packing.next(payload, (start, stop))).transpose()? {
         None => {}
         Some(Chunk::Packed { end: packed_end, packed }) => {
             let range = (start, packed_end);
-            match OrderedExtent::allocate_packed(behalf, engine, owner, near, range, &packed) {
+            match OrderedExtent::allocate_packed(behalf, file, range, &packed) {
                 Ok(mut ordered) => {
                     if let Some(packing) = packing {
                         packing.stored(range.1 - range.0, &packed);
@@ -74,7 +50,7 @@ pub(super) fn new_extent(
             }
         }
     }
-    let ordered = OrderedExtent::allocate_new(behalf, engine, owner, flags, near, start, end - start)?;
+    let ordered = OrderedExtent::allocate_new(behalf, file, start, end - start)?;
     let mut ordered = ordered.marking(marks);
     payload.write((start, ordered.end()), &mut ordered.writer(engine))?;
     Ok(ordered)

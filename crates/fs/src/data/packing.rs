@@ -3,7 +3,7 @@
 //!
 //! Packing takes more time than all else that becomes of data. So several chunks are packed at once, on all processors, before the
 //! first of them is given space; after that each becomes part of the file by itself, in order, as other data does
-//! (`completion`). Nothing is locked while data is packed but the range that it is for, and no handle is held.
+//! (`ordered_extent`). Nothing is locked while data is packed but the range that it is for, and no handle is held.
 //!
 //! A chunk is stored packed only when that saves a sector: an extent takes whole ones. Those that do not get shorter, one behind
 //! the other, become one extent as if nobody had tried. Whoever has no room for a packed extent in one piece stores its data as it

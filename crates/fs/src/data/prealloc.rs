@@ -16,10 +16,10 @@
 use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_txn::Units;
 
-use super::completion::{NewSize, OrderedExtent};
+use super::completion::Completion;
 use super::extent_map::{ExtentKind, ExtentMap, ExtentMaps};
 use super::grow::fill_gap;
-use super::holes::HolePlan;
+use super::ordered_extent::{NewSize, OrderedExtent};
 use super::tail::settle_tail;
 use super::{Behalf, NO_EXTENTS, update};
 use crate::inode::{FileInode, InodeItem};
@@ -96,7 +96,8 @@ pub(crate) fn complete(
     }
     let nothing_new = space.is_empty();
     for ordered in space {
-        ordered.complete(inode, item, &HolePlan::nothing(), NewSize::AtLeast(0), &mut 0)?;
+        let behalf = &mut Behalf::Operation;
+        ordered.complete(&mut Completion::new(behalf, inode, item, &mut 0), NewSize::AtLeast(0))?;
     }
     if nothing_new || size > item.size {
         in_handle(inode.engine(), Units::items(1).of(inode.id.subvolume), |handle| {

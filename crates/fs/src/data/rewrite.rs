@@ -16,9 +16,9 @@
 use creamery_base::{Result, Wait};
 use creamery_codec::CompressionMethod;
 
-use super::completion::NewSize;
-use super::holes::HolePlan;
-use super::new_extent::{For, new_extent};
+use super::completion::Completion;
+use super::new_extent::new_extent;
+use super::ordered_extent::NewSize;
 use super::packing::{Packing, packing_of};
 use super::payload::{Payload, TakesData};
 use super::{Behalf, read};
@@ -63,18 +63,18 @@ pub(crate) fn rewrite(
     let content = Content { inode, item: item.clone(), range };
     let behalf = &mut Behalf::Rearranging;
     let (mut reached, mut done) = (range.0, 0);
-    while reached < range.1 {
-        let file = For::of(inode, item);
-        let ordered = new_extent(behalf, file, &mut packing, &content, (reached, range.1))?;
+    let mut completion = Completion::new(behalf, inode, item, &mut reached);
+    while completion.reached() < range.1 {
+        let (file, at) = (completion.file(), completion.reached());
+        let ordered = new_extent(completion.behalf(), &file, &mut packing, &content, (at, range.1))?;
         if let Some(stop) = leaves((ordered.start(), ordered.end()))? {
-            assert!(reached < stop && stop <= range.1, "what stays is the front of what is left");
-            reached = stop;
+            assert!(at < stop && stop <= range.1, "what stays is the front of what is left");
+            completion.skip_to(stop);
             continue;
         }
         inode.set_data_behind(ordered.space_end());
         done += ordered.end() - ordered.start();
-        let (holes, size) = (HolePlan::nothing(), NewSize::AtLeast(0));
-        ordered.complete_for(behalf, inode, item, &holes, size, &mut reached)?;
+        ordered.complete(&mut completion, NewSize::AtLeast(0))?;
     }
     Ok(done)
 }

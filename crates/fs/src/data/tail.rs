@@ -5,9 +5,9 @@
 
 use creamery_base::{Result, Wait};
 
-use super::completion::{NewSize, OrderedExtent};
+use super::completion::Completion;
 use super::extent_map::{ExtentKind, ExtentMaps};
-use super::holes::HolePlan;
+use super::ordered_extent::{NewSize, OrderedExtent};
 use super::{Behalf, read};
 use crate::inode::{FileInode, InodeItem};
 
@@ -94,8 +94,7 @@ pub(crate) fn rewrite_last_sector(
     read(inode, item, last, &mut bytes[..as_len(size - last)], Wait::Yes)?;
     let mut ordered = OrderedExtent::allocate(behalf, inode, item, last, sector)?;
     ordered.write(engine, &bytes)?;
-    let holes = HolePlan::nothing();
-    ordered.complete_for(behalf, inode, item, &holes, NewSize::Exactly(size), &mut 0)
+    ordered.complete(&mut Completion::new(behalf, inode, item, &mut 0), NewSize::Exactly(size))
 }
 
 /// A length that is bounded by a sector's.

@@ -13,12 +13,13 @@
 
 use creamery_base::{Error, ErrorKind, Result, Wait};
 
-use super::completion::NewSize;
+use super::completion::Completion;
 use super::grow::fill_gap;
 use super::holes::HolePlan;
 use super::in_place::InPlace;
-use super::new_extent::{For, new_extent};
+use super::new_extent::new_extent;
 use super::nocow::{NocowWalk, Piece};
+use super::ordered_extent::NewSize;
 use super::packing::{Packing, packing_of};
 use super::payload::{Payload, TakesData};
 use super::tail::settle_tail;
@@ -83,11 +84,12 @@ pub(crate) fn write_payload(
     }
     let (walk, packing) = (NocowWalk::new(inode, item, (*reached, end)), packing_of(inode, item)?);
     let mut way = Way { walk, packing };
-    while *reached < end {
-        let written = write_step(behalf, &mut way, inode, item, payload, &holes, reached);
-        assert!((start..=end).contains(reached), "WRITE-1: what was reached is a first part");
+    let mut completion = Completion::new(behalf, inode, item, reached).filling(holes);
+    while completion.reached() < end {
+        let written = way.step(&mut completion, payload);
+        let is_part = (start..=end).contains(&completion.reached());
+        assert!(is_part, "WRITE-1: what was reached is a first part");
         written?;
-        holes = HolePlan::nothing();
     }
     Ok(())
 }
@@ -98,30 +100,23 @@ struct Way<'i> {
     packing: Option<Packing<'i>>,
 }
 
-/// Writes the front of what is left: what may be written in place, or what there is new space for in one piece.
-fn write_step(
-    behalf: &mut Behalf<'_>,
-    way: &mut Way<'_>,
-    inode: &FileInode<'_>,
-    item: &mut InodeItem,
-    payload: &dyn Payload,
-    holes: &HolePlan,
-    reached: &mut u64,
-) -> Result<()> {
-    let engine = inode.engine();
-    let start = *reached;
-    match way.walk.piece(start, Wait::Yes)? {
-        Piece::InPlace(extent) => {
-            let mut space = InPlace::new(engine, item.flags, extent);
-            payload.write(space.range(), &mut space.writer(engine))?;
-            space.complete(behalf, inode, item, holes, payload.data_end(), reached)
-        }
-        Piece::New(stop) => {
-            let file = For::of(inode, item);
-            let ordered = new_extent(behalf, file, &mut way.packing, payload, (start, stop))?;
-            inode.set_data_behind(ordered.space_end());
-            let size = NewSize::AtLeast(payload.data_end());
-            ordered.complete_for(behalf, inode, item, holes, size, reached)
+impl Way<'_> {
+    /// Writes the front of what is left: what may be written in place, or what there is new space for in one piece.
+    fn step(&mut self, completion: &mut Completion<'_, '_>, payload: &dyn Payload) -> Result<()> {
+        let file = completion.file();
+        let start = completion.reached();
+        match self.walk.piece(start, Wait::Yes)? {
+            Piece::InPlace(extent) => {
+                let mut space = InPlace::new(file.engine, file.flags, extent);
+                payload.write(space.range(), &mut space.writer(file.engine))?;
+                space.complete(completion, payload.data_end())
+            }
+            Piece::New(stop) => {
+                let part = (start, stop);
+                let ordered = new_extent(completion.behalf(), &file, &mut self.packing, payload, part)?;
+                completion.inode().set_data_behind(ordered.space_end());
+                ordered.complete(completion, NewSize::AtLeast(payload.data_end()))
+            }
         }
     }
 }

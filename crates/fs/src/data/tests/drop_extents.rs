@@ -7,8 +7,8 @@ use creamery_format::file_extent::{Extent, encode_hole};
 use creamery_txn::Units;
 
 use super::support::{Kind, SECTOR, audit, fixture, items, new_file, put};
-use crate::data::completion::OrderedExtent;
 use crate::data::drop_extents::DropPlan;
+use crate::data::ordered_extent::OrderedExtent;
 use crate::data::{recount, reserve, update};
 use crate::inode::{Inode, InodeFlags};
 use crate::keys::extent_data;
