@@ -149,7 +149,7 @@ pub(crate) struct NocowWalk<'i> {
     ahead: Option<NocowExtent>,
     /// Up to where all is known.
     seen_to: u64,
-    _writer: Option<InPlaceWriter<'i>>,
+    _writer: Option<InPlaceWriter>,
 }
 
 impl<'i> NocowWalk<'i> {
@@ -157,7 +157,7 @@ impl<'i> NocowWalk<'i> {
     pub(crate) fn new(inode: &'i Inode, item: &InodeItem, (start, end): (u64, u64)) -> Self {
         let may_overwrite = item.flags.contains(InodeFlags::NODATACOW | InodeFlags::NODATASUM);
         let writer = if may_overwrite || item.flags.contains(InodeFlags::PREALLOC) {
-            let writer = inode.in_place_writers().begin();
+            let writer = InPlaceWriter::begin(inode.subvolume());
             if writer.is_none() {
                 Nocow::count(&inode.context().counters().nocow.barred);
             }

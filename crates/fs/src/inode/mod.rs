@@ -65,7 +65,7 @@ pub use range_lock::{RangeGuard, RangeLocks};
 use crate::context::Context;
 use crate::delalloc::Delayed;
 use crate::fault::Fault;
-use crate::subvolume::{Change, InPlaceWriters, SubvolumeRef};
+use crate::subvolume::{Change, SubvolumeRef};
 use body::Body;
 pub(crate) use directory::DirectoryInode;
 use directory_state::DirectoryState;
@@ -167,11 +167,6 @@ impl Inode {
     /// The subvolume it is in.
     pub(crate) const fn subvolume(&self) -> &SubvolumeRef {
         &self.subvolume
-    }
-
-    /// Those who write in place in its subvolume.
-    pub(crate) fn in_place_writers(&self) -> &InPlaceWriters {
-        self.subvolume.in_place()
     }
 
     /// What all subvolumes share.

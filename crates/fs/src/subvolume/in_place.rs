@@ -15,6 +15,8 @@
 use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 
+use super::SubvolumeRef;
+
 /// Who writes in place in a subvolume, and who bars that.
 #[derive(Default)]
 pub(crate) struct InPlaceWriters {
@@ -28,9 +30,16 @@ struct State {
     snapshots: u32,
 }
 
-/// Somebody writes in place, or looks whether he may.
+/// Somebody writes in place, or looks whether he may. It keeps the subvolume, so whoever has it lives as long as he needs.
 #[must_use]
-pub(crate) struct InPlaceWriter<'w>(&'w InPlaceWriters);
+pub(crate) struct InPlaceWriter(SubvolumeRef);
+
+impl InPlaceWriter {
+    /// None while a snapshot is taken: what is written goes to new space.
+    pub(crate) fn begin(subvolume: &SubvolumeRef) -> Option<Self> {
+        subvolume.in_place().enter().then(|| Self(subvolume.clone()))
+    }
+}
 
 /// Nobody writes in place.
 #[must_use]
@@ -40,14 +49,22 @@ pub(crate) struct InPlaceBarred<'w> {
 }
 
 impl InPlaceWriters {
-    /// None while a snapshot is taken: what is written goes to new space.
-    pub(crate) fn begin(&self) -> Option<InPlaceWriter<'_>> {
+    /// False while a snapshot is taken; otherwise somebody writes until he leaves.
+    fn enter(&self) -> bool {
         let mut state = self.state.lock();
-        if state.snapshots > 0 {
-            return None;
+        let may = state.snapshots == 0;
+        state.writers += u32::from(may);
+        may
+    }
+
+    fn leave(&self) {
+        let mut state = self.state.lock();
+        state.writers = state.writers.checked_sub(1).expect("NOCOW-3: who leaves has entered");
+        let is_last = state.writers == 0;
+        drop(state);
+        if is_last {
+            self.nobody_left.notify_all();
         }
-        state.writers += 1;
-        Some(InPlaceWriter(self))
     }
 
     /// Lets nobody begin, and waits until nobody is left. The caller has no inode.
@@ -61,15 +78,9 @@ impl InPlaceWriters {
     }
 }
 
-impl Drop for InPlaceWriter<'_> {
+impl Drop for InPlaceWriter {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock();
-        state.writers -= 1;
-        let is_last = state.writers == 0;
-        drop(state);
-        if is_last {
-            self.0.nobody_left.notify_all();
-        }
+        self.0.in_place().leave();
     }
 }
 
@@ -88,26 +99,27 @@ mod tests {
     #[test]
     fn who_writes_in_place_and_who_takes_a_snapshot_keep_each_other_out() {
         let writers = InPlaceWriters::default();
-        let (first, second) = (writers.begin().expect("no snapshot"), writers.begin().expect("no snapshot"));
+        assert!(writers.enter() && writers.enter(), "no snapshot");
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let snapshot = scope.spawn(|| {
                 let barred = writers.bar();
                 assert!(is_over.load(Ordering::SeqCst), "NOCOW-3: somebody was still writing");
-                assert!(writers.begin().is_none(), "NOCOW-3");
+                assert!(!writers.enter(), "NOCOW-3");
                 drop(barred);
             });
-            while writers.begin().is_some() {
+            while writers.enter() {
+                writers.leave();
                 std::thread::yield_now();
             }
-            drop(first);
+            writers.leave();
             is_over.store(true, Ordering::SeqCst);
-            drop(second);
+            writers.leave();
             snapshot.join().expect("it ends well");
         });
-        let (one, other) = (writers.bar(), writers.begin());
-        assert!(other.is_none());
-        drop(one);
-        assert!(writers.begin().is_some());
+        let barred = writers.bar();
+        assert!(!writers.enter());
+        drop(barred);
+        assert!(writers.enter());
     }
 }

@@ -32,7 +32,7 @@ use creamery_base::{Error, ErrorKind, Near, ObjectId, Result};
 use creamery_tree::Tree;
 
 pub use find_new::{NewExtent, NewExtents};
-pub(crate) use in_place::{InPlaceWriter, InPlaceWriters};
+pub(crate) use in_place::InPlaceWriter;
 pub use info::{ListedSubvolume, SubvolumeInfo};
 pub(crate) use root_ref::SubvolumeEntry;
 pub(crate) use subvolumes::{Changing, Subvolumes};
@@ -41,6 +41,7 @@ pub use table::SubvolumeTable;
 use crate::context::Context;
 use crate::delayed::Later;
 use change_gate::ChangeGate;
+use in_place::InPlaceWriters;
 use ino_allocator::InoAllocator;
 
 /// A subvolume in use.
