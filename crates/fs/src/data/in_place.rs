@@ -80,6 +80,9 @@ impl Candidate {
 /// Data on its way into an extent that is there.
 pub(crate) struct InPlace {
     extent: NocowExtent,
+    /// Up to here data has been given out for it, with its checksums.
+    prepared: u64,
+    /// Up to here it is on its device.
     written: u64,
     /// What the commit flushes before anybody sees it.
     proof: Written,
@@ -94,8 +97,8 @@ impl InPlace {
         let csums = (!flags.contains(InodeFlags::NODATASUM)).then(Vec::new);
         assert!(extent.item.is_prealloc || csums.is_none(), "NOCOW-2: what has checksums is not overwritten");
         let (proof, checksum) = (engine.volume().nothing_written(), engine.checksum_type());
-        let written = extent.range.0;
-        Self { extent, written, proof, csums, checksum }
+        let (prepared, written) = (extent.range.0, extent.range.0);
+        Self { extent, prepared, written, proof, csums, checksum }
     }
 
     /// The part of the file.
@@ -105,15 +108,29 @@ impl InPlace {
 
     /// For who has the data.
     pub(crate) fn writer<'a>(&'a mut self, engine: &'a Engine) -> impl TakesData + 'a {
-        InPlaceWriter(self, engine)
+        Filling(self, engine)
     }
 
-    /// The next `len` bytes are written: where they go to.
-    fn advance(&mut self, len: usize) -> Logical {
-        let at = self.extent.item.disk(self.written);
-        self.written += len as u64;
-        assert!(self.written <= self.extent.range.1, "INPLACE-2: nothing is written that is not converted");
+    /// The next sectors are about to be written: computes their checksums. Returns where they go.
+    fn prepare<'d>(&mut self, sector: u32, data: impl Iterator<Item = &'d [u8]>) -> Logical {
+        let at = self.extent.item.disk(self.prepared);
+        for data in data {
+            self.prepared += data.len() as u64;
+            assert!(
+                self.prepared <= self.extent.range.1,
+                "INPLACE-2: nothing is written that is not converted"
+            );
+            if let Some(csums) = &mut self.csums {
+                checksum_blocks(self.checksum, data, sector as usize, csums);
+            }
+        }
         at
+    }
+
+    /// What was prepared is on its device.
+    fn landed(&mut self, proof: Written) {
+        self.written = self.prepared;
+        self.proof.add(proof);
     }
 
     /// Makes it what the file shows there, and `size` what the file has at least, as far as it goes. One handle.
@@ -164,29 +181,19 @@ impl NocowExtent {
     }
 }
 
-struct InPlaceWriter<'a>(&'a mut InPlace, &'a Engine);
+/// Writes data into its place.
+struct Filling<'a>(&'a mut InPlace, &'a Engine);
 
-impl InPlaceWriter<'_> {
-    fn sum<'d>(&mut self, data: impl Iterator<Item = &'d [u8]>) {
-        let (space, sector) = (&mut *self.0, self.1.sector_size() as usize);
-        if let Some(csums) = &mut space.csums {
-            data.for_each(|data| checksum_blocks(space.checksum, data, sector, csums));
-        }
-    }
-}
-
-impl TakesData for InPlaceWriter<'_> {
+impl TakesData for Filling<'_> {
     fn write(&mut self, data: &[u8]) -> Result<()> {
-        self.sum([data].into_iter());
-        let at = self.0.advance(data.len());
-        self.0.proof.add(self.1.volume().write_data(at, data)?);
+        let at = self.0.prepare(self.1.sector_size(), [data].into_iter());
+        self.0.landed(self.1.volume().write_data(at, data)?);
         Ok(())
     }
 
     fn write_parts(&mut self, data: Parts) -> Result<()> {
-        self.sum(data.iter());
-        let at = self.0.advance(data.len());
-        self.0.proof.add(self.1.write_data_parts(at, data)?);
+        let at = self.0.prepare(self.1.sector_size(), data.iter());
+        self.0.landed(self.1.write_data_parts(at, data)?);
         Ok(())
     }
 }

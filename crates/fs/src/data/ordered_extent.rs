@@ -51,6 +51,9 @@ pub(crate) struct OrderedExtent {
     /// Where in the file it begins.
     start: u64,
     space: DataExtent,
+    /// Up to here data has been given out for it, with its checksums.
+    prepared: u64,
+    /// Up to here it is on its device.
     written: u64,
     /// What the commit flushes before anybody sees it.
     proof: Written,
@@ -141,6 +144,7 @@ impl OrderedExtent {
         Self {
             start,
             space,
+            prepared: 0,
             written: 0,
             proof,
             csums: None,
@@ -174,35 +178,36 @@ impl OrderedExtent {
 
     /// Writes the next sectors.
     pub(crate) fn write(&mut self, engine: &Engine, data: &[u8]) -> Result<()> {
-        self.sum([data].into_iter());
-        let at = self.space.start() + self.written;
-        self.has_written(data.len(), engine.volume().write_data(at, data)?);
+        let at = self.prepare([data].into_iter());
+        self.landed(engine.volume().write_data(at, data)?);
         Ok(())
     }
 
     fn write_parts(&mut self, engine: &Engine, data: Parts) -> Result<()> {
-        self.sum(data.iter());
-        let (at, len) = (self.space.start() + self.written, data.len());
-        self.has_written(len, engine.write_data_parts(at, data)?);
+        let at = self.prepare(data.iter());
+        self.landed(engine.write_data_parts(at, data)?);
         Ok(())
     }
 
-    /// Computes checksums of the next sectors.
-    fn sum<'d>(&mut self, data: impl Iterator<Item = &'d [u8]>) {
-        let len = as_len(self.space.len() - self.written);
-        if let Some(csums) = &mut self.csums {
-            let mut left = len;
-            for data in data {
-                left =
-                    left.checked_sub(data.len()).expect("ORDERED-2: no more is written than there is space");
+    /// The next sectors are about to be written: computes their checksums. Returns where they go.
+    fn prepare<'d>(&mut self, data: impl Iterator<Item = &'d [u8]>) -> Logical {
+        let at = self.space.start() + self.prepared;
+        for data in data {
+            self.prepared += data.len() as u64;
+            assert!(
+                self.prepared.is_multiple_of(self.sector) && self.prepared <= self.space.len(),
+                "ORDERED-2: no more is written than there is space"
+            );
+            if let Some(csums) = &mut self.csums {
                 checksum_blocks(self.checksum, data, as_len(self.sector), csums);
             }
         }
+        at
     }
 
-    fn has_written(&mut self, len: usize, proof: Written) {
-        self.written += len as u64;
-        assert!(self.written.is_multiple_of(self.sector) && self.written <= self.space.len());
+    /// What was prepared is on its device.
+    fn landed(&mut self, proof: Written) {
+        self.written = self.prepared;
         self.proof.add(proof);
     }
 
