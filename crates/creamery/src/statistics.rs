@@ -2,7 +2,7 @@
 
 pub use creamery_fs::{
     BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, CompressionStatistics,
-    Distribution, FsyncStatistics, LockStatistics, LogStatistics, MemoryReport, NocowStatistics,
-    PendingStatistics, QuotaStatistics, SeekStatistics, Statistics, TreeStatistics, VolumeStatistics,
-    WritebackStatistics,
+    DirectStatistics, Distribution, FsyncStatistics, LockStatistics, LogStatistics, MemoryReport,
+    NocowStatistics, PendingStatistics, QuotaStatistics, SeekStatistics, Statistics, TreeStatistics,
+    VolumeStatistics, WritebackStatistics,
 };

@@ -17,7 +17,7 @@
 //!   compare defragment fallocate fiemap                      what an open file does besides
 //!   open_file                                                reads and writes the data of one inode
 //!   cleaner fsync                                            deletes inodes without a name and a user; makes an inode durable
-//!   directory file ops seek                                  entries in their tree; data in its three layers; operations on one inode
+//!   direct directory file ops seek                           writes out of the caller's buffer; entries in their tree; data in its three layers; operations on one inode
 //!   data                                                     the extents of a file
 //!   inode                                                    a directory, a file or something else as an object, its locks and attributes; the table of live inodes
 //!   subvolume                                                those in use; their orphans; the references between them in the root tree
@@ -60,6 +60,7 @@ mod defragment;
 mod delalloc;
 mod delayed;
 mod device_errors;
+mod direct;
 mod directory;
 mod disk_usage;
 mod fallocate;
@@ -98,6 +99,7 @@ pub use compression::Compress;
 pub use data::{FileContent, PackedAhead, Recompress, Stretch};
 pub use defragment::Defragment;
 pub use device_errors::DeviceErrors;
+pub use direct::{DirectAt, DirectDone, DirectPart};
 pub use disk_usage::{AddressRanges, FileUsage, UsageSet};
 pub use fallocate::Fallocate;
 #[cfg(any(feature = "shuttle", feature = "faults"))]
@@ -122,9 +124,9 @@ pub use resolve::ExtentPart;
 pub use seek::Want;
 pub use statfs::FsStatistics;
 pub use statistics::{
-    Aborted, BlockCacheStatistics, Bucket, CommitStatistics, CompressionStatistics, Distribution,
-    FsyncStatistics, LockStatistics, LogStatistics, NamedTree, NocowStatistics, PendingStatistics,
-    SeekStatistics, Statistics, TreeStatistics, VolumeStatistics, WritebackStatistics,
+    Aborted, BlockCacheStatistics, Bucket, CommitStatistics, CompressionStatistics, DirectStatistics,
+    Distribution, FsyncStatistics, LockStatistics, LogStatistics, NamedTree, NocowStatistics,
+    PendingStatistics, SeekStatistics, Statistics, TreeStatistics, VolumeStatistics, WritebackStatistics,
 };
 pub use subvolume::{ListedSubvolume, NewExtent, NewExtents, SubvolumeInfo, SubvolumeTable};
 pub use tree_log::Replayed;

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use creamery_base::{ErrorKind, InodeId, Result, Wait};
+use creamery_device::{AlignedBuffer, SharedBytes};
 use creamery_txn::DelallocReservation;
 
+use crate::counters::Direct;
 use crate::data;
 use crate::delalloc::{ErrSeq, WriteErrors};
+use crate::direct::{self, DirectAt, DirectDone, DirectPart, Way};
 use crate::fault::Fault;
 use crate::file;
 use crate::fsync::fsync;
@@ -141,6 +144,56 @@ impl OpenFile {
         drop((locked, change));
         self.written(file)?;
         Ok((end, written))
+    }
+
+    /// Writes whole sectors out of `data` itself, which comes back with the answer; on a device they are then, and
+    /// in the file for everybody. As durable as any write: [`sync`](Self::sync) makes it so. What does not begin and end with sectors, and what goes over data that is compressed or
+    /// stored in the tree itself, goes through memory, and is written back before the answer.
+    ///
+    /// ```no_run
+    /// use creamery_device::AlignedBuffer;
+    /// use creamery_fs::{DirectAt, DirectDone, OpenFile};
+    /// fn append(file: &OpenFile, page: &[u8; 4096]) -> creamery_base::Result<u64> {
+    ///     let DirectDone { outcome, .. } = file.write_direct(DirectAt::End, AlignedBuffer::from_slice(page));
+    ///     Ok(outcome?.offset)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As the `outcome` of the answer; they are those of this write, and no other opener hears of them. No space for any of it; too large; the inode is no file, is marked immutable or append-only,
+    /// or has fs-verity; the subvolume or the filesystem is read-only; device errors; damage.
+    #[must_use = "it tells whether it was written"]
+    pub fn write_direct(&self, at: DirectAt, data: AlignedBuffer) -> DirectDone {
+        let data = Arc::new(data);
+        let outcome = self.write_out_of(at, &data);
+        // A device that has it still, against the rules, makes this a copy.
+        DirectDone { buffer: Arc::unwrap_or_clone(data), outcome }
+    }
+
+    fn write_out_of(&self, at: DirectAt, data: &Arc<AlignedBuffer>) -> Result<DirectPart> {
+        let file = &self.inode.regular()?;
+        let counters = &file.context().counters().direct;
+        Direct::count(&counters.writes);
+        match direct::write(file, at, &SharedBytes::from(Arc::clone(data)))? {
+            Way::Done(part) => Ok(part),
+            Way::Buffered(why) => {
+                why.count(counters);
+                self.write_through_memory(file, at, data)
+            }
+        }
+    }
+
+    /// Writes what cannot be written directly, and waits until it is on a device.
+    fn write_through_memory(&self, file: &FileInode<'_>, at: DirectAt, data: &[u8]) -> Result<DirectPart> {
+        let errors = file.write_errors().so_far();
+        let (offset, len) = match at {
+            DirectAt::Offset(offset) => (offset, self.write_at(offset, data)?),
+            DirectAt::End => self.append(data)?,
+        };
+        // Somebody else may have had it in flight before.
+        let _ = file.flush();
+        file.write_errors().since(errors)?;
+        Ok(DirectPart { offset, len })
     }
 
     /// A write is about to return: nobody who closes the filesystem may have missed what it left in memory.

@@ -1,9 +1,11 @@
 //! What operations on files came to, counted for the statistics of a filesystem.
 
+mod direct;
 mod fsyncs;
 mod nocow;
 mod seeks;
 
+pub(crate) use direct::{Direct, DirectCounters};
 pub(crate) use fsyncs::{FsyncCounters, Fsyncs};
 pub(crate) use nocow::{Nocow, NocowCounters};
 pub(crate) use seeks::{SeekCounters, Seeks, Untold};
@@ -13,6 +15,8 @@ pub(crate) use seeks::{SeekCounters, Seeks, Untold};
 pub(crate) struct Counters {
     /// Looks for extents that can be written in place.
     pub(crate) nocow: Nocow,
+    /// Writes out of the caller's buffer.
+    pub(crate) direct: Direct,
     /// Calls of fsync.
     pub(crate) fsyncs: Fsyncs,
     /// Searches for data and holes.

@@ -5,7 +5,7 @@
 //! stands on it. Changing is made of four parts: `ordered_extent` owns new data from the allocation of its space
 //! to the handle that makes it part of a file (`completion`); `drop_extents` makes room in the tree; `holes` fills gaps where the
 //! filesystem wants an item for every hole; `inline` keeps small files in the tree itself. `tail` and `grow` stand on
-//! these, `write` and `truncate` on them; `content` does what `write` does for a file that is only just being made.
+//! these, `write` and `truncate` on them; `write_direct` does what `write` does for whole sectors of a buffer that was given away, `content` what `write` does for a file that is only just being made.
 //! `prealloc` sets space aside for data to come; `nocow` says what is written over what is there, and `in_place` does; `punch_hole` gives space back, `zero_range` does
 //! a bit of both; `clone_range` gives a file the extents of another; `rewrite` gives data new space; `edges` are the sectors of which their ranges have only a part.
 //!
@@ -64,6 +64,7 @@ mod tail;
 mod truncate;
 mod write;
 mod write_back;
+mod write_direct;
 mod zero_range;
 
 #[cfg(test)]
@@ -94,6 +95,7 @@ pub(crate) use tail::is_tail_unsettled;
 pub(crate) use truncate::{drop_behind, drop_last, truncate};
 pub(crate) use write::{is_overwrite, write};
 pub(crate) use write_back::write_back;
+pub(crate) use write_direct::{DirectlyWritten, write_direct};
 pub(crate) use zero_range::zero_range;
 
 /// Changes the extents of an inode that nobody else has, after a plan was made when they were `seen`. Its errors abort.

@@ -67,13 +67,44 @@ pub(crate) fn write(inode: &FileInode<'_>, item: &mut InodeItem, offset: u64, da
     }
 }
 
-/// Writes all of it, from the front on. `reached` follows, also after an error.
+/// How far a write has got.
+pub(super) struct Front {
+    /// The file has the new data up to here.
+    pub(super) reached: u64,
+    /// Bytes of that which were written in place.
+    pub(super) in_place: u64,
+}
+
+impl Front {
+    /// Nothing is written of what begins at `start`.
+    pub(super) const fn at(start: u64) -> Self {
+        Self { reached: start, in_place: 0 }
+    }
+}
+
+/// Writes all of it, from the front on, packed where the file is to be. `reached` follows, also after an error.
 pub(crate) fn write_payload(
     behalf: &mut Behalf<'_>,
     inode: &FileInode<'_>,
     item: &mut InodeItem,
     payload: &dyn Payload,
     reached: &mut u64,
+) -> Result<()> {
+    let packing = packing_of(inode, item)?;
+    let mut front = Front::at(*reached);
+    let written = write_pieces(behalf, inode, item, payload, packing, &mut front);
+    *reached = front.reached;
+    written
+}
+
+/// Writes all of it, from the front on, which follows, also after an error.
+pub(super) fn write_pieces(
+    behalf: &mut Behalf<'_>,
+    inode: &FileInode<'_>,
+    item: &mut InodeItem,
+    payload: &dyn Payload,
+    packing: Option<Packing<'_>>,
+    front: &mut Front,
 ) -> Result<()> {
     let (start, end) = payload.range();
     let mut holes = gap(inode, item, start)?;
@@ -82,11 +113,11 @@ pub(crate) fn write_payload(
         fill_gap(behalf, inode, item, start)?;
         holes = gap(inode, item, start)?;
     }
-    let (walk, packing) = (NocowWalk::new(inode, item, (*reached, end)), packing_of(inode, item)?);
-    let mut way = Way { walk, packing };
+    let Front { reached, in_place } = front;
+    let mut way = Way { walk: NocowWalk::new(inode, item, (*reached, end)), packing };
     let mut completion = Completion::new(behalf, inode, item, reached).filling(holes);
     while completion.reached() < end {
-        let written = way.step(&mut completion, payload);
+        let written = way.step(&mut completion, payload, in_place);
         let is_part = (start..=end).contains(&completion.reached());
         assert!(is_part, "WRITE-1: what was reached is a first part");
         written?;
@@ -101,15 +132,23 @@ struct Way<'i> {
 }
 
 impl Way<'_> {
-    /// Writes the front of what is left: what may be written in place, or what there is new space for in one piece.
-    fn step(&mut self, completion: &mut Completion<'_, '_>, payload: &dyn Payload) -> Result<()> {
+    /// Writes the front of what is left: what may be written in place, which `in_place` counts, or what there is new space for in one
+    /// piece.
+    fn step(
+        &mut self,
+        completion: &mut Completion<'_, '_>,
+        payload: &dyn Payload,
+        in_place: &mut u64,
+    ) -> Result<()> {
         let file = completion.file();
         let start = completion.reached();
         match self.walk.piece(start, Wait::Yes)? {
             Piece::InPlace(extent) => {
                 let mut space = InPlace::new(file.engine, file.flags, extent);
                 payload.write(space.range(), &mut space.writer(file.engine))?;
-                space.complete(completion, payload.data_end())
+                let done = space.complete(completion, payload.data_end());
+                *in_place += completion.reached() - start;
+                done
             }
             Piece::New(stop) => {
                 let part = (start, stop);

@@ -22,7 +22,9 @@
 //!
 //! # Invariants
 //! - DELALLOC-2: what is dirty has room kept for it, of data and metadata; so has a run in flight until its extents have space.
-//! - DELALLOC-3: one run of a file is in flight at a time, and nothing else changes the file's extents meanwhile.
+//! - DELALLOC-3: one run of a file is in flight at a time, and nothing else changes the extents of its range meanwhile; nor any of the
+//!   file's while it grows the file. Direct writes (`direct`) change others.
+//!   Shown by `a_file_grows_beside_direct_writes_of_its_front`.
 //! - DELALLOC-4: the size in the tree grows with the data that is complete, never beyond it.
 //!   Shown by `what_was_committed_survives_every_power_cut`.
 //! - DELALLOC-5: an inode with delayed data stays in memory as long as it has a name or a user (TABLE-1).

@@ -172,6 +172,12 @@ impl State {
         flying || self.pages.has(start, end)
     }
 
+    /// Whether any of `[start, end)` is delayed.
+    fn touches(&self, start: u64, end: u64) -> bool {
+        let flying = self.in_flight_range();
+        start.max(flying.0) < end.min(flying.1) || self.pages.missing(start, end)[..] != [(start, end)]
+    }
+
     /// Tells the item of the writes that it does not know of yet.
     fn stamp(&self, item: &mut InodeItem) {
         if let Some((time, count)) = self.written {
@@ -302,6 +308,11 @@ impl Delalloc {
     /// Whether `[start, end)`, a sector, is delayed.
     pub(crate) fn has(&self, start: u64, end: u64) -> bool {
         self.any() && self.lock().as_ref().is_some_and(|state| state.has(start, end))
+    }
+
+    /// Whether any of `[start, end)`, which is not empty, is delayed.
+    pub(crate) fn touches(&self, start: u64, end: u64) -> bool {
+        self.any() && self.lock().as_ref().is_some_and(|state| state.touches(start, end))
     }
 
     /// What there is, made if there is nothing: of a file of `size` bytes, at this time. What is changed counts as delayed

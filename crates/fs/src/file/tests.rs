@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use creamery_base::{Error, ErrorKind, Result, Wait};
-use creamery_device::{Hook, Request};
+use creamery_device::{AlignedBuffer, Hook, Request};
 use creamery_txn::Engine;
 
 use crate::data::tests::model::Model;
 use crate::data::tests::support::*;
+use crate::direct::DirectAt;
 use crate::fallocate::Fallocate;
 use crate::filesystem::Filesystem;
 use crate::inode::{Inode, InodeFlags};
@@ -99,6 +100,15 @@ fn change(file: &OpenFile, model: &mut Model, scale: u64, random: &mut Random) {
         }
         2 => file.inode().flush().expect("room"),
         3 | 4 => drop(file.inode().context().writeback().step()),
+        6 => {
+            let at = place(random) / SECTOR * SECTOR;
+            let count = (random.below(scale / SECTOR + 1) + 1) * SECTOR - random.below(5) / 4;
+            let salt = random.next();
+            let data: Vec<u8> = (0..count).map(|index| ((index ^ salt) % 251) as u8 + 1).collect();
+            let done = file.write_direct(DirectAt::Offset(at), AlignedBuffer::from_slice(&data));
+            assert_eq!(done.outcome.expect("room").len, data.len());
+            model.write(at, &data);
+        }
         5 if size > 0 => {
             let from = random.below(size) / SECTOR * SECTOR;
             let len = size - from;

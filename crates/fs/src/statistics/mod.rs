@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::background_statistics::BackgroundStatistics;
 use crate::compression::CompressionCounters;
-use crate::counters::{FsyncCounters, NocowCounters, SeekCounters};
+use crate::counters::{DirectCounters, FsyncCounters, NocowCounters, SeekCounters};
 use crate::delalloc::WritebackCounters;
 use crate::inode::Inodes;
 use crate::memory::MemoryReport;
@@ -199,6 +199,30 @@ counts! {
         searched_again,
         /// Looks at other trees with the file's leaf held; none without the switch for that.
         looks_with_leaf,
+    }
+}
+
+counts! {
+    /// Direct writes: out of the caller's own buffer, and on a device when they end.
+    ///
+    /// ```
+    /// assert_eq!(creamery_fs::DirectStatistics::default().writes, 0);
+    /// ```
+    DirectStatistics of DirectCounters {
+        /// Writes that were asked for.
+        writes,
+        /// Bytes that went from the caller's buffer to a device.
+        write_bytes,
+        /// Those of them that were written over what was there.
+        in_place_bytes,
+        /// Those of them that were written to new space.
+        to_new_space_bytes,
+        /// Writes that went through memory because they did not begin and end with sectors.
+        buffered_misaligned,
+        /// Those that did because what they were to go over is stored in the tree itself.
+        buffered_inline,
+        /// Those that did because what they were to go over is compressed.
+        buffered_compressed,
     }
 }
 
@@ -486,6 +510,8 @@ pub struct Statistics {
     pub writeback: WritebackStatistics,
     /// Data written in place.
     pub nocow: NocowStatistics,
+    /// Reads and writes between a device and the caller's buffer.
+    pub direct: DirectStatistics,
     /// Data compressed.
     pub compression: CompressionStatistics,
     /// Searches for data and holes.
@@ -555,6 +581,7 @@ impl Statistics {
             volume: (&engine.volume().counters()).into(),
             writeback: (&context.writeback().counters()).into(),
             nocow: (&counters.nocow.counters()).into(),
+            direct: (&counters.direct.counters()).into(),
             compression: (&context.compression().counters()).into(),
             quotas: engine.qgroup_counters().into(),
             seek: (&counters.seeks.counters()).into(),

@@ -1,0 +1,50 @@
+//! Direct writes, counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What direct writes came to.
+#[derive(Default)]
+pub(crate) struct Direct {
+    pub(crate) writes: AtomicU64,
+    pub(crate) write_bytes: AtomicU64,
+    pub(crate) in_place_bytes: AtomicU64,
+    pub(crate) to_new_space_bytes: AtomicU64,
+    pub(crate) buffered_misaligned: AtomicU64,
+    pub(crate) buffered_inline: AtomicU64,
+    pub(crate) buffered_compressed: AtomicU64,
+}
+
+/// The same, as it is now.
+#[derive(Clone, Copy)]
+pub(crate) struct DirectCounters {
+    pub(crate) writes: u64,
+    pub(crate) write_bytes: u64,
+    pub(crate) in_place_bytes: u64,
+    pub(crate) to_new_space_bytes: u64,
+    pub(crate) buffered_misaligned: u64,
+    pub(crate) buffered_inline: u64,
+    pub(crate) buffered_compressed: u64,
+}
+
+impl Direct {
+    pub(crate) fn count(what: &AtomicU64) {
+        Self::add(what, 1);
+    }
+
+    pub(crate) fn add(what: &AtomicU64, count: u64) {
+        what.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn counters(&self) -> DirectCounters {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        DirectCounters {
+            writes: of(&self.writes),
+            write_bytes: of(&self.write_bytes),
+            in_place_bytes: of(&self.in_place_bytes),
+            to_new_space_bytes: of(&self.to_new_space_bytes),
+            buffered_misaligned: of(&self.buffered_misaligned),
+            buffered_inline: of(&self.buffered_inline),
+            buffered_compressed: of(&self.buffered_compressed),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Direct reads and writes: data goes between a device and the caller's own buffer, and is in no memory of ours.
+//!
+//! ```text
+//!   write_at        bytes --copy--> dirty pages --- later ---> device --> items in the tree
+//!   write_direct    the caller's buffer ------------ now -----> device --> items in the tree
+//! ```
+//! A direct write has ended when its items are in the tree: everybody reads it from the device then. It is as durable as any other
+//! write: what was synced is there after a power cut. It goes over what is there, or to new space, as `data` decides for all writes; new space gets
+//! checksums, which are computed from the buffer. It is never packed, whatever the file is marked with, as on Linux.
+//!
+//! # The buffer
+//! The caller gives it away and has it back with the answer. So nobody can change bytes between the moment in which they are summed and that
+//! in which they are written, which is the way to data that its own checksum refuses, and no page of it can be missing.
+//!
+//! # Beside others
+//! A direct write has its range of bytes alone until the items are in the tree. It shares the inode with others only under two conditions:
+//!
+//! | condition | because |
+//! |---|---|
+//! | it ends below the size of the file, which is not stored inline | others who share the inode rely on the size |
+//! | nothing that grows the file is delayed: its size in the tree is its size | writing back what grows a file fills the gap before it and rewrites the old last sector, and nobody else may change extents meanwhile (DATA-5) |
+//!
+//! Who grows a file has its inode alone, so what is found with the inode shared holds as long as it is shared. Otherwise the inode is locked alone
+//! and everything delayed of it is written back first. What is delayed of the range of a write that shares the inode is written back, too, and nobody
+//! makes anything dirty there meanwhile: he would need the range.
+//!
+//! # Errors
+//! They are those of the one request. What is lost of a direct write was never in memory, so no other opener hears of it, and no later fsync. And what is lost of delayed data that had to be written back before is
+//! not the request's: the openers learn that as always.
+//!
+//! # What goes through memory all the same
+//! A write that does not begin and end with sectors, and one over what is stored in the tree itself or compressed, is made as any other
+//! write and then written back before it is answered (`way`). Only there an error of writing back is the request's as well as the openers'.
+//!
+//! # Invariants
+//! - DIRECT-2: a request is answered with its buffer, whatever comes of it; only a thread that panics takes it along.
+//!   Shown by `a_device_that_fails_is_told_to_the_writer_and_to_nobody_else`.
+//! - DIRECT-7: while a direct write has the range, nothing of that is delayed.
+//!   Shown by `what_was_delayed_before_a_direct_write_does_not_come_back`.
+//! - DIRECT-8: a direct write that shares the inode leaves the size of the file as it is.
+//!   Shown by `a_file_grows_beside_direct_writes_of_its_front`.
+
+mod way;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use creamery_base::Result;
+use creamery_device::AlignedBuffer;
+
+pub(crate) use write::{Way, write};
+
+/// Where a direct write goes.
+///
+/// ```
+/// use creamery_fs::DirectAt;
+/// assert_ne!(DirectAt::Offset(0), DirectAt::End);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DirectAt {
+    /// To this place of the file, in bytes from its beginning.
+    Offset(u64),
+    /// Behind the end of the file, wherever that is when the write has the file alone.
+    End,
+}
+
+/// The bytes of a file that a direct read or write was about.
+///
+/// ```
+/// let part = creamery_fs::DirectPart { offset: 4096, len: 8192 };
+/// assert_eq!(part.offset + part.len as u64, 12288);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirectPart {
+    /// Where in the file they begin, in bytes.
+    pub offset: u64,
+    /// How many bytes were read or written: less than all where the file ends, or where space ran out.
+    pub len: usize,
+}
+
+/// The answer to a direct read or write: the buffer that was given away, and what came of the request.
+///
+/// ```
+/// use creamery_fs::{DirectDone, DirectPart};
+/// use creamery_device::AlignedBuffer;
+/// let done = DirectDone { buffer: AlignedBuffer::zeroed(4096), outcome: Ok(DirectPart { offset: 0, len: 100 }) };
+/// let DirectDone { buffer, outcome } = done;
+/// println!("{:?}", &buffer[..outcome?.len]);
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct DirectDone {
+    /// The buffer. After a read the bytes behind those that were read mean nothing; after one that failed all are zero.
+    pub buffer: AlignedBuffer,
+    /// What was read or written, or why nothing, or not all, was.
+    pub outcome: Result<DirectPart>,
+}

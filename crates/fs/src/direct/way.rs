@@ -1,0 +1,45 @@
+//! Which requests cannot go between the device and the caller's buffer.
+
+use creamery_base::{Result, Wait};
+
+use crate::counters::Direct;
+use crate::data::extent_map::{ExtentKind, ExtentMaps};
+use crate::inode::FileInode;
+
+/// Why a request goes through memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Buffered {
+    /// It does not begin or end with a sector.
+    Misaligned,
+    /// What it is about is stored in the tree itself.
+    Inline,
+    /// What it is about is compressed.
+    Compressed,
+}
+
+impl Buffered {
+    /// Counts a request.
+    pub(crate) fn count(self, direct: &Direct) {
+        Direct::count(match self {
+            Self::Misaligned => &direct.buffered_misaligned,
+            Self::Inline => &direct.buffered_inline,
+            Self::Compressed => &direct.buffered_compressed,
+        });
+    }
+}
+
+/// What a range of a file with no delayed data there has that cannot be written over directly.
+/// Errors: device errors; damage.
+pub(super) fn in_the_way(file: &FileInode<'_>, range: (u64, u64)) -> Result<Option<Buffered>> {
+    let sector = u64::from(file.engine().sector_size());
+    let _still = file.hold_extents(Wait::Yes)?;
+    let mut maps = ExtentMaps::new(file.tree(), file.id.ino, range, sector, Wait::Yes)?;
+    while let Some(map) = maps.next()? {
+        match map.kind {
+            ExtentKind::Inline => return Ok(Some(Buffered::Inline)),
+            ExtentKind::Compressed(_) => return Ok(Some(Buffered::Compressed)),
+            ExtentKind::Hole | ExtentKind::Prealloc | ExtentKind::Data(_) => {}
+        }
+    }
+    Ok(None)
+}
