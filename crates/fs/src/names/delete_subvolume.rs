@@ -11,11 +11,20 @@ use crate::inode::{DirectoryInode, Inode};
 use crate::items::Name;
 use crate::keys;
 use crate::operation::finish;
-use crate::subvolume::SubvolumeEntry;
 
 /// Items that change: the entry's two and the directory, two references, the root item, the note that it is to be dropped, and
 /// its UUIDs.
 const ITEMS: u32 = 10;
+
+/// A subvolume that is deleted, by its entry.
+struct Deleted<'a> {
+    id: TreeId,
+    dir: DirectoryInode<'a>,
+    name: Name<'a>,
+    found: Found,
+    /// The number of the entry.
+    index: u64,
+}
 
 /// What may be in a subvolume that is deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,13 +61,10 @@ impl Names {
         }
         let changing = self.subvolumes().changing();
         self.subvolumes().check_may_delete(id)?;
-        let entry = SubvolumeEntry {
-            dir: dir.id,
-            index: self.subvolumes().index_of(dir.id, name.bytes(), id)?,
-            name: name.bytes(),
-        };
+        let index = self.subvolumes().index_of(dir.id, name.bytes(), id)?;
+        let deleted = Deleted { id, dir, name, found, index };
         let handle = self.engine().start(Units::dropping(ITEMS).of(dir.id.subvolume))?;
-        let done = self.remove_subvolume(&handle, &dir, &guards, &found, name, &entry, id);
+        let done = self.remove_subvolume(&handle, &guards, &deleted);
         let deleted_in = handle.generation();
         finish(handle, done)?;
         self.subvolumes().retire(id, deleted_in);
@@ -99,26 +105,22 @@ impl Names {
         Ok(found.ino == keys::EMPTY_SUBVOLUME_DIR)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what was looked up is changed")]
     fn remove_subvolume(
         &self,
         handle: &Handle<'_>,
-        dir: &DirectoryInode<'_>,
         guards: &Guards<'_>,
-        found: &Found,
-        name: Name<'_>,
-        entry: &SubvolumeEntry<'_>,
-        id: TreeId,
+        deleted: &Deleted<'_>,
     ) -> Result<()> {
+        let Deleted { id, dir, name, found, index } = deleted;
         let now = self.engine().now();
         let size = guards.item(dir.id).size.saturating_sub(name.size_in_directory());
         // No log says that a subvolume is gone, nor that the directory is in which it was.
         self.engine().give_up_logs(handle);
-        directory::remove_found(handle, dir, name, found, entry.index)?;
+        directory::remove_found(handle, dir, *name, found, *index)?;
         self.known_directories.forget_all(guards);
-        self.subvolumes().remove_refs(handle, id, entry.dir.subvolume)?;
-        self.subvolumes().remove_uuids(handle, id)?;
-        handle.orphan_subvolume(id)?;
+        self.subvolumes().remove_refs(handle, *id, dir.id.subvolume)?;
+        self.subvolumes().remove_uuids(handle, *id)?;
+        handle.orphan_subvolume(*id)?;
         dir.update_later(handle, |item| directory::touch(item, size, now)).map(drop)
     }
 }

@@ -80,6 +80,15 @@ impl Ends<'_> {
     }
 }
 
+/// A rename that may be done.
+struct Renaming<'a> {
+    subvolume: &'a Subvolume,
+    ends: Ends<'a>,
+    mode: RenameMode,
+    /// What the old name stands for.
+    found: Found,
+}
+
 /// What is moved: an inode, or a subvolume (whose root directory stays as it is).
 enum Moved<'a> {
     Inode(&'a Arc<Inode>, Link),
@@ -182,16 +191,16 @@ impl Names {
         };
         let from = check_may_remove(from, guards.item(from.id))?;
         let to = check_may_add(to, guards.item(to.id))?;
-        let ends = &Ends { from, name, to, new_name };
+        let ends = Ends { from, name, to, new_name };
         let tree = ends.from.tree();
         let found =
             directory::find(tree, ends.from.id, ends.name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
         let slot = directory::find(tree, ends.to.id, ends.new_name, Wait::Yes)?;
         // Two names of one inode: POSIX says to do nothing.
-        if check_new_name(ends, mode, &guards, &found, &slot)? {
+        if check_new_name(&ends, mode, &guards, &found, &slot)? {
             return Ok(Round::Done);
         }
-        let root = self.subvolume_root(ends, found.target)?;
+        let root = self.subvolume_root(&ends, found.target)?;
         if let Some(root) = root {
             if !guards.holds(root) {
                 // No lock of an inode is held while a subvolume is opened.
@@ -199,7 +208,7 @@ impl Names {
                 drop(still);
                 return Ok(Round::Again(SmallVec::from_iter([self.inodes.get(root, Wait::Yes)?])));
             }
-            self.check_subvolume_may_move(ends, &guards, root)?;
+            self.check_subvolume_may_move(&ends, &guards, root)?;
         }
         source = self.renamed_inode(ends.from.id, found.target)?;
         target = match slot.found {
@@ -215,8 +224,9 @@ impl Names {
             let root = known.iter().find(|inode| Some(inode.id) == root).cloned();
             return Ok(Round::Again([root, source, target].into_iter().flatten().collect()));
         }
-        self.check_rename(ends, mode, &guards, still.as_ref(), (source.as_ref(), target.as_ref()))?;
-        let done = self.carry_out(subvolume, ends, mode, &guards, &found, (source.as_ref(), target.as_ref()));
+        self.check_rename(&ends, mode, &guards, still.as_ref(), (source.as_ref(), target.as_ref()))?;
+        let renaming = Renaming { subvolume, ends, mode, found };
+        let done = self.carry_out(&renaming, &guards, (source.as_ref(), target.as_ref()));
         if [Some(&found), slot.found.as_ref()].iter().flatten().any(|was| was.kind == FileType::Directory) {
             self.known_directories.forget_all(&guards);
         }
@@ -233,13 +243,11 @@ impl Names {
 
     fn carry_out(
         &self,
-        subvolume: &Subvolume,
-        ends: &Ends<'_>,
-        mode: RenameMode,
+        renaming: &Renaming<'_>,
         guards: &Guards<'_>,
-        found: &Found,
         (source, target): (Option<&Arc<Inode>>, Option<&Arc<Inode>>),
     ) -> Result<()> {
+        let Renaming { ends, mode, found, .. } = renaming;
         let link = |inode: &Arc<Inode>, old: Spelling<'_>| {
             inode_ref::find_entry(inode.tree(), inode.id, old.dir, old.name)
         };
@@ -254,7 +262,7 @@ impl Names {
                 self.exchange(ends, guards, (source, *source_link), (target, target_link))
             }
             (_, _, RenameMode::Exchange) => Err(Error::unsupported("exchanging a subvolume")),
-            _ => self.move_name(subvolume, ends, mode, guards, &moved, target, found),
+            _ => self.move_name(renaming, guards, &moved, target),
         }
     }
 
@@ -341,20 +349,14 @@ impl Names {
         }
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the parts of one decision, each looked up under the guards"
-    )]
     fn move_name(
         &self,
-        subvolume: &Subvolume,
-        ends: &Ends<'_>,
-        mode: RenameMode,
+        renaming: &Renaming<'_>,
         guards: &Guards<'_>,
         moved: &Moved<'_>,
         target: Option<&Arc<Inode>>,
-        found: &Found,
     ) -> Result<()> {
+        let Renaming { subvolume, ends, mode, found } = renaming;
         let now = self.engine().now();
         let whiteout = match mode {
             RenameMode::Whiteout => {

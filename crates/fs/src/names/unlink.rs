@@ -24,6 +24,13 @@ enum Expect {
     Directory,
 }
 
+/// An entry that is to be removed, as it was found with its directory locked.
+struct Entry<'a> {
+    dir: DirectoryInode<'a>,
+    name: Name<'a>,
+    found: Found,
+}
+
 enum Round {
     Done,
     /// The inode that could not be locked out of order.
@@ -80,14 +87,14 @@ impl Names {
             }
             other => other?,
         };
-        let dir = &check_may_remove(dir, guards.item(dir.id))?;
+        let dir = check_may_remove(dir, guards.item(dir.id))?;
         let found = directory::find(dir.tree(), dir.id, name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
-        target = self.inodes.get(target_id(dir, &found, expect)?, Wait::Yes)?;
+        target = self.inodes.get(target_id(&dir, &found, expect)?, Wait::Yes)?;
         if !guards.try_add(&target)? {
             drop(guards);
             return Ok(Round::Again(Some(target)));
         }
-        self.remove_locked(dir, &target, &guards, name, &found, expect)?;
+        self.remove_locked(&Entry { dir, name, found }, &target, &guards, expect)?;
         drop(guards);
         let id = target.id;
         drop(target);
@@ -97,11 +104,9 @@ impl Names {
 
     fn remove_locked(
         &self,
-        dir: &DirectoryInode<'_>,
+        Entry { dir, name, found }: &Entry<'_>,
         target: &Arc<Inode>,
         guards: &Guards<'_>,
-        name: Name<'_>,
-        found: &Found,
         expect: Expect,
     ) -> Result<()> {
         let item = guards.item(target.id);
@@ -114,7 +119,7 @@ impl Names {
         if expect == Expect::Directory && !directory::is_empty(target.tree(), target.id.ino)? {
             return Err(ErrorKind::DirectoryNotEmpty.into());
         }
-        let mut losing = LosingName::plan(self.table(), target, item, dir.id.ino, name)?;
+        let mut losing = LosingName::plan(self.table(), target, item, dir.id.ino, *name)?;
         let units = Units::freeing(3 + losing.units()).of(dir.id.subvolume);
         let handle = match self.engine().start(units) {
             Ok(handle) => handle,
@@ -126,7 +131,7 @@ impl Names {
         let now = self.engine().now();
         let dir_item = guards.item(dir.id);
         let size = dir_item.size.saturating_sub(name.size_in_directory());
-        let removed = directory::remove_found(&handle, dir, name, found, losing.link.index);
+        let removed = directory::remove_found(&handle, dir, *name, found, losing.link.index);
         if found.kind == FileType::Directory {
             self.known_directories.forget_all(guards);
         }
