@@ -17,7 +17,7 @@
 //!   compare defragment fallocate fiemap                      what an open file does besides
 //!   open_file                                                reads and writes the data of one inode
 //!   cleaner fsync                                            deletes inodes without a name and a user; makes an inode durable
-//!   direct directory file ops seek                           writes out of the caller's buffer; entries in their tree; data in its three layers; operations on one inode
+//!   direct directory file ops seek                           data past memory; entries in their tree; data in its three layers; operations on one inode
 //!   data                                                     the extents of a file
 //!   inode                                                    a directory, a file or something else as an object, its locks and attributes; the table of live inodes
 //!   subvolume                                                those in use; their orphans; the references between them in the root tree

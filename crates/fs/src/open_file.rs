@@ -9,7 +9,7 @@ use creamery_txn::DelallocReservation;
 use crate::counters::Direct;
 use crate::data;
 use crate::delalloc::{ErrSeq, WriteErrors};
-use crate::direct::{self, DirectAt, DirectDone, DirectPart, Way};
+use crate::direct::{self, Buffered, DirectAt, DirectDone, DirectPart, Way};
 use crate::fault::Fault;
 use crate::file;
 use crate::fsync::fsync;
@@ -97,12 +97,58 @@ impl OpenFile {
 
     /// Reads from `offset` into `out`; returns how much there was before the end.
     pub fn read_at(&self, offset: u64, out: &mut [u8], wait: Wait) -> Result<usize> {
+        self.read_and(|_, _| (), offset, out, wait)
+    }
+
+    /// Reads from `offset` into `buffer` itself, which comes back with the answer: from a device, and what is in memory only from there.
+    /// A read is short only where the file ends.
+    ///
+    /// ```no_run
+    /// use creamery_device::AlignedBuffer;
+    /// use creamery_fs::{DirectDone, OpenFile};
+    /// fn first_page(file: &OpenFile) -> creamery_base::Result<AlignedBuffer> {
+    ///     let DirectDone { buffer, outcome } = file.read_direct(0, AlignedBuffer::zeroed(4096));
+    ///     outcome.map(|_| buffer)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As the `outcome` of the answer: the inode is no file; device errors; damage that no copy mends. The buffer has nothing of the file
+    /// then.
+    #[must_use = "it has what was read"]
+    pub fn read_direct(&self, offset: u64, mut buffer: AlignedBuffer) -> DirectDone {
+        let counters = &self.inode.context().counters().direct;
+        Direct::count(&counters.reads);
+        let wanted = (offset, buffer.len());
+        let count = |file: &FileInode<'_>, item: &InodeItem| {
+            if let Some(why) = Buffered::of_read(file, item, wanted) {
+                why.count(counters);
+            }
+        };
+        let outcome = self.read_and(count, offset, &mut buffer, Wait::Yes);
+        match &outcome {
+            Ok(len) => Direct::add(&counters.read_bytes, *len as u64),
+            // It may have what no checksum stands for.
+            Err(_) => buffer.fill(0),
+        }
+        DirectDone { buffer, outcome: outcome.map(|len| DirectPart { offset, len }) }
+    }
+
+    /// Reads, and tells `note` of the file as it is then.
+    fn read_and(
+        &self,
+        note: impl FnOnce(&FileInode<'_>, &InodeItem),
+        offset: u64,
+        out: &mut [u8],
+        wait: Wait,
+    ) -> Result<usize> {
         let inode = &self.inode;
         inode.engine().check_open()?;
         let inode = &inode.regular()?;
         let range = inode.lock_range_shared(offset, offset.saturating_add(out.len() as u64), wait)?;
         // Who cuts the file has locked what he cuts: as long as the file is now it stays where this range is.
         let item = inode.item(wait)?;
+        note(inode, &item);
         let read = file::read(inode, &item, offset, out, wait)?;
         drop(range);
         Ok(read)

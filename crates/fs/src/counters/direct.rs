@@ -1,10 +1,12 @@
-//! Direct writes, counted.
+//! Direct reads and writes, counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What direct writes came to.
+/// What direct reads and writes came to.
 #[derive(Default)]
 pub(crate) struct Direct {
+    pub(crate) reads: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
     pub(crate) writes: AtomicU64,
     pub(crate) write_bytes: AtomicU64,
     pub(crate) in_place_bytes: AtomicU64,
@@ -12,11 +14,14 @@ pub(crate) struct Direct {
     pub(crate) buffered_misaligned: AtomicU64,
     pub(crate) buffered_inline: AtomicU64,
     pub(crate) buffered_compressed: AtomicU64,
+    pub(crate) buffered_verity: AtomicU64,
 }
 
 /// The same, as it is now.
 #[derive(Clone, Copy)]
 pub(crate) struct DirectCounters {
+    pub(crate) reads: u64,
+    pub(crate) read_bytes: u64,
     pub(crate) writes: u64,
     pub(crate) write_bytes: u64,
     pub(crate) in_place_bytes: u64,
@@ -24,6 +29,7 @@ pub(crate) struct DirectCounters {
     pub(crate) buffered_misaligned: u64,
     pub(crate) buffered_inline: u64,
     pub(crate) buffered_compressed: u64,
+    pub(crate) buffered_verity: u64,
 }
 
 impl Direct {
@@ -38,6 +44,8 @@ impl Direct {
     pub(crate) fn counters(&self) -> DirectCounters {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         DirectCounters {
+            reads: of(&self.reads),
+            read_bytes: of(&self.read_bytes),
             writes: of(&self.writes),
             write_bytes: of(&self.write_bytes),
             in_place_bytes: of(&self.in_place_bytes),
@@ -45,6 +53,7 @@ impl Direct {
             buffered_misaligned: of(&self.buffered_misaligned),
             buffered_inline: of(&self.buffered_inline),
             buffered_compressed: of(&self.buffered_compressed),
+            buffered_verity: of(&self.buffered_verity),
         }
     }
 }

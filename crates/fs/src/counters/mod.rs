@@ -15,7 +15,7 @@ pub(crate) use seeks::{SeekCounters, Seeks, Untold};
 pub(crate) struct Counters {
     /// Looks for extents that can be written in place.
     pub(crate) nocow: Nocow,
-    /// Writes out of the caller's buffer.
+    /// Reads into the caller's buffer, and writes out of it.
     pub(crate) direct: Direct,
     /// Calls of fsync.
     pub(crate) fsyncs: Fsyncs,

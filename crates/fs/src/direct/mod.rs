@@ -8,6 +8,9 @@
 //! write: what was synced is there after a power cut. It goes over what is there, or to new space, as `data` decides for all writes; new space gets
 //! checksums, which are computed from the buffer. It is never packed, whatever the file is marked with, as on Linux.
 //!
+//! A direct read gets what any read gets: what is delayed lies over what is in the tree, and is copied from there. The rest goes from the
+//! device into the caller's buffer, and is held against its checksums there, before the caller has it again.
+//!
 //! # The buffer
 //! The caller gives it away and has it back with the answer. So nobody can change bytes between the moment in which they are summed and that
 //! in which they are written, which is the way to data that its own checksum refuses, and no page of it can be missing.
@@ -29,6 +32,8 @@
 //! not the request's: the openers learn that as always.
 //!
 //! # What goes through memory all the same
+//! Of a read the ends that are no whole sectors, and all of a file with fs-verity, of which whole blocks are held against their digests.
+//!
 //! A write that does not begin and end with sectors, and one over what is stored in the tree itself or compressed, is made as any other
 //! write and then written back before it is answered (`way`). Only there an error of writing back is the request's as well as the openers'.
 //!
@@ -49,6 +54,7 @@ mod tests;
 use creamery_base::Result;
 use creamery_device::AlignedBuffer;
 
+pub(crate) use way::Buffered;
 pub(crate) use write::{Way, write};
 
 /// Where a direct write goes.
@@ -91,7 +97,8 @@ pub struct DirectPart {
 /// ```
 #[derive(Debug)]
 pub struct DirectDone {
-    /// The buffer. After a read the bytes behind those that were read mean nothing; after one that failed all are zero.
+    /// The buffer. A write leaves it as it was. After a read the bytes behind those that were read mean nothing; after one that failed
+    /// all are zero.
     pub buffer: AlignedBuffer,
     /// What was read or written, or why nothing, or not all, was.
     pub outcome: Result<DirectPart>,

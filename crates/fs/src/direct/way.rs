@@ -4,7 +4,8 @@ use creamery_base::{Result, Wait};
 
 use crate::counters::Direct;
 use crate::data::extent_map::{ExtentKind, ExtentMaps};
-use crate::inode::FileInode;
+use crate::inode::{FileInode, InodeItem};
+use crate::verity;
 
 /// Why a request goes through memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,15 +16,34 @@ pub(crate) enum Buffered {
     Inline,
     /// What it is about is compressed.
     Compressed,
+    /// It reads a file with fs-verity, of which whole blocks are held against their digests.
+    Sealed,
 }
 
 impl Buffered {
+    /// Why that goes for a read of so many bytes at `offset`; compressed data is unpacked into the caller's buffer.
+    pub(crate) fn of_read(
+        file: &FileInode<'_>,
+        item: &InodeItem,
+        (offset, len): (u64, usize),
+    ) -> Option<Self> {
+        let sector = u64::from(file.engine().sector_size());
+        match () {
+            () if verity::is_sealed(item) => Some(Self::Sealed),
+            () if !offset.is_multiple_of(sector) || !(len as u64).is_multiple_of(sector) => {
+                Some(Self::Misaligned)
+            }
+            () => None,
+        }
+    }
+
     /// Counts a request.
     pub(crate) fn count(self, direct: &Direct) {
         Direct::count(match self {
             Self::Misaligned => &direct.buffered_misaligned,
             Self::Inline => &direct.buffered_inline,
             Self::Compressed => &direct.buffered_compressed,
+            Self::Sealed => &direct.buffered_verity,
         });
     }
 }

@@ -203,12 +203,16 @@ counts! {
 }
 
 counts! {
-    /// Direct writes: out of the caller's own buffer, and on a device when they end.
+    /// Direct reads and writes: between a device and the caller's own buffer.
     ///
     /// ```
     /// assert_eq!(creamery_fs::DirectStatistics::default().writes, 0);
     /// ```
     DirectStatistics of DirectCounters {
+        /// Reads that were asked for.
+        reads,
+        /// Bytes that they returned.
+        read_bytes,
         /// Writes that were asked for.
         writes,
         /// Bytes that went from the caller's buffer to a device.
@@ -217,12 +221,14 @@ counts! {
         in_place_bytes,
         /// Those of them that were written to new space.
         to_new_space_bytes,
-        /// Writes that went through memory because they did not begin and end with sectors.
+        /// Reads and writes that went through memory because they did not begin and end with sectors.
         buffered_misaligned,
-        /// Those that did because what they were to go over is stored in the tree itself.
+        /// Writes that did because what they were to go over is stored in the tree itself.
         buffered_inline,
-        /// Those that did because what they were to go over is compressed.
+        /// Writes that did because what they were to go over is compressed.
         buffered_compressed,
+        /// Reads of files with fs-verity.
+        buffered_verity,
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Wait};
 use creamery_codec::{CompressionMethod, CompressionType, VerityHash};
+use creamery_device::AlignedBuffer;
 use creamery_format::{Key, KeyType, RawVerityDescriptor, RawVerityDescriptorItem, VerityDescriptor};
 use creamery_txn::Units;
 use zerocopy::{FromBytes, IntoBytes};
@@ -109,8 +110,18 @@ fn fill(inode: Arc<Inode>, content: &[u8]) -> Arc<Inode> {
 
 fn read(file: &OpenFile, at: usize, len: usize) -> Result<Vec<u8>, Error> {
     let mut out = vec![0xee; len];
-    let read = file.read_at(at as u64, &mut out, Wait::Yes)?;
-    out.truncate(read);
+    let read = file.read_at(at as u64, &mut out, Wait::Yes);
+    // Directly it is the same, and of what is not as it was nothing is told.
+    let direct = file.read_direct(at as u64, AlignedBuffer::zeroed(len));
+    match (&read, &direct.outcome) {
+        (Ok(read), Ok(part)) => assert!(out[..*read] == direct.buffer[..part.len]),
+        (Err(read), Err(error)) => {
+            assert_eq!(read.kind(), error.kind());
+            assert!(direct.buffer.iter().all(|byte| *byte == 0));
+        }
+        (read, direct) => panic!("{read:?}, and directly {direct:?}"),
+    }
+    out.truncate(read?);
     Ok(out)
 }
 

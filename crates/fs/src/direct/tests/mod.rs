@@ -1,6 +1,7 @@
-//! Tests of direct writes.
+//! Tests of direct reads and writes.
 
 mod beside;
+mod reads;
 mod refused;
 
 use std::sync::Arc;
