@@ -2,7 +2,7 @@
 //!
 //! What is written in place is neither as the last commit has it nor all new after a power cut: each piece of a sector is that
 //! of some write that had begun, and not older than what was acknowledged by fsync, a commit or a snapshot. What a snapshot or a
-//! clone has is exactly what the file had when it was made, whatever was written to the file since.
+//! clone has is exactly what the file had when it was made, whatever was written to the file since. Some writes are direct.
 //!
 //! Every piece of 512 bytes says which write of which file it is from.
 
@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use creamery_base::{InodeId, TreeId, Wait};
-use creamery_fs::{Filesystem, FsOptions, InodeFlags, NewInode, SetAttributes};
+use creamery_device::AlignedBuffer;
+use creamery_fs::{DirectAt, Filesystem, FsOptions, InodeFlags, NewInode, SetAttributes};
 use creamery_testkit::Random;
 use creamery_txn::Options;
 
@@ -43,6 +44,8 @@ pub struct InPlaceReport {
     pub written: u64,
     /// Those that went to new space because of that.
     pub shared: u64,
+    /// Bytes of direct writes in place.
+    pub direct: u64,
     /// Calls of fsync that a log was enough for.
     pub logged: u64,
     /// Of the states those with a log, which was replayed.
@@ -186,8 +189,13 @@ impl Recorder {
             bytes.extend(content(file, sector, versions.begun.len()));
             versions.begun.push(position);
         }
-        let open = self.fs.open_file(self.files[file])?;
-        open.write_at((start * SECTOR) as u64, &bytes)?;
+        let (open, at) = (self.fs.open_file(self.files[file])?, (start * SECTOR) as u64);
+        if self.below(3) == 0 {
+            let done = open.write_direct(DirectAt::Offset(at), AlignedBuffer::from_slice(&bytes));
+            ensure!(done.outcome?.len == bytes.len(), "there is room for all of it");
+        } else {
+            open.write_at(at, &bytes)?;
+        }
         self.fs.close(open);
         Ok(())
     }
@@ -282,6 +290,7 @@ pub fn in_place_run(base: &Image, seed: u64, states: usize, canary: Option<Canar
     let mut report = InPlaceReport {
         written: counters.nocow.written,
         shared: counters.nocow.shared,
+        direct: counters.direct.in_place_bytes,
         logged: counters.fsyncs.logged,
         ..InPlaceReport::default()
     };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use creamery_base::{InodeId, TreeId, Wait};
-use creamery_device::BlockDevice;
-use creamery_fs::{Cleaning, Filesystem, FsOptions, InodeFlags, NewInode, SetAttributes};
+use creamery_device::{AlignedBuffer, BlockDevice};
+use creamery_fs::{Cleaning, DirectAt, Filesystem, FsOptions, InodeFlags, NewInode, SetAttributes};
 use creamery_sim::{Canary, MadeBy, SimDevice, fresh_image, in_place_run};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
@@ -15,6 +15,7 @@ fn survive(made_by: &MadeBy, seed: u64) {
     let report = in_place_run(&base, seed, 200, None).unwrap_or_else(|error| panic!("{error:#}"));
     println!("{report:?}");
     assert!(report.written > 30 && report.shared > 5, "{report:?}");
+    assert!(report.direct > 0, "{report:?}");
     assert!(report.logged > 10 && report.replayed > 10, "{report:?}");
     assert!(report.states == 200 && report.frozen > 50 && report.newer > 0, "{report:?}");
 }
@@ -57,7 +58,7 @@ fn what_a_snapshot_shows_stays_while_others_write_in_place() {
     let device = Arc::new(SimDevice::new(fresh_image(&made_by).expect("an image")));
     let volume = Volume::open(vec![device as Arc<dyn BlockDevice>], Mode::ReadWrite).expect("it opens");
     let engine = Engine::open(volume, Options::default()).expect("it opens");
-    // At once, and by writing back what was delayed.
+    // At once, and by writing back what was delayed; directly in either.
     for delayed_bytes in [0, 1 << 20] {
         let options = FsOptions { delayed_bytes, ..FsOptions::default() };
         let fs = Filesystem::open(Arc::clone(&engine), options).expect("it opens");
@@ -77,7 +78,13 @@ fn what_a_snapshot_shows_stays_while_others_write_in_place() {
                         }
                         let at = (usize::from(round) * 7 + writer) % 64 * 4096;
                         let len = (LEN - at).min(20 * 4096);
-                        open.write_at(at as u64, &vec![round; len]).expect("room");
+                        if round % 3 == 0 {
+                            let data = AlignedBuffer::from_slice(&vec![round; len]);
+                            let done = open.write_direct(DirectAt::Offset(at as u64), data);
+                            assert_eq!(done.outcome.expect("room").len, len);
+                        } else {
+                            open.write_at(at as u64, &vec![round; len]).expect("room");
+                        }
                         if delayed_bytes > 0 && round % 4 == 0 {
                             open.sync(true).expect("it is durable");
                         }
@@ -151,14 +158,29 @@ fn cloned() -> (Arc<SimDevice>, Arc<Filesystem>, [InodeId; 2]) {
     (device, fs, [file, new])
 }
 
-fn overwrite(fs: &Filesystem, file: InodeId, byte: u8) {
-    let open = fs.open_file(file).expect("there");
-    open.write_at(0, &vec![byte; LEN]).expect("room");
-    fs.close(open);
-}
+/// Writes all of a file anew.
+type Overwrite = fn(&Filesystem, InodeId, u8);
+
+const WAYS: [Overwrite; 2] = [
+    |fs, file, byte| {
+        let open = fs.open_file(file).expect("there");
+        open.write_at(0, &vec![byte; LEN]).expect("room");
+        fs.close(open);
+    },
+    |fs, file, byte| {
+        let open = fs.open_file(file).expect("there");
+        let done = open.write_direct(DirectAt::Offset(0), AlignedBuffer::from_slice(&vec![byte; LEN]));
+        assert_eq!(done.outcome.expect("room").len, LEN);
+        fs.close(open);
+    },
+];
 
 #[test]
 fn a_committed_file_keeps_its_data_until_its_removal_is_durable() {
+    WAYS.into_iter().for_each(a_removal_is_undone);
+}
+
+fn a_removal_is_undone(overwrite: Overwrite) {
     let (device, fs, [_, clone]) = cloned();
     fs.sync().expect("it commits");
     let top = fs.root(TreeId::FS).expect("the top level");
@@ -188,6 +210,10 @@ fn a_committed_file_keeps_its_data_until_its_removal_is_durable() {
 
 #[test]
 fn a_synced_clone_keeps_its_data_until_its_truncation_is_durable() {
+    WAYS.into_iter().for_each(a_truncation_is_undone);
+}
+
+fn a_truncation_is_undone(overwrite: Overwrite) {
     let (device, fs, [file, clone]) = cloned();
     let open = fs.open_file(clone).expect("there");
     open.sync(false).expect("room");
