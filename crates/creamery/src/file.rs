@@ -1,5 +1,7 @@
 //! Open files.
 
+mod direct;
+
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
