@@ -15,8 +15,6 @@
 use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 
-use super::SubvolumeRef;
-
 /// Who writes in place in a subvolume, and who bars that.
 #[derive(Default)]
 pub(crate) struct InPlaceWriters {
@@ -30,17 +28,6 @@ struct State {
     snapshots: u32,
 }
 
-/// Somebody writes in place, or looks whether he may. It keeps the subvolume, so whoever has it lives as long as he needs.
-#[must_use]
-pub(crate) struct InPlaceWriter(SubvolumeRef);
-
-impl InPlaceWriter {
-    /// None while a snapshot is taken: what is written goes to new space.
-    pub(crate) fn begin(subvolume: &SubvolumeRef) -> Option<Self> {
-        subvolume.in_place().enter().then(|| Self(subvolume.clone()))
-    }
-}
-
 /// Nobody writes in place.
 #[must_use]
 pub(crate) struct InPlaceBarred<'w> {
@@ -50,14 +37,14 @@ pub(crate) struct InPlaceBarred<'w> {
 
 impl InPlaceWriters {
     /// False while a snapshot is taken; otherwise somebody writes until he leaves.
-    fn enter(&self) -> bool {
+    pub(super) fn enter(&self) -> bool {
         let mut state = self.state.lock();
         let may = state.snapshots == 0;
         state.writers += u32::from(may);
         may
     }
 
-    fn leave(&self) {
+    pub(super) fn leave(&self) {
         let mut state = self.state.lock();
         state.writers = state.writers.checked_sub(1).expect("NOCOW-3: who leaves has entered");
         let is_last = state.writers == 0;
@@ -75,12 +62,6 @@ impl InPlaceWriters {
         let barred = InPlaceBarred { writers: self, _held: held };
         drop(self.nobody_left.pass_while(Reason::Writeback, state, |state| state.writers > 0));
         barred
-    }
-}
-
-impl Drop for InPlaceWriter {
-    fn drop(&mut self) {
-        self.0.in_place().leave();
     }
 }
 

@@ -32,7 +32,6 @@ use creamery_base::{Error, ErrorKind, Near, ObjectId, Result};
 use creamery_tree::Tree;
 
 pub use find_new::{NewExtent, NewExtents};
-pub(crate) use in_place::InPlaceWriter;
 pub use info::{ListedSubvolume, SubvolumeInfo};
 pub(crate) use root_ref::SubvolumeEntry;
 pub(crate) use subvolumes::{Changing, Subvolumes};
@@ -82,6 +81,23 @@ impl Change {
 impl Drop for Change {
     fn drop(&mut self) {
         self.subvolume.change_gate.leave();
+    }
+}
+
+/// Somebody writes in place in a subvolume, or looks whether he may; no snapshot of it is taken before this goes (NOCOW-3).
+#[must_use]
+pub(crate) struct InPlaceWriter(SubvolumeRef);
+
+impl InPlaceWriter {
+    /// None while a snapshot is taken: what is written goes to new space.
+    pub(crate) fn begin(subvolume: &SubvolumeRef) -> Option<Self> {
+        subvolume.in_place.enter().then(|| Self(subvolume.clone()))
+    }
+}
+
+impl Drop for InPlaceWriter {
+    fn drop(&mut self) {
+        self.0.in_place.leave();
     }
 }
 
