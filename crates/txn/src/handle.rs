@@ -50,6 +50,8 @@ pub struct Handle<'e> {
     ended: bool,
     _running: Option<Joined<'e>>,
     ticket: Option<Ticket<'e>>,
+    /// Bytes of what it was promised that were kept for delayed data before.
+    kept_before: u64,
     /// Bytes of tree blocks that it took without a ticket.
     unpromised: Cell<u64>,
     /// Queued when the work ends (REF-4).
@@ -104,7 +106,28 @@ impl<'e> Handle<'e> {
         };
         let generation = on.transaction.generation();
         let (unpromised, given_up) = (Cell::default(), RefCell::default());
-        Handle { on, generation, ended: false, _running: running, ticket, unpromised, given_up }
+        Handle {
+            on,
+            generation,
+            ended: false,
+            _running: running,
+            ticket,
+            kept_before: 0,
+            unpromised,
+            given_up,
+        }
+    }
+
+    /// So many bytes of what it was promised were kept for delayed data before.
+    pub(crate) const fn came_of_kept(&mut self, bytes: u64) {
+        self.kept_before = bytes;
+    }
+
+    /// Takes its promise away from it, which changes nothing any more, and tells how many bytes of that were kept before.
+    pub(crate) fn give_up_promise(&mut self) -> (Option<Ticket<'e>>, u64) {
+        let ticket = self.ticket.take();
+        ticket.iter().for_each(Ticket::check_unused);
+        (ticket, std::mem::take(&mut self.kept_before))
     }
 }
 

@@ -54,6 +54,14 @@ impl Behalf<'_> {
         }
     }
 
+    /// Ends a handle of [`Behalf::start`] that changed nothing, because it has to be planned anew: the room for it is kept again.
+    pub(crate) fn end_unused(&mut self, inode: &FileInode<'_>, handle: Handle<'_>) {
+        match self {
+            Self::Operation | Self::Rearranging => handle.end(),
+            Self::Writeback(room) | Self::BeforeRun(room) => inode.engine().end_unused(handle, room),
+        }
+    }
+
     /// The file has the data up to `stop`; its item is locked still.
     pub(crate) fn completed(&self, inode: &FileInode<'_>, stop: u64) {
         if let Self::Writeback(_) = self {

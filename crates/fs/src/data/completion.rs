@@ -81,7 +81,8 @@ impl<'c, 'b> Completion<'c, 'b> {
     }
 
     /// One handle: fills the holes, has `exchange` change the items of extents, and changes the inode's by `edit`. False, and nothing
-    /// is done, when somebody who shares the inode changed an extent since the step was planned.
+    /// is done, when somebody who shares the inode changed an extent since the step was planned;
+    /// what was kept for it is kept again.
     /// Errors: no space: then nothing changed; aborted.
     pub(super) fn step(
         &mut self,
@@ -101,11 +102,13 @@ impl<'c, 'b> Completion<'c, 'b> {
             behalf.completed(inode, step.stop);
             Ok(true)
         });
-        let done = finish(handle, done)?;
-        if done {
-            *holes = HolePlan::nothing();
-            **reached = step.stop;
+        if matches!(done, Ok(false)) {
+            behalf.end_unused(inode, handle);
+            return Ok(false);
         }
-        Ok(done)
+        finish(handle, done)?;
+        *holes = HolePlan::nothing();
+        **reached = step.stop;
+        Ok(true)
     }
 }

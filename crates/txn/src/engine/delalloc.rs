@@ -123,8 +123,25 @@ impl Engine {
     /// for so many becomes the handle's. It asks nobody to write data back, for that is what it does.
     pub fn start_reserved(&self, units: Units, room: &mut DelallocReservation) -> Result<Handle<'_>> {
         // What is kept is nobody's until the handle has it: who writes back is let at all of it ([`Engine::fits`]).
-        let handle = self.start(Units { policy: FlushPolicy::FlushLimit, ..units })?;
-        room.has_promise(u64::from(units.items) * self.item_bytes());
+        let mut handle = self.start(Units { policy: FlushPolicy::FlushLimit, ..units })?;
+        handle.came_of_kept(room.has_promise(u64::from(units.items) * self.item_bytes()));
         Ok(handle)
+    }
+
+    /// Ends a handle of [`Engine::start_reserved`] that changed nothing: what was kept for that is in `room` again, and nobody else
+    /// can take it in between (DELALLOC-9).
+    ///
+    /// # Panics
+    /// When it changed something, or `room` is of another filesystem.
+    #[track_caller]
+    pub fn end_unused(&self, mut handle: Handle<'_>, room: &mut DelallocReservation) {
+        assert!(room.is_of(&self.delalloc), "DELALLOC-1: room of another filesystem");
+        let (promise, bytes) = handle.give_up_promise();
+        // Who looks at both sums sees it in one of them.
+        let alone = self.reservations.hold();
+        room.keep_again(bytes);
+        drop(promise);
+        drop(alone);
+        handle.end();
     }
 }

@@ -13,6 +13,8 @@
 //!   that is promised and the commit's need, into metadata block groups and the chunks that can still be made (CHUNK-4). Whatever takes from one
 //!   of these looks at the sums first, with the reservations held. Shown by `whatever_a_full_filesystem_accepted_is_there`.
 //! - DELALLOC-1: the sums are those of all reservations that exist: each is given back once, by whoever has it last.
+//! - DELALLOC-9: what a handle was promised out of a reservation is kept again, all of it, when the handle ends without a change
+//!   ([`Engine::end_unused`](crate::Engine::end_unused)). Shown by `a_step_that_is_planned_anew_loses_no_room`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -99,7 +101,7 @@ impl DelallocReservation {
     /// # Panics
     /// When `other` is of another filesystem.
     pub fn add(&mut self, mut other: Self) {
-        assert!(Arc::ptr_eq(&self.account, &other.account), "DELALLOC-1: room of another filesystem");
+        assert!(self.is_of(&other.account), "DELALLOC-1: room of another filesystem");
         self.data += std::mem::take(&mut other.data);
         self.metadata += std::mem::take(&mut other.metadata);
         match (&mut self.charge, other.charge.take()) {
@@ -115,9 +117,20 @@ impl DelallocReservation {
         self.take(data, 0).charge.take()
     }
 
-    /// A handle was promised `metadata` bytes of it.
-    pub(crate) fn has_promise(&mut self, metadata: u64) {
-        drop(self.take(0, metadata));
+    /// A handle was promised `metadata` bytes of it, or what there was. Returns how many.
+    pub(crate) fn has_promise(&mut self, metadata: u64) -> u64 {
+        self.take(0, metadata).metadata
+    }
+
+    /// Whether it is kept in `account`.
+    pub(crate) fn is_of(&self, account: &Arc<DelallocAccount>) -> bool {
+        Arc::ptr_eq(&self.account, account)
+    }
+
+    /// So many bytes of metadata that a handle was promised are kept again.
+    pub(crate) fn keep_again(&mut self, metadata: u64) {
+        self.account.metadata.fetch_add(metadata, Ordering::SeqCst);
+        self.metadata += metadata;
     }
 }
 
@@ -145,8 +158,11 @@ mod tests {
         assert!(first.has_space(50).is_none(), "there are no limits");
         assert_eq!((account.data(), account.metadata()), (50, 10));
         first.add(second);
-        first.has_promise(8);
+        assert_eq!(first.has_promise(8), 8);
         assert_eq!((account.data(), account.metadata()), (50, 2));
+        assert_eq!(first.has_promise(8), 2, "there is no more");
+        first.keep_again(2);
+        assert_eq!((first.metadata_bytes(), account.metadata()), (2, 2));
         drop(first);
         assert_eq!((account.data(), account.metadata()), (0, 0));
     }

@@ -114,6 +114,14 @@ impl Ticket<'_> {
         self.blocks.get() + len <= self.wish.bytes()
     }
 
+    /// The handle did nothing with it.
+    pub(crate) fn check_unused(&self) {
+        assert!(
+            (self.blocks.get(), self.references.get()) == (0, 0) && self.bytes.get() == self.wish.bytes(),
+            "DELALLOC-9: what a handle used of its promise is not kept again"
+        );
+    }
+
     /// One more tree block of `len` bytes is taken (RESERVE-1).
     pub(crate) fn take_block(&self, len: u64) {
         let (blocks, most) = (self.blocks.get() + len, self.wish.bytes());
@@ -475,6 +483,16 @@ mod tests {
         let reservations = Arc::new(Reservations::default());
         let ticket = reservations.take(wish(2), |_| true).expect("room");
         (0..3).for_each(|_| ticket.queue_reference());
+    }
+
+    #[test]
+    #[should_panic(expected = "DELALLOC-9")]
+    fn a_promise_that_was_used_and_is_kept_again_is_a_bug() {
+        let reservations = Arc::new(Reservations::default());
+        let ticket = reservations.take(wish(2), |_| true).expect("room");
+        ticket.check_unused();
+        ticket.take_block(UNIT);
+        ticket.check_unused();
     }
 
     #[test]

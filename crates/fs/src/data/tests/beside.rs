@@ -9,6 +9,8 @@ use creamery_device::{Hook, Request};
 use creamery_testkit::until;
 
 use super::support::*;
+use crate::data::behalf::Behalf;
+use crate::data::completion::{Completion, Step};
 use crate::fallocate::Fallocate;
 use crate::inode::InodeFlags;
 use crate::inode::xattr::{self, XattrMode};
@@ -92,6 +94,36 @@ fn a_stat_and_a_read_of_another_range_end_while_the_device_keeps_a_write() {
         assert_eq!(out, held);
     }
     audit(&engine, file.inode(), &file.inode().item(Wait::Yes).expect("it lives"));
+}
+
+/// Somebody who shares the inode is faster, again and again.
+#[test]
+fn a_step_that_is_planned_anew_loses_no_room() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let inode = fixture.named("f0");
+    let (file, mut item) = (inode.file(), inode.item(Wait::Yes).expect("it lives"));
+    let room = crate::file::reserve(&fixture, inode.id.subvolume, 8 * SECTOR);
+    let mut room = room.expect("no limits").expect("room");
+    let (kept, of_all) = (room.metadata_bytes(), fixture.delalloc_metadata_bytes());
+    let planned = file.extents_seen();
+    crate::data::write(&file, &mut item, 0, &[7; SECTOR as usize]).expect("room");
+    let mut step = |mut behalf: Behalf<'_>, seen| {
+        let step = Step { units: 3, stop: SECTOR, changed: (0, SECTOR), seen: Some(seen) };
+        let mut reached = 0;
+        let mut completion = Completion::new(&mut behalf, &file, &mut item, &mut reached);
+        completion.step(step, |_| Ok(()), |_| {}).expect("room")
+    };
+    for _ in 0..20 {
+        assert!(!step(Behalf::Writeback(&mut room), planned));
+        assert!(!step(Behalf::BeforeRun(&mut room), planned));
+        assert_eq!((room.metadata_bytes(), fixture.delalloc_metadata_bytes()), (kept, of_all));
+    }
+    assert!(step(Behalf::BeforeRun(&mut room), file.extents_seen()));
+    let (left, left_of_all) = (room.metadata_bytes(), fixture.delalloc_metadata_bytes());
+    assert!(left < kept, "what is done takes its part");
+    assert_eq!(of_all - left_of_all, kept - left);
+    drop(room);
+    fixture.judge(|_| {});
 }
 
 /// What somebody says of a file while its data, which does not get shorter, is on its way, and the flags that it has then.
