@@ -212,6 +212,8 @@ impl Window<'_> {
             if part.start >= self.offset && part.end <= room {
                 let (start, end) = (as_len(part.start - self.offset), as_len(part.end - self.offset));
                 source.read(disk, &mut self.out[start..end])?;
+                let counted = as_len(self.end.min(part.end) - self.offset);
+                self.out[counted..end].fill(0);
             } else {
                 self.read_through_buffer(source, part, disk)?;
             }

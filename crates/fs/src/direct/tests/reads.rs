@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use creamery_base::{ErrorKind, Result, Wait};
 use creamery_device::{AlignedBuffer, BlockDevice, Hook, Request};
+use creamery_txn::Units;
 
 use super::{MIB, content, direct, open_named, put, sectors};
 use crate::data::tests::support::*;
@@ -11,6 +12,7 @@ use crate::direct::{DirectDone, DirectPart};
 use crate::fallocate::Fallocate;
 use crate::inode::InodeFlags;
 use crate::open_file::OpenFile;
+use crate::operation::in_handle;
 
 /// Reads directly what there is; the buffer is as long as it was.
 fn read(file: &OpenFile, offset: u64, len: u64) -> Vec<u8> {
@@ -73,6 +75,29 @@ fn a_direct_read_gets_what_the_file_has() {
             file.inode().flush().expect("room");
         }
         fixture.judge(|root| assert!(std::fs::read(root.join("f0")).expect("a read") == wanted));
+    }
+}
+
+/// The last sector has more on the device than the file has, as others may leave it.
+#[test]
+fn what_lies_behind_the_end_is_not_in_the_buffer() {
+    const SIZE: u64 = 100_000;
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let file = open_named(&fixture, "f0", InodeFlags::empty());
+    direct(&file, 0, &sectors(SIZE.div_ceil(SECTOR), 1));
+    in_handle(&fixture, Units::items(1), |handle| {
+        file.inode().update(handle, |item| item.size = SIZE).map(drop)
+    })
+    .expect("room");
+    for (offset, len) in [(0, 200_000), (10, 200_000), (0, SIZE + 1), (10, SIZE + 1), (SECTOR, 16_384)] {
+        let mut buffer = AlignedBuffer::zeroed(usize::try_from(len).expect("small"));
+        buffer.fill(0xaa);
+        let DirectDone { buffer, outcome } = file.read_direct(offset, buffer);
+        let part = outcome.expect("a read");
+        assert_eq!(part.len as u64, len.min(SIZE - offset), "{len} bytes at {offset}");
+        let (read, behind) = buffer.split_at(part.len);
+        assert!(read.iter().all(|byte| *byte == 1), "{len} bytes at {offset}");
+        assert!(!behind.contains(&1), "READ-1: {len} bytes at {offset}");
     }
 }
 
