@@ -25,6 +25,9 @@ pub(crate) fn write(file: &FileInode<'_>, at: DirectAt, data: &SharedBytes) -> R
     file.engine().check_open()?;
     file.check_writable()?;
     file.engine().check_writable()?;
+    if data.is_empty() {
+        return write_nothing(file, at).map(Way::Done);
+    }
     let sector = u64::from(file.engine().sector_size());
     let len = data.len() as u64;
     let is_whole = |at: u64| at.is_multiple_of(sector);
@@ -45,6 +48,26 @@ pub(crate) fn write(file: &FileInode<'_>, at: DirectAt, data: &SharedBytes) -> R
         }
     }
     write_alone(file, at, data)
+}
+
+/// What a write of nothing comes to: it is refused as any other, and has nothing to wait for.
+fn write_nothing(file: &FileInode<'_>, at: DirectAt) -> Result<DirectPart> {
+    let _change = file.begin_change()?;
+    let item = file.item(Wait::Yes)?;
+    let offset = match at {
+        DirectAt::Offset(offset) => {
+            check_overwrites(&item)?;
+            offset
+        }
+        DirectAt::End => {
+            check_appends(&item, item.size)?;
+            item.size
+        }
+    };
+    if offset > FILE_SIZE_MAX {
+        return Err(ErrorKind::FileTooLarge.into());
+    }
+    Ok(DirectPart { offset, len: 0 })
 }
 
 /// The item of a file that is shared, for a write that ends at `end`; none if that has to have the file alone.
@@ -94,9 +117,6 @@ fn write_locked(file: &FileInode<'_>, item: &mut InodeItem, offset: u64, data: &
     // What a deletion keeps from being written back after an abort stays delayed.
     file.engine().check_writable()?;
     let end = offset + data.len() as u64;
-    if offset == end {
-        return Ok(Way::Done(DirectPart { offset, len: 0 }));
-    }
     assert!(
         !file.delalloc().touches(offset, end),
         "DIRECT-7: nothing of what is written directly is delayed"

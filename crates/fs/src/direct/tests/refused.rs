@@ -41,14 +41,25 @@ fn a_direct_write_of_nothing_changes_nothing() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let file = open_named(&fixture, "f0", InodeFlags::empty());
     direct(&file, 0, &sectors(2, 1));
+    // Nobody waits for this, or hears of it.
+    file.write_at(2 * SECTOR, &[2; 100]).expect("room");
     let before = file.stat(Wait::Yes).expect("it lives");
     for (at, offset) in [
         (DirectAt::Offset(SECTOR), SECTOR),
         (DirectAt::Offset(64 * SECTOR), 64 * SECTOR),
-        (DirectAt::End, 2 * SECTOR),
+        (DirectAt::Offset(7), 7),
+        (DirectAt::End, 2 * SECTOR + 100),
     ] {
         let part = try_direct(&file, at, &[]).expect("it is nothing");
         assert_eq!(part, DirectPart { offset, len: 0 });
+    }
+    assert_eq!(file.inode().file().delalloc().bytes(), SECTOR);
+    let error = try_direct(&file, DirectAt::Offset(FILE_SIZE_MAX + 1), &[]).expect_err("no file has that");
+    assert_eq!(error.kind(), ErrorKind::FileTooLarge);
+    let immutable = open_named(&fixture, "f1", InodeFlags::IMMUTABLE);
+    for at in [DirectAt::Offset(7), DirectAt::End] {
+        let error = try_direct(&immutable, at, &[]).expect_err("it is marked");
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{at:?}");
     }
     let after = file.stat(Wait::Yes).expect("it lives");
     assert_eq!(
