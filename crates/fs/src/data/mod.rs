@@ -112,7 +112,7 @@ fn change_alone<T>(
     })
 }
 
-/// Nothing but the item.
+/// Nothing but the item: its size, or its times.
 const NO_EXTENTS: (u64, u64) = (0, 0);
 
 /// Changes the inode's item at the end of a change of its extents in `changed`, and `item`, what the operation knows of it.

@@ -36,13 +36,15 @@ impl LockedExtents<'_, '_> {
         self.file.extents_seen() == seen
     }
 
-    /// As [`LockedItem::update`], after the extents in `changed` did.
+    /// As [`LockedItem::update`], after the extents in `changed` did. Where that is nothing, plans that others made stay good.
     pub(crate) fn update(
         &mut self,
         changed: (u64, u64),
         change: impl FnOnce(&mut InodeItem),
     ) -> Result<InodeItem> {
-        self.file.count_extent_change();
+        if changed.0 < changed.1 {
+            self.file.count_extent_change();
+        }
         let item = self.locked.update(change)?;
         if !self.locked.inode.context().has(Fault::ChangesUnnoted) {
             self.file.log_changes().add(changed.0, changed.1);

@@ -9,7 +9,9 @@ use creamery_base::Wait;
 use super::{IN_PLACE, content, direct, open_named, put, sectors, try_direct};
 use crate::data::tests::support::*;
 use crate::direct::DirectAt;
+use crate::fallocate::Fallocate;
 use crate::inode::InodeFlags;
+use crate::ops::{SetAttributes, set_attributes};
 
 /// Somebody else shares the inode all the while: who wanted it alone would never get it.
 #[test]
@@ -99,4 +101,29 @@ fn a_file_grows_beside_direct_writes_of_its_front() {
         audit(&fixture, file.inode(), &file.inode().item(Wait::Yes).expect("it lives"));
         fixture.judge(|root| assert!(std::fs::read(root.join("f0")).expect("a read") == found));
     }
+}
+
+/// Beside many small writes in place a long plan would be made anew again and again.
+#[test]
+fn what_leaves_the_extents_as_they_are_spoils_no_plan() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let file = open_named(&fixture, "f0", IN_PLACE);
+    direct(&file, 0, &sectors(8, 1));
+    let seen = || file.inode().file().extents_seen();
+    let before = seen();
+    direct(&file, SECTOR, &sectors(2, 2));
+    assert_eq!(seen(), before, "over what is there");
+    file.write_at(100, &[3; 100]).expect("room");
+    file.sync(false).expect("room");
+    assert_eq!(seen(), before, "the same through memory");
+    file.fallocate(Fallocate::Allocate { keep_size: true }, 8 * SECTOR, 8 * SECTOR).expect("room");
+    let prealloc = seen();
+    assert_ne!(prealloc, before, "an item more");
+    file.fallocate(Fallocate::Allocate { keep_size: false }, 8 * SECTOR, 4 * SECTOR).expect("room");
+    assert_eq!(seen(), prealloc, "a size");
+    direct(&file, 9 * SECTOR, &sectors(1, 4));
+    let converted = seen();
+    assert_ne!(converted, prealloc, "into prealloc");
+    set_attributes(file.inode(), &SetAttributes::truncate(4 * SECTOR)).expect("room");
+    assert_ne!(seen(), converted, "a cut");
 }
