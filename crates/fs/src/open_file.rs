@@ -206,7 +206,9 @@ impl OpenFile {
     /// ```
     ///
     /// # Errors
-    /// As the `outcome` of the answer; they are those of this write, and no other opener hears of them. No space for any of it; too large; the inode is no file, is marked immutable or append-only,
+    /// As the `outcome` of the answer; they are those of this write, and no other opener hears of them. Only of a write through memory
+    /// they are those of writing the file back, and so of what others have written to it, too: every opener hears of them, this one with
+    /// the answer. No space for any of it; too large; the inode is no file, is marked immutable or append-only,
     /// or has fs-verity; the subvolume or the filesystem is read-only; device errors; damage.
     #[must_use = "it tells whether it was written"]
     pub fn write_direct(&self, at: DirectAt, data: AlignedBuffer) -> DirectDone {
@@ -238,7 +240,10 @@ impl OpenFile {
         };
         // Somebody else may have had it in flight before.
         let _ = file.flush();
-        file.write_errors().since(errors)?;
+        file.write_errors().since(errors).inspect_err(|_| {
+            // The caller has it by that, so this opener's next sync does not tell it again.
+            let _ = file.write_errors().report(&self.errors_seen);
+        })?;
         Ok(DirectPart { offset, len })
     }
 

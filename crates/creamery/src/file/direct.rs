@@ -65,7 +65,8 @@ impl File {
     ///
     /// # Errors
     /// When it was not opened for writing, or there is no space, or the device fails. The error is that of this write: no later
-    /// sync returns it.
+    /// sync returns it. Only a write that goes through memory is written back with all that others have written to the file, and has
+    /// their errors, too: then a sync of another `File` tells of it once more.
     pub fn write_direct(&self, data: AlignedBuffer, offset: u64) -> (AlignedBuffer, Result<usize>) {
         if let Err(error) = self.check_write() {
             return (data, Err(error));

@@ -35,7 +35,8 @@
 //! Of a read the ends that are no whole sectors, and all of a file with fs-verity, of which whole blocks are held against their digests.
 //!
 //! A write that does not begin and end with sectors, and one over what is stored in the tree itself or compressed, is made as any other
-//! write and then written back before it is answered (`way`). Only there an error of writing back is the request's as well as the openers'.
+//! write and then written back before it is answered (`way`). Only there an error of writing back is the request's as well as the openers':
+//! of all the file's data that is written back meanwhile, whoever wrote it. The request's own opener has it with the answer, and its next sync does not tell it again.
 //!
 //! # Invariants
 //! - DIRECT-2: a request is answered with its buffer, whatever comes of it; only a thread that panics takes it along.

@@ -310,6 +310,34 @@ impl Hook for Failing {
     }
 }
 
+/// What goes through memory is written back with all of the file, and shares its errors.
+#[test]
+fn what_is_lost_on_the_way_through_memory_is_told_to_each_opener_once() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let (engine, device) = fixture.behind(Failing::default());
+    let inode = Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), 64 * MIB));
+    let [file, other] = [(); 2].map(|()| opened(Arc::clone(&inode)));
+    direct(&file, 0, &sectors(8, MARK));
+    for delayed in [false, true] {
+        if delayed {
+            other.write_at(5 * SECTOR, &sectors(1, MARK)).expect("it is in memory");
+        }
+        // Its own data fails, and then somebody else's.
+        let byte = if delayed { 1 } else { MARK };
+        device.0.store(true, Ordering::Release);
+        let error = try_direct(&file, DirectAt::Offset(SECTOR + 1), &[byte; 5000]).expect_err("it fails");
+        device.0.store(false, Ordering::Release);
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+        file.sync(false).expect("it was told with the answer");
+        assert_eq!(other.sync(false).map_err(|error| error.kind()), Err(ErrorKind::Io));
+        other.sync(false).expect("it was told");
+    }
+    let mut wanted = sectors(8, MARK);
+    put(&mut wanted, SECTOR + 1, &[1; 5000]);
+    assert!(content(&file) == wanted);
+    audit(&engine, &inode, &inode.item(Wait::Yes).expect("it lives"));
+}
+
 #[test]
 fn a_device_that_fails_is_told_to_the_writer_and_to_nobody_else() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
