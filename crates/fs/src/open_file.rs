@@ -222,7 +222,7 @@ impl OpenFile {
         let file = &self.inode.regular()?;
         let counters = &file.context().counters().direct;
         Direct::count(&counters.writes);
-        match direct::write(file, at, &SharedBytes::from(Arc::clone(data)))? {
+        match write_directly(file, at, &SharedBytes::from(Arc::clone(data)))? {
             Way::Done(part) => Ok(part),
             Way::Buffered(why) => {
                 why.count(counters);
@@ -402,6 +402,19 @@ impl Drop for OpenFile {
         if self.inode.as_file().is_some_and(|file| file.take_flush_on_close()) {
             self.inode.hasten();
         }
+    }
+}
+
+/// Writes directly; once more where a limit of quota groups refused all of it, for what delayed data overwrites may be all that is in
+/// the way.
+fn write_directly(file: &FileInode<'_>, at: DirectAt, data: &SharedBytes) -> Result<Way> {
+    match direct::write(file, at, data) {
+        Err(error) if error.kind() == ErrorKind::QuotaExceeded => {
+            // The openers of the files learn what is lost of those.
+            let _ = file.context().writeback().flush_subvolume(file.id.subvolume);
+            direct::write(file, at, data)
+        }
+        way => way,
     }
 }
 

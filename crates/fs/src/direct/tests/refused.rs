@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use creamery_base::{ErrorKind, Wait};
+use creamery_base::{ErrorKind, QgroupId, TreeId, Wait};
+use creamery_txn::QuotaMode;
 
 use super::{content, counted, direct, open_named, sectors, try_direct};
 use crate::data::tests::support::*;
@@ -107,4 +108,46 @@ fn what_is_no_file_or_read_only_takes_no_direct_write() {
         assert_eq!(outcome.err().map(|error| error.kind()), Some(ErrorKind::ReadOnly), "{at:?}");
     }
     assert!(content(&file) == sectors(2, 1));
+}
+
+/// What is overwritten counts until the new data has its space, also when that of others stands in line before it.
+#[test]
+fn what_is_delayed_keeps_no_direct_write_from_what_a_limit_leaves() {
+    const LIMIT: u64 = 16 << 20;
+    let Some(fixture) = fixture(Kind("-m single --nodesize 4096")) else { return };
+    let (engine, options) = (&fixture.engine, FsOptions { delayed_bytes: 64 << 20, ..FsOptions::default() });
+    engine.enable_quotas(QuotaMode::Full).expect("room");
+    while engine.quota_rescan_step().expect("no damage") {}
+    engine.limit_qgroup(QgroupId::of(TreeId::FS), Some(LIMIT), false).expect("room");
+    let fs = Filesystem::open(Arc::clone(engine), options).expect("it opens");
+    let root = fs.root(fs.default_subvolume()).expect("a root");
+    let other = fs.create_subvolume(root, b"other", &NewInode::directory(0o755)).expect("room");
+    let small = |dir, count: u32| -> Vec<_> {
+        let names = (0..count).map(|number| format!("small{number}").into_bytes());
+        names.map(|name| fs.create_open(dir, &name, &NewInode::file(0o644)).expect("room").1).collect()
+    };
+    // More than those who look for room write back.
+    let files = [small(other, 550), small(root, 64)].concat();
+    let (_, file) = fs.create_open(root, b"direct", &NewInode::file(0o644)).expect("room");
+    direct(&file, 0, &sectors(4, 1));
+    let write_all = |byte| {
+        files.iter().for_each(|file| {
+            file.write_at(0, &sectors(1, byte)).expect("room");
+        })
+    };
+    write_all(1);
+    fs.sync().expect("room");
+    write_all(2);
+    // All the rest is somebody's who keeps it.
+    let mut kept = Vec::new();
+    for bytes in [1 << 20, SECTOR] {
+        while let Ok(room) = engine.reserve_delalloc(TreeId::FS, bytes, 0) {
+            kept.push(room.expect("the filesystem has room"));
+        }
+    }
+    direct(&file, SECTOR, &sectors(2, 3));
+    drop(kept);
+    files.into_iter().for_each(|file| fs.close(file));
+    fs.close(file);
+    fs.shut_down().expect("it closes");
 }
