@@ -118,9 +118,9 @@ impl OpenFile {
     #[must_use = "it has what was read"]
     pub fn read_direct(&self, offset: u64, mut buffer: AlignedBuffer) -> DirectDone {
         let counters = &self.inode.context().counters().direct;
-        Direct::count(&counters.reads);
         let wanted = (offset, buffer.len());
         let count = |file: &FileInode<'_>, item: &InodeItem| {
+            Direct::count(&counters.reads);
             if let Some(why) = Buffered::of_read(file, item, wanted) {
                 why.count(counters);
             }

@@ -209,13 +209,13 @@ counts! {
     /// assert_eq!(creamery_fs::DirectStatistics::default().writes, 0);
     /// ```
     DirectStatistics of DirectCounters {
-        /// Reads that were asked for.
+        /// Reads of files.
         reads,
-        /// Bytes that they returned.
+        /// Bytes that they returned, whichever way.
         read_bytes,
-        /// Writes that were asked for.
+        /// Writes to files.
         writes,
-        /// Bytes that went from the caller's buffer to a device.
+        /// Bytes that went from the caller's buffer to a device. What went through memory is not among them.
         write_bytes,
         /// Those of them that were written over what was there.
         in_place_bytes,
@@ -223,9 +223,9 @@ counts! {
         to_new_space_bytes,
         /// Reads and writes that went through memory because they did not begin and end with sectors.
         buffered_misaligned,
-        /// Writes that did because what they were to go over is stored in the tree itself.
+        /// Writes that did because what they were to go over is stored in the tree itself. Reads of that are counted nowhere.
         buffered_inline,
-        /// Writes that did because what they were to go over is compressed.
+        /// Writes that did because what they were to go over is compressed. Reads of that are counted nowhere.
         buffered_compressed,
         /// Reads of files with fs-verity.
         buffered_verity,

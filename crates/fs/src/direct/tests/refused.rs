@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use creamery_base::{ErrorKind, QgroupId, TreeId, Wait};
+use creamery_device::AlignedBuffer;
 use creamery_txn::QuotaMode;
 
 use super::{content, counted, direct, open_named, sectors, try_direct};
@@ -95,6 +96,10 @@ fn what_is_no_file_or_read_only_takes_no_direct_write() {
     let dir = fs.open_file(dir).expect("it is there");
     let outcome = try_direct(&dir, DirectAt::Offset(0), &sectors(1, 1));
     assert_eq!(outcome.err().map(|error| error.kind()), Some(ErrorKind::IsADirectory));
+    let outcome = dir.read_direct(0, AlignedBuffer::zeroed(8)).outcome;
+    assert_eq!(outcome.err().map(|error| error.kind()), Some(ErrorKind::IsADirectory));
+    let counters = dir.inode().context().counters().direct.counters();
+    assert_eq!((counters.reads, counters.writes), (0, 1), "what is no file is not counted");
     assert!(content(&file) == sectors(2, 1));
     fs.close(file);
     fs.close(dir);
