@@ -42,7 +42,7 @@ impl File {
     /// everybody. It is durable as any write is, after [`sync_all`](Self::sync_all). The buffer is given away, so that nobody changes it between its checksums
     /// and its way to the device, and comes back with the answer: how many bytes were written, less than all only when space ran
     /// out on the way. What is no multiple of the sector size, mostly 4096 bytes, and what goes over compressed data or a small file that is stored in the tree itself, goes
-    /// through memory and takes longer. Nothing is compressed.
+    /// through memory, takes longer, and is compressed as any write. Nothing else is.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -6,7 +6,8 @@
 //! ```
 //! A direct write has ended when its items are in the tree: everybody reads it from the device then. It is as durable as any other
 //! write: what was synced is there after a power cut. It goes over what is there, or to new space, as `data` decides for all writes; new space gets
-//! checksums, which are computed from the buffer. It is never packed, whatever the file is marked with, as on Linux.
+//! checksums, which are computed from the buffer. It is never packed, whatever the file is marked with, as on Linux;
+//! what goes through memory is, as on Linux, too.
 //!
 //! A direct read gets what any read gets: what is delayed lies over what is in the tree, and is copied from there. The rest goes from the
 //! device into the caller's buffer, and is held against its checksums there, before the caller has it again.

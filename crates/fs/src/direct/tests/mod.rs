@@ -227,6 +227,8 @@ fn direct_writes_are_not_compressed() {
     assert_eq!(items(file.inode()), "0+32 az@0");
     direct(&file, 4 * SECTOR, &sectors(4, 3));
     assert_eq!(counted(&file), [0, 32 * SECTOR, 0, 0, 1]);
+    let text = items(file.inode());
+    assert!(text.split(", ").all(|item| item.contains('z')), "what goes through memory is packed: {text}");
     let mut wanted = sectors(32, 2);
     put(&mut wanted, 4 * SECTOR, &sectors(4, 3));
     check(&fixture, &file, &wanted, "compressed");
