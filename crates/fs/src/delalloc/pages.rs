@@ -118,6 +118,18 @@ impl Pages {
         self.pieces.range(from..).next().is_some()
     }
 
+    /// Where the run begins that has the first page of `[start, end)`: as far in front of that as pages lie side by side.
+    pub(crate) fn run_in(&self, start: u64, end: u64) -> Option<u64> {
+        let mut first = *self.touched(start, end).next()?.0;
+        for piece in self.pieces.range(..first).rev() {
+            if end_of(piece) != first {
+                break;
+            }
+            first = *piece.0;
+        }
+        Some(first)
+    }
+
     /// Whether a page begins or ends at one of the ends of `[start, end)`, from outside.
     pub(crate) fn adjoins(&self, start: u64, end: u64) -> bool {
         let before = self.pieces.range(..start).next_back();

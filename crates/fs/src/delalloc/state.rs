@@ -375,6 +375,11 @@ impl Delalloc {
         }
     }
 
+    /// Where the first run of dirty pages begins that has a part of `[start, end)`.
+    pub(super) fn run_in(&self, start: u64, end: u64) -> Option<u64> {
+        self.lock().as_ref()?.pages.run_in(start, end)
+    }
+
     /// Where the delayed data ends, and what `beside` gives in the same moment: no run lands between the two.
     pub(super) fn end_and<R>(&self, beside: impl FnOnce() -> R) -> Option<(u64, R)> {
         if self.any() { self.lock().as_ref().map(|state| (state.size, beside())) } else { None }

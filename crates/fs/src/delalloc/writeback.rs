@@ -423,6 +423,19 @@ impl Writeback {
         file.write_errors().since(errors)
     }
 
+    /// Writes back the runs of `file` that have a part of `[start, end)`, where nobody makes anything dirty meanwhile, and waits for what
+    /// is in flight. They are the runs of any other flush, so their room is enough for them, and nothing that grows the file is among
+    /// them (DELALLOC-4). The openers learn what fails.
+    pub(crate) fn flush_range(&self, file: &dyn Delayed, (start, end): (u64, u64)) {
+        let delalloc = file.delalloc();
+        while let Some(at) = delalloc.run_in(start, end)
+            && let Some((run, room)) = delalloc.take_run(at)
+        {
+            self.write_back(file, &run, room);
+        }
+        delalloc.wait_landed();
+    }
+
     /// Writes a run back that is in flight. What is not in the tree by then is lost, which the file's errors say.
     fn write_back(&self, file: &dyn Delayed, run: &Run, mut room: DelallocReservation) {
         let _step = Held::wait(Place::of(rank::WRITEBACK));

@@ -25,7 +25,7 @@
 //! | nothing that grows the file is delayed: its size in the tree is its size | writing back what grows a file fills the gap before it and rewrites the old last sector, and nobody else may change extents meanwhile (DATA-5) |
 //!
 //! Who grows a file has its inode alone, so what is found with the inode shared holds as long as it is shared. Otherwise the inode is locked alone
-//! and everything delayed of it is written back first. What is delayed of the range of a write that shares the inode is written back, too, and nobody
+//! and everything delayed of it is written back first. Of a write that shares the inode the runs of dirty pages that its range touches are written back, too, and nobody
 //! makes anything dirty there meanwhile: he would need the range.
 //!
 //! # Errors

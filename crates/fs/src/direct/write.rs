@@ -82,9 +82,8 @@ fn item_beside_others(file: &FileInode<'_>, end: u64) -> Result<Option<InodeItem
 fn write_shared(file: &FileInode<'_>, item: &mut InodeItem, offset: u64, data: &SharedBytes) -> Result<Way> {
     let end = offset + data.len() as u64;
     let _range = file.lock_range(offset, end)?;
-    if offset < end && file.delalloc().touches(offset, end) {
-        // What is lost of it is the openers' to learn.
-        let _ = file.flush();
+    if file.delalloc().touches(offset, end) {
+        file.flush_range((offset, end));
     }
     write_locked(file, item, offset, data)
 }

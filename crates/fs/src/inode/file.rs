@@ -184,6 +184,12 @@ impl<'a> FileInode<'a> {
         self.context().writeback().flush(self.inode)
     }
 
+    /// Writes back what is delayed of a range that the caller has alone, of a file that no delayed data makes longer. The openers learn
+    /// what is lost.
+    pub(crate) fn flush_range(&self, range: (u64, u64)) {
+        self.context().writeback().flush_range(self.inode, range);
+    }
+
     /// Has all delayed data written back, for a caller that has the inode alone and changes its extents itself: nothing becomes
     /// dirty meanwhile. The locked item tells of no delayed data from then on.
     /// Errors: data that the caller found when it locked the inode could not be written back, and is lost (WRITEBACK-5).

@@ -257,7 +257,18 @@ fn what_was_delayed_before_a_direct_write_does_not_come_back() {
         file.write_at(SECTOR + 5, &[5; 100]).expect("room");
         direct(&file, SECTOR, &sectors(1, 6));
         put(&mut wanted, SECTOR, &sectors(1, 6));
-        assert_eq!(file.inode().file().delalloc().bytes(), 0, "all of the file is written back");
+        assert_eq!(file.inode().file().delalloc().bytes(), SECTOR, "what is elsewhere still stays delayed");
+        // A run is written back as a whole, also where it begins before.
+        for at in [SECTOR, 2 * SECTOR, 3 * SECTOR] {
+            file.write_at(at, &sectors(1, 8)).expect("room");
+            put(&mut wanted, at, &sectors(1, 8));
+        }
+        direct(&file, 3 * SECTOR, &sectors(1, 9));
+        put(&mut wanted, 3 * SECTOR, &sectors(1, 9));
+        assert_eq!(file.inode().file().delalloc().bytes(), SECTOR, "of one run nothing is left");
+        direct(&file, 5 * SECTOR, &sectors(2, 10));
+        put(&mut wanted, 5 * SECTOR, &sectors(2, 10));
+        assert_eq!(file.inode().file().delalloc().bytes(), 0);
         file.write_at(SECTOR + 5, &[7; 100]).expect("room");
         put(&mut wanted, SECTOR + 5, &[7; 100]);
         check(&fixture, &file, &wanted, "a write behind a direct one");
