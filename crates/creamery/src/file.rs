@@ -127,7 +127,9 @@ impl File {
         Ok(())
     }
 
-    /// Writes at `offset`; returns how much, as [`std::os::unix::fs::FileExt::write_at`].
+    /// Writes at `offset`; returns how much, as [`std::os::unix::fs::FileExt::write_at`]. Whoever calls the library is root to the
+    /// filesystem: no write, direct or not, takes set-user-id away, nor capabilities, as the kernel would.
+    /// [`set_len`](Self::set_len) and [`fallocate`](Self::fallocate) take capabilities away.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
