@@ -7,7 +7,7 @@ use creamery_device::{AlignedBuffer, SharedBytes};
 use creamery_txn::DelallocReservation;
 
 use crate::counters::Direct;
-use crate::data;
+use crate::data::{self, reserve};
 use crate::delalloc::{ErrSeq, WriteErrors};
 use crate::direct::{self, Buffered, DirectAt, DirectDone, DirectPart, Way};
 use crate::fault::Fault;
@@ -428,7 +428,7 @@ fn room_for(file: &FileInode<'_>, data: &[u8]) -> Result<Option<DelallocReservat
         Ok(None)
     } else {
         let (writeback, subvolume) = (file.context().writeback(), file.id.subvolume);
-        let reserve = || file::reserve(file.engine(), subvolume, data.len() as u64);
+        let reserve = || reserve::keep(file.engine(), subvolume, data.len() as u64);
         match writeback.make_room(data.len(), reserve) {
             // What is kept for writes, and what overwritten data frees, is known when all that is written and committed.
             Err(error) if error.kind() == ErrorKind::QuotaExceeded => {

@@ -88,7 +88,6 @@ pub(crate) use packing::{Packing, inline_max};
 pub(crate) use prealloc::prealloc;
 pub(crate) use punch_hole::punch_hole;
 pub(crate) use read::read;
-pub(crate) use reserve::data_per_csum_unit;
 pub use rewrite::Recompress;
 pub(crate) use rewrite::rewrite;
 pub(crate) use tail::is_tail_unsettled;

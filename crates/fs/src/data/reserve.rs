@@ -7,8 +7,11 @@
 //! - New csums are inserted at once: one unit for the leaf where they begin; the leaves they fill besides stand side
 //!   by side, at least half full, under a path that is copied once, so the eight blocks of a unit are enough for
 //!   four of them and the nodes above.
+//!
+//! Who writes later keeps room before he locks anything, when nobody knows what the write will meet: for a usual case ([`keep`]).
 
-use creamery_txn::Engine;
+use creamery_base::{Result, TreeId};
+use creamery_txn::{DelallocReservation, Engine};
 
 use super::drop_extents::DropPlan;
 
@@ -17,6 +20,10 @@ use super::drop_extents::DropPlan;
 pub(crate) const DROP_EDITS_MAX: usize = 16;
 /// The same where a full filesystem has no room for that: few enough for the room that only what frees space may take.
 pub(crate) const DROP_EDITS_WHEN_FULL: usize = 4;
+/// Changes of items that completing a run of new data takes, with the leaf of its first checksums.
+pub(crate) const ITEMS_PER_RUN: u32 = 5;
+/// Bytes of data whose checksums take one more, at most; less where they are long or leaves small.
+const BYTES_PER_CSUM_ITEM: u64 = 8 << 20;
 /// Hole items inserted in one handle at most.
 pub(crate) const HOLES_MAX: usize = 16;
 
@@ -37,7 +44,7 @@ pub(crate) fn complete_units(engine: &Engine, csums: usize) -> u32 {
 }
 
 /// Bytes of data whose checksums take a unit more.
-pub(crate) fn data_per_csum_unit(engine: &Engine) -> u64 {
+fn data_per_csum_unit(engine: &Engine) -> u64 {
     let csums = csum_bytes_per_unit(engine) / engine.checksum_type().size();
     csums as u64 * u64::from(engine.sector_size())
 }
@@ -45,4 +52,23 @@ pub(crate) fn data_per_csum_unit(engine: &Engine) -> u64 {
 fn csum_bytes_per_unit(engine: &Engine) -> usize {
     let half_leaf = engine.node_size() as usize / 2;
     4 * half_leaf
+}
+
+/// Bytes of data for whose checksums who writes later keeps room for one more item.
+pub(crate) fn data_per_csum_item(engine: &Engine) -> u64 {
+    data_per_csum_unit(engine).min(BYTES_PER_CSUM_ITEM)
+}
+
+/// What a write of `len` bytes may need room for: its sectors, the one that the end of the file is in, and the items of two runs.
+/// Errors: a limit of the subvolume's quota groups is in the way.
+pub(crate) fn keep(engine: &Engine, subvolume: TreeId, len: u64) -> Result<Option<DelallocReservation>> {
+    let sector = u64::from(engine.sector_size());
+    let bytes = len.next_multiple_of(sector) + 2 * sector;
+    engine.reserve_delalloc(subvolume, bytes, items_kept(engine, bytes))
+}
+
+/// Changes of items that room is kept for by who writes so many bytes.
+pub(crate) fn items_kept(engine: &Engine, bytes: u64) -> u32 {
+    let csums = u32::try_from(bytes / data_per_csum_item(engine) + 1).expect("a write fits in memory");
+    2 * ITEMS_PER_RUN + csums
 }

@@ -12,4 +12,4 @@ mod write;
 mod write_back;
 
 pub(crate) use read::read;
-pub(crate) use write::{reserve, write};
+pub(crate) use write::write;

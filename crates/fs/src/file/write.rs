@@ -2,37 +2,14 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Result, TreeId, Wait};
+use creamery_base::{Result, Wait};
 use creamery_txn::{DelallocReservation, Engine};
 use smallvec::SmallVec;
 
 use super::read;
-use crate::data;
+use crate::data::{self, reserve};
 use crate::delalloc::{Delayed, Ranges, State, without};
 use crate::inode::{FileInode, Inode, InodeItem};
-
-/// Changes of items that completing a run of new data takes, with the leaf of its first checksums.
-const ITEMS_PER_RUN: u32 = 5;
-/// Bytes of data whose checksums take one more, at most; less where they are long or leaves small.
-const BYTES_PER_CSUM_ITEM: u64 = 8 << 20;
-
-fn data_per_csum_item(engine: &Engine) -> u64 {
-    data::data_per_csum_unit(engine).min(BYTES_PER_CSUM_ITEM)
-}
-
-/// What a write of `len` bytes may need room for: its sectors, the one that the end of the file is in, and the items of two runs.
-/// Errors: a limit of the subvolume's quota groups is in the way.
-pub(crate) fn reserve(engine: &Engine, subvolume: TreeId, len: u64) -> Result<Option<DelallocReservation>> {
-    let sector = u64::from(engine.sector_size());
-    let bytes = len.next_multiple_of(sector) + 2 * sector;
-    engine.reserve_delalloc(subvolume, bytes, items_kept(engine, bytes))
-}
-
-/// Changes of items that room is kept for by who writes so many bytes.
-fn items_kept(engine: &Engine, bytes: u64) -> u32 {
-    let csums = u32::try_from(bytes / data_per_csum_item(engine) + 1).expect("a write fits in memory");
-    2 * ITEMS_PER_RUN + csums
-}
 
 /// A sector that a write has a part of, with what it had before.
 struct Edge {
@@ -106,10 +83,10 @@ fn needed(
     (before, added): (u64, u64),
     runs: u32,
 ) -> Option<DelallocReservation> {
-    let per_item = room.metadata_bytes() / u64::from(items_kept(engine, room.data_bytes()));
-    let per_csum = data_per_csum_item(engine);
+    let per_item = room.metadata_bytes() / u64::from(reserve::items_kept(engine, room.data_bytes()));
+    let per_csum = reserve::data_per_csum_item(engine);
     let csums = (before + added) / per_csum - before / per_csum;
-    let items = u64::from(runs * ITEMS_PER_RUN) + csums;
+    let items = u64::from(runs * reserve::ITEMS_PER_RUN) + csums;
     (added > 0).then(|| room.take(added, items * per_item))
 }
 

@@ -102,7 +102,7 @@ fn a_step_that_is_planned_anew_loses_no_room() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let inode = fixture.named("f0");
     let (file, mut item) = (inode.file(), inode.item(Wait::Yes).expect("it lives"));
-    let room = crate::file::reserve(&fixture, inode.id.subvolume, 8 * SECTOR);
+    let room = crate::data::reserve::keep(&fixture, inode.id.subvolume, 8 * SECTOR);
     let mut room = room.expect("no limits").expect("room");
     let (kept, of_all) = (room.metadata_bytes(), fixture.delalloc_metadata_bytes());
     let planned = file.extents_seen();
