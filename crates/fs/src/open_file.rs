@@ -222,8 +222,9 @@ impl OpenFile {
         let file = &self.inode.regular()?;
         let counters = &file.context().counters().direct;
         Direct::count(&counters.writes);
-        match write_directly(file, at, &SharedBytes::from(Arc::clone(data)))? {
+        match begin_direct((&self.inode, file), at, &SharedBytes::from(Arc::clone(data)))? {
             Way::Done(part) => Ok(part),
+            Way::Flight(flight, batch) => flight.carry_out(batch),
             Way::Buffered(why) => {
                 why.count(counters);
                 self.write_through_memory(file, at, data)
@@ -405,14 +406,18 @@ impl Drop for OpenFile {
     }
 }
 
-/// Writes directly; once more where a limit of quota groups refused all of it, for what delayed data overwrites may be all that is in
-/// the way.
-fn write_directly(file: &FileInode<'_>, at: DirectAt, data: &SharedBytes) -> Result<Way> {
-    match direct::write(file, at, data) {
+/// Begins to write directly; once more where a limit of quota groups refused all of it, for what delayed data overwrites may be all
+/// that is in the way.
+fn begin_direct(
+    (inode, file): (&Arc<Inode>, &FileInode<'_>),
+    at: DirectAt,
+    data: &SharedBytes,
+) -> Result<Way> {
+    match direct::begin((inode, file), at, data) {
         Err(error) if error.kind() == ErrorKind::QuotaExceeded => {
             // The openers of the files learn what is lost of those.
             let _ = file.context().writeback().flush_subvolume(file.id.subvolume);
-            direct::write(file, at, data)
+            direct::begin((inode, file), at, data)
         }
         way => way,
     }

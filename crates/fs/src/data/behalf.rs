@@ -11,6 +11,8 @@ pub(crate) enum Behalf<'a> {
     Operation,
     /// The same of one that leaves what the file has, and its times, as they are.
     Rearranging,
+    /// The same of one in flight, whose room was kept when it began: it asks nobody to write data back or to free any.
+    Flight(&'a mut DelallocReservation),
     /// Writeback's: room is kept, and the times are those of the writes that it carries out.
     Writeback(&'a mut DelallocReservation),
     /// The same of what its run needs to have in front of it.
@@ -41,7 +43,9 @@ impl Behalf<'_> {
         let For { engine, owner, near, .. } = *file;
         match self {
             Self::Operation | Self::Rearranging => engine.allocate_data(owner, len, min, near),
-            Self::Writeback(room) | Self::BeforeRun(room) => engine.allocate_reserved(len, min, near, room),
+            Self::Flight(room) | Self::Writeback(room) | Self::BeforeRun(room) => {
+                engine.allocate_reserved(len, min, near, room)
+            }
         }
     }
 
@@ -50,7 +54,9 @@ impl Behalf<'_> {
         let (engine, units) = (inode.engine(), units.of(inode.id.subvolume));
         match self {
             Self::Operation | Self::Rearranging => engine.start(units),
-            Self::Writeback(room) | Self::BeforeRun(room) => engine.start_reserved(units, room),
+            Self::Flight(room) | Self::Writeback(room) | Self::BeforeRun(room) => {
+                engine.start_reserved(units, room)
+            }
         }
     }
 
@@ -58,7 +64,9 @@ impl Behalf<'_> {
     pub(crate) fn end_unused(&mut self, inode: &FileInode<'_>, handle: Handle<'_>) {
         match self {
             Self::Operation | Self::Rearranging => handle.end(),
-            Self::Writeback(room) | Self::BeforeRun(room) => inode.engine().end_unused(handle, room),
+            Self::Flight(room) | Self::Writeback(room) | Self::BeforeRun(room) => {
+                inode.engine().end_unused(handle, room)
+            }
         }
     }
 

@@ -112,7 +112,7 @@ impl InPlace {
     }
 
     /// The next sectors are about to be written: computes their checksums. Returns where they go.
-    fn prepare<'d>(&mut self, sector: u32, data: impl Iterator<Item = &'d [u8]>) -> Logical {
+    pub(super) fn prepare<'d>(&mut self, sector: u32, data: impl Iterator<Item = &'d [u8]>) -> Logical {
         let at = self.extent.item.disk(self.prepared);
         for data in data {
             self.prepared += data.len() as u64;
@@ -128,7 +128,7 @@ impl InPlace {
     }
 
     /// What was prepared is on its device.
-    fn landed(&mut self, proof: Written) {
+    pub(super) fn landed(&mut self, proof: Written) {
         self.written = self.prepared;
         self.proof.add(proof);
     }

@@ -5,7 +5,7 @@
 //! stands on it. Changing is made of four parts: `ordered_extent` owns new data from the allocation of its space
 //! to the handle that makes it part of a file (`completion`); `drop_extents` makes room in the tree; `holes` fills gaps where the
 //! filesystem wants an item for every hole; `inline` keeps small files in the tree itself. `tail` and `grow` stand on
-//! these, `write` and `truncate` on them; `write_direct` does what `write` does for whole sectors of a buffer that was given away, `content` what `write` does for a file that is only just being made.
+//! these, `write` and `truncate` on them; `write_direct` does what `write` does for whole sectors of a buffer that was given away, and `prepared` does it in steps between which nobody waits, `content` what `write` does for a file that is only just being made.
 //! `prealloc` sets space aside for data to come; `nocow` says what is written over what is there, and `in_place` does; `punch_hole` gives space back, `zero_range` does
 //! a bit of both; `clone_range` gives a file the extents of another; `rewrite` gives data new space; `edges` are the sectors of which their ranges have only a part.
 //!
@@ -55,6 +55,7 @@ mod packed;
 mod packing;
 mod payload;
 mod prealloc;
+mod prepared;
 mod processors;
 mod punch_hole;
 mod read;
@@ -86,6 +87,7 @@ pub(crate) use extent_map::{extents_of, has_prealloc, holes_of};
 pub use packing::PackedAhead;
 pub(crate) use packing::{Packing, inline_max};
 pub(crate) use prealloc::prealloc;
+pub(crate) use prepared::Prepared;
 pub(crate) use punch_hole::punch_hole;
 pub(crate) use read::read;
 pub use rewrite::Recompress;
@@ -135,7 +137,7 @@ fn update_for(
     let now = locked.now();
     *item = locked.update(changed, |item| {
         change(item);
-        if let Behalf::Operation = behalf {
+        if let Behalf::Operation | Behalf::Flight(_) = behalf {
             item.mtime = now;
             item.ctime = now;
         }

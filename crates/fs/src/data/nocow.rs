@@ -149,7 +149,7 @@ pub(crate) struct NocowWalk<'i> {
     ahead: Option<NocowExtent>,
     /// Up to where all is known.
     seen_to: u64,
-    _writer: Option<InPlaceWriter>,
+    writer: Option<InPlaceWriter>,
 }
 
 impl<'i> NocowWalk<'i> {
@@ -166,7 +166,7 @@ impl<'i> NocowWalk<'i> {
             None
         };
         let seen_to = if writer.is_some() { start } else { end };
-        Self { inode, may_overwrite, end, ahead: None, seen_to, _writer: writer }
+        Self { inode, may_overwrite, end, ahead: None, seen_to, writer }
     }
 
     /// What becomes of the front, which is at `at`.
@@ -185,6 +185,11 @@ impl<'i> NocowWalk<'i> {
             }
             None => Piece::New(self.end),
         })
+    }
+
+    /// What keeps snapshots waiting for what was found.
+    pub(crate) fn into_writer(self) -> Option<InPlaceWriter> {
+        self.writer
     }
 
     fn find(&self, mut at: u64, wait: Wait) -> Result<Option<NocowExtent>> {

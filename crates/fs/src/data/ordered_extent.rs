@@ -190,7 +190,7 @@ impl OrderedExtent {
     }
 
     /// The next sectors are about to be written: computes their checksums. Returns where they go.
-    fn prepare<'d>(&mut self, data: impl Iterator<Item = &'d [u8]>) -> Logical {
+    pub(super) fn prepare<'d>(&mut self, data: impl Iterator<Item = &'d [u8]>) -> Logical {
         let at = self.space.start() + self.prepared;
         for data in data {
             self.prepared += data.len() as u64;
@@ -206,7 +206,7 @@ impl OrderedExtent {
     }
 
     /// What was prepared is on its device.
-    fn landed(&mut self, proof: Written) {
+    pub(super) fn landed(&mut self, proof: Written) {
         self.written = self.prepared;
         self.proof.add(proof);
     }

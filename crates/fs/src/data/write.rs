@@ -161,7 +161,7 @@ impl Way<'_> {
 }
 
 /// The holes between the end of the file and `start`.
-fn gap(inode: &FileInode<'_>, item: &InodeItem, start: u64) -> Result<HolePlan> {
+pub(super) fn gap(inode: &FileInode<'_>, item: &InodeItem, start: u64) -> Result<HolePlan> {
     let sector = u64::from(inode.engine().sector_size());
     HolePlan::new(inode, item.size.next_multiple_of(sector), start)
 }

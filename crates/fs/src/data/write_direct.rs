@@ -18,6 +18,16 @@ pub(crate) struct DirectlyWritten {
     pub(crate) in_place: u64,
 }
 
+impl DirectlyWritten {
+    /// What became of a write of which the file has `[start, reached)`: as much as there was space for.
+    pub(super) fn up_to((start, reached): (u64, u64), in_place: u64, done: Result<()>) -> Result<Self> {
+        match done {
+            Err(error) if !error.kind().is_no_room() || reached == start => Err(error),
+            _ => Ok(Self { len: as_len(reached - start), in_place }),
+        }
+    }
+}
+
 /// Whole sectors of a file.
 struct WholeSectors<'d> {
     start: u64,
@@ -53,10 +63,8 @@ pub(crate) fn write_direct(
         settle_tail(inode, item)?;
     }
     let mut front = Front::at(offset);
-    match write_pieces(&mut Behalf::Operation, inode, item, &payload, None, &mut front) {
-        Err(error) if !error.kind().is_no_room() || front.reached == offset => Err(error),
-        _ => Ok(DirectlyWritten { len: as_len(front.reached - offset), in_place: front.in_place }),
-    }
+    let done = write_pieces(&mut Behalf::Operation, inode, item, &payload, None, &mut front);
+    DirectlyWritten::up_to((offset, front.reached), front.in_place, done)
 }
 
 /// A length that is bounded by a buffer's.

@@ -17,6 +17,10 @@
 //! in which they are written, which is the way to data that its own checksum refuses, and no page of it can be missing.
 //!
 //! # Beside others
+//! A direct write looks where its data goes with the locks of the thread that asks for it. From then on until its items are in the tree no
+//! thread has them: the write carries what it needs (`flight`), and one request writes all of it. Where room is so scarce that none can be kept for that, it is
+//! made at once, on the thread that asks, which looks for space on the way and has others free some.
+//!
 //! A direct write has its range of bytes alone until the items are in the tree. It shares the inode with others only under two conditions:
 //!
 //! | condition | because |
@@ -47,6 +51,7 @@
 //! - DIRECT-8: a direct write that shares the inode leaves the size of the file as it is.
 //!   Shown by `a_file_grows_beside_direct_writes_of_its_front`.
 
+mod flight;
 mod way;
 mod write;
 
@@ -57,7 +62,7 @@ use creamery_base::Result;
 use creamery_device::AlignedBuffer;
 
 pub(crate) use way::Buffered;
-pub(crate) use write::{Way, write};
+pub(crate) use write::{Way, begin};
 
 /// Where a direct write goes.
 ///

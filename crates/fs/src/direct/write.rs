@@ -1,27 +1,54 @@
-//! A direct write, from its first lock to its answer.
+//! A direct write, from its first lock to the point from which on it is in flight.
+
+use std::sync::Arc;
 
 use creamery_base::{ErrorKind, Result, Wait};
 use creamery_device::SharedBytes;
+use creamery_txn::DelallocReservation;
+use creamery_volume::WriteBatch;
 
+use super::flight::{Flight, count};
 use super::way::{Buffered, in_the_way};
 use super::{DirectAt, DirectPart};
 use crate::counters::Direct;
-use crate::data::{self, DirectlyWritten};
+use crate::data::{self, reserve};
+use crate::inode::lock::{ExclusiveInode, SharedInode};
 use crate::inode::permission::{check_appends, check_overwrites};
-use crate::inode::{FILE_SIZE_MAX, FileInode, InodeItem};
+use crate::inode::{FILE_SIZE_MAX, FileInode, Inode, InodeItem, RangeGuard};
+use crate::subvolume::Change;
 
 /// How a request is carried out.
 pub(crate) enum Way {
     /// It was, directly.
     Done(DirectPart),
+    /// It is in flight as soon as this is on its way.
+    Flight(Box<Flight>, WriteBatch),
     /// It is to go through memory; nothing has happened.
     Buffered(Buffered),
 }
 
-/// Writes `data`, which the caller gave away.
+/// The lock of operations of who writes.
+pub(super) enum Operations<'a> {
+    /// Beside others.
+    Shared(SharedInode<'a>),
+    Alone(ExclusiveInode<'a>),
+}
+
+/// What a thread has locked that writes. The fields go from the first to the last.
+pub(super) struct Locked<'a> {
+    pub(super) range: RangeGuard<'a>,
+    pub(super) operations: Operations<'a>,
+    pub(super) change: Change,
+}
+
+/// Begins to write `data`, which the caller gave away, to the inode, which is this file.
 /// Errors: no space for any of it; file too large; the inode is marked immutable or append-only, or has fs-verity; the subvolume or
 /// the filesystem is read-only; device errors; damage; aborted.
-pub(crate) fn write(file: &FileInode<'_>, at: DirectAt, data: &SharedBytes) -> Result<Way> {
+pub(crate) fn begin(
+    (inode, file): (&Arc<Inode>, &FileInode<'_>),
+    at: DirectAt,
+    data: &SharedBytes,
+) -> Result<Way> {
     file.engine().check_open()?;
     file.check_writable()?;
     file.engine().check_writable()?;
@@ -34,20 +61,27 @@ pub(crate) fn write(file: &FileInode<'_>, at: DirectAt, data: &SharedBytes) -> R
     if !is_whole(len) || matches!(at, DirectAt::Offset(offset) if !is_whole(offset)) {
         return Ok(Way::Buffered(Buffered::Misaligned));
     }
-    let _change = file.begin_change()?;
+    let write = Beginning { inode, file, data, room: keep_room(file, len)? };
+    let change = file.begin_change()?;
     if let DirectAt::Offset(offset) = at
         && data::is_overwrite(file, file.size(), offset.saturating_add(len))
     {
-        let _shared = file.lock_shared(Wait::Yes)?;
-        if let Some(mut item) = item_beside_others(file, offset.saturating_add(len))? {
-            check_overwrites(&item)?;
-            let size = item.size;
-            let way = write_shared(file, &mut item, offset, data)?;
-            assert!(item.size == size, "DIRECT-8: who shares the inode leaves the size as it is");
-            return Ok(way);
+        let shared = file.lock_shared(Wait::Yes)?;
+        match item_beside_others(file, offset.saturating_add(len))? {
+            Some(item) => return write.beside_others((shared, change), item, offset),
+            None => drop(shared),
         }
     }
-    write_alone(file, at, data)
+    write.alone(change, at)
+}
+
+/// Room for what may need new space. None where it is scarce: then the write asks for what it needs on its way, and others wait for that.
+fn keep_room(file: &FileInode<'_>, len: u64) -> Result<Option<DelallocReservation>> {
+    match reserve::keep(file.engine(), file.id.subvolume, len) {
+        // It may take no new space at all, or a part of it.
+        Err(error) if error.kind() == ErrorKind::QuotaExceeded => Ok(None),
+        room => room,
+    }
 }
 
 /// What a write of nothing comes to: it is refused as any other, and has nothing to wait for.
@@ -78,55 +112,82 @@ fn item_beside_others(file: &FileInode<'_>, end: u64) -> Result<Option<InodeItem
     Ok(Some(item).filter(|item| item.size == size && data::is_overwrite(file, size, end)))
 }
 
-/// Writes to a file that others may share.
-fn write_shared(file: &FileInode<'_>, item: &mut InodeItem, offset: u64, data: &SharedBytes) -> Result<Way> {
-    let end = offset + data.len() as u64;
-    let _range = file.lock_range(offset, end)?;
-    if file.delalloc().touches(offset, end) {
-        file.flush_range((offset, end));
-    }
-    write_locked(file, item, offset, data)
+/// A write that begins.
+struct Beginning<'w> {
+    inode: &'w Arc<Inode>,
+    file: &'w FileInode<'w>,
+    data: &'w SharedBytes,
+    room: Option<DelallocReservation>,
 }
 
-/// Writes to a file that this has alone.
-fn write_alone(file: &FileInode<'_>, at: DirectAt, data: &SharedBytes) -> Result<Way> {
-    let mut locked = file.lock_exclusive()?;
-    match at {
-        DirectAt::Offset(_) => check_overwrites(&locked)?,
-        DirectAt::End => check_appends(&locked, locked.size)?,
+impl<'w> Beginning<'w> {
+    /// In a file that others may share.
+    fn beside_others(
+        self,
+        (shared, change): (SharedInode<'w>, Change),
+        item: InodeItem,
+        offset: u64,
+    ) -> Result<Way> {
+        check_overwrites(&item)?;
+        let file = self.file;
+        let end = offset + self.data.len() as u64;
+        let range = file.lock_range(offset, end)?;
+        if file.delalloc().touches(offset, end) {
+            file.flush_range((offset, end));
+        }
+        self.locked(Locked { range, operations: Operations::Shared(shared), change }, item, offset)
     }
-    // What is lost of it is the openers' to learn; the file ends where it ends without that.
-    let _ = file.settle(&mut locked);
-    let offset = match at {
-        DirectAt::Offset(offset) => offset,
-        DirectAt::End => locked.size,
-    };
-    if !offset.is_multiple_of(file.engine().sector_size().into()) {
-        return Ok(Way::Buffered(Buffered::Misaligned));
-    }
-    let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
-    let end = end.ok_or(ErrorKind::FileTooLarge)?;
-    // Growing over a gap changes what lies between the old end and the new data.
-    let _range = file.lock_range(offset.min(locked.size), end)?;
-    write_locked(file, locked.item_mut(), offset, data)
-}
 
-/// Writes to a file that is locked, with the range.
-fn write_locked(file: &FileInode<'_>, item: &mut InodeItem, offset: u64, data: &SharedBytes) -> Result<Way> {
-    // What a deletion keeps from being written back after an abort stays delayed.
-    file.engine().check_writable()?;
-    let end = offset + data.len() as u64;
-    assert!(
-        !file.delalloc().touches(offset, end),
-        "DIRECT-7: nothing of what is written directly is delayed"
-    );
-    if let Some(why) = in_the_way(file, (offset, end))? {
-        return Ok(Way::Buffered(why));
+    /// In a file that this has alone.
+    fn alone(self, change: Change, at: DirectAt) -> Result<Way> {
+        let file = self.file;
+        let mut locked = file.lock_exclusive()?;
+        match at {
+            DirectAt::Offset(_) => check_overwrites(&locked)?,
+            DirectAt::End => check_appends(&locked, locked.size)?,
+        }
+        // What is lost of it is the openers' to learn; the file ends where it ends without that.
+        let _ = file.settle(&mut locked);
+        let offset = match at {
+            DirectAt::Offset(offset) => offset,
+            DirectAt::End => locked.size,
+        };
+        if !offset.is_multiple_of(file.engine().sector_size().into()) {
+            return Ok(Way::Buffered(Buffered::Misaligned));
+        }
+        let end = offset.checked_add(self.data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
+        let end = end.ok_or(ErrorKind::FileTooLarge)?;
+        // Growing over a gap changes what lies between the old end and the new data.
+        let range = file.lock_range(offset.min(locked.size), end)?;
+        let item = (*locked).clone();
+        self.locked(Locked { range, operations: Operations::Alone(locked), change }, item, offset)
     }
-    let DirectlyWritten { len, in_place } = data::write_direct(file, item, offset, data)?;
-    let direct = &file.context().counters().direct;
-    Direct::add(&direct.write_bytes, len as u64);
-    Direct::add(&direct.in_place_bytes, in_place);
-    Direct::add(&direct.to_new_space_bytes, len as u64 - in_place);
-    Ok(Way::Done(DirectPart { offset, len }))
+
+    /// In a file that is locked, with the range. `item` is what it is.
+    fn locked(self, locked: Locked<'w>, mut item: InodeItem, offset: u64) -> Result<Way> {
+        let Self { inode, file, data, room } = self;
+        // What a deletion keeps from being written back after an abort stays delayed.
+        file.engine().check_writable()?;
+        let end = offset + data.len() as u64;
+        assert!(
+            !file.delalloc().touches(offset, end),
+            "DIRECT-7: nothing of what is written directly is delayed"
+        );
+        if let Some(why) = in_the_way(file, (offset, end))? {
+            return Ok(Way::Buffered(why));
+        }
+        let Some(room) = room else {
+            let (size, direct) = (item.size, &file.context().counters().direct);
+            let written = data::write_direct(file, &mut item, offset, data)?;
+            let is_shared = matches!(locked.operations, Operations::Shared(_));
+            assert!(
+                !is_shared || item.size == size,
+                "DIRECT-8: who shares the inode leaves the size as it is"
+            );
+            Direct::count(&direct.at_once);
+            return Ok(Way::Done(count(direct, offset, written)));
+        };
+        let (flight, batch) = Flight::begin((inode, file), locked, item, room, (offset, data))?;
+        Ok(Way::Flight(Box::new(flight), batch))
+    }
 }

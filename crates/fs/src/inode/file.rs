@@ -11,10 +11,11 @@ use std::ops::Deref;
 use creamery_base::{Error, ErrorKind, Logical, Result, Timespec, Wait};
 use creamery_txn::Handle;
 
+use super::carried::CarriedLocks;
 use super::extent_changes::ExtentChanges;
 use super::file_state::{ExtentsSeen, FileState, ShownSize};
 use super::lock::{ExclusiveInode, HeldExtents, LockedItem};
-use super::range_lock::RangeGuard;
+use super::range_lock::{RangeGuard, RangeLocks};
 use super::{FileType, Inode, InodeItem};
 use crate::delalloc::{Delalloc, WriteErrors};
 use crate::fault::Fault;
@@ -108,6 +109,16 @@ impl<'a> FileInode<'a> {
     /// Notes of where its extents changed.
     pub(crate) const fn log_changes(&self) -> &'a ExtentChanges {
         self.state.log_changes()
+    }
+
+    /// The byte ranges that are in use.
+    pub(super) const fn ranges(&self) -> &'a RangeLocks {
+        self.state.ranges()
+    }
+
+    /// The locks of operations that requests carry.
+    pub(super) const fn carried(&self) -> &'a CarriedLocks {
+        self.state.carried()
     }
 
     /// Locks the whole sectors that `[start, end)` touches against writers.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::Logical;
 
+use super::carried::CarriedLocks;
 use super::extent_changes::ExtentChanges;
 use super::range_lock::RangeLocks;
 use crate::delalloc::{Delalloc, WriteErrors};
@@ -22,6 +23,8 @@ pub(crate) struct FileState {
     log_changes: ExtentChanges,
     /// Byte ranges that readers, writers and truncation hold.
     ranges: RangeLocks,
+    /// Locks of operations that requests carry.
+    carried: CarriedLocks,
     /// Where on the volume the space ends that it was given last, 0 before that: a hint, so relaxed.
     data_behind: AtomicU64,
     /// It was cut to nothing: what is written anew is wanted on the device soon after it is closed.
@@ -39,6 +42,7 @@ impl FileState {
             extent_changes: AtomicU64::new(0),
             log_changes: ExtentChanges::default(),
             ranges: RangeLocks::new(),
+            carried: CarriedLocks::default(),
             data_behind: AtomicU64::new(0),
             flush_on_close: AtomicBool::new(false),
             delalloc: Delalloc::new(),
@@ -96,6 +100,11 @@ impl FileState {
     /// The byte ranges that are in use.
     pub(super) const fn ranges(&self) -> &RangeLocks {
         &self.ranges
+    }
+
+    /// The locks of operations that requests carry.
+    pub(super) const fn carried(&self) -> &CarriedLocks {
+        &self.carried
     }
 
     /// Where its next data would best be: behind that which got its space last, so that the file stays together.

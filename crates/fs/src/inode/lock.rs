@@ -2,7 +2,8 @@
 //!
 //! Who looks a name up shares a directory with others who look; who changes it has it alone. Of a file, those who write over
 //! what it has share it, each with a range of its own, and those have it alone who change its size or attributes. These locks
-//! are held over requests to devices, commits and waits for space.
+//! are held over requests to devices, commits and waits for space. What a request holds of them that outlives its call is beside
+//! them (`carried`), and waited for by who gets the lock.
 //!
 //! Nobody who only wants to know waits for that. The item has a lock of its own, inside transaction handles, held while
 //! the item and what goes with it change in the tree: so `stat` tells what was done last, whoever is on the way. A read takes
@@ -25,6 +26,7 @@ use creamery_base::lock::{RankedRead, RankedWrite, rank};
 use creamery_base::{Error, ErrorKind, Result, Timespec, Wait};
 use creamery_txn::Handle;
 
+use super::carried::Lock;
 use super::{Inode, InodeItem};
 use crate::delayed;
 
@@ -128,22 +130,37 @@ impl Inode {
             Wait::Yes => self.operations.read_for(Reason::InodeLock, self.place()),
             Wait::No => self.operations.try_read_within(self.place()).ok_or(ErrorKind::WouldBlock)?,
         };
+        self.pass(Lock::Shared, wait)?;
         self.check_alive().map(|()| SharedInode { _operations: operations })
     }
 
     /// Locks it alone. A change waits anyway, so there is no `Wait` to pass. [`ErrorKind::Stale`] as above.
     pub fn lock_exclusive(&self) -> Result<ExclusiveInode<'_>> {
         let operations = self.operations.write_for(Reason::InodeLock, self.place());
+        self.pass(Lock::Alone, Wait::Yes)?;
         self.locked_by(operations)
     }
 
     /// Locks it alone, if nobody has it.
     pub(crate) fn try_lock_exclusive(&self) -> Result<Option<ExclusiveInode<'_>>> {
         let Some(operations) = self.operations.try_write_within(self.place()) else { return Ok(None) };
-        self.locked_by(operations).map(Some)
+        match self.pass(Lock::Alone, Wait::No) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+            Ok(()) => self.locked_by(operations).map(Some),
+        }
+    }
+
+    /// Waits for the requests that carry what keeps out who has got the lock of operations.
+    /// Errors: would block.
+    fn pass(&self, lock: Lock, wait: Wait) -> Result<()> {
+        self.as_file().map_or(Ok(()), |file| file.carried().pass(lock, wait))
     }
 
     fn locked_by<'a>(&self, operations: RankedWrite<'a, (), { rank::INODE }>) -> Result<ExclusiveInode<'a>> {
+        if let Some(file) = self.as_file() {
+            file.carried().assert_alone();
+        }
         let errors_before = self.body.file().map_or(0, |file| file.write_errors().so_far());
         Ok(ExclusiveInode { item: self.item(Wait::Yes)?, errors_before, _operations: operations })
     }

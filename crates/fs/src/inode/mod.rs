@@ -27,13 +27,14 @@
 //!
 //! # Locking
 //! Operations first (INODE-4: several inodes in ascending [`InodeId`]), then ranges, then the transaction handle, then the
-//! item (`lock`), then tree nodes. Nobody who holds a handle waits for operations or ranges. An operation that has
+//! item (`lock`), then tree nodes. A request that outlives its call carries operations and a range from there on (`carried`). Nobody who holds a handle waits for operations or ranges. An operation that has
 //! [`Wait::No`](creamery_base::Wait::No) only tries.
 
 mod accessed;
 pub(crate) mod acl;
 pub(crate) mod attributes;
 mod body;
+pub(crate) mod carried;
 mod directory;
 mod directory_state;
 pub(crate) mod extent_changes;

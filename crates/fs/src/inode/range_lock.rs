@@ -17,7 +17,8 @@
 //!
 //! # Locking
 //! The table's mutex is innermost and held for a scan. A thread that holds a range of an inode asks for no second
-//! one of the same inode. Ranges are taken after the inode's operations and before a transaction handle.
+//! one of the same inode. Ranges are taken after the inode's operations and before a transaction handle. A request that outlives its
+//! call takes its range on the thread that begins it and carries it from there on (`carried`).
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
@@ -114,7 +115,24 @@ impl RangeLocks {
             table.next_ticket += 1;
             table.requests.push(request);
         }
-        Ok(RangeGuard { locks: self, ticket: request.ticket, _held: held })
+        Ok(RangeGuard { locks: self, ticket: Some(request.ticket), _held: held })
+    }
+
+    /// Unlocks what a guard stood for, or what a request carried.
+    pub(super) fn give_back(&self, ticket: u64) {
+        let mut table = self.table.lock();
+        let at = table.requests.iter().position(|request| request.ticket == ticket);
+        let at = at.expect("DIRECT-1: a granted request is in the table until it is given back");
+        assert!(!table.must_wait(&table.requests[at]), "RANGE-1: it was granted and conflicts with another");
+        table.requests.remove(at);
+        let others = !table.requests.is_empty();
+        if !others {
+            table.requests = SmallVec::new();
+        }
+        drop(table);
+        if others {
+            self.changed.notify_all();
+        }
     }
 }
 
@@ -130,24 +148,22 @@ impl RangeLocks {
 #[must_use]
 pub struct RangeGuard<'a> {
     locks: &'a RangeLocks,
-    ticket: u64,
+    /// None when a request carries it.
+    ticket: Option<u64>,
     _held: Held,
+}
+
+impl RangeGuard<'_> {
+    /// The range stays locked, and this thread's no more, until it is given back.
+    pub(super) fn carry(mut self) -> u64 {
+        self.ticket.take().expect("it is carried once")
+    }
 }
 
 impl Drop for RangeGuard<'_> {
     fn drop(&mut self) {
-        let mut table = self.locks.table.lock();
-        let at = table.requests.iter().position(|request| request.ticket == self.ticket);
-        let at = at.expect("a granted request is in the table");
-        assert!(!table.must_wait(&table.requests[at]), "RANGE-1: it was granted and conflicts with another");
-        table.requests.remove(at);
-        let others = !table.requests.is_empty();
-        if !others {
-            table.requests = SmallVec::new();
-        }
-        drop(table);
-        if others {
-            self.locks.changed.notify_all();
+        if let Some(ticket) = self.ticket {
+            self.locks.give_back(ticket);
         }
     }
 }
@@ -195,7 +211,7 @@ mod tests {
         let locks = RangeLocks::new();
         let _first = locks.exclusive(0, 10, Wait::Yes).expect("an empty table");
         locks.table.lock().requests.push(request(1));
-        drop(RangeGuard { locks: &locks, ticket: 1, _held: Held::tried(Place::of(rank::RANGE)) });
+        drop(RangeGuard { locks: &locks, ticket: Some(1), _held: Held::tried(Place::of(rank::RANGE)) });
     }
 
     #[test]

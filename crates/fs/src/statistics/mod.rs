@@ -221,6 +221,8 @@ counts! {
         in_place_bytes,
         /// Those of them that were written to new space.
         to_new_space_bytes,
+        /// Writes that asked for space on their way, because there was too little to keep some before.
+        at_once,
         /// Reads and writes that went through memory because they did not begin and end with sectors.
         buffered_misaligned,
         /// Writes that did because what they were to go over is stored in the tree itself. Reads of that are counted nowhere.

@@ -7,12 +7,13 @@
 //! An operation that may wait long before it changes anything, as a write waits for memory, enters after that. A check
 //! without entering ([`ChangeGate::check_open`]) only refuses early.
 //!
-//! Entering and leaving never wait: each adds to a counter that a thread shares with few others.
+//! Entering and leaving never wait: each adds to a counter that a thread shares with few others. A request that outlives its call
+//! is within, too, until it ends on whichever thread: these have a counter of their own.
 //!
 //! # Invariants
 //! - RDONLY-1: when closing the gate has returned, no operation is within, and none enters before it opens.
 //!   Shown by `the_closer_waits_for_those_within_and_keeps_others_out`, `a_change_ends_before_its_subvolume_is_read_only_or_is_refused`.
-//! - RDONLY-2: an operation leaves as often as it entered, and on the thread that entered.
+//! - RDONLY-2: an operation leaves as often as it entered: a thread's on the thread that entered, a request's on any (DIRECT-1).
 //!
 //! # Locking
 //! The closer waits for operations, which wait for anything: it holds no lock that these may want (rank IN_PLACE).
@@ -31,6 +32,8 @@ pub(crate) struct ChangeGate {
     closed: AtomicU32,
     read_only: AtomicBool,
     within: Striped<AtomicU64>,
+    /// Those that requests carry.
+    carried: AtomicU64,
     /// For those who wait until nobody is within.
     leaving: RankedMutex<(), { rank::LEAF }>,
     somebody_left: RankedCondvar,
@@ -66,6 +69,22 @@ impl ChangeGate {
     pub(super) fn leave(&self) {
         let before = self.within.mine().fetch_sub(1, Ordering::SeqCst);
         assert!(before > 0, "RDONLY-2: an operation leaves that did not enter here");
+        self.tell_closers();
+    }
+
+    /// One that is within is a request's from now on; the thread leaves after that.
+    pub(super) fn carry(&self) {
+        self.carried.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A request leaves, on any thread.
+    pub(super) fn leave_carried(&self) {
+        let before = self.carried.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "DIRECT-1, RDONLY-2: a request leaves once");
+        self.tell_closers();
+    }
+
+    fn tell_closers(&self) {
         if self.closed.load(Ordering::SeqCst) > 0 {
             drop(self.leaving.lock());
             self.somebody_left.notify_all();
@@ -77,7 +96,11 @@ impl ChangeGate {
         let _held = Held::wait(Place::of(rank::IN_PLACE));
         self.closed.fetch_add(1, Ordering::SeqCst);
         let closed = Closed(self);
-        let is_anybody_within = |(): &mut ()| self.within.all().any(|count| count.load(Ordering::SeqCst) > 0);
+        // Threads first: one that leaves between is carried by then.
+        let is_anybody_within = |(): &mut ()| {
+            self.within.all().any(|count| count.load(Ordering::SeqCst) > 0)
+                || self.carried.load(Ordering::SeqCst) > 0
+        };
         let leaving = self.leaving.lock();
         drop(self.somebody_left.pass_while(Reason::InodeLock, leaving, is_anybody_within));
         closed
@@ -126,6 +149,37 @@ mod tests {
             closer.join().expect("it ends well");
         });
         assert!(gate.enter().is_ok());
+    }
+
+    #[test]
+    fn the_closer_waits_for_requests() {
+        let (gate, is_over) = (ChangeGate::default(), AtomicBool::new(false));
+        gate.enter().expect("it is open");
+        gate.carry();
+        gate.leave();
+        std::thread::scope(|scope| {
+            let closer = scope.spawn(|| {
+                drop(gate.close());
+                assert!(is_over.load(Ordering::SeqCst), "RDONLY-1: a request is within");
+            });
+            while gate.check_open().is_ok() {
+                std::thread::yield_now();
+            }
+            is_over.store(true, Ordering::SeqCst);
+            gate.leave_carried();
+            closer.join().expect("it ends well");
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "DIRECT-1")]
+    fn a_request_that_leaves_twice_is_a_bug() {
+        let gate = ChangeGate::default();
+        gate.enter().expect("it is open");
+        gate.carry();
+        gate.leave();
+        gate.leave_carried();
+        gate.leave_carried();
     }
 
     #[test]

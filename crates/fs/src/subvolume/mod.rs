@@ -78,6 +78,26 @@ impl Change {
     }
 }
 
+/// The same, carried by a request to whichever thread that ends on.
+#[must_use]
+pub(crate) struct OwnedChange(SubvolumeRef);
+
+impl OwnedChange {
+    /// Carries the change of a thread, which has it no more.
+    pub(crate) fn carry(change: Change) -> Self {
+        let owned = Self(change.subvolume.clone());
+        owned.0.change_gate.carry();
+        drop(change);
+        owned
+    }
+}
+
+impl Drop for OwnedChange {
+    fn drop(&mut self) {
+        self.0.change_gate.leave_carried();
+    }
+}
+
 impl Drop for Change {
     fn drop(&mut self) {
         self.subvolume.change_gate.leave();

@@ -1,6 +1,7 @@
 //! Tests of direct reads and writes.
 
 mod beside;
+mod flight;
 mod reads;
 mod refused;
 

@@ -1,0 +1,178 @@
+//! A write of whole sectors, in steps between which nobody waits: for requests that outlive their call.
+//!
+//! ```text
+//!   new --------------> batch ---- device, all pieces at once ---> landed --------------------> complete
+//!   in place or to new             no thread has anything          the flush that the commit    handle by handle,
+//!   space, summed                                                  owes it                      from the front on
+//! ```
+//! `write_direct` does the same, piece by piece, for who waits for each: it asks for space on the way, so it needs no room that was kept.
+//!
+//! Whoever has it keeps the file locked, as for any write, from before it is made until it is complete or dropped. Dropped, its new
+//! space goes back (ORDERED-1), and what would have been written over is as the device left it.
+
+use creamery_base::{Error, Result, Wait};
+use creamery_device::{Parts, SharedBytes};
+use creamery_txn::{DelallocReservation, Engine};
+use creamery_volume::{WriteBatch, Written};
+use smallvec::SmallVec;
+
+use super::completion::Completion;
+use super::grow::fill_gap;
+use super::in_place::InPlace;
+use super::nocow::{self, NocowWalk};
+use super::ordered_extent::{NewSize, OrderedExtent};
+use super::tail::settle_tail;
+use super::write::gap;
+use super::{Behalf, DirectlyWritten};
+use crate::inode::{FileInode, InodeItem};
+use crate::subvolume::InPlaceWriter;
+
+/// One extent of what is written.
+enum Piece {
+    InPlace(InPlace),
+    New(OrderedExtent),
+}
+
+impl Piece {
+    /// Up to where in the file it goes.
+    fn end(&self) -> u64 {
+        match self {
+            Self::InPlace(space) => space.range().1,
+            Self::New(ordered) => ordered.end(),
+        }
+    }
+
+    /// Adds `data`, which is all of it, to what is to be written.
+    fn add_to(&mut self, batch: &mut WriteBatch, engine: &Engine, data: SharedBytes) {
+        let data = Parts::from(data);
+        let at = match self {
+            Self::InPlace(space) => space.prepare(engine.sector_size(), data.iter()),
+            Self::New(ordered) => ordered.prepare(data.iter()),
+        };
+        batch.add_data(at, data);
+    }
+
+    fn landed(&mut self, proof: Written) {
+        match self {
+            Self::InPlace(space) => space.landed(proof),
+            Self::New(ordered) => ordered.landed(proof),
+        }
+    }
+}
+
+/// A write that has its places, and that nobody sees yet.
+#[must_use = "dropping it gives the space back"]
+pub(crate) struct Prepared {
+    start: u64,
+    end: u64,
+    /// From the front on, without gaps.
+    pieces: SmallVec<[Piece; 1]>,
+    /// Behind the pieces: a snapshot may begin when this goes.
+    _in_place: Option<InPlaceWriter>,
+}
+
+impl Prepared {
+    /// Finds places for `data` at `offset`, both whole sectors, in `room`, and computes its checksums: in place where that is allowed,
+    /// else in new space, and never packed. The file is not stored inline. Less than all is written only when space ran out on the way.
+    /// Errors: no space; device errors; damage; aborted.
+    pub(crate) fn new(
+        room: &mut DelallocReservation,
+        inode: &FileInode<'_>,
+        item: &mut InodeItem,
+        offset: u64,
+        data: &SharedBytes,
+    ) -> Result<(Self, WriteBatch)> {
+        let end = offset + data.len() as u64;
+        if offset >= item.size && offset > 0 {
+            settle_tail(inode, item)?;
+        }
+        if gap(inode, item, offset)?.stop < offset {
+            // More gaps than one handle fills.
+            fill_gap(&mut Behalf::Operation, inode, item, offset)?;
+        }
+        let mut walk = NocowWalk::new(inode, item, (offset, end));
+        let (mut pieces, mut batch, mut at) = (SmallVec::<[Piece; 1]>::new(), WriteBatch::default(), offset);
+        while at < end {
+            let piece = match next_piece(&mut walk, room, inode, item, (at, end)) {
+                // The front of it goes.
+                Err(error) if error.kind().is_no_room() && !pieces.is_empty() => break,
+                piece => piece?,
+            };
+            pieces.push(piece);
+            let piece = pieces.last_mut().expect("just pushed");
+            let part = as_len(at - offset)..as_len(piece.end() - offset);
+            piece.add_to(&mut batch, inode.engine(), data.slice(part));
+            at = piece.end();
+        }
+        let is_in_place = pieces.iter().any(|piece| matches!(piece, Piece::InPlace(_)));
+        let _in_place = walk.into_writer().filter(|_| is_in_place);
+        Ok((Self { start: offset, end: at, pieces, _in_place }, batch))
+    }
+
+    /// Where in the file it begins.
+    pub(crate) const fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// All of it is on its devices.
+    pub(crate) fn landed(&mut self, engine: &Engine, proof: Written) {
+        // Each commit flushes all devices; the proof says besides which copies were missed, and that once.
+        let mut proof = Some(proof);
+        for piece in &mut self.pieces {
+            piece.landed(proof.take().unwrap_or_else(|| engine.volume().nothing_written()));
+        }
+    }
+
+    /// Makes it what the file shows there, from the front on: less than all only when space ran out on the way.
+    /// Errors: no space; damage; aborted.
+    pub(crate) fn complete(
+        self,
+        room: &mut DelallocReservation,
+        inode: &FileInode<'_>,
+        item: &mut InodeItem,
+    ) -> Result<DirectlyWritten> {
+        let Self { start, end, pieces, _in_place } = self;
+        let holes = gap(inode, item, start)?;
+        let (mut reached, mut in_place) = (start, 0);
+        let mut behalf = Behalf::Flight(room);
+        let mut completion = Completion::new(&mut behalf, inode, item, &mut reached).filling(holes);
+        let mut done = Ok(());
+        for piece in pieces {
+            let before = completion.reached();
+            done = match piece {
+                Piece::InPlace(space) => {
+                    let done = space.complete(&mut completion, end);
+                    in_place += completion.reached() - before;
+                    done
+                }
+                Piece::New(ordered) => ordered.complete(&mut completion, NewSize::AtLeast(end)),
+            };
+            if done.is_err() {
+                break;
+            }
+        }
+        DirectlyWritten::up_to((start, reached), in_place, done)
+    }
+}
+
+/// The place of the front of what is left.
+fn next_piece(
+    walk: &mut NocowWalk<'_>,
+    room: &mut DelallocReservation,
+    inode: &FileInode<'_>,
+    item: &InodeItem,
+    (at, end): (u64, u64),
+) -> Result<Piece, Error> {
+    match walk.piece(at, Wait::Yes)? {
+        nocow::Piece::InPlace(extent) => Ok(Piece::InPlace(InPlace::new(inode.engine(), item.flags, extent))),
+        nocow::Piece::New(stop) => {
+            let len = stop.min(end) - at;
+            OrderedExtent::allocate(&mut Behalf::Flight(room), inode, item, at, len).map(Piece::New)
+        }
+    }
+}
+
+/// A length that is bounded by a buffer's.
+fn as_len(len: u64) -> usize {
+    usize::try_from(len).expect("bounded by the length of a buffer")
+}
