@@ -1,4 +1,4 @@
-//! What the background does for files: it writes back what was written a while ago or is too much, deletes what was unlinked and closed, and commits that when all comes to rest.
+//! What the background does for files: it completes requests that devices have answered, writes back what was written a while ago or is too much, deletes what was unlinked and closed, and commits that when all comes to rest.
 //!
 //! While there is work, operations take steps of the cleaner, too, and commits come of themselves. The background sees to it
 //! that the space is free a few seconds later where nothing else happens.
@@ -11,16 +11,20 @@ use creamery_base::{Generation, Result};
 use creamery_txn::{BackgroundWork, Due, Engine};
 
 use crate::cleaner::{Cleaner, Cleaning};
+use crate::context::Context;
 use crate::delalloc::Writeback;
+use crate::in_flight::InFlight;
 
 /// How long what is doomed is left to those who work, and for how long nothing may change for a filesystem to be at rest.
 const NAP: Duration = Duration::from_secs(1);
 
 /// Has the pool of `engine` know of it.
-pub(crate) fn register(engine: &Arc<Engine>, cleaner: &Arc<Cleaner>, writeback: &Arc<Writeback>) {
+pub(crate) fn register(engine: &Arc<Engine>, cleaner: &Arc<Cleaner>, context: &Context) {
     if engine.is_opened_for_reading() {
         return;
     }
+    engine.register_background(Arc::new(Completing(Arc::downgrade(context.in_flight()))));
+    let writeback = context.writeback();
     let (of, engine_of) = (Arc::downgrade(writeback), Arc::downgrade(engine));
     engine.register_background(Arc::new(WritingBack { writeback: of, engine: engine_of }));
     let since = RankedMutex::new(None);
@@ -44,6 +48,34 @@ fn after_a_nap<T: PartialEq>(since: &mut Option<(T, Duration)>, what: T, now: Du
 
 /// Files that write back at once: more wait for the device, not for each other's checksums.
 const WRITERS: usize = 4;
+
+/// Requests that devices have answered.
+struct Completing(Weak<InFlight>);
+
+impl BackgroundWork for Completing {
+    fn name(&self) -> &'static str {
+        "direct"
+    }
+
+    /// Whatever became of the filesystem: who asked wants an answer.
+    fn due(&self) -> Due {
+        match self.0.upgrade() {
+            Some(in_flight) if in_flight.has_landed() => Due::Now,
+            _ => Due::Never,
+        }
+    }
+
+    fn step(&self) -> Result<()> {
+        if let Some(in_flight) = self.0.upgrade() {
+            in_flight.help();
+        }
+        Ok(())
+    }
+
+    fn at_once(&self) -> usize {
+        WRITERS
+    }
+}
 
 /// Runs of delayed data.
 struct WritingBack {

@@ -98,7 +98,7 @@ impl Filesystem {
         if options.flush_on_commit {
             engine.register(Arc::new(FlushOnCommit(Arc::clone(context.writeback()))));
         }
-        background::register(&engine, &cleaner, context.writeback());
+        background::register(&engine, &cleaner, &context);
         context.access_times().set_options(options.atime);
         access_time::register(&engine, context.access_times());
         if engine.read_only().is_none() {
@@ -235,10 +235,11 @@ impl Filesystem {
     }
 
     /// Makes everything durable and gives the devices back, whoever still has a reference or an open file: all that these
-    /// ask for is refused from then on.
+    /// ask for is refused from then on. Direct requests that are in flight are completed and answered before.
     /// Errors: those of the commit and of the devices; data was lost since the filesystem was opened, whoever learned of that
     /// before. It is closed all the same.
     pub fn shut_down(&self) -> Result<()> {
+        self.context().in_flight().close();
         self.clean_what_changed();
         self.context().writeback().close();
         self.write_back();
@@ -247,6 +248,21 @@ impl Filesystem {
         // becomes of it.
         let written = self.report_losses(&SyncCaller::default());
         self.engine.shut_down().and(written)
+    }
+
+    /// The inodes of which direct requests are in flight, each once: their devices have not answered, or nobody has completed them yet. Whoever
+    /// closes the filesystem waits for these.
+    ///
+    /// ```no_run
+    /// # fn example(fs: &creamery_fs::Filesystem) {
+    /// for id in fs.direct_in_flight() {
+    ///     println!("waiting for inode {id}");
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn direct_in_flight(&self) -> Vec<InodeId> {
+        self.context().in_flight().inodes()
     }
 
     /// Calls `tell` with a file of which delayed data was lost: whoever keeps what was read of it, as the kernel does, has to ask

@@ -23,13 +23,14 @@
 //!   subvolume                                                those in use; their orphans; the references between them in the root tree
 //!   context                                                  the engine, the policy, and the parts that all files share
 //!   options                                                  the choices of an open
-//!   access_time delalloc delayed verity                      what is put off: times, data, entries; data of sealed files
+//!   access_time delalloc delayed in_flight verity            what is put off: times, data, entries; requests in flight; data of sealed files
 //!   compression counters items                               packed data; counts; items and names as values
 //!   fault keys operation                                     faults of tests; keys; the end of a handle
 //!   background_statistics quota statfs_of_set tree_search    what the engine tells, in a public form
 //! ```
-//! Two traits of lower folders have their implementation above, so calls go upwards through them: `delalloc::Delayed`, a file whose data is
-//! written back (`file/write_back`), and `access_time::Accessed`, an inode whose time is written (`inode/accessed`).
+//! Three traits of lower folders have their implementation above, so calls go upwards through them: `delalloc::Delayed`, a file whose data is
+//! written back (`file/write_back`), `access_time::Accessed`, an inode whose time is written (`inode/accessed`), and `in_flight::Landed`, a
+//! request that is completed (`direct/landing`).
 //!
 //! # Invariants
 //! - FS-1: at the end of every operation the items of an inode, its names and its directory agree.
@@ -69,6 +70,7 @@ mod fiemap;
 mod file;
 mod filesystem;
 mod fsync;
+mod in_flight;
 mod inode;
 mod items;
 mod keys;
@@ -99,7 +101,7 @@ pub use compression::Compress;
 pub use data::{FileContent, PackedAhead, Recompress, Stretch};
 pub use defragment::Defragment;
 pub use device_errors::DeviceErrors;
-pub use direct::{DirectAt, DirectDone, DirectPart};
+pub use direct::{DirectAt, DirectCompletion, DirectDone, DirectPart, DirectRequest};
 pub use disk_usage::{AddressRanges, FileUsage, UsageSet};
 pub use fallocate::Fallocate;
 #[cfg(any(feature = "shuttle", feature = "faults"))]

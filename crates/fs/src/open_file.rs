@@ -9,7 +9,9 @@ use creamery_txn::DelallocReservation;
 use crate::counters::Direct;
 use crate::data::{self, reserve};
 use crate::delalloc::{ErrSeq, WriteErrors};
-use crate::direct::{self, Buffered, DirectAt, DirectDone, DirectPart, Way};
+use crate::direct::{
+    self, Answer, Buffered, DirectAt, DirectCompletion, DirectDone, DirectPart, DirectRequest, Started, Way,
+};
 use crate::fault::Fault;
 use crate::file;
 use crate::fsync::fsync;
@@ -218,16 +220,55 @@ impl OpenFile {
         DirectDone { buffer: Arc::unwrap_or_clone(data), outcome }
     }
 
+    /// As [`write_direct`](Self::write_direct), for a caller that does not wait: `done` is called with the answer. The call itself may
+    /// take as long as any operation: it waits for locks, and carries out what goes through memory.
+    ///
+    /// ```no_run
+    /// use std::sync::mpsc::channel;
+    /// use creamery_device::AlignedBuffer;
+    /// use creamery_fs::{DirectAt, DirectRequest, OpenFile};
+    /// fn write_two(file: &OpenFile) -> creamery_base::Result<()> {
+    ///     let (send, receive) = channel();
+    ///     for offset in [0, 4096] {
+    ///         let (at, send) = (DirectAt::Offset(offset), send.clone());
+    ///         let request = DirectRequest::Write { at, data: AlignedBuffer::zeroed(4096) };
+    ///         file.submit_direct(request, Box::new(move |done| drop(send.send(done))));
+    ///     }
+    ///     drop(send);
+    ///     receive.iter().try_for_each(|done| done.outcome.map(drop))
+    /// }
+    /// ```
+    pub fn submit_direct(&self, request: DirectRequest, done: DirectCompletion) {
+        let DirectRequest::Write { at, data } = request;
+        let data = Arc::new(data);
+        Direct::count(&self.inode.context().counters().direct.submitted);
+        let started = self.begin_direct(at, &data);
+        let answer = Answer::new(data, done);
+        match started {
+            Ok(Started::Flight(flight, batch)) => flight.submit(batch, answer),
+            Ok(Started::Done(part)) => answer.give(Ok(part)),
+            Err(error) => answer.give(Err(error)),
+        }
+    }
+
     fn write_out_of(&self, at: DirectAt, data: &Arc<AlignedBuffer>) -> Result<DirectPart> {
+        match self.begin_direct(at, data)? {
+            Started::Done(part) => Ok(part),
+            Started::Flight(flight, batch) => flight.carry_out(batch),
+        }
+    }
+
+    /// Begins a direct write; what cannot be one goes through memory, and has ended then.
+    fn begin_direct(&self, at: DirectAt, buffer: &Arc<AlignedBuffer>) -> Result<Started> {
         let file = &self.inode.regular()?;
         let counters = &file.context().counters().direct;
         Direct::count(&counters.writes);
-        match begin_direct((&self.inode, file), at, &SharedBytes::from(Arc::clone(data)))? {
-            Way::Done(part) => Ok(part),
-            Way::Flight(flight, batch) => flight.carry_out(batch),
+        let data = SharedBytes::from(Arc::clone(buffer));
+        match begin_within_limits((&self.inode, file), at, &data)? {
+            Way::Direct(started) => Ok(started),
             Way::Buffered(why) => {
                 why.count(counters);
-                self.write_through_memory(file, at, data)
+                self.write_through_memory(file, at, buffer).map(Started::Done)
             }
         }
     }
@@ -408,7 +449,7 @@ impl Drop for OpenFile {
 
 /// Begins to write directly; once more where a limit of quota groups refused all of it, for what delayed data overwrites may be all
 /// that is in the way.
-fn begin_direct(
+fn begin_within_limits(
     (inode, file): (&Arc<Inode>, &FileInode<'_>),
     at: DirectAt,
     data: &SharedBytes,

@@ -167,6 +167,7 @@ fn everything(out: &mut Output, done: &MountStatistics) -> std::io::Result<()> {
     line(out, "promised_bytes", filesystem.pending.promised_bytes)?;
     line(out, "delayed_refs", filesystem.pending.delayed_refs)?;
     line(out, "delayed_directories", filesystem.pending.delayed_directories)?;
+    line(out, "direct_in_flight", filesystem.pending.direct_in_flight)?;
     writeln!(out, "\nCache")?;
     line(out, "inodes", filesystem.inodes_cached)?;
     filesystem.block_cache.named().try_for_each(|(name, count)| line(out, name, count))?;

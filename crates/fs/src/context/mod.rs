@@ -21,6 +21,7 @@ use crate::counters::Counters;
 use crate::delalloc::Writeback;
 use crate::delayed::DelayedRoot;
 use crate::fault::{Fault, Planted};
+use crate::in_flight::InFlight;
 use crate::options::FsOptions;
 use crate::verity::KeptVerity;
 
@@ -32,6 +33,7 @@ pub(crate) struct Context {
     dead: DeadInodes,
     writeback: Arc<Writeback>,
     access_times: Arc<AccessTimes>,
+    in_flight: Arc<InFlight>,
     compression: CompressionState,
     counters: Counters,
     kept_verity: KeptVerity,
@@ -48,6 +50,7 @@ impl Context {
             dead: DeadInodes::default(),
             writeback: Arc::new(Writeback::new(options.delayed_bytes)),
             access_times: Arc::default(),
+            in_flight: Arc::default(),
             compression: CompressionState::new(options.compress),
             counters: Counters::default(),
             kept_verity: KeptVerity::default(),
@@ -83,6 +86,11 @@ impl Context {
     /// The access times that are not in a tree yet.
     pub(crate) const fn access_times(&self) -> &Arc<AccessTimes> {
         &self.access_times
+    }
+
+    /// The requests that outlive the calls that began them.
+    pub(crate) const fn in_flight(&self) -> &Arc<InFlight> {
+        &self.in_flight
     }
 
     /// The method for new data, and the extents that were unpacked lately.

@@ -23,15 +23,31 @@ use creamery_base::Result;
 use creamery_base::lock::{Held, Place, rank};
 use creamery_device::SharedBytes;
 use creamery_txn::DelallocReservation;
-use creamery_volume::WriteBatch;
+use creamery_volume::{WriteBatch, Written};
 
 use super::DirectPart;
-use super::write::{Locked, Operations};
+use crate::context::Context;
 use crate::counters::Direct;
 use crate::data::{DirectlyWritten, Prepared};
-use crate::inode::carried::{OwnedLock, OwnedRange};
-use crate::inode::{FileInode, Inode, InodeItem};
-use crate::subvolume::OwnedChange;
+use crate::in_flight::Begun;
+use crate::inode::carried::{OwnedOperations, OwnedRange};
+use crate::inode::lock::{ExclusiveInode, SharedInode};
+use crate::inode::{FileInode, Inode, InodeItem, RangeGuard};
+use crate::subvolume::{Change, OwnedChange};
+
+/// The lock of operations of who writes.
+pub(super) enum Operations<'a> {
+    /// Beside others.
+    Shared(SharedInode<'a>),
+    Alone(ExclusiveInode<'a>),
+}
+
+/// What a thread has locked that writes. The fields go from the first to the last.
+pub(super) struct Locked<'a> {
+    pub(super) range: RangeGuard<'a>,
+    pub(super) operations: Operations<'a>,
+    pub(super) change: Change,
+}
 
 /// A write that has its places and carries its locks. The fields go from the first to the last.
 pub(crate) struct Flight {
@@ -39,10 +55,12 @@ pub(crate) struct Flight {
     /// What the write knows of the file.
     item: InodeItem,
     range: OwnedRange,
-    lock: OwnedLock,
+    lock: OwnedOperations,
     change: OwnedChange,
     /// Given back when nothing needs it.
     room: DelallocReservation,
+    /// It is known until it is answered.
+    begun: Begun,
 }
 
 impl Flight {
@@ -55,41 +73,58 @@ impl Flight {
         mut room: DelallocReservation,
         (offset, data): (u64, &SharedBytes),
     ) -> Result<(Self, WriteBatch)> {
+        let begun = file.context().in_flight().begin(file.id)?;
         let (data, batch) = Prepared::new(&mut room, file, &mut item, offset, data)?;
         // What is written in place needs no space, nor what does not fit.
         drop(room.take(room.data_bytes(), 0));
         let Locked { range, operations, change } = locked;
         let range = OwnedRange::carry(inode, range);
         let lock = match operations {
-            Operations::Shared(shared) => OwnedLock::of_shared(inode, shared),
-            Operations::Alone(exclusive) => OwnedLock::of_exclusive(inode, exclusive),
+            Operations::Shared(shared) => OwnedOperations::of_shared(inode, shared),
+            Operations::Alone(exclusive) => OwnedOperations::of_exclusive(inode, exclusive),
         };
-        Ok((Self { data, item, range, lock, change: OwnedChange::carry(change), room }, batch))
+        Ok((Self { data, item, range, lock, change: OwnedChange::carry(change), room, begun }, batch))
     }
 
     /// Writes what [`Flight::begin`] told and completes it, for a thread that waits for both.
     /// Errors: device errors; no space; damage; aborted.
-    pub(crate) fn carry_out(mut self, batch: WriteBatch) -> Result<DirectPart> {
-        let engine = Arc::clone(self.lock.file().context().engine());
-        let proof = engine.volume().write(batch)?;
-        self.data.landed(&engine, proof);
-        self.complete()
+    pub(crate) fn carry_out(self, batch: WriteBatch) -> Result<DirectPart> {
+        let written = self.context().engine().volume().write(batch);
+        self.finish(written).0
     }
 
-    /// Makes what is on its devices what the file shows, and gives all back.
-    fn complete(self) -> Result<DirectPart> {
+    /// The filesystem's.
+    pub(super) fn context(&self) -> &Context {
+        self.change.context()
+    }
+
+    /// Wakes those who may wait for what it carries, and who completes it.
+    pub(super) fn wake_those_who_wait(&self) {
+        self.lock.wake_those_who_wait();
+        self.context().engine().wake_background();
+    }
+
+    /// Makes what its devices have `written` what the file shows, and gives all back. It is known until the second of what is returned
+    /// goes.
+    pub(super) fn finish(self, written: Result<Written>) -> (Result<DirectPart>, Begun) {
         let _held = Held::wait(Place::of(rank::WRITEBACK));
-        let Self { data, mut item, range, lock, change, mut room } = self;
+        let Self { mut data, mut item, range, lock, change, mut room, begun } = self;
         let (file, size, offset) = (lock.file(), item.size, data.start());
-        let done = data.complete(&mut room, &file, &mut item);
+        let done = written.and_then(|proof| {
+            data.landed(file.engine(), proof);
+            data.complete(&mut room, &file, &mut item)
+        });
         assert!(
             !lock.is_shared() || item.size == size,
             "DIRECT-8: who shares the inode leaves the size as it is"
         );
         let direct = &file.context().counters().direct;
+        if done.is_err() {
+            Direct::count(&direct.failed);
+        }
         let done = done.map(|written| count(direct, offset, written));
         drop((range, lock, change, room));
-        done
+        (done, begun)
     }
 }
 

@@ -32,6 +32,14 @@
 //! and everything delayed of it is written back first. Of a write that shares the inode the runs of dirty pages that its range touches are written back, too, and nobody
 //! makes anything dirty there meanwhile: he would need the range.
 //!
+//! # Requests that outlive their call
+//! A direct write is the same, whether its caller waits or not. Who waits completes it; of one that nobody waits for the end is
+//! `landing`'s: its devices answer, it stands in a queue, and the background or somebody who waits for what it carries completes it
+//! (`in_flight`). To begin one may take as long as any operation: for locks, for space, for the way through memory.
+//!
+//! A write that has the file alone - it grows it, or the file is one sector long - keeps all others out until it is complete. So of
+//! several that append one is in flight.
+//!
 //! # Errors
 //! They are those of the one request. What is lost of a direct write was never in memory, so no other opener hears of it, and no later fsync. And what is lost of delayed data that had to be written back before is
 //! not the request's: the openers learn that as always.
@@ -44,7 +52,7 @@
 //! of all the file's data that is written back meanwhile, whoever wrote it. The request's own opener has it with the answer, and its next sync does not tell it again.
 //!
 //! # Invariants
-//! - DIRECT-2: a request is answered with its buffer, whatever comes of it; only a thread that panics takes it along.
+//! - DIRECT-2: a request is answered with its buffer, once, whatever comes of it. Of a call that waits only a panic takes it along.
 //!   Shown by `a_device_that_fails_is_told_to_the_writer_and_to_nobody_else`.
 //! - DIRECT-7: while a direct write has the range, nothing of that is delayed.
 //!   Shown by `what_was_delayed_before_a_direct_write_does_not_come_back`.
@@ -52,6 +60,7 @@
 //!   Shown by `a_file_grows_beside_direct_writes_of_its_front`.
 
 mod flight;
+mod landing;
 mod way;
 mod write;
 
@@ -61,8 +70,9 @@ mod tests;
 use creamery_base::Result;
 use creamery_device::AlignedBuffer;
 
+pub(crate) use landing::Answer;
 pub(crate) use way::Buffered;
-pub(crate) use write::{Way, begin};
+pub(crate) use write::{Started, Way, begin};
 
 /// Where a direct write goes.
 ///
@@ -77,6 +87,30 @@ pub enum DirectAt {
     /// Behind the end of the file, wherever that is when the write has the file alone.
     End,
 }
+
+/// A direct request that its caller does not wait for.
+///
+/// ```
+/// use creamery_device::AlignedBuffer;
+/// use creamery_fs::{DirectAt, DirectRequest};
+/// let request = DirectRequest::Write { at: DirectAt::End, data: AlignedBuffer::zeroed(4096) };
+/// # drop(request);
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum DirectRequest {
+    /// Writes `data`.
+    Write {
+        /// Where it goes.
+        at: DirectAt,
+        /// What is written.
+        data: AlignedBuffer,
+    },
+}
+
+/// Called exactly once with the answer to a request: on any thread, also on that of the caller before the request's call returns, and on
+/// one that waits in the midst of an operation. It must be short, must wait for nothing, and must ask the filesystem for nothing.
+pub type DirectCompletion = Box<dyn FnOnce(DirectDone) + Send>;
 
 /// The bytes of a file that a direct read or write was about.
 ///

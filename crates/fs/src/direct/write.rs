@@ -7,38 +7,30 @@ use creamery_device::SharedBytes;
 use creamery_txn::DelallocReservation;
 use creamery_volume::WriteBatch;
 
-use super::flight::{Flight, count};
+use super::flight::{Flight, Locked, Operations, count};
 use super::way::{Buffered, in_the_way};
 use super::{DirectAt, DirectPart};
 use crate::counters::Direct;
 use crate::data::{self, reserve};
-use crate::inode::lock::{ExclusiveInode, SharedInode};
+use crate::inode::lock::SharedInode;
 use crate::inode::permission::{check_appends, check_overwrites};
-use crate::inode::{FILE_SIZE_MAX, FileInode, Inode, InodeItem, RangeGuard};
+use crate::inode::{FILE_SIZE_MAX, FileInode, Inode, InodeItem};
 use crate::subvolume::Change;
 
 /// How a request is carried out.
 pub(crate) enum Way {
-    /// It was, directly.
-    Done(DirectPart),
-    /// It is in flight as soon as this is on its way.
-    Flight(Box<Flight>, WriteBatch),
+    /// Directly.
+    Direct(Started),
     /// It is to go through memory; nothing has happened.
     Buffered(Buffered),
 }
 
-/// The lock of operations of who writes.
-pub(super) enum Operations<'a> {
-    /// Beside others.
-    Shared(SharedInode<'a>),
-    Alone(ExclusiveInode<'a>),
-}
-
-/// What a thread has locked that writes. The fields go from the first to the last.
-pub(super) struct Locked<'a> {
-    pub(super) range: RangeGuard<'a>,
-    pub(super) operations: Operations<'a>,
-    pub(super) change: Change,
+/// A direct write that was begun.
+pub(crate) enum Started {
+    /// And has ended.
+    Done(DirectPart),
+    /// It is in flight as soon as this is on its way.
+    Flight(Box<Flight>, WriteBatch),
 }
 
 /// Begins to write `data`, which the caller gave away, to the inode, which is this file.
@@ -53,7 +45,7 @@ pub(crate) fn begin(
     file.check_writable()?;
     file.engine().check_writable()?;
     if data.is_empty() {
-        return write_nothing(file, at).map(Way::Done);
+        return write_nothing(file, at).map(|part| Way::Direct(Started::Done(part)));
     }
     let sector = u64::from(file.engine().sector_size());
     let len = data.len() as u64;
@@ -185,9 +177,9 @@ impl<'w> Beginning<'w> {
                 "DIRECT-8: who shares the inode leaves the size as it is"
             );
             Direct::count(&direct.at_once);
-            return Ok(Way::Done(count(direct, offset, written)));
+            return Ok(Way::Direct(Started::Done(count(direct, offset, written))));
         };
         let (flight, batch) = Flight::begin((inode, file), locked, item, room, (offset, data))?;
-        Ok(Way::Flight(Box::new(flight), batch))
+        Ok(Way::Direct(Started::Flight(Box::new(flight), batch)))
     }
 }

@@ -172,7 +172,7 @@ impl Filesystem {
         if self.inodes.subvolumes().is_read_only(subvolume)? == read_only {
             return Ok(());
         }
-        let closed = read_only.then(|| subvolume.change_gate().close());
+        let closed = read_only.then(|| subvolume.close_to_changes());
         if read_only {
             // What was done before belongs to it. The openers learn what is lost of what they wrote.
             self.cleaner.clean();

@@ -7,7 +7,7 @@
 //!   thread   lock_shared --> lock_range --> look, allocate --> carry --> submit, and off it goes
 //!   request                                                    [ range, lock, change, space ]---- device ----> complete, drop
 //! ```
-//! The range needs nothing new: it is a line in a table (`range_lock`). Of the lock of operations there is a count here, beside it: who
+//! The range needs nothing new: it is a line in a table (`range_lock`). Of the lock of operations there is a count beside it (`carried_locks`): who
 //! gets the lock waits until no request carries what keeps him out. So a request that shares the inode keeps those out who want it
 //! alone, and one that has it alone keeps out everybody, as the threads would that have begun them.
 //!
@@ -18,108 +18,25 @@
 //!   Shown by `what_is_carried_is_given_back_once`, `what_a_direct_write_carries_is_given_back_whatever_the_device_does`.
 //!
 //! # Locking
-//! Who waits for what is carried has the lock of operations, and maybe other inodes, and nothing that completing takes: rank WRITEBACK.
+//! Who waits for what is carried completes requests that have landed (`in_flight`). He has the lock of operations, and maybe other inodes, and nothing that completing takes: rank WRITEBACK.
 //! A completion takes handles, commits, items and nodes; those who have these wait for no operations, no ranges and nothing that is
 //! carried. So it ends.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use creamery_base::gate::Reason;
-use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
-use creamery_base::{ErrorKind, Result, Wait};
-
+use super::carried_locks::Lock;
 use super::lock::{ExclusiveInode, SharedInode};
 use super::range_lock::RangeGuard;
 use super::{FileInode, Inode};
 
-/// How an inode is locked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Lock {
-    /// Together with others.
-    Shared,
-    /// Alone.
-    Alone,
-}
-
-/// The locks of operations of one inode that requests carry.
-#[derive(Default)]
-pub(super) struct CarriedLocks {
-    /// How many there are, for those who come and find none. Raised with the lock of operations held, so who gets that sees it.
-    any: AtomicU32,
-    locks: RankedMutex<Locks, { rank::LEAF }>,
-    given_back: RankedCondvar,
-}
-
-#[derive(Default)]
-struct Locks {
-    shared: u32,
-    alone: u32,
-}
-
-impl Locks {
-    const fn of(&mut self, lock: Lock) -> &mut u32 {
-        match lock {
-            Lock::Shared => &mut self.shared,
-            Lock::Alone => &mut self.alone,
-        }
-    }
-
-    const fn keep_out(&self, lock: Lock) -> bool {
-        match lock {
-            Lock::Shared => self.alone > 0,
-            Lock::Alone => self.alone > 0 || self.shared > 0,
-        }
-    }
-}
-
-impl CarriedLocks {
-    /// One more, of who has the lock of operations that way.
-    fn carry(&self, lock: Lock) {
-        let mut locks = self.locks.lock();
-        assert!(!locks.keep_out(lock), "INODE-7: it is locked beside a request that keeps others out");
-        *locks.of(lock) += 1;
-        self.any.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn give_back(&self, lock: Lock) {
-        let mut locks = self.locks.lock();
-        let count = locks.of(lock);
-        *count = count.checked_sub(1).expect("DIRECT-1: what is carried is given back once");
-        self.any.fetch_sub(1, Ordering::Release);
-        drop(locks);
-        self.given_back.notify_all();
-    }
-
-    /// Waits until nothing is carried that keeps out who has got the lock of operations that way.
-    /// Errors: would block.
-    pub(super) fn pass(&self, lock: Lock, wait: Wait) -> Result<()> {
-        if self.any.load(Ordering::Acquire) == 0 {
-            return Ok(());
-        }
-        if wait == Wait::No {
-            return if self.locks.lock().keep_out(lock) { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) };
-        }
-        let _held = Held::wait(Place::of(rank::WRITEBACK));
-        let locks = self.locks.lock();
-        drop(self.given_back.pass_while(Reason::InodeLock, locks, |locks| locks.keep_out(lock)));
-        Ok(())
-    }
-
-    /// Nobody keeps out who has the inode alone now.
-    pub(super) fn assert_alone(&self) {
-        assert!(self.any.load(Ordering::Acquire) == 0, "INODE-7: a request shares what somebody has alone");
-    }
-}
-
 /// The lock of operations of an inode, carried by a request. The inode lives as long.
 #[must_use]
-pub(crate) struct OwnedLock {
+pub(crate) struct OwnedOperations {
     inode: Arc<Inode>,
     lock: Lock,
 }
 
-impl OwnedLock {
+impl OwnedOperations {
     /// Carries the share of a thread, which has it no more.
     pub(crate) fn of_shared(inode: &Arc<Inode>, shared: SharedInode<'_>) -> Self {
         Self::carry(inode, Lock::Shared, shared)
@@ -143,13 +60,21 @@ impl OwnedLock {
         self.lock == Lock::Shared
     }
 
+    /// Wakes those who may wait for what the request carries that carries this.
+    pub(crate) fn wake_those_who_wait(&self) {
+        let file = self.file();
+        file.ranges().wake();
+        file.carried().wake();
+        self.inode.subvolume().wake_those_who_wait();
+    }
+
     /// The file.
     pub(crate) fn file(&self) -> FileInode<'_> {
         self.inode.as_file().expect("only what is done to data carries locks")
     }
 }
 
-impl Drop for OwnedLock {
+impl Drop for OwnedOperations {
     fn drop(&mut self) {
         self.file().carried().give_back(self.lock);
     }
@@ -178,7 +103,9 @@ impl Drop for OwnedRange {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use creamery_base::Wait;
 
     use super::*;
     use crate::data::tests::support::{Kind, SECTOR, assert_noticed, fixture, new_file};
@@ -188,8 +115,8 @@ mod tests {
     fn who_wants_an_inode_waits_for_what_requests_carry() {
         let Some(fixture) = fixture(Kind::DEFAULT) else { return };
         let inode = Arc::new(new_file(&fixture, 300, InodeFlags::default()));
-        let shared = OwnedLock::of_shared(&inode, inode.lock_shared(Wait::Yes).expect("it lives"));
-        let another = OwnedLock::of_shared(&inode, inode.lock_shared(Wait::No).expect("it is shared"));
+        let shared = OwnedOperations::of_shared(&inode, inode.lock_shared(Wait::Yes).expect("it lives"));
+        let another = OwnedOperations::of_shared(&inode, inode.lock_shared(Wait::No).expect("it is shared"));
         assert!(inode.try_lock_exclusive().expect("it lives").is_none(), "INODE-7");
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -206,7 +133,7 @@ mod tests {
             drop(another);
             alone.join().expect("it ends well");
         });
-        let alone = OwnedLock::of_exclusive(&inode, inode.lock_exclusive().expect("it lives"));
+        let alone = OwnedOperations::of_exclusive(&inode, inode.lock_exclusive().expect("it lives"));
         assert!(inode.lock_shared(Wait::No).is_err(), "INODE-7: a request has it alone");
         assert!(inode.try_lock_exclusive().expect("it lives").is_none(), "INODE-7");
         is_over.store(false, Ordering::SeqCst);
@@ -239,7 +166,7 @@ mod tests {
     fn what_is_carried_is_given_back_once() {
         assert_noticed("DIRECT-1", |engine| {
             let inode = Arc::new(new_file(&engine, 300, InodeFlags::default()));
-            let lock = OwnedLock::of_shared(&inode, inode.lock_shared(Wait::Yes).expect("it lives"));
+            let lock = OwnedOperations::of_shared(&inode, inode.lock_shared(Wait::Yes).expect("it lives"));
             inode.file().carried().give_back(Lock::Shared);
             drop(lock);
         });
@@ -256,7 +183,7 @@ mod tests {
     fn a_lock_that_is_carried_beside_one_that_keeps_it_out_is_a_bug() {
         assert_noticed("INODE-7", |engine| {
             let inode = Arc::new(new_file(&engine, 300, InodeFlags::default()));
-            let _lock = OwnedLock::of_shared(&inode, inode.lock_shared(Wait::Yes).expect("it lives"));
+            let _lock = OwnedOperations::of_shared(&inode, inode.lock_shared(Wait::Yes).expect("it lives"));
             inode.file().carried().carry(Lock::Alone);
         });
     }

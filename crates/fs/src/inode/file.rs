@@ -11,7 +11,7 @@ use std::ops::Deref;
 use creamery_base::{Error, ErrorKind, Logical, Result, Timespec, Wait};
 use creamery_txn::Handle;
 
-use super::carried::CarriedLocks;
+use super::carried_locks::CarriedLocks;
 use super::extent_changes::ExtentChanges;
 use super::file_state::{ExtentsSeen, FileState, ShownSize};
 use super::lock::{ExclusiveInode, HeldExtents, LockedItem};
@@ -123,14 +123,14 @@ impl<'a> FileInode<'a> {
 
     /// Locks the whole sectors that `[start, end)` touches against writers.
     pub(crate) fn lock_range_shared(&self, start: u64, end: u64, wait: Wait) -> Result<RangeGuard<'a>> {
-        let (start, end) = self.whole_sectors(start, end);
-        self.state.ranges().shared(start, end, wait)
+        let range = self.whole_sectors(start, end);
+        self.state.ranges().shared_or_help(range, wait, self.inode.context().in_flight())
     }
 
     /// Locks the whole sectors that `[start, end)` touches against everybody.
     pub(crate) fn lock_range(&self, start: u64, end: u64) -> Result<RangeGuard<'a>> {
-        let (start, end) = self.whole_sectors(start, end);
-        self.state.ranges().exclusive(start, end, Wait::Yes)
+        let range = self.whole_sectors(start, end);
+        self.state.ranges().exclusive_or_help(range, Wait::Yes, self.inode.context().in_flight())
     }
 
     fn whole_sectors(&self, start: u64, end: u64) -> (u64, u64) {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::Logical;
 
-use super::carried::CarriedLocks;
+use super::carried_locks::CarriedLocks;
 use super::extent_changes::ExtentChanges;
 use super::range_lock::RangeLocks;
 use crate::delalloc::{Delalloc, WriteErrors};

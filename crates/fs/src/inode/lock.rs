@@ -3,7 +3,7 @@
 //! Who looks a name up shares a directory with others who look; who changes it has it alone. Of a file, those who write over
 //! what it has share it, each with a range of its own, and those have it alone who change its size or attributes. These locks
 //! are held over requests to devices, commits and waits for space. What a request holds of them that outlives its call is beside
-//! them (`carried`), and waited for by who gets the lock.
+//! them (`carried`, `carried_locks`), and waited for by who gets the lock.
 //!
 //! Nobody who only wants to know waits for that. The item has a lock of its own, inside transaction handles, held while
 //! the item and what goes with it change in the tree: so `stat` tells what was done last, whoever is on the way. A read takes
@@ -26,7 +26,7 @@ use creamery_base::lock::{RankedRead, RankedWrite, rank};
 use creamery_base::{Error, ErrorKind, Result, Timespec, Wait};
 use creamery_txn::Handle;
 
-use super::carried::Lock;
+use super::carried_locks::Lock;
 use super::{Inode, InodeItem};
 use crate::delayed;
 
@@ -154,7 +154,7 @@ impl Inode {
     /// Waits for the requests that carry what keeps out who has got the lock of operations.
     /// Errors: would block.
     fn pass(&self, lock: Lock, wait: Wait) -> Result<()> {
-        self.as_file().map_or(Ok(()), |file| file.carried().pass(lock, wait))
+        self.as_file().map_or(Ok(()), |file| file.carried().pass(lock, wait, self.context().in_flight()))
     }
 
     fn locked_by<'a>(&self, operations: RankedWrite<'a, (), { rank::INODE }>) -> Result<ExclusiveInode<'a>> {

@@ -35,6 +35,7 @@ pub(crate) mod acl;
 pub(crate) mod attributes;
 mod body;
 pub(crate) mod carried;
+mod carried_locks;
 mod directory;
 mod directory_state;
 pub(crate) mod extent_changes;

@@ -25,6 +25,8 @@ use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 use creamery_base::{ErrorKind, Result, Wait, memory};
 use smallvec::SmallVec;
 
+use crate::in_flight::InFlight;
+
 /// The byte ranges of one inode that are in use.
 ///
 /// ```
@@ -83,12 +85,38 @@ impl RangeLocks {
 
     /// Locks `[start, end)` against writers.
     pub fn shared(&self, start: u64, end: u64, wait: Wait) -> Result<RangeGuard<'_>> {
-        self.lock(start, end, false, wait)
+        self.lock((start, end), false, wait, None)
     }
 
     /// Locks `[start, end)` against everybody.
     pub fn exclusive(&self, start: u64, end: u64, wait: Wait) -> Result<RangeGuard<'_>> {
-        self.lock(start, end, true, wait)
+        self.lock((start, end), true, wait, None)
+    }
+
+    /// As [`RangeLocks::shared`]; a wait is spent completing requests, which may carry ranges.
+    pub(super) fn shared_or_help(
+        &self,
+        range: (u64, u64),
+        wait: Wait,
+        in_flight: &InFlight,
+    ) -> Result<RangeGuard<'_>> {
+        self.lock(range, false, wait, Some(in_flight))
+    }
+
+    /// As [`RangeLocks::exclusive`]; a wait is spent completing requests, which may carry ranges.
+    pub(super) fn exclusive_or_help(
+        &self,
+        range: (u64, u64),
+        wait: Wait,
+        in_flight: &InFlight,
+    ) -> Result<RangeGuard<'_>> {
+        self.lock(range, true, wait, Some(in_flight))
+    }
+
+    /// A request landed that carries a range: who waits may complete it.
+    pub(super) fn wake(&self) {
+        drop(self.table.lock());
+        self.changed.notify_all();
     }
 
     /// What the requests take on the heap, bytes.
@@ -97,7 +125,13 @@ impl RangeLocks {
         if requests.spilled() { memory::vec::<Request>(requests.capacity()) } else { 0 }
     }
 
-    fn lock(&self, start: u64, end: u64, exclusive: bool, wait: Wait) -> Result<RangeGuard<'_>> {
+    fn lock(
+        &self,
+        (start, end): (u64, u64),
+        exclusive: bool,
+        wait: Wait,
+        in_flight: Option<&InFlight>,
+    ) -> Result<RangeGuard<'_>> {
         assert!(start <= end);
         let held = Held::before(Place::of(rank::RANGE), wait);
         let mut table = self.table.lock();
@@ -110,7 +144,14 @@ impl RangeLocks {
             }
             table.next_ticket += 1;
             table.requests.push(request);
-            drop(self.changed.pass_while(Reason::InodeLock, table, |table| table.must_wait(&request)));
+            let waits = |table: &mut Table| table.must_wait(&request);
+            match in_flight {
+                Some(in_flight) => {
+                    drop(table);
+                    in_flight.wait(Reason::InodeLock, (&self.table, &self.changed), waits);
+                }
+                None => drop(self.changed.pass_while(Reason::InodeLock, table, waits)),
+            }
         } else {
             table.next_ticket += 1;
             table.requests.push(request);
@@ -188,16 +229,16 @@ mod tests {
         ];
         for (first, second, granted) in rows {
             let locks = RangeLocks::new();
-            let held = locks.lock(first.0, first.1, first.2, Wait::Yes).expect("an empty table");
+            let held = locks.lock((first.0, first.1), first.2, Wait::Yes, None).expect("an empty table");
             let waits = gate::waits_of_this_thread();
             assert_eq!(
-                locks.lock(second.0, second.1, second.2, Wait::No).is_ok(),
+                locks.lock((second.0, second.1), second.2, Wait::No, None).is_ok(),
                 granted,
                 "{first:?} {second:?}"
             );
             assert_eq!(gate::waits_of_this_thread(), waits);
             drop(held);
-            assert!(locks.lock(second.0, second.1, second.2, Wait::No).is_ok());
+            assert!(locks.lock((second.0, second.1), second.2, Wait::No, None).is_ok());
         }
     }
 

@@ -99,7 +99,7 @@ impl Names {
         }
         let of = self.subvolumes().get(source, Wait::Yes)?;
         self.subvolumes().context().writeback().flush_subvolume(source)?;
-        let _barred = of.in_place().bar();
+        let _barred = of.bar_writes_in_place();
         let dir = self.dir_to_change(dir)?;
         let dir_item = dir.lock_exclusive()?;
         let parent = check_may_add(&dir, &dir_item)?;

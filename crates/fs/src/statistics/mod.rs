@@ -7,6 +7,7 @@
 //! from then on in the JSON and in what `creamery stats` prints.
 
 mod counts;
+mod direct;
 
 use creamery_base::HistogramSnapshot;
 use creamery_tree::{LeafSteps, ReadAheadCounters, StoreCounters, TreeCounters};
@@ -16,12 +17,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::background_statistics::BackgroundStatistics;
 use crate::compression::CompressionCounters;
-use crate::counters::{DirectCounters, FsyncCounters, NocowCounters, SeekCounters};
+use crate::counters::{FsyncCounters, NocowCounters, SeekCounters};
 use crate::delalloc::WritebackCounters;
 use crate::inode::Inodes;
 use crate::memory::MemoryReport;
 use crate::quota::QuotaStatistics;
 use counts::counts;
+pub use direct::DirectStatistics;
 
 counts! {
     /// How often trees did what.
@@ -199,38 +201,6 @@ counts! {
         searched_again,
         /// Looks at other trees with the file's leaf held; none without the switch for that.
         looks_with_leaf,
-    }
-}
-
-counts! {
-    /// Direct reads and writes: between a device and the caller's own buffer.
-    ///
-    /// ```
-    /// assert_eq!(creamery_fs::DirectStatistics::default().writes, 0);
-    /// ```
-    DirectStatistics of DirectCounters {
-        /// Reads of files.
-        reads,
-        /// Bytes that they returned, whichever way.
-        read_bytes,
-        /// Writes to files.
-        writes,
-        /// Bytes that went from the caller's buffer to a device. What went through memory is not among them.
-        write_bytes,
-        /// Those of them that were written over what was there.
-        in_place_bytes,
-        /// Those of them that were written to new space.
-        to_new_space_bytes,
-        /// Writes that asked for space on their way, because there was too little to keep some before.
-        at_once,
-        /// Reads and writes that went through memory because they did not begin and end with sectors.
-        buffered_misaligned,
-        /// Writes that did because what they were to go over is stored in the tree itself. Reads of that are counted nowhere.
-        buffered_inline,
-        /// Writes that did because what they were to go over is compressed. Reads of that are counted nowhere.
-        buffered_compressed,
-        /// Reads of files with fs-verity.
-        buffered_verity,
     }
 }
 
@@ -413,6 +383,8 @@ pub struct PendingStatistics {
     pub delayed_refs: u64,
     /// Directories of which changes are not yet in their tree.
     pub delayed_directories: u64,
+    /// Direct requests that are not answered yet.
+    pub direct_in_flight: u64,
 }
 
 /// One tree's counts.
@@ -573,6 +545,7 @@ impl Statistics {
                 promised_bytes,
                 delayed_refs,
                 delayed_directories: context.delayed().len() as u64,
+                direct_in_flight: context.in_flight().len() as u64,
             },
             block_cache: (&store).into(),
             inodes_cached: inodes.table().len() as u64,

@@ -25,6 +25,8 @@ use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 use creamery_base::{ErrorKind, Result};
 
+use crate::in_flight::InFlight;
+
 /// The operations that change one subvolume, and what keeps them out.
 #[derive(Default)]
 pub(crate) struct ChangeGate {
@@ -86,13 +88,18 @@ impl ChangeGate {
 
     fn tell_closers(&self) {
         if self.closed.load(Ordering::SeqCst) > 0 {
-            drop(self.leaving.lock());
-            self.somebody_left.notify_all();
+            self.wake();
         }
     }
 
-    /// Lets nobody enter, and waits until nobody is within. The caller has no inode, and is not within.
-    pub(crate) fn close(&self) -> Closed<'_> {
+    /// Somebody left, or a request landed: who waits looks again.
+    pub(super) fn wake(&self) {
+        drop(self.leaving.lock());
+        self.somebody_left.notify_all();
+    }
+
+    /// Lets nobody enter, and waits until nobody is within, completing requests meanwhile. The caller has no inode, and is not within.
+    pub(crate) fn close(&self, in_flight: &InFlight) -> Closed<'_> {
         let _held = Held::wait(Place::of(rank::IN_PLACE));
         self.closed.fetch_add(1, Ordering::SeqCst);
         let closed = Closed(self);
@@ -101,8 +108,7 @@ impl ChangeGate {
             self.within.all().any(|count| count.load(Ordering::SeqCst) > 0)
                 || self.carried.load(Ordering::SeqCst) > 0
         };
-        let leaving = self.leaving.lock();
-        drop(self.somebody_left.pass_while(Reason::InodeLock, leaving, is_anybody_within));
+        in_flight.wait(Reason::InodeLock, (&self.leaving, &self.somebody_left), is_anybody_within);
         closed
     }
 
@@ -135,7 +141,7 @@ mod tests {
         gate.enter().expect("it is open");
         std::thread::scope(|scope| {
             let closer = scope.spawn(|| {
-                let closed = gate.close();
+                let closed = gate.close(&InFlight::default());
                 assert!(is_over.load(Ordering::SeqCst), "RDONLY-1: somebody is within");
                 assert!(gate.enter().is_err(), "RDONLY-1");
                 drop(closed);
@@ -159,7 +165,7 @@ mod tests {
         gate.leave();
         std::thread::scope(|scope| {
             let closer = scope.spawn(|| {
-                drop(gate.close());
+                drop(gate.close(&InFlight::default()));
                 assert!(is_over.load(Ordering::SeqCst), "RDONLY-1: a request is within");
             });
             while gate.check_open().is_ok() {

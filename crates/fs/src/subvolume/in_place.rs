@@ -15,6 +15,8 @@
 use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 
+use crate::in_flight::InFlight;
+
 /// Who writes in place in a subvolume, and who bars that.
 #[derive(Default)]
 pub(crate) struct InPlaceWriters {
@@ -54,14 +56,20 @@ impl InPlaceWriters {
         }
     }
 
-    /// Lets nobody begin, and waits until nobody is left. The caller has no inode.
-    pub(crate) fn bar(&self) -> InPlaceBarred<'_> {
+    /// Lets nobody begin, and waits until nobody is left, completing requests meanwhile. The caller has no inode.
+    pub(crate) fn bar(&self, in_flight: &InFlight) -> InPlaceBarred<'_> {
         let held = Held::wait(Place::of(rank::IN_PLACE));
-        let mut state = self.state.lock();
-        state.snapshots += 1;
+        self.state.lock().snapshots += 1;
         let barred = InPlaceBarred { writers: self, _held: held };
-        drop(self.nobody_left.pass_while(Reason::Writeback, state, |state| state.writers > 0));
+        let waits = |state: &mut State| state.writers > 0;
+        in_flight.wait(Reason::Writeback, (&self.state, &self.nobody_left), waits);
         barred
+    }
+
+    /// A request landed that writes in place: who waits may complete it.
+    pub(super) fn wake(&self) {
+        drop(self.state.lock());
+        self.nobody_left.notify_all();
     }
 }
 
@@ -84,7 +92,7 @@ mod tests {
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let snapshot = scope.spawn(|| {
-                let barred = writers.bar();
+                let barred = writers.bar(&InFlight::default());
                 assert!(is_over.load(Ordering::SeqCst), "NOCOW-3: somebody was still writing");
                 assert!(!writers.enter(), "NOCOW-3");
                 drop(barred);
@@ -98,7 +106,7 @@ mod tests {
             writers.leave();
             snapshot.join().expect("it ends well");
         });
-        let barred = writers.bar();
+        let barred = writers.bar(&InFlight::default());
         assert!(!writers.enter());
         drop(barred);
         assert!(writers.enter());

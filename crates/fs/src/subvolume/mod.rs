@@ -39,8 +39,8 @@ pub use table::SubvolumeTable;
 
 use crate::context::Context;
 use crate::delayed::Later;
-use change_gate::ChangeGate;
-use in_place::InPlaceWriters;
+use change_gate::{ChangeGate, Closed};
+use in_place::{InPlaceBarred, InPlaceWriters};
 use ino_allocator::InoAllocator;
 
 /// A subvolume in use.
@@ -78,7 +78,7 @@ impl Change {
     }
 }
 
-/// The same, carried by a request to whichever thread that ends on.
+/// A change that is carried by a request to whichever thread that ends on.
 #[must_use]
 pub(crate) struct OwnedChange(SubvolumeRef);
 
@@ -89,6 +89,11 @@ impl OwnedChange {
         owned.0.change_gate.carry();
         drop(change);
         owned
+    }
+
+    /// The filesystem's.
+    pub(crate) fn context(&self) -> &Context {
+        self.0.context()
     }
 }
 
@@ -194,9 +199,20 @@ impl Subvolume {
         self.rename.lock_for(Reason::InodeLock)
     }
 
-    /// Those who write in place.
-    pub(crate) const fn in_place(&self) -> &InPlaceWriters {
-        &self.in_place
+    /// Keeps changes out, and waits until there are none (RDONLY-1).
+    pub(crate) fn close_to_changes(&self) -> Closed<'_> {
+        self.change_gate.close(self.context.in_flight())
+    }
+
+    /// Keeps out what writes in place, and waits until nobody does (NOCOW-3).
+    pub(crate) fn bar_writes_in_place(&self) -> InPlaceBarred<'_> {
+        self.in_place.bar(self.context.in_flight())
+    }
+
+    /// A request landed that changes something here: who waits for that may complete it.
+    pub(crate) fn wake_those_who_wait(&self) {
+        self.change_gate.wake();
+        self.in_place.wake();
     }
 
     /// A number for a new inode.

@@ -172,7 +172,7 @@ fn nothing_is_written_in_place_while_a_snapshot_is_taken() {
     let inode = in_place(&fixture, "f0");
     sectors(&inode, 0, 2, 1);
     let before = places(&inode);
-    let barred = inode.subvolume().in_place().bar();
+    let barred = inode.subvolume().bar_writes_in_place();
     let item = inode.item(Wait::Yes).expect("it lives");
     let mut walk = NocowWalk::new(&inode, &item, (0, 2 * SECTOR));
     assert!(matches!(walk.piece(0, Wait::Yes), Ok(Piece::New(stop)) if stop == 2 * SECTOR));

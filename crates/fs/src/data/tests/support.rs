@@ -151,6 +151,16 @@ impl Fixture {
         (open_device(Arc::clone(&device) as _), device)
     }
 
+    /// The same on a device that `made` makes of its own.
+    pub(crate) fn on<D: BlockDevice + 'static>(
+        self,
+        made: impl FnOnce(Arc<MemoryDevice>) -> D,
+    ) -> (Arc<Engine>, Arc<D>) {
+        drop(self.engine);
+        let device = Arc::new(made(self.device));
+        (open_device(Arc::clone(&device) as _), device)
+    }
+
     /// The filesystem as it was committed, opened with the clock of `env`.
     pub(crate) fn with_env(self, env: Arc<dyn Env>) -> Arc<Engine> {
         drop(self.engine);

@@ -56,12 +56,12 @@ fn beside(
 }
 
 /// Nobody has any lock of the file, range and subvolume after that.
-fn assert_all_is_back(inode: &Inode) {
+pub(super) fn assert_all_is_back(inode: &Inode) {
     assert!(inode.try_lock_exclusive().expect("it lives").is_some(), "DIRECT-1: the lock is back");
     let file = inode.file();
     assert!(file.lock_range_shared(0, u64::MAX, Wait::No).is_ok(), "DIRECT-1: the range is back");
-    drop(inode.subvolume().change_gate().close());
-    drop(inode.subvolume().in_place().bar());
+    drop(inode.subvolume().close_to_changes());
+    drop(inode.subvolume().bar_writes_in_place());
     assert_eq!(inode.engine().delalloc_bytes(), 0, "DIRECT-1: room is back");
     assert_eq!(inode.engine().delalloc_metadata_bytes(), 0, "DIRECT-1: room is back");
 }

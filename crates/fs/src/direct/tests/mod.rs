@@ -1,9 +1,11 @@
 //! Tests of direct reads and writes.
 
+mod answering;
 mod beside;
 mod flight;
 mod reads;
 mod refused;
+mod submitted;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

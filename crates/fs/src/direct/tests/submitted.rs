@@ -1,0 +1,252 @@
+//! Direct writes that nobody waits for.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread;
+
+use creamery_base::{ErrorKind, Wait};
+use creamery_device::AlignedBuffer;
+use creamery_txn::Engine;
+
+use super::answering::{Answering, How, MARKED};
+use super::flight::assert_all_is_back;
+use super::{IN_PLACE, MIB, content, direct, put, sectors};
+use crate::data::tests::support::*;
+use crate::direct::{DirectAt, DirectDone, DirectRequest};
+use crate::fallocate::Fallocate;
+use crate::filesystem::Filesystem;
+use crate::inode::{Inode, InodeFlags};
+use crate::names::NewInode;
+use crate::open_file::OpenFile;
+use crate::options::FsOptions;
+
+/// Two sectors at `at`, marked with `byte`; what they are answered comes from what this returns.
+fn submit(file: &OpenFile, at: DirectAt, byte: u8) -> Receiver<DirectDone> {
+    let (send, receive) = channel();
+    let request = DirectRequest::Write { at, data: AlignedBuffer::from_slice(&sectors(2, byte)) };
+    file.submit_direct(request, Box::new(move |done| drop(send.send(done))));
+    receive
+}
+
+type OnAnswering = (Arc<Engine>, Arc<Answering>, Arc<Inode>, OpenFile);
+
+/// A file of eight sectors, 1 in each byte, behind a device that answers when it is told to.
+fn on_answering(flags: InodeFlags) -> Option<OnAnswering> {
+    let (engine, device) = fixture(Kind::DEFAULT)?.on(Answering::new);
+    let inode = Arc::new(new_delayed_file(&engine, 300, flags, 64 * MIB));
+    let file = opened(Arc::clone(&inode));
+    direct(&file, 0, &sectors(8, 1));
+    Some((engine, device, inode, file))
+}
+
+#[test]
+fn a_request_is_answered_once_whatever_the_device_does() {
+    let ways = [
+        (InodeFlags::empty(), DirectAt::Offset(SECTOR)),
+        (InodeFlags::empty(), DirectAt::End),
+        (IN_PLACE, DirectAt::Offset(SECTOR)),
+        (IN_PLACE, DirectAt::End),
+    ];
+    for (flags, at) in ways {
+        for how in [How::Written, How::Failed, How::Short, How::Dropped] {
+            let Some((engine, device, inode, file)) = on_answering(flags) else { return };
+            let in_flight = inode.context().in_flight();
+            let answer = submit(&file, at, MARKED);
+            assert_eq!((answer.try_recv().err(), device.kept()), (Some(TryRecvError::Empty), 1));
+            assert_eq!((in_flight.inodes(), in_flight.has_landed()), (vec![inode.id], false));
+            device.answer(0, how);
+            assert_eq!(answer.try_recv().err(), Some(TryRecvError::Empty), "the device completes nothing");
+            assert!(in_flight.help() && !in_flight.help());
+            let DirectDone { buffer, outcome } = answer.recv().expect("DIRECT-2");
+            assert!(buffer[..] == sectors(2, MARKED), "DIRECT-2: the buffer comes back as it was");
+            assert!(answer.recv().is_err(), "DIRECT-2: once");
+            assert_eq!(in_flight.len(), 0);
+            assert_all_is_back(&inode);
+            let mut wanted = sectors(8, 1);
+            let offset = if let DirectAt::Offset(offset) = at { offset } else { 8 * SECTOR };
+            match how {
+                How::Written => {
+                    assert_eq!(
+                        outcome.map(|part| (part.offset, part.len as u64)).ok(),
+                        Some((offset, 2 * SECTOR))
+                    );
+                    put(&mut wanted, offset, &sectors(2, MARKED));
+                }
+                // Of what is written over in place a part may be there (WRITE-1).
+                How::Short if flags == IN_PLACE && at != DirectAt::End => {
+                    put(&mut wanted, offset, &sectors(1, MARKED));
+                    assert_eq!(outcome.expect_err("it was short").kind(), ErrorKind::Io);
+                }
+                _ => assert_eq!(outcome.expect_err("it came to nothing").kind(), ErrorKind::Io),
+            }
+            let counters = inode.context().counters().direct.counters();
+            assert_eq!((counters.submitted, counters.failed), (1, u64::from(how != How::Written)));
+            assert!(content(&file) == wanted, "{at:?} {how:?}");
+            audit(&engine, &inode, &inode.item(Wait::Yes).expect("it lives"));
+            file.sync(false).expect("its errors are its own");
+            let used = engine.space().data_used;
+            engine.commit().expect("nothing was aborted");
+            assert!(engine.space().data_used <= used, "space that nobody got is back");
+        }
+    }
+}
+
+/// Three pieces, each a request of its own: in place, to new space, in place.
+#[test]
+fn an_error_in_the_midst_of_a_request_is_its_own_and_none_of_it_is_completed() {
+    for failing in 0..3 {
+        for how in [How::Failed, How::Dropped] {
+            let Some((engine, device)) = fixture(Kind::DEFAULT).map(|fixture| fixture.on(Answering::new))
+            else {
+                return;
+            };
+            let inode = Arc::new(new_delayed_file(&engine, 300, IN_PLACE, 64 * MIB));
+            let file = opened(Arc::clone(&inode));
+            direct(&file, 0, &sectors(4, 1));
+            file.fallocate(Fallocate::PunchHole, SECTOR, SECTOR).expect("room");
+            let before = items(&inode);
+            let (send, answer) = channel();
+            let request = DirectRequest::Write {
+                at: DirectAt::Offset(0),
+                data: AlignedBuffer::from_slice(&sectors(3, MARKED)),
+            };
+            file.submit_direct(request, Box::new(move |done| send.send(done).expect("somebody waits")));
+            assert_eq!(device.kept(), 3, "one for each piece");
+            for number in (0..3).rev() {
+                assert!(!inode.context().in_flight().has_landed(), "some are not answered");
+                device.answer(number, if number == failing { how } else { How::Written });
+            }
+            assert!(inode.context().in_flight().help());
+            let outcome = answer.recv().expect("DIRECT-2").outcome;
+            assert_eq!(outcome.expect_err("a piece of it failed").kind(), ErrorKind::Io);
+            assert_all_is_back(&inode);
+            assert_eq!(items(&inode), before, "the file has no new extent");
+            let mut wanted = [sectors(1, 1), sectors(1, 0), sectors(2, 1)].concat();
+            // In the order of their places: the new space is behind the extent that is there.
+            for (number, at) in [(0, 0), (1, 2 * SECTOR)] {
+                if number != failing {
+                    put(&mut wanted, at, &sectors(1, MARKED)); // WRITE-1
+                }
+            }
+            assert!(content(&file) == wanted, "{failing} {how:?}");
+            audit(&engine, &inode, &inode.item(Wait::Yes).expect("it lives"));
+            file.sync(false).expect("its errors are its own");
+        }
+    }
+}
+
+#[test]
+fn requests_of_several_ranges_are_in_flight_at_once_and_complete_in_any_order() {
+    for flags in [InodeFlags::empty(), IN_PLACE] {
+        let Some((engine, device, inode, file)) = on_answering(flags) else { return };
+        let answers =
+            [0, 2, 4_u8].map(|at| submit(&file, DirectAt::Offset(u64::from(at) * SECTOR), MARKED + at));
+        assert_eq!((device.kept(), inode.context().in_flight().len()), (3, 3));
+        assert_eq!(inode.context().in_flight().inodes(), [inode.id], "each file once");
+        // A commit and a write elsewhere wait for none of them.
+        engine.commit().expect("a commit");
+        direct(&file, 6 * SECTOR, &sectors(1, 2));
+        for which in [1, 1, 0] {
+            device.answer(which, How::Written);
+            assert!(inode.context().in_flight().help());
+        }
+        for answer in answers {
+            answer.recv().expect("DIRECT-2").outcome.expect("room");
+        }
+        let wanted = [(2, MARKED), (2, MARKED + 2), (2, MARKED + 4), (1, 2), (1, 1)];
+        assert!(content(&file) == wanted.map(|(count, byte)| sectors(count, byte)).concat());
+        assert_all_is_back(&inode);
+        audit(&engine, &inode, &inode.item(Wait::Yes).expect("it lives"));
+    }
+}
+
+/// Nobody is in the background. Each waits for something that a request carries, which lands before or after that.
+#[test]
+fn whoever_waits_for_what_a_request_carries_completes_it() {
+    type Waits = fn(&OpenFile);
+    let over = DirectAt::Offset(0);
+    let rows: [(&str, DirectAt, Waits); 8] = [
+        ("alone", over, |file| drop(file.inode().lock_exclusive().expect("it lives"))),
+        ("shared", DirectAt::End, |file| drop(file.inode().lock_shared(Wait::Yes).expect("it lives"))),
+        ("reads", over, |file| assert_eq!(file.read_at(SECTOR, &mut [0; 9], Wait::Yes).expect("a read"), 9)),
+        ("writes", over, |file| assert_eq!(file.write_at(SECTOR, &[9]).expect("room"), 1)),
+        ("writes directly", over, |file| direct(file, SECTOR, &sectors(1, 9))),
+        ("read-only", over, |file| drop(file.inode().subvolume().close_to_changes())),
+        ("snapshot", over, |file| drop(file.inode().subvolume().bar_writes_in_place())),
+        ("close", over, |file| file.inode().context().in_flight().close()),
+    ];
+    for (name, at, waits) in rows {
+        for lands_before in [true, false] {
+            let Some((_engine, device, inode, file)) = on_answering(IN_PLACE) else { return };
+            let answer = submit(&file, at, MARKED);
+            thread::scope(|scope| {
+                if lands_before {
+                    device.answer(0, How::Written);
+                }
+                let waiter = scope.spawn(|| waits(&file));
+                if !lands_before {
+                    thread::yield_now();
+                    assert!(!waiter.is_finished(), "{name}: it waits");
+                    device.answer(0, How::Written);
+                }
+                waiter.join().expect("DIRECT-9");
+            });
+            answer.try_recv().expect("DIRECT-9: it was completed first").outcome.expect("room");
+            assert_eq!(inode.context().in_flight().len(), 0, "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_background_completes_what_has_landed() {
+    let Some((engine, device)) = fixture(Kind::DEFAULT).map(|fixture| fixture.on(Answering::new)) else {
+        return;
+    };
+    let fs = Filesystem::open(Arc::clone(&engine), FsOptions::default()).expect("it opens");
+    let background = engine.start_background(1);
+    let root = fs.root(fs.default_subvolume()).expect("a root");
+    let (_, file) = fs.create_open(root, b"file", &NewInode::file(0o644)).expect("room");
+    for byte in MARKED..MARKED + 8 {
+        let answer = submit(&file, DirectAt::End, byte);
+        device.answer(0, How::Written);
+        answer.recv().expect("DIRECT-2").outcome.expect("room");
+    }
+    assert!(content(&file) == (MARKED..MARKED + 8).flat_map(|byte| sectors(2, byte)).collect::<Vec<_>>());
+    background.stop().expect("no step is stuck");
+    fs.close(file);
+    fs.shut_down().expect("it closes");
+}
+
+#[test]
+fn who_closes_a_filesystem_waits_for_its_requests() {
+    let Some((engine, device)) = fixture(Kind::DEFAULT).map(|fixture| fixture.on(Answering::new)) else {
+        return;
+    };
+    let fs = Filesystem::open(Arc::clone(&engine), FsOptions::default()).expect("it opens");
+    let root = fs.root(fs.default_subvolume()).expect("a root");
+    let (attributes, file) = fs.create_open(root, b"file", &NewInode::file(0o644)).expect("room");
+    let (_, other) = fs.create_open(root, b"other", &NewInode::file(0o644)).expect("room");
+    assert_eq!(fs.direct_in_flight(), []);
+    let answer = submit(&file, DirectAt::End, MARKED);
+    assert_eq!((fs.direct_in_flight(), fs.statistics().pending.direct_in_flight), (vec![attributes.id], 1));
+    thread::scope(|scope| {
+        let closing = scope.spawn(|| fs.shut_down());
+        // Refused from the moment on in which closing begins.
+        let refused = loop {
+            if submit(&other, DirectAt::End, 1).try_recv().is_ok_and(|done| done.outcome.is_err()) {
+                break true;
+            }
+        };
+        assert!(refused && !closing.is_finished(), "DIRECT-3: it waits");
+        device.answer(0, How::Written);
+        closing.join().expect("it ends well").expect("it closes");
+    });
+    let part = answer.try_recv().expect("DIRECT-3: it was answered before").outcome.expect("room");
+    assert_eq!((part.offset, part.len as u64), (0, 2 * SECTOR));
+    let again = Filesystem::open(open_device(device as _), FsOptions::default()).expect("it opens");
+    let file = again.open_file(attributes.id).expect("it is there");
+    assert!(
+        content(&file) == sectors(2, MARKED),
+        "what was answered is durable when the filesystem is closed"
+    );
+}

@@ -1,0 +1,170 @@
+//! Requests in flight: those that outlive the call that began them. Which there are, and those that wait to be completed.
+//!
+//! A device answers on a thread of its own, which waits for nothing. What is left to do then takes handles, and may wait long. So the answer
+//! only puts the request into a queue, from which three take it:
+//!
+//! ```text
+//!   device ---> land ---> [ landed | landed | landed ] ---> the background, a few at once
+//!                                                     ---> whoever waits for something that a request carries
+//!                                                     ---> whoever closes the filesystem
+//! ```
+//! Who waits for what a request carries *helps* first ([`InFlight::wait`]): it completes what has landed, whosever that is, and waits
+//! only while there is none; a request that lands wakes all who may wait for it ([`Landed::wake`]). So nobody depends on the background:
+//! with no thread there, or all of them busy, each waiter has done what it waits for.
+//!
+//! A request is known by its inode from before it carries anything to its answer.
+//!
+//! # Invariants
+//! - DIRECT-3: no request begins once somebody has begun to close the filesystem, and none is in flight when the devices are given back.
+//!   Shown by `who_closes_a_filesystem_waits_for_its_requests`.
+//! - DIRECT-9: what has landed is completed by whoever waits for what it carries.
+//!   Shown by `whoever_waits_for_what_a_request_carries_completes_it`.
+//!
+//! # Locking
+//! The queue is a table (rank TABLE): a request that lands wakes others under it, by their innermost locks, and so lives until it has done
+//! that. Who helps holds nothing that completing takes: rank WRITEBACK.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use creamery_base::gate::Reason;
+use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
+use creamery_base::{Error, ErrorKind, InodeId, Result};
+
+/// A request that all its devices have answered.
+pub(crate) trait Landed: Send {
+    /// Wakes those who may wait for what it carries. It takes innermost locks only, and waits for nothing.
+    fn wake(&self);
+
+    /// Completes it, answers it, and gives back what it carries.
+    fn complete(self: Box<Self>);
+}
+
+/// The requests of a filesystem that are in flight.
+#[derive(Default)]
+pub(crate) struct InFlight {
+    /// Requests in the queue, for those who wait with another lock.
+    landed: AtomicUsize,
+    requests: RankedMutex<Requests, { rank::TABLE }>,
+    changed: RankedCondvar,
+}
+
+#[derive(Default)]
+struct Requests {
+    is_closed: bool,
+    next_ticket: u64,
+    /// All of them, by when they began.
+    begun: BTreeMap<u64, InodeId>,
+    /// Those that wait to be completed.
+    landed: VecDeque<Box<dyn Landed>>,
+}
+
+/// A request that is known to be in flight until this goes.
+#[must_use]
+pub(crate) struct Begun {
+    in_flight: Arc<InFlight>,
+    ticket: u64,
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let known = self.in_flight.requests.lock().begun.remove(&self.ticket);
+        assert!(known.is_some(), "DIRECT-1: a request ends once");
+        self.in_flight.changed.notify_all();
+    }
+}
+
+impl InFlight {
+    /// A request about data of the inode `id` begins. Errors: the filesystem is being closed.
+    pub(crate) fn begin(self: &Arc<Self>, id: InodeId) -> Result<Begun> {
+        let mut requests = self.requests.lock();
+        if requests.is_closed {
+            return Err(Error::new(ErrorKind::Stale, "the filesystem is being closed")); // DIRECT-3
+        }
+        let ticket = requests.next_ticket;
+        requests.next_ticket += 1;
+        requests.begun.insert(ticket, id);
+        drop(requests);
+        Ok(Begun { in_flight: Arc::clone(self), ticket })
+    }
+
+    /// The inodes that requests are about, each once.
+    pub(crate) fn inodes(&self) -> Vec<InodeId> {
+        let mut ids: Vec<_> = self.requests.lock().begun.values().copied().collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    /// How many requests there are.
+    pub(crate) fn len(&self) -> usize {
+        self.requests.lock().begun.len()
+    }
+
+    /// All devices have answered `request`: it waits to be completed, and whoever waits for it wakes up. Waits for nothing.
+    pub(crate) fn land(&self, request: Box<dyn Landed>) {
+        let mut requests = self.requests.lock();
+        self.landed.fetch_add(1, Ordering::SeqCst);
+        requests.landed.push_back(request);
+        // Under the lock: who completes it, and lets go of all it has, waits for that.
+        requests.landed.back().expect("just pushed").wake();
+        drop(requests);
+        self.changed.notify_all();
+    }
+
+    /// Whether a request waits to be completed.
+    pub(crate) fn has_landed(&self) -> bool {
+        self.landed.load(Ordering::SeqCst) > 0
+    }
+
+    /// Completes the request that landed first. False when there was none.
+    pub(crate) fn help(&self) -> bool {
+        drop(Held::wait(Place::of(rank::WRITEBACK)));
+        let landed = {
+            let mut requests = self.requests.lock();
+            let landed = requests.landed.pop_front();
+            self.landed.fetch_sub(usize::from(landed.is_some()), Ordering::SeqCst);
+            landed
+        };
+        landed.map(|landed| landed.complete()).is_some()
+    }
+
+    /// Waits, with `lock` and `changed`, until `waits` says no; completes meanwhile what lands (DIRECT-9). `changed` is one of those that
+    /// a landed request wakes.
+    pub(crate) fn wait<T>(
+        &self,
+        reason: Reason,
+        (lock, changed): (&RankedMutex<T, { rank::LEAF }>, &RankedCondvar),
+        mut waits: impl FnMut(&mut T) -> bool,
+    ) {
+        drop(Held::wait(Place::of(rank::WRITEBACK)));
+        let mut is_over = false;
+        while !is_over {
+            let guard = changed.pass_while(reason, lock.lock(), |state| {
+                is_over = !waits(state);
+                !is_over && !self.has_landed()
+            });
+            drop(guard);
+            if !is_over {
+                self.help();
+            }
+        }
+    }
+
+    /// Lets none begin from now on, and waits until none is in flight; completes what lands (DIRECT-3).
+    pub(crate) fn close(&self) {
+        self.requests.lock().is_closed = true;
+        let mut is_over = false;
+        while !is_over {
+            let waits = |requests: &mut Requests| {
+                is_over = requests.begun.is_empty();
+                !is_over && requests.landed.is_empty()
+            };
+            drop(self.changed.pass_while(Reason::Writeback, self.requests.lock(), waits));
+            if !is_over {
+                self.help();
+            }
+        }
+    }
+}
