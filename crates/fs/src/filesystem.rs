@@ -125,7 +125,7 @@ impl Filesystem {
         &self.engine
     }
 
-    /// Makes everything that ended before durable: a whole commit, until there is a log.
+    /// Makes everything that ended before durable: a whole commit, until there is a log. Direct requests that began before are ended first.
     /// Errors: those of the commit; data that was written before could not be written back, reported once. Where several
     /// callers have to learn of that, each is one of [`Filesystem::sync_as`].
     pub fn sync(&self) -> Result<()> {
@@ -142,6 +142,7 @@ impl Filesystem {
     /// others wrote stays for a caller of that.
     /// Errors: those of the commit.
     pub fn make_durable(&self) -> Result<()> {
+        self.end_requests();
         self.write_back();
         self.cleaner.help();
         self.write_access_times();
@@ -151,6 +152,11 @@ impl Filesystem {
     /// Writes back what is delayed now. The openers and the callers of sync learn what fails.
     fn write_back(&self) {
         let _ = self.context().writeback().flush_all();
+    }
+
+    /// Waits for the direct requests that began before. Who asked for one learns what fails.
+    fn end_requests(&self) {
+        self.context().in_flight().wait_for_those_begun(|_| true);
     }
 
     fn report_losses(&self, caller: &SyncCaller) -> Result<()> {
@@ -203,6 +209,7 @@ impl Filesystem {
     /// Errors: as there; `caller` learns of each loss once.
     pub fn settle_as(&self, caller: &SyncCaller) -> Result<()> {
         self.clean_what_changed();
+        self.end_requests();
         self.write_back();
         self.write_access_times();
         self.engine.commit()?;

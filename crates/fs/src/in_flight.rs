@@ -19,6 +19,8 @@
 //!   Shown by `who_closes_a_filesystem_waits_for_its_requests`.
 //! - DIRECT-9: what has landed is completed by whoever waits for what it carries.
 //!   Shown by `whoever_waits_for_what_a_request_carries_completes_it`.
+//! - DIRECT-10: who makes a file, or all, durable has those requests ended that began before, and waits for none that begins later.
+//!   Shown by `who_syncs_waits_for_the_requests_that_began_before`.
 //!
 //! # Locking
 //! The queue is a table (rank TABLE): a request that lands wakes others under it, by their innermost locks, and so lives until it has done
@@ -155,10 +157,20 @@ impl InFlight {
     /// Lets none begin from now on, and waits until none is in flight; completes what lands (DIRECT-3).
     pub(crate) fn close(&self) {
         self.requests.lock().is_closed = true;
+        self.wait_until(|requests| requests.begun.is_empty());
+    }
+
+    /// Waits until those have ended that began before and are about an inode that is `wanted`; completes what lands (DIRECT-10).
+    pub(crate) fn wait_for_those_begun(&self, wanted: impl Fn(InodeId) -> bool) {
+        let before = self.requests.lock().next_ticket;
+        self.wait_until(|requests| !requests.begun.range(..before).any(|(_, id)| wanted(*id)));
+    }
+
+    fn wait_until(&self, has_ended: impl Fn(&Requests) -> bool) {
         let mut is_over = false;
         while !is_over {
             let waits = |requests: &mut Requests| {
-                is_over = requests.begun.is_empty();
+                is_over = has_ended(requests);
                 !is_over && requests.landed.is_empty()
             };
             drop(self.changed.pass_while(Reason::Writeback, self.requests.lock(), waits));
@@ -166,5 +178,61 @@ impl InFlight {
                 self.help();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_base::{ObjectId, TreeId};
+
+    use super::*;
+
+    /// When it is completed another one begins.
+    struct BeginsAnother {
+        own: Begun,
+        begins: Arc<RankedMutex<Option<Begun>, { rank::LEAF }>>,
+    }
+
+    impl Landed for BeginsAnother {
+        fn wake(&self) {}
+
+        fn complete(self: Box<Self>) {
+            let Self { own, begins } = *self;
+            let next = own.in_flight.begin(id(2)).expect("it is open");
+            *begins.lock() = Some(next);
+            drop(own);
+        }
+    }
+
+    fn id(ino: u64) -> InodeId {
+        InodeId::new(TreeId::FS, ObjectId::new(ino))
+    }
+
+    #[test]
+    fn who_syncs_waits_for_the_requests_that_began_before() {
+        let in_flight = Arc::<InFlight>::default();
+        let (own, elsewhere) = (in_flight.begin(id(2)), in_flight.begin(id(1)));
+        let (own, elsewhere) = (own.expect("it is open"), elsewhere.expect("it is open"));
+        let begins = Arc::default();
+        in_flight.land(Box::new(BeginsAnother { own, begins: Arc::clone(&begins) }));
+        in_flight.wait_for_those_begun(|inode| inode == id(2));
+        assert_eq!(
+            in_flight.inodes(),
+            [id(1), id(2)],
+            "DIRECT-10: neither what is elsewhere nor what began later"
+        );
+        let later = begins.lock().take();
+        drop((later, elsewhere));
+        in_flight.wait_for_those_begun(|_| true);
+        assert_eq!(in_flight.len(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "DIRECT-1")]
+    fn a_request_that_ends_twice_is_a_bug() {
+        let in_flight = Arc::<InFlight>::default();
+        let begun = in_flight.begin(id(1)).expect("it is open");
+        drop(Begun { in_flight: Arc::clone(&in_flight), ticket: begun.ticket });
+        drop(begun);
     }
 }

@@ -421,6 +421,7 @@ impl OpenFile {
     }
 
     /// Makes what was done to the file before durable: in the log where that can say it, else by a commit (`fsync`).
+    /// Direct requests for the file that began before are ended first.
     /// `data_only` leaves out what is not needed to read the data back; there is nothing that this would save.
     /// Errors: those of the devices or of the commit; data could not be written back: while this was open, or before and no
     /// opener has seen that. Each opener gets such an error once.
@@ -428,6 +429,7 @@ impl OpenFile {
         let _ = data_only;
         let inode = &self.inode;
         inode.engine().check_open()?;
+        inode.context().in_flight().wait_for_those_begun(|id| id == inode.id);
         if !inode.context().has(Fault::SyncedWithoutData) {
             // What fails is reported below.
             let _ = inode.flush();

@@ -31,6 +31,11 @@ impl Answering {
         Self { below, kept: Mutex::default() }
     }
 
+    /// What it has.
+    pub(super) fn copy(&self) -> Arc<MemoryDevice> {
+        Arc::new(MemoryDevice::copy_of(&*self.below).expect("a copy"))
+    }
+
     /// Requests that are not answered.
     pub(super) fn kept(&self) -> usize {
         self.kept.lock().len()

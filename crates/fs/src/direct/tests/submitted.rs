@@ -165,7 +165,7 @@ fn requests_of_several_ranges_are_in_flight_at_once_and_complete_in_any_order() 
 fn whoever_waits_for_what_a_request_carries_completes_it() {
     type Waits = fn(&OpenFile);
     let over = DirectAt::Offset(0);
-    let rows: [(&str, DirectAt, Waits); 8] = [
+    let rows: [(&str, DirectAt, Waits); 9] = [
         ("alone", over, |file| drop(file.inode().lock_exclusive().expect("it lives"))),
         ("shared", DirectAt::End, |file| drop(file.inode().lock_shared(Wait::Yes).expect("it lives"))),
         ("reads", over, |file| assert_eq!(file.read_at(SECTOR, &mut [0; 9], Wait::Yes).expect("a read"), 9)),
@@ -173,6 +173,7 @@ fn whoever_waits_for_what_a_request_carries_completes_it() {
         ("writes directly", over, |file| direct(file, SECTOR, &sectors(1, 9))),
         ("read-only", over, |file| drop(file.inode().subvolume().close_to_changes())),
         ("snapshot", over, |file| drop(file.inode().subvolume().bar_writes_in_place())),
+        ("fsync", over, |file| file.sync(false).expect("room")),
         ("close", over, |file| file.inode().context().in_flight().close()),
     ];
     for (name, at, waits) in rows {
@@ -249,4 +250,39 @@ fn who_closes_a_filesystem_waits_for_its_requests() {
         content(&file) == sectors(2, MARKED),
         "what was answered is durable when the filesystem is closed"
     );
+}
+
+/// Whoever opens what is on the device then finds it; the simulator cuts the power.
+#[test]
+fn what_was_submitted_before_a_sync_is_durable_behind_it() {
+    type Syncs = fn(&Filesystem, &OpenFile);
+    let rows: [(&str, Syncs); 3] = [
+        ("fsync", |_, file| file.sync(false).expect("room")),
+        ("sync", |fs, _| fs.sync().expect("room")),
+        ("settle", |fs, _| fs.settle().expect("room")),
+    ];
+    for (name, syncs) in rows {
+        let Some((engine, device)) = fixture(Kind::DEFAULT).map(|fixture| fixture.on(Answering::new)) else {
+            return;
+        };
+        let fs = Filesystem::open(Arc::clone(&engine), FsOptions::default()).expect("it opens");
+        let root = fs.root(fs.default_subvolume()).expect("a root");
+        let (attributes, file) = fs.create_open(root, b"file", &NewInode::file(0o644)).expect("room");
+        direct(&file, 0, &sectors(8, 1));
+        fs.sync().expect("room");
+        let answer = submit(&file, DirectAt::Offset(SECTOR), MARKED);
+        thread::scope(|scope| {
+            let syncing = scope.spawn(|| syncs(&fs, &file));
+            thread::yield_now();
+            assert!(!syncing.is_finished(), "DIRECT-10: {name}");
+            device.answer(0, How::Written);
+            syncing.join().expect("it ends well");
+        });
+        answer.try_recv().expect("DIRECT-10: it was answered before").outcome.expect("room");
+        let again =
+            Filesystem::open(open_device(device.copy() as _), FsOptions::default()).expect("it opens");
+        let mut wanted = sectors(8, 1);
+        put(&mut wanted, SECTOR, &sectors(2, MARKED));
+        assert!(content(&again.open_file(attributes.id).expect("it is there")) == wanted, "{name}");
+    }
 }
