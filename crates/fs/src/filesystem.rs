@@ -95,6 +95,7 @@ impl Filesystem {
         let cleaner = Arc::new(Cleaner::new(Arc::clone(&inodes), options.cleaning_steps));
         engine.register_reclaimer(&cleaner);
         engine.register_reclaimer(context.writeback());
+        engine.register_reclaimer(context.in_flight());
         if options.flush_on_commit {
             engine.register(Arc::new(FlushOnCommit(Arc::clone(context.writeback()))));
         }

@@ -6,7 +6,7 @@
 //! ```text
 //!   device ---> land ---> [ landed | landed | landed ] ---> the background, a few at once
 //!                                                     ---> whoever waits for something that a request carries
-//!                                                     ---> whoever closes the filesystem
+//!                                                     ---> whoever finds no room, or closes the filesystem
 //! ```
 //! Who waits for what a request carries *helps* first ([`InFlight::wait`]): it completes what has landed, whosever that is, and waits
 //! only while there is none; a request that lands wakes all who may wait for it ([`Landed::wake`]). So nobody depends on the background:
@@ -28,18 +28,19 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, InodeId, Result};
+use creamery_txn::Reclaimer;
 
 /// A request that all its devices have answered.
 pub(crate) trait Landed: Send {
     /// Wakes those who may wait for what it carries. It takes innermost locks only, and waits for nothing.
     fn wake(&self);
 
-    /// Completes it, answers it, and gives back what it carries.
+    /// Completes it, answers it, and gives back what it carries. It does not panic: the thread may be in the midst of something else.
     fn complete(self: Box<Self>);
 }
 
@@ -48,6 +49,8 @@ pub(crate) trait Landed: Send {
 pub(crate) struct InFlight {
     /// Requests in the queue, for those who wait with another lock.
     landed: AtomicUsize,
+    /// Whether one was completed since a commit may have given back what that freed.
+    freed: AtomicBool,
     requests: RankedMutex<Requests, { rank::TABLE }>,
     changed: RankedCondvar,
 }
@@ -162,22 +165,45 @@ impl InFlight {
 
     /// Waits until those have ended that began before and are about an inode that is `wanted`; completes what lands (DIRECT-10).
     pub(crate) fn wait_for_those_begun(&self, wanted: impl Fn(InodeId) -> bool) {
-        let before = self.requests.lock().next_ticket;
+        let before = {
+            let requests = self.requests.lock();
+            if requests.begun.is_empty() {
+                return;
+            }
+            requests.next_ticket
+        };
         self.wait_until(|requests| !requests.begun.range(..before).any(|(_, id)| wanted(*id)));
     }
 
     fn wait_until(&self, has_ended: impl Fn(&Requests) -> bool) {
-        let mut is_over = false;
-        while !is_over {
-            let waits = |requests: &mut Requests| {
-                is_over = has_ended(requests);
-                !is_over && requests.landed.is_empty()
-            };
-            drop(self.changed.pass_while(Reason::Writeback, self.requests.lock(), waits));
-            if !is_over {
+        drop(Held::wait(Place::of(rank::WRITEBACK)));
+        loop {
+            let requests = self.requests.lock();
+            if has_ended(&requests) {
+                return;
+            }
+            if requests.landed.is_empty() {
+                let waits = |requests: &mut Requests| !has_ended(requests) && requests.landed.is_empty();
+                drop(self.changed.pass_while(Reason::Writeback, requests, waits));
+            } else {
+                drop(requests);
                 self.help();
             }
         }
+    }
+}
+
+/// A thread that finds no room completes what has landed: that gives back the room that was kept for it, and the space of the data
+/// that was replaced. Completing asks nobody to free anything (RECLAIM-1).
+impl Reclaimer for InFlight {
+    fn reclaim_step(&self) -> Result<bool> {
+        let any = self.help();
+        self.freed.fetch_or(any, Ordering::AcqRel);
+        Ok(any)
+    }
+
+    fn has_freed(&self) -> bool {
+        self.freed.swap(false, Ordering::AcqRel)
     }
 }
 

@@ -223,6 +223,10 @@ impl OpenFile {
     /// As [`write_direct`](Self::write_direct), for a caller that does not wait: `done` is called with the answer. The call itself may
     /// take as long as any operation: it waits for locks, and carries out what goes through memory.
     ///
+    /// A request ends in the background. Without threads there it ends in [`sync`](Self::sync), in
+    /// [`Filesystem::shut_down`](crate::Filesystem::shut_down), and in calls that wait for what it has locked. A filesystem that is dropped without being shut down
+    /// answers none that is in flight.
+    ///
     /// ```no_run
     /// use std::sync::mpsc::channel;
     /// use creamery_device::AlignedBuffer;

@@ -108,7 +108,8 @@ impl Flight {
     /// goes.
     pub(super) fn finish(self, written: Result<Written>) -> (Result<DirectPart>, Begun) {
         let _held = Held::wait(Place::of(rank::WRITEBACK));
-        let Self { mut data, mut item, range, lock, change, mut room, begun } = self;
+        // A thread that panics lets go of what is bound first last.
+        let Self { begun, mut room, change, lock, range, mut item, mut data } = self;
         let (file, size, offset) = (lock.file(), item.size, data.start());
         let done = written.and_then(|proof| {
             data.landed(file.engine(), proof);

@@ -4,10 +4,13 @@
 //!   submit ---> Landing ----- the devices answer, or drop it -----> LandedWrite ---- in_flight ----> complete, answer
 //! ```
 //! On a device's thread it is only put into the queue, also when it failed: what it carries is given back elsewhere.
+//!
+//! A thread that completes it may be in the midst of an operation of somebody else. So a panic, also one of the caller's completion, does not
+//! get there: it aborts the filesystem, as that of a step in the background does.
 
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Result};
+use creamery_base::{Error, ErrorKind, Result, panics};
 use creamery_device::AlignedBuffer;
 use creamery_volume::{WriteBatch, WriteReport, Written};
 
@@ -60,9 +63,15 @@ impl Landed for LandedWrite {
 
     fn complete(self: Box<Self>) {
         let Self { flight, outcome, answer } = *self;
-        let (outcome, begun) = flight.finish(outcome);
-        answer.give(outcome);
-        drop(begun);
+        let engine = Arc::clone(flight.context().engine());
+        let ended = panics::catch(|| {
+            let (outcome, begun) = flight.finish(outcome);
+            answer.give(outcome);
+            drop(begun);
+        });
+        if let Err(panic) = ended {
+            engine.abort_after_panic(&panic);
+        }
     }
 }
 

@@ -49,8 +49,9 @@ impl OwnedOperations {
 
     /// Carries what `guard` stands for.
     fn carry<G>(inode: &Arc<Inode>, lock: Lock, guard: G) -> Self {
+        let file = inode.as_file().expect("only what is done to data carries locks");
+        file.carried().carry(lock);
         let owned = Self { inode: Arc::clone(inode), lock };
-        owned.file().carried().carry(lock);
         drop(guard);
         owned
     }

@@ -72,8 +72,11 @@ impl CarriedLocks {
         if self.any.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
+        if !self.locks.lock().keep_out(lock) {
+            return Ok(());
+        }
         if wait == Wait::No {
-            return if self.locks.lock().keep_out(lock) { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) };
+            return Err(ErrorKind::WouldBlock.into());
         }
         let waits = |locks: &mut Locks| locks.keep_out(lock);
         in_flight.wait(Reason::InodeLock, (&self.locks, &self.given_back), waits);

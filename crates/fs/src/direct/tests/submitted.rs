@@ -6,7 +6,7 @@ use std::thread;
 
 use creamery_base::{ErrorKind, Wait};
 use creamery_device::AlignedBuffer;
-use creamery_txn::Engine;
+use creamery_txn::{Engine, Reclaimer};
 
 use super::answering::{Answering, How, MARKED};
 use super::flight::assert_all_is_back;
@@ -89,6 +89,35 @@ fn a_request_is_answered_once_whatever_the_device_does() {
             assert!(engine.space().data_used <= used, "space that nobody got is back");
         }
     }
+}
+
+/// A thread that waits for a range completes the request of somebody else, whose completion panics.
+#[test]
+fn a_completion_that_panics_aborts_and_unwinds_nobody_who_helps() {
+    let Some((engine, device, inode, file)) = on_answering(IN_PLACE) else { return };
+    let data = AlignedBuffer::from_slice(&sectors(2, MARKED));
+    let request = DirectRequest::Write { at: DirectAt::Offset(0), data };
+    file.submit_direct(request, Box::new(|_| panic!("nobody listens")));
+    device.answer(0, How::Written);
+    assert!(content(&file)[..SECTOR as usize] == sectors(1, MARKED), "who reads has it completed");
+    let abort = engine.aborted().expect("it aborts, as in the background");
+    assert!(abort.reason.contains("nobody listens"), "{abort:?}");
+    assert_eq!(inode.context().in_flight().len(), 0);
+    assert!(inode.file().lock_range_shared(0, u64::MAX, Wait::No).is_ok(), "DIRECT-1: the range is back");
+}
+
+/// A thread that finds no room has what landed completed, which gives back what was kept for that.
+#[test]
+fn who_finds_no_room_has_landed_requests_completed() {
+    let Some((engine, device, inode, file)) = on_answering(IN_PLACE) else { return };
+    let in_flight = inode.context().in_flight();
+    let answer = submit(&file, DirectAt::Offset(0), MARKED);
+    device.answer(0, How::Written);
+    assert!(engine.delalloc_metadata_bytes() > 0, "room is kept for it");
+    assert!(in_flight.reclaim_step().expect("it ends well") && in_flight.has_freed());
+    assert_eq!(engine.delalloc_metadata_bytes(), 0);
+    assert!(!in_flight.reclaim_step().expect("nothing to do") && !in_flight.has_freed());
+    answer.recv().expect("DIRECT-2").outcome.expect("it was written");
 }
 
 /// Three pieces, each a request of its own: in place, to new space, in place.
