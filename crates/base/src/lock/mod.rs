@@ -5,9 +5,10 @@
 //! Every lock of the engine, the mount and the tools has a rank; `cargo xtask tidy` counts those that have none. What a thread
 //! holds is the thread's: no guard can be sent to another one.
 //!
-//! What a request carries that outlives its call is no thread's. It is taken with a thread's locks, in their order; from the moment in
-//! which it is carried only the end of the request gives it back, on any thread. Who waits for that holds nothing that ending a
-//! request takes, and who ends one holds nothing that such a waiter has: both are at [`rank::WRITEBACK`].
+//! A request may outlive the call that began it. The thread that calls takes the locks, in their order, and then has the request carry
+//! them: no thread has them any more, and the end of the request gives them back, on any thread. A thread that waits for one of
+//! them holds no lock that the end of a request takes, and a thread that ends a request holds none that such a waiter
+//! has: both are at [`rank::WRITEBACK`].
 //!
 //! # Invariants
 //! - LOCK-1: who waits for a lock holds none of the same or a later place. Trying is exempt, since it cannot wait, but what

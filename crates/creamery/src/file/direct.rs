@@ -75,8 +75,8 @@ impl File {
         (buffer, outcome.map(|part| part.len))
     }
 
-    /// The same behind the end, wherever that is by then: others may append meanwhile. Returns where in the file the data begins, in bytes,
-    /// and how much was written.
+    /// Writes `data` behind the end of the file, as [`write_direct`](Self::write_direct) does at an offset. Others may append meanwhile.
+    /// Returns where in the file the data begins, in bytes, and how much was written.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

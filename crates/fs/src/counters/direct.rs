@@ -20,7 +20,7 @@ pub(crate) struct Direct {
     pub(crate) buffered_verity: AtomicU64,
 }
 
-/// The same, as it is now.
+/// The numbers of [`Direct`] at one moment.
 #[derive(Clone, Copy)]
 pub(crate) struct DirectCounters {
     pub(crate) reads: u64,

@@ -11,7 +11,7 @@ pub(crate) enum Behalf<'a> {
     Operation,
     /// The same of one that leaves what the file has, and its times, as they are.
     Rearranging,
-    /// The same of one in flight, whose room was kept when it began: it asks nobody to write data back or to free any.
+    /// An operation's that is in flight. Its room was kept when it began: it asks nobody to write data back or to free any.
     Flight(&'a mut DelallocReservation),
     /// Writeback's: room is kept, and the times are those of the writes that it carries out.
     Writeback(&'a mut DelallocReservation),
