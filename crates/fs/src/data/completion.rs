@@ -50,7 +50,7 @@ impl<'c, 'b> Completion<'c, 'b> {
         Self { behalf, inode, item, holes: HolePlan::nothing(), reached }
     }
 
-    /// The same, which fills `holes` at first.
+    /// A completion that fills `holes` in its first handle.
     pub(crate) fn filling(self, holes: HolePlan) -> Self {
         Self { holes, ..self }
     }

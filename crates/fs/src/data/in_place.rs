@@ -106,7 +106,7 @@ impl InPlace {
         self.extent.range
     }
 
-    /// For who has the data.
+    /// Takes the data.
     pub(crate) fn writer<'a>(&'a mut self, engine: &'a Engine) -> impl TakesData + 'a {
         Filling(self, engine)
     }

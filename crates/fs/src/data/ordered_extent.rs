@@ -93,7 +93,7 @@ impl OrderedExtent {
         Ok(ordered)
     }
 
-    /// The same for a file of which there may be no more yet.
+    /// Allocates space for a file of which there may be no more yet.
     pub(crate) fn allocate_new(
         behalf: &mut Behalf<'_>,
         file: &For<'_>,
@@ -105,7 +105,7 @@ impl OrderedExtent {
         Ok(Self { csums, ..Self::nothing_written(file.engine, start, space) })
     }
 
-    /// The same for data that stands packed for `[start, end)` of a file, in one piece: the packed data is written into it.
+    /// Allocates space, in one piece, for data that stands packed for `[start, end)` of a file: the packed data is written into it.
     /// Errors: no space for it in one piece, too.
     pub(crate) fn allocate_packed(
         behalf: &mut Behalf<'_>,
@@ -127,7 +127,7 @@ impl OrderedExtent {
         self
     }
 
-    /// The same, of space that reads as zeros until data comes.
+    /// Sets space aside, which reads as zeros until data comes.
     pub(crate) fn preallocate(inode: &FileInode<'_>, start: u64, len: u64) -> Result<Self> {
         let file = For::of(inode, InodeFlags::empty());
         let space = set_aside(&mut Behalf::Operation, &file, len.min(PREALLOC_LEN_MAX))?;

@@ -5,7 +5,7 @@
 //!   in place or to new             no thread has anything          the flush that the commit    handle by handle,
 //!   space, summed                                                  owes it                      from the front on
 //! ```
-//! `write_direct` does the same, piece by piece, for who waits for each: it asks for space on the way, so it needs no room that was kept.
+//! `write_direct` writes piece by piece, and its caller waits for each: it asks for space on the way, so it needs no room that was kept.
 //!
 //! Whoever has it keeps the file locked, as for any write, from before it is made until it is complete or dropped. Dropped, its new
 //! space goes back (ORDERED-1), and what would have been written over is as the device left it.
