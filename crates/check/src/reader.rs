@@ -3,7 +3,7 @@
 //! The volume's own reading hides a bad copy when another is good, as it should. A verifier wants to tell, so it
 //! asks the volume only where the copies lie and looks at them itself.
 
-use creamery_base::{Error, ErrorKind, Generation, Logical, Physical, Result, Uuid};
+use creamery_base::{Error, ErrorKind, Generation, Logical, Physical, Result, Uuid, Wait};
 use creamery_codec::{ChecksumType, checksum};
 use creamery_format::{
     BlockRef, Corruption, Expected, Key, WritingRules, check_leaf_for_writing, verify_block,
@@ -109,8 +109,17 @@ impl<'a> Reader<'a> {
                 Err(_) => {}
             }
         }
-        self.report_bad(place, &bad);
-        None
+        let together = self.put_together(want, upper);
+        self.report_bad(place, &bad, together.is_some());
+        together
+    }
+
+    /// A block that no way gives whole, where all ways together have each of its sectors. Linux cannot read it, so it stays an error; what lies
+    /// below it can be checked.
+    fn put_together(&self, want: &Expected, upper: Option<Key>) -> Option<Vec<u8>> {
+        let block = self.volume.find_tree_block(want.logical, want, Wait::Yes).ok()?;
+        let want = self.volume.expected_of_seed(&block, *want);
+        judge(&block, &want, upper).ok().map(|()| block.to_vec())
     }
 
     fn judge_way(
@@ -135,7 +144,7 @@ impl<'a> Reader<'a> {
     }
 
     /// All copies are bad: one finding, named after what the first one has.
-    fn report_bad(&self, place: Place, bad: &[(Way, BlockFault)]) {
+    fn report_bad(&self, place: Place, bad: &[(Way, BlockFault)], can_be_put_together: bool) {
         let Some((_, first)) = bad.first() else { return };
         let place = match first {
             BlockFault::Corrupt(corruption) => Place::from(corruption.site()),
@@ -150,6 +159,9 @@ impl<'a> Reader<'a> {
                     false => format!("{message}; the copy at {way}: {other}"),
                 };
             }
+        }
+        if can_be_put_together {
+            message = format!("{message}; put together from all copies it is good: creamery scrub mends it");
         }
         self.sink.add(first.problem(), place, message);
     }

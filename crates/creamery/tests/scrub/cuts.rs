@@ -1,6 +1,7 @@
 //! The power is cut at any moment of a repair: whatever of its writes is there, nothing is worse than before, and a new scrub ends whole.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use anyhow::{Context, Result, ensure};
 use creamery_check::{CheckOptions, NoProgress, check};
@@ -20,6 +21,10 @@ use crate::world::{Use, World};
 const ATOM: usize = 512;
 /// The check's finding of a copy of a superblock that is not whole.
 const SUPERBLOCK_COPY: u16 = 101;
+/// That of a copy of a tree block that is bad, where another one is good.
+const BLOCK_COPY: u16 = 215;
+/// Those of tree blocks.
+const BLOCKS: RangeInclusive<u16> = 201..=219;
 /// That of parity that does not fit its data.
 const PARITY: u16 = 314;
 /// Moments of each profile and layout that every change takes.
@@ -103,6 +108,8 @@ fn one(world: &World, damage: &Damage, before: &BTreeMap<u16, usize>, written: &
         let had = match number {
             // It is judged where its data is good again.
             PARITY => parity,
+            // A block of which no copy was whole, has a whole one now; the others are found as copies.
+            BLOCK_COPY => before.range(BLOCKS).map(|(_, count)| count * world.shape.profile.copies).sum(),
             _ => before.get(&number).copied().unwrap_or(0),
         };
         ensure!(count <= had, "the check has {count} findings {number}, and had {had}");

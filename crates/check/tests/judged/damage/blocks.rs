@@ -115,3 +115,21 @@ pub(super) const ROWS: &[Row] = &[
         false,
     ),
 ];
+
+/// Where a block has several sectors.
+pub(super) const SECTORS: &[Row] = &[
+    // All that is below the block is looked at, for the copies have it whole together. Linux looks at whole copies only.
+    row(
+        "another sector of each copy",
+        Any(|image| {
+            let root = image.blocks(FS)?[0];
+            let mapped = image.volume.map(root, 16384)?;
+            for (copy, sector) in mapped.mirrors().iter().zip([0, 8192]) {
+                image.poke(copy[0].at.offset + sector + 300, &[0xff; 64])?;
+            }
+            Ok(())
+        }),
+        &[BlockChecksum],
+        true,
+    ),
+];

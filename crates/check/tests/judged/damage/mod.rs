@@ -133,6 +133,7 @@ const GROUPS: &[Group] = &[
     ("files", SMALL, files::ROWS),
     ("holes", Shape::new(&["-O", "^no-holes"], ""), files::HOLES),
     ("blocks", SMALL, blocks::ROWS),
+    ("sectors", Shape::new(&["-n", "16384"], ""), blocks::SECTORS),
     ("extents", SMALL, extents::ROWS),
     ("devices", SMALL, devices::ROWS),
     ("roots", SMALL, roots::ROWS),
