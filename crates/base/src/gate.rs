@@ -4,9 +4,16 @@
 //! [`waits_of_this_thread`] grows by one for every wait that really happened, and tests demand that it stood
 //! still.
 //!
+//! A lock of a long rank that another thread has is such a wait, however it is asked for ([`Reason::Lock`] where the caller says no
+//! better). Short locks are exempt: their holders wait for nothing (LOCK-2), so a thread that finds one taken waits for work in
+//! memory alone. So are the locks of the process ([`ProcessMutex`](crate::lock::ProcessMutex)), and
+//! [`RankedCondvar::wait_while`](crate::lock::RankedCondvar::wait_while), with which threads wait for work.
+//! A lock that is free does not come here, and costs no count.
+//!
 //! A simulator has several threads of which one runs at a time. Those that it has take turns here ([`take_turns`]): who passes
 //! the gate or takes a lock may let others run, and who finds a lock taken must ([`until`]), for its holder cannot give it back otherwise. So
-//! what runs when follows from the simulator's seed, and a deadlock is found instead of hung in.
+//! what runs when follows from the simulator's seed, and a deadlock is found instead of hung in. Turns that are had for a lock are
+//! one wait, counted as that of any other thread.
 //!
 //! # Invariants
 //! - GATE-1: code that was given `Wait::No` never calls [`passing`]; it returns
@@ -59,9 +66,11 @@ pub enum Reason {
     Commit,
     /// Delayed data to be written back.
     Writeback,
+    /// Another lock that may be held for long.
+    Lock,
 }
 
-const REASONS: usize = 6;
+const REASONS: usize = 7;
 
 /// A place where a simulator may let others run.
 ///
@@ -178,6 +187,21 @@ pub(crate) fn giving_back<T>(is_short: bool, reason: Reason, wait: impl FnOnce()
     pass(reason, wait)
 }
 
+/// Waits for a lock that was found taken: `attempt` takes it in turns, `wait` without them. Counts one wait if it has a reason.
+/// No turn is offered before that, for whoever finds a lock taken must have others run anyway.
+#[cold]
+pub(crate) fn lock<T>(
+    reason: Option<Reason>,
+    attempt: impl FnMut() -> Option<T>,
+    wait: impl FnOnce() -> T,
+) -> T {
+    if let Some(reason) = reason {
+        check_short_locks(0);
+        count(reason);
+    }
+    until(attempt).unwrap_or_else(wait)
+}
+
 /// Our own bug when this thread holds other short locks than so many.
 fn check_short_locks(given_back: u32) {
     #[cfg(all(debug_assertions, not(feature = "shuttle")))]
@@ -202,12 +226,16 @@ pub(crate) fn forget_short_lock() {
 }
 
 fn pass<T>(reason: Reason, wait: impl FnOnce() -> T) -> T {
+    count(reason);
+    may_turn(Chance::Request);
+    wait()
+}
+
+fn count(reason: Reason) {
     WAITS.with(|waits| {
         let count = &waits[reason as usize];
         count.set(count.get() + 1);
     });
-    may_turn(Chance::Request);
-    wait()
 }
 
 /// How often this thread has waited so far, all reasons together.

@@ -18,6 +18,8 @@
 //!   Shown by `waiting_for_a_device_with_a_short_lock_is_a_bug` of the devices.
 
 mod condvar;
+#[cfg(all(test, not(feature = "shuttle")))]
+mod counted_tests;
 mod guard;
 mod held;
 mod mutex;
@@ -31,3 +33,10 @@ pub use held::{Held, Place};
 pub use mutex::{RankedGuard, RankedMutex};
 pub use process::{ProcessCondvar, ProcessMutex, ProcessRead, ProcessRwLock};
 pub use rw_lock::{RankedRead, RankedRwLock, RankedWrite};
+
+use crate::gate::Reason;
+
+/// What the gate counts a wait for a lock of this rank as, unless the caller says: a short one is exempt (LOCK-2).
+const fn reason_of(rank: u8) -> Option<Reason> {
+    if rank < rank::SHORT { Some(Reason::Lock) } else { None }
+}

@@ -1,7 +1,7 @@
 //! A mutex with a rank.
 
-use super::{Held, Place, Ranked};
-use crate::gate::{self, Reason};
+use super::{Held, Place, Ranked, reason_of};
+use crate::gate::Reason;
 use crate::sync::{Mutex, MutexGuard, lock_by};
 
 /// A mutex with a rank from [`rank`](super::rank).
@@ -23,16 +23,16 @@ impl<T, const RANK: u8> RankedMutex<T, RANK> {
         Self { inner: Mutex::new(value) }
     }
 
-    /// Locks, waiting for the holder (LOCK-1).
+    /// Locks, waiting for the holder (LOCK-1). A wait that happens is counted as one for [`Reason::Lock`], if the lock is a long one.
     pub fn lock(&self) -> RankedGuard<'_, T, RANK> {
         let held = Held::wait(Place::of(RANK));
-        Ranked { guard: lock_by(|| self.inner.try_lock(), || self.inner.lock()), held }
+        Ranked { guard: lock_by(reason_of(RANK), || self.inner.try_lock(), || self.inner.lock()), held }
     }
 
     /// As [`lock`](Self::lock); a wait that happens is counted as one for `reason`.
     pub fn lock_for(&self, reason: Reason) -> RankedGuard<'_, T, RANK> {
         let held = Held::wait(Place::of(RANK));
-        let guard = lock_by(|| self.inner.try_lock(), || gate::passing(reason, || self.inner.lock()));
+        let guard = lock_by(Some(reason), || self.inner.try_lock(), || self.inner.lock());
         Ranked { guard, held }
     }
 

@@ -1,7 +1,7 @@
 //! A reader-writer lock with a rank.
 
-use super::{Held, Place, Ranked};
-use crate::gate::{self, Reason};
+use super::{Held, Place, Ranked, reason_of};
+use crate::gate::Reason;
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, lock_by};
 
 /// A reader-writer lock with a rank from [`rank`](super::rank). A thread that reads does not ask once more: it would stand
@@ -24,23 +24,24 @@ impl<T, const RANK: u8> RankedRwLock<T, RANK> {
         Self { inner: RwLock::new(value) }
     }
 
-    /// Locks for reading, waiting for a writer (LOCK-1).
+    /// Locks for reading, waiting for a writer (LOCK-1). A wait that happens is counted as one for [`Reason::Lock`], if the lock is a
+    /// long one.
     pub fn read(&self) -> RankedRead<'_, T, RANK> {
         let held = Held::wait(Place::of(RANK));
-        Ranked { guard: lock_by(|| self.inner.try_read(), || self.inner.read()), held }
+        Ranked { guard: lock_by(reason_of(RANK), || self.inner.try_read(), || self.inner.read()), held }
     }
 
-    /// Locks for writing, waiting for everybody else (LOCK-1).
+    /// Locks for writing, waiting for everybody else (LOCK-1). Waits are counted as in [`read`](Self::read).
     pub fn write(&self) -> RankedWrite<'_, T, RANK> {
         let held = Held::wait(Place::of(RANK));
-        Ranked { guard: lock_by(|| self.inner.try_write(), || self.inner.write()), held }
+        Ranked { guard: lock_by(reason_of(RANK), || self.inner.try_write(), || self.inner.write()), held }
     }
 
     /// As [`read`](Self::read), of one of several of this rank that are taken in the order of `within`. A wait that happens is
     /// counted as one for `reason`.
     pub fn read_for(&self, reason: Reason, within: u128) -> RankedRead<'_, T, RANK> {
         let held = Held::wait(Place::within(RANK, within));
-        let guard = lock_by(|| self.inner.try_read(), || gate::passing(reason, || self.inner.read()));
+        let guard = lock_by(Some(reason), || self.inner.try_read(), || self.inner.read());
         Ranked { guard, held }
     }
 
@@ -48,7 +49,7 @@ impl<T, const RANK: u8> RankedRwLock<T, RANK> {
     /// is counted as one for `reason`.
     pub fn write_for(&self, reason: Reason, within: u128) -> RankedWrite<'_, T, RANK> {
         let held = Held::wait(Place::within(RANK, within));
-        let guard = lock_by(|| self.inner.try_write(), || gate::passing(reason, || self.inner.write()));
+        let guard = lock_by(Some(reason), || self.inner.try_write(), || self.inner.write());
         Ranked { guard, held }
     }
 

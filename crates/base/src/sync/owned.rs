@@ -123,11 +123,11 @@ pub struct OwnedRead<O: HasLock> {
 }
 
 impl<O: HasLock> OwnedRead<O> {
-    /// Locks, waiting for a writer.
+    /// Locks, waiting for a writer. The caller has the gate count the wait.
     pub fn lock(owner: Arc<O>) -> Self {
         let held = Held::new(owner);
         let raw = &held.lock().raw;
-        lock_by(|| raw.try_lock_shared().then_some(()), || raw.lock_shared());
+        lock_by(None, || raw.try_lock_shared().then_some(()), || raw.lock_shared());
         Self { held }
     }
 
@@ -173,11 +173,11 @@ pub struct OwnedWrite<O: HasLock> {
 }
 
 impl<O: HasLock> OwnedWrite<O> {
-    /// Locks, waiting for everybody else.
+    /// Locks, waiting for everybody else. The caller has the gate count the wait.
     pub fn lock(owner: Arc<O>) -> Self {
         let held = Held::new(owner);
         let raw = &held.lock().raw;
-        lock_by(|| raw.try_lock_exclusive().then_some(()), || raw.lock_exclusive());
+        lock_by(None, || raw.try_lock_exclusive().then_some(()), || raw.lock_exclusive());
         Self { held }
     }
 

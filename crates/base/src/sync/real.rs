@@ -6,14 +6,19 @@ pub(crate) use std::sync::atomic::AtomicBool;
 pub use std::thread_local;
 use std::time::Duration;
 
-use crate::gate::{self, Chance};
+use crate::gate::{self, Chance, Reason};
 
-/// What `attempt` gets, else what `wait` does, which waits for it: a thread that takes turns only attempts (TURNS-1).
-pub(crate) fn lock_by<T>(attempt: impl Fn() -> Option<T>, wait: impl FnOnce() -> T) -> T {
+/// What `attempt` gets, else what `wait` does, which waits for it: a thread that takes turns only attempts (TURNS-1). A wait is counted
+/// if it has a reason.
+pub(crate) fn lock_by<T>(
+    reason: Option<Reason>,
+    attempt: impl Fn() -> Option<T>,
+    wait: impl FnOnce() -> T,
+) -> T {
     gate::may_turn(Chance::Lock);
     match attempt() {
         Some(got) => got,
-        None => gate::until(attempt).unwrap_or_else(wait),
+        None => gate::lock(reason, attempt, wait),
     }
 }
 
@@ -75,7 +80,8 @@ impl Condvar {
             let mutex = MutexGuard::mutex(&guard);
             drop(guard);
             let anybody = gate::must_turn();
-            guard = lock_by(|| mutex.try_lock(), || mutex.lock());
+            // The condition variable's wait goes on until it has its lock back.
+            guard = lock_by(None, || mutex.try_lock(), || mutex.lock());
             if !anybody {
                 break;
             }

@@ -10,9 +10,15 @@ pub use shuttle::sync::MutexGuard;
 pub(crate) use shuttle::sync::atomic::AtomicBool;
 pub use shuttle::thread_local;
 
-/// What `attempt` gets, else what `wait` does, during which the scheduler has others run.
-pub(crate) fn lock_by<T>(attempt: impl Fn() -> Option<T>, wait: impl FnOnce() -> T) -> T {
-    attempt().unwrap_or_else(wait)
+use crate::gate::{self, Reason};
+
+/// What `attempt` gets, else what `wait` does, during which the scheduler has others run. A wait is counted if it has a reason.
+pub(crate) fn lock_by<T>(
+    reason: Option<Reason>,
+    attempt: impl Fn() -> Option<T>,
+    wait: impl FnOnce() -> T,
+) -> T {
+    attempt().unwrap_or_else(|| gate::lock(reason, attempt, wait))
 }
 
 /// A reader-writer lock with the face of `parking_lot`'s.
