@@ -9,16 +9,24 @@
 //!                                                     ---> whoever finds no room, or closes the filesystem
 //! ```
 //! Who waits for what a request carries *helps* first ([`InFlight::wait`]): it completes what has landed, whosever that is, and waits
-//! only while there is none; a request that lands wakes all who may wait for it ([`Landed::wake`]). So nobody depends on the background:
+//! only while there is none; a request that lands wakes all who may wait for it ([`Submitted::wake`]). So nobody depends on the background:
 //! with no thread there, or all of them busy, each waiter has done what it waits for.
 //!
 //! A request is known by its inode from before it carries anything to its answer.
+//!
+//! # A filesystem that is dropped
+//! A request keeps its inode alive, and by that the filesystem. It stands in a table here, and a device has no more than its number: so what
+//! a device keeps for ever, or lets go of late, on a thread of its own, keeps no filesystem, and ends none. When its last user is gone, who has not
+//! closed it, all of the table is let go of ([`InFlight::abandon`]). Who asked learns that with an answer: of what has landed at once, of the rest
+//! from its device, which has the buffer until then.
 //!
 //! # Invariants
 //! - DIRECT-3: no request begins once somebody has begun to close the filesystem, and none is in flight when the devices are given back.
 //!   Shown by `who_closes_a_filesystem_waits_for_its_requests`.
 //! - DIRECT-9: what has landed is completed by whoever waits for what it carries.
 //!   Shown by `whoever_waits_for_what_a_request_carries_completes_it`.
+//! - DIRECT-11: when the last user of a filesystem is gone no request keeps it alive.
+//!   Shown by `a_filesystem_that_is_dropped_lets_go_of_its_device_whatever_is_in_flight`.
 //! - DIRECT-10: who makes a file, or all, durable has those requests ended that began before, and waits for none that begins later.
 //!   Shown by `who_syncs_waits_for_the_requests_that_began_before`.
 //!
@@ -35,13 +43,17 @@ use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, InodeId, Result};
 use creamery_txn::Reclaimer;
 
-/// A request that all its devices have answered.
-pub(crate) trait Landed: Send {
+/// A request that was sent to its devices.
+pub(crate) trait Submitted: Send {
     /// Wakes those who may wait for what it carries. It takes innermost locks only, and waits for nothing.
     fn wake(&self);
 
-    /// Completes it, answers it, and gives back what it carries. It does not panic: the thread may be in the midst of something else.
+    /// It has landed: completes it, answers it, and gives back what it carries. It does not panic: the thread may be in the midst of
+    /// something else.
     fn complete(self: Box<Self>);
+
+    /// Nobody is left whom it is of use: gives back what it carries, and answers it if it has landed. It does not panic either.
+    fn abandon(self: Box<Self>);
 }
 
 /// The requests of a filesystem that are in flight.
@@ -61,8 +73,10 @@ struct Requests {
     next_ticket: u64,
     /// All of them, by when they began.
     begun: BTreeMap<u64, InodeId>,
+    /// Those that devices are still to answer.
+    submitted: BTreeMap<u64, Box<dyn Submitted>>,
     /// Those that wait to be completed.
-    landed: VecDeque<Box<dyn Landed>>,
+    landed: VecDeque<Box<dyn Submitted>>,
 }
 
 /// A request that is known to be in flight until this goes.
@@ -70,6 +84,13 @@ struct Requests {
 pub(crate) struct Begun {
     in_flight: Arc<InFlight>,
     ticket: u64,
+}
+
+impl Begun {
+    /// Its number.
+    pub(crate) const fn ticket(&self) -> u64 {
+        self.ticket
+    }
 }
 
 impl Drop for Begun {
@@ -107,15 +128,34 @@ impl InFlight {
         self.requests.lock().begun.len()
     }
 
-    /// All devices have answered `request`: it waits to be completed, and whoever waits for it wakes up. Waits for nothing.
-    pub(crate) fn land(&self, request: Box<dyn Landed>) {
+    /// The request with this number is about to be sent to its devices.
+    pub(crate) fn submit(&self, ticket: u64, request: Box<dyn Submitted>) {
+        let before = self.requests.lock().submitted.insert(ticket, request);
+        assert!(before.is_none(), "DIRECT-1: a request is submitted once");
+    }
+
+    /// All devices have answered the request with this number: it waits to be completed, and whoever waits for it wakes up. Waits for
+    /// nothing. False when it was abandoned.
+    pub(crate) fn land(&self, ticket: u64) -> bool {
         let mut requests = self.requests.lock();
+        let Some(request) = requests.submitted.remove(&ticket) else { return false };
         self.landed.fetch_add(1, Ordering::SeqCst);
         requests.landed.push_back(request);
         // Under the lock: who completes it, and lets go of all it has, waits for that.
         requests.landed.back().expect("just pushed").wake();
         drop(requests);
         self.changed.notify_all();
+        true
+    }
+
+    /// The last user of the filesystem is gone, and nobody will complete anything (DIRECT-11).
+    pub(crate) fn abandon(&self) {
+        let (submitted, landed) = {
+            let mut requests = self.requests.lock();
+            self.landed.fetch_sub(requests.landed.len(), Ordering::SeqCst);
+            (std::mem::take(&mut requests.submitted), std::mem::take(&mut requests.landed))
+        };
+        landed.into_iter().chain(submitted.into_values()).for_each(Submitted::abandon);
     }
 
     /// Whether a request waits to be completed.
@@ -219,7 +259,7 @@ mod tests {
         begins: Arc<RankedMutex<Option<Begun>, { rank::LEAF }>>,
     }
 
-    impl Landed for BeginsAnother {
+    impl Submitted for BeginsAnother {
         fn wake(&self) {}
 
         fn complete(self: Box<Self>) {
@@ -228,6 +268,8 @@ mod tests {
             *begins.lock() = Some(next);
             drop(own);
         }
+
+        fn abandon(self: Box<Self>) {}
     }
 
     fn id(ino: u64) -> InodeId {
@@ -240,7 +282,9 @@ mod tests {
         let (own, elsewhere) = (in_flight.begin(id(2)), in_flight.begin(id(1)));
         let (own, elsewhere) = (own.expect("it is open"), elsewhere.expect("it is open"));
         let begins = Arc::default();
-        in_flight.land(Box::new(BeginsAnother { own, begins: Arc::clone(&begins) }));
+        let ticket = own.ticket();
+        in_flight.submit(ticket, Box::new(BeginsAnother { own, begins: Arc::clone(&begins) }));
+        assert!(in_flight.land(ticket) && !in_flight.land(ticket));
         in_flight.wait_for_those_begun(|inode| inode == id(2));
         assert_eq!(
             in_flight.inodes(),

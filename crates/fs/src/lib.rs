@@ -29,7 +29,7 @@
 //!   background_statistics quota statfs_of_set tree_search    what the engine tells, in a public form
 //! ```
 //! Three traits of lower folders have their implementation above, so calls go upwards through them: `delalloc::Delayed`, a file whose data is
-//! written back (`file/write_back`), `access_time::Accessed`, an inode whose time is written (`inode/accessed`), and `in_flight::Landed`, a
+//! written back (`file/write_back`), `access_time::Accessed`, an inode whose time is written (`inode/accessed`), and `in_flight::Submitted`, a
 //! request that is completed (`direct/landing`).
 //!
 //! # Invariants

@@ -224,8 +224,8 @@ impl OpenFile {
     /// take as long as any operation: it waits for locks, and carries out what goes through memory.
     ///
     /// A request ends in the background. Without threads there it ends in [`sync`](Self::sync), in
-    /// [`Filesystem::shut_down`](crate::Filesystem::shut_down), and in calls that wait for what it has locked. A filesystem that is dropped without being shut down
-    /// answers none that is in flight.
+    /// [`Filesystem::shut_down`](crate::Filesystem::shut_down), and in calls that wait for what it has locked. Where the last user of the filesystem goes,
+    /// who has not shut it down, the answer is an error.
     ///
     /// ```no_run
     /// use std::sync::mpsc::channel;

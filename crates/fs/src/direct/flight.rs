@@ -93,6 +93,11 @@ impl Flight {
         self.finish(written).0
     }
 
+    /// Its number.
+    pub(super) const fn ticket(&self) -> u64 {
+        self.begun.ticket()
+    }
+
     /// The filesystem's.
     pub(super) fn context(&self) -> &Context {
         self.change.context()

@@ -1,22 +1,25 @@
 //! The end of a direct write that nobody waits for: its devices answer, somebody completes it, and it is answered.
 //!
 //! ```text
-//!   submit ---> Landing ----- the devices answer, or drop it -----> LandedWrite ---- in_flight ----> complete, answer
+//!   submit --+--> SubmittedWrite ---- in_flight: has to land -------------------> has landed ----> complete, answer
+//!            |                                                                       ^
+//!            +--> Landing ----------- the devices answer, or drop it ----------------+
 //! ```
-//! On a device's thread it is only put into the queue, also when it failed: what it carries is given back elsewhere.
+//! A device's thread only says that it has landed, also when it failed: what the write carries is given back elsewhere.
 //!
 //! A thread that completes it may be in the midst of an operation of somebody else. So a panic, also one of the caller's completion, does not
 //! get there: it aborts the filesystem, as that of a step in the background does.
 
 use std::sync::Arc;
 
+use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, Result, panics};
 use creamery_device::AlignedBuffer;
 use creamery_volume::{WriteBatch, WriteReport, Written};
 
 use super::flight::Flight;
 use super::{DirectCompletion, DirectDone, DirectPart};
-use crate::in_flight::{InFlight, Landed};
+use crate::in_flight::{InFlight, Submitted};
 
 /// What is owed to who asked: an answer, once, with the buffer (DIRECT-2).
 pub(crate) struct Answer {
@@ -49,20 +52,24 @@ impl Drop for Answer {
     }
 }
 
-/// A write that its devices have answered.
-struct LandedWrite {
+/// What became of a write on its devices, and the answer that is owed for it; none before they have answered, and when it was given.
+#[derive(Default)]
+struct Outcome(RankedMutex<Option<(Result<Written>, Answer)>, { rank::LEAF }>);
+
+/// A write that its devices are to answer, or have answered.
+struct SubmittedWrite {
     flight: Flight,
-    outcome: Result<Written>,
-    answer: Answer,
+    outcome: Arc<Outcome>,
 }
 
-impl Landed for LandedWrite {
+impl Submitted for SubmittedWrite {
     fn wake(&self) {
         self.flight.wake_those_who_wait();
     }
 
     fn complete(self: Box<Self>) {
-        let Self { flight, outcome, answer } = *self;
+        let Self { flight, outcome } = *self;
+        let (outcome, answer) = outcome.take().expect("it has landed");
         let engine = Arc::clone(flight.context().engine());
         let ended = panics::catch(|| {
             let (outcome, begun) = flight.finish(outcome);
@@ -73,27 +80,52 @@ impl Landed for LandedWrite {
             engine.abort_after_panic(&panic);
         }
     }
+
+    fn abandon(self: Box<Self>) {
+        let Self { flight, outcome } = *self;
+        drop(flight);
+        outcome.tell_that_it_is_abandoned();
+    }
 }
 
-/// A write that its devices are still to answer; dropped, it lands as one that failed.
+impl Outcome {
+    fn take(&self) -> Option<(Result<Written>, Answer)> {
+        self.0.lock().take()
+    }
+
+    /// Answers a write of a filesystem that was dropped, if its devices have answered and nobody else does. There is nobody whom a panic
+    /// of the completion could be told.
+    fn tell_that_it_is_abandoned(&self) {
+        if let Some((_, answer)) = self.take() {
+            let dropped =
+                Error::new(ErrorKind::Stale, "the filesystem was dropped with a direct write in flight");
+            let _ = panics::catch(|| answer.give(Err(dropped)));
+        }
+    }
+}
+
+/// What the devices of a write have of it: no more than keeps nobody alive (DIRECT-11). Dropped, the write lands as one that failed.
 struct Landing {
+    ticket: u64,
     /// None when it landed.
-    write: Option<Box<LandedWrite>>,
+    landing: Option<(Result<Written>, Answer)>,
+    outcome: Arc<Outcome>,
     in_flight: Arc<InFlight>,
 }
 
 impl Landing {
     fn lands(mut self, outcome: Result<Written>) {
-        if let Some(write) = &mut self.write {
-            write.outcome = outcome;
+        if let Some((landed, _)) = &mut self.landing {
+            *landed = outcome;
         }
     }
 }
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        if let Some(write) = self.write.take() {
-            self.in_flight.land(write);
+        *self.outcome.0.lock() = self.landing.take();
+        if !self.in_flight.land(self.ticket) {
+            self.outcome.tell_that_it_is_abandoned();
         }
     }
 }
@@ -103,9 +135,11 @@ impl Flight {
     pub(crate) fn submit(self, batch: WriteBatch, answer: Answer) {
         let (engine, in_flight) =
             (Arc::clone(self.context().engine()), Arc::clone(self.context().in_flight()));
-        let outcome = Err(Error::new(ErrorKind::Io, "a direct write was dropped unanswered"));
-        let landing =
-            Landing { write: Some(Box::new(LandedWrite { flight: self, outcome, answer })), in_flight };
+        let unanswered = Error::new(ErrorKind::Io, "a direct write was dropped unanswered");
+        let (ticket, outcome) = (self.ticket(), Arc::<Outcome>::default());
+        let request = SubmittedWrite { flight: self, outcome: Arc::clone(&outcome) };
+        in_flight.submit(ticket, Box::new(request));
+        let landing = Landing { ticket, landing: Some((Err(unanswered), answer)), outcome, in_flight };
         let done = |report: Result<WriteReport>| landing.lands(report.and_then(WriteReport::into_written));
         engine.volume().submit_write(batch, Box::new(done));
     }

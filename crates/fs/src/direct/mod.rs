@@ -110,7 +110,7 @@ pub enum DirectRequest {
 
 /// Called exactly once with the answer to a request: on any thread, also on that of the caller before the request's call returns, and on
 /// one that waits in the midst of an operation. It must be short, must wait for nothing, and must ask the filesystem for nothing. A panic
-/// of it aborts the filesystem.
+/// of it aborts the filesystem. It has no open file and no filesystem: these would live until the request is answered.
 pub type DirectCompletion = Box<dyn FnOnce(DirectDone) + Send>;
 
 /// The bytes of a file that a direct read or write was about.

@@ -36,7 +36,7 @@ impl Deref for InodeToChange {
     }
 }
 
-/// The inodes of all subvolumes.
+/// The inodes of all subvolumes. Whoever uses the filesystem has it; its own parts do not, nor do requests in flight.
 pub(crate) struct Inodes {
     subvolumes: Subvolumes,
     table: InodeTable,
@@ -44,6 +44,13 @@ pub(crate) struct Inodes {
     lost: LostDirectories,
     /// Inodes without an object whose attributes a thread asked for lately, by their numbers' last digits.
     asked: Striped<RankedMutex<Vec<Option<InodeId>>, { rank::LEAF }>>,
+}
+
+impl Drop for Inodes {
+    fn drop(&mut self) {
+        // Where the filesystem was closed there are none.
+        self.context().in_flight().abandon();
+    }
 }
 
 impl Inodes {

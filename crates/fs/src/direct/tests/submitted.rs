@@ -315,3 +315,70 @@ fn what_was_submitted_before_a_sync_is_durable_behind_it() {
         assert!(content(&again.open_file(attributes.id).expect("it is there")) == wanted, "{name}");
     }
 }
+
+/// The device answers none before, one of two, or both; the rest is answered after that.
+#[test]
+fn a_filesystem_that_is_dropped_lets_go_of_its_device_whatever_is_in_flight() {
+    for flags in [InodeFlags::empty(), IN_PLACE] {
+        for landed in 0..=2 {
+            for how in [How::Written, How::Failed, How::Dropped] {
+                let Some((engine, device, inode, file)) = on_answering(flags) else { return };
+                let answers = [0, 4].map(|at| submit(&file, DirectAt::Offset(at * SECTOR), MARKED));
+                (0..landed).for_each(|_| device.answer(0, how));
+                let lives = Arc::downgrade(&engine);
+                drop((engine, inode, file));
+                assert!(lives.upgrade().is_none(), "DIRECT-11: {landed} landed");
+                assert_eq!(Arc::strong_count(&device), 1, "DIRECT-11: nobody has the device any more");
+                for (number, answer) in answers.into_iter().enumerate() {
+                    if number >= landed {
+                        assert_eq!(
+                            answer.try_recv().err(),
+                            Some(TryRecvError::Empty),
+                            "the device has the buffer"
+                        );
+                        device.answer(0, how);
+                    }
+                    let DirectDone { buffer, outcome } = answer.recv().expect("DIRECT-2");
+                    assert!(buffer[..] == sectors(2, MARKED), "DIRECT-2: the buffer comes back as it was");
+                    assert_eq!(outcome.expect_err("nobody completes it").kind(), ErrorKind::Stale);
+                    assert!(answer.recv().is_err(), "DIRECT-2: once");
+                }
+            }
+        }
+    }
+}
+
+/// The same of a whole filesystem, of which an open file is the last to go, with threads in the background until then.
+#[test]
+fn the_last_of_all_who_use_a_filesystem_lets_go_of_requests() {
+    let Some((engine, device)) = fixture(Kind::DEFAULT).map(|fixture| fixture.on(Answering::new)) else {
+        return;
+    };
+    let fs = Filesystem::open(Arc::clone(&engine), FsOptions::default()).expect("it opens");
+    let background = engine.start_background(2);
+    let root = fs.root(fs.default_subvolume()).expect("a root");
+    let (attributes, file) = fs.create_open(root, b"file", &NewInode::file(0o644)).expect("room");
+    direct(&file, 0, &sectors(8, 1));
+    fs.sync().expect("room");
+    let [first, second] = [0, 4].map(|at| submit(&file, DirectAt::Offset(at * SECTOR), MARKED));
+    let lives = Arc::downgrade(&engine);
+    drop((background, fs, engine));
+    device.answer(0, How::Written);
+    assert_eq!(first.try_recv().err(), Some(TryRecvError::Empty), "nobody completes it");
+    assert_eq!(file.read_at(0, &mut [0; 9], Wait::Yes).expect("a read"), 9);
+    first.recv().expect("DIRECT-9").outcome.expect("an open file is a user like any other");
+    drop(file);
+    assert!(lives.upgrade().is_none(), "DIRECT-11");
+    thread::spawn({
+        let device = Arc::clone(&device);
+        move || device.answer(0, How::Written)
+    })
+    .join()
+    .expect("a device's thread ends nothing");
+    let error = second.recv().expect("DIRECT-2").outcome.expect_err("nobody completed it");
+    assert_eq!(error.kind(), ErrorKind::Stale);
+    assert_eq!(Arc::strong_count(&device), 1);
+    let again = Filesystem::open(open_device(device as _), FsOptions::default()).expect("it opens");
+    let file = again.open_file(attributes.id).expect("it is there");
+    assert!(content(&file) == sectors(8, 1), "what was not synced is lost");
+}
