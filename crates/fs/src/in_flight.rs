@@ -29,6 +29,9 @@
 //!   Shown by `a_filesystem_that_is_dropped_lets_go_of_its_device_whatever_is_in_flight`.
 //! - DIRECT-10: who makes a file, or all, durable has those requests ended that began before, and waits for none that begins later.
 //!   Shown by `who_syncs_waits_for_the_requests_that_began_before`.
+//! - DIRECT-12: nobody is told that there is no room, or that a limit is in the way, as long as a request that began before keeps some.
+//!   Only such are waited for that carry all they need: these wait for nothing that somebody has who looks for room.
+//!   Shown by `nobody_finds_no_room_because_of_requests_in_flight`.
 //!
 //! # Locking
 //! The queue is a table (rank TABLE): a request that lands wakes others under it, by their innermost locks, and so lives until it has done
@@ -61,7 +64,7 @@ pub(crate) trait Submitted: Send {
 pub(crate) struct InFlight {
     /// Requests in the queue, for those who wait with another lock.
     landed: AtomicUsize,
-    /// Whether one was completed since a commit may have given back what that freed.
+    /// Whether one ended since a commit may have given back what that freed.
     freed: AtomicBool,
     requests: RankedMutex<Requests, { rank::TABLE }>,
     changed: RankedCondvar,
@@ -72,11 +75,19 @@ struct Requests {
     is_closed: bool,
     next_ticket: u64,
     /// All of them, by when they began.
-    begun: BTreeMap<u64, InodeId>,
+    begun: BTreeMap<u64, Request>,
     /// Those that devices are still to answer.
     submitted: BTreeMap<u64, Box<dyn Submitted>>,
     /// Those that wait to be completed.
     landed: VecDeque<Box<dyn Submitted>>,
+}
+
+/// A request that began.
+struct Request {
+    /// What it is about.
+    id: InodeId,
+    /// It has all that it needs to end, and no thread has any of that.
+    is_carried: bool,
 }
 
 /// A request that is known to be in flight until this goes.
@@ -91,12 +102,19 @@ impl Begun {
     pub(crate) const fn ticket(&self) -> u64 {
         self.ticket
     }
+
+    /// From now on the request carries all that it needs to end.
+    pub(crate) fn is_carried(&self) {
+        let mut requests = self.in_flight.requests.lock();
+        requests.begun.get_mut(&self.ticket).expect("DIRECT-1: it has not ended").is_carried = true;
+    }
 }
 
 impl Drop for Begun {
     fn drop(&mut self) {
         let known = self.in_flight.requests.lock().begun.remove(&self.ticket);
-        assert!(known.is_some(), "DIRECT-1: a request ends once");
+        let known = known.expect("DIRECT-1: a request ends once");
+        self.in_flight.freed.fetch_or(known.is_carried, Ordering::AcqRel);
         self.in_flight.changed.notify_all();
     }
 }
@@ -110,14 +128,14 @@ impl InFlight {
         }
         let ticket = requests.next_ticket;
         requests.next_ticket += 1;
-        requests.begun.insert(ticket, id);
+        requests.begun.insert(ticket, Request { id, is_carried: false });
         drop(requests);
         Ok(Begun { in_flight: Arc::clone(self), ticket })
     }
 
     /// The inodes that requests are about, each once.
     pub(crate) fn inodes(&self) -> Vec<InodeId> {
-        let mut ids: Vec<_> = self.requests.lock().begun.values().copied().collect();
+        let mut ids: Vec<_> = self.requests.lock().begun.values().map(|request| request.id).collect();
         ids.sort_unstable();
         ids.dedup();
         ids
@@ -205,14 +223,20 @@ impl InFlight {
 
     /// Waits until those have ended that began before and are about an inode that is `wanted`; completes what lands (DIRECT-10).
     pub(crate) fn wait_for_those_begun(&self, wanted: impl Fn(InodeId) -> bool) {
+        self.wait_for(|request| wanted(request.id));
+    }
+
+    /// Waits until those have ended that began before and are `awaited`; completes what lands. False when there is none.
+    fn wait_for(&self, awaited: impl Fn(&Request) -> bool) -> bool {
         let before = {
             let requests = self.requests.lock();
-            if requests.begun.is_empty() {
-                return;
+            if !requests.begun.values().any(&awaited) {
+                return false;
             }
             requests.next_ticket
         };
-        self.wait_until(|requests| !requests.begun.range(..before).any(|(_, id)| wanted(*id)));
+        self.wait_until(|requests| !requests.begun.range(..before).any(|(_, request)| awaited(request)));
+        true
     }
 
     fn wait_until(&self, has_ended: impl Fn(&Requests) -> bool) {
@@ -234,12 +258,15 @@ impl InFlight {
 }
 
 /// A thread that finds no room completes what has landed: that gives back the room that was kept for it, and the space of the data
-/// that was replaced. Completing asks nobody to free anything (RECLAIM-1).
+/// that was replaced. Completing asks nobody to free anything (RECLAIM-1). If none has, it waits, once what was freed is committed, for all that
+/// are on their way (DIRECT-12).
 impl Reclaimer for InFlight {
     fn reclaim_step(&self) -> Result<bool> {
-        let any = self.help();
-        self.freed.fetch_or(any, Ordering::AcqRel);
-        Ok(any)
+        if self.help() {
+            return Ok(true);
+        }
+        // Room that is back already, or after the next commit, may do.
+        Ok(!self.freed.load(Ordering::Acquire) && self.wait_for(|request| request.is_carried))
     }
 
     fn has_freed(&self) -> bool {

@@ -83,7 +83,9 @@ impl Flight {
             Operations::Shared(shared) => OwnedOperations::of_shared(inode, shared),
             Operations::Alone(exclusive) => OwnedOperations::of_exclusive(inode, exclusive),
         };
-        Ok((Self { data, item, range, lock, change: OwnedChange::carry(change), room, begun }, batch))
+        let change = OwnedChange::carry(change);
+        begun.is_carried();
+        Ok((Self { data, item, range, lock, change, room, begun }, batch))
     }
 
     /// Writes what [`Flight::begin`] told and completes it, for a thread that waits for both.

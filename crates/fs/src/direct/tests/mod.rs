@@ -5,6 +5,7 @@ mod beside;
 mod flight;
 mod reads;
 mod refused;
+mod scarce;
 mod submitted;
 
 use std::sync::Arc;

@@ -22,8 +22,13 @@ use crate::options::FsOptions;
 
 /// Two sectors at `at`, marked with `byte`; what they are answered comes from what this returns.
 fn submit(file: &OpenFile, at: DirectAt, byte: u8) -> Receiver<DirectDone> {
+    submit_sectors(file, at, byte, 2)
+}
+
+/// The same of `count` sectors.
+pub(super) fn submit_sectors(file: &OpenFile, at: DirectAt, byte: u8, count: u64) -> Receiver<DirectDone> {
     let (send, receive) = channel();
-    let request = DirectRequest::Write { at, data: AlignedBuffer::from_slice(&sectors(2, byte)) };
+    let request = DirectRequest::Write { at, data: AlignedBuffer::from_slice(&sectors(count, byte)) };
     file.submit_direct(request, Box::new(move |done| drop(send.send(done))));
     receive
 }

@@ -1,0 +1,94 @@
+//! Requests in flight where room is scarce.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::thread;
+
+use creamery_base::{QgroupId, Result, TreeId};
+use creamery_txn::{DelallocReservation, QuotaMode};
+
+use super::answering::{Answering, How, MARKED};
+use super::submitted::submit_sectors;
+use super::{direct, sectors};
+use crate::data::tests::support::*;
+use crate::direct::{DirectAt, DirectDone};
+use crate::filesystem::Filesystem;
+use crate::names::NewInode;
+use crate::open_file::OpenFile;
+use crate::options::FsOptions;
+
+/// Keeps all the room that there is for changing items; who makes a directory finds none then.
+fn keep_all(fs: &Filesystem) -> Vec<DelallocReservation> {
+    let mut kept = Vec::new();
+    for number in 0..64 {
+        kept.extend(std::iter::from_fn(|| keep_one(fs)));
+        // He commits, and then there may be more.
+        if make_directory(fs, &format!("filler{number}")).is_err() {
+            return kept;
+        }
+    }
+    panic!("there is always more");
+}
+
+fn keep_one(fs: &Filesystem) -> Option<DelallocReservation> {
+    fs.engine().reserve_delalloc(TreeId::FS, 0, 1).expect("no limit")
+}
+
+fn make_directory(fs: &Filesystem, name: &str) -> Result<()> {
+    let root = fs.root(fs.default_subvolume())?;
+    fs.create(root, name.as_bytes(), &NewInode::directory(0o755)).map(drop)
+}
+
+/// A filesystem behind a device that answers when it is told to, with a file of so many sectors in two extents.
+fn on_answering(count: u64) -> Option<(Arc<Filesystem>, Arc<Answering>, Arc<OpenFile>)> {
+    let (engine, device) = fixture(Kind::DEFAULT)?.on(Answering::new);
+    let fs = Filesystem::open(engine, FsOptions::default()).expect("it opens");
+    let root = fs.root(fs.default_subvolume()).expect("a root");
+    let (_, file) = fs.create_open(root, b"file", &NewInode::file(0o644)).expect("room");
+    (0..2).for_each(|half| direct(&file, half * (count / 2) * SECTOR, &sectors(count / 2, 1)));
+    fs.sync().expect("room");
+    Some((fs, device, file))
+}
+
+/// Makes a directory beside a request that no device has answered. It takes until that has ended.
+fn assert_waits_for(fs: &Filesystem, device: &Answering, answer: &Receiver<DirectDone>) {
+    thread::scope(|scope| {
+        let makes = scope.spawn(|| make_directory(fs, "dir"));
+        (0..1000).for_each(|_| thread::yield_now());
+        device.answer(0, How::Written);
+        makes.join().expect("it ends well").expect("DIRECT-12: there is room when the request has ended");
+        answer.try_recv().expect("DIRECT-12: it has ended before").outcome.expect("room");
+    });
+}
+
+#[test]
+fn nobody_finds_no_room_because_of_requests_in_flight() {
+    let Some((fs, device, file)) = on_answering(8) else { return };
+    let mut kept = keep_all(&fs);
+    kept.truncate(kept.len() - 16);
+    let answer = submit_sectors(&file, DirectAt::Offset(0), MARKED, 2);
+    assert_eq!(device.kept(), 1);
+    kept.extend(std::iter::from_fn(|| keep_one(&fs)));
+    assert_waits_for(&fs, &device, &answer);
+    drop(kept);
+    fs.close(file);
+    fs.shut_down().expect("it closes");
+}
+
+#[test]
+fn nobody_meets_a_limit_because_of_requests_in_flight() {
+    let Some((fs, device, file)) = on_answering(128) else { return };
+    let engine = fs.engine();
+    engine.enable_quotas(QuotaMode::Full).expect("room");
+    while engine.quota_rescan_step().expect("no damage") {}
+    // What the file has, what is in flight, and less than making a directory may take.
+    let limit = (128 + 64 + 12) * SECTOR;
+    engine.limit_qgroup(QgroupId::of(TreeId::FS), Some(limit), false).expect("room");
+    make_directory(&fs, "before").expect("room");
+    fs.sync().expect("room");
+    let answer = submit_sectors(&file, DirectAt::Offset(0), MARKED, 64);
+    assert_eq!(device.kept(), 1);
+    assert_waits_for(&fs, &device, &answer);
+    fs.close(file);
+    fs.shut_down().expect("it closes");
+}
