@@ -32,6 +32,8 @@
 //! - DIRECT-12: nobody is told that there is no room, or that a limit is in the way, as long as a request that began before keeps some.
 //!   Only such are waited for that carry all they need: these wait for nothing that somebody has who looks for room.
 //!   Shown by `nobody_finds_no_room_because_of_requests_in_flight`.
+//! - DIRECT-13: of requests that nobody waits for no more bytes are in flight than may be, but for one request that is alone.
+//!   Shown by `who_submits_more_than_may_be_in_flight_waits`.
 //!
 //! # Locking
 //! The queue is a table (rank TABLE): a request that lands wakes others under it, by their innermost locks, and so lives until it has done
@@ -62,6 +64,8 @@ pub(crate) trait Submitted: Send {
 /// The requests of a filesystem that are in flight.
 #[derive(Default)]
 pub(crate) struct InFlight {
+    /// Bytes that may be in flight of requests that nobody waits for.
+    most: u64,
     /// Requests in the queue, for those who wait with another lock.
     landed: AtomicUsize,
     /// Whether one ended since a commit may have given back what that freed.
@@ -74,12 +78,29 @@ pub(crate) struct InFlight {
 struct Requests {
     is_closed: bool,
     next_ticket: u64,
+    /// Bytes of those that nobody waits for.
+    bytes: u64,
     /// All of them, by when they began.
     begun: BTreeMap<u64, Request>,
     /// Those that devices are still to answer.
     submitted: BTreeMap<u64, Box<dyn Submitted>>,
     /// Those that wait to be completed.
     landed: VecDeque<Box<dyn Submitted>>,
+}
+
+/// The bytes of a request that nobody waits for, which count until this goes.
+#[must_use]
+pub(crate) struct BytesInFlight {
+    in_flight: Arc<InFlight>,
+    bytes: u64,
+}
+
+impl Drop for BytesInFlight {
+    fn drop(&mut self) {
+        let all = &mut self.in_flight.requests.lock().bytes;
+        *all = all.checked_sub(self.bytes).expect("DIRECT-1: what is counted is forgotten once");
+        self.in_flight.changed.notify_all();
+    }
 }
 
 /// A request that began.
@@ -120,6 +141,26 @@ impl Drop for Begun {
 }
 
 impl InFlight {
+    /// So many bytes may be in flight of requests that nobody waits for.
+    pub(crate) fn new(most: u64) -> Self {
+        Self { most, ..Self::default() }
+    }
+
+    /// Waits until so many `bytes` more may be in flight; completes what lands (DIRECT-13). The caller holds nothing.
+    pub(crate) fn make_room(self: &Arc<Self>, bytes: u64) -> BytesInFlight {
+        let fit = |requests: &Requests| {
+            requests.bytes == 0 || requests.bytes.saturating_add(bytes) <= self.most // one may be more than all
+        };
+        loop {
+            self.wait_until(fit);
+            let mut requests = self.requests.lock();
+            if fit(&requests) {
+                requests.bytes = requests.bytes.saturating_add(bytes);
+                return BytesInFlight { in_flight: Arc::clone(self), bytes };
+            }
+        }
+    }
+
     /// A request about data of the inode `id` begins. Errors: the filesystem is being closed.
     pub(crate) fn begin(self: &Arc<Self>, id: InodeId) -> Result<Begun> {
         let mut requests = self.requests.lock();

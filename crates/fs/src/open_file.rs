@@ -221,7 +221,8 @@ impl OpenFile {
     }
 
     /// As [`write_direct`](Self::write_direct), for a caller that does not wait: `done` is called with the answer. The call itself may
-    /// take as long as any operation: it waits for locks, and carries out what goes through memory.
+    /// take as long as any operation: it waits for locks, for others to end where too much is in flight
+    /// ([`FsOptions::direct_bytes`](crate::FsOptions::direct_bytes)), and carries out what goes through memory.
     ///
     /// A request ends in the background. Without threads there it ends in [`sync`](Self::sync), in
     /// [`Filesystem::shut_down`](crate::Filesystem::shut_down), and in calls that wait for what it has locked. Where the last user of the filesystem goes,
@@ -245,9 +246,11 @@ impl OpenFile {
     pub fn submit_direct(&self, request: DirectRequest, done: DirectCompletion) {
         let DirectRequest::Write { at, data } = request;
         let data = Arc::new(data);
-        Direct::count(&self.inode.context().counters().direct.submitted);
+        let context = self.inode.context();
+        Direct::count(&context.counters().direct.submitted);
+        let bytes = context.in_flight().make_room(data.len() as u64);
         let started = self.begin_direct(at, &data);
-        let answer = Answer::new(data, done);
+        let answer = Answer::new(data, done, bytes);
         match started {
             Ok(Started::Flight(flight, batch)) => flight.submit(batch, answer),
             Ok(Started::Done(part)) => answer.give(Ok(part)),

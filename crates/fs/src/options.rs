@@ -18,6 +18,9 @@ pub struct FsOptions {
     pub cleaning_steps: usize,
     /// Bytes of file data that may be in memory only, all files together; 0 writes everything at once.
     pub delayed_bytes: u64,
+    /// Bytes of direct requests that nobody waits for that may be in flight, all files together: who submits more waits. A single request
+    /// may be of more.
+    pub direct_bytes: u64,
     /// Every commit that is asked for or falls due has the data with it that was written before (Linux' `flushoncommit`).
     pub flush_on_commit: bool,
     /// New files are overwritten in place and have no checksums, as those in a directory that says so (Linux' `nodatacow`).
@@ -41,6 +44,7 @@ impl Default for FsOptions {
             inodes_cached: 16 * 1024,
             cleaning_steps: 1,
             delayed_bytes: 256 << 20,
+            direct_bytes: 256 << 20,
             flush_on_commit: false,
             nodatacow: false,
             compress: None,

@@ -50,7 +50,7 @@ impl Context {
             dead: DeadInodes::default(),
             writeback: Arc::new(Writeback::new(options.delayed_bytes)),
             access_times: Arc::default(),
-            in_flight: Arc::default(),
+            in_flight: Arc::new(InFlight::new(options.direct_bytes)),
             compression: CompressionState::new(options.compress),
             counters: Counters::default(),
             kept_verity: KeptVerity::default(),

@@ -19,18 +19,20 @@ use creamery_volume::{WriteBatch, WriteReport, Written};
 
 use super::flight::Flight;
 use super::{DirectCompletion, DirectDone, DirectPart};
-use crate::in_flight::{InFlight, Submitted};
+use crate::in_flight::{BytesInFlight, InFlight, Submitted};
 
 /// What is owed to who asked: an answer, once, with the buffer (DIRECT-2).
 pub(crate) struct Answer {
     /// None when it was given.
     owed: Option<(Arc<AlignedBuffer>, DirectCompletion)>,
+    /// Until then its bytes count.
+    _bytes: BytesInFlight,
 }
 
 impl Answer {
     /// Owed to `done`, with `buffer`.
-    pub(crate) fn new(buffer: Arc<AlignedBuffer>, done: DirectCompletion) -> Self {
-        Self { owed: Some((buffer, done)) }
+    pub(crate) fn new(buffer: Arc<AlignedBuffer>, done: DirectCompletion, bytes: BytesInFlight) -> Self {
+        Self { owed: Some((buffer, done)), _bytes: bytes }
     }
 
     /// Gives it. Nobody has the buffer any more but a device that keeps it against the rules; that makes this a copy.

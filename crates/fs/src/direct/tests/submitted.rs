@@ -387,3 +387,38 @@ fn the_last_of_all_who_use_a_filesystem_lets_go_of_requests() {
     let file = again.open_file(attributes.id).expect("it is there");
     assert!(content(&file) == sectors(8, 1), "what was not synced is lost");
 }
+
+/// Nobody is in the background: who submits completes himself what he waits for.
+#[test]
+fn who_submits_more_than_may_be_in_flight_waits() {
+    let Some((engine, device)) = fixture(Kind::DEFAULT).map(|fixture| fixture.on(Answering::new)) else {
+        return;
+    };
+    let options = FsOptions { delayed_bytes: 64 * MIB, direct_bytes: 4 * SECTOR, ..FsOptions::default() };
+    let inode = Arc::new(new_file_with(&engine, 300, IN_PLACE, &options));
+    let file = opened(Arc::clone(&inode));
+    direct(&file, 0, &sectors(16, 1));
+    let at = |sector: u64| DirectAt::Offset(sector * SECTOR);
+    let mut answers = vec![submit(&file, at(0), MARKED), submit(&file, at(2), MARKED)];
+    // The last one is more than may be in flight, and so is alone.
+    for (sector, count, waits_for) in [(4, 1, 1), (5, 9, 2)] {
+        assert_eq!(device.kept(), 2);
+        let answer = thread::scope(|scope| {
+            let submits = scope.spawn(|| submit_sectors(&file, at(sector), MARKED, count));
+            (0..1000).for_each(|_| thread::yield_now());
+            assert!(!submits.is_finished(), "DIRECT-13: it waits");
+            (0..waits_for).for_each(|_| device.answer(0, How::Written));
+            submits.join().expect("it ends well")
+        });
+        for answered in answers.drain(..waits_for) {
+            answered.try_recv().expect("DIRECT-9: it was completed before").outcome.expect("room");
+        }
+        answers.push(answer);
+    }
+    assert_eq!(device.kept(), 1);
+    device.answer(0, How::Written);
+    assert!(inode.context().in_flight().help());
+    answers[0].try_recv().expect("DIRECT-2").outcome.expect("room");
+    assert!(content(&file) == [sectors(5, MARKED), sectors(9, MARKED), sectors(2, 1)].concat());
+    assert_all_is_back(&inode);
+}
