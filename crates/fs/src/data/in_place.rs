@@ -133,18 +133,22 @@ impl InPlace {
         self.proof.add(proof);
     }
 
+    /// Metadata that completing it takes, once its data is prepared.
+    pub(super) fn units(&self, engine: &Engine) -> u32 {
+        if self.extent.item.is_prealloc {
+            reserve::complete_units(engine, self.csums.as_ref().map_or(0, Vec::len)) + CONVERSION_UNITS
+        } else {
+            OVERWRITE_UNITS
+        }
+    }
+
     /// Makes it what the file shows there, and `size` what the file has at least, as far as it goes. One handle.
     /// Errors: no space, damage: then nothing changed; aborted.
     pub(crate) fn complete(self, completion: &mut Completion<'_, '_>, size: u64) -> Result<()> {
         let (inode, range) = (completion.inode(), self.extent.range);
         assert_eq!(self.written, range.1, "INPLACE-2: a file shows only what was written");
         let at = self.extent.item.disk(range.0);
-        let csums = self.csums.as_ref().map_or(0, Vec::len);
-        let units = if self.extent.item.is_prealloc {
-            reserve::complete_units(inode.engine(), csums) + CONVERSION_UNITS
-        } else {
-            OVERWRITE_UNITS
-        };
+        let units = self.units(inode.engine());
         let mut proof = Some(self.proof);
         loop {
             let (conversion, seen) = self.extent.conversion(inode)?;

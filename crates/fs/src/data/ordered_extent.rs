@@ -45,6 +45,9 @@ use crate::compression;
 use crate::inode::{FileInode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 
+/// The item, which shows more, and the inode.
+const SHOW_MORE_UNITS: u32 = 2;
+
 /// New data on its way into a file.
 #[must_use = "dropping it gives the space back"]
 pub(crate) struct OrderedExtent {
@@ -230,6 +233,20 @@ impl OrderedExtent {
         reserve::complete_units(engine, self.csums.as_ref().map_or(0, Vec::len))
     }
 
+    /// Metadata that completing it takes in all its steps, over what the file has there now and once its data is prepared.
+    pub(super) fn units_of_all_steps(&self, inode: &FileInode<'_>) -> Result<u32> {
+        let (sector, end) = (u64::from(inode.engine().sector_size()), self.end());
+        let (mut at, mut units, mut own) = (self.start, 0_u32, self.units(inode.engine()));
+        let _still = inode.hold_extents(Wait::Yes)?;
+        while at < end {
+            let plan =
+                DropPlan::from_front(inode.tree(), inode.id.ino, (at, end), reserve::DROP_EDITS_MAX, sector)?;
+            units = units.saturating_add(reserve::drop_units(&plan) + own);
+            (at, own) = (plan.stop, SHOW_MORE_UNITS);
+        }
+        Ok(units)
+    }
+
     /// The file extent item for the first `shown` bytes. Who can see it sees what it takes to read it, too (LOG-7).
     pub(crate) fn item(&self, handle: &Handle<'_>, shown: u64) -> [u8; file_extent::REGULAR_LEN] {
         let whole = Extent::whole(handle.generation(), self.space.start(), self.space.len());
@@ -265,7 +282,7 @@ impl OrderedExtent {
             let plan =
                 DropPlan::from_front(inode.tree(), inode.id.ino, (at, end), reserve::DROP_EDITS_MAX, sector)?;
             drop(still);
-            let own = fresh.as_ref().map_or(2, |ordered| ordered.units(inode.engine()));
+            let own = fresh.as_ref().map_or(SHOW_MORE_UNITS, |ordered| ordered.units(inode.engine()));
             let stop = plan.stop;
             assert!(at < stop && stop <= end, "DATA-2: each handle takes the file further");
             let step =

@@ -5,6 +5,9 @@
 //!   in place or to new             no thread has anything          the flush that the commit    handle by handle,
 //!   space, summed                                                  owes it                      from the front on
 //! ```
+//! What completing takes is known when all has its place, however many pieces that are, and is kept before anything is written. So what
+//! is on a device does not find then that there is no room for it.
+//!
 //! `write_direct` writes piece by piece, and its caller waits for each: it asks for space on the way, so it needs no room that was kept.
 //!
 //! Whoever has it keeps the file locked, as for any write, from before it is made until it is complete or dropped. Dropped, its new
@@ -23,7 +26,7 @@ use super::nocow::{self, NocowWalk};
 use super::ordered_extent::{NewSize, OrderedExtent};
 use super::tail::settle_tail;
 use super::write::gap;
-use super::{Behalf, DirectlyWritten};
+use super::{Behalf, DirectlyWritten, reserve};
 use crate::inode::{FileInode, InodeItem};
 use crate::subvolume::InPlaceWriter;
 
@@ -39,6 +42,14 @@ impl Piece {
         match self {
             Self::InPlace(space) => space.range().1,
             Self::New(ordered) => ordered.end(),
+        }
+    }
+
+    /// Metadata that completing it takes, once its data is prepared.
+    fn units(&self, inode: &FileInode<'_>) -> Result<u32> {
+        match self {
+            Self::InPlace(space) => Ok(space.units(inode.engine())),
+            Self::New(ordered) => ordered.units_of_all_steps(inode),
         }
     }
 
@@ -72,8 +83,9 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Finds places for `data` at `offset`, both whole sectors, in `room`, and computes its checksums: in place where that is allowed,
-    /// else in new space, and never packed. The file is not stored inline. Less than all is written only when space ran out on the way.
+    /// Finds places for `data` at `offset`, both whole sectors, in `room`, which is that of [`reserve::keep`], and computes its checksums:
+    /// in place where that is allowed, else in new space, and never packed. The file is not stored inline. None where there is no room for
+    /// all of that unless others free some, and nothing is written then.
     /// Errors: no space; device errors; damage; aborted.
     pub(crate) fn new(
         room: &mut DelallocReservation,
@@ -81,32 +93,38 @@ impl Prepared {
         item: &mut InodeItem,
         offset: u64,
         data: &SharedBytes,
-    ) -> Result<(Self, WriteBatch)> {
+    ) -> Result<Option<(Self, WriteBatch)>> {
         let end = offset + data.len() as u64;
         if offset >= item.size && offset > 0 {
             settle_tail(inode, item)?;
         }
-        if gap(inode, item, offset)?.stop < offset {
+        let mut holes = gap(inode, item, offset)?;
+        if holes.stop < offset {
             // More gaps than one handle fills.
             fill_gap(&mut Behalf::Operation, inode, item, offset)?;
+            holes = gap(inode, item, offset)?;
         }
         let mut walk = NocowWalk::new(inode, item, (offset, end));
         let (mut pieces, mut batch, mut at) = (SmallVec::<[Piece; 1]>::new(), WriteBatch::default(), offset);
+        let mut units = holes.len();
         while at < end {
-            let piece = match next_piece(&mut walk, room, inode, item, (at, end)) {
-                // The front of it goes.
-                Err(error) if error.kind().is_no_room() && !pieces.is_empty() => break,
+            let mut piece = match next_piece(&mut walk, room, inode, item, (at, end)) {
+                Err(error) if error.kind().is_no_room() => return Ok(None),
                 piece => piece?,
             };
-            pieces.push(piece);
-            let piece = pieces.last_mut().expect("just pushed");
             let part = as_len(at - offset)..as_len(piece.end() - offset);
             piece.add_to(&mut batch, inode.engine(), data.slice(part));
+            units = units.saturating_add(piece.units(inode)?);
             at = piece.end();
+            pieces.push(piece);
+        }
+        let owner = inode.id.subvolume;
+        if !reserve::keep_for_units(inode.engine(), owner, room, data.len() as u64, units)? {
+            return Ok(None);
         }
         let is_in_place = pieces.iter().any(|piece| matches!(piece, Piece::InPlace(_)));
         let _in_place = walk.into_writer().filter(|_| is_in_place);
-        Ok((Self { start: offset, end: at, pieces, _in_place }, batch))
+        Ok(Some((Self { start: offset, end, pieces, _in_place }, batch)))
     }
 
     /// Where in the file it begins.
@@ -123,7 +141,7 @@ impl Prepared {
         }
     }
 
-    /// Makes it what the file shows there, from the front on: less than all only when space ran out on the way.
+    /// Makes it what the file shows there, from the front on: less than all only when space ran out all the same.
     /// Errors: no space; damage; aborted.
     pub(crate) fn complete(
         self,

@@ -62,9 +62,32 @@ pub(crate) fn data_per_csum_item(engine: &Engine) -> u64 {
 /// What a write of `len` bytes may need room for: its sectors, the one that the end of the file is in, and the items of two runs.
 /// Errors: a limit of the subvolume's quota groups is in the way.
 pub(crate) fn keep(engine: &Engine, subvolume: TreeId, len: u64) -> Result<Option<DelallocReservation>> {
-    let sector = u64::from(engine.sector_size());
-    let bytes = len.next_multiple_of(sector) + 2 * sector;
+    let bytes = bytes_kept(engine, len);
     engine.reserve_delalloc(subvolume, bytes, items_kept(engine, bytes))
+}
+
+/// Adds to the `room` of a [`keep`] for a write of `len` bytes that turned out to need `units` in all what that lacks. False where there is
+/// not enough.
+/// Errors: a limit of the subvolume's quota groups is in the way.
+pub(crate) fn keep_for_units(
+    engine: &Engine,
+    subvolume: TreeId,
+    room: &mut DelallocReservation,
+    len: u64,
+    units: u32,
+) -> Result<bool> {
+    let more = units.saturating_sub(items_kept(engine, bytes_kept(engine, len)));
+    if more == 0 {
+        return Ok(true);
+    }
+    let more = engine.reserve_delalloc(subvolume, 0, more)?;
+    Ok(more.map(|more| room.add(more)).is_some())
+}
+
+/// Bytes of data that room is kept for by who writes `len`.
+fn bytes_kept(engine: &Engine, len: u64) -> u64 {
+    let sector = u64::from(engine.sector_size());
+    len.next_multiple_of(sector) + 2 * sector
 }
 
 /// Changes of items that room is kept for by who writes so many bytes.

@@ -21,7 +21,6 @@ use std::sync::Arc;
 
 use creamery_base::Result;
 use creamery_base::lock::{Held, Place, rank};
-use creamery_device::SharedBytes;
 use creamery_txn::DelallocReservation;
 use creamery_volume::{WriteBatch, Written};
 
@@ -32,7 +31,7 @@ use crate::data::{DirectlyWritten, Prepared};
 use crate::in_flight::Begun;
 use crate::inode::carried::{OwnedOperations, OwnedRange};
 use crate::inode::lock::{ExclusiveInode, SharedInode};
-use crate::inode::{FileInode, Inode, InodeItem, RangeGuard};
+use crate::inode::{Inode, InodeItem, RangeGuard};
 use crate::subvolume::{Change, OwnedChange};
 
 /// The lock of operations of who writes.
@@ -64,18 +63,14 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// Finds places for `data` at `offset` in a file that is `locked`. Returns what is to be written before it is complete.
-    /// Errors: no space; device errors; damage; aborted.
-    pub(super) fn begin(
-        (inode, file): (&Arc<Inode>, &FileInode<'_>),
+    /// A write of `data`, which has its places in `room`, to a file that is `locked` and whose item is `item`.
+    pub(super) fn new(
+        inode: &Arc<Inode>,
         locked: Locked<'_>,
-        mut item: InodeItem,
-        mut room: DelallocReservation,
-        (offset, data): (u64, &SharedBytes),
-    ) -> Result<(Self, WriteBatch)> {
-        let begun = file.context().in_flight().begin(file.id)?;
-        let (data, batch) = Prepared::new(&mut room, file, &mut item, offset, data)?;
-        // What is written in place needs no space, nor what does not fit.
+        (data, item): (Prepared, InodeItem),
+        (mut room, begun): (DelallocReservation, Begun),
+    ) -> Self {
+        // What is written in place needs no space.
         drop(room.take(room.data_bytes(), 0));
         let Locked { range, operations, change } = locked;
         let range = OwnedRange::carry(inode, range);
@@ -85,10 +80,10 @@ impl Flight {
         };
         let change = OwnedChange::carry(change);
         begun.is_carried();
-        Ok((Self { data, item, range, lock, change, room, begun }, batch))
+        Self { data, item, range, lock, change, room, begun }
     }
 
-    /// Writes what [`Flight::begin`] told and completes it, for a thread that waits for both.
+    /// Writes `batch`, which is all that it has places for, and completes it, for a thread that waits for both.
     /// Errors: device errors; no space; damage; aborted.
     pub(crate) fn carry_out(self, batch: WriteBatch) -> Result<DirectPart> {
         let written = self.context().engine().volume().write(batch);

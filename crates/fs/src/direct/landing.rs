@@ -133,7 +133,7 @@ impl Drop for Landing {
 }
 
 impl Flight {
-    /// Sends what [`Flight::begin`] told to the devices, and waits for nothing.
+    /// Sends `batch`, which is all that it has places for, to the devices, and waits for nothing.
     pub(crate) fn submit(self, batch: WriteBatch, answer: Answer) {
         let (engine, in_flight) =
             (Arc::clone(self.context().engine()), Arc::clone(self.context().in_flight()));

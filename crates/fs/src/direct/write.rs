@@ -11,7 +11,7 @@ use super::flight::{Flight, Locked, Operations, count};
 use super::way::{Buffered, in_the_way};
 use super::{DirectAt, DirectPart};
 use crate::counters::Direct;
-use crate::data::{self, reserve};
+use crate::data::{self, Prepared, reserve};
 use crate::inode::lock::SharedInode;
 use crate::inode::permission::{check_appends, check_overwrites};
 use crate::inode::{FILE_SIZE_MAX, FileInode, Inode, InodeItem};
@@ -168,18 +168,28 @@ impl<'w> Beginning<'w> {
         if let Some(why) = in_the_way(file, (offset, end))? {
             return Ok(Way::Buffered(why));
         }
-        let Some(room) = room else {
-            let (size, direct) = (item.size, &file.context().counters().direct);
-            let written = data::write_direct(file, &mut item, offset, data)?;
-            let is_shared = matches!(locked.operations, Operations::Shared(_));
-            assert!(
-                !is_shared || item.size == size,
-                "DIRECT-8: who shares the inode leaves the size as it is"
-            );
-            Direct::count(&direct.at_once);
-            return Ok(Way::Direct(Started::Done(count(direct, offset, written))));
-        };
-        let (flight, batch) = Flight::begin((inode, file), locked, item, room, (offset, data))?;
-        Ok(Way::Direct(Started::Flight(Box::new(flight), batch)))
+        if let Some(mut room) = room {
+            let begun = file.context().in_flight().begin(file.id)?;
+            if let Some((data, batch)) = Prepared::new(&mut room, file, &mut item, offset, data)? {
+                let flight = Flight::new(inode, locked, (data, item), (room, begun));
+                return Ok(Way::Direct(Started::Flight(Box::new(flight), batch)));
+            }
+        }
+        at_once((file, &locked), item, offset, data).map(|part| Way::Direct(Started::Done(part)))
     }
+}
+
+/// Writes to a file that is locked, piece by piece, and has others free what room that takes.
+fn at_once(
+    (file, locked): (&FileInode<'_>, &Locked<'_>),
+    mut item: InodeItem,
+    offset: u64,
+    data: &SharedBytes,
+) -> Result<DirectPart> {
+    let (size, direct) = (item.size, &file.context().counters().direct);
+    let written = data::write_direct(file, &mut item, offset, data)?;
+    let is_shared = matches!(locked.operations, Operations::Shared(_));
+    assert!(!is_shared || item.size == size, "DIRECT-8: who shares the inode leaves the size as it is");
+    Direct::count(&direct.at_once);
+    Ok(count(direct, offset, written))
 }

@@ -9,9 +9,10 @@ use creamery_txn::{DelallocReservation, QuotaMode};
 
 use super::answering::{Answering, How, MARKED};
 use super::submitted::submit_sectors;
-use super::{direct, sectors};
+use super::{content, direct, sectors};
 use crate::data::tests::support::*;
 use crate::direct::{DirectAt, DirectDone};
+use crate::fallocate::Fallocate;
 use crate::filesystem::Filesystem;
 use crate::names::NewInode;
 use crate::open_file::OpenFile;
@@ -40,9 +41,9 @@ fn make_directory(fs: &Filesystem, name: &str) -> Result<()> {
 }
 
 /// A filesystem behind a device that answers when it is told to, with a file of so many sectors in two extents.
-fn on_answering(count: u64) -> Option<(Arc<Filesystem>, Arc<Answering>, Arc<OpenFile>)> {
+fn on_answering(count: u64, options: FsOptions) -> Option<(Arc<Filesystem>, Arc<Answering>, Arc<OpenFile>)> {
     let (engine, device) = fixture(Kind::DEFAULT)?.on(Answering::new);
-    let fs = Filesystem::open(engine, FsOptions::default()).expect("it opens");
+    let fs = Filesystem::open(engine, options).expect("it opens");
     let root = fs.root(fs.default_subvolume()).expect("a root");
     let (_, file) = fs.create_open(root, b"file", &NewInode::file(0o644)).expect("room");
     (0..2).for_each(|half| direct(&file, half * (count / 2) * SECTOR, &sectors(count / 2, 1)));
@@ -63,7 +64,7 @@ fn assert_waits_for(fs: &Filesystem, device: &Answering, answer: &Receiver<Direc
 
 #[test]
 fn nobody_finds_no_room_because_of_requests_in_flight() {
-    let Some((fs, device, file)) = on_answering(8) else { return };
+    let Some((fs, device, file)) = on_answering(8, FsOptions::default()) else { return };
     let mut kept = keep_all(&fs);
     kept.truncate(kept.len() - 16);
     let answer = submit_sectors(&file, DirectAt::Offset(0), MARKED, 2);
@@ -77,7 +78,7 @@ fn nobody_finds_no_room_because_of_requests_in_flight() {
 
 #[test]
 fn nobody_meets_a_limit_because_of_requests_in_flight() {
-    let Some((fs, device, file)) = on_answering(128) else { return };
+    let Some((fs, device, file)) = on_answering(128, FsOptions::default()) else { return };
     let engine = fs.engine();
     engine.enable_quotas(QuotaMode::Full).expect("room");
     while engine.quota_rescan_step().expect("no damage") {}
@@ -91,4 +92,47 @@ fn nobody_meets_a_limit_because_of_requests_in_flight() {
     assert_waits_for(&fs, &device, &answer);
     fs.close(file);
     fs.shut_down().expect("it closes");
+}
+
+/// Half of them are holes, so each sector is a piece of its own. Room is kept for all of them before anything is written; where there is
+/// none, they are written one by one.
+#[test]
+fn a_write_of_many_pieces_keeps_room_for_all_of_them_or_is_made_at_once() {
+    for is_scarce in [false, true] {
+        let options = FsOptions { nodatacow: true, ..FsOptions::default() };
+        let Some((fs, device, file)) = on_answering(64, options) else { return };
+        for hole in 0..32 {
+            file.fallocate(Fallocate::PunchHole, 2 * hole * SECTOR, SECTOR).expect("room");
+        }
+        fs.sync().expect("room");
+        let kept = is_scarce.then(|| {
+            let mut kept = keep_all(&fs);
+            kept.truncate(kept.len() - 16);
+            kept
+        });
+        let (engine, before) = (fs.engine(), fs.engine().delalloc_metadata_bytes());
+        // The device answers at once what is not marked.
+        let byte = if is_scarce { 7 } else { MARKED };
+        let answer = submit_sectors(&file, DirectAt::Offset(0), byte, 64);
+        let at_once = file.inode().context().counters().direct.counters().at_once;
+        if is_scarce {
+            assert_eq!((at_once, engine.delalloc_metadata_bytes()), (1, before));
+        } else {
+            // A new extent takes three items at least, one in place the inode's.
+            let item = keep_one(&fs).expect("room").metadata_bytes();
+            assert!(at_once == 0 && device.kept() > 30);
+            assert!(engine.delalloc_metadata_bytes() - before >= 32 * (3 + 1) * item, "room for all of it");
+            while device.kept() > 0 {
+                device.answer(0, How::Written);
+            }
+            assert!(file.inode().context().in_flight().help());
+        }
+        let part = answer.recv().expect("DIRECT-2").outcome.expect("room");
+        assert_eq!((part.offset, part.len as u64), (0, 64 * SECTOR), "all of it");
+        assert!(content(&file) == sectors(64, byte));
+        assert_eq!(engine.delalloc_metadata_bytes(), before, "DIRECT-1: room is back");
+        drop(kept);
+        fs.close(file);
+        fs.shut_down().expect("it closes");
+    }
 }
