@@ -15,8 +15,8 @@
 //! A request is known by its inode from before it carries anything to its answer.
 //!
 //! # A filesystem that is dropped
-//! A request keeps its inode alive, and by that the filesystem. It stands in a table here, and a device has no more than its number: so what
-//! a device keeps for ever, or lets go of late, on a thread of its own, keeps no filesystem, and ends none. When its last user is gone, who has not
+//! A request keeps its inode alive, and by that the filesystem. It stands in a table here. A device has its number and what is owed to its
+//! caller, and nothing of the filesystem. So a request that a device keeps for ever, or drops late on a thread of its own, keeps no filesystem, and ends none. When its last user is gone, who has not
 //! closed it, all of the table is let go of ([`InFlight::abandon`]). Who asked learns that with an answer: of what has landed at once, of the rest
 //! from its device, which has the buffer until then.
 //!
@@ -29,11 +29,12 @@
 //!   Shown by `a_filesystem_that_is_dropped_lets_go_of_its_device_whatever_is_in_flight`.
 //! - DIRECT-10: who makes a file, or all, durable has those requests ended that began before, and waits for none that begins later.
 //!   Shown by `who_syncs_waits_for_the_requests_that_began_before`.
-//! - DIRECT-12: nobody is told that there is no room, or that a limit is in the way, as long as a request that began before keeps some.
-//!   Only such are waited for that carry all they need: these wait for nothing that somebody has who looks for room.
+//! - DIRECT-12: the answer "no space", or that a limit is in the way, comes only after those requests have ended that carried room when a commit
+//!   had not helped. A request that carries what it needs waits for nothing that a thread has which looks for room; one that does not yet may wait
+//!   for that thread's locks, and is not waited for.
 //!   Shown by `nobody_finds_no_room_because_of_requests_in_flight`.
-//! - DIRECT-13: of requests that nobody waits for no more bytes are in flight than may be, but for one request that is alone.
-//!   Shown by `who_submits_more_than_may_be_in_flight_waits`.
+//! - DIRECT-13: of requests that are submitted no more bytes are in flight than may be, but for one request that is alone. They begin in the order
+//!   in which they were submitted. Shown by `who_submits_more_than_may_be_in_flight_waits`.
 //!
 //! # Locking
 //! The queue is a table (rank TABLE): a request that lands wakes others under it, by their innermost locks, and so lives until it has done
@@ -41,7 +42,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
@@ -68,8 +69,6 @@ pub(crate) struct InFlight {
     most: u64,
     /// Requests in the queue, for those who wait with another lock.
     landed: AtomicUsize,
-    /// Whether one ended since a commit may have given back what that freed.
-    freed: AtomicBool,
     requests: RankedMutex<Requests, { rank::TABLE }>,
     changed: RankedCondvar,
 }
@@ -78,8 +77,11 @@ pub(crate) struct InFlight {
 struct Requests {
     is_closed: bool,
     next_ticket: u64,
-    /// Bytes of those that nobody waits for.
+    /// Bytes of those that are submitted.
     bytes: u64,
+    next_turn: u64,
+    /// The turns of those who are about to submit one, and wait until there is room for its bytes.
+    line: VecDeque<u64>,
     /// All of them, by when they began.
     begun: BTreeMap<u64, Request>,
     /// Those that devices are still to answer.
@@ -99,6 +101,19 @@ impl Drop for BytesInFlight {
     fn drop(&mut self) {
         let all = &mut self.in_flight.requests.lock().bytes;
         *all = all.checked_sub(self.bytes).expect("DIRECT-1: what is counted is forgotten once");
+        self.in_flight.changed.notify_all();
+    }
+}
+
+/// A place in the line of those who are about to submit a request, until this goes.
+struct Turn {
+    in_flight: Arc<InFlight>,
+    number: u64,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.in_flight.requests.lock().line.retain(|number| *number != self.number);
         self.in_flight.changed.notify_all();
     }
 }
@@ -134,8 +149,7 @@ impl Begun {
 impl Drop for Begun {
     fn drop(&mut self) {
         let known = self.in_flight.requests.lock().begun.remove(&self.ticket);
-        let known = known.expect("DIRECT-1: a request ends once");
-        self.in_flight.freed.fetch_or(known.is_carried, Ordering::AcqRel);
+        assert!(known.is_some(), "DIRECT-1: a request ends once");
         self.in_flight.changed.notify_all();
     }
 }
@@ -146,19 +160,25 @@ impl InFlight {
         Self { most, ..Self::default() }
     }
 
-    /// Waits until so many `bytes` more may be in flight; completes what lands (DIRECT-13). The caller holds nothing.
+    /// Waits in line until so many `bytes` more may be in flight; completes what lands (DIRECT-13). The caller holds nothing.
     pub(crate) fn make_room(self: &Arc<Self>, bytes: u64) -> BytesInFlight {
-        let fit = |requests: &Requests| {
-            requests.bytes == 0 || requests.bytes.saturating_add(bytes) <= self.most // one may be more than all
-        };
-        loop {
-            self.wait_until(fit);
-            let mut requests = self.requests.lock();
-            if fit(&requests) {
-                requests.bytes = requests.bytes.saturating_add(bytes);
-                return BytesInFlight { in_flight: Arc::clone(self), bytes };
-            }
-        }
+        let turn = self.take_turn();
+        self.wait_until(|requests| {
+            let fit = requests.bytes == 0 || requests.bytes.saturating_add(bytes) <= self.most; // one may be more than all
+            fit && requests.line.front() == Some(&turn.number)
+        });
+        // Only the first in line adds to it.
+        let mut requests = self.requests.lock();
+        requests.bytes = requests.bytes.saturating_add(bytes);
+        BytesInFlight { in_flight: Arc::clone(self), bytes }
+    }
+
+    fn take_turn(self: &Arc<Self>) -> Turn {
+        let mut requests = self.requests.lock();
+        let number = requests.next_turn;
+        requests.next_turn += 1;
+        requests.line.push_back(number);
+        Turn { in_flight: Arc::clone(self), number }
     }
 
     /// A request about data of the inode `id` begins. Errors: the filesystem is being closed.
@@ -267,17 +287,16 @@ impl InFlight {
         self.wait_for(|request| wanted(request.id));
     }
 
-    /// Waits until those have ended that began before and are `awaited`; completes what lands. False when there is none.
-    fn wait_for(&self, awaited: impl Fn(&Request) -> bool) -> bool {
+    /// Waits until those have ended that began before and are `awaited`; completes what lands.
+    fn wait_for(&self, awaited: impl Fn(&Request) -> bool) {
         let before = {
             let requests = self.requests.lock();
             if !requests.begun.values().any(&awaited) {
-                return false;
+                return;
             }
             requests.next_ticket
         };
         self.wait_until(|requests| !requests.begun.range(..before).any(|(_, request)| awaited(request)));
-        true
     }
 
     fn wait_until(&self, has_ended: impl Fn(&Requests) -> bool) {
@@ -299,24 +318,28 @@ impl InFlight {
 }
 
 /// A thread that finds no room completes what has landed: that gives back the room that was kept for it, and the space of the data
-/// that was replaced. Completing asks nobody to free anything (RECLAIM-1). If none has, it waits, once what was freed is committed, for all that
+/// that was replaced. Completing asks nobody to free anything (RECLAIM-1). Where a commit of all that does not help, it waits for those that
 /// are on their way (DIRECT-12).
 impl Reclaimer for InFlight {
     fn reclaim_step(&self) -> Result<bool> {
-        if self.help() {
-            return Ok(true);
-        }
-        // Room that is back already, or after the next commit, may do.
-        Ok(!self.freed.load(Ordering::Acquire) && self.wait_for(|request| request.is_carried))
+        Ok(self.help())
     }
 
+    /// A commit follows on the wait for those that are on their way, which gives back all that others have freed as well.
     fn has_freed(&self) -> bool {
-        self.freed.swap(false, Ordering::AcqRel)
+        false
+    }
+
+    fn wait_for_work(&self) -> bool {
+        self.wait_for(|request| request.is_carried);
+        self.requests.lock().next_ticket > 0
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use creamery_base::{ObjectId, TreeId};
 
     use super::*;
@@ -363,6 +386,34 @@ mod tests {
         drop((later, elsewhere));
         in_flight.wait_for_those_begun(|_| true);
         assert_eq!(in_flight.len(), 0);
+    }
+
+    /// It would have room at once.
+    #[test]
+    fn a_small_request_stands_in_line_behind_a_large_one() {
+        let in_flight = Arc::new(InFlight::new(4));
+        let first = in_flight.make_room(2);
+        thread::scope(|scope| {
+            let stand = |bytes| {
+                let before = in_flight.requests.lock().line.len();
+                let own = Arc::clone(&in_flight);
+                let waits = scope.spawn(move || own.make_room(bytes));
+                while in_flight.requests.lock().line.len() == before {
+                    thread::yield_now();
+                }
+                waits
+            };
+            let (large, small) = (stand(4), stand(1));
+            (0..1000).for_each(|_| thread::yield_now());
+            assert!(!large.is_finished() && !small.is_finished(), "DIRECT-13");
+            drop(first);
+            let large = large.join().expect("it has room");
+            assert!(!small.is_finished(), "DIRECT-13: the large one takes all");
+            drop(large);
+            drop(small.join().expect("it has room"));
+        });
+        let requests = in_flight.requests.lock();
+        assert!(requests.bytes == 0 && requests.line.is_empty());
     }
 
     #[test]

@@ -249,8 +249,10 @@ impl OpenFile {
         let context = self.inode.context();
         Direct::count(&context.counters().direct.submitted);
         let bytes = context.in_flight().make_room(data.len() as u64);
+        // Before anything can panic: it is owed from now on.
+        let answer = Answer::new(Arc::clone(&data), done, bytes);
         let started = self.begin_direct(at, &data);
-        let answer = Answer::new(data, done, bytes);
+        drop(data);
         match started {
             Ok(Started::Flight(flight, batch)) => flight.submit(batch, answer),
             Ok(Started::Done(part)) => answer.give(Ok(part)),

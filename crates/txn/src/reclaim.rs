@@ -43,6 +43,12 @@ pub trait Reclaimer: Send + Sync {
 
     /// Whether steps, taken by whomever, freed something that is not committed yet.
     fn has_freed(&self) -> bool;
+
+    /// Waits for the work that began before, is on its way of itself, and frees something when it ends. False when it never has any: then
+    /// no commit is needed for what that freed. It takes no lock that a step does not take.
+    fn wait_for_work(&self) -> bool {
+        false
+    }
 }
 
 #[derive(Default)]
@@ -61,6 +67,21 @@ impl Reclaimers {
 
     /// Lets reclaimers take their steps. Whether a commit gives back what was freed by these, or by others since the last one.
     pub(crate) fn reclaim(&self) -> bool {
+        self.ask(|reclaimer| {
+            // Why one cannot go on is not what the asker wants to know.
+            let step = || reclaimer.reclaim_step().unwrap_or(false);
+            let _ = (0..STEPS_PER_COMMIT).all(|_| step());
+            reclaimer.has_freed()
+        })
+    }
+
+    /// Waits for the work of reclaimers that is on its way. Whether a commit may give back what that freed.
+    pub(crate) fn wait(&self) -> bool {
+        self.ask(Reclaimer::wait_for_work)
+    }
+
+    /// Asks all of them. Whether any says yes.
+    fn ask(&self, mut ask: impl FnMut(&(dyn Reclaimer + 'static)) -> bool) -> bool {
         /// This thread reclaims no more, also when a step panics.
         struct Ends;
         impl Drop for Ends {
@@ -73,19 +94,10 @@ impl Reclaimers {
             "RECLAIM-1: a reclaimer asks for reclaiming"
         );
         let _ends = Ends;
-        self.take_steps()
-    }
-
-    fn take_steps(&self) -> bool {
         let reclaimers: Vec<_> = self.0.read().iter().filter_map(Weak::upgrade).collect();
-        let mut any = false;
-        for reclaimer in reclaimers {
-            // Why one cannot go on is not what the asker wants to know.
-            let step = || reclaimer.reclaim_step().unwrap_or(false);
-            let _ = (0..STEPS_PER_COMMIT).all(|_| step());
-            any |= reclaimer.has_freed();
-        }
-        any
+        // Each of them, whatever those before it say.
+        let answers: Vec<_> = reclaimers.iter().map(|reclaimer| ask(&**reclaimer)).collect();
+        answers.contains(&true)
     }
 }
 

@@ -94,6 +94,25 @@ impl Prepared {
         offset: u64,
         data: &SharedBytes,
     ) -> Result<Option<(Self, WriteBatch)>> {
+        let (prepared, batch, units) = match Self::place(room, inode, item, offset, data) {
+            // The room that was kept may be what lacks.
+            Err(error) if error.kind().is_no_room() => return Ok(None),
+            placed => placed?,
+        };
+        let owner = inode.id.subvolume;
+        let is_kept = reserve::keep_for_units(inode.engine(), owner, room, data.len() as u64, units)?;
+        Ok(is_kept.then_some((prepared, batch)))
+    }
+
+    /// All of it with its place, what is to be written, and the units that completing it takes.
+    /// Errors: as [`new`](Self::new).
+    fn place(
+        room: &mut DelallocReservation,
+        inode: &FileInode<'_>,
+        item: &mut InodeItem,
+        offset: u64,
+        data: &SharedBytes,
+    ) -> Result<(Self, WriteBatch, u32)> {
         let end = offset + data.len() as u64;
         if offset >= item.size && offset > 0 {
             settle_tail(inode, item)?;
@@ -108,23 +127,16 @@ impl Prepared {
         let (mut pieces, mut batch, mut at) = (SmallVec::<[Piece; 1]>::new(), WriteBatch::default(), offset);
         let mut units = holes.len();
         while at < end {
-            let mut piece = match next_piece(&mut walk, room, inode, item, (at, end)) {
-                Err(error) if error.kind().is_no_room() => return Ok(None),
-                piece => piece?,
-            };
+            let mut piece = next_piece(&mut walk, room, inode, item, (at, end))?;
             let part = as_len(at - offset)..as_len(piece.end() - offset);
             piece.add_to(&mut batch, inode.engine(), data.slice(part));
             units = units.saturating_add(piece.units(inode)?);
             at = piece.end();
             pieces.push(piece);
         }
-        let owner = inode.id.subvolume;
-        if !reserve::keep_for_units(inode.engine(), owner, room, data.len() as u64, units)? {
-            return Ok(None);
-        }
         let is_in_place = pieces.iter().any(|piece| matches!(piece, Piece::InPlace(_)));
         let _in_place = walk.into_writer().filter(|_| is_in_place);
-        Ok(Some((Self { start: offset, end, pieces, _in_place }, batch)))
+        Ok((Self { start: offset, end, pieces, _in_place }, batch, units))
     }
 
     /// Where in the file it begins.

@@ -68,7 +68,7 @@ pub(crate) fn keep(engine: &Engine, subvolume: TreeId, len: u64) -> Result<Optio
 
 /// Adds to the `room` of a [`keep`] for a write of `len` bytes that turned out to need `units` in all what that lacks. False where there is
 /// not enough.
-/// Errors: a limit of the subvolume's quota groups is in the way.
+/// Errors: aborted.
 pub(crate) fn keep_for_units(
     engine: &Engine,
     subvolume: TreeId,

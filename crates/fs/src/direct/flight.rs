@@ -50,6 +50,13 @@ pub(super) struct Locked<'a> {
 
 /// A write that has its places and carries its locks. The fields go from the first to the last.
 pub(crate) struct Flight {
+    carried: Carried,
+    /// It is known until it is answered.
+    begun: Begun,
+}
+
+/// All that a write needs to end. The fields go from the first to the last.
+pub(super) struct Carried {
     data: Prepared,
     /// What the write knows of the file.
     item: InodeItem,
@@ -58,8 +65,6 @@ pub(crate) struct Flight {
     change: OwnedChange,
     /// Given back when nothing needs it.
     room: DelallocReservation,
-    /// It is known until it is answered.
-    begun: Begun,
 }
 
 impl Flight {
@@ -80,14 +85,20 @@ impl Flight {
         };
         let change = OwnedChange::carry(change);
         begun.is_carried();
-        Self { data, item, range, lock, change, room, begun }
+        Self { carried: Carried { data, item, range, lock, change, room }, begun }
     }
 
     /// Writes `batch`, which is all that it has places for, and completes it, for a thread that waits for both.
     /// Errors: device errors; no space; damage; aborted.
     pub(crate) fn carry_out(self, batch: WriteBatch) -> Result<DirectPart> {
         let written = self.context().engine().volume().write(batch);
-        self.finish(written).0
+        let (carried, _begun) = self.land();
+        carried.finish(written)
+    }
+
+    /// Its devices have answered: what is left is to finish it. It is known until the second one goes.
+    pub(super) fn land(self) -> (Carried, Begun) {
+        (self.carried, self.begun)
     }
 
     /// Its number.
@@ -97,21 +108,23 @@ impl Flight {
 
     /// The filesystem's.
     pub(super) fn context(&self) -> &Context {
-        self.change.context()
+        self.carried.change.context()
     }
 
     /// Wakes those who may wait for what it carries, and who completes it.
     pub(super) fn wake_those_who_wait(&self) {
-        self.lock.wake_those_who_wait();
+        self.carried.lock.wake_those_who_wait();
         self.context().engine().wake_background();
     }
+}
 
-    /// Makes what its devices have `written` what the file shows, and gives all back. It is known until the second of what is returned
-    /// goes.
-    pub(super) fn finish(self, written: Result<Written>) -> (Result<DirectPart>, Begun) {
+impl Carried {
+    /// Makes what its devices have `written` what the file shows, and gives all back.
+    /// Errors: those of the devices; no space; damage; aborted.
+    pub(super) fn finish(self, written: Result<Written>) -> Result<DirectPart> {
         let _held = Held::wait(Place::of(rank::WRITEBACK));
         // A thread that panics lets go of what is bound first last.
-        let Self { begun, mut room, change, lock, range, mut item, mut data } = self;
+        let Self { mut room, change, lock, range, mut item, mut data } = self;
         let (file, size, offset) = (lock.file(), item.size, data.start());
         let done = written.and_then(|proof| {
             data.landed(file.engine(), proof);
@@ -127,7 +140,7 @@ impl Flight {
         }
         let done = done.map(|written| count(direct, offset, written));
         drop((range, lock, change, room));
-        (done, begun)
+        done
     }
 }
 

@@ -24,15 +24,13 @@ use crate::in_flight::{BytesInFlight, InFlight, Submitted};
 /// What is owed to who asked: an answer, once, with the buffer (DIRECT-2).
 pub(crate) struct Answer {
     /// None when it was given.
-    owed: Option<(Arc<AlignedBuffer>, DirectCompletion)>,
-    /// Until then its bytes count.
-    _bytes: BytesInFlight,
+    owed: Option<(Arc<AlignedBuffer>, DirectCompletion, BytesInFlight)>,
 }
 
 impl Answer {
     /// Owed to `done`, with `buffer`.
     pub(crate) fn new(buffer: Arc<AlignedBuffer>, done: DirectCompletion, bytes: BytesInFlight) -> Self {
-        Self { owed: Some((buffer, done)), _bytes: bytes }
+        Self { owed: Some((buffer, done, bytes)) }
     }
 
     /// Gives it. Nobody has the buffer any more but a device that keeps it against the rules; that makes this a copy.
@@ -41,7 +39,9 @@ impl Answer {
     }
 
     fn give_once(&mut self, outcome: Result<DirectPart>) {
-        if let Some((buffer, done)) = self.owed.take() {
+        if let Some((buffer, done, bytes)) = self.owed.take() {
+            // Whoever gets the answer may have another one waiting to be submitted.
+            drop(bytes);
             done(DirectDone { buffer: Arc::unwrap_or_clone(buffer), outcome });
         }
     }
@@ -73,19 +73,17 @@ impl Submitted for SubmittedWrite {
         let Self { flight, outcome } = *self;
         let (outcome, answer) = outcome.take().expect("it has landed");
         let engine = Arc::clone(flight.context().engine());
-        let ended = panics::catch(|| {
-            let (outcome, begun) = flight.finish(outcome);
-            answer.give(outcome);
-            drop(begun);
-        });
-        if let Err(panic) = ended {
+        // It is known until it is answered, and until a panic has aborted the filesystem.
+        let (carried, _begun) = flight.land();
+        if let Err(panic) = panics::catch(|| answer.give(carried.finish(outcome))) {
             engine.abort_after_panic(&panic);
         }
     }
 
     fn abandon(self: Box<Self>) {
         let Self { flight, outcome } = *self;
-        drop(flight);
+        // There is nobody left whom a panic could be told.
+        let _ = panics::catch(|| drop(flight));
         outcome.tell_that_it_is_abandoned();
     }
 }

@@ -36,7 +36,7 @@ impl Deref for InodeToChange {
     }
 }
 
-/// The inodes of all subvolumes. Whoever uses the filesystem has it; its own parts do not, nor do requests in flight.
+/// The inodes of all subvolumes. Each user of the filesystem has it, and so have the cleaner and the names, which end with the background; requests in flight do not.
 pub(crate) struct Inodes {
     subvolumes: Subvolumes,
     table: InodeTable,

@@ -3,13 +3,14 @@
 //! Who finds no room - for data before a handle begins, or for what a handle is to be promised - has the reclaimers take some
 //! steps and commits, so that what they freed can be handed out, and tries again. A commit leaves block groups in which nothing
 //! lives any more; the next one gives them back, so that who waits for a chunk of another kind gets their place. Only when there
-//! is nothing left of all that and a commit did not help either, the answer is "no space". Before all that, who has free space in
+//! is nothing left of all that and a commit did not help either, work that is on its way and gives back room when it ends is waited for, once. If that
+//! does not help either, the answer is "no space". Before all that, who has free space in
 //! his hands to discard it is waited for; at last, for a moment, those are who read what a commit has freed.
 //!
 //! # Invariants
 //! - RECLAIM-2: nobody who holds a handle reclaims or waits for one who does.
 //! - RECLAIM-3: who finds no room asks a bounded number of times: a group that was made for him and is idle still is none that
-//!   he has removed. Shown by `clones_until_the_filesystem_is_full`.
+//!   he has removed, and what is on its way is waited for once. Shown by `clones_until_the_filesystem_is_full`.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -30,6 +31,8 @@ const READS_MAX: Duration = Duration::from_millis(200);
 #[derive(Clone, Copy, Default)]
 pub(super) struct Tried {
     committed: bool,
+    /// What was on its way was waited for.
+    awaited: bool,
     /// Whoever discarded something has given it back.
     discarded: bool,
     /// Whoever reads what a commit freed was waited for.
@@ -62,6 +65,13 @@ impl Engine {
         let removed = self.chunks.removed();
         let empty = tried.for_removal != Some(removed) && self.want_idle_groups_removed(kind);
         if tried.committed && !freed && !empty {
+            if policy.reclaims() && !std::mem::replace(&mut tried.awaited, true) {
+                if self.reclaimers.wait() {
+                    gate::passing(Reason::Reservation, || self.commit_running())?;
+                }
+                // Also what ended just before is looked for.
+                return Ok(true);
+            }
             if std::mem::replace(&mut tried.waited, true) || !self.pipeline.roots.keeps_any() {
                 return Ok(false);
             }

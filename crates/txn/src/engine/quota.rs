@@ -449,6 +449,7 @@ impl Engine {
         for _ in 0..RECLAIMS {
             self.reclaimers.reclaim();
         }
+        self.reclaimers.wait();
         gate::passing(Reason::Reservation, || self.commit_running())
     }
 

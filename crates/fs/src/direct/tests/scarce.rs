@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread;
 
-use creamery_base::{QgroupId, Result, TreeId};
+use creamery_base::{QgroupId, Result, TreeId, Wait};
 use creamery_txn::{DelallocReservation, QuotaMode};
 
 use super::answering::{Answering, How, MARKED};
@@ -71,6 +71,38 @@ fn nobody_finds_no_room_because_of_requests_in_flight() {
     assert_eq!(device.kept(), 1);
     kept.extend(std::iter::from_fn(|| keep_one(&fs)));
     assert_waits_for(&fs, &device, &answer);
+    drop(kept);
+    fs.close(file);
+    fs.shut_down().expect("it closes");
+}
+
+/// One of them may see what the other waited for, and what that one has committed.
+#[test]
+fn what_ends_in_flight_is_for_all_who_look_for_room() {
+    let Some((fs, device, file)) = on_answering(8, FsOptions::default()) else { return };
+    let parents = ["one", "two"].map(|name| {
+        make_directory(&fs, name).expect("room");
+        let root = fs.root(fs.default_subvolume()).expect("a root");
+        fs.lookup(root, name.as_bytes(), Wait::Yes).expect("it is there")
+    });
+    let mut kept = keep_all(&fs);
+    kept.truncate(kept.len() - 48);
+    let answers = [0, 2, 4].map(|at| submit_sectors(&file, DirectAt::Offset(at * SECTOR), MARKED, 2));
+    kept.extend(std::iter::from_fn(|| keep_one(&fs)));
+    thread::scope(|scope| {
+        let makes = parents.map(|parent| {
+            let fs = &fs;
+            scope.spawn(move || fs.create(parent, b"dir", &NewInode::directory(0o755)).map(drop))
+        });
+        (0..1000).for_each(|_| thread::yield_now());
+        answers.iter().for_each(|_| device.answer(0, How::Written));
+        for made in makes {
+            made.join().expect("it ends well").expect("DIRECT-12: there is room for both");
+        }
+    });
+    for answer in answers {
+        answer.try_recv().expect("DIRECT-12: it has ended before").outcome.expect("room");
+    }
     drop(kept);
     fs.close(file);
     fs.shut_down().expect("it closes");
