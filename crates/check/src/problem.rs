@@ -132,7 +132,7 @@ problems! {
     BlockUnreadable = 201 Error "a tree block cannot be read"
         "The device failed on every copy. Everything below the block is unknown.";
     BlockChecksum = 202 Error "a tree block has the wrong checksum"
-        "The bytes are not those that were written, in every copy. Everything below is lost for this reader.";
+        "The bytes are not those that were written, in every copy. Everything below is lost for this reader. Where the copies are bad in different sectors, the check puts the block together and goes on; Linux cannot read it until `creamery scrub` has mended it.";
     BlockIdentity = 203 Error "a tree block is of another filesystem or another address"
         "A whole block, but of another filesystem or another place: a misdirected or lost write.";
     BlockGeneration = 204 Error "a tree block has the wrong generation"

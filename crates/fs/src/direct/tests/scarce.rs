@@ -87,6 +87,8 @@ fn what_ends_in_flight_is_for_all_who_look_for_room() {
     });
     let mut kept = keep_all(&fs);
     kept.truncate(kept.len() - 48);
+    // One has ended already, and nobody has committed what that freed.
+    direct(&file, 6 * SECTOR, &sectors(2, 3));
     let answers = [0, 2, 4].map(|at| submit_sectors(&file, DirectAt::Offset(at * SECTOR), MARKED, 2));
     kept.extend(std::iter::from_fn(|| keep_one(&fs)));
     thread::scope(|scope| {
