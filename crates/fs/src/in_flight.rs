@@ -16,9 +16,10 @@
 //!
 //! # A filesystem that is dropped
 //! A request keeps its inode alive, and by that the filesystem. It stands in a table here. A device has its number and what is owed to its
-//! caller, and nothing of the filesystem. So a request that a device keeps for ever, or drops late on a thread of its own, keeps no filesystem, and ends none. When its last user is gone, who has not
-//! closed it, all of the table is let go of ([`InFlight::abandon`]). Who asked learns that with an answer: of what has landed at once, of the rest
-//! from its device, which has the buffer until then.
+//! caller, and nothing of the filesystem. So a device may keep a request for ever, or drop it late on a thread of its own: that keeps no
+//! filesystem, and ends none. The last user of a filesystem may go without closing it. Then the table lets go of all its requests
+//! ([`InFlight::abandon`]). Each caller gets an error for an answer: at once where the request has landed, else when the device, which has the
+//! buffer until then, answers or drops it.
 //!
 //! # Invariants
 //! - DIRECT-3: no request begins once somebody has begun to close the filesystem, and none is in flight when the devices are given back.
@@ -58,14 +59,14 @@ pub(crate) trait Submitted: Send {
     /// something else.
     fn complete(self: Box<Self>);
 
-    /// Nobody is left whom it is of use: gives back what it carries, and answers it if it has landed. It does not panic either.
+    /// The filesystem is gone: gives back what it carries, and answers it if it has landed. It does not panic either.
     fn abandon(self: Box<Self>);
 }
 
 /// The requests of a filesystem that are in flight.
 #[derive(Default)]
 pub(crate) struct InFlight {
-    /// Bytes that may be in flight of requests that nobody waits for.
+    /// Bytes of submitted requests that may be in flight.
     most: u64,
     /// Requests in the queue, for those who wait with another lock.
     landed: AtomicUsize,
@@ -80,7 +81,7 @@ struct Requests {
     /// Bytes of those that are submitted.
     bytes: u64,
     next_turn: u64,
-    /// The turns of those who are about to submit one, and wait until there is room for its bytes.
+    /// The turns of requests that wait until there is room for their bytes.
     line: VecDeque<u64>,
     /// All of them, by when they began.
     begun: BTreeMap<u64, Request>,
@@ -90,7 +91,7 @@ struct Requests {
     landed: VecDeque<Box<dyn Submitted>>,
 }
 
-/// The bytes of a request that nobody waits for, which count until this goes.
+/// The bytes of a submitted request, which count until this goes.
 #[must_use]
 pub(crate) struct BytesInFlight {
     in_flight: Arc<InFlight>,
@@ -105,7 +106,7 @@ impl Drop for BytesInFlight {
     }
 }
 
-/// A place in the line of those who are about to submit a request, until this goes.
+/// A request's place in the line, until this goes.
 struct Turn {
     in_flight: Arc<InFlight>,
     number: u64,
@@ -155,7 +156,7 @@ impl Drop for Begun {
 }
 
 impl InFlight {
-    /// So many bytes may be in flight of requests that nobody waits for.
+    /// At most so many bytes of submitted requests are in flight.
     pub(crate) fn new(most: u64) -> Self {
         Self { most, ..Self::default() }
     }

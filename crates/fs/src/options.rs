@@ -18,8 +18,8 @@ pub struct FsOptions {
     pub cleaning_steps: usize,
     /// Bytes of file data that may be in memory only, all files together; 0 writes everything at once.
     pub delayed_bytes: u64,
-    /// Bytes of direct requests that nobody waits for that may be in flight, all files together: who submits more waits. A single request
-    /// may be of more.
+    /// Bytes of submitted direct requests that may be in flight, all files together: a call that submits more waits. A single request
+    /// may be larger.
     pub direct_bytes: u64,
     /// Every commit that is asked for or falls due has the data with it that was written before (Linux' `flushoncommit`).
     pub flush_on_commit: bool,

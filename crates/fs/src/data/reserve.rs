@@ -66,7 +66,7 @@ pub(crate) fn keep(engine: &Engine, subvolume: TreeId, len: u64) -> Result<Optio
     engine.reserve_delalloc(subvolume, bytes, items_kept(engine, bytes))
 }
 
-/// Adds to the `room` of a [`keep`] for a write of `len` bytes that turned out to need `units` in all what that lacks. False where there is
+/// A write of `len` bytes has the `room` of a [`keep`], and needs `units` in all: this adds to the room what it lacks. False where there is
 /// not enough.
 /// Errors: aborted.
 pub(crate) fn keep_for_units(
@@ -84,13 +84,13 @@ pub(crate) fn keep_for_units(
     Ok(more.map(|more| room.add(more)).is_some())
 }
 
-/// Bytes of data that room is kept for by who writes `len`.
+/// Bytes of data that a write of `len` keeps room for.
 fn bytes_kept(engine: &Engine, len: u64) -> u64 {
     let sector = u64::from(engine.sector_size());
     len.next_multiple_of(sector) + 2 * sector
 }
 
-/// Changes of items that room is kept for by who writes so many bytes.
+/// Changes of items that a write of so many bytes keeps room for.
 pub(crate) fn items_kept(engine: &Engine, bytes: u64) -> u32 {
     let csums = u32::try_from(bytes / data_per_csum_item(engine) + 1).expect("a write fits in memory");
     2 * ITEMS_PER_RUN + csums

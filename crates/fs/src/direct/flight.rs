@@ -132,7 +132,7 @@ impl Carried {
         });
         assert!(
             !lock.is_shared() || item.size == size,
-            "DIRECT-8: who shares the inode leaves the size as it is"
+            "DIRECT-8: a write that shares the inode leaves the size as it is"
         );
         let direct = &file.context().counters().direct;
         if done.is_err() {

@@ -40,7 +40,7 @@ impl Answer {
 
     fn give_once(&mut self, outcome: Result<DirectPart>) {
         if let Some((buffer, done, bytes)) = self.owed.take() {
-            // Whoever gets the answer may have another one waiting to be submitted.
+            // The answer may let the caller submit another one.
             drop(bytes);
             done(DirectDone { buffer: Arc::unwrap_or_clone(buffer), outcome });
         }
@@ -82,7 +82,7 @@ impl Submitted for SubmittedWrite {
 
     fn abandon(self: Box<Self>) {
         let Self { flight, outcome } = *self;
-        // There is nobody left whom a panic could be told.
+        // Nobody is left to tell of a panic.
         let _ = panics::catch(|| drop(flight));
         outcome.tell_that_it_is_abandoned();
     }
@@ -93,8 +93,8 @@ impl Outcome {
         self.0.lock().take()
     }
 
-    /// Answers a write of a filesystem that was dropped, if its devices have answered and nobody else does. There is nobody whom a panic
-    /// of the completion could be told.
+    /// Answers a write of a filesystem that was dropped, if its devices have answered and nobody else does. Nobody is left to tell of a
+    /// panic of the completion.
     fn tell_that_it_is_abandoned(&self) {
         if let Some((_, answer)) = self.take() {
             let dropped =

@@ -189,7 +189,10 @@ fn at_once(
     let (size, direct) = (item.size, &file.context().counters().direct);
     let written = data::write_direct(file, &mut item, offset, data)?;
     let is_shared = matches!(locked.operations, Operations::Shared(_));
-    assert!(!is_shared || item.size == size, "DIRECT-8: who shares the inode leaves the size as it is");
+    assert!(
+        !is_shared || item.size == size,
+        "DIRECT-8: a write that shares the inode leaves the size as it is"
+    );
     Direct::count(&direct.at_once);
     Ok(count(direct, offset, written))
 }

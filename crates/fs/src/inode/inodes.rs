@@ -36,7 +36,8 @@ impl Deref for InodeToChange {
     }
 }
 
-/// The inodes of all subvolumes. Each user of the filesystem has it, and so have the cleaner and the names, which end with the background; requests in flight do not.
+/// The inodes of all subvolumes. Each user of the filesystem has it, and so have the cleaner and the names, which end with the background.
+/// Requests in flight do not.
 pub(crate) struct Inodes {
     subvolumes: Subvolumes,
     table: InodeTable,

@@ -18,7 +18,7 @@ use crate::names::NewInode;
 use crate::open_file::OpenFile;
 use crate::options::FsOptions;
 
-/// Keeps all the room that there is for changing items; who makes a directory finds none then.
+/// Keeps all the room that there is for changing items: then there is none to make a directory.
 fn keep_all(fs: &Filesystem) -> Vec<DelallocReservation> {
     let mut kept = Vec::new();
     for number in 0..64 {
@@ -40,7 +40,7 @@ fn make_directory(fs: &Filesystem, name: &str) -> Result<()> {
     fs.create(root, name.as_bytes(), &NewInode::directory(0o755)).map(drop)
 }
 
-/// A filesystem behind a device that answers when it is told to, with a file of so many sectors in two extents.
+/// A filesystem with a file of so many sectors in two extents. Its device answers a marked request when the test calls `answer`.
 fn on_answering(count: u64, options: FsOptions) -> Option<(Arc<Filesystem>, Arc<Answering>, Arc<OpenFile>)> {
     let (engine, device) = fixture(Kind::DEFAULT)?.on(Answering::new);
     let fs = Filesystem::open(engine, options).expect("it opens");
@@ -76,7 +76,7 @@ fn nobody_finds_no_room_because_of_requests_in_flight() {
     fs.shut_down().expect("it closes");
 }
 
-/// One of them may see what the other waited for, and what that one has committed.
+/// Two threads look for room at once. Neither takes from the other the sign that some came back.
 #[test]
 fn what_ends_in_flight_is_for_all_who_look_for_room() {
     let Some((fs, device, file)) = on_answering(8, FsOptions::default()) else { return };

@@ -25,7 +25,7 @@ fn submit(file: &OpenFile, at: DirectAt, byte: u8) -> Receiver<DirectDone> {
     submit_sectors(file, at, byte, 2)
 }
 
-/// The same of `count` sectors.
+/// Submits a write of `count` sectors.
 pub(super) fn submit_sectors(file: &OpenFile, at: DirectAt, byte: u8, count: u64) -> Receiver<DirectDone> {
     let (send, receive) = channel();
     let request = DirectRequest::Write { at, data: AlignedBuffer::from_slice(&sectors(count, byte)) };
@@ -353,7 +353,7 @@ fn a_filesystem_that_is_dropped_lets_go_of_its_device_whatever_is_in_flight() {
     }
 }
 
-/// The same of a whole filesystem, of which an open file is the last to go, with threads in the background until then.
+/// An open file is the last user of a whole filesystem. Its background threads have ended before.
 #[test]
 fn the_last_of_all_who_use_a_filesystem_lets_go_of_requests() {
     let Some((engine, device)) = fixture(Kind::DEFAULT).map(|fixture| fixture.on(Answering::new)) else {
@@ -388,7 +388,7 @@ fn the_last_of_all_who_use_a_filesystem_lets_go_of_requests() {
     assert!(content(&file) == sectors(8, 1), "what was not synced is lost");
 }
 
-/// Nobody is in the background: who submits completes himself what he waits for.
+/// There is no background thread, so the submitting thread completes what it waits for.
 #[test]
 fn who_submits_more_than_may_be_in_flight_waits() {
     let Some((engine, device)) = fixture(Kind::DEFAULT).map(|fixture| fixture.on(Answering::new)) else {
