@@ -8,22 +8,27 @@
 //! answer of a step goes on with the next one, and waits for nothing. Nothing is repaired on the way: the report says where a copy was bad, and a read
 //! that waits repairs it.
 //!
+//! What a device has yet to answer keeps no volume alive, and so no device: each of them may keep its requests for ever. Of a volume that is gone
+//! the report says that.
+//!
 //! # Invariants
 //! - READ-BATCH-1: each range has one report, with its buffer, whatever devices do: a request that is dropped without an answer has failed.
 //! - READ-BATCH-2: the completion runs once, when all ranges are done.
 //!   Both shown by `a_batch_is_answered_once_whatever_the_devices_do`.
+//! - READ-BATCH-3: a batch under way keeps no device. Shown by `a_volume_that_is_dropped_lets_go_of_devices_that_read`.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, Logical, Result};
+use creamery_base::{DevId, Error, ErrorKind, Logical, Result};
 use creamery_device::{AlignedBuffer, Reply, Request};
 
 use super::Verdict;
 use super::attempt::Attempt;
 use super::search::{Search, Step};
 use crate::ask::ByDevice;
+use crate::counters::AtomicCounters;
 use crate::index::index;
 use crate::volume::Volume;
 
@@ -100,7 +105,7 @@ pub struct ReadReport {
     pub bad: Vec<Range<usize>>,
     /// Sectors that are good, and were not in a way that was tried before.
     pub mended: u64,
-    /// Why nothing was read: the range lies nowhere.
+    /// Why not all was read: the range lies nowhere, or the volume is gone.
     pub error: Option<Error>,
 }
 
@@ -129,7 +134,9 @@ impl Drop for Batch {
 
 /// A range under way.
 struct Flight {
-    volume: Arc<Volume>,
+    /// Gone with its last user, whatever is under way (READ-BATCH-3).
+    volume: Weak<Volume>,
+    counters: Arc<AtomicCounters>,
     batch: Arc<Batch>,
     number: usize,
     at: Logical,
@@ -205,20 +212,30 @@ impl Round {
 }
 
 impl Flight {
+    /// The volume. Notes where it is gone.
+    fn volume(&mut self) -> Option<Arc<Volume>> {
+        let volume = self.volume.upgrade();
+        if volume.is_none() {
+            let gone = || Error::new(ErrorKind::Stale, "the volume is gone");
+            self.error.get_or_insert_with(gone);
+        }
+        volume
+    }
+
     /// Begins steps until one waits for a device, or none is left.
     fn go_on(mut self) {
+        let Some(volume) = self.volume() else { return self.end() };
         while let Some(step) = self.search.next() {
             let (at, bytes) = self.search.target(&step);
             let attempt = Attempt::of(step.way(), at, bytes.len() as u64);
-            let requests = attempt.and_then(|attempt| Ok((self.requests(&attempt)?, attempt)));
+            let requests = attempt.and_then(|attempt| Ok((requests(&volume, &attempt)?, attempt)));
             let (devices, attempt) = match requests {
                 Ok(both) => both,
                 Err(error) => {
-                    self.judge(step, &Err(error));
+                    self.judge(&volume, step, &Err(error));
                     continue;
                 }
             };
-            let volume = Arc::clone(&self.volume);
             let answers = Answers { read: devices.iter().map(|_| None).collect(), owed: devices.len() + 1 };
             let round = Arc::new(Round {
                 flight: RankedMutex::new(Some((self, step, attempt))),
@@ -240,25 +257,17 @@ impl Flight {
         self.end();
     }
 
-    fn requests(&self, attempt: &Attempt) -> Result<Vec<(creamery_base::DevId, Request)>> {
-        let request = |piece: crate::Piece| {
-            self.volume.member(piece.at.dev)?;
-            let buffer = AlignedBuffer::zeroed(index(piece.len));
-            Ok((piece.at.dev, Request::Read { offset: piece.at.offset, buffer }))
-        };
-        attempt.places().map(request).collect()
-    }
-
     fn took(&mut self, step: Step, attempt: &Attempt, read: Vec<Result<AlignedBuffer>>) {
+        let Some(volume) = self.volume() else { return };
         let (_, bytes) = self.search.target(&step);
         let outcome = read.into_iter().collect::<Result<Vec<_>>>().map(|read| {
-            attempt.finish(&self.volume, &read, &mut self.buffer[bytes]);
+            attempt.finish(&volume, &read, &mut self.buffer[bytes]);
         });
-        self.judge(step, &outcome);
+        self.judge(&volume, step, &outcome);
     }
 
-    fn judge(&mut self, step: Step, outcome: &Result<()>) {
-        let mended = match self.search.took(&self.volume, step, outcome, &self.buffer, &*self.verify) {
+    fn judge(&mut self, volume: &Volume, step: Step, outcome: &Result<()>) {
+        let mended = match self.search.took(volume, step, outcome, &self.buffer, &*self.verify) {
             Ok(mended) => mended,
             // The chunk was removed meanwhile.
             Err(error) => {
@@ -271,12 +280,21 @@ impl Flight {
     }
 
     fn end(self) {
-        let Self { volume, batch, number, at, buffer, search, mended, error, .. } = self;
+        let Self { counters, batch, number, at, buffer, search, mended, error, .. } = self;
         let bad = search.into_bad();
-        volume.counters.mirror_fallbacks.add(mended);
-        volume.counters.unreadable.add(bad.iter().map(|run| run.len() as u64).sum());
+        counters.mirror_fallbacks.add(mended);
+        counters.unreadable.add(bad.iter().map(|run| run.len() as u64).sum());
         batch.reports.lock().push((number, ReadReport { at, buffer, bad, mended, error }));
     }
+}
+
+fn requests(volume: &Volume, attempt: &Attempt) -> Result<Vec<(DevId, Request)>> {
+    let request = |piece: crate::Piece| {
+        volume.member(piece.at.dev)?;
+        let buffer = AlignedBuffer::zeroed(index(piece.len));
+        Ok((piece.at.dev, Request::Read { offset: piece.at.offset, buffer }))
+    };
+    attempt.places().map(request).collect()
 }
 
 impl Volume {
@@ -299,14 +317,15 @@ impl Volume {
                     Err(Error::new(ErrorKind::Corrupt, format!("logical {at}: the address is not aligned")))
                 }
             };
-            let (volume, batch) = (Arc::clone(self), Arc::clone(&shared));
+            let (volume, batch) = (Arc::downgrade(self), Arc::clone(&shared));
+            let (counters, mended, error) = (Arc::clone(&self.counters), 0, None);
             match search {
                 Ok(search) => {
-                    Flight { volume, batch, number, at, buffer, verify, search, mended: 0, error: None }
+                    Flight { volume, counters, batch, number, at, buffer, verify, search, mended, error }
                         .go_on();
                 }
                 Err(error) => {
-                    let report = ReadReport { at, buffer, bad: Vec::new(), mended: 0, error: Some(error) };
+                    let report = ReadReport { at, buffer, bad: Vec::new(), mended, error: Some(error) };
                     batch.reports.lock().push((number, report));
                 }
             }

@@ -3,7 +3,7 @@
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
-use creamery_base::{Logical, Wait};
+use creamery_base::{Error, ErrorKind, Logical, Wait};
 use creamery_device::{AlignedBuffer, BlockDevice, Completion, DeviceId, MemoryDevice, Request};
 use creamery_volume::{DeviceSet, Mode, ReadBatch, ReadReport, Verdict, Volume};
 
@@ -177,5 +177,44 @@ fn what_is_rotten_comes_from_elsewhere() {
         assert_eq!(volume.counters().mirror_fallbacks, mended, "{profile}");
         let has_parity = volume.counters().parity_read_bytes > 0;
         assert_eq!(has_parity, profile.starts_with("raid5") || profile.starts_with("raid6"), "{profile}");
+    }
+}
+
+#[test]
+fn a_volume_that_is_dropped_lets_go_of_devices_that_read() {
+    let Some(devices) = made("raid1", 2) else { return };
+    let leaves = truth(&devices, 2);
+    for answered in [true, false] {
+        let (kept, manner) = (Kept::default(), Arc::new(Mutex::new(Manner::AtOnce)));
+        let odd = devices.iter().map(|device| {
+            let (device, manner, kept) = (Arc::clone(device), Arc::clone(&manner), Arc::clone(&kept));
+            Arc::new(Odd { device, manner, kept }) as Arc<dyn BlockDevice>
+        });
+        let odd: Vec<_> = odd.collect();
+        let lives: Vec<_> = odd.iter().map(Arc::downgrade).collect();
+        let volume = Arc::new(Volume::open(odd.into_iter().collect::<DeviceSet>(), Mode::ReadOnly).unwrap());
+        push_all_chunks(&volume);
+        *manner.lock().unwrap() = Manner::Kept(usize::MAX);
+        let mut batch = ReadBatch::default();
+        for (at, _) in &leaves {
+            batch.add(*at, AlignedBuffer::zeroed(4096), |_, _| Verdict::Good);
+        }
+        let (send, receive) = channel();
+        volume.submit_read(batch, Box::new(move |reports| send.send(reports).unwrap()));
+        drop(volume);
+        assert!(lives.iter().all(|device| device.upgrade().is_none()), "READ-BATCH-3");
+        assert!(receive.try_recv().is_err(), "devices have the buffers");
+        let kept: Vec<_> = kept.lock().unwrap().drain(..).collect();
+        assert_eq!(kept.len(), 2);
+        for (device, request, done) in kept {
+            if answered {
+                device.submit(request, done);
+            }
+        }
+        let reports = receive.recv().unwrap();
+        for report in reports {
+            assert_eq!(report.error.as_ref().map(Error::kind), Some(ErrorKind::Stale));
+            assert_eq!((report.is_good(), report.buffer.len()), (false, 4096), "READ-BATCH-1");
+        }
     }
 }
