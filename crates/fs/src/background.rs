@@ -20,10 +20,10 @@ const NAP: Duration = Duration::from_secs(1);
 
 /// Has the pool of `engine` know of it.
 pub(crate) fn register(engine: &Arc<Engine>, cleaner: &Arc<Cleaner>, context: &Context) {
+    engine.register_background(Arc::new(Completing(Arc::downgrade(context.in_flight()))));
     if engine.is_opened_for_reading() {
         return;
     }
-    engine.register_background(Arc::new(Completing(Arc::downgrade(context.in_flight()))));
     let writeback = context.writeback();
     let (of, engine_of) = (Arc::downgrade(writeback), Arc::downgrade(engine));
     engine.register_background(Arc::new(WritingBack { writeback: of, engine: engine_of }));

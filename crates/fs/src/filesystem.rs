@@ -126,7 +126,7 @@ impl Filesystem {
         &self.engine
     }
 
-    /// Makes everything that ended before durable: a whole commit, until there is a log. Direct requests that began before are ended first.
+    /// Makes everything that ended before durable: a whole commit, until there is a log. Direct writes that began before are ended first.
     /// Errors: those of the commit; data that was written before could not be written back, reported once. Where several
     /// callers have to learn of that, each is one of [`Filesystem::sync_as`].
     pub fn sync(&self) -> Result<()> {
@@ -155,7 +155,7 @@ impl Filesystem {
         let _ = self.context().writeback().flush_all();
     }
 
-    /// Waits for the direct requests that began before. Who asked for one learns what fails.
+    /// Waits for the direct writes that began before. Who asked for one learns what fails.
     fn end_requests(&self) {
         self.context().in_flight().wait_for_those_begun(|_| true);
     }

@@ -28,7 +28,7 @@
 //!   Shown by `whoever_waits_for_what_a_request_carries_completes_it`.
 //! - DIRECT-11: when the last user of a filesystem is gone no request keeps it alive.
 //!   Shown by `a_filesystem_that_is_dropped_lets_go_of_its_device_whatever_is_in_flight`.
-//! - DIRECT-10: who makes a file, or all, durable has those requests ended that began before, and waits for none that begins later.
+//! - DIRECT-10: who makes a file, or all, durable has those writes ended that began before, and waits for none that begins later.
 //!   Shown by `who_syncs_waits_for_the_requests_that_began_before`.
 //! - DIRECT-12: the answer "no space", or that a limit is in the way, comes only after those requests have ended that carried room when a commit
 //!   had not helped. A request that carries what it needs waits for nothing that a thread has which looks for room; one that does not yet may wait
@@ -63,6 +63,14 @@ pub(crate) trait Submitted: Send {
     fn abandon(self: Box<Self>);
 }
 
+/// What a request is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// It changes nothing, and keeps no room.
+    Read,
+    Write,
+}
+
 /// The requests of a filesystem that are in flight.
 #[derive(Default)]
 pub(crate) struct InFlight {
@@ -87,8 +95,15 @@ struct Requests {
     begun: BTreeMap<u64, Request>,
     /// Those that devices are still to answer.
     submitted: BTreeMap<u64, Box<dyn Submitted>>,
-    /// Those that wait to be completed.
-    landed: VecDeque<Box<dyn Submitted>>,
+    /// Those that wait to be completed, in the order in which they landed.
+    landed: VecDeque<(u64, Box<dyn Submitted>)>,
+}
+
+impl Requests {
+    /// Where in the queue the first one stands that is `wanted`.
+    fn first_landed(&self, wanted: impl Fn(&Request) -> bool) -> Option<usize> {
+        self.landed.iter().position(|(ticket, _)| wanted(&self.begun[ticket]))
+    }
 }
 
 /// The bytes of a submitted request, which count until this goes.
@@ -123,8 +138,16 @@ impl Drop for Turn {
 struct Request {
     /// What it is about.
     id: InodeId,
+    purpose: Purpose,
     /// It has all that it needs to end, and no thread has any of that.
     is_carried: bool,
+}
+
+impl Request {
+    /// Whether its end gives room back, and waits for nothing that somebody has who looks for room.
+    fn keeps_room(&self) -> bool {
+        self.is_carried && self.purpose == Purpose::Write
+    }
 }
 
 /// A request that is known to be in flight until this goes.
@@ -164,10 +187,11 @@ impl InFlight {
     /// Waits in line until so many `bytes` more may be in flight; completes what lands (DIRECT-13). The caller holds nothing.
     pub(crate) fn make_room(self: &Arc<Self>, bytes: u64) -> BytesInFlight {
         let turn = self.take_turn();
-        self.wait_until(|requests| {
+        let is_next = |requests: &Requests| {
             let fit = requests.bytes == 0 || requests.bytes.saturating_add(bytes) <= self.most; // one may be more than all
             fit && requests.line.front() == Some(&turn.number)
-        });
+        };
+        self.wait_until(|_| true, is_next);
         // Only the first in line adds to it.
         let mut requests = self.requests.lock();
         requests.bytes = requests.bytes.saturating_add(bytes);
@@ -183,14 +207,14 @@ impl InFlight {
     }
 
     /// A request about data of the inode `id` begins. Errors: the filesystem is being closed.
-    pub(crate) fn begin(self: &Arc<Self>, id: InodeId) -> Result<Begun> {
+    pub(crate) fn begin(self: &Arc<Self>, id: InodeId, purpose: Purpose) -> Result<Begun> {
         let mut requests = self.requests.lock();
         if requests.is_closed {
             return Err(Error::new(ErrorKind::Stale, "the filesystem is being closed")); // DIRECT-3
         }
         let ticket = requests.next_ticket;
         requests.next_ticket += 1;
-        requests.begun.insert(ticket, Request { id, is_carried: false });
+        requests.begun.insert(ticket, Request { id, purpose, is_carried: false });
         drop(requests);
         Ok(Begun { in_flight: Arc::clone(self), ticket })
     }
@@ -220,9 +244,9 @@ impl InFlight {
         let mut requests = self.requests.lock();
         let Some(request) = requests.submitted.remove(&ticket) else { return false };
         self.landed.fetch_add(1, Ordering::SeqCst);
-        requests.landed.push_back(request);
+        requests.landed.push_back((ticket, request));
         // Under the lock: who completes it, and lets go of all it has, waits for that.
-        requests.landed.back().expect("just pushed").wake();
+        requests.landed.back().expect("just pushed").1.wake();
         drop(requests);
         self.changed.notify_all();
         true
@@ -235,7 +259,8 @@ impl InFlight {
             self.landed.fetch_sub(requests.landed.len(), Ordering::SeqCst);
             (std::mem::take(&mut requests.submitted), std::mem::take(&mut requests.landed))
         };
-        landed.into_iter().chain(submitted.into_values()).for_each(Submitted::abandon);
+        let landed = landed.into_iter().map(|(_, request)| request);
+        landed.chain(submitted.into_values()).for_each(Submitted::abandon);
     }
 
     /// Whether a request waits to be completed.
@@ -245,14 +270,19 @@ impl InFlight {
 
     /// Completes the request that landed first. False when there was none.
     pub(crate) fn help(&self) -> bool {
+        self.help_with(|_| true)
+    }
+
+    /// Completes the request that landed first of those that are `wanted`. False when there was none.
+    fn help_with(&self, wanted: impl Fn(&Request) -> bool) -> bool {
         drop(Held::wait(Place::of(rank::WRITEBACK)));
         let landed = {
             let mut requests = self.requests.lock();
-            let landed = requests.landed.pop_front();
+            let landed = requests.first_landed(wanted).and_then(|at| requests.landed.remove(at));
             self.landed.fetch_sub(usize::from(landed.is_some()), Ordering::SeqCst);
             landed
         };
-        landed.map(|landed| landed.complete()).is_some()
+        landed.map(|(_, landed)| landed.complete()).is_some()
     }
 
     /// Waits, with `lock` and `changed`, until `waits` says no; completes meanwhile what lands (DIRECT-9). `changed` is one of those that
@@ -280,15 +310,15 @@ impl InFlight {
     /// Lets none begin from now on, and waits until none is in flight; completes what lands (DIRECT-3).
     pub(crate) fn close(&self) {
         self.requests.lock().is_closed = true;
-        self.wait_until(|requests| requests.begun.is_empty());
+        self.wait_until(|_| true, |requests| requests.begun.is_empty());
     }
 
-    /// Waits until those have ended that began before and are about an inode that is `wanted`; completes what lands (DIRECT-10).
+    /// Waits until those writes have ended that began before and are to an inode that is `wanted`; completes them as they land (DIRECT-10).
     pub(crate) fn wait_for_those_begun(&self, wanted: impl Fn(InodeId) -> bool) {
-        self.wait_for(|request| wanted(request.id));
+        self.wait_for(|request| request.purpose == Purpose::Write && wanted(request.id));
     }
 
-    /// Waits until those have ended that began before and are `awaited`; completes what lands.
+    /// Waits until those have ended that began before and are `awaited`; completes them as they land.
     fn wait_for(&self, awaited: impl Fn(&Request) -> bool) {
         let before = {
             let requests = self.requests.lock();
@@ -297,33 +327,38 @@ impl InFlight {
             }
             requests.next_ticket
         };
-        self.wait_until(|requests| !requests.begun.range(..before).any(|(_, request)| awaited(request)));
+        let has_ended =
+            |requests: &Requests| !requests.begun.range(..before).any(|(_, request)| awaited(request));
+        self.wait_until(&awaited, has_ended);
     }
 
-    fn wait_until(&self, has_ended: impl Fn(&Requests) -> bool) {
+    /// Waits for an end, and completes what lands of that which is `awaited`.
+    fn wait_until(&self, awaited: impl Fn(&Request) -> bool, has_ended: impl Fn(&Requests) -> bool) {
         drop(Held::wait(Place::of(rank::WRITEBACK)));
         loop {
             let requests = self.requests.lock();
             if has_ended(&requests) {
                 return;
             }
-            if requests.landed.is_empty() {
-                let waits = |requests: &mut Requests| !has_ended(requests) && requests.landed.is_empty();
+            if requests.first_landed(&awaited).is_none() {
+                let waits = |requests: &mut Requests| {
+                    !has_ended(requests) && requests.first_landed(&awaited).is_none()
+                };
                 drop(self.changed.pass_while(Reason::Writeback, requests, waits));
             } else {
                 drop(requests);
-                self.help();
+                self.help_with(&awaited);
             }
         }
     }
 }
 
-/// A thread that finds no room completes what has landed: that gives back the room that was kept for it, and the space of the data
+/// A thread that finds no room completes writes that have landed: that gives back the room that was kept for it, and the space of the data
 /// that was replaced. Completing asks nobody to free anything (RECLAIM-1). Where a commit of all that does not help, it waits for those that
 /// are on their way (DIRECT-12).
 impl Reclaimer for InFlight {
     fn reclaim_step(&self) -> Result<bool> {
-        Ok(self.help())
+        Ok(self.help_with(Request::keeps_room))
     }
 
     /// A commit follows on the wait for those that are on their way, which gives back all that others have freed as well.
@@ -332,7 +367,7 @@ impl Reclaimer for InFlight {
     }
 
     fn wait_for_work(&self) -> bool {
-        self.wait_for(|request| request.is_carried);
+        self.wait_for(Request::keeps_room);
         self.requests.lock().next_ticket > 0
     }
 }
@@ -356,7 +391,7 @@ mod tests {
 
         fn complete(self: Box<Self>) {
             let Self { own, begins } = *self;
-            let next = own.in_flight.begin(id(2)).expect("it is open");
+            let next = own.in_flight.begin(id(2), Purpose::Write).expect("it is open");
             *begins.lock() = Some(next);
             drop(own);
         }
@@ -371,7 +406,8 @@ mod tests {
     #[test]
     fn who_syncs_waits_for_the_requests_that_began_before() {
         let in_flight = Arc::<InFlight>::default();
-        let (own, elsewhere) = (in_flight.begin(id(2)), in_flight.begin(id(1)));
+        let (own, elsewhere) =
+            (in_flight.begin(id(2), Purpose::Write), in_flight.begin(id(1), Purpose::Write));
         let (own, elsewhere) = (own.expect("it is open"), elsewhere.expect("it is open"));
         let begins = Arc::default();
         let ticket = own.ticket();
@@ -421,7 +457,7 @@ mod tests {
     #[should_panic(expected = "DIRECT-1")]
     fn a_request_that_ends_twice_is_a_bug() {
         let in_flight = Arc::<InFlight>::default();
-        let begun = in_flight.begin(id(1)).expect("it is open");
+        let begun = in_flight.begin(id(1), Purpose::Write).expect("it is open");
         drop(Begun { in_flight: Arc::clone(&in_flight), ticket: begun.ticket });
         drop(begun);
     }

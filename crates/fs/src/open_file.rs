@@ -220,9 +220,9 @@ impl OpenFile {
         DirectDone { buffer: Arc::unwrap_or_clone(data), outcome }
     }
 
-    /// As [`write_direct`](Self::write_direct), for a caller that does not wait: `done` is called with the answer. The call itself may
+    /// As [`read_direct`](Self::read_direct) or [`write_direct`](Self::write_direct), for a caller that does not wait: `done` is called with the answer. The call itself may
     /// take as long as any operation: it waits for locks, for others to end where too much is in flight
-    /// ([`FsOptions::direct_bytes`](crate::FsOptions::direct_bytes)), and carries out what goes through memory.
+    /// ([`FsOptions::direct_bytes`](crate::FsOptions::direct_bytes)), and carries out a write that goes through memory.
     ///
     /// A request ends in the background. Without threads there it ends in [`sync`](Self::sync), in
     /// [`Filesystem::shut_down`](crate::Filesystem::shut_down), and in calls that wait for what it has locked. Where the last user of the filesystem goes,
@@ -244,19 +244,30 @@ impl OpenFile {
     /// }
     /// ```
     pub fn submit_direct(&self, request: DirectRequest, done: DirectCompletion) {
-        let DirectRequest::Write { at, data } = request;
-        let data = Arc::new(data);
         let context = self.inode.context();
         Direct::count(&context.counters().direct.submitted);
-        let bytes = context.in_flight().make_room(data.len() as u64);
-        // Before anything can panic: it is owed from now on.
-        let answer = Answer::new(Arc::clone(&data), done, bytes);
-        let started = self.begin_direct(at, &data);
-        drop(data);
-        match started {
-            Ok(Started::Flight(flight, batch)) => flight.submit(batch, answer),
-            Ok(Started::Done(part)) => answer.give(Ok(part)),
-            Err(error) => answer.give(Err(error)),
+        match request {
+            DirectRequest::Read { offset, buffer } => {
+                let bytes = context.in_flight().make_room(buffer.len() as u64);
+                let answer = Answer::of_read(buffer, done, bytes);
+                match self.inode.regular() {
+                    Ok(file) => direct::submit_read((&self.inode, &file), offset, answer),
+                    Err(error) => answer.give(Err(error)),
+                }
+            }
+            DirectRequest::Write { at, data } => {
+                let data = Arc::new(data);
+                let bytes = context.in_flight().make_room(data.len() as u64);
+                // Before anything can panic: it is owed from now on.
+                let answer = Answer::of_write(Arc::clone(&data), done, bytes);
+                let started = self.begin_direct(at, &data);
+                drop(data);
+                match started {
+                    Ok(Started::Flight(flight, batch)) => flight.submit(batch, answer),
+                    Ok(Started::Done(part)) => answer.give(Ok(part)),
+                    Err(error) => answer.give(Err(error)),
+                }
+            }
         }
     }
 
@@ -430,7 +441,7 @@ impl OpenFile {
     }
 
     /// Makes what was done to the file before durable: in the log where that can say it, else by a commit (`fsync`).
-    /// Direct requests for the file that began before are ended first.
+    /// Direct writes to the file that began before are ended first.
     /// `data_only` leaves out what is not needed to read the data back; there is nothing that this would save.
     /// Errors: those of the devices or of the commit; data could not be written back: while this was open, or before and no
     /// opener has seen that. Each opener gets such an error once.

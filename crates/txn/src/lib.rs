@@ -73,8 +73,8 @@ pub use data_extent::DataExtent;
 pub use discard::{DiscardPolicy, Trimmed};
 pub use drop_tree::{Dropping, SubvolumeDrop};
 pub use engine::{
-    Conversion, DataCsums, DurableTree, DurableTrees, Engine, EngineCounters, EngineMemory, GroupSum,
-    KeptGroups, Options, Replay, Sharing, SpaceReport,
+    Conversion, DataCsums, DurableTree, DurableTrees, Engine, EngineCounters, EngineMemory, FoundCsums,
+    GroupSum, KeptGroups, Options, Replay, Sharing, SpaceReport,
 };
 pub use flush_policy::FlushPolicy;
 pub use fsid_change::{FsidProgress, change_fsid};

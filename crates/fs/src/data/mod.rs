@@ -89,7 +89,7 @@ pub(crate) use packing::{Packing, inline_max};
 pub(crate) use prealloc::prealloc;
 pub(crate) use prepared::Prepared;
 pub(crate) use punch_hole::punch_hole;
-pub(crate) use read::read;
+pub(crate) use read::{Place, csums_of, find, read};
 pub use rewrite::Recompress;
 pub(crate) use rewrite::rewrite;
 pub(crate) use tail::is_tail_unsettled;

@@ -14,7 +14,9 @@
 //!   Shown by `readers_get_what_was_written_and_a_rotten_sector_is_an_error`,
 //!   `data_without_a_checksum_is_read_for_nodatasum_files_only`.
 
-use creamery_base::lock::{Held, Place, rank};
+use std::ops::Range;
+
+use creamery_base::lock::{Held, Place as LockPlace, rank};
 use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
 use creamery_format::Compression;
 use creamery_format::file_extent::Extent;
@@ -51,7 +53,7 @@ pub(crate) fn read(
     let mut window = Window { out, offset, end: offset + len as u64 };
     assert!(window.end <= item.size, "READ-1: what lies behind the end of the file is nobody's");
     let limit = window.end.next_multiple_of(sector);
-    let source = Source { engine, csums: csums_of(item.flags), wait };
+    let source = Source { engine, csums: csums_of(item), wait };
     let mut at = offset - offset % sector;
     while at < limit {
         let (batch, next) = gather(inode, &mut window, (at, limit), sector, wait)?;
@@ -79,6 +81,56 @@ pub(crate) fn read(
     Ok(len)
 }
 
+/// Data that lies on devices as the file has it: whole sectors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// Where in the file it begins.
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) disk: Logical,
+}
+
+impl Place {
+    /// How many bytes it has.
+    pub(crate) fn len(&self) -> usize {
+        as_len(self.end - self.start)
+    }
+
+    /// Where these are in a buffer that begins at `offset` in the file.
+    pub(crate) fn bytes(&self, offset: u64) -> Range<usize> {
+        as_len(self.start - offset)..as_len(self.end - offset)
+    }
+}
+
+/// As [`read`] from the sector at `offset` on, but for what lies on devices as it is: tells where that is. None where some of it is
+/// compressed. Then `out` has anything. Errors: device errors; damage.
+pub(crate) fn find(
+    inode: &Inode,
+    item: &InodeItem,
+    offset: u64,
+    out: &mut [u8],
+) -> Result<Option<Vec<Place>>> {
+    let sector = u64::from(inode.engine().sector_size());
+    assert!(offset.is_multiple_of(sector) && offset < item.size);
+    let end = item.size.min(offset.saturating_add(out.len() as u64));
+    let (mut window, mut at, limit) = (Window { out, offset, end }, offset, end.next_multiple_of(sector));
+    let mut places = Vec::new();
+    while at < limit {
+        let (batch, next) = gather(inode, &mut window, (at, limit), sector, Wait::Yes)?;
+        for ExtentMap { start, end, kind } in batch {
+            match kind {
+                ExtentKind::Data(disk) => places.push(Place { start, end, disk }),
+                ExtentKind::Compressed(_) => return Ok(None),
+                ExtentKind::Hole | ExtentKind::Prealloc | ExtentKind::Inline => {
+                    unreachable!("done while gathering")
+                }
+            }
+        }
+        at = next;
+    }
+    Ok(Some(places))
+}
+
 /// What could not be read of a file.
 fn of_file(error: Error, inode: &Inode, map: ExtentMap) -> Error {
     match error.kind() {
@@ -101,8 +153,8 @@ fn first_unreadable(source: Source<'_>, map: ExtentMap, disk: Logical) -> Extent
 }
 
 /// What a file's flags say about the checksums of its data.
-fn csums_of(flags: InodeFlags) -> DataCsums {
-    if flags.contains(InodeFlags::NODATASUM) { DataCsums::Absent } else { DataCsums::Present }
+pub(crate) fn csums_of(item: &InodeItem) -> DataCsums {
+    if item.flags.contains(InodeFlags::NODATASUM) { DataCsums::Absent } else { DataCsums::Present }
 }
 
 /// Where the data of a file is read from, and how.
@@ -116,7 +168,7 @@ struct Source<'e> {
 impl Source<'_> {
     fn read(&self, at: Logical, out: &mut [u8]) -> Result<()> {
         // As if a tree block was locked: whoever has one must not (READ-2).
-        drop(Held::wait(Place::of(rank::NODE)));
+        drop(Held::wait(LockPlace::of(rank::NODE)));
         self.engine.read_data(at, out, self.csums, self.wait)
     }
 

@@ -19,12 +19,14 @@
 
 use std::sync::Arc;
 
-use creamery_base::Result;
 use creamery_base::lock::{Held, Place, rank};
+use creamery_base::{Error, ErrorKind, Result};
 use creamery_txn::DelallocReservation;
-use creamery_volume::{WriteBatch, Written};
+use creamery_volume::{WriteBatch, WriteReport, Written};
 
 use super::DirectPart;
+use super::answer::Answer;
+use super::landing::{Carries, Landing};
 use crate::context::Context;
 use crate::counters::Direct;
 use crate::data::{DirectlyWritten, Prepared};
@@ -92,36 +94,31 @@ impl Flight {
     /// Errors: device errors; no space; damage; aborted.
     pub(crate) fn carry_out(self, batch: WriteBatch) -> Result<DirectPart> {
         let written = self.context().engine().volume().write(batch);
-        let (carried, _begun) = self.land();
-        carried.finish(written)
+        let Self { carried, begun: _begun } = self;
+        carried.complete(written)
     }
 
-    /// Its devices have answered: what is left is to finish it. It is known until the second one goes.
-    pub(super) fn land(self) -> (Carried, Begun) {
-        (self.carried, self.begun)
+    /// Sends `batch`, which is all that it has places for, to the devices, and waits for nothing.
+    pub(crate) fn submit(self, batch: WriteBatch, answer: Answer) {
+        let engine = Arc::clone(self.context().engine());
+        let unanswered = Error::new(ErrorKind::Io, "a direct write was dropped unanswered");
+        let Self { carried, begun } = self;
+        let landing = Landing::new((carried, begun), Err(unanswered), answer);
+        let done = |report: Result<WriteReport>| {
+            landing.lands(|landed, _| *landed = report.and_then(WriteReport::into_written));
+        };
+        engine.volume().submit_write(batch, Box::new(done));
     }
 
-    /// Its number.
-    pub(super) const fn ticket(&self) -> u64 {
-        self.begun.ticket()
-    }
-
-    /// The filesystem's.
-    pub(super) fn context(&self) -> &Context {
+    fn context(&self) -> &Context {
         self.carried.change.context()
-    }
-
-    /// Wakes those who may wait for what it carries, and who completes it.
-    pub(super) fn wake_those_who_wait(&self) {
-        self.carried.lock.wake_those_who_wait();
-        self.context().engine().wake_background();
     }
 }
 
 impl Carried {
     /// Makes what its devices have `written` what the file shows, and gives all back.
     /// Errors: those of the devices; no space; damage; aborted.
-    pub(super) fn finish(self, written: Result<Written>) -> Result<DirectPart> {
+    fn complete(self, written: Result<Written>) -> Result<DirectPart> {
         let _held = Held::wait(Place::of(rank::WRITEBACK));
         // A thread that panics lets go of what is bound first last.
         let Self { mut room, change, lock, range, mut item, mut data } = self;
@@ -141,6 +138,22 @@ impl Carried {
         let done = done.map(|written| count(direct, offset, written));
         drop((range, lock, change, room));
         done
+    }
+}
+
+impl Carries for Carried {
+    type Landed = Result<Written>;
+
+    fn context(&self) -> &Context {
+        self.change.context()
+    }
+
+    fn wake_those_who_wait(&self) {
+        self.lock.wake_those_who_wait();
+    }
+
+    fn finish(self, landed: Result<Written>, _: &mut Answer) -> Result<DirectPart> {
+        self.complete(landed)
     }
 }
 

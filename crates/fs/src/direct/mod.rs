@@ -37,6 +37,8 @@
 //! `landing`'s: its devices answer, it stands in a queue, and the background or somebody who waits for what it carries completes it
 //! (`in_flight`). To begin one may take as long as any operation: for locks, for space, for the way through memory.
 //!
+//! A direct read that nobody waits for carries its range only (`read`); of one that somebody waits for his thread keeps it.
+//!
 //! A write that has the file alone - it grows it, or the file is one sector long - keeps all others out until it is complete. So of
 //! several that append one is in flight.
 //!
@@ -59,8 +61,10 @@
 //! - DIRECT-8: a direct write that shares the inode leaves the size of the file as it is.
 //!   Shown by `a_file_grows_beside_direct_writes_of_its_front`.
 
+mod answer;
 mod flight;
 mod landing;
+mod read;
 mod way;
 mod write;
 
@@ -70,7 +74,8 @@ mod tests;
 use creamery_base::Result;
 use creamery_device::AlignedBuffer;
 
-pub(crate) use landing::Answer;
+pub(crate) use answer::Answer;
+pub(crate) use read::submit as submit_read;
 pub(crate) use way::Buffered;
 pub(crate) use write::{Started, Way, begin};
 
@@ -99,6 +104,13 @@ pub enum DirectAt {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DirectRequest {
+    /// Reads from `offset` on as much as `buffer` has room for, and the file has.
+    Read {
+        /// Where it begins, in bytes.
+        offset: u64,
+        /// What is filled.
+        buffer: AlignedBuffer,
+    },
     /// Writes `data`.
     Write {
         /// Where it goes.

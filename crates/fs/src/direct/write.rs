@@ -12,6 +12,7 @@ use super::way::{Buffered, in_the_way};
 use super::{DirectAt, DirectPart};
 use crate::counters::Direct;
 use crate::data::{self, Prepared, reserve};
+use crate::in_flight::Purpose;
 use crate::inode::lock::SharedInode;
 use crate::inode::permission::{check_appends, check_overwrites};
 use crate::inode::{FILE_SIZE_MAX, FileInode, Inode, InodeItem};
@@ -169,7 +170,7 @@ impl<'w> Beginning<'w> {
             return Ok(Way::Buffered(why));
         }
         if let Some(mut room) = room {
-            let begun = file.context().in_flight().begin(file.id)?;
+            let begun = file.context().in_flight().begin(file.id, Purpose::Write)?;
             if let Some((data, batch)) = Prepared::new(&mut room, file, &mut item, offset, data)? {
                 let flight = Flight::new(inode, locked, (data, item), (room, begun));
                 return Ok(Way::Direct(Started::Flight(Box::new(flight), batch)));

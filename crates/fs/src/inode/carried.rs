@@ -28,6 +28,7 @@ use super::carried_locks::Lock;
 use super::lock::{ExclusiveInode, SharedInode};
 use super::range_lock::RangeGuard;
 use super::{FileInode, Inode};
+use crate::context::Context;
 
 /// The lock of operations of an inode, carried by a request. The inode lives as long.
 #[must_use]
@@ -93,12 +94,26 @@ impl OwnedRange {
     pub(crate) fn carry(inode: &Arc<Inode>, range: RangeGuard<'_>) -> Self {
         Self { inode: Arc::clone(inode), ticket: range.carry() }
     }
+
+    /// The file.
+    pub(crate) fn file(&self) -> FileInode<'_> {
+        self.inode.as_file().expect("it has ranges")
+    }
+
+    /// The filesystem's.
+    pub(crate) fn context(&self) -> &Context {
+        self.inode.context()
+    }
+
+    /// Wakes those who may wait for what the request carries that carries nothing but this.
+    pub(crate) fn wake_those_who_wait(&self) {
+        self.file().ranges().wake();
+    }
 }
 
 impl Drop for OwnedRange {
     fn drop(&mut self) {
-        let file = self.inode.as_file().expect("it has ranges");
-        file.ranges().give_back(self.ticket);
+        self.file().ranges().give_back(self.ticket);
     }
 }
 

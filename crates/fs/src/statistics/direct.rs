@@ -26,7 +26,7 @@ counts! {
         to_new_space_bytes,
         /// Writes that asked for space on their way, because there was too little to keep some before.
         at_once,
-        /// Writes whose callers did not wait for them.
+        /// Reads and writes whose callers did not wait for them.
         submitted,
         /// Writes that came to nothing, or to a part, when they were on their way: a device failed, or completing them.
         failed,

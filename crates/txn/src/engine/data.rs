@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use creamery_base::{DamagedBlock, Error, ErrorKind, Generation, InodeId, Logical, Result, TreeId, Wait};
-use creamery_device::Parts;
-use creamery_volume::{Verdict, WriteBatch, Written};
+use creamery_codec::ChecksumType;
+use creamery_device::{AlignedBuffer, Parts};
+use creamery_volume::{ReadBatch, ReadDone, Verdict, WriteBatch, Written};
 
 use super::Engine;
 use super::make_room::Tried;
-use crate::csum_tree::LEFT_OVER_PER_HANDLE;
+use crate::csum_tree::{Csums, LEFT_OVER_PER_HANDLE};
 use crate::data_extent::DataExtent;
 use crate::extent_tree::Backref;
 use crate::flush_policy::FlushPolicy;
@@ -29,6 +30,30 @@ pub enum DataCsums {
     Present,
     /// The file is NODATASUM: its data is taken as it is.
     Absent,
+}
+
+/// What sectors of data are held against: their checksums, or nothing.
+///
+/// ```
+/// use creamery_base::{Logical, Wait};
+/// use creamery_device::AlignedBuffer;
+/// use creamery_txn::{DataCsums, Engine};
+/// fn read_ahead(engine: &Engine, at: Logical) -> creamery_base::Result<()> {
+///     let found = engine.find_csums(at, 4096, DataCsums::Present, Wait::Yes)?;
+///     let range = (at, AlignedBuffer::zeroed(4096), found);
+///     engine.submit_read_data([range], Box::new(|reports| assert!(reports[0].is_good())));
+///     Ok(())
+/// }
+/// ```
+pub struct FoundCsums(Option<(ChecksumType, Csums)>);
+
+impl FoundCsums {
+    /// What is known of the sector at `index`, which was read as `bytes`.
+    fn judge(&self, index: usize, bytes: &[u8]) -> Verdict {
+        let Some((kind, found)) = &self.0 else { return Verdict::Unknown };
+        let agrees = found.get(index) == Some(creamery_codec::checksum(*kind, bytes).as_bytes(*kind));
+        Verdict::of_checksum(agrees)
+    }
 }
 
 impl Engine {
@@ -223,8 +248,18 @@ impl Engine {
     }
 
     fn read_checked(&self, at: Logical, out: &mut [u8], wait: Wait) -> Result<()> {
+        let found = self.find_csums(at, out.len(), DataCsums::Present, wait)?;
+        self.volume().read_data(at, out, &|index, bytes| found.judge(index, bytes), wait)
+    }
+
+    /// What `len` bytes of an extent in use, whole sectors, are held against when they are read.
+    /// Errors: would block; device errors; damage; unreadable, naming the first sector that has no checksum.
+    pub fn find_csums(&self, at: Logical, len: usize, csums: DataCsums, wait: Wait) -> Result<FoundCsums> {
+        if csums == DataCsums::Absent {
+            return Ok(FoundCsums(None));
+        }
         let (kind, sector) = (self.checksum_type(), self.sector_size() as usize);
-        let found = self.csum_tree.read(at, out.len() / sector, wait)?;
+        let found = self.csum_tree.read(at, len / sector, wait)?;
         if let Some(missing) = found.first_missing() {
             let at = at + (missing * sector) as u64;
             let message = format!(
@@ -233,10 +268,20 @@ impl Engine {
             );
             return Err(Error::new(ErrorKind::Unreadable, message).of_block(DamagedBlock::Data(at)));
         }
-        let matches = |index: usize, bytes: &[u8]| {
-            let agrees = found.get(index) == Some(creamery_codec::checksum(kind, bytes).as_bytes(kind));
-            Verdict::of_checksum(agrees)
-        };
-        self.volume().read_data(at, out, &matches, wait)
+        Ok(FoundCsums(Some((kind, found))))
+    }
+
+    /// Reads ranges of extents in use, whole sectors, each into its buffer, and holds them against what was found for them. Waits for nothing;
+    /// `done` gets a report of each, in their order. Nothing is repaired on the way; [`read_data`](Self::read_data) does that.
+    pub fn submit_read_data(
+        &self,
+        ranges: impl IntoIterator<Item = (Logical, AlignedBuffer, FoundCsums)>,
+        done: ReadDone,
+    ) {
+        let mut batch = ReadBatch::default();
+        for (at, buffer, found) in ranges {
+            batch.add(at, buffer, move |index, bytes| found.judge(index, bytes));
+        }
+        self.volume.submit_read(batch, done);
     }
 }

@@ -56,7 +56,7 @@ mod statistics;
 mod users;
 
 pub use convert::Conversion;
-pub use data::DataCsums;
+pub use data::{DataCsums, FoundCsums};
 pub use durable::{DurableTree, DurableTrees};
 pub use memory::EngineMemory;
 pub use quota::KeptGroups;

@@ -1,11 +1,14 @@
-//! A device that answers writes of marked data when it is told to, and as it is told.
+//! A device that answers writes of marked data, and reads of it, when it is told to, and as it is told.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use creamery_base::sync::Mutex;
 use creamery_base::{Error, ErrorKind};
 use creamery_device::{BlockDevice, Completion, DeviceId, MemoryDevice, Request};
+
+use crate::data::tests::support::SECTOR;
 
 /// Bytes from here on mark what is written: all of a part has the same.
 pub(super) const MARKED: u8 = 0xe0;
@@ -13,12 +16,13 @@ pub(super) const MARKED: u8 = 0xe0;
 pub(super) struct Answering {
     below: Arc<MemoryDevice>,
     kept: Mutex<VecDeque<(Request, Completion)>>,
+    keeps_reads: AtomicBool,
 }
 
 /// What becomes of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum How {
-    Written,
+    Done,
     Failed,
     /// A part of it is written, and the device says so.
     Short,
@@ -28,7 +32,18 @@ pub(super) enum How {
 
 impl Answering {
     pub(super) fn new(below: Arc<MemoryDevice>) -> Self {
-        Self { below, kept: Mutex::default() }
+        Self { below, kept: Mutex::default(), keeps_reads: AtomicBool::new(false) }
+    }
+
+    /// From now on it answers reads of marked data when it is told to, or at once.
+    pub(super) fn keep_reads(&self, keeps: bool) {
+        self.keeps_reads.store(keeps, Ordering::SeqCst);
+    }
+
+    /// Whether a read is of marked data.
+    fn has_marked(&self, offset: u64) -> bool {
+        let mut sector = [0; SECTOR as usize];
+        self.below.read_at(offset, &mut sector).is_ok() && is_marked(&sector)
     }
 
     /// What it has.
@@ -45,10 +60,10 @@ impl Answering {
     pub(super) fn answer(&self, which: usize, how: How) {
         let (request, done) = self.kept.lock().remove(which).expect("it was asked");
         match how {
-            How::Written => self.below.submit(request, done),
+            How::Done => self.below.submit(request, done),
             How::Failed => done(Err(Error::new(ErrorKind::Io, "the device fails"))),
             How::Short => {
-                let Request::Write { offset, data } = request else { panic!("only writes are marked") };
+                let Request::Write { offset, data } = request else { panic!("reads are never short") };
                 let first = data.iter().next().expect("some data");
                 self.below.write_at(offset, &first[..first.len() / 2]).expect("memory takes it");
                 drop(data);
@@ -59,13 +74,17 @@ impl Answering {
     }
 }
 
+fn is_marked(part: &[u8]) -> bool {
+    part[0] >= MARKED && part.iter().all(|byte| *byte == part[0])
+}
+
 impl BlockDevice for Answering {
     fn submit(&self, request: Request, done: Completion) {
         let is_marked = match &request {
-            Request::Write { data, .. } => data
-                .iter()
-                .next()
-                .is_some_and(|part| part[0] >= MARKED && part.iter().all(|byte| *byte == part[0])),
+            Request::Write { data, .. } => data.iter().next().is_some_and(is_marked),
+            Request::Read { offset, .. } => {
+                self.keeps_reads.load(Ordering::SeqCst) && self.has_marked(*offset)
+            }
             _ => false,
         };
         if is_marked {

@@ -7,6 +7,7 @@ mod reads;
 mod refused;
 mod scarce;
 mod submitted;
+mod submitted_reads;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

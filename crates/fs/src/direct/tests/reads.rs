@@ -126,7 +126,7 @@ fn what_linux_wrote_is_read_directly() {
 }
 
 /// Lets everything pass.
-struct Passing;
+pub(super) struct Passing;
 
 impl Hook for Passing {
     fn before(&self, _: &Request) -> Result<()> {
@@ -135,7 +135,7 @@ impl Hook for Passing {
 }
 
 /// Where a device has this sector.
-fn copies(device: &dyn BlockDevice, sector: &[u8]) -> Vec<u64> {
+pub(super) fn copies(device: &dyn BlockDevice, sector: &[u8]) -> Vec<u64> {
     let mut found = vec![0; sector.len()];
     let places = (0..device.len()).step_by(sector.len());
     places.filter(|at| device.read_at(*at, &mut found).is_ok() && found == sector).collect()

@@ -56,7 +56,7 @@ fn assert_waits_for(fs: &Filesystem, device: &Answering, answer: &Receiver<Direc
     thread::scope(|scope| {
         let makes = scope.spawn(|| make_directory(fs, "dir"));
         (0..1000).for_each(|_| thread::yield_now());
-        device.answer(0, How::Written);
+        device.answer(0, How::Done);
         makes.join().expect("it ends well").expect("DIRECT-12: there is room when the request has ended");
         answer.try_recv().expect("DIRECT-12: it has ended before").outcome.expect("room");
     });
@@ -97,7 +97,7 @@ fn what_ends_in_flight_is_for_all_who_look_for_room() {
             scope.spawn(move || fs.create(parent, b"dir", &NewInode::directory(0o755)).map(drop))
         });
         (0..1000).for_each(|_| thread::yield_now());
-        answers.iter().for_each(|_| device.answer(0, How::Written));
+        answers.iter().for_each(|_| device.answer(0, How::Done));
         for made in makes {
             made.join().expect("it ends well").expect("DIRECT-12: there is room for both");
         }
@@ -157,7 +157,7 @@ fn a_write_of_many_pieces_keeps_room_for_all_of_them_or_is_made_at_once() {
             assert!(at_once == 0 && device.kept() > 30);
             assert!(engine.delalloc_metadata_bytes() - before >= 32 * (3 + 1) * item, "room for all of it");
             while device.kept() > 0 {
-                device.answer(0, How::Written);
+                device.answer(0, How::Done);
             }
             assert!(file.inode().context().in_flight().help());
         }

@@ -53,7 +53,7 @@ fn a_request_is_answered_once_whatever_the_device_does() {
         (IN_PLACE, DirectAt::End),
     ];
     for (flags, at) in ways {
-        for how in [How::Written, How::Failed, How::Short, How::Dropped] {
+        for how in [How::Done, How::Failed, How::Short, How::Dropped] {
             let Some((engine, device, inode, file)) = on_answering(flags) else { return };
             let in_flight = inode.context().in_flight();
             let answer = submit(&file, at, MARKED);
@@ -70,7 +70,7 @@ fn a_request_is_answered_once_whatever_the_device_does() {
             let mut wanted = sectors(8, 1);
             let offset = if let DirectAt::Offset(offset) = at { offset } else { 8 * SECTOR };
             match how {
-                How::Written => {
+                How::Done => {
                     assert_eq!(
                         outcome.map(|part| (part.offset, part.len as u64)).ok(),
                         Some((offset, 2 * SECTOR))
@@ -85,7 +85,7 @@ fn a_request_is_answered_once_whatever_the_device_does() {
                 _ => assert_eq!(outcome.expect_err("it came to nothing").kind(), ErrorKind::Io),
             }
             let counters = inode.context().counters().direct.counters();
-            assert_eq!((counters.submitted, counters.failed), (1, u64::from(how != How::Written)));
+            assert_eq!((counters.submitted, counters.failed), (1, u64::from(how != How::Done)));
             assert!(content(&file) == wanted, "{at:?} {how:?}");
             audit(&engine, &inode, &inode.item(Wait::Yes).expect("it lives"));
             file.sync(false).expect("its errors are its own");
@@ -103,7 +103,7 @@ fn a_completion_that_panics_aborts_and_unwinds_nobody_who_helps() {
     let data = AlignedBuffer::from_slice(&sectors(2, MARKED));
     let request = DirectRequest::Write { at: DirectAt::Offset(0), data };
     file.submit_direct(request, Box::new(|_| panic!("nobody listens")));
-    device.answer(0, How::Written);
+    device.answer(0, How::Done);
     assert!(content(&file)[..SECTOR as usize] == sectors(1, MARKED), "who reads has it completed");
     let abort = engine.aborted().expect("it aborts, as in the background");
     assert!(abort.reason.contains("nobody listens"), "{abort:?}");
@@ -117,7 +117,7 @@ fn who_finds_no_room_has_landed_requests_completed() {
     let Some((engine, device, inode, file)) = on_answering(IN_PLACE) else { return };
     let in_flight = inode.context().in_flight();
     let answer = submit(&file, DirectAt::Offset(0), MARKED);
-    device.answer(0, How::Written);
+    device.answer(0, How::Done);
     assert!(engine.delalloc_metadata_bytes() > 0, "room is kept for it");
     assert!(in_flight.reclaim_step().expect("it ends well") && in_flight.wait_for_work());
     assert_eq!(engine.delalloc_metadata_bytes(), 0);
@@ -148,7 +148,7 @@ fn an_error_in_the_midst_of_a_request_is_its_own_and_none_of_it_is_completed() {
             assert_eq!(device.kept(), 3, "one for each piece");
             for number in (0..3).rev() {
                 assert!(!inode.context().in_flight().has_landed(), "some are not answered");
-                device.answer(number, if number == failing { how } else { How::Written });
+                device.answer(number, if number == failing { how } else { How::Done });
             }
             assert!(inode.context().in_flight().help());
             let outcome = answer.recv().expect("DIRECT-2").outcome;
@@ -181,7 +181,7 @@ fn requests_of_several_ranges_are_in_flight_at_once_and_complete_in_any_order() 
         engine.commit().expect("a commit");
         direct(&file, 6 * SECTOR, &sectors(1, 2));
         for which in [1, 1, 0] {
-            device.answer(which, How::Written);
+            device.answer(which, How::Done);
             assert!(inode.context().in_flight().help());
         }
         for answer in answers {
@@ -216,13 +216,13 @@ fn whoever_waits_for_what_a_request_carries_completes_it() {
             let answer = submit(&file, at, MARKED);
             thread::scope(|scope| {
                 if lands_before {
-                    device.answer(0, How::Written);
+                    device.answer(0, How::Done);
                 }
                 let waiter = scope.spawn(|| waits(&file));
                 if !lands_before {
                     thread::yield_now();
                     assert!(!waiter.is_finished(), "{name}: it waits");
-                    device.answer(0, How::Written);
+                    device.answer(0, How::Done);
                 }
                 waiter.join().expect("DIRECT-9");
             });
@@ -243,7 +243,7 @@ fn the_background_completes_what_has_landed() {
     let (_, file) = fs.create_open(root, b"file", &NewInode::file(0o644)).expect("room");
     for byte in MARKED..MARKED + 8 {
         let answer = submit(&file, DirectAt::End, byte);
-        device.answer(0, How::Written);
+        device.answer(0, How::Done);
         answer.recv().expect("DIRECT-2").outcome.expect("room");
     }
     assert!(content(&file) == (MARKED..MARKED + 8).flat_map(|byte| sectors(2, byte)).collect::<Vec<_>>());
@@ -273,7 +273,7 @@ fn who_closes_a_filesystem_waits_for_its_requests() {
             }
         };
         assert!(refused && !closing.is_finished(), "DIRECT-3: it waits");
-        device.answer(0, How::Written);
+        device.answer(0, How::Done);
         closing.join().expect("it ends well").expect("it closes");
     });
     let part = answer.try_recv().expect("DIRECT-3: it was answered before").outcome.expect("room");
@@ -309,7 +309,7 @@ fn what_was_submitted_before_a_sync_is_durable_behind_it() {
             let syncing = scope.spawn(|| syncs(&fs, &file));
             thread::yield_now();
             assert!(!syncing.is_finished(), "DIRECT-10: {name}");
-            device.answer(0, How::Written);
+            device.answer(0, How::Done);
             syncing.join().expect("it ends well");
         });
         answer.try_recv().expect("DIRECT-10: it was answered before").outcome.expect("room");
@@ -326,7 +326,7 @@ fn what_was_submitted_before_a_sync_is_durable_behind_it() {
 fn a_filesystem_that_is_dropped_lets_go_of_its_device_whatever_is_in_flight() {
     for flags in [InodeFlags::empty(), IN_PLACE] {
         for landed in 0..=2 {
-            for how in [How::Written, How::Failed, How::Dropped] {
+            for how in [How::Done, How::Failed, How::Dropped] {
                 let Some((engine, device, inode, file)) = on_answering(flags) else { return };
                 let answers = [0, 4].map(|at| submit(&file, DirectAt::Offset(at * SECTOR), MARKED));
                 (0..landed).for_each(|_| device.answer(0, how));
@@ -368,7 +368,7 @@ fn the_last_of_all_who_use_a_filesystem_lets_go_of_requests() {
     let [first, second] = [0, 4].map(|at| submit(&file, DirectAt::Offset(at * SECTOR), MARKED));
     let lives = Arc::downgrade(&engine);
     drop((background, fs, engine));
-    device.answer(0, How::Written);
+    device.answer(0, How::Done);
     assert_eq!(first.try_recv().err(), Some(TryRecvError::Empty), "nobody completes it");
     assert_eq!(file.read_at(0, &mut [0; 9], Wait::Yes).expect("a read"), 9);
     first.recv().expect("DIRECT-9").outcome.expect("an open file is a user like any other");
@@ -376,7 +376,7 @@ fn the_last_of_all_who_use_a_filesystem_lets_go_of_requests() {
     assert!(lives.upgrade().is_none(), "DIRECT-11");
     thread::spawn({
         let device = Arc::clone(&device);
-        move || device.answer(0, How::Written)
+        move || device.answer(0, How::Done)
     })
     .join()
     .expect("a device's thread ends nothing");
@@ -407,7 +407,7 @@ fn who_submits_more_than_may_be_in_flight_waits() {
             let submits = scope.spawn(|| submit_sectors(&file, at(sector), MARKED, count));
             (0..1000).for_each(|_| thread::yield_now());
             assert!(!submits.is_finished(), "DIRECT-13: it waits");
-            (0..waits_for).for_each(|_| device.answer(0, How::Written));
+            (0..waits_for).for_each(|_| device.answer(0, How::Done));
             submits.join().expect("it ends well")
         });
         for answered in answers.drain(..waits_for) {
@@ -416,7 +416,7 @@ fn who_submits_more_than_may_be_in_flight_waits() {
         answers.push(answer);
     }
     assert_eq!(device.kept(), 1);
-    device.answer(0, How::Written);
+    device.answer(0, How::Done);
     assert!(inode.context().in_flight().help());
     answers[0].try_recv().expect("DIRECT-2").outcome.expect("room");
     assert!(content(&file) == [sectors(5, MARKED), sectors(9, MARKED), sectors(2, 1)].concat());

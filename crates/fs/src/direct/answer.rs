@@ -1,0 +1,87 @@
+//! The answer that is owed for a request, and its buffer until then.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Result};
+use creamery_device::AlignedBuffer;
+
+use super::{DirectCompletion, DirectDone, DirectPart};
+use crate::in_flight::BytesInFlight;
+
+/// What is owed to who asked: an answer, once, with the buffer (DIRECT-2).
+pub(crate) struct Answer {
+    /// None when it was given.
+    owed: Option<(Buffer, DirectCompletion, BytesInFlight)>,
+}
+
+enum Buffer {
+    /// A write's: devices may have it, too.
+    Written(Arc<AlignedBuffer>),
+    /// A read's of so many bytes. None of them while somebody fills it.
+    Read(AlignedBuffer, usize),
+}
+
+impl Buffer {
+    /// It, for who asked. Nobody has it any more but a device that keeps a write's against the rules; that makes this a copy.
+    fn back(self, outcome: &Result<DirectPart>) -> AlignedBuffer {
+        match self {
+            Self::Written(buffer) => Arc::unwrap_or_clone(buffer),
+            Self::Read(buffer, len) if buffer.len() != len => AlignedBuffer::zeroed(len), // lost in a panic
+            Self::Read(mut buffer, _) => {
+                if outcome.is_err() {
+                    buffer.fill(0); // it may have what no checksum stands for
+                }
+                buffer
+            }
+        }
+    }
+}
+
+impl Answer {
+    /// Owed to `done` for a write, with `buffer`.
+    pub(crate) fn of_write(buffer: Arc<AlignedBuffer>, done: DirectCompletion, bytes: BytesInFlight) -> Self {
+        Self { owed: Some((Buffer::Written(buffer), done, bytes)) }
+    }
+
+    /// Owed to `done` for a read, with `buffer`.
+    pub(crate) fn of_read(buffer: AlignedBuffer, done: DirectCompletion, bytes: BytesInFlight) -> Self {
+        let len = buffer.len();
+        Self { owed: Some((Buffer::Read(buffer, len), done, bytes)) }
+    }
+
+    /// The buffer of a read, for who fills it.
+    pub(super) fn lend(&mut self) -> AlignedBuffer {
+        match &mut self.owed {
+            Some((Buffer::Read(buffer, len), ..)) if buffer.len() == *len => std::mem::take(buffer),
+            Some((Buffer::Read(_, len), ..)) => AlignedBuffer::zeroed(*len), // lost in a panic
+            _ => unreachable!("it is a read's, and was not given"),
+        }
+    }
+
+    /// The buffer of a read is back.
+    pub(super) fn take_back(&mut self, buffer: AlignedBuffer) {
+        if let Some((Buffer::Read(lent, _), ..)) = &mut self.owed {
+            *lent = buffer;
+        }
+    }
+
+    /// Gives it.
+    pub(crate) fn give(mut self, outcome: Result<DirectPart>) {
+        self.give_once(outcome);
+    }
+
+    fn give_once(&mut self, outcome: Result<DirectPart>) {
+        if let Some((buffer, done, bytes)) = self.owed.take() {
+            // The answer may let the caller submit another one.
+            drop(bytes);
+            done(DirectDone { buffer: buffer.back(&outcome), outcome });
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        // A thread panicked on the way.
+        self.give_once(Err(Error::new(ErrorKind::Aborted, "a direct request came to no end")));
+    }
+}
