@@ -8,9 +8,10 @@
 //!                                                     ---> whoever waits for something that a request carries
 //!                                                     ---> whoever finds no room, or closes the filesystem
 //! ```
-//! Who waits for what a request carries *helps* first ([`InFlight::wait`]): it completes what has landed, whosever that is, and waits
+//! Who waits for what a request carries *helps* first ([`Awaited::wait`]): it completes what has landed of that which may carry it, and waits
 //! only while there is none; a request that lands wakes all who may wait for it ([`Submitted::wake`]). So nobody depends on the background:
-//! with no thread there, or all of them busy, each waiter has done what it waits for.
+//! with no thread there, or all of them busy, each waiter has done what it waits for. Nor does anybody do more than that, with the locks that he
+//! has: a request of another file may take long to complete, and what he waits for may be there meanwhile.
 //!
 //! A request is known by its inode from before it carries anything to its answer.
 //!
@@ -26,6 +27,8 @@
 //!   Shown by `who_closes_a_filesystem_waits_for_its_requests`.
 //! - DIRECT-9: what has landed is completed by whoever waits for what it carries.
 //!   Shown by `whoever_waits_for_what_a_request_carries_completes_it`.
+//! - DIRECT-14: who waits for what a request carries completes no requests that carry nothing of the kind: of an inode he completes
+//!   those about it, of a subvolume those that write there. Shown by `who_waits_completes_nothing_of_other_files`.
 //! - DIRECT-11: when the last user of a filesystem is gone no request keeps it alive.
 //!   Shown by `a_filesystem_that_is_dropped_lets_go_of_its_device_whatever_is_in_flight`.
 //! - DIRECT-10: who makes a file, or all, durable has those writes ended that began before, and waits for none that begins later.
@@ -43,11 +46,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, InodeId, Result};
+use creamery_base::{Error, ErrorKind, InodeId, Result, TreeId};
 use creamery_txn::Reclaimer;
 
 /// A request that was sent to its devices.
@@ -76,8 +79,10 @@ pub(crate) enum Purpose {
 pub(crate) struct InFlight {
     /// Bytes of submitted requests that may be in flight.
     most: u64,
-    /// Requests in the queue, for those who wait with another lock.
+    /// Requests in the queue.
     landed: AtomicUsize,
+    /// How many have ever been put there, for those who wait with another lock.
+    landings: AtomicU64,
     requests: RankedMutex<Requests, { rank::TABLE }>,
     changed: RankedCondvar,
 }
@@ -147,6 +152,58 @@ impl Request {
     /// Whether its end gives room back, and waits for nothing that somebody has who looks for room.
     fn keeps_room(&self) -> bool {
         self.is_carried && self.purpose == Purpose::Write
+    }
+}
+
+/// What somebody waits for that requests may carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Carried {
+    /// Something of an inode.
+    OfInode(InodeId),
+    /// A change of a subvolume.
+    OfSubvolume(TreeId),
+}
+
+impl Carried {
+    fn is_by(self, request: &Request) -> bool {
+        match self {
+            Self::OfInode(id) => request.id == id,
+            Self::OfSubvolume(id) => request.id.subvolume == id && request.purpose == Purpose::Write,
+        }
+    }
+}
+
+/// The requests that may carry what somebody waits for.
+#[derive(Clone, Copy)]
+pub(crate) struct Awaited<'f> {
+    in_flight: &'f InFlight,
+    carried: Carried,
+}
+
+impl Awaited<'_> {
+    /// Waits, with `lock` and `changed`, until `waits` says no; completes these requests as they land (DIRECT-9), and no others (DIRECT-14).
+    /// `changed` is one of those that a request wakes which carries that.
+    pub(crate) fn wait<T>(
+        self,
+        reason: Reason,
+        (lock, changed): (&RankedMutex<T, { rank::LEAF }>, &RankedCondvar),
+        mut waits: impl FnMut(&mut T) -> bool,
+    ) {
+        drop(Held::wait(Place::of(rank::WRITEBACK)));
+        let Self { in_flight, carried } = self;
+        let (mut is_over, mut seen) = (false, in_flight.landings_if_all_are_gone());
+        while !is_over {
+            let guard = changed.pass_while(reason, lock.lock(), |state| {
+                is_over = !waits(state);
+                !is_over && seen == Some(in_flight.landings())
+            });
+            drop(guard);
+            if !is_over {
+                // What lands behind this the next look at the number finds.
+                let landings = in_flight.landings();
+                seen = Some(landings).filter(|_| !in_flight.help_with(|request| carried.is_by(request)));
+            }
+        }
     }
 }
 
@@ -244,6 +301,7 @@ impl InFlight {
         let mut requests = self.requests.lock();
         let Some(request) = requests.submitted.remove(&ticket) else { return false };
         self.landed.fetch_add(1, Ordering::SeqCst);
+        self.landings.fetch_add(1, Ordering::SeqCst);
         requests.landed.push_back((ticket, request));
         // Under the lock: who completes it, and lets go of all it has, waits for that.
         requests.landed.back().expect("just pushed").1.wake();
@@ -268,6 +326,20 @@ impl InFlight {
         self.landed.load(Ordering::SeqCst) > 0
     }
 
+    /// Those that may carry what somebody waits for.
+    pub(crate) const fn awaited(&self, carried: Carried) -> Awaited<'_> {
+        Awaited { in_flight: self, carried }
+    }
+
+    fn landings(&self) -> u64 {
+        self.landings.load(Ordering::SeqCst)
+    }
+
+    /// How many have landed, if none of them waits to be completed.
+    fn landings_if_all_are_gone(&self) -> Option<u64> {
+        Some(self.landings()).filter(|_| !self.has_landed())
+    }
+
     /// Completes the request that landed first. False when there was none.
     pub(crate) fn help(&self) -> bool {
         self.help_with(|_| true)
@@ -283,28 +355,6 @@ impl InFlight {
             landed
         };
         landed.map(|(_, landed)| landed.complete()).is_some()
-    }
-
-    /// Waits, with `lock` and `changed`, until `waits` says no; completes meanwhile what lands (DIRECT-9). `changed` is one of those that
-    /// a landed request wakes.
-    pub(crate) fn wait<T>(
-        &self,
-        reason: Reason,
-        (lock, changed): (&RankedMutex<T, { rank::LEAF }>, &RankedCondvar),
-        mut waits: impl FnMut(&mut T) -> bool,
-    ) {
-        drop(Held::wait(Place::of(rank::WRITEBACK)));
-        let mut is_over = false;
-        while !is_over {
-            let guard = changed.pass_while(reason, lock.lock(), |state| {
-                is_over = !waits(state);
-                !is_over && !self.has_landed()
-            });
-            drop(guard);
-            if !is_over {
-                self.help();
-            }
-        }
     }
 
     /// Lets none begin from now on, and waits until none is in flight; completes what lands (DIRECT-3).
@@ -376,7 +426,7 @@ impl Reclaimer for InFlight {
 mod tests {
     use std::thread;
 
-    use creamery_base::{ObjectId, TreeId};
+    use creamery_base::ObjectId;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 use creamery_base::{ErrorKind, Result, Wait};
 
-use crate::in_flight::InFlight;
+use crate::in_flight::Awaited;
 
 /// How an inode is locked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,9 +66,9 @@ impl CarriedLocks {
         self.given_back.notify_all();
     }
 
-    /// Waits, and completes requests meanwhile, until nothing is carried that keeps out who has got the lock of operations that way.
+    /// Waits, and completes those that are `awaited` meanwhile, until nothing is carried that keeps out who has got the lock of operations that way.
     /// Errors: would block.
-    pub(super) fn pass(&self, lock: Lock, wait: Wait, in_flight: &InFlight) -> Result<()> {
+    pub(super) fn pass(&self, lock: Lock, wait: Wait, awaited: Awaited<'_>) -> Result<()> {
         if self.any.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
@@ -79,7 +79,7 @@ impl CarriedLocks {
             return Err(ErrorKind::WouldBlock.into());
         }
         let waits = |locks: &mut Locks| locks.keep_out(lock);
-        in_flight.wait(Reason::InodeLock, (&self.locks, &self.given_back), waits);
+        awaited.wait(Reason::InodeLock, (&self.locks, &self.given_back), waits);
         Ok(())
     }
 

@@ -19,6 +19,7 @@ use super::range_lock::{RangeGuard, RangeLocks};
 use super::{FileType, Inode, InodeItem};
 use crate::delalloc::{Delalloc, WriteErrors};
 use crate::fault::Fault;
+use crate::in_flight::{Awaited, Carried};
 
 /// The item of a file, locked for changing it together with its extents; [`FileInode::change_extents`] alone gives it out.
 pub(crate) struct LockedExtents<'l, 'a> {
@@ -124,13 +125,18 @@ impl<'a> FileInode<'a> {
     /// Locks the whole sectors that `[start, end)` touches against writers.
     pub(crate) fn lock_range_shared(&self, start: u64, end: u64, wait: Wait) -> Result<RangeGuard<'a>> {
         let range = self.whole_sectors(start, end);
-        self.state.ranges().shared_or_help(range, wait, self.inode.context().in_flight())
+        self.state.ranges().shared_or_help(range, wait, self.awaited())
     }
 
     /// Locks the whole sectors that `[start, end)` touches against everybody.
     pub(crate) fn lock_range(&self, start: u64, end: u64) -> Result<RangeGuard<'a>> {
         let range = self.whole_sectors(start, end);
-        self.state.ranges().exclusive_or_help(range, Wait::Yes, self.inode.context().in_flight())
+        self.state.ranges().exclusive_or_help(range, Wait::Yes, self.awaited())
+    }
+
+    /// The requests that may carry something of it.
+    pub(super) fn awaited(&self) -> Awaited<'a> {
+        self.inode.context().in_flight().awaited(Carried::OfInode(self.inode.id))
     }
 
     fn whole_sectors(&self, start: u64, end: u64) -> (u64, u64) {

@@ -154,7 +154,7 @@ impl Inode {
     /// Waits for the requests that carry what keeps out who has got the lock of operations.
     /// Errors: would block.
     fn pass(&self, lock: Lock, wait: Wait) -> Result<()> {
-        self.as_file().map_or(Ok(()), |file| file.carried().pass(lock, wait, self.context().in_flight()))
+        self.as_file().map_or(Ok(()), |file| file.carried().pass(lock, wait, file.awaited()))
     }
 
     fn locked_by<'a>(&self, operations: RankedWrite<'a, (), { rank::INODE }>) -> Result<ExclusiveInode<'a>> {

@@ -25,7 +25,7 @@ use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 use creamery_base::{ErrorKind, Result, Wait, memory};
 use smallvec::SmallVec;
 
-use crate::in_flight::InFlight;
+use crate::in_flight::Awaited;
 
 /// The byte ranges of one inode that are in use.
 ///
@@ -93,24 +93,24 @@ impl RangeLocks {
         self.lock((start, end), true, wait, None)
     }
 
-    /// As [`RangeLocks::shared`]; a wait is spent completing requests, which may carry ranges.
+    /// As [`RangeLocks::shared`]; a wait is spent completing requests that are `awaited`: they may carry ranges.
     pub(super) fn shared_or_help(
         &self,
         range: (u64, u64),
         wait: Wait,
-        in_flight: &InFlight,
+        awaited: Awaited<'_>,
     ) -> Result<RangeGuard<'_>> {
-        self.lock(range, false, wait, Some(in_flight))
+        self.lock(range, false, wait, Some(awaited))
     }
 
-    /// As [`RangeLocks::exclusive`]; a wait is spent completing requests, which may carry ranges.
+    /// As [`RangeLocks::exclusive`]; a wait is spent completing requests that are `awaited`: they may carry ranges.
     pub(super) fn exclusive_or_help(
         &self,
         range: (u64, u64),
         wait: Wait,
-        in_flight: &InFlight,
+        awaited: Awaited<'_>,
     ) -> Result<RangeGuard<'_>> {
-        self.lock(range, true, wait, Some(in_flight))
+        self.lock(range, true, wait, Some(awaited))
     }
 
     /// A request landed that carries a range: who waits may complete it.
@@ -130,7 +130,7 @@ impl RangeLocks {
         (start, end): (u64, u64),
         exclusive: bool,
         wait: Wait,
-        in_flight: Option<&InFlight>,
+        awaited: Option<Awaited<'_>>,
     ) -> Result<RangeGuard<'_>> {
         assert!(start <= end);
         let held = Held::before(Place::of(rank::RANGE), wait);
@@ -145,10 +145,10 @@ impl RangeLocks {
             table.next_ticket += 1;
             table.requests.push(request);
             let waits = |table: &mut Table| table.must_wait(&request);
-            match in_flight {
-                Some(in_flight) => {
+            match awaited {
+                Some(awaited) => {
                     drop(table);
-                    in_flight.wait(Reason::InodeLock, (&self.table, &self.changed), waits);
+                    awaited.wait(Reason::InodeLock, (&self.table, &self.changed), waits);
                 }
                 None => drop(self.changed.pass_while(Reason::InodeLock, table, waits)),
             }

@@ -25,7 +25,7 @@ use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 use creamery_base::{ErrorKind, Result};
 
-use crate::in_flight::InFlight;
+use crate::in_flight::Awaited;
 
 /// The operations that change one subvolume, and what keeps them out.
 #[derive(Default)]
@@ -98,8 +98,8 @@ impl ChangeGate {
         self.somebody_left.notify_all();
     }
 
-    /// Lets nobody enter, and waits until nobody is within, completing requests meanwhile. The caller has no inode, and is not within.
-    pub(crate) fn close(&self, in_flight: &InFlight) -> Closed<'_> {
+    /// Lets nobody enter, and waits until nobody is within, completing those that are `awaited` meanwhile. The caller has no inode, and is not within.
+    pub(crate) fn close(&self, awaited: Awaited<'_>) -> Closed<'_> {
         let _held = Held::wait(Place::of(rank::IN_PLACE));
         self.closed.fetch_add(1, Ordering::SeqCst);
         let closed = Closed(self);
@@ -108,7 +108,7 @@ impl ChangeGate {
             self.within.all().any(|count| count.load(Ordering::SeqCst) > 0)
                 || self.carried.load(Ordering::SeqCst) > 0
         };
-        in_flight.wait(Reason::InodeLock, (&self.leaving, &self.somebody_left), is_anybody_within);
+        awaited.wait(Reason::InodeLock, (&self.leaving, &self.somebody_left), is_anybody_within);
         closed
     }
 
@@ -133,7 +133,12 @@ impl Drop for Closed<'_> {
 mod tests {
     use std::sync::atomic::AtomicBool;
 
+    use creamery_base::TreeId;
+
     use super::*;
+    use crate::in_flight::{Carried, InFlight};
+
+    const HERE: Carried = Carried::OfSubvolume(TreeId::FS);
 
     #[test]
     fn the_closer_waits_for_those_within_and_keeps_others_out() {
@@ -141,7 +146,7 @@ mod tests {
         gate.enter().expect("it is open");
         std::thread::scope(|scope| {
             let closer = scope.spawn(|| {
-                let closed = gate.close(&InFlight::default());
+                let closed = gate.close(InFlight::default().awaited(HERE));
                 assert!(is_over.load(Ordering::SeqCst), "RDONLY-1: somebody is within");
                 assert!(gate.enter().is_err(), "RDONLY-1");
                 drop(closed);
@@ -165,7 +170,7 @@ mod tests {
         gate.leave();
         std::thread::scope(|scope| {
             let closer = scope.spawn(|| {
-                drop(gate.close(&InFlight::default()));
+                drop(gate.close(InFlight::default().awaited(HERE)));
                 assert!(is_over.load(Ordering::SeqCst), "RDONLY-1: a request is within");
             });
             while gate.check_open().is_ok() {

@@ -15,7 +15,7 @@
 use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 
-use crate::in_flight::InFlight;
+use crate::in_flight::Awaited;
 
 /// Who writes in place in a subvolume, and who bars that.
 #[derive(Default)]
@@ -56,13 +56,13 @@ impl InPlaceWriters {
         }
     }
 
-    /// Lets nobody begin, and waits until nobody is left, completing requests meanwhile. The caller has no inode.
-    pub(crate) fn bar(&self, in_flight: &InFlight) -> InPlaceBarred<'_> {
+    /// Lets nobody begin, and waits until nobody is left, completing those that are `awaited` meanwhile. The caller has no inode.
+    pub(crate) fn bar(&self, awaited: Awaited<'_>) -> InPlaceBarred<'_> {
         let held = Held::wait(Place::of(rank::IN_PLACE));
         self.state.lock().snapshots += 1;
         let barred = InPlaceBarred { writers: self, _held: held };
         let waits = |state: &mut State| state.writers > 0;
-        in_flight.wait(Reason::Writeback, (&self.state, &self.nobody_left), waits);
+        awaited.wait(Reason::Writeback, (&self.state, &self.nobody_left), waits);
         barred
     }
 
@@ -83,7 +83,12 @@ impl Drop for InPlaceBarred<'_> {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use creamery_base::TreeId;
+
     use super::*;
+    use crate::in_flight::{Carried, InFlight};
+
+    const HERE: Carried = Carried::OfSubvolume(TreeId::FS);
 
     #[test]
     fn who_writes_in_place_and_who_takes_a_snapshot_keep_each_other_out() {
@@ -92,7 +97,7 @@ mod tests {
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let snapshot = scope.spawn(|| {
-                let barred = writers.bar(&InFlight::default());
+                let barred = writers.bar(InFlight::default().awaited(HERE));
                 assert!(is_over.load(Ordering::SeqCst), "NOCOW-3: somebody was still writing");
                 assert!(!writers.enter(), "NOCOW-3");
                 drop(barred);
@@ -106,7 +111,7 @@ mod tests {
             writers.leave();
             snapshot.join().expect("it ends well");
         });
-        let barred = writers.bar(&InFlight::default());
+        let barred = writers.bar(InFlight::default().awaited(HERE));
         assert!(!writers.enter());
         drop(barred);
         assert!(writers.enter());

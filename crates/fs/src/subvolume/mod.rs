@@ -39,6 +39,7 @@ pub use table::SubvolumeTable;
 
 use crate::context::Context;
 use crate::delayed::Later;
+use crate::in_flight::{Awaited, Carried};
 use change_gate::{ChangeGate, Closed};
 use in_place::{InPlaceBarred, InPlaceWriters};
 use ino_allocator::InoAllocator;
@@ -201,12 +202,17 @@ impl Subvolume {
 
     /// Keeps changes out, and waits until there are none (RDONLY-1).
     pub(crate) fn close_to_changes(&self) -> Closed<'_> {
-        self.change_gate.close(self.context.in_flight())
+        self.change_gate.close(self.awaited())
     }
 
     /// Keeps out what writes in place, and waits until nobody does (NOCOW-3).
     pub(crate) fn bar_writes_in_place(&self) -> InPlaceBarred<'_> {
-        self.in_place.bar(self.context.in_flight())
+        self.in_place.bar(self.awaited())
+    }
+
+    /// The requests that may carry a change here.
+    fn awaited(&self) -> Awaited<'_> {
+        self.context.in_flight().awaited(Carried::OfSubvolume(self.tree.id()))
     }
 
     /// A request landed that changes something here: who waits for that may complete it.

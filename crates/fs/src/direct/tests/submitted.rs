@@ -232,6 +232,50 @@ fn whoever_waits_for_what_a_request_carries_completes_it() {
     }
 }
 
+/// A request to another file has landed. Who waits for what one to this file carries leaves that to others.
+#[test]
+fn who_waits_completes_nothing_of_other_files() {
+    type Waits = fn(&OpenFile);
+    let rows: [(&str, Waits); 3] = [
+        ("reads", |file| assert_eq!(file.read_at(SECTOR, &mut [0; 9], Wait::Yes).expect("a read"), 9)),
+        ("alone", |file| drop(file.inode().lock_exclusive().expect("it lives"))),
+        ("fsync", |file| file.sync(false).expect("room")),
+    ];
+    for (name, waits) in rows {
+        for lands_before in [true, false] {
+            let Some((engine, device)) = fixture(Kind::DEFAULT).map(|fixture| fixture.on(Answering::new))
+            else {
+                return;
+            };
+            let fs = Filesystem::open(engine, FsOptions::default()).expect("it opens");
+            let root = fs.root(fs.default_subvolume()).expect("a root");
+            let [file, other] = [b"file", b"late"].map(|name| {
+                let (_, file) = fs.create_open(root, name, &NewInode::file(0o644)).expect("room");
+                direct(&file, 0, &sectors(8, 1));
+                file
+            });
+            let [here, elsewhere] = [&file, &other].map(|file| submit(file, DirectAt::Offset(0), MARKED));
+            device.answer(1, How::Done);
+            if lands_before {
+                device.answer(0, How::Done);
+            }
+            thread::scope(|scope| {
+                let waiter = scope.spawn(|| waits(&file));
+                if !lands_before {
+                    (0..1000).for_each(|_| thread::yield_now());
+                    device.answer(0, How::Done);
+                }
+                waiter.join().expect("DIRECT-9");
+            });
+            here.try_recv().expect("DIRECT-9: it was completed first").outcome.expect("room");
+            assert_eq!(elsewhere.try_recv().err(), Some(TryRecvError::Empty), "DIRECT-14: {name}");
+            // Who waits for the subvolume has that, too.
+            drop(other.inode().subvolume().close_to_changes());
+            elsewhere.try_recv().expect("DIRECT-9: it was completed first").outcome.expect("room");
+        }
+    }
+}
+
 #[test]
 fn the_background_completes_what_has_landed() {
     let Some((engine, device)) = fixture(Kind::DEFAULT).map(|fixture| fixture.on(Answering::new)) else {
