@@ -44,14 +44,20 @@
 //! The queue is a table (rank TABLE): a request that lands wakes others under it, by their innermost locks, and so lives until it has done
 //! that. Who helps holds nothing that completing takes: rank WRITEBACK.
 
+mod awaited;
+mod line;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, InodeId, Result, TreeId};
+use creamery_base::{Error, ErrorKind, InodeId, Result};
 use creamery_txn::Reclaimer;
+
+pub(crate) use awaited::{Awaited, Carried};
+pub(crate) use line::BytesInFlight;
 
 /// A request that was sent to its devices.
 pub(crate) trait Submitted: Send {
@@ -111,34 +117,6 @@ impl Requests {
     }
 }
 
-/// The bytes of a submitted request, which count until this goes.
-#[must_use]
-pub(crate) struct BytesInFlight {
-    in_flight: Arc<InFlight>,
-    bytes: u64,
-}
-
-impl Drop for BytesInFlight {
-    fn drop(&mut self) {
-        let all = &mut self.in_flight.requests.lock().bytes;
-        *all = all.checked_sub(self.bytes).expect("DIRECT-1: what is counted is forgotten once");
-        self.in_flight.changed.notify_all();
-    }
-}
-
-/// A request's place in the line, until this goes.
-struct Turn {
-    in_flight: Arc<InFlight>,
-    number: u64,
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.in_flight.requests.lock().line.retain(|number| *number != self.number);
-        self.in_flight.changed.notify_all();
-    }
-}
-
 /// A request that began.
 struct Request {
     /// What it is about.
@@ -152,58 +130,6 @@ impl Request {
     /// Whether its end gives room back, and waits for nothing that somebody has who looks for room.
     fn keeps_room(&self) -> bool {
         self.is_carried && self.purpose == Purpose::Write
-    }
-}
-
-/// What somebody waits for that requests may carry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Carried {
-    /// Something of an inode.
-    OfInode(InodeId),
-    /// A change of a subvolume.
-    OfSubvolume(TreeId),
-}
-
-impl Carried {
-    fn is_by(self, request: &Request) -> bool {
-        match self {
-            Self::OfInode(id) => request.id == id,
-            Self::OfSubvolume(id) => request.id.subvolume == id && request.purpose == Purpose::Write,
-        }
-    }
-}
-
-/// The requests that may carry what somebody waits for.
-#[derive(Clone, Copy)]
-pub(crate) struct Awaited<'f> {
-    in_flight: &'f InFlight,
-    carried: Carried,
-}
-
-impl Awaited<'_> {
-    /// Waits, with `lock` and `changed`, until `waits` says no; completes these requests as they land (DIRECT-9), and no others (DIRECT-14).
-    /// `changed` is one of those that a request wakes which carries that.
-    pub(crate) fn wait<T>(
-        self,
-        reason: Reason,
-        (lock, changed): (&RankedMutex<T, { rank::LEAF }>, &RankedCondvar),
-        mut waits: impl FnMut(&mut T) -> bool,
-    ) {
-        drop(Held::wait(Place::of(rank::WRITEBACK)));
-        let Self { in_flight, carried } = self;
-        let (mut is_over, mut seen) = (false, in_flight.landings_if_all_are_gone());
-        while !is_over {
-            let guard = changed.pass_while(reason, lock.lock(), |state| {
-                is_over = !waits(state);
-                !is_over && seen == Some(in_flight.landings())
-            });
-            drop(guard);
-            if !is_over {
-                // What lands behind this the next look at the number finds.
-                let landings = in_flight.landings();
-                seen = Some(landings).filter(|_| !in_flight.help_with(|request| carried.is_by(request)));
-            }
-        }
     }
 }
 
@@ -239,28 +165,6 @@ impl InFlight {
     /// At most so many bytes of submitted requests are in flight.
     pub(crate) fn new(most: u64) -> Self {
         Self { most, ..Self::default() }
-    }
-
-    /// Waits in line until so many `bytes` more may be in flight; completes what lands (DIRECT-13). The caller holds nothing.
-    pub(crate) fn make_room(self: &Arc<Self>, bytes: u64) -> BytesInFlight {
-        let turn = self.take_turn();
-        let is_next = |requests: &Requests| {
-            let fit = requests.bytes == 0 || requests.bytes.saturating_add(bytes) <= self.most; // one may be more than all
-            fit && requests.line.front() == Some(&turn.number)
-        };
-        self.wait_until(|_| true, is_next);
-        // Only the first in line adds to it.
-        let mut requests = self.requests.lock();
-        requests.bytes = requests.bytes.saturating_add(bytes);
-        BytesInFlight { in_flight: Arc::clone(self), bytes }
-    }
-
-    fn take_turn(self: &Arc<Self>) -> Turn {
-        let mut requests = self.requests.lock();
-        let number = requests.next_turn;
-        requests.next_turn += 1;
-        requests.line.push_back(number);
-        Turn { in_flight: Arc::clone(self), number }
     }
 
     /// A request about data of the inode `id` begins. Errors: the filesystem is being closed.
@@ -324,11 +228,6 @@ impl InFlight {
     /// Whether a request waits to be completed.
     pub(crate) fn has_landed(&self) -> bool {
         self.landed.load(Ordering::SeqCst) > 0
-    }
-
-    /// Those that may carry what somebody waits for.
-    pub(crate) const fn awaited(&self, carried: Carried) -> Awaited<'_> {
-        Awaited { in_flight: self, carried }
     }
 
     fn landings(&self) -> u64 {
@@ -426,7 +325,7 @@ impl Reclaimer for InFlight {
 mod tests {
     use std::thread;
 
-    use creamery_base::ObjectId;
+    use creamery_base::{ObjectId, TreeId};
 
     use super::*;
 

@@ -1,0 +1,57 @@
+//! The line of submitted requests: how many bytes of them may be in flight, and which request is next (DIRECT-13).
+
+use std::sync::Arc;
+
+use super::{InFlight, Requests};
+
+/// The bytes of a submitted request, which count until this goes.
+#[must_use]
+pub(crate) struct BytesInFlight {
+    in_flight: Arc<InFlight>,
+    bytes: u64,
+}
+
+impl Drop for BytesInFlight {
+    fn drop(&mut self) {
+        let all = &mut self.in_flight.requests.lock().bytes;
+        *all = all.checked_sub(self.bytes).expect("DIRECT-1: what is counted is forgotten once");
+        self.in_flight.changed.notify_all();
+    }
+}
+
+/// A request's place in the line, until this goes.
+struct Turn {
+    in_flight: Arc<InFlight>,
+    number: u64,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.in_flight.requests.lock().line.retain(|number| *number != self.number);
+        self.in_flight.changed.notify_all();
+    }
+}
+
+impl InFlight {
+    /// Waits in line until so many `bytes` more may be in flight; completes what lands (DIRECT-13). The caller holds nothing.
+    pub(crate) fn make_room(self: &Arc<Self>, bytes: u64) -> BytesInFlight {
+        let turn = self.take_turn();
+        let is_next = |requests: &Requests| {
+            let fit = requests.bytes == 0 || requests.bytes.saturating_add(bytes) <= self.most; // one may be more than all
+            fit && requests.line.front() == Some(&turn.number)
+        };
+        self.wait_until(|_| true, is_next);
+        // Only the first in line adds to it.
+        let mut requests = self.requests.lock();
+        requests.bytes = requests.bytes.saturating_add(bytes);
+        BytesInFlight { in_flight: Arc::clone(self), bytes }
+    }
+
+    fn take_turn(self: &Arc<Self>) -> Turn {
+        let mut requests = self.requests.lock();
+        let number = requests.next_turn;
+        requests.next_turn += 1;
+        requests.line.push_back(number);
+        Turn { in_flight: Arc::clone(self), number }
+    }
+}
