@@ -121,19 +121,35 @@ impl Answers {
     }
 }
 
-impl BlockDevice for DelayedDevice {
-    fn submit(&self, request: Request, done: Completion) {
+impl DelayedDevice {
+    /// Gives an answer to `done` when it is due.
+    fn later(&self, done: Completion) -> Completion {
         let due = Instant::now() + self.latency;
         let answers = Arc::clone(&self.answers);
         answers.state.lock().below += 1;
-        let answer = move |outcome| {
+        Box::new(move |outcome| {
             let mut state = answers.state.lock();
             state.below -= 1;
             state.waiting.push(Reverse(Answer { due, done, outcome }));
             drop(state);
             answers.changed.notify_one();
-        };
-        self.below.submit(request, Box::new(answer));
+        })
+    }
+}
+
+impl BlockDevice for DelayedDevice {
+    fn submit(&self, request: Request, done: Completion) {
+        let done = self.later(done);
+        self.below.submit(request, done);
+    }
+
+    fn submit_queued(&self, request: Request, done: Completion) {
+        let done = self.later(done);
+        self.below.submit_queued(request, done);
+    }
+
+    fn has_room(&self) -> bool {
+        self.below.has_room()
     }
 
     fn len(&self) -> u64 {

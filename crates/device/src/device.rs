@@ -175,6 +175,18 @@ pub trait BlockDevice: Send + Sync {
     /// Starts `request`; `done` gets the outcome. Requests in flight together complete in any order.
     fn submit(&self, request: Request, done: Completion);
 
+    /// Starts `request` for a caller that must not wait: another thread carries it out, if the device is one that is asked by system calls.
+    /// [`has_room`](Self::has_room) says before whether there is one.
+    fn submit_queued(&self, request: Request, done: Completion) {
+        self.submit(request, done);
+    }
+
+    /// Whether [`submit_queued`](Self::submit_queued) finds somebody who carries a request out soon. What it says may be over when it is said:
+    /// a request that comes all the same is taken.
+    fn has_room(&self) -> bool {
+        true
+    }
+
     /// Has `requests` carried out for a caller that waits for all of them anyway: on this thread, if the device is one that is asked by
     /// system calls. Each completion gets its outcome; some may come after this returns.
     fn carry_out(&self, requests: Vec<(Request, Completion)>) {

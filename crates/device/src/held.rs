@@ -346,6 +346,17 @@ impl BlockDevice for HeldDevice {
         }
     }
 
+    fn submit_queued(&self, request: Request, done: Completion) {
+        if self.passes() {
+            return self.below.submit_queued(request, done);
+        }
+        self.submit(request, done);
+    }
+
+    fn has_room(&self) -> bool {
+        self.below.has_room()
+    }
+
     fn carry_out(&self, requests: Vec<(Request, Completion)>) {
         if self.passes() {
             return self.below.carry_out(requests);

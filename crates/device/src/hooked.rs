@@ -65,6 +65,20 @@ impl<H: Hook> BlockDevice for Hooked<H> {
         }
     }
 
+    fn submit_queued(&self, request: Request, done: Completion) {
+        match self.hook.before(&request) {
+            Ok(()) => self.below.submit_queued(request, done),
+            Err(error) => {
+                drop(request); // DEV-3
+                done(Err(error));
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.below.has_room()
+    }
+
     fn len(&self) -> u64 {
         self.below.len()
     }

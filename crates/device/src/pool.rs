@@ -63,18 +63,46 @@ impl Pool {
     /// Has a thread run `job`, or gives it back (POOL-2).
     pub(crate) fn run(&self, job: Job) -> Result<(), Job> {
         let mut state = self.shared.state.lock();
-        if state.is_closed || state.queue.len() >= QUEUE {
+        if state.queue.len() >= QUEUE {
             return Err(job);
         }
-        if state.queue.len() >= state.free && state.threads < THREADS && self.begin_thread() {
-            state.threads += 1;
+        self.push(&mut state, job)
+    }
+
+    /// As [`run`](Self::run), however many jobs wait: for a caller that must not run it, and has asked before whether there
+    /// [is room](Self::has_room).
+    pub(crate) fn take(&self, job: Job) -> Result<(), Job> {
+        self.push(&mut self.shared.state.lock(), job)
+    }
+
+    /// Whether a thread of the pool runs a job that comes now.
+    pub(crate) fn has_room(&self) -> bool {
+        let mut state = self.shared.state.lock();
+        if state.is_closed || state.queue.len() >= QUEUE {
+            return false;
         }
+        self.add_thread(&mut state);
+        state.threads > 0
+    }
+
+    fn push(&self, state: &mut State, job: Job) -> Result<(), Job> {
+        if state.is_closed {
+            return Err(job);
+        }
+        self.add_thread(state);
         if state.threads == 0 {
             return Err(job);
         }
         state.queue.push_back(job);
         self.shared.work.notify_one();
         Ok(())
+    }
+
+    /// Begins a thread if one more job would wait for those that there are.
+    fn add_thread(&self, state: &mut State) {
+        if state.queue.len() >= state.free && state.threads < THREADS && self.begin_thread() {
+            state.threads += 1;
+        }
     }
 
     /// False where the system gives none.
@@ -172,6 +200,22 @@ mod tests {
         (0..QUEUE).for_each(|_| taken(&pool, Box::new(|| ())));
         assert!(pool.run(Box::new(|| ())).is_err());
         go.wait();
+    }
+
+    #[test]
+    fn a_full_queue_takes_the_job_of_who_must_not_run_it() {
+        let (pool, (began, begun), go) = (Pool::default(), channel(), Arc::new(Barrier::new(THREADS + 1)));
+        assert!(pool.has_room());
+        (0..THREADS).for_each(|_| taken(&pool, held(&began, &go)));
+        (0..THREADS).for_each(|_| begun.recv().unwrap());
+        (0..QUEUE).for_each(|_| taken(&pool, Box::new(|| ())));
+        assert!(!pool.has_room());
+        let (send, receive) = channel();
+        assert!(pool.take(Box::new(move || send.send(7).unwrap())).is_ok());
+        go.wait();
+        assert_eq!(receive.recv(), Ok(7));
+        pool.close();
+        assert!(!pool.has_room() && pool.take(Box::new(|| ())).is_err());
     }
 
     #[test]

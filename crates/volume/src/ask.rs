@@ -1,9 +1,10 @@
 //! Asking several devices at once.
 
-use creamery_base::Result;
+use creamery_base::{Result, Wait};
 use creamery_device::{Completion, Pending, Reply, Request};
 
 use crate::members::Member;
+use crate::volume::Volume;
 
 /// Requests, those to one device together.
 #[derive(Default)]
@@ -20,20 +21,33 @@ impl<'v> ByDevice<'v> {
         }
     }
 
-    /// Starts all of them, for a caller that does not wait.
-    pub(crate) fn submit(self) {
+    /// Starts all of them, for a caller that does not wait for their answers. Without `wait` this thread carries none of them out.
+    pub(crate) fn submit(self, wait: Wait) {
         for (member, requests) in self.devices {
-            requests.into_iter().for_each(|(request, done)| member.device.submit(request, done));
+            let device = &member.device;
+            requests.into_iter().for_each(|(request, done)| match wait {
+                Wait::Yes => device.submit(request, done),
+                Wait::No => device.submit_queued(request, done),
+            });
         }
     }
 
     /// Has them carried out for a caller that waits for all of them: all other devices have theirs before this thread does the last one's.
     pub(crate) fn carry_out(mut self) {
         let last = self.devices.pop();
-        self.submit();
+        self.submit(Wait::Yes);
         if let Some((member, requests)) = last {
             member.device.carry_out(requests);
         }
+    }
+}
+
+impl Volume {
+    /// Whether all devices are there, and begin soon with a request that comes now, without the thread that submits it.
+    #[must_use]
+    pub fn takes_at_once(&self) -> bool {
+        let members = self.members();
+        !members.are_some_missing() && members.all().iter().all(|member| member.device.has_room())
     }
 }
 

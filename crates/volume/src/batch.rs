@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, Logical, Result};
+use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
 use creamery_device::{Parts, Reply, Request, SharedBytes};
 
 use crate::ask::ByDevice;
@@ -144,8 +144,11 @@ impl Volume {
     /// Writes a batch to all copies; `done` is told what became of each. A [`flush`](Self::flush) makes it durable, which wants
     /// the token that the report turns into. The completion gets an error, and nothing is written, when the volume is open
     /// for reading, a tree block is not as a reader would accept it, or a range lies nowhere.
-    pub fn submit_write(&self, batch: WriteBatch, done: WriteDone) {
-        self.requests_of(batch, done).submit();
+    ///
+    /// Without `wait` this thread asks no device by itself, for a caller that has seen that the volume
+    /// [takes requests at once](Self::takes_at_once).
+    pub fn submit_write(&self, batch: WriteBatch, wait: Wait, done: WriteDone) {
+        self.requests_of(batch, done).submit(wait);
     }
 
     /// The requests of a batch, by device. Those of a device that is not there are answered.

@@ -20,7 +20,7 @@
 use std::sync::Arc;
 
 use creamery_base::lock::{Held, Place, rank};
-use creamery_base::{Error, ErrorKind, Result};
+use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_txn::DelallocReservation;
 use creamery_volume::{WriteBatch, WriteReport, Written};
 
@@ -107,7 +107,7 @@ impl Flight {
         let done = |report: Result<WriteReport>| {
             landing.lands(|landed, _| *landed = report.and_then(WriteReport::into_written));
         };
-        engine.volume().submit_write(batch, Box::new(done));
+        engine.volume().submit_write(batch, Wait::Yes, Box::new(done));
     }
 
     fn context(&self) -> &Context {

@@ -165,7 +165,7 @@ impl Flight {
                 *landed = Some(reports);
             });
         };
-        engine.submit_read_data(ranges, Box::new(done));
+        engine.submit_read_data(ranges, Wait::Yes, Box::new(done));
     }
 }
 

@@ -272,16 +272,18 @@ impl Engine {
     }
 
     /// Reads ranges of extents in use, whole sectors, each into its buffer, and holds them against what was found for them. Waits for nothing;
-    /// `done` gets a report of each, in their order. Nothing is repaired on the way; [`read_data`](Self::read_data) does that.
+    /// `done` gets a report of each, in their order. Nothing is repaired on the way; [`read_data`](Self::read_data) does that. `wait` is that of
+    /// [`Volume::submit_read`](creamery_volume::Volume::submit_read).
     pub fn submit_read_data(
         &self,
         ranges: impl IntoIterator<Item = (Logical, AlignedBuffer, FoundCsums)>,
+        wait: Wait,
         done: ReadDone,
     ) {
         let mut batch = ReadBatch::default();
         for (at, buffer, found) in ranges {
             batch.add(at, buffer, move |index, bytes| found.judge(index, bytes));
         }
-        self.volume.submit_read(batch, done);
+        self.volume.submit_read(batch, wait, done);
     }
 }

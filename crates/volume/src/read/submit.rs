@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{DevId, Error, ErrorKind, Logical, Result};
+use creamery_base::{DevId, Error, ErrorKind, Logical, Result, Wait};
 use creamery_device::{AlignedBuffer, Reply, Request};
 
 use super::Verdict;
@@ -136,6 +136,8 @@ impl Drop for Batch {
 struct Flight {
     /// Gone with its last user, whatever is under way (READ-BATCH-3).
     volume: Weak<Volume>,
+    /// Whether a thread that comes here may ask a device by itself.
+    wait: Wait,
     counters: Arc<AtomicCounters>,
     batch: Arc<Batch>,
     number: usize,
@@ -236,6 +238,7 @@ impl Flight {
                     continue;
                 }
             };
+            let wait = self.wait;
             let answers = Answers { read: devices.iter().map(|_| None).collect(), owed: devices.len() + 1 };
             let round = Arc::new(Round {
                 flight: RankedMutex::new(Some((self, step, attempt))),
@@ -247,7 +250,7 @@ impl Flight {
                 let member = volume.member(dev).expect("it was there a moment ago, and members stay");
                 by_device.add(member, request, Box::new(move |reply| owed.give(reply)));
             }
-            by_device.submit();
+            by_device.submit(wait);
             // Where devices have answered already, this thread goes on: no step stands on the one before.
             match round.answer(None) {
                 Some(flight) => self = flight,
@@ -299,11 +302,12 @@ fn requests(volume: &Volume, attempt: &Attempt) -> Result<Vec<(DevId, Request)>>
 
 impl Volume {
     /// Reads a batch of data; `done` gets a report of each range, in their order. All first requests are submitted before this returns, and
-    /// it waits for none.
+    /// it waits for none. Without `wait` this thread asks no device by itself, for a caller that has seen that the volume
+    /// [takes requests at once](Self::takes_at_once).
     ///
     /// # Panics
     /// A range is not whole sectors.
-    pub fn submit_read(self: &Arc<Self>, batch: ReadBatch, done: ReadDone) {
+    pub fn submit_read(self: &Arc<Self>, batch: ReadBatch, wait: Wait, done: ReadDone) {
         let sector = u64::from(self.sector_size());
         let shared =
             Arc::new(Batch { reports: RankedMutex::new(Vec::new()), done: RankedMutex::new(Some(done)) });
@@ -321,8 +325,20 @@ impl Volume {
             let (counters, mended, error) = (Arc::clone(&self.counters), 0, None);
             match search {
                 Ok(search) => {
-                    Flight { volume, counters, batch, number, at, buffer, verify, search, mended, error }
-                        .go_on();
+                    Flight {
+                        volume,
+                        wait,
+                        counters,
+                        batch,
+                        number,
+                        at,
+                        buffer,
+                        verify,
+                        search,
+                        mended,
+                        error,
+                    }
+                    .go_on();
                 }
                 Err(error) => {
                     let report = ReadReport { at, buffer, bad: Vec::new(), mended, error: Some(error) };

@@ -105,7 +105,7 @@ fn parts(bytes: &[u8], step: usize) -> Parts {
 
 fn submitted(volume: &Volume, batch: WriteBatch) -> Receiver<Result<WriteReport>> {
     let (send, receive) = channel();
-    volume.submit_write(batch, Box::new(move |outcome| send.send(outcome).unwrap()));
+    volume.submit_write(batch, Wait::Yes, Box::new(move |outcome| send.send(outcome).unwrap()));
     receive
 }
 
@@ -203,7 +203,7 @@ fn a_device_that_panics_leaves_no_request_without_an_answer() {
     batch.add_data(chunk.start, parts(&sectors(1), 4096));
     let (send, told) = channel();
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        volume.submit_write(batch, Box::new(move |outcome| send.send(outcome).unwrap()));
+        volume.submit_write(batch, Wait::Yes, Box::new(move |outcome| send.send(outcome).unwrap()));
     }));
     assert!(panicked.is_err());
     let report = told.try_recv().unwrap().unwrap();

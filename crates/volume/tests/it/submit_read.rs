@@ -100,7 +100,7 @@ fn read(volume: &Arc<Volume>, leaves: &[(Logical, Vec<u8>)]) -> Vec<ReadReport> 
         });
     }
     let (send, receive) = channel();
-    volume.submit_read(batch, Box::new(move |reports| send.send(reports).unwrap()));
+    volume.submit_read(batch, Wait::Yes, Box::new(move |reports| send.send(reports).unwrap()));
     let reports = receive.recv().unwrap();
     assert!(receive.recv().is_err(), "the completion ran once");
     reports
@@ -200,7 +200,7 @@ fn a_volume_that_is_dropped_lets_go_of_devices_that_read() {
             batch.add(*at, AlignedBuffer::zeroed(4096), |_, _| Verdict::Good);
         }
         let (send, receive) = channel();
-        volume.submit_read(batch, Box::new(move |reports| send.send(reports).unwrap()));
+        volume.submit_read(batch, Wait::Yes, Box::new(move |reports| send.send(reports).unwrap()));
         drop(volume);
         assert!(lives.iter().all(|device| device.upgrade().is_none()), "READ-BATCH-3");
         assert!(receive.try_recv().is_err(), "devices have the buffers");
