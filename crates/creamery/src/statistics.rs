@@ -3,6 +3,6 @@
 pub use creamery_fs::{
     BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, CompressionStatistics,
     DirectStatistics, Distribution, FsyncStatistics, LockStatistics, LogStatistics, MemoryReport,
-    NocowStatistics, PendingStatistics, QuotaStatistics, SeekStatistics, Statistics, TreeStatistics,
-    VolumeStatistics, WritebackStatistics,
+    NocowStatistics, NowaitStatistics, PendingStatistics, QuotaStatistics, SeekStatistics, Statistics,
+    TreeStatistics, VolumeStatistics, WritebackStatistics,
 };

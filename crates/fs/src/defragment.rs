@@ -107,7 +107,7 @@ impl OpenFile {
         // It may have become so since the step before.
         let _change = inode.begin_change()?;
         check_not_immutable(&locked)?;
-        let _range = inode.lock_range(at, u64::MAX)?;
+        let _range = inode.lock_range(at, u64::MAX, Wait::Yes)?;
         inode.settle(&mut locked)?;
         step(inode, locked.item_mut(), wanted, (at, end), is_interrupted)
     }

@@ -1,6 +1,6 @@
 //! fallocate(2): what it does to an open file.
 
-use creamery_base::{Error, ErrorKind, Result};
+use creamery_base::{Error, ErrorKind, Result, Wait};
 
 use crate::data;
 use crate::inode::permission::{check_not_append_only, check_not_immutable, check_not_sealed};
@@ -47,7 +47,7 @@ impl OpenFile {
         let end =
             offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(ErrorKind::FileTooLarge)?;
         // Growing over a gap changes what lies between the old end and the range.
-        let range = inode.lock_range(offset.min(locked.size), end)?;
+        let range = inode.lock_range(offset.min(locked.size), end, Wait::Yes)?;
         inode.settle(&mut locked)?;
         let item = locked.item_mut();
         let size = |keep_size: bool| if keep_size { 0 } else { end };

@@ -98,10 +98,11 @@ pub use access_time::{Atime, AtimeOptions};
 pub use background_statistics::BackgroundStatistics;
 pub use cleaner::Cleaning;
 pub use compression::Compress;
+pub use counters::Refusal;
 pub use data::{FileContent, PackedAhead, Recompress, Stretch};
 pub use defragment::Defragment;
 pub use device_errors::DeviceErrors;
-pub use direct::{DirectAt, DirectCompletion, DirectDone, DirectPart, DirectRequest};
+pub use direct::{DirectAt, DirectCompletion, DirectDone, DirectPart, DirectRequest, Refused};
 pub use disk_usage::{AddressRanges, FileUsage, UsageSet};
 pub use fallocate::Fallocate;
 #[cfg(any(feature = "shuttle", feature = "faults"))]
@@ -128,7 +129,8 @@ pub use statfs::FsStatistics;
 pub use statistics::{
     Aborted, BlockCacheStatistics, Bucket, CommitStatistics, CompressionStatistics, DirectStatistics,
     Distribution, FsyncStatistics, LockStatistics, LogStatistics, NamedTree, NocowStatistics,
-    PendingStatistics, SeekStatistics, Statistics, TreeStatistics, VolumeStatistics, WritebackStatistics,
+    NowaitStatistics, PendingStatistics, SeekStatistics, Statistics, TreeStatistics, VolumeStatistics,
+    WritebackStatistics,
 };
 pub use subvolume::{ListedSubvolume, NewExtent, NewExtents, SubvolumeInfo, SubvolumeTable};
 pub use tree_log::Replayed;

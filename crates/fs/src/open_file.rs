@@ -1,5 +1,7 @@
 //! Open files: an open file reads and writes the data of its inode, and keeps that alive.
 
+mod nowait;
+
 use std::sync::Arc;
 
 use creamery_base::{ErrorKind, InodeId, Result, Wait};
@@ -263,7 +265,7 @@ impl OpenFile {
                 let started = self.begin_direct(at, &data);
                 drop(data);
                 match started {
-                    Ok(Started::Flight(flight, batch)) => flight.submit(batch, answer),
+                    Ok(Started::Flight(flight, batch)) => flight.submit(batch, Wait::Yes, answer),
                     Ok(Started::Done(part)) => answer.give(Ok(part)),
                     Err(error) => answer.give(Err(error)),
                 }
@@ -385,7 +387,7 @@ impl OpenFile {
             return Ok(0);
         }
         // Growing over a gap changes what lies between the old end and the new data.
-        let range = inode.lock_range(offset.min(item.size), end)?;
+        let range = inode.lock_range(offset.min(item.size), end, Wait::Yes)?;
         let written = match room {
             Some(room) => file::write((inode, &self.inode), item, offset, data, room).map(|()| data.len()),
             None => data::write(inode, item, offset, data),

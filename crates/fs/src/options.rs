@@ -32,6 +32,9 @@ pub struct FsOptions {
     /// Who looks whether data may be written in place keeps the file's leaf locked until he knows, as it once was: to see what
     /// that costs others.
     pub nocow_keeps_leaf: bool,
+    /// A direct write that must not wait looks into trees as any other one, and so may wait for tree blocks there, as on Linux: to see what
+    /// that costs others.
+    pub direct_waits: bool,
     /// An open file remembers where the last search for data or a hole ended; switched off, to see what that saves.
     pub seek_cursors: bool,
     /// Which accesses, of those that are told ([`Filesystem::accessed`](crate::Filesystem::accessed)), move access times.
@@ -50,6 +53,7 @@ impl Default for FsOptions {
             compress: None,
             max_inline: 2048,
             nocow_keeps_leaf: false,
+            direct_waits: false,
             seek_cursors: true,
             atime: AtimeOptions::default(),
         }

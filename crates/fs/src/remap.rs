@@ -153,7 +153,7 @@ impl OpenFile {
             from.settle(source)?;
         }
         // Growing over a gap changes what lies between the old end and the range.
-        let locked = to.lock_range(range.to.min(both.target.size), range.to + range.len)?;
+        let locked = to.lock_range(range.to.min(both.target.size), range.to + range.len, Wait::Yes)?;
         to.settle(&mut both.target)?;
         let source_item = both.source().clone();
         if !wanted((from, &source_item), (to, &both.target), &range)? {

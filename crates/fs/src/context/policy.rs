@@ -12,6 +12,8 @@ pub(crate) struct Policy {
     pub(crate) max_inline: u64,
     /// A look for owners of an extent in other trees keeps the file's leaf locked.
     pub(crate) nocow_keeps_leaf: bool,
+    /// A request that must not wait may wait for its looks into trees.
+    pub(crate) direct_waits: bool,
     /// Open files remember where the last search for data or a hole ended.
     pub(crate) seek_cursors: bool,
 }
@@ -19,8 +21,15 @@ pub(crate) struct Policy {
 impl Policy {
     /// The part of `options` that is policy.
     pub(super) const fn of(options: &FsOptions) -> Self {
-        let &FsOptions { flush_on_commit, nodatacow, max_inline, nocow_keeps_leaf, seek_cursors, .. } =
-            options;
-        Self { flush_on_commit, nodatacow, max_inline, nocow_keeps_leaf, seek_cursors }
+        let &FsOptions {
+            flush_on_commit,
+            nodatacow,
+            max_inline,
+            nocow_keeps_leaf,
+            direct_waits,
+            seek_cursors,
+            ..
+        } = options;
+        Self { flush_on_commit, nodatacow, max_inline, nocow_keeps_leaf, direct_waits, seek_cursors }
     }
 }

@@ -67,7 +67,7 @@ impl Candidate {
 
     /// Looks at what other trees know of it. With no leaf of a file tree (NOCOW-1), unless the inode's filesystem keeps it.
     /// Errors: would block; device errors; damage.
-    fn decide(self, inode: &Inode, range: (u64, u64), wait: Wait) -> Result<Option<NocowExtent>> {
+    pub(super) fn decide(self, inode: &Inode, range: (u64, u64), wait: Wait) -> Result<Decided> {
         let nocow = &inode.context().counters().nocow;
         if inode.context().policy().nocow_keeps_leaf {
             Nocow::count(&nocow.looks_with_leaf);
@@ -79,20 +79,30 @@ impl Candidate {
         let (offset, since) = (self.start.wrapping_sub(offset), inode.tree().last_snapshot());
         if !engine.is_data_exclusive(disk_bytenr, disk_num_bytes, inode.id, offset, since, wait)? {
             Nocow::count(&nocow.shared);
-            return Ok(None);
+            return Ok(Decided::Shared);
         }
         let (at, len) = (self.disk(range.0), range.1 - range.0);
         if engine.has_csums(at, len, wait)? {
             Nocow::count(&nocow.with_csums);
-            return Ok(None);
+            return Ok(Decided::WithCsums);
         }
         let Some(writer) = engine.nocow_writer(at, len) else {
             Nocow::count(&nocow.no_group);
-            return Ok(None);
+            return Ok(Decided::NoGroup);
         };
         Nocow::count(&nocow.written);
-        Ok(Some(NocowExtent { item: self, range, _writer: writer }))
+        Ok(Decided::InPlace(NocowExtent { item: self, range, _writer: writer }))
     }
+}
+
+/// What other trees say of a candidate.
+pub(super) enum Decided {
+    InPlace(NocowExtent),
+    /// Somebody else refers to the extent, or would after a power cut.
+    Shared,
+    WithCsums,
+    /// Its block group takes no writes, or there is none.
+    NoGroup,
 }
 
 /// The next item that may be written in place, as far as its leaf tells.
@@ -212,8 +222,8 @@ impl<'i> NocowWalk<'i> {
             let range = (start, found.end.min(self.end).min(start + EXTENT_LEN_MAX));
             let decided = found.decide(inode, range, wait)?;
             drop(kept);
-            if decided.is_some() {
-                return Ok(decided);
+            if let Decided::InPlace(extent) = decided {
+                return Ok(Some(extent));
             }
             at = range.1;
             if at < self.end {

@@ -23,6 +23,7 @@ use super::completion::Completion;
 use super::grow::fill_gap;
 use super::in_place::InPlace;
 use super::nocow::{self, NocowWalk};
+use super::one_extent::OneExtent;
 use super::ordered_extent::{NewSize, OrderedExtent};
 use super::tail::settle_tail;
 use super::write::gap;
@@ -137,6 +138,24 @@ impl Prepared {
         let is_in_place = pieces.iter().any(|piece| matches!(piece, Piece::InPlace(_)));
         let _in_place = walk.into_writer().filter(|_| is_in_place);
         Ok((Self { start: offset, end, pieces, _in_place }, batch, units))
+    }
+
+    /// `data` at `offset` of a file with this item, all in one extent of it, what is to be written, and the units that completing it takes.
+    pub(crate) fn in_place(
+        inode: &FileInode<'_>,
+        item: &InodeItem,
+        (offset, data): (u64, &SharedBytes),
+        OneExtent { extent, writer }: OneExtent,
+    ) -> (Self, WriteBatch, u32) {
+        let engine = inode.engine();
+        let end = offset + data.len() as u64;
+        let (piece, mut batch) = (InPlace::new(engine, item.flags, extent), WriteBatch::default());
+        assert_eq!(piece.range(), (offset, end), "it is in one extent");
+        let units = piece.units(engine);
+        let mut piece = Piece::InPlace(piece);
+        piece.add_to(&mut batch, engine, data.clone());
+        let pieces = SmallVec::from_iter([piece]);
+        (Self { start: offset, end, pieces, _in_place: Some(writer) }, batch, units)
     }
 
     /// Where in the file it begins.

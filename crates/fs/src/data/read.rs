@@ -103,12 +103,13 @@ impl Place {
 }
 
 /// As [`read`] from the sector at `offset` on, but for what lies on devices as it is: tells where that is. None where some of it is
-/// compressed. Then `out` has anything. Errors: device errors; damage.
+/// compressed. Then `out` has anything. Errors: would block; device errors; damage.
 pub(crate) fn find(
     inode: &Inode,
     item: &InodeItem,
     offset: u64,
     out: &mut [u8],
+    wait: Wait,
 ) -> Result<Option<Vec<Place>>> {
     let sector = u64::from(inode.engine().sector_size());
     assert!(offset.is_multiple_of(sector) && offset < item.size);
@@ -116,7 +117,7 @@ pub(crate) fn find(
     let (mut window, mut at, limit) = (Window { out, offset, end }, offset, end.next_multiple_of(sector));
     let mut places = Vec::new();
     while at < limit {
-        let (batch, next) = gather(inode, &mut window, (at, limit), sector, Wait::Yes)?;
+        let (batch, next) = gather(inode, &mut window, (at, limit), sector, wait)?;
         for ExtentMap { start, end, kind } in batch {
             match kind {
                 ExtentKind::Data(disk) => places.push(Place { start, end, disk }),

@@ -23,12 +23,12 @@ enum Buffer {
 
 impl Buffer {
     /// It, for who asked. Nobody has it any more but a device that keeps a write's against the rules; that makes this a copy.
-    fn back(self, outcome: &Result<DirectPart>) -> AlignedBuffer {
+    fn back(self, is_good: bool) -> AlignedBuffer {
         match self {
             Self::Written(buffer) => Arc::unwrap_or_clone(buffer),
             Self::Read(buffer, len) if buffer.len() != len => AlignedBuffer::zeroed(len), // lost in a panic
             Self::Read(mut buffer, _) => {
-                if outcome.is_err() {
+                if !is_good {
                     buffer.fill(0); // it may have what no checksum stands for
                 }
                 buffer
@@ -65,6 +65,12 @@ impl Answer {
         }
     }
 
+    /// It is owed no more: the buffer and the completion go back to who asked.
+    pub(crate) fn withdraw(mut self) -> (AlignedBuffer, DirectCompletion) {
+        let (buffer, done, _) = self.owed.take().expect("it was not given");
+        (buffer.back(true), done)
+    }
+
     /// Gives it.
     pub(crate) fn give(mut self, outcome: Result<DirectPart>) {
         self.give_once(outcome);
@@ -74,7 +80,7 @@ impl Answer {
         if let Some((buffer, done, bytes)) = self.owed.take() {
             // The answer may let the caller submit another one.
             drop(bytes);
-            done(DirectDone { buffer: buffer.back(&outcome), outcome });
+            done(DirectDone { buffer: buffer.back(outcome.is_ok()), outcome });
         }
     }
 }

@@ -99,7 +99,8 @@ impl Flight {
     }
 
     /// Sends `batch`, which is all that it has places for, to the devices, and waits for nothing.
-    pub(crate) fn submit(self, batch: WriteBatch, answer: Answer) {
+    /// Without `wait` this thread asks none by itself.
+    pub(crate) fn submit(self, batch: WriteBatch, wait: Wait, answer: Answer) {
         let engine = Arc::clone(self.context().engine());
         let unanswered = Error::new(ErrorKind::Io, "a direct write was dropped unanswered");
         let Self { carried, begun } = self;
@@ -107,7 +108,7 @@ impl Flight {
         let done = |report: Result<WriteReport>| {
             landing.lands(|landed, _| *landed = report.and_then(WriteReport::into_written));
         };
-        engine.volume().submit_write(batch, Wait::Yes, Box::new(done));
+        engine.volume().submit_write(batch, wait, Box::new(done));
     }
 
     fn context(&self) -> &Context {

@@ -56,15 +56,19 @@
 //! # Invariants
 //! - DIRECT-2: a request is answered with its buffer, once, whatever comes of it. Of a call that waits only a panic takes it along.
 //!   Shown by `a_device_that_fails_is_told_to_the_writer_and_to_nobody_else`.
+//! - DIRECT-4: a request that is refused leaves everything as it was. Shown by `what_is_refused_leaves_no_trace`.
+//! - DIRECT-5: a request that must not wait never waits, by the gate's own count. Shown by `a_wait_is_noticed`.
 //! - DIRECT-7: while a direct write has the range, nothing of that is delayed.
 //!   Shown by `what_was_delayed_before_a_direct_write_does_not_come_back`.
 //! - DIRECT-8: a direct write that shares the inode leaves the size of the file as it is.
 //!   Shown by `a_file_grows_beside_direct_writes_of_its_front`.
 
 mod answer;
+mod attempt;
 mod flight;
 mod landing;
 mod read;
+mod unwaiting;
 mod way;
 mod write;
 
@@ -74,8 +78,12 @@ mod tests;
 use creamery_base::Result;
 use creamery_device::AlignedBuffer;
 
+use crate::counters::Refusal;
+
 pub(crate) use answer::Answer;
-pub(crate) use read::submit as submit_read;
+pub(crate) use attempt::{Stop, attempt};
+pub(crate) use read::{submit as submit_read, try_submit as try_submit_read};
+pub(crate) use unwaiting::Unwaiting;
 pub(crate) use way::Buffered;
 pub(crate) use write::{Started, Way, begin};
 
@@ -124,6 +132,39 @@ pub enum DirectRequest {
 /// one that waits in the midst of an operation. It must be short, must wait for nothing, and must ask the filesystem for nothing. A panic
 /// of it aborts the filesystem. It has no open file and no filesystem: these would live until the request is answered.
 pub type DirectCompletion = Box<dyn FnOnce(DirectDone) + Send>;
+
+/// A request that would have had to wait. It comes back as it was given, and nothing has happened; only a read's buffer may have other bytes.
+///
+/// ```
+/// fn again(file: &creamery_fs::OpenFile, refused: creamery_fs::Refused) {
+///     println!("refused: {}", refused.why.name());
+///     file.submit_direct(refused.request, refused.done);
+/// }
+/// ```
+#[non_exhaustive]
+pub struct Refused {
+    /// The request.
+    pub request: DirectRequest,
+    /// What is to be called with its answer.
+    pub done: DirectCompletion,
+    /// Why it would have had to wait.
+    pub why: Refusal,
+}
+
+impl Refused {
+    pub(crate) fn new(request: DirectRequest, done: DirectCompletion, why: Refusal) -> Box<Self> {
+        Box::new(Self { request, done, why })
+    }
+}
+
+impl std::fmt::Debug for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Refused")
+            .field("request", &self.request)
+            .field("why", &self.why)
+            .finish_non_exhaustive()
+    }
+}
 
 /// The bytes of a file that a direct read or write was about.
 ///

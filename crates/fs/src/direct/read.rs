@@ -25,10 +25,11 @@ use creamery_volume::ReadReport;
 
 use super::DirectPart;
 use super::answer::Answer;
+use super::attempt::{Attempted, Stop, at_once, unless};
 use super::landing::{Carries, Landing};
 use super::way::Buffered;
 use crate::context::Context;
-use crate::counters::Direct;
+use crate::counters::{Direct, Refusal};
 use crate::data::{self, Place};
 use crate::file;
 use crate::in_flight::{Begun, Purpose};
@@ -67,76 +68,123 @@ struct Flight {
 }
 
 /// Reads the inode, which is this file, from `offset` on into the buffer of `answer`.
-pub(crate) fn submit(file: (&Arc<Inode>, &FileInode<'_>), offset: u64, mut answer: Answer) {
+pub(crate) fn submit(file: (&Arc<Inode>, &FileInode<'_>), offset: u64, answer: Answer) {
+    let refused = begin_and_submit(file, offset, Wait::Yes, answer);
+    assert!(refused.is_ok(), "a request that may wait is not refused");
+}
+
+/// As [`submit`], for a thread that must not wait. The answer comes back, with why, where it would have to.
+pub(crate) fn try_submit(
+    file: (&Arc<Inode>, &FileInode<'_>),
+    offset: u64,
+    answer: Answer,
+) -> std::result::Result<(), (Answer, Refusal)> {
+    begin_and_submit(file, offset, Wait::No, answer)
+}
+
+fn begin_and_submit(
+    file: (&Arc<Inode>, &FileInode<'_>),
+    offset: u64,
+    wait: Wait,
+    mut answer: Answer,
+) -> std::result::Result<(), (Answer, Refusal)> {
     let mut buffer = answer.lend();
-    match begin(file, offset, &mut buffer) {
-        Ok(Some(flight)) => flight.submit(buffer, answer),
-        none => {
-            answer.take_back(buffer);
-            answer.give(none.map(|_| DirectPart { offset, len: 0 }));
-        }
+    let begun = begin(file, offset, &mut buffer, wait);
+    if let Ok(Some(flight)) = begun {
+        flight.submit(buffer, wait, answer);
+        return Ok(());
     }
+    answer.take_back(buffer);
+    match begun {
+        Err(Stop::Refused(why)) => return Err((answer, why)),
+        Err(Stop::Failed(error)) => answer.give(Err(error)),
+        Ok(_) => answer.give(Ok(DirectPart { offset, len: 0 })),
+    }
+    Ok(())
 }
 
 /// Begins a read; none where there is nothing to read.
-/// Errors: device errors; damage; the filesystem is being closed.
+/// Fails for device errors; damage; the filesystem is being closed.
 fn begin(
     (inode, file): (&Arc<Inode>, &FileInode<'_>),
     offset: u64,
     buffer: &mut AlignedBuffer,
-) -> Result<Option<Flight>> {
-    file.engine().check_open()?;
+    wait: Wait,
+) -> Attempted<Option<Flight>> {
+    let engine = file.engine();
+    engine.check_open()?;
     let end = offset.saturating_add(buffer.len() as u64);
-    let range = file.lock_range_shared(offset, end, Wait::Yes)?;
+    let range = at_once(file.lock_range_shared(offset, end, wait), Refusal::RangeBusy)?;
     // Who cuts the file has locked what he cuts: as long as the file is now it stays where this range is.
-    let item = file.item(Wait::Yes)?;
-    let counters = &file.context().counters().direct;
-    Direct::count(&counters.reads);
+    let item = at_once(file.item(wait), Refusal::ItemBusy)?;
     let buffered = Buffered::of_read(file, &item, (offset, buffer.len()));
-    if let Some(why) = buffered {
-        why.count(counters);
-    }
+    let counters = &file.context().counters().direct;
     if offset >= item.size || buffer.is_empty() {
+        count(counters, buffered);
         return Ok(None);
     }
-    let begun = file.context().in_flight().begin(file.id, Purpose::Read)?;
-    let from = match buffered {
-        None if is_on_devices(file, &item, (offset, end)) => find(file, &item, offset, buffer)?,
-        _ => From::Thread,
+    unless(wait == Wait::No && !engine.volume().takes_at_once(), Refusal::DeviceBusy)?;
+    let from = match (from_devices(file, &item, (offset, buffer), buffered, wait)?, wait) {
+        (Ok(from), _) => from,
+        (Err(_), Wait::Yes) => From::Thread,
+        (Err(why), Wait::No) => return Err(Stop::Refused(why)),
     };
+    let begun = file.context().in_flight().begin(file.id, Purpose::Read)?;
+    count(counters, buffered);
     let range = OwnedRange::carry(inode, range);
     begun.is_carried();
     Ok(Some(Flight { carried: CarriedRead { places: Vec::new(), item, offset, range }, from, begun }))
 }
 
-/// Whether all of a range that is in the file is in the tree, and stays where it is.
-fn is_on_devices(file: &FileInode<'_>, item: &InodeItem, (offset, end): (u64, u64)) -> bool {
-    let stored = file.tree_item().size;
-    let last_sector = stored - stored % u64::from(file.engine().sector_size());
-    !file.delalloc().touches(offset, end) && (stored == item.size || end <= last_sector)
+/// Counts a read.
+fn count(direct: &Direct, buffered: Option<Buffered>) {
+    Direct::count(&direct.reads);
+    if let Some(why) = buffered {
+        why.count(direct);
+    }
 }
 
-/// Looks where the data lies, and fills `buffer` where that is nowhere. Errors: device errors; damage.
-fn find(file: &FileInode<'_>, item: &InodeItem, offset: u64, buffer: &mut [u8]) -> Result<From> {
-    let Some(places) = data::find(file, item, offset, buffer)? else { return Ok(From::Thread) };
+/// Where a read that begins within the file gets its data, if devices have it as the file shows it; else why a thread has to read. Fills
+/// `buffer` where that is nowhere. Fails for device errors; damage.
+fn from_devices(
+    file: &FileInode<'_>,
+    item: &InodeItem,
+    (offset, buffer): (u64, &mut [u8]),
+    buffered: Option<Buffered>,
+    wait: Wait,
+) -> Attempted<std::result::Result<From, Refusal>> {
+    match buffered {
+        Some(Buffered::Sealed) => return Ok(Err(Refusal::Sealed)),
+        Some(_) => return Ok(Err(Refusal::Misaligned)),
+        None => {}
+    }
+    let end = offset.saturating_add(buffer.len() as u64);
+    let stored = at_once(file.hold_extents(wait), Refusal::ItemBusy)?.size;
+    let last_sector = stored - stored % u64::from(file.engine().sector_size());
+    let stays = stored == item.size || end <= last_sector;
+    if file.delalloc().touches(offset, end) || !stays {
+        return Ok(Err(Refusal::Delayed));
+    }
+    let found = at_once(data::find(file, item, offset, buffer, wait), Refusal::MapCold)?;
+    let Some(places) = found else { return Ok(Err(Refusal::Compressed)) };
     let csums = data::csums_of(item);
     // A thread that reads finds out what is the matter where there are none.
-    let found = |place: Place| {
-        Some((place, file.engine().find_csums(place.disk, place.len(), csums, Wait::Yes).ok()?))
-    };
+    let found =
+        |place: Place| Some((place, file.engine().find_csums(place.disk, place.len(), csums, wait).ok()?));
     let Some(mut places) = places.into_iter().map(found).collect::<Option<Vec<_>>>() else {
-        return Ok(From::Thread);
+        return Ok(Err(Refusal::ChecksumsCold));
     };
     let fills_all = matches!(places[..], [(place, _)] if place.len() == buffer.len());
-    match places.pop_if(|_| fills_all) {
-        Some((place, found)) => Ok(From::OnePlace(place.disk, found)),
-        None => Ok(From::Places(places)),
-    }
+    Ok(Ok(match places.pop_if(|_| fills_all) {
+        Some((place, found)) => From::OnePlace(place.disk, found),
+        None => From::Places(places),
+    }))
 }
 
 impl Flight {
     /// Asks devices, and waits for nothing. `buffer` has all that they are not asked for.
-    fn submit(self, buffer: AlignedBuffer, mut answer: Answer) {
+    /// Without `wait` this thread asks none by itself.
+    fn submit(self, buffer: AlignedBuffer, wait: Wait, mut answer: Answer) {
         let Self { mut carried, from, begun } = self;
         let engine = Arc::clone(carried.context().engine());
         let mut ranges = Ranges::new();
@@ -165,7 +213,7 @@ impl Flight {
                 *landed = Some(reports);
             });
         };
-        engine.submit_read_data(ranges, Wait::Yes, Box::new(done));
+        engine.submit_read_data(ranges, wait, Box::new(done));
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn begin(
     file.check_writable()?;
     file.engine().check_writable()?;
     if data.is_empty() {
-        return write_nothing(file, at).map(|part| Way::Direct(Started::Done(part)));
+        return write_nothing(file, at, Wait::Yes).map(|part| Way::Direct(Started::Done(part)));
     }
     let sector = u64::from(file.engine().sector_size());
     let len = data.len() as u64;
@@ -78,9 +78,9 @@ fn keep_room(file: &FileInode<'_>, len: u64) -> Result<Option<DelallocReservatio
 }
 
 /// What a write of nothing comes to: it is refused as any other, and has nothing to wait for.
-fn write_nothing(file: &FileInode<'_>, at: DirectAt) -> Result<DirectPart> {
+pub(super) fn write_nothing(file: &FileInode<'_>, at: DirectAt, wait: Wait) -> Result<DirectPart> {
     let _change = file.begin_change()?;
-    let item = file.item(Wait::Yes)?;
+    let item = file.item(wait)?;
     let offset = match at {
         DirectAt::Offset(offset) => {
             check_overwrites(&item)?;
@@ -124,7 +124,7 @@ impl<'w> Beginning<'w> {
         check_overwrites(&item)?;
         let file = self.file;
         let end = offset + self.data.len() as u64;
-        let range = file.lock_range(offset, end)?;
+        let range = file.lock_range(offset, end, Wait::Yes)?;
         if file.delalloc().touches(offset, end) {
             file.flush_range((offset, end));
         }
@@ -151,7 +151,7 @@ impl<'w> Beginning<'w> {
         let end = offset.checked_add(self.data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         let end = end.ok_or(ErrorKind::FileTooLarge)?;
         // Growing over a gap changes what lies between the old end and the new data.
-        let range = file.lock_range(offset.min(locked.size), end)?;
+        let range = file.lock_range(offset.min(locked.size), end, Wait::Yes)?;
         let item = (*locked).clone();
         self.locked(Locked { range, operations: Operations::Alone(locked), change }, item, offset)
     }

@@ -32,19 +32,35 @@ impl Drop for Turn {
     }
 }
 
+impl Requests {
+    /// Whether so many `bytes` more may be in flight, of `most`. One request may be more than all.
+    fn fit(&self, bytes: u64, most: u64) -> bool {
+        self.bytes == 0 || self.bytes.saturating_add(bytes) <= most
+    }
+}
+
 impl InFlight {
     /// Waits in line until so many `bytes` more may be in flight; completes what lands (DIRECT-13). The caller holds nothing.
     pub(crate) fn make_room(self: &Arc<Self>, bytes: u64) -> BytesInFlight {
         let turn = self.take_turn();
         let is_next = |requests: &Requests| {
-            let fit = requests.bytes == 0 || requests.bytes.saturating_add(bytes) <= self.most; // one may be more than all
-            fit && requests.line.front() == Some(&turn.number)
+            requests.fit(bytes, self.most) && requests.line.front() == Some(&turn.number)
         };
         self.wait_until(|_| true, is_next);
         // Only the first in line adds to it.
         let mut requests = self.requests.lock();
         requests.bytes = requests.bytes.saturating_add(bytes);
         BytesInFlight { in_flight: Arc::clone(self), bytes }
+    }
+
+    /// As [`make_room`](Self::make_room), for a caller that must not wait: none where it would have to.
+    pub(crate) fn try_make_room(self: &Arc<Self>, bytes: u64) -> Option<BytesInFlight> {
+        let mut requests = self.requests.lock();
+        if !requests.line.is_empty() || !requests.fit(bytes, self.most) {
+            return None;
+        }
+        requests.bytes = requests.bytes.saturating_add(bytes);
+        Some(BytesInFlight { in_flight: Arc::clone(self), bytes })
     }
 
     fn take_turn(self: &Arc<Self>) -> Turn {

@@ -169,7 +169,7 @@ mod tests {
     fn a_range_that_is_carried_is_locked_until_it_is_given_back() {
         let Some(fixture) = fixture(Kind::DEFAULT) else { return };
         let inode = Arc::new(new_file(&fixture, 300, InodeFlags::default()));
-        let range = inode.file().lock_range(0, SECTOR).expect("nobody has it");
+        let range = inode.file().lock_range(0, SECTOR, Wait::Yes).expect("nobody has it");
         let range = OwnedRange::carry(&inode, range);
         assert!(inode.file().lock_range_shared(0, 1, Wait::No).is_err());
         std::thread::scope(|scope| {
@@ -188,7 +188,7 @@ mod tests {
         });
         assert_noticed("DIRECT-1", |engine| {
             let inode = Arc::new(new_file(&engine, 300, InodeFlags::default()));
-            let range = inode.file().lock_range(0, SECTOR).expect("nobody has it");
+            let range = inode.file().lock_range(0, SECTOR, Wait::Yes).expect("nobody has it");
             let range = OwnedRange::carry(&inode, range);
             inode.file().ranges().give_back(range.ticket);
             drop(range);

@@ -129,9 +129,9 @@ impl<'a> FileInode<'a> {
     }
 
     /// Locks the whole sectors that `[start, end)` touches against everybody.
-    pub(crate) fn lock_range(&self, start: u64, end: u64) -> Result<RangeGuard<'a>> {
+    pub(crate) fn lock_range(&self, start: u64, end: u64, wait: Wait) -> Result<RangeGuard<'a>> {
         let range = self.whole_sectors(start, end);
-        self.state.ranges().exclusive_or_help(range, Wait::Yes, self.awaited())
+        self.state.ranges().exclusive_or_help(range, wait, self.awaited())
     }
 
     /// The requests that may carry something of it.

@@ -138,16 +138,16 @@ impl Inode {
     pub fn lock_exclusive(&self) -> Result<ExclusiveInode<'_>> {
         let operations = self.operations.write_for(Reason::InodeLock, self.place());
         self.pass(Lock::Alone, Wait::Yes)?;
-        self.locked_by(operations)
+        self.locked_by(operations, Wait::Yes)
     }
 
-    /// Locks it alone, if nobody has it.
+    /// Locks it alone, if nobody has it or its item.
     pub(crate) fn try_lock_exclusive(&self) -> Result<Option<ExclusiveInode<'_>>> {
         let Some(operations) = self.operations.try_write_within(self.place()) else { return Ok(None) };
-        match self.pass(Lock::Alone, Wait::No) {
+        let locked = self.pass(Lock::Alone, Wait::No).and_then(|()| self.locked_by(operations, Wait::No));
+        match locked {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error),
-            Ok(()) => self.locked_by(operations).map(Some),
+            locked => locked.map(Some),
         }
     }
 
@@ -157,12 +157,16 @@ impl Inode {
         self.as_file().map_or(Ok(()), |file| file.carried().pass(lock, wait, file.awaited()))
     }
 
-    fn locked_by<'a>(&self, operations: RankedWrite<'a, (), { rank::INODE }>) -> Result<ExclusiveInode<'a>> {
+    fn locked_by<'a>(
+        &self,
+        operations: RankedWrite<'a, (), { rank::INODE }>,
+        wait: Wait,
+    ) -> Result<ExclusiveInode<'a>> {
         if let Some(file) = self.as_file() {
             file.carried().assert_alone();
         }
         let errors_before = self.body.file().map_or(0, |file| file.write_errors().so_far());
-        Ok(ExclusiveInode { item: self.item(Wait::Yes)?, errors_before, _operations: operations })
+        Ok(ExclusiveInode { item: self.item(wait)?, errors_before, _operations: operations })
     }
 
     /// The inode item as it is now: what was done last by those who have ended. [`ErrorKind::Stale`] when the inode was deleted.

@@ -247,7 +247,7 @@ pub(crate) fn set_attributes(inode: &Inode, set: &SetAttributes) -> Result<Attri
     if let Some(size) = set.size {
         let (shrinks, grows) = (size < locked.size, size > locked.size);
         let file = inode.regular()?;
-        let range = file.lock_range(size.min(locked.size), u64::MAX)?;
+        let range = file.lock_range(size.min(locked.size), u64::MAX, Wait::Yes)?;
         let shown = shrinks.then(|| file.show_size(size));
         if size == 0 && locked.size > 0 {
             file.set_flush_on_close();

@@ -8,6 +8,7 @@
 
 mod counts;
 mod direct;
+mod nowait;
 
 use creamery_base::HistogramSnapshot;
 use creamery_tree::{LeafSteps, ReadAheadCounters, StoreCounters, TreeCounters};
@@ -24,6 +25,7 @@ use crate::memory::MemoryReport;
 use crate::quota::QuotaStatistics;
 use counts::counts;
 pub use direct::DirectStatistics;
+pub use nowait::NowaitStatistics;
 
 counts! {
     /// How often trees did what.
@@ -492,6 +494,8 @@ pub struct Statistics {
     pub nocow: NocowStatistics,
     /// Reads and writes between a device and the caller's buffer.
     pub direct: DirectStatistics,
+    /// Those of them that must not wait.
+    pub nowait: NowaitStatistics,
     /// Data compressed.
     pub compression: CompressionStatistics,
     /// Searches for data and holes.
@@ -563,6 +567,7 @@ impl Statistics {
             writeback: (&context.writeback().counters()).into(),
             nocow: (&counters.nocow.counters()).into(),
             direct: (&counters.direct.counters()).into(),
+            nowait: (&counters.nowait.counters()).into(),
             compression: (&context.compression().counters()).into(),
             quotas: engine.qgroup_counters().into(),
             seek: (&counters.seeks.counters()).into(),

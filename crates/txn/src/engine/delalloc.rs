@@ -45,6 +45,15 @@ impl Engine {
         }
     }
 
+    /// Keeps room for changing `items` items when data was written over what is there, which takes no space. None when there is not enough
+    /// now. It makes no chunk, has nobody free any, and waits for nothing.
+    pub fn keep_at_once(&self, items: u32) -> Option<DelallocReservation> {
+        let metadata = u64::from(items) * self.item_bytes();
+        let _alone = self.reservations.hold();
+        let fits = self.metadata_fits_later(metadata) && self.data_fits_later(0, metadata);
+        fits.then(|| self.delalloc.keep(0, metadata, None))
+    }
+
     /// Whether the block groups there are have so much more data to be kept, and where they are shared so much metadata. What is kept
     /// already has its place there (DELALLOC-7).
     fn data_fits_later(&self, bytes: u64, metadata: u64) -> bool {

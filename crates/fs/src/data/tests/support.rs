@@ -282,8 +282,13 @@ pub(crate) fn named_in(engine: &Arc<Engine>, name: &str, delayed_bytes: u64) -> 
 
 /// An inode without a name that the tree has.
 pub(crate) fn stored(engine: &Arc<Engine>, ino: u64, item: InodeItem) -> Inode {
+    stored_with(engine, ino, item, &delayed(0))
+}
+
+/// The same of a filesystem with these options.
+pub(crate) fn stored_with(engine: &Arc<Engine>, ino: u64, item: InodeItem, options: &FsOptions) -> Inode {
     let tree = engine.tree(TreeId::FS).expect("the top level");
-    Inode::new(InodeId::new(TreeId::FS, ObjectId::new(ino)), alone(engine, tree, &delayed(0)), item)
+    Inode::new(InodeId::new(TreeId::FS, ObjectId::new(ino)), alone(engine, tree, options), item)
 }
 
 /// So many bytes of data may be delayed.

@@ -17,6 +17,7 @@ pub(super) struct Answering {
     below: Arc<MemoryDevice>,
     kept: Mutex<VecDeque<(Request, Completion)>>,
     keeps_reads: AtomicBool,
+    is_full: AtomicBool,
 }
 
 /// What becomes of a request.
@@ -32,12 +33,22 @@ pub(super) enum How {
 
 impl Answering {
     pub(super) fn new(below: Arc<MemoryDevice>) -> Self {
-        Self { below, kept: Mutex::default(), keeps_reads: AtomicBool::new(false) }
+        Self {
+            below,
+            kept: Mutex::default(),
+            keeps_reads: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
+        }
     }
 
     /// From now on it answers reads of marked data when it is told to, or at once.
     pub(super) fn keep_reads(&self, keeps: bool) {
         self.keeps_reads.store(keeps, Ordering::SeqCst);
+    }
+
+    /// From now on it has room for requests of those who must not wait, or has none.
+    pub(super) fn is_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::SeqCst);
     }
 
     /// Whether a read is of marked data.
@@ -92,6 +103,10 @@ impl BlockDevice for Answering {
         } else {
             self.below.submit(request, done);
         }
+    }
+
+    fn has_room(&self) -> bool {
+        !self.is_full.load(Ordering::SeqCst)
     }
 
     fn len(&self) -> u64 {

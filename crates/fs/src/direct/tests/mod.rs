@@ -3,6 +3,7 @@
 mod answering;
 mod beside;
 mod flight;
+mod nowait;
 mod reads;
 mod refused;
 mod scarce;

@@ -1,0 +1,94 @@
+//! Whether a range of a file may be written in place as a whole, for a write that must not wait, and is never made in part.
+//!
+//! The look is that of `nocow`, at one item, and it tells why not.
+
+use creamery_base::{ErrorKind, Result, Wait};
+use creamery_format::Compression;
+use creamery_format::file_extent::{EXTENT_LEN_MAX, FileExtent};
+
+use super::extent_map::Items;
+use super::nocow::{Candidate, Decided, NocowExtent};
+use crate::counters::{Nocow, Refusal};
+use crate::inode::{FileInode, InodeFlags, InodeItem};
+use crate::subvolume::InPlaceWriter;
+
+/// An extent that a range is in, and what keeps snapshots waiting for the write.
+pub(crate) struct OneExtent {
+    pub(super) extent: NocowExtent,
+    pub(super) writer: InPlaceWriter,
+}
+
+/// A look that may have found something locked, or not in memory: none then.
+fn unless_blocked<T>(looked: Result<T>) -> Result<Option<T>> {
+    match looked {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+        looked => looked.map(Some),
+    }
+}
+
+/// The extent of a file with this item that `[start, end)` is in, if that may be written in place; else why not.
+/// Errors: device errors, where `wait` lets it read; damage.
+pub(crate) fn in_one_extent(
+    inode: &FileInode<'_>,
+    item: &InodeItem,
+    range: (u64, u64),
+    wait: Wait,
+) -> Result<std::result::Result<OneExtent, Refusal>> {
+    let Some(writer) = InPlaceWriter::begin(inode.subvolume()) else {
+        Nocow::count(&inode.context().counters().nocow.barred);
+        return Ok(Err(Refusal::Snapshot));
+    };
+    let candidate = match unless_blocked(candidate(inode, item, range, wait))? {
+        Some(Ok(candidate)) => candidate,
+        Some(Err(why)) => return Ok(Err(why)),
+        None => return Ok(Err(Refusal::MapCold)),
+    };
+    Ok(match unless_blocked(candidate.decide(inode, range, wait))? {
+        Some(Decided::InPlace(extent)) => Ok(OneExtent { extent, writer }),
+        Some(Decided::Shared) => Err(Refusal::Shared),
+        Some(Decided::WithCsums) => Err(Refusal::Checksums),
+        Some(Decided::NoGroup) => Err(Refusal::GroupReadOnly),
+        None => Err(Refusal::OwnersCold),
+    })
+}
+
+/// The item that covers the range, as far as its leaf tells.
+/// Errors: would block; device errors; damage.
+fn candidate(
+    inode: &FileInode<'_>,
+    item: &InodeItem,
+    (at, to): (u64, u64),
+    wait: Wait,
+) -> Result<std::result::Result<Candidate, Refusal>> {
+    let _still = inode.hold_extents(wait)?;
+    let since = inode.tree().last_snapshot();
+    let sector = u64::from(inode.engine().sector_size());
+    let mut items = Items::new(inode.tree(), inode.id.ino, (at, to), sector, wait)?;
+    let Some(found) = items.next()?.filter(|found| found.start <= at) else { return Ok(Err(Refusal::Hole)) };
+    let (start, end) = (found.start, found.end);
+    let (extent, is_prealloc) = match found.extent {
+        FileExtent::Inline { .. } => return Ok(Err(Refusal::Inline)),
+        FileExtent::Hole { .. } => return Ok(Err(Refusal::Hole)),
+        FileExtent::Prealloc(extent) => (extent, true),
+        FileExtent::Regular(extent) => (extent, false),
+    };
+    let may_overwrite = item.flags.contains(InodeFlags::NODATACOW | InodeFlags::NODATASUM);
+    Ok(match () {
+        () if extent.compression != Compression::None => Err(Refusal::Compressed),
+        () if end < to || to - at > EXTENT_LEN_MAX => Err(Refusal::SeveralExtents),
+        () if !is_prealloc && !may_overwrite => Err(Refusal::Copied),
+        () if extent.generation <= since => Err(Refusal::Shared),
+        () => Ok(Candidate { start, end, extent, is_prealloc }),
+    })
+}
+
+/// Whether a file with this item is stored in the tree itself. Errors: would block; device errors; damage.
+pub(crate) fn is_inline(inode: &FileInode<'_>, item: &InodeItem, wait: Wait) -> Result<bool> {
+    let sector = u64::from(inode.engine().sector_size());
+    if item.size == 0 || item.size > sector {
+        return Ok(false);
+    }
+    let _still = inode.hold_extents(wait)?;
+    let mut items = Items::new(inode.tree(), inode.id.ino, (0, sector), sector, wait)?;
+    Ok(matches!(items.next()?.map(|item| item.extent), Some(FileExtent::Inline { .. })))
+}

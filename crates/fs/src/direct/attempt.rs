@@ -1,0 +1,161 @@
+//! A direct write that must not wait: it begins at once, or is refused and has left no trace.
+//!
+//! Only one kind of write takes nothing that others may have for long: a write over one extent that is the file's alone, without
+//! checksums. All that says so has to be in memory. Each step asks for one more thing, in this order, and the first one that
+//! is not to be had at once is the answer ([`Refusal`]):
+//!
+//! | step | refused as |
+//! |---|---|
+//! | the file: shared, or alone where the write grows it; its item | `InodeBusy`, `ItemBusy` |
+//! | its flags: NODATACOW or PREALLOC, and NODATASUM | `NotInPlace`, `Checksums` |
+//! | where the write begins and ends | `BeyondSize`, `Misaligned` |
+//! | nothing of that is delayed | `Delayed` |
+//! | devices that have room, and were written before | `DeviceBusy` |
+//! | the range of bytes | `RangeBusy` |
+//! | the right to write in place, which a snapshot takes | `Snapshot` |
+//! | one item of the file's tree that covers the range | `MapCold`, `Inline`, `Compressed`, `SeveralExtents`, `Hole`, `Copied` |
+//! | the extent's owners and checksums, and its block group | `OwnersCold`, `Shared`, `Checksums`, `GroupReadOnly` |
+//! | room for changing the item | `NoRoom` |
+//!
+//! No step reads a tree block from a device, takes a new chunk, frees anything, starts a handle or commits. What a step has taken is a field of
+//! a value, or a variable, and is given back when that goes. So a refusal undoes nothing by itself (DIRECT-4).
+//!
+//! Errors that waiting does not cure, such as a filesystem that is read-only, are the request's answer.
+//!
+//! Quota groups are not asked: the write takes no new space, and completing it is let through by their limits as all that ends a write is.
+//!
+//! With [`FsOptions::direct_waits`](crate::FsOptions) the two steps that look into trees wait for them, as Linux does, for those who want to see
+//! what that costs others.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Result, Wait};
+use creamery_device::SharedBytes;
+
+use super::DirectAt;
+use super::flight::{Flight, Locked, Operations};
+use super::write::{Started, write_nothing};
+use crate::counters::Refusal;
+use crate::data::{self, Prepared};
+use crate::in_flight::Purpose;
+use crate::inode::permission::{check_appends, check_overwrites};
+use crate::inode::{FILE_SIZE_MAX, FileInode, Inode, InodeFlags, InodeItem};
+
+/// Why an attempt came to nothing.
+pub(crate) enum Stop {
+    /// A thread that may wait is to make it.
+    Refused(Refusal),
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+pub(super) type Attempted<T> = std::result::Result<T, Stop>;
+
+/// The refusal `why`, where that was to be had only by waiting.
+pub(super) fn at_once<T>(got: Result<T>, why: Refusal) -> Attempted<T> {
+    got.map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => Stop::Refused(why),
+        _ => Stop::Failed(error),
+    })
+}
+
+/// Goes on if that holds.
+pub(super) fn unless(is_so: bool, why: Refusal) -> Attempted<()> {
+    if is_so { Err(Stop::Refused(why)) } else { Ok(()) }
+}
+
+/// A file that is locked for a write, and what the write is about. The fields go from the first to the last.
+struct Target<'a> {
+    operations: Operations<'a>,
+    item: InodeItem,
+    offset: u64,
+    end: u64,
+}
+
+/// Begins to write `data` to the inode, which is this file, without waiting for anything.
+/// Fails for what a thread that waits would fail for, too: file too large; the inode is marked immutable or append-only, or has fs-verity;
+/// the subvolume or the filesystem is read-only; damage; aborted.
+pub(crate) fn attempt(
+    (inode, file): (&Arc<Inode>, &FileInode<'_>),
+    at: DirectAt,
+    data: &SharedBytes,
+) -> Attempted<Started> {
+    let engine = file.engine();
+    engine.check_open()?;
+    file.check_writable()?;
+    engine.check_writable()?;
+    if data.is_empty() {
+        return at_once(write_nothing(file, at, Wait::No), Refusal::ItemBusy).map(Started::Done);
+    }
+    let change = file.begin_change()?;
+    let Target { operations, item, offset, end } = lock(file, at, data.len() as u64)?;
+    check_flags(&item)?;
+    let is_whole = |at: u64| at.is_multiple_of(engine.sector_size().into());
+    unless(offset > item.size, Refusal::BeyondSize)?;
+    unless(!is_whole(offset) || !is_whole(end), Refusal::Misaligned)?;
+    unless(file.delalloc().touches(offset, end), Refusal::Delayed)?;
+    unless(engine.volume().is_untouched() || !engine.volume().takes_at_once(), Refusal::DeviceBusy)?;
+    let range = at_once(file.lock_range(offset, end, Wait::No), Refusal::RangeBusy)?;
+    // Nobody makes anything dirty from here on: he would need the range.
+    unless(file.delalloc().touches(offset, end), Refusal::Delayed)?;
+    let looks = if file.context().policy().direct_waits { Wait::Yes } else { Wait::No };
+    if offset == item.size {
+        let is_inline = at_once(data::is_inline(file, &item, looks), Refusal::MapCold)?;
+        unless(is_inline, Refusal::Inline)?;
+    }
+    let place = data::in_one_extent(file, &item, (offset, end), looks)?.map_err(Stop::Refused)?;
+    let (prepared, batch, units) = Prepared::in_place(file, &item, (offset, data), place);
+    let Some(room) = engine.keep_at_once(units) else { return Err(Stop::Refused(Refusal::NoRoom)) };
+    let begun = file.context().in_flight().begin(file.id, Purpose::Write)?;
+    let locked = Locked { range, operations, change };
+    let flight = Flight::new(inode, locked, (prepared, item), (room, begun));
+    Ok(Started::Flight(Box::new(flight), batch))
+}
+
+/// Locks the file for a write of `len` bytes: beside others where it stays as long as it is.
+fn lock<'a>(file: &'a FileInode<'_>, at: DirectAt, len: u64) -> Attempted<Target<'a>> {
+    if let DirectAt::Offset(offset) = at {
+        let end = offset.saturating_add(len);
+        let shared = at_once(file.lock_shared(Wait::No), Refusal::InodeBusy)?;
+        let size = at_once(file.item(Wait::No), Refusal::ItemBusy)?.size;
+        if data::is_overwrite(file, size, end) {
+            let item = at_once(file.hold_extents(Wait::No), Refusal::ItemBusy)?.clone();
+            check_overwrites(&item)?;
+            // What grows the file when it is written back changes extents that this write counts on.
+            unless(item.size != size, Refusal::Delayed)?;
+            return Ok(Target { operations: Operations::Shared(shared), item, offset, end });
+        }
+    }
+    alone(file, at, len)
+}
+
+fn alone<'a>(file: &'a FileInode<'_>, at: DirectAt, len: u64) -> Attempted<Target<'a>> {
+    let Some(locked) = file.try_lock_exclusive()? else { return Err(Stop::Refused(Refusal::InodeBusy)) };
+    let offset = match at {
+        DirectAt::Offset(offset) => {
+            check_overwrites(&locked)?;
+            offset
+        }
+        DirectAt::End => {
+            check_appends(&locked, locked.size)?;
+            locked.size
+        }
+    };
+    let end = offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(ErrorKind::FileTooLarge);
+    let end = end.map_err(Error::from)?;
+    unless(file.delalloc().any(), Refusal::Delayed)?;
+    let item = (*locked).clone();
+    Ok(Target { operations: Operations::Alone(locked), item, offset, end })
+}
+
+/// Whether a file with this item may be written in place without changing checksums.
+fn check_flags(item: &InodeItem) -> Attempted<()> {
+    let may = item.flags.intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC);
+    unless(!may, Refusal::NotInPlace)?;
+    unless(!item.flags.contains(InodeFlags::NODATASUM), Refusal::Checksums)
+}

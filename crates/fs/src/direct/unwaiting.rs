@@ -1,0 +1,47 @@
+//! The proof that a request that must not wait did not: the gate's own count of the waits of its thread.
+
+use creamery_base::gate;
+
+use crate::counters::Nowait;
+
+/// A thread that must not wait, from the moment in which this is made.
+#[must_use]
+pub(crate) struct Unwaiting {
+    waits_before: u64,
+}
+
+impl Unwaiting {
+    pub(crate) fn begin() -> Self {
+        Self { waits_before: gate::waits_of_this_thread() }
+    }
+
+    /// It may wait again. Counts its waits; there are none, unless looks `may_wait` by the switch that says so.
+    pub(crate) fn end(self, nowait: &Nowait, may_wait: bool) {
+        let waits = gate::waits_of_this_thread() - self.waits_before;
+        Nowait::add(&nowait.blocked, waits);
+        assert!(may_wait || waits == 0, "DIRECT-5: a request that must not wait has waited {waits} times");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_base::gate::Reason;
+
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "DIRECT-5")]
+    fn a_wait_is_noticed() {
+        let unwaiting = Unwaiting::begin();
+        gate::passing(Reason::Lock, || ());
+        unwaiting.end(&Nowait::default(), false);
+    }
+
+    #[test]
+    fn a_wait_that_is_allowed_is_counted() {
+        let (unwaiting, nowait) = (Unwaiting::begin(), Nowait::default());
+        gate::passing(Reason::Lock, || ());
+        unwaiting.end(&nowait, true);
+        assert_eq!(nowait.counters().blocked, 1);
+    }
+}
