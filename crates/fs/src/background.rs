@@ -75,6 +75,12 @@ impl BackgroundWork for Completing {
     fn at_once(&self) -> usize {
         WRITERS
     }
+
+    fn left(&self) {
+        if let Some(in_flight) = self.0.upgrade() {
+            in_flight.wake_pollers();
+        }
+    }
 }
 
 /// Runs of delayed data.

@@ -102,7 +102,7 @@ pub use counters::Refusal;
 pub use data::{FileContent, PackedAhead, Recompress, Stretch};
 pub use defragment::Defragment;
 pub use device_errors::DeviceErrors;
-pub use direct::{DirectAt, DirectCompletion, DirectDone, DirectPart, DirectRequest, Refused};
+pub use direct::{DirectAt, DirectCompletion, DirectDone, DirectPart, DirectRequest, DirectWaiter, Refused};
 pub use disk_usage::{AddressRanges, FileUsage, UsageSet};
 pub use fallocate::Fallocate;
 #[cfg(any(feature = "shuttle", feature = "faults"))]

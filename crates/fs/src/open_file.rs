@@ -12,7 +12,8 @@ use crate::counters::Direct;
 use crate::data::{self, reserve};
 use crate::delalloc::{ErrSeq, WriteErrors};
 use crate::direct::{
-    self, Answer, Buffered, DirectAt, DirectCompletion, DirectDone, DirectPart, DirectRequest, Started, Way,
+    self, Answer, Buffered, DirectAt, DirectCompletion, DirectDone, DirectPart, DirectRequest, DirectWaiter,
+    Started, Way,
 };
 use crate::fault::Fault;
 use crate::file;
@@ -226,8 +227,8 @@ impl OpenFile {
     /// take as long as any operation: it waits for locks, for others to end where too much is in flight
     /// ([`FsOptions::direct_bytes`](crate::FsOptions::direct_bytes)), and carries out a write that goes through memory.
     ///
-    /// A request ends in the background. Without threads there it ends in [`sync`](Self::sync), in
-    /// [`Filesystem::shut_down`](crate::Filesystem::shut_down), and in calls that wait for what it has locked. Where the last user of the filesystem goes,
+    /// A request ends in the background. Without threads there it ends with a [`DirectWaiter`], a write in [`sync`](Self::sync), and all in
+    /// [`Filesystem::shut_down`](crate::Filesystem::shut_down), and in calls that wait for what they have locked. Where the last user of the filesystem goes,
     /// who has not shut it down, the answer is an error.
     ///
     /// ```no_run
@@ -271,6 +272,11 @@ impl OpenFile {
                 }
             }
         }
+    }
+
+    /// Who waits for answers to requests that were submitted to this file, or polls for them.
+    pub fn direct_waiter(&self) -> DirectWaiter {
+        DirectWaiter::new(&self.inode)
     }
 
     fn write_out_of(&self, at: DirectAt, data: &Arc<AlignedBuffer>) -> Result<DirectPart> {

@@ -78,9 +78,11 @@ impl Answer {
 
     fn give_once(&mut self, outcome: Result<DirectPart>) {
         if let Some((buffer, done, bytes)) = self.owed.take() {
+            let in_flight = bytes.in_flight();
             // The answer may let the caller submit another one.
             drop(bytes);
             done(DirectDone { buffer: buffer.back(outcome.is_ok()), outcome });
+            in_flight.tell_of_an_answer();
         }
     }
 }

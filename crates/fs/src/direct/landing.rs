@@ -52,6 +52,10 @@ impl<C: Carries> Submitted for SubmittedRequest<C> {
         self.carried.context().engine().wake_background();
     }
 
+    fn has_background(&self) -> bool {
+        self.carried.context().engine().has_background_threads()
+    }
+
     fn complete(self: Box<Self>) {
         // It is known until it is answered, and until a panic has aborted the filesystem.
         let Self { carried, begun: _begun, outcome } = *self;

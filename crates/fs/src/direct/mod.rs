@@ -69,13 +69,14 @@ mod flight;
 mod landing;
 mod read;
 mod unwaiting;
+mod waiter;
 mod way;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
-use creamery_base::Result;
+use creamery_base::{Error, Result};
 use creamery_device::AlignedBuffer;
 
 use crate::counters::Refusal;
@@ -84,6 +85,7 @@ pub(crate) use answer::Answer;
 pub(crate) use attempt::{Stop, attempt};
 pub(crate) use read::{submit as submit_read, try_submit as try_submit_read};
 pub(crate) use unwaiting::Unwaiting;
+pub use waiter::DirectWaiter;
 pub(crate) use way::Buffered;
 pub(crate) use write::{Started, Way, begin};
 
@@ -126,6 +128,24 @@ pub enum DirectRequest {
         /// What is written.
         data: AlignedBuffer,
     },
+}
+
+impl DirectRequest {
+    /// The answer to a request that is refused before anything was done: why, and its buffer.
+    ///
+    /// ```
+    /// use creamery_base::{Error, ErrorKind};
+    /// use creamery_device::AlignedBuffer;
+    /// use creamery_fs::DirectRequest;
+    /// let request = DirectRequest::Read { offset: 0, buffer: AlignedBuffer::zeroed(4096) };
+    /// let done = request.refuse(Error::new(ErrorKind::PermissionDenied, "not for you"));
+    /// assert_eq!((done.buffer.len(), done.outcome.is_err()), (4096, true));
+    /// ```
+    #[must_use = "it has the buffer"]
+    pub fn refuse(self, error: Error) -> DirectDone {
+        let (Self::Read { buffer, .. } | Self::Write { data: buffer, .. }) = self;
+        DirectDone { buffer, outcome: Err(error) }
+    }
 }
 
 /// Called exactly once with the answer to a request: on any thread, also on that of the caller before the request's call returns, and on

@@ -19,6 +19,13 @@ impl Drop for BytesInFlight {
     }
 }
 
+impl BytesInFlight {
+    /// The requests among which they count.
+    pub(crate) fn in_flight(&self) -> Arc<InFlight> {
+        Arc::clone(&self.in_flight)
+    }
+}
+
 /// A request's place in the line, until this goes.
 struct Turn {
     in_flight: Arc<InFlight>,

@@ -13,6 +13,9 @@
 //! with no thread there, or all of them busy, each waiter has done what it waits for. Nor does anybody do more than that, with the locks that he
 //! has: a request of another file may take long to complete, and what he waits for may be there meanwhile.
 //!
+//! Who waits for the answer itself helps in the same way, with requests of the inode ([`Poller::wait`]). Who polls for it
+//! ([`Poller`]) waits for nothing. The background completes the request; where it has no threads, what lands wakes the poller, and the next poll completes it.
+//!
 //! A request is known by its inode from before it carries anything to its answer.
 //!
 //! # A filesystem that is dropped
@@ -39,6 +42,9 @@
 //!   Shown by `nobody_finds_no_room_because_of_requests_in_flight`.
 //! - DIRECT-13: of requests that are submitted no more bytes are in flight than may be, but for one request that is alone. They begin in the order
 //!   in which they were submitted. Shown by `who_submits_more_than_may_be_in_flight_waits`.
+//! - DIRECT-15: who waits for an answer gets it, and who polls for it is woken for it, whether threads are in the background, or none, or those
+//!   that there are end. Shown by `who_waits_for_an_answer_completes_what_lands`, `who_polls_is_woken_by_what_lands_where_nobody_is_in_the_background`,
+//!   `who_polls_is_woken_when_the_background_ends`.
 //!
 //! # Locking
 //! The queue is a table (rank TABLE): a request that lands wakes others under it, by their innermost locks, and so lives until it has done
@@ -46,10 +52,12 @@
 
 mod awaited;
 mod line;
+mod poller;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::Waker;
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
@@ -58,11 +66,15 @@ use creamery_txn::Reclaimer;
 
 pub(crate) use awaited::{Awaited, Carried};
 pub(crate) use line::BytesInFlight;
+pub(crate) use poller::Poller;
 
 /// A request that was sent to its devices.
 pub(crate) trait Submitted: Send {
     /// Wakes those who may wait for what it carries. It takes innermost locks only, and waits for nothing.
     fn wake(&self);
+
+    /// Whether threads in the background complete requests.
+    fn has_background(&self) -> bool;
 
     /// It has landed: completes it, answers it, and gives back what it carries. It does not panic: the thread may be in the midst of
     /// something else.
@@ -108,9 +120,17 @@ struct Requests {
     submitted: BTreeMap<u64, Box<dyn Submitted>>,
     /// Those that wait to be completed, in the order in which they landed.
     landed: VecDeque<(u64, Box<dyn Submitted>)>,
+    next_poller: u64,
+    /// Whom to wake who polls, and the inode that the request is about.
+    pollers: BTreeMap<u64, (InodeId, Waker)>,
 }
 
 impl Requests {
+    /// Those who poll for requests about an inode that is `wanted`.
+    fn pollers(&self, wanted: impl Fn(InodeId) -> bool) -> Vec<Waker> {
+        self.pollers.values().filter(|(id, _)| wanted(*id)).map(|(_, waker)| waker.clone()).collect()
+    }
+
     /// Where in the queue the first one stands that is `wanted`.
     fn first_landed(&self, wanted: impl Fn(&Request) -> bool) -> Option<usize> {
         self.landed.iter().position(|(ticket, _)| wanted(&self.begun[ticket]))
@@ -208,10 +228,26 @@ impl InFlight {
         self.landings.fetch_add(1, Ordering::SeqCst);
         requests.landed.push_back((ticket, request));
         // Under the lock: who completes it, and lets go of all it has, waits for that.
-        requests.landed.back().expect("just pushed").1.wake();
+        let landed = &requests.landed.back().expect("just pushed").1;
+        landed.wake();
+        let about = Some(requests.begun[&ticket].id).filter(|_| !landed.has_background());
+        let wakers = requests.pollers(|id| about == Some(id));
         drop(requests);
         self.changed.notify_all();
+        wakers.into_iter().for_each(Waker::wake);
         true
+    }
+
+    /// A request was answered: who waits for that looks.
+    pub(crate) fn tell_of_an_answer(&self) {
+        drop(self.requests.lock());
+        self.changed.notify_all();
+    }
+
+    /// No thread in the background completes anything any more: who polls has to (DIRECT-15).
+    pub(crate) fn wake_pollers(&self) {
+        let wakers = self.requests.lock().pollers(|_| true);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// The last user of the filesystem is gone, and nobody will complete anything (DIRECT-11).
@@ -337,6 +373,10 @@ mod tests {
 
     impl Submitted for BeginsAnother {
         fn wake(&self) {}
+
+        fn has_background(&self) -> bool {
+            false
+        }
 
         fn complete(self: Box<Self>) {
             let Self { own, begins } = *self;

@@ -90,6 +90,9 @@ pub trait BackgroundWork: Send + Sync {
     fn at_once(&self) -> usize {
         1
     }
+
+    /// The last thread that took steps has ended. It waits for nothing.
+    fn left(&self) {}
 }
 
 /// A work, and how it goes.
@@ -204,6 +207,12 @@ impl Background {
     /// Whether threads take steps, so that others need not.
     pub(crate) fn has_threads(&self) -> bool {
         self.threads.load(Ordering::Relaxed) > 0
+    }
+
+    /// Tells all works that the last thread has ended. Nobody is left to tell of a panic.
+    fn tell_that_all_have_ended(&self) {
+        let works = self.works.read().clone();
+        works.iter().for_each(|slot| drop(panics::catch(|| slot.work.left())));
     }
 
     /// Tells those who sleep that something may be due (BACKGROUND-3).

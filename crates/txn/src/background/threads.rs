@@ -109,8 +109,11 @@ struct Counted<'b>(&'b Background);
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         let guard = self.0.wakes.lock();
-        self.0.threads.fetch_sub(1, Ordering::SeqCst);
+        let before = self.0.threads.fetch_sub(1, Ordering::SeqCst);
         drop(guard);
+        if before == 1 {
+            self.0.tell_that_all_have_ended();
+        }
         self.0.woken.notify_all();
     }
 }

@@ -43,6 +43,12 @@ impl Engine {
         BackgroundThreads::start(Arc::clone(&self.background), threads, lives, died)
     }
 
+    /// Whether threads take steps of the background work. Its works learn when the last of these has ended ([`BackgroundWork::left`]).
+    #[must_use]
+    pub fn has_background_threads(&self) -> bool {
+        self.background.has_threads()
+    }
+
     /// Takes one step of background work on this thread: `choose` says which of so many that have something to do, now or after
     /// a while. Returns its name, or none when there was nothing to do. Never call it with a handle.
     pub fn background_step(&self, choose: impl FnOnce(usize) -> usize) -> Option<&'static str> {

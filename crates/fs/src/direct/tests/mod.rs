@@ -9,6 +9,7 @@ mod refused;
 mod scarce;
 mod submitted;
 mod submitted_reads;
+mod waiter;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,0 +1,53 @@
+//! Waiting for the answer to a direct request that was submitted, and polling for it.
+
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+
+use creamery_txn::Engine;
+
+use crate::in_flight::Poller;
+use crate::inode::Inode;
+
+/// Who waits for an answer to a direct request about a file, or polls for it. It keeps no filesystem alive: where the last user of
+/// that goes the answer is an error, and comes all the same.
+///
+/// ```no_run
+/// use std::sync::{Arc, OnceLock};
+/// use creamery_device::AlignedBuffer;
+/// use creamery_fs::{DirectDone, DirectRequest, OpenFile};
+/// fn first_page(file: &OpenFile) -> DirectDone {
+///     let (waiter, answer) = (file.direct_waiter(), Arc::new(OnceLock::new()));
+///     let request = DirectRequest::Read { offset: 0, buffer: AlignedBuffer::zeroed(4096) };
+///     let own = Arc::clone(&answer);
+///     file.submit_direct(request, Box::new(move |done| own.set(done).expect("it is answered once")));
+///     waiter.wait(|| answer.get().is_some());
+///     Arc::into_inner(answer).and_then(OnceLock::into_inner).expect("it is answered")
+/// }
+/// ```
+#[must_use]
+pub struct DirectWaiter {
+    poller: Poller,
+    engine: Weak<Engine>,
+}
+
+impl DirectWaiter {
+    pub(crate) fn new(inode: &Inode) -> Self {
+        let context = inode.context();
+        Self { poller: context.in_flight().poller(inode.id), engine: Arc::downgrade(context.engine()) }
+    }
+
+    /// Waits until the request `is_answered`, which is asked again after each answer, with locks held: it waits for nothing, and asks
+    /// the filesystem for nothing. Requests about the file that land meanwhile are completed here, so it needs nobody in the background. The caller
+    /// holds nothing of the filesystem.
+    pub fn wait(&self, is_answered: impl Fn() -> bool) {
+        self.poller.wait(is_answered);
+    }
+
+    /// Completes requests about the file that have landed, where no threads of a background do, which may take as long as any
+    /// operation. Then the caller looks whether its request was answered; if not, and the answer does not come from the background, `waker` is
+    /// woken when it is to poll again.
+    pub fn poll(&self, waker: &Waker) {
+        let engine = self.engine.upgrade();
+        self.poller.poll(waker, || engine.as_ref().is_some_and(|engine| engine.has_background_threads()));
+    }
+}

@@ -1,0 +1,60 @@
+//! A caller that waits, or polls, for the answer to its own request (DIRECT-15).
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use creamery_base::InodeId;
+
+use super::{InFlight, Request};
+
+/// Who polls for an answer to a request about an inode, until this goes.
+#[must_use]
+pub(crate) struct Poller {
+    in_flight: Arc<InFlight>,
+    id: InodeId,
+    number: u64,
+}
+
+impl Poller {
+    /// Waits until the request `is_answered`; completes those of the inode as they land. It is asked again after each answer.
+    pub(crate) fn wait(&self, is_answered: impl Fn() -> bool) {
+        self.in_flight.wait_until(|request| request.id == self.id, |_| is_answered());
+    }
+
+    /// Completes those of the inode that have landed, unless the threads of a background are there for that. Has `waker` woken when there
+    /// may be something to complete again (DIRECT-15).
+    pub(crate) fn poll(&self, waker: &Waker, has_background: impl Fn() -> bool) {
+        let wanted = |request: &Request| request.id == self.id;
+        // What a waker does is not ours, so none is cloned or dropped with the lock held.
+        let mut waker = Some(waker.clone());
+        loop {
+            let mut requests = self.in_flight.requests.lock();
+            if has_background() || requests.first_landed(wanted).is_none() {
+                let known = waker.take().map(|waker| (self.id, waker));
+                let before = known.and_then(|known| requests.pollers.insert(self.number, known));
+                drop(requests);
+                drop(before);
+                return;
+            }
+            drop(requests);
+            self.in_flight.help_with(wanted);
+        }
+    }
+}
+
+impl Drop for Poller {
+    fn drop(&mut self) {
+        let known = self.in_flight.requests.lock().pollers.remove(&self.number);
+        drop(known);
+    }
+}
+
+impl InFlight {
+    /// Somebody polls for an answer to a request about the inode `id`.
+    pub(crate) fn poller(self: &Arc<Self>, id: InodeId) -> Poller {
+        let mut requests = self.requests.lock();
+        let number = requests.next_poller;
+        requests.next_poller += 1;
+        Poller { in_flight: Arc::clone(self), id, number }
+    }
+}
