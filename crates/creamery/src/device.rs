@@ -35,6 +35,8 @@
 //! # Ok::<(), creamery::Error>(())
 //! ```
 
+pub mod direct;
+
 pub use creamery_device::{
     Access, AlignedBuffer, BlockDevice, Completion, DelayedDevice, DeviceId, FileDevice, MemoryDevice, Parts,
     Pending, Reply, Request, SharedBytes, StreamDevice, wait_for_users,

@@ -21,6 +21,7 @@ opaque! {
     crate::tar::WriteTar<'_>: "WriteTar",
     crate::tar::ReadTar<'_>: "ReadTar",
     crate::diff::Diff<'_>: "Diff",
+    crate::device::direct::Started: "Started",
     crate::report::Overview: "Overview",
 }
 

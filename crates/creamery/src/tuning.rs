@@ -36,6 +36,9 @@ pub struct Tuning {
     /// Memory for data that was written and is on its way to the device, bytes; 256 MiB unless told. Who writes more waits. With 0 every
     /// write goes to the device before it returns, and is an extent of its own.
     pub delayed_bytes: u64,
+    /// Bytes of direct requests that nobody waits for ([`File::submit`](crate::File::submit), [`File::start`](crate::File::start)) that may be in
+    /// flight, all files together; 256 MiB unless told. Who asks for more waits. A single request may be larger.
+    pub direct_bytes: u64,
     /// Threads that delete what was unlinked and closed, help to write commits, and do whatever else nobody waits for, as long
     /// as the [`Filesystem`](crate::Filesystem) is there; two to four, by the number of cores, when none is said, and none when it is
     /// opened for reading or its environment is [reproducible](crate::env::Env::is_reproducible). With 0, those who work do that as they come by.
@@ -69,6 +72,7 @@ impl Default for Tuning {
             cache_bytes: engine.cache_bytes,
             dirty_bytes: engine.dirty_bytes,
             delayed_bytes: fs.delayed_bytes,
+            direct_bytes: fs.direct_bytes,
             background_threads: None,
             early_unlock: engine.early_unlock,
             fingers: engine.fingers,

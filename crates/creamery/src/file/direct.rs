@@ -4,7 +4,7 @@ use creamery_base::Result;
 use creamery_device::AlignedBuffer;
 
 use super::{File, check_position, denied};
-use crate::fs::{DirectAt, DirectDone};
+use crate::device::direct::{DirectAt, DirectDone, DirectRequest, Started};
 
 impl File {
     /// Reads at `offset` into `buffer` itself, for programs with a cache of their own: from a device, or from memory what was not
@@ -28,10 +28,7 @@ impl File {
     /// # Errors
     /// When it was not opened for reading, or the data cannot be read or is damaged; the buffer has zeros, or what it had, then.
     pub fn read_direct(&self, buffer: AlignedBuffer, offset: u64) -> (AlignedBuffer, Result<usize>) {
-        if !self.rights.read {
-            return (buffer, Err(denied("the file was not opened for reading")));
-        }
-        if let Err(error) = check_position(offset) {
+        if let Err(error) = self.check_read_from(offset) {
             return (buffer, Err(error));
         }
         let DirectDone { buffer, outcome } = self.open.read_direct(offset, buffer);
@@ -99,5 +96,91 @@ impl File {
         }
         let DirectDone { buffer, outcome } = self.open.write_direct(DirectAt::End, data);
         (buffer, outcome.map(|part| (part.offset, part.len)))
+    }
+
+    /// Starts a direct read or write, and returns while it is in flight: what comes of it is waited for with [`Started::wait`], or
+    /// awaited. Of a program with one thread many requests are with the device at once. The call itself may take as long as any operation: it looks where the data
+    /// lies, and waits where more than [`Tuning::direct_bytes`](crate::env::Tuning::direct_bytes) would be in flight.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use creamery::device::AlignedBuffer;
+    /// use creamery::device::direct::{DirectAt, DirectRequest};
+    /// let table = fs.create("/table")?;
+    /// table.set_len(8 << 16)?;
+    /// let pages = (0..8_u8).map(|number| {
+    ///     let at = DirectAt::Offset(u64::from(number) << 16);
+    ///     table.start(DirectRequest::Write { at, data: AlignedBuffer::from_slice(&[number; 1 << 16]) })
+    /// });
+    /// // All are in flight before the first is waited for.
+    /// let pages: Vec<_> = pages.collect();
+    /// for page in pages {
+    ///     assert_eq!(page.wait().outcome?.len, 1 << 16);
+    /// }
+    /// table.sync_data()?;
+    /// assert_eq!(fs.read("/table")?[7 << 16], 7);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// In the answer: those of [`read_direct`](Self::read_direct) and [`write_direct`](Self::write_direct).
+    pub fn start(&self, request: DirectRequest) -> Started {
+        let (started, completion) = Started::new(self.open.direct_waiter());
+        self.submit(request, completion);
+        started
+    }
+
+    /// Starts a direct read or write as [`start`](Self::start) does, and has `completion` called with the answer, once, whatever comes of it. That happens on any thread, also on
+    /// this one before the call returns, and on one that is in the midst of an operation. So it must be short, must wait for nothing, and
+    /// must ask the filesystem for nothing, and it has neither the filesystem nor a file of it: it would keep them open until the answer comes. A panic of it ends
+    /// all writing to the filesystem.
+    ///
+    /// Threads of the background complete what devices have answered. Where there are none, as in a filesystem that was opened for
+    /// reading, the answer comes when somebody waits for what the request has locked, or for an answer of this file ([`Started::wait`]), or closes the filesystem.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use std::sync::mpsc::channel;
+    /// use creamery::device::AlignedBuffer;
+    /// use creamery::device::direct::DirectRequest;
+    /// fs.write("/table", vec![7; 1 << 20])?;
+    /// let (table, (send, answers)) = (fs.open("/table")?, channel());
+    /// for number in 0..16_u64 {
+    ///     let (offset, send) = (number << 16, send.clone());
+    ///     let request = DirectRequest::Read { offset, buffer: AlignedBuffer::zeroed(1 << 16) };
+    ///     table.submit(request, move |done| drop(send.send((number, done))));
+    /// }
+    /// drop(send);
+    /// for (number, done) in answers {
+    ///     println!("page {number}: {} bytes", done.outcome?.len);
+    ///     assert!(done.buffer.iter().all(|byte| *byte == 7));
+    /// }
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// In the answer: those of [`read_direct`](Self::read_direct) and [`write_direct`](Self::write_direct).
+    pub fn submit(&self, request: DirectRequest, completion: impl FnOnce(DirectDone) + Send + 'static) {
+        let checked = match &request {
+            DirectRequest::Read { offset, .. } => self.check_read_from(*offset),
+            _ => self.check_write(),
+        };
+        match checked {
+            Ok(()) => self.open.submit_direct(request, Box::new(completion)),
+            Err(error) => completion(request.refuse(error)),
+        }
+    }
+
+    fn check_read_from(&self, offset: u64) -> Result<()> {
+        if !self.rights.read {
+            return Err(denied("the file was not opened for reading"));
+        }
+        check_position(offset)
     }
 }

@@ -171,6 +171,7 @@ impl ImageOptions {
         engine.set_discard(self.discard);
         let fs_options = FsOptions {
             delayed_bytes: tuning.delayed_bytes,
+            direct_bytes: tuning.direct_bytes,
             flush_on_commit: self.flush_on_commit,
             nodatacow: self.nodatacow,
             compress: self.compress,

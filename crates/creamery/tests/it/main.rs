@@ -5,6 +5,7 @@ mod as_in_std;
 mod beside_std;
 mod close;
 mod deleted_in_use;
+mod direct;
 mod in_place_beside_snapshots;
 mod made_directories;
 mod moved_subvolumes;
