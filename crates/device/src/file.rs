@@ -1,18 +1,21 @@
 //! Image files and block device nodes, by plain system calls and buffered by the host.
 
+mod descriptors;
 mod opening;
 mod part;
+mod vectors;
 
 use std::fs::{File, OpenOptions};
-use std::io::{IoSlice, Seek, SeekFrom};
+use std::io::{Seek, SeekFrom};
 use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use self::descriptors::Descriptors;
 use self::opening::{Kind, kind_of, open_file};
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{ProcessMutex, ProcessRead, ProcessRwLock, RankedMutex, rank};
@@ -23,7 +26,6 @@ use crate::device::{check_range, write_zeros};
 use crate::in_use::{self, Extent};
 use crate::patience::patiently;
 use crate::pool::Pool;
-use crate::range_lock::{self, Lock, WHOLE};
 use crate::{Access, BlockDevice, Completion, DeviceId, ImageName, Reply, Request};
 
 /// An open image file or block device, or a partition of one (see [`ImageName`]). Dropping it gives the lock back, for children forked meanwhile too: a
@@ -52,7 +54,7 @@ const POOLED: usize = 16 << 10;
 /// The file and what is known of it.
 struct Shared {
     /// None once it was closed (DEV-4).
-    file: ProcessRwLock<Option<Held>, { rank::DEVICE }>,
+    file: ProcessRwLock<Option<Descriptors>, { rank::DEVICE }>,
     /// As it was named, which may be a part of `place`.
     path: PathBuf,
     /// The file or block device itself.
@@ -70,13 +72,6 @@ struct Shared {
     notes: Vec<String>,
     /// Whether a flush failed (DEV-2). Locked while one is under way: the host tells one of two that run at once.
     flush_failed: ProcessMutex<bool, { rank::FLUSH }>,
-}
-
-/// What is open, and locked.
-struct Held {
-    file: File,
-    /// The file behind a loop device that is written.
-    behind: Option<File>,
 }
 
 impl FileDevice {
@@ -99,7 +94,7 @@ impl FileDevice {
         if name.is_part() {
             let shared = &device.shared;
             let range = shared.start..shared.start + device.len();
-            in_use::claim_range(&*shared.file()?, path, access, &range)?;
+            in_use::claim_range(shared.file()?.file(), path, access, &range)?;
         }
         Ok(device)
     }
@@ -132,7 +127,7 @@ impl FileDevice {
         // The kernel gives a block device to one writer, whatever part of it he wants.
         let extent = if name.is_part() && kind == Kind::File { Extent::Part } else { Extent::Whole };
         let behind = in_use::claim(&file, place, access, extent)?;
-        Self::new(Held { file, behind }, place, &metadata, kind, access).map_err(opening)
+        Self::new(Descriptors::new(file, behind), place, &metadata, kind, access).map_err(opening)
     }
 
     /// Makes a new sparse file of `len` bytes, open for writing.
@@ -162,8 +157,8 @@ impl FileDevice {
         let behind = in_use::claim(&file, path, Access::ReadWrite, Extent::Whole)?;
         file.set_len(len).map_err(creating)?;
         let metadata = file.metadata().map_err(creating)?;
-        let held = Held { file, behind };
-        Self::new(held, path, &metadata, Kind::File, Access::ReadWrite).map_err(creating)
+        Self::new(Descriptors::new(file, behind), path, &metadata, Kind::File, Access::ReadWrite)
+            .map_err(creating)
     }
 
     /// The path it was opened by.
@@ -192,7 +187,7 @@ impl FileDevice {
     }
 
     fn new(
-        mut held: Held,
+        opened: Descriptors,
         path: &Path,
         metadata: &std::fs::Metadata,
         kind: Kind,
@@ -203,13 +198,13 @@ impl FileDevice {
             Kind::File => (metadata.len(), DeviceId { space: metadata.dev(), number: metadata.ino(), start }),
             // The end of a block device is its size, and asking for it needs no ioctl.
             Kind::Block => {
-                (held.file.seek(SeekFrom::End(0))?, DeviceId { space: 0, number: metadata.rdev(), start })
+                (opened.file().seek(SeekFrom::End(0))?, DeviceId { space: 0, number: metadata.rdev(), start })
             }
         };
         let said = (kind == Kind::Block).then(|| queue_says(metadata.rdev(), "logical_block_size")).flatten();
         let sector_size = said.and_then(|said| said.parse().ok()).filter(|size| SECTORS.contains(size));
         let shared = Shared {
-            file: ProcessRwLock::new(Some(held)),
+            file: ProcessRwLock::new(Some(opened)),
             path: path.to_owned(),
             place: path.to_owned(),
             kind,
@@ -252,13 +247,13 @@ fn queue_says(device: u64, what: &str) -> Option<String> {
 }
 
 /// The file of a device that was not closed.
-struct OpenedFile<'a>(ProcessRead<'a, Option<Held>, { rank::DEVICE }>);
+struct OpenedFile<'a>(ProcessRead<'a, Option<Descriptors>, { rank::DEVICE }>);
 
 impl Deref for OpenedFile<'_> {
-    type Target = File;
+    type Target = Descriptors;
 
-    fn deref(&self) -> &File {
-        &self.0.as_ref().expect("looked at when it was locked").file
+    fn deref(&self) -> &Descriptors {
+        self.0.as_ref().expect("looked at when it was locked")
     }
 }
 
@@ -293,14 +288,11 @@ impl Shared {
     }
 
     fn close(&self) {
-        let Some(Held { file, behind }) = self.file.write().take() else { return };
+        let Some(opened) = self.file.write().take() else { return };
         // Closing alone is not enough: a child that another thread is just starting has a copy of the descriptor
-        // until it executes its program, and the lock would live as long. Nothing to do if this fails.
+        // until it executes its program, and the lock would live as long.
         if self.access != Access::ReadOnlyForced {
-            for file in std::iter::once(file).chain(behind) {
-                let _ = rustix::fs::flock(&file, rustix::fs::FlockOperation::Unlock);
-                let _ = range_lock::lock(&file, &WHOLE, Lock::Unlock);
-            }
+            opened.unlock();
         }
     }
 
@@ -321,39 +313,15 @@ impl Shared {
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let len = out.len();
         let at = self.place_of(offset, len as u64)?;
-        self.file()?.read_exact_at(out, at).map_err(|e| self.doing("reading", offset, len)(e))
+        self.file()?.read(out, at).map_err(|e| self.doing("reading", offset, len)(e))
     }
 
-    fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.check_writable()?;
-        let at = self.place_of(offset, data.len() as u64)?;
-        self.file()?.write_all_at(data, at).map_err(|e| self.doing("writing", offset, data.len())(e))
-    }
-
-    fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
-        // The host refuses longer vectors.
-        const PARTS_MAX: usize = 1024;
+    /// Writes the parts one after the other.
+    fn write(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
         self.check_writable()?;
         let total: usize = parts.iter().map(|part| part.len()).sum();
-        let mut at = self.place_of(offset, total as u64)?;
-        let file = self.file()?;
-        for group in parts.chunks(PARTS_MAX) {
-            let mut slices: Vec<IoSlice<'_>> = group.iter().map(|part| IoSlice::new(part)).collect();
-            let mut rest = &mut slices[..];
-            IoSlice::advance_slices(&mut rest, 0); // drops leading empty parts
-            while !rest.is_empty() {
-                let written = match rustix::io::pwritev(&*file, rest, at) {
-                    Ok(0) => Err(std::io::Error::from(std::io::ErrorKind::WriteZero)),
-                    Ok(written) => Ok(written),
-                    Err(rustix::io::Errno::INTR) => continue,
-                    Err(error) => Err(error.into()),
-                };
-                let written = written.map_err(|e| self.doing("writing", offset, total)(e))?;
-                at += written as u64;
-                IoSlice::advance_slices(&mut rest, written);
-            }
-        }
-        Ok(())
+        let at = self.place_of(offset, total as u64)?;
+        self.file()?.write(parts, at).map_err(|e| self.doing("writing", offset, total)(e))
     }
 
     fn flush(&self) -> Result<()> {
@@ -367,7 +335,7 @@ impl Shared {
         if *has_failed {
             return Err(failed("an earlier flush failed"));
         }
-        file.sync_data().map_err(|error| {
+        file.file().sync_data().map_err(|error| {
             *has_failed = true;
             of_device(error).context(format!("flushing {}", self.path.display()))
         })
@@ -395,7 +363,7 @@ impl Shared {
     /// `at` is where [`place_of`](Self::place_of) says.
     fn fallocate(&self, how: FallocateFlags, at: u64, len: u64) -> Result<std::io::Result<()>> {
         let file = self.file()?;
-        Ok(rustix::fs::fallocate(&*file, how | FallocateFlags::KEEP_SIZE, at, len).map_err(Into::into))
+        Ok(rustix::fs::fallocate(file.file(), how | FallocateFlags::KEEP_SIZE, at, len).map_err(Into::into))
     }
 
     /// Tells the block device that its `[at, at + len)` is not needed.
@@ -407,7 +375,7 @@ impl Shared {
         let range = [at, len];
         // SAFETY: a block device reads two u64 through the pointer for BLKDISCARD and keeps nothing; `range` lives across the
         // call. That it is a block device was seen when the file was opened, and it stays one.
-        let answer = unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
+        let answer = unsafe { libc::ioctl(file.file().as_raw_fd(), BLKDISCARD, range.as_ptr()) };
         Ok(if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) })
     }
 
@@ -417,9 +385,7 @@ impl Shared {
                 self.read(offset, &mut buffer)?;
                 return Ok(Reply::Read(buffer));
             }
-            Request::Write { offset, data } => {
-                self.write_vectored(offset, &data.iter().collect::<Vec<_>>())?
-            }
+            Request::Write { offset, data } => self.write(offset, &data.iter().collect::<Vec<_>>())?,
             Request::Flush => self.flush()?,
             Request::Discard { offset, len } => self.discard(offset, len)?,
         }
@@ -491,7 +457,7 @@ impl BlockDevice for FileDevice {
         let place = self.shared.place_of(offset, len).ok().zip(NonZeroU64::new(len));
         if let (Some((place, len)), Ok(file)) = (place, self.shared.file()) {
             // A hint: a file that takes none is read all the same.
-            let _ = rustix::fs::fadvise(&*file, place, Some(len), rustix::fs::Advice::WillNeed);
+            let _ = rustix::fs::fadvise(file.file(), place, Some(len), rustix::fs::Advice::WillNeed);
         }
         true
     }
@@ -501,11 +467,11 @@ impl BlockDevice for FileDevice {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        gate::passing(Reason::Device, || self.shared.write(offset, data))
+        gate::passing(Reason::Device, || self.shared.write(offset, &[data]))
     }
 
     fn write_vectored_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
-        gate::passing(Reason::Device, || self.shared.write_vectored(offset, parts))
+        gate::passing(Reason::Device, || self.shared.write(offset, parts))
     }
 
     fn flush(&self) -> Result<()> {
@@ -545,11 +511,11 @@ impl BlockDevice for FileDevice {
         let lengthened = gate::passing(Reason::Device, || {
             let _one_by_one = self.shared.lengthening.lock();
             let mut has = match self.shared.kind {
-                Kind::File => file.metadata()?.len(),
-                Kind::Block => (&*file).seek(SeekFrom::End(0))?,
+                Kind::File => file.file().metadata()?.len(),
+                Kind::Block => file.file().seek(SeekFrom::End(0))?,
             };
             if has < len && self.shared.kind == Kind::File {
-                set_len(&file, len)?;
+                set_len(file.file(), len)?;
                 has = len;
             }
             self.shared.len.store(has, Ordering::Relaxed);
@@ -574,7 +540,7 @@ impl BlockDevice for FileDevice {
             return Err(Error::unsupported(format!("resizing the partition {}", self.describe())));
         }
         let file = self.shared.file()?;
-        gate::passing(Reason::Device, || set_len(&file, len)).map_err(|error| {
+        gate::passing(Reason::Device, || set_len(file.file(), len)).map_err(|error| {
             Error::from(error).context(format!("resizing {} to {len} bytes", self.describe()))
         })?;
         self.shared.len.store(len, Ordering::Relaxed);
