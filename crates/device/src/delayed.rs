@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use creamery_base::Result;
 use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 
-use crate::{BlockDevice, Completion, DeviceId, Reply, Request};
+use crate::{BlockDevice, Completion, DeviceId, DirectRequests, Reply, Request};
 
 /// A device that answers each request of the device below a fixed time after it came. Dropping it answers at once what still waits, and
 /// waits for what the device below has not answered.
@@ -174,6 +174,10 @@ impl BlockDevice for DelayedDevice {
 
     fn notes(&self) -> Vec<String> {
         self.below.notes()
+    }
+
+    fn direct_requests(&self) -> DirectRequests {
+        self.below.direct_requests()
     }
 
     fn resize(&self, len: u64) -> Result<()> {

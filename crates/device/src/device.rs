@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use creamery_base::gate::{self, Reason};
 use creamery_base::{Error, ErrorKind, Result};
 
-use crate::{AlignedBuffer, Parts};
+use crate::{AlignedBuffer, DirectRequests, Parts};
 
 /// One thing a device is asked to do. Offsets and lengths are bytes.
 ///
@@ -215,6 +215,11 @@ pub trait BlockDevice: Send + Sync {
     /// What is to be known of how it was found: a damaged partition table of which there was another copy.
     fn notes(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// How many of its reads and writes went past the page cache of the host; 0 unless it was opened for that.
+    fn direct_requests(&self) -> DirectRequests {
+        DirectRequests::default()
     }
 
     /// Whether it has no bytes at all.

@@ -1,6 +1,7 @@
 //! Image files and block device nodes, by plain system calls and buffered by the host.
 
 mod descriptors;
+mod direct;
 mod opening;
 mod part;
 mod vectors;
@@ -8,17 +9,17 @@ mod vectors;
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
 use std::num::NonZeroU64;
-use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use self::descriptors::Descriptors;
+use self::descriptors::{Descriptors, OpenedAlone, OpenedFile};
+use self::direct::{Counts, DirectFile, Opened};
 use self::opening::{Kind, kind_of, open_file};
 use creamery_base::gate::{self, Reason};
-use creamery_base::lock::{ProcessMutex, ProcessRead, ProcessRwLock, RankedMutex, rank};
+use creamery_base::lock::{ProcessMutex, ProcessRwLock, rank};
 use creamery_base::{Error, ErrorKind, Result};
 use rustix::fs::FallocateFlags;
 
@@ -26,7 +27,7 @@ use crate::device::{check_range, write_zeros};
 use crate::in_use::{self, Extent};
 use crate::patience::patiently;
 use crate::pool::Pool;
-use crate::{Access, BlockDevice, Completion, DeviceId, ImageName, Reply, Request};
+use crate::{Access, BlockDevice, Completion, DeviceId, DeviceIo, DirectRequests, ImageName, Reply, Request};
 
 /// An open image file or block device, or a partition of one (see [`ImageName`]). Dropping it gives the lock back, for children forked meanwhile too: a
 /// program that turns itself into a daemon opens its devices afterwards.
@@ -65,13 +66,13 @@ struct Shared {
     /// Where in the file it begins (DEV-5).
     start: u64,
     len: AtomicU64,
-    /// Who makes it longer looks first how long it is.
-    lengthening: RankedMutex<(), { rank::LEAF }>,
     sector_size: u64,
     is_part: bool,
     notes: Vec<String>,
     /// Whether a flush failed (DEV-2). Locked while one is under way: the host tells one of two that run at once.
     flush_failed: ProcessMutex<bool, { rank::FLUSH }>,
+    /// Requests of a device that goes past the page cache.
+    counts: Counts,
 }
 
 impl FileDevice {
@@ -83,7 +84,20 @@ impl FileDevice {
     /// there are; [`ErrorKind::ReadOnly`] for a block device that is write-protected,
     /// which the kernel lets a writer open all the same; and the host's errors.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self> {
-        patiently(|| Self::open_once(path.as_ref(), access))
+        Self::open_with(path, access, DeviceIo::default())
+    }
+
+    /// Opens it as [`open`](Self::open) does, and reads and writes it as `io` says.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open); [`ErrorKind::Unsupported`] where it is to go past the page cache and the file, or the place in it where a
+    /// partition begins, does not allow that.
+    pub fn open_with(path: impl AsRef<Path>, access: Access, io: DeviceIo) -> Result<Self> {
+        let device = patiently(|| Self::open_once(path.as_ref(), access))?;
+        if io == DeviceIo::Direct {
+            device.shared.go_direct()?;
+        }
+        Ok(device)
     }
 
     fn open_once(path: &Path, access: Access) -> Result<Self> {
@@ -212,11 +226,11 @@ impl FileDevice {
             id,
             start,
             len: AtomicU64::new(len),
-            lengthening: RankedMutex::default(),
             sector_size: sector_size.unwrap_or(SECTOR),
             is_part: false,
             notes: Vec::new(),
             flush_failed: ProcessMutex::new(false),
+            counts: Counts::default(),
         };
         Ok(Self { shared: Arc::new(shared), pool: Pool::default() })
     }
@@ -246,17 +260,6 @@ fn queue_says(device: u64, what: &str) -> Option<String> {
     said.map(|said| said.trim().to_owned())
 }
 
-/// The file of a device that was not closed.
-struct OpenedFile<'a>(ProcessRead<'a, Option<Descriptors>, { rank::DEVICE }>);
-
-impl Deref for OpenedFile<'_> {
-    type Target = Descriptors;
-
-    fn deref(&self) -> &Descriptors {
-        self.0.as_ref().expect("looked at when it was locked")
-    }
-}
-
 /// What the host said of a request. Where it names neither room nor rights, the device failed, whatever the host calls that.
 fn of_device(error: std::io::Error) -> Error {
     let error = Error::from(error);
@@ -280,11 +283,30 @@ impl Shared {
 
     /// The file. Who has it holds off closing.
     fn file(&self) -> Result<OpenedFile<'_>> {
-        let file = self.file.read();
-        if file.is_none() {
-            return Err(Error::new(ErrorKind::Stale, format!("{} was closed", self.path.display())));
+        OpenedFile::of(self.file.read()).ok_or_else(|| self.was_closed())
+    }
+
+    /// The file, when no request is under way; none begins meanwhile.
+    fn file_alone(&self) -> Result<OpenedAlone<'_>> {
+        OpenedAlone::of(self.file.write()).ok_or_else(|| self.was_closed())
+    }
+
+    fn was_closed(&self) -> Error {
+        Error::new(ErrorKind::Stale, format!("{} was closed", self.path.display()))
+    }
+
+    /// Goes past the page cache from now on.
+    fn go_direct(&self) -> Result<()> {
+        let mut opened = self.file_alone()?;
+        let what = || format!("opening {} for direct I/O", self.path.display());
+        let direct = DirectFile::open(opened.file(), (self.kind, self.access), self.sector_size, self.start);
+        match direct.map_err(|error| Error::from(error).context(what()))? {
+            Opened::Direct(direct) => opened.go_direct(direct),
+            Opened::Refused(why) => {
+                return Err(Error::unsupported(format!("{}: {why}", what())).advise("leave out --direct-io"));
+            }
         }
-        Ok(OpenedFile(file))
+        Ok(())
     }
 
     fn close(&self) {
@@ -313,7 +335,7 @@ impl Shared {
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let len = out.len();
         let at = self.place_of(offset, len as u64)?;
-        self.file()?.read(out, at).map_err(|e| self.doing("reading", offset, len)(e))
+        self.file()?.read(out, at, &self.counts).map_err(|e| self.doing("reading", offset, len)(e))
     }
 
     /// Writes the parts one after the other.
@@ -321,7 +343,12 @@ impl Shared {
         self.check_writable()?;
         let total: usize = parts.iter().map(|part| part.len()).sum();
         let at = self.place_of(offset, total as u64)?;
-        self.file()?.write(parts, at).map_err(|e| self.doing("writing", offset, total)(e))
+        let failed = |error| self.doing("writing", offset, total)(error);
+        let done = self.file()?.write(parts, at, &self.counts).map_err(failed)?;
+        if done < total {
+            self.file_alone()?.write_cached(parts, done, at, &self.counts).map_err(failed)?;
+        }
+        Ok(())
     }
 
     fn flush(&self) -> Result<()> {
@@ -377,6 +404,35 @@ impl Shared {
         // call. That it is a block device was seen when the file was opened, and it stays one.
         let answer = unsafe { libc::ioctl(file.file().as_raw_fd(), BLKDISCARD, range.as_ptr()) };
         Ok(if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) })
+    }
+
+    /// Has a file be at least `len` bytes long. How long it is.
+    fn lengthen(&self, len: u64) -> Result<u64> {
+        let failed =
+            |error| Error::from(error).context(format!("making {} {len} bytes long", self.path.display()));
+        // Who makes it longer looks first how long it is, and makes its last page dirty (ODIRECT-2).
+        let opened = self.file_alone()?;
+        let mut has = match self.kind {
+            Kind::File => opened.file().metadata().map(|meta| meta.len()),
+            Kind::Block => opened.file().seek(SeekFrom::End(0)),
+        }
+        .map_err(failed)?;
+        if has < len && self.kind == Kind::File {
+            set_len(opened.file(), len).map_err(failed)?;
+            has = len;
+        }
+        self.len.store(has, Ordering::Relaxed);
+        Ok(has)
+    }
+
+    /// Changes the length of a file.
+    fn set_len(&self, len: u64) -> Result<()> {
+        let opened = self.file_alone()?; // ODIRECT-2
+        set_len(opened.file(), len).map_err(|error| {
+            Error::from(error).context(format!("resizing {} to {len} bytes", self.path.display()))
+        })?;
+        self.len.store(len, Ordering::Relaxed);
+        Ok(())
     }
 
     fn run(&self, request: Request) -> Result<Reply> {
@@ -453,9 +509,17 @@ impl BlockDevice for FileDevice {
         self.shared.notes.clone()
     }
 
+    fn direct_requests(&self) -> DirectRequests {
+        self.shared.counts.snapshot()
+    }
+
     fn will_read(&self, offset: u64, len: u64) -> bool {
         let place = self.shared.place_of(offset, len).ok().zip(NonZeroU64::new(len));
         if let (Some((place, len)), Ok(file)) = (place, self.shared.file()) {
+            // What the host fetches it puts into the page cache.
+            if file.is_direct() {
+                return false;
+            }
             // A hint: a file that takes none is read all the same.
             let _ = rustix::fs::fadvise(file.file(), place, Some(len), rustix::fs::Advice::WillNeed);
         }
@@ -507,23 +571,7 @@ impl BlockDevice for FileDevice {
         if self.shared.is_part {
             return if len <= self.len() { Ok(self.len()) } else { self.resize(len).map(|()| len) };
         }
-        let file = self.shared.file()?;
-        let lengthened = gate::passing(Reason::Device, || {
-            let _one_by_one = self.shared.lengthening.lock();
-            let mut has = match self.shared.kind {
-                Kind::File => file.file().metadata()?.len(),
-                Kind::Block => file.file().seek(SeekFrom::End(0))?,
-            };
-            if has < len && self.shared.kind == Kind::File {
-                set_len(file.file(), len)?;
-                has = len;
-            }
-            self.shared.len.store(has, Ordering::Relaxed);
-            Ok::<_, std::io::Error>(has)
-        });
-        let lengthened = lengthened.map_err(|error| {
-            Error::from(error).context(format!("making {} {len} bytes long", self.describe()))
-        });
+        let lengthened = gate::passing(Reason::Device, || self.shared.lengthen(len));
         match lengthened? {
             // It says why not.
             has if has < len => self.resize(len).map(|()| len),
@@ -539,12 +587,7 @@ impl BlockDevice for FileDevice {
         if self.shared.is_part {
             return Err(Error::unsupported(format!("resizing the partition {}", self.describe())));
         }
-        let file = self.shared.file()?;
-        gate::passing(Reason::Device, || set_len(file.file(), len)).map_err(|error| {
-            Error::from(error).context(format!("resizing {} to {len} bytes", self.describe()))
-        })?;
-        self.shared.len.store(len, Ordering::Relaxed);
-        Ok(())
+        gate::passing(Reason::Device, || self.shared.set_len(len))
     }
 }
 

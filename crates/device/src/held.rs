@@ -28,7 +28,10 @@ use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, Result, memory};
 
 use crate::device::{check_range, write_zeros};
-use crate::{AlignedBuffer, BlockDevice, Completion, DeviceId, Parts, Pending, Reply, Request, SharedBytes};
+use crate::{
+    AlignedBuffer, BlockDevice, Completion, DeviceId, DirectRequests, Parts, Pending, Reply, Request,
+    SharedBytes,
+};
 use overlay::Overlay;
 
 /// A device whose writes are held in memory until [`release`](Self::release).
@@ -386,6 +389,10 @@ impl BlockDevice for HeldDevice {
 
     fn notes(&self) -> Vec<String> {
         self.below.notes()
+    }
+
+    fn direct_requests(&self) -> DirectRequests {
+        self.below.direct_requests()
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {

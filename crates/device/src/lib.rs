@@ -18,6 +18,9 @@
 //! of one, are under way at once. A caller that waits for its requests anyway has them carried out on its own thread
 //! ([`BlockDevice::carry_out`]), which costs no change of threads.
 //!
+//! With [`DeviceIo::Direct`] a [`FileDevice`] goes past the page cache of the host (O_DIRECT). Which requests do, and why both ways may be
+//! mixed, says the head of `file/direct.rs`.
+//!
 //! # Who else has it
 //! Two writers, or one writer and a reader that believes its cache, destroy a filesystem. [`FileDevice::open`]
 //! therefore takes a lock (exclusive for writing, shared for reading) and looks for the users that take no lock:
@@ -48,6 +51,7 @@ mod access;
 mod aligned;
 mod delayed;
 mod device;
+mod device_io;
 mod file;
 mod held;
 mod hooked;
@@ -72,6 +76,7 @@ pub use access::Access;
 pub use aligned::{AlignedBuffer, BUFFER_ALIGNMENT};
 pub use delayed::DelayedDevice;
 pub use device::{BlockDevice, Completion, DeviceId, Pending, Reply, Request};
+pub use device_io::{DeviceIo, DirectRequests};
 pub use file::FileDevice;
 pub use held::{HeldDevice, Released};
 pub use hooked::{Hook, Hooked};

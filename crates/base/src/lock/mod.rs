@@ -31,7 +31,7 @@ pub use condvar::RankedCondvar;
 pub use guard::Ranked;
 pub use held::{Held, Place};
 pub use mutex::{RankedGuard, RankedMutex};
-pub use process::{ProcessCondvar, ProcessMutex, ProcessRead, ProcessRwLock};
+pub use process::{ProcessCondvar, ProcessMutex, ProcessRead, ProcessRwLock, ProcessWrite};
 pub use rw_lock::{RankedRead, RankedRwLock, RankedWrite};
 
 use crate::gate::Reason;

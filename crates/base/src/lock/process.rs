@@ -108,13 +108,13 @@ impl<T, const RANK: u8> ProcessRwLock<T, RANK> {
     }
 
     /// Locks for reading, waiting for a writer (LOCK-1).
-    pub fn read(&self) -> Ranked<RwLockReadGuard<'_, T>, RANK> {
+    pub fn read(&self) -> ProcessRead<'_, T, RANK> {
         let held = before(RANK, Wait::Yes);
         Ranked { guard: self.inner.read(), held }
     }
 
     /// Locks for writing, waiting for everybody else (LOCK-1).
-    pub fn write(&self) -> Ranked<RwLockWriteGuard<'_, T>, RANK> {
+    pub fn write(&self) -> ProcessWrite<'_, T, RANK> {
         let held = before(RANK, Wait::Yes);
         Ranked { guard: self.inner.write(), held }
     }
@@ -127,3 +127,11 @@ impl<T, const RANK: u8> ProcessRwLock<T, RANK> {
 /// fn first(bytes: &ProcessRead<'_, Vec<u8>, { rank::DEVICE }>) -> Option<u8> { bytes.first().copied() }
 /// ```
 pub type ProcessRead<'a, T, const RANK: u8> = Ranked<RwLockReadGuard<'a, T>, RANK>;
+
+/// The witness that a [`ProcessRwLock`] is locked for writing.
+///
+/// ```
+/// use creamery_base::lock::{rank, ProcessWrite};
+/// fn clear(bytes: &mut ProcessWrite<'_, Vec<u8>, { rank::DEVICE }>) { bytes.clear() }
+/// ```
+pub type ProcessWrite<'a, T, const RANK: u8> = Ranked<RwLockWriteGuard<'a, T>, RANK>;

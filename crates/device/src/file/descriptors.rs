@@ -1,10 +1,14 @@
 //! What is open of a file or block device, and bytes that go through it.
 
 use std::fs::File;
-use std::io::{Error, ErrorKind, Result};
+use std::io::Result;
+use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::FileExt;
 
-use super::vectors::write_parts;
+use creamery_base::lock::{ProcessRead, ProcessWrite, rank};
+
+use super::direct::{Counts, DirectFile};
+use super::vectors::{behind, write_all};
 use crate::range_lock::{self, Lock, WHOLE};
 
 /// What is open, and locked.
@@ -12,11 +16,13 @@ pub(super) struct Descriptors {
     file: File,
     /// The file behind a loop device that is written.
     behind: Option<File>,
+    /// The file again, past the page cache, if that is wanted.
+    direct: Option<DirectFile>,
 }
 
 impl Descriptors {
     pub(super) const fn new(file: File, behind: Option<File>) -> Self {
-        Self { file, behind }
+        Self { file, behind, direct: None }
     }
 
     /// The file or block device itself.
@@ -24,20 +30,44 @@ impl Descriptors {
         &self.file
     }
 
-    pub(super) fn read(&self, out: &mut [u8], at: u64) -> Result<()> {
-        self.file.read_exact_at(out, at)
+    /// Goes past the page cache from now on.
+    pub(super) fn go_direct(&mut self, direct: DirectFile) {
+        self.direct = Some(direct);
     }
 
-    /// Writes the parts one after the other.
-    pub(super) fn write(&self, parts: &[&[u8]], at: u64) -> Result<()> {
-        if let [part] = parts {
-            return self.file.write_all_at(part, at);
+    pub(super) const fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    pub(super) fn read(&self, out: &mut [u8], at: u64, counts: &Counts) -> Result<()> {
+        let Some(direct) = &self.direct else { return self.file.read_exact_at(out, at) };
+        let done = direct.read(out, at, counts)?;
+        if done == out.len() {
+            return Ok(());
         }
-        let len: usize = parts.iter().map(|part| part.len()).sum();
-        match write_parts(&self.file, parts, at, 1)? {
-            written if written < len => Err(Error::from(ErrorKind::WriteZero)),
-            _ => Ok(()),
+        counts.cached();
+        self.file.read_exact_at(&mut out[done..], at + done as u64)
+    }
+
+    /// Writes the parts one after the other, as far as that goes beside other requests: how many bytes. [`write_cached`](Self::write_cached) writes the rest.
+    pub(super) fn write(&self, parts: &[&[u8]], at: u64, counts: &Counts) -> Result<usize> {
+        match &self.direct {
+            Some(direct) => direct.write(parts, at, counts),
+            None => write_all(&self.file, parts, at),
         }
+    }
+
+    /// Writes through the page cache what lies in `parts` behind the first `done` bytes, which were written to `at` already. Nobody else reads or writes
+    /// meanwhile (ODIRECT-2).
+    pub(super) fn write_cached(
+        &mut self,
+        parts: &[&[u8]],
+        done: usize,
+        at: u64,
+        counts: &Counts,
+    ) -> Result<()> {
+        counts.cached();
+        write_all(&self.file, &behind(parts, done), at + done as u64).map(drop)
     }
 
     /// Gives the locks back. Nothing to do if this fails.
@@ -46,5 +76,47 @@ impl Descriptors {
             let _ = rustix::fs::flock(&file, rustix::fs::FlockOperation::Unlock);
             let _ = range_lock::lock(&file, &WHOLE, Lock::Unlock);
         }
+    }
+}
+
+/// The descriptors of a device that was not closed, for one request among others.
+pub(super) struct OpenedFile<'a>(ProcessRead<'a, Option<Descriptors>, { rank::DEVICE }>);
+
+impl<'a> OpenedFile<'a> {
+    /// None when it was closed.
+    pub(super) fn of(descriptors: ProcessRead<'a, Option<Descriptors>, { rank::DEVICE }>) -> Option<Self> {
+        descriptors.is_some().then_some(Self(descriptors))
+    }
+}
+
+impl Deref for OpenedFile<'_> {
+    type Target = Descriptors;
+
+    fn deref(&self) -> &Descriptors {
+        self.0.as_ref().expect("looked at when it was made")
+    }
+}
+
+/// The descriptors of a device that was not closed, for one request while there are no others.
+pub(super) struct OpenedAlone<'a>(ProcessWrite<'a, Option<Descriptors>, { rank::DEVICE }>);
+
+impl<'a> OpenedAlone<'a> {
+    /// None when it was closed.
+    pub(super) fn of(descriptors: ProcessWrite<'a, Option<Descriptors>, { rank::DEVICE }>) -> Option<Self> {
+        descriptors.is_some().then_some(Self(descriptors))
+    }
+}
+
+impl Deref for OpenedAlone<'_> {
+    type Target = Descriptors;
+
+    fn deref(&self) -> &Descriptors {
+        self.0.as_ref().expect("looked at when it was made")
+    }
+}
+
+impl DerefMut for OpenedAlone<'_> {
+    fn deref_mut(&mut self) -> &mut Descriptors {
+        self.0.as_mut().expect("looked at when it was made")
     }
 }

@@ -1,7 +1,8 @@
 //! Writing what lies in several places of memory by few system calls.
 
 use std::fs::File;
-use std::io::{IoSlice, Result};
+use std::io::{Error, ErrorKind, IoSlice, Result};
+use std::os::unix::fs::FileExt;
 
 /// Writes the parts one after the other. It ends early, without an error, where the file takes nothing more, or a number of bytes that is no multiple
 /// of `unit`. How many bytes were written.
@@ -27,4 +28,50 @@ pub(super) fn write_parts(file: &File, parts: &[&[u8]], at: u64, unit: u64) -> R
         }
     }
     Ok(done)
+}
+
+/// Writes all of the parts one after the other. How many bytes that is.
+pub(super) fn write_all(file: &File, parts: &[&[u8]], at: u64) -> Result<usize> {
+    if let [part] = parts {
+        return file.write_all_at(part, at).map(|()| part.len());
+    }
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    match write_parts(file, parts, at, 1)? {
+        written if written < len => Err(Error::from(ErrorKind::WriteZero)),
+        written => Ok(written),
+    }
+}
+
+/// What lies in the parts behind their first `done` bytes.
+pub(super) fn behind<'p>(parts: &[&'p [u8]], mut done: usize) -> Vec<&'p [u8]> {
+    let rest = parts.iter().map(|part| {
+        let skipped = done.min(part.len());
+        done -= skipped;
+        &part[skipped..]
+    });
+    rest.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_behind_some_bytes_begins_within_a_part() {
+        let parts: [&[u8]; 4] = [b"ab", b"", b"cde", b"f"];
+        for (done, rest) in [(0, "abcdef"), (2, "cdef"), (3, "def"), (6, "")] {
+            assert_eq!(behind(&parts, done).concat(), rest.as_bytes(), "{done}");
+        }
+    }
+
+    #[test]
+    fn parts_are_written_one_after_the_other() {
+        let file = tempfile::tempfile().unwrap();
+        let many = vec![&b"xy"[..]; 3000];
+        assert_eq!(write_all(&file, &many, 1).unwrap(), 6000);
+        assert_eq!(write_all(&file, &[], 0).unwrap(), 0);
+        let mut read = vec![0; 6001];
+        file.read_exact_at(&mut read, 0).unwrap();
+        assert_eq!((read[0], &read[1..]), (0, &many.concat()[..]));
+    }
 }

@@ -19,7 +19,7 @@ fn open(path: &Path, access: Access) -> FileDevice {
 }
 
 /// The rules that every back end keeps.
-fn keeps_the_rules(device: &dyn BlockDevice) {
+pub(crate) fn keeps_the_rules(device: &dyn BlockDevice) {
     let len = device.len();
     device.write_at(len - 3, b"end").unwrap();
     device.write_vectored_at(100, &[b"", b"one", b"", b"two", b"three", b""]).unwrap();
@@ -61,7 +61,7 @@ fn submitted(device: &dyn BlockDevice, request: Request) -> creamery_base::Resul
 }
 
 /// Submitted requests do what the blocking calls do.
-fn answers_requests(device: &dyn BlockDevice) {
+pub(crate) fn answers_requests(device: &dyn BlockDevice) {
     let data = Parts::from_iter([[9; 512].as_slice(), &[9; 7680]].map(AlignedBuffer::from_slice));
     assert_eq!(submitted(device, Request::Write { offset: 4096, data }).unwrap(), Reply::Done);
     assert_eq!(submitted(device, Request::Flush).unwrap(), Reply::Done);

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use creamery_base::ErrorKind;
 use creamery_device::{Access, BlockDevice, FileDevice};
 
-use crate::support::Other;
+use crate::support::{Loop, Other, skipped};
 
 const ALL: [Access; 3] = [Access::ReadOnly, Access::ReadWrite, Access::ReadOnlyForced];
 
@@ -18,13 +18,6 @@ fn scratch() -> (tempfile::TempDir, PathBuf) {
     let path = dir.path().join("disk.img");
     drop(FileDevice::create(&path, 128 << 20).unwrap());
     (dir, path)
-}
-
-/// Says that a test stops here for lack of `what`, which is a failure where everything must be there.
-fn skipped(what: &str) {
-    let required = std::env::var_os("CREAMERY_REQUIRE_JUDGES").is_some_and(|value| value == "1");
-    assert!(!required, "{what} missing");
-    println!("skipped: {what} missing");
 }
 
 /// The message of the refusal, which must be one line about being in use.
@@ -86,34 +79,6 @@ fn a_refusal_names_another_process_also_when_the_locker_left_the_lock_to_its_chi
     let text = refusal(&path, Access::ReadWrite);
     assert!(text.contains(&format!("process {pid} (bash)")), "{text}");
     drop(stdin);
-}
-
-/// A loop device that goes when the test ends.
-struct Loop(PathBuf);
-
-impl Loop {
-    fn attach(file: &Path) -> Option<Self> {
-        Self::attach_as(file, &[])
-    }
-
-    fn attach_as(file: &Path, options: &[&str]) -> Option<Self> {
-        let output = Command::new("losetup").args(options).args(["-f", "--show"]).arg(file).output();
-        match output {
-            Ok(output) if output.status.success() => {
-                Some(Self(PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())))
-            }
-            _ => {
-                skipped("root with a free loop device");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
-    }
 }
 
 /// A mount that goes when the test ends.

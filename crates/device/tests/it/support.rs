@@ -1,6 +1,7 @@
 //! What the tests of this room share.
 
-use std::process::Child;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 
 /// A process that goes when the test ends.
 pub(crate) struct Other(pub(crate) Child);
@@ -9,5 +10,40 @@ impl Drop for Other {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// Says that a test stops here for lack of `what`, which is a failure where everything must be there.
+pub(crate) fn skipped(what: &str) {
+    let required = std::env::var_os("CREAMERY_REQUIRE_JUDGES").is_some_and(|value| value == "1");
+    assert!(!required, "{what} missing");
+    println!("skipped: {what} missing");
+}
+
+/// A loop device that goes when the test ends.
+pub(crate) struct Loop(pub(crate) PathBuf);
+
+impl Loop {
+    pub(crate) fn attach(file: &Path) -> Option<Self> {
+        Self::attach_as(file, &[])
+    }
+
+    pub(crate) fn attach_as(file: &Path, options: &[&str]) -> Option<Self> {
+        let output = Command::new("losetup").args(options).args(["-f", "--show"]).arg(file).output();
+        match output {
+            Ok(output) if output.status.success() => {
+                Some(Self(PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())))
+            }
+            _ => {
+                skipped("root with a free loop device");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
     }
 }
