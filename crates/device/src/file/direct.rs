@@ -46,6 +46,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use creamery_base::lock::{ProcessMutex, rank};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 
@@ -55,6 +56,12 @@ use crate::{Access, AlignedBuffer, BUFFER_ALIGNMENT, DirectRequests};
 
 /// Bytes of a buffer that a request goes by way of, at most.
 const BOUNCE: usize = 1 << 20;
+
+/// Up to this size buffers come from memory that is in use again and again anyway (`slab`).
+const SMALL: usize = 64 << 10;
+
+/// Larger buffers that are kept for the next requests: to get one from the system takes longer than the copy.
+const SPARE_MAX: usize = 4;
 
 /// The largest alignment of an offset that is believed.
 const ALIGNMENT_MAX: u64 = 65536;
@@ -93,6 +100,8 @@ pub(super) enum Opened {
 pub(super) struct DirectFile {
     file: File,
     alignment: Alignment,
+    /// Of [`BOUNCE`] bytes each, with any content.
+    spare: ProcessMutex<Vec<AlignedBuffer>, { rank::LEAF }>,
 }
 
 /// How many requests went which way.
@@ -201,7 +210,7 @@ impl DirectFile {
         let mut options = OpenOptions::new();
         options.read(true).write(access == Access::ReadWrite).custom_flags(libc::O_DIRECT);
         match options.open(format!("/proc/self/fd/{}", file.as_raw_fd())) {
-            Ok(file) => Ok(Opened::Direct(Self { file, alignment })),
+            Ok(file) => Ok(Opened::Direct(Self { file, alignment, spare: ProcessMutex::default() })),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 Ok(Opened::Refused("its filesystem has no direct I/O".to_owned()))
             }
@@ -248,7 +257,7 @@ impl DirectFile {
         len: usize,
         mut step: impl FnMut(usize, &mut [u8]) -> Result<usize>,
     ) -> Result<usize> {
-        let mut buffer = AlignedBuffer::zeroed(len.min(BOUNCE));
+        let mut buffer = self.buffer(len);
         let mut done = 0;
         while done < len {
             let wanted = buffer.len().min(len - done);
@@ -258,7 +267,27 @@ impl DirectFile {
                 break;
             }
         }
+        self.keep(buffer);
         Ok(done)
+    }
+
+    /// A buffer of `len` bytes, or as many as there are for one request.
+    fn buffer(&self, len: usize) -> AlignedBuffer {
+        if len <= SMALL {
+            return AlignedBuffer::zeroed(len);
+        }
+        let spare = self.spare.lock().pop();
+        spare.unwrap_or_else(|| AlignedBuffer::zeroed(BOUNCE))
+    }
+
+    /// Keeps a buffer for the next request.
+    fn keep(&self, buffer: AlignedBuffer) {
+        if buffer.len() == BOUNCE {
+            let mut spare = self.spare.lock();
+            if spare.len() < SPARE_MAX {
+                spare.push(buffer);
+            }
+        }
     }
 
     fn check(&self, part: &[u8], at: u64) {
@@ -383,7 +412,7 @@ mod tests {
     fn direct(len: u64) -> DirectFile {
         let file = tempfile::tempfile().unwrap();
         file.set_len(len).unwrap();
-        DirectFile { file, alignment: alignment(512, 512) }
+        DirectFile { file, alignment: alignment(512, 512), spare: ProcessMutex::default() }
     }
 
     #[test]
