@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use creamery_device::DirectRequests;
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// What a volume has counted since it was opened.
@@ -13,6 +15,8 @@ macro_rules! counters {
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)*
+            /// Reads and writes of devices that are opened to go past the page cache of the host.
+            pub direct: DirectRequests,
         }
 
         #[derive(Default)]
@@ -21,8 +25,9 @@ macro_rules! counters {
         }
 
         impl AtomicCounters {
-            pub(crate) fn snapshot(&self) -> Counters {
-                Counters { $($name: self.$name.0.load(Ordering::Relaxed),)* }
+            /// `direct` is what the devices have counted.
+            pub(crate) fn snapshot(&self, direct: DirectRequests) -> Counters {
+                Counters { $($name: self.$name.0.load(Ordering::Relaxed),)* direct }
             }
         }
     };

@@ -1,12 +1,13 @@
 //! The open volume: its devices, its numbers, its map.
 
+use std::ops::Add;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Error, ErrorKind, Generation, Logical, Result, Uuid};
 use creamery_codec::ChecksumType;
-use creamery_device::{BlockDevice, DeviceId};
+use creamery_device::{BlockDevice, DeviceId, DirectRequests};
 use creamery_format::{Expected, Superblock};
 
 use crate::chunk_map::ChunkMap;
@@ -216,7 +217,8 @@ impl Volume {
     /// What was counted since the volume was opened.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.counters.snapshot()
+        let direct = self.members().all().iter().map(|member| member.device.direct_requests());
+        self.counters.snapshot(direct.fold(DirectRequests::default(), Add::add))
     }
 
     /// The devices, for messages.

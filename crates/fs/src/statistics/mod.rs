@@ -11,6 +11,7 @@ mod direct;
 mod nowait;
 
 use creamery_base::HistogramSnapshot;
+use creamery_device::DirectRequests;
 use creamery_tree::{LeafSteps, ReadAheadCounters, StoreCounters, TreeCounters};
 use creamery_txn::{Abort, EngineCounters};
 use creamery_volume::Counters as VolumeCounters;
@@ -154,6 +155,14 @@ counts! {
         discarded_bytes,
         /// Discards that failed.
         discard_failures,
+    }
+    and DirectRequests of direct {
+        /// Reads and writes between memory and a device, past the page cache of the host; 0 without direct I/O.
+        device_direct = straight,
+        /// Those that went past it by way of an aligned buffer.
+        device_direct_bounced = bounced,
+        /// Those of a device with direct I/O of which something went through the page cache all the same.
+        device_direct_cached = cached,
     }
 }
 

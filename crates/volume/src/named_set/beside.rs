@@ -14,6 +14,7 @@ use creamery_device::{Access, BlockDevice, DeviceId, FileDevice, ImageName, Part
 use creamery_format::{MAGIC, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, SuperFlags, Superblock};
 use zerocopy::FromBytes;
 
+use super::opening::Opening;
 use crate::DeviceSet;
 use crate::copies::{self, Copy, Want};
 
@@ -37,9 +38,9 @@ impl Found {
     /// Opens the device.
     ///
     /// # Errors
-    /// As [`FileDevice::open`]; [`ErrorKind::Busy`]: another device has its name by now.
-    pub(super) fn open(&self, access: Access) -> Result<FileDevice> {
-        let device = FileDevice::open(&self.path, access)?;
+    /// As [`FileDevice::open_with`]; [`ErrorKind::Busy`]: another device has its name by now.
+    pub(super) fn open(&self, opening: Opening) -> Result<FileDevice> {
+        let device = opening.open(&self.path)?;
         if device.id() != self.id {
             let what = format!("{} was replaced while opening it", self.path.display());
             return Err(Error::new(ErrorKind::Busy, what));

@@ -4,6 +4,7 @@
 //! Devices that are named win over those that are found.
 
 mod beside;
+mod opening;
 
 pub use beside::superblocks_of_host;
 
@@ -11,10 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_device::{Access, BlockDevice, DeviceIo};
 use creamery_format::Superblock;
 
 use self::beside::{Beside, Found};
+use self::opening::Opening;
 use crate::DeviceSet;
 use crate::copies::{self, Want};
 
@@ -37,6 +39,7 @@ pub struct NamedSet {
     first: PathBuf,
     others: Vec<PathBuf>,
     degraded: bool,
+    io: DeviceIo,
 }
 
 impl NamedSet {
@@ -65,6 +68,18 @@ impl NamedSet {
         Self { degraded: true, ..self }
     }
 
+    /// Reads and writes the devices past the page cache of the host ([`DeviceIo::Direct`]).
+    #[must_use]
+    pub fn direct_io(self) -> Self {
+        Self { io: DeviceIo::Direct, ..self }
+    }
+
+    /// How the devices are read and written.
+    #[must_use]
+    pub const fn io(&self) -> DeviceIo {
+        self.io
+    }
+
     /// The device that is named first.
     #[must_use]
     pub fn first(&self) -> &Path {
@@ -87,7 +102,11 @@ impl NamedSet {
     /// # Errors
     /// A device cannot be opened; two devices that are found are equal; those of `open`.
     pub fn open<T>(&self, access: Access, open: impl FnMut(DeviceSet) -> Result<T>) -> Result<T> {
-        self.open_on(Arc::new(FileDevice::open(&self.first, access)?), access, open)
+        self.open_on(Arc::new(self.opening(access).open(&self.first)?), access, open)
+    }
+
+    const fn opening(&self, access: Access) -> Opening {
+        Opening { access, io: self.io }
     }
 
     /// Opens something as [`open`](Self::open) does, on a first device that is open already.
@@ -112,8 +131,9 @@ impl NamedSet {
     /// Has `open` try devices, until it succeeds with what is to be opened.
     fn try_on(&self, first: Arc<dyn BlockDevice>, access: Access, open: Open<'_>) -> Result<()> {
         let mut named = DeviceSet::from(first).degraded(self.degraded);
+        let opening = self.opening(access);
         for path in &self.others {
-            named.push(Arc::new(FileDevice::open(path, access)?));
+            named.push(Arc::new(opening.open(path)?));
         }
         // A filesystem of several devices is not written to.
         if access == Access::ReadWrite {
@@ -132,7 +152,7 @@ impl NamedSet {
         if self.degraded && !left_out.is_empty() {
             named = named.noted(left_out.clone());
         }
-        let opened = found.as_ref().map_or(Ok(false), |found| with_found(found, &named, access, open));
+        let opened = found.as_ref().map_or(Ok(false), |found| with_found(found, &named, opening, open));
         let error = match (opened, found) {
             (Ok(true), _) => return Ok(()),
             (Ok(false), Ok(_)) => match missing {
@@ -141,7 +161,7 @@ impl NamedSet {
             },
             // Where missing devices are borne, so is it that others do not fit. Damage is no reason to go by an earlier commit.
             (Err(error), Ok(found)) if self.degraded && does_not_fit(&error) => {
-                let set = that_fit(&found, named, access, open);
+                let set = that_fit(&found, named, opening, open);
                 return open(set).map_err(|_| error);
             }
             (Ok(false), Err(error)) if self.degraded && does_not_fit(&error) => {
@@ -161,7 +181,7 @@ impl NamedSet {
     pub fn superblocks(&self, note: &mut dyn FnMut(String)) -> Result<Vec<(PathBuf, Superblock)>> {
         let (mut named, mut all) = (DeviceSet::default(), Vec::new());
         for path in self.named() {
-            let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, Access::ReadOnlyForced)?);
+            let device: Arc<dyn BlockDevice> = Arc::new(self.opening(Access::ReadOnlyForced).open(path)?);
             all.push((path.to_owned(), copies::find(&*device, Want::Reading)?.superblock));
             named.push(device);
         }
@@ -184,14 +204,14 @@ impl NamedSet {
 type Open<'o> = &'o mut dyn FnMut(DeviceSet) -> Result<()>;
 
 /// Opens a filesystem on what is named and what is found. Whether anything is found.
-fn with_found(found: &Beside, named: &DeviceSet, access: Access, open: Open<'_>) -> Result<bool> {
-    let all = with(named, &found.members, access)?;
+fn with_found(found: &Beside, named: &DeviceSet, opening: Opening, open: Open<'_>) -> Result<bool> {
+    let all = with(named, &found.members, opening)?;
     // Another filesystem's seed is no member, which is found out by opening. A seed may have been made from a seed.
     let each = found.seeds.iter().map(|seed| vec![seed]);
     let together = (found.seeds.len() > 1).then(|| found.seeds.iter().collect());
     for seeds in each.chain(together) {
         let seeds = seeds.into_iter().flatten();
-        if with(&all, seeds, access).and_then(&mut *open).is_ok() {
+        if with(&all, seeds, opening).and_then(&mut *open).is_ok() {
             return Ok(true);
         }
     }
@@ -199,9 +219,9 @@ fn with_found(found: &Beside, named: &DeviceSet, access: Access, open: Open<'_>)
 }
 
 /// What is named, and those of the found members that fit it, one after the other; a note says of each other why not.
-fn that_fit(found: &Beside, named: DeviceSet, access: Access, open: Open<'_>) -> DeviceSet {
+fn that_fit(found: &Beside, named: DeviceSet, opening: Opening, open: Open<'_>) -> DeviceSet {
     found.members.iter().fold(named, |set, one| {
-        let with = with(&set, [one], access);
+        let with = with(&set, [one], opening);
         let opened = with.as_ref().map_or(Ok(()), |with| open(with.clone()));
         match (with, opened) {
             (Ok(with), Ok(())) => with,
@@ -218,11 +238,11 @@ fn that_fit(found: &Beside, named: DeviceSet, access: Access, open: Open<'_>) ->
 fn with<'f>(
     set: &DeviceSet,
     found: impl IntoIterator<Item = &'f Found>,
-    access: Access,
+    opening: Opening,
 ) -> Result<DeviceSet> {
     let mut set = set.clone();
     for one in found {
-        set.push(Arc::new(one.open(access)?));
+        set.push(Arc::new(one.open(opening)?));
     }
     Ok(set)
 }
