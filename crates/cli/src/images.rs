@@ -242,9 +242,8 @@ impl<'a> Images<'a> {
         if let Some(id) = self.view.subvolid {
             options = options.subvolume_id(TreeId::new(id));
         }
-        if !is_spared {
-            options = self.view.rescue.set.options(options);
-        }
+        let devices = &self.view.rescue.set;
+        options = if is_spared { devices.io(options) } else { devices.options(options) };
         if purpose == Purpose::Write {
             options = options.write().env(source_date::env()?);
         }

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
+use creamery::device::DeviceIo;
 use creamery::id::Generation;
 use creamery::rescue::Rescue;
 use creamery::{Error, ImageOptions, NamedSet};
@@ -49,7 +50,7 @@ pub(crate) struct RescueArgs {
     pub(crate) set: DeviceArgs,
 }
 
-/// Which devices a filesystem of several has.
+/// Which devices a filesystem of several has, and how they are read and written.
 #[derive(Args, Debug, Clone, PartialEq, Eq, Default)]
 #[command(next_help_heading = crate::help::DEVICES)]
 pub(crate) struct DeviceArgs {
@@ -60,12 +61,17 @@ pub(crate) struct DeviceArgs {
     /// Read without the devices that are missing.
     #[arg(long = "degraded")]
     set_degraded: bool,
+
+    /// Read and write the image past the page cache of the host (O_DIRECT).
+    #[arg(long = "direct-io")]
+    set_direct: bool,
 }
 
 impl DeviceArgs {
     /// The filesystem that has `image` as its first device.
     pub(crate) fn of(&self, image: &Path) -> NamedSet {
         let set = NamedSet::new(image).devices(&self.set_devices);
+        let set = if self.set_direct { set.direct_io() } else { set };
         if self.set_degraded { set.degraded() } else { set }
     }
 
@@ -73,6 +79,9 @@ impl DeviceArgs {
     pub(crate) fn add_to(&self, options: &mut creamery_mount::Options) {
         options.devices.extend(self.set_devices.iter().cloned());
         options.degraded |= self.set_degraded;
+        if self.set_direct {
+            options.io = DeviceIo::Direct;
+        }
     }
 
     /// The options as they are typed.
@@ -82,18 +91,26 @@ impl DeviceArgs {
             word.push(device);
             word
         };
-        self.set_devices.iter().map(word).chain(self.set_degraded.then(|| "--degraded".into())).collect()
+        let switches = [(self.set_degraded, "--degraded"), (self.set_direct, "--direct-io")];
+        let given = switches.into_iter().filter(|(is_given, _)| *is_given).map(|(_, word)| word.into());
+        self.set_devices.iter().map(word).chain(given).collect()
     }
 
     /// `options` that open it.
     pub(crate) fn options(&self, options: ImageOptions) -> ImageOptions {
+        let options = self.io(options);
         let options = if self.set_degraded { options.degraded() } else { options };
         self.set_devices.iter().fold(options, |options, device| options.device(device))
     }
 
-    /// Whether no device is named, and none may be missing.
+    /// `options` that read and write it so.
+    pub(crate) fn io(&self, options: ImageOptions) -> ImageOptions {
+        if self.set_direct { options.direct_io() } else { options }
+    }
+
+    /// Whether no device is named, none may be missing, and all are read and written as usual.
     pub(crate) const fn is_plain(&self) -> bool {
-        self.set_devices.is_empty() && !self.set_degraded
+        self.set_devices.is_empty() && !self.set_degraded && !self.set_direct
     }
 }
 
@@ -139,7 +156,7 @@ pub(crate) struct WriteArgs {
 }
 
 /// Options above, by the names that the parser has for them, as they are typed.
-const OPTIONS: [(&str, &str); 8] = [
+const OPTIONS: [(&str, &str); 9] = [
     ("subvol", "--subvol"),
     ("subvolid", "--subvolid"),
     ("usebackuproot", "--usebackuproot"),
@@ -148,6 +165,7 @@ const OPTIONS: [(&str, &str); 8] = [
     ("usesupercopy", "--usesupercopy"),
     ("set_devices", "--device"),
     ("set_degraded", "--degraded"),
+    ("set_direct", "--direct-io"),
 ];
 
 /// The first of them that was given.

@@ -38,6 +38,6 @@
 pub mod direct;
 
 pub use creamery_device::{
-    Access, AlignedBuffer, BlockDevice, Completion, DelayedDevice, DeviceId, FileDevice, MemoryDevice, Parts,
-    Pending, Reply, Request, SharedBytes, StreamDevice, wait_for_users,
+    Access, AlignedBuffer, BlockDevice, Completion, DelayedDevice, DeviceId, DeviceIo, DirectRequests,
+    FileDevice, MemoryDevice, Parts, Pending, Reply, Request, SharedBytes, StreamDevice, wait_for_users,
 };

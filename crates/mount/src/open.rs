@@ -61,7 +61,7 @@ fn open_parts(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
         true => (Access::ReadOnly, Mode::ReadOnly),
         false => (Access::ReadWrite, Mode::ReadWrite),
     };
-    let device = FileDevice::open(path, access)?;
+    let device = FileDevice::open_with(path, access, options.io)?;
     let gather_syncs = !options.ssd.unwrap_or_else(|| !device.is_rotational());
     options.set(path).open_on(Arc::new(device), access, |devices| {
         let volume = match mode {
@@ -151,6 +151,7 @@ fn named(error: Error, path: &Path) -> Error {
         ("--device PATH", "-o device=PATH"),
         ("--device", "-o device="),
         ("--degraded", "-o ro,degraded"),
+        ("--direct-io", "-o directio"),
         ("--rescue all", "-o ro,rescue=all"),
     ];
     let of_mount = |advice: &str| {

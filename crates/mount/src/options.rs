@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use creamery_base::{Error, Result};
+use creamery_device::DeviceIo;
 use creamery_fs::{Compress, FsOptions};
 use creamery_fuse::MountOptions;
 use creamery_txn::DiscardPolicy;
@@ -69,6 +70,10 @@ fn compress(word: &str) -> Result<Option<Compress>> {
     let compress = Compress::option(value).map_err(|error| error.context(format!("mount option {word}")))?;
     Ok(compress.map(|compress| Compress { force: name == "compress-force", ..compress }))
 }
+
+/// FUSE's word for another thing than ours.
+const OF_FUSE: &str = "mount option direct_io: it is for files of a FUSE mount, which would not be kept in the kernel's cache; directio is for the \
+                       image, which is then read and written past the host's cache";
 
 /// Words of mount(8) and fstab that mean nothing to a filesystem.
 const IGNORED: [&str; 10] =
@@ -164,6 +169,8 @@ pub struct Options {
     pub devices: Vec<PathBuf>,
     /// Devices may be missing, as many as the profiles bear.
     pub degraded: bool,
+    /// How the devices are read and written.
+    pub io: DeviceIo,
     /// Shown owner.
     pub owner: Owner,
     /// Where the server's process writes what happens to it, for those who ask ([`crate::statistics`]); no word of `-o` says it.
@@ -304,6 +311,7 @@ impl Options {
             rescue: Rescue::default(),
             devices: Vec::new(),
             degraded: false,
+            io: DeviceIo::Buffered,
             owner: Owner::default(),
             log: None,
             state: None,
@@ -318,6 +326,7 @@ impl Options {
     #[must_use]
     pub fn set(&self, image: &Path) -> NamedSet {
         let set = NamedSet::new(image).devices(&self.devices);
+        let set = if self.io == DeviceIo::Direct { set.direct_io() } else { set };
         if self.degraded { set.degraded() } else { set }
     }
 
@@ -424,13 +433,15 @@ impl Options {
                 return Err(Error::invalid("mount option device: want a path, such as device=/dev/sdb"));
             }
             "degraded" if value.is_empty() => self.degraded = true,
+            "directio" if value.is_empty() => self.io = DeviceIo::Direct,
+            "direct_io" if value.is_empty() => return Err(Error::invalid(OF_FUSE)),
             "uid" => self.owner.uid = Some(id()?),
             "gid" => self.owner.gid = Some(id()?),
             "fakeroot" if value.is_empty() => self.fakeroot(),
             _ => {
                 return Err(Error::invalid(format!(
                     "mount option \"{word}\" does not exist here; \
-                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, max_inline=, notreelog, ssd, nossd, nologreplay, usesupercopy, usebackuproot, rescue=, device=, degraded, uid=, gid=, fakeroot, allow_other, those of mount(8), and those of Linux' Btrfs that change nothing here (`creamery help mount-options`)"
+                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, max_inline=, notreelog, ssd, nossd, nologreplay, usesupercopy, usebackuproot, rescue=, device=, degraded, directio, uid=, gid=, fakeroot, allow_other, those of mount(8), and those of Linux' Btrfs that change nothing here (`creamery help mount-options`)"
                 )));
             }
         }

@@ -41,6 +41,8 @@ pub(crate) struct Setting {
     pub(crate) read_only: bool,
     /// Members may be missing.
     pub(crate) degraded: bool,
+    /// Past the page cache of the host.
+    pub(crate) direct_io: bool,
 }
 
 impl Setting {
@@ -71,6 +73,9 @@ impl Library {
         let mut options = Image::options().tuning(setting.tuning());
         if setting.degraded {
             options = options.degraded();
+        }
+        if setting.direct_io {
+            options = options.direct_io();
         }
         if !setting.read_only {
             options = options.write();

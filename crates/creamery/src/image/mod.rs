@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use creamery_base::{Env, Error, ErrorKind, Generation, Result, TreeId, Uuid};
-use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_device::{Access, BlockDevice, DeviceIo, FileDevice};
 use creamery_txn::DiscardPolicy;
 use creamery_volume::{NamedSet, Rescue, SuperblockChange};
 
@@ -144,6 +144,7 @@ pub struct ImageOptions {
     /// Those that are named but for the first one.
     devices: Vec<PathBuf>,
     degraded: bool,
+    io: DeviceIo,
 }
 
 impl ImageOptions {
@@ -416,6 +417,22 @@ impl ImageOptions {
     #[must_use]
     pub fn degraded(mut self) -> Self {
         self.degraded = true;
+        self
+    }
+
+    /// Reads and writes its devices past the page cache of the host (O_DIRECT), so that the host does not keep a second time what the filesystem keeps.
+    /// Nothing is fetched ahead by the host then. What is not aligned goes through the cache.
+    ///
+    /// ```no_run
+    /// let fs = creamery::Image::options().write().direct_io().open("/dev/sdb1")?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// Opening fails with [`ErrorKind::Unsupported`] where the file, or the filesystem that it is on, has no direct I/O. Devices of one's own
+    /// ([`open_device`](Self::open_device)) are read and written as they are.
+    #[must_use]
+    pub fn direct_io(mut self) -> Self {
+        self.io = DeviceIo::Direct;
         self
     }
 

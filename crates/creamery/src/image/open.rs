@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use creamery_base::{Env, Error, ErrorKind, InodeId, ObjectId, Result, SystemEnv};
-use creamery_device::{Access, BlockDevice, ImageName, file_of};
+use creamery_device::{Access, BlockDevice, DeviceIo, ImageName, file_of};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{DeviceSet, Mode, NamedSet, Rescue, Volume};
 
@@ -35,6 +35,7 @@ impl ImageOptions {
     /// The devices that are named, with those that the options name.
     pub(crate) fn set(&self, image: impl Into<NamedSet>) -> NamedSet {
         let image = image.into().devices(&self.devices);
+        let image = if self.io == DeviceIo::Direct { image.direct_io() } else { image };
         if self.degraded { image.degraded() } else { image }
     }
 

@@ -42,6 +42,7 @@ mod hostile;
 mod hostile_names;
 mod hostile_trees;
 mod hostile_writing;
+mod image_direct;
 mod interrupted;
 mod item_types;
 mod json;
@@ -230,6 +231,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     restore_words::cases,
     resize::cases,
     roles::cases,
+    image_direct::cases,
     interrupted::cases,
     untouched::cases,
     roles_rescuer::cases,
