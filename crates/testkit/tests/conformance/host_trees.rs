@@ -94,7 +94,7 @@ const LISTING: &str = "find . -mindepth 1 -printf '%P %y %m %U:%G %n %l\\n' | so
 const AS_ROOT: [&str; 7] = [
     "mkdir -p out/tree; echo older > out/tree/a; chown 77:78 out/tree/a; chmod 606 out/tree/a; setpriv --bounding-set=-fowner --inh-caps=-fowner bash -c \"$(declare -f CP); CP -r out\"; stat -c %u:%a out/tree/a",
     "mkdir -p out/tree; echo older > out/tree/a; chown 77:78 out/tree/a; chmod 606 out/tree/a; setpriv --bounding-set=-all --inh-caps=-all bash -c \"$(declare -f CP); CP -r out\"; stat -c %u out/tree/a",
-    "cp /bin/sleep run; mkdir -p out/tree; mv run out/tree/a; exec 9>&1; out/tree/a 1000 & CP -rf out; cat out/tree/a; kill %1; wait || true",
+    "cp /bin/sleep run; mkdir -p out/tree; mv run out/tree/a; exec 9>&1; out/tree/a 1000 & until [ /proc/$!/exe -ef out/tree/a ]; do :; done; CP -rf out; cat out/tree/a; kill %1; wait || true",
     "mkdir -p out/tree; echo older > out/tree/a; chown 77:78 out/tree/a; CP -r out; stat -c %u:%g out/tree/a",
     "mkdir out; setfacl -d -m u:1234:rwx out; CP -a out; getfacl -R -n out",
     "mkdir out; setfacl -d -m u:1234:rwx out; CP -r out; getfacl -R -n out/tree/a out/tree/deep/g",
