@@ -40,7 +40,7 @@ const USAGE: &str = "usage: creamery-bench WORKLOAD (--image FILE | --dir DIR [-
   copy-in|walk|copy-out|remove                     [--files N] [--host DIR]
   scrub                                            [--latency-us N] [--read-ahead on|off]
   sum                                              [--device FILE] [--checksum NAME] [--threads N]
-  with --image also                                [--cache-mib N] [--dirty-mib N] [--delayed-mib N] [--early-unlock on|off] [--fingers on|off] [--read-ahead on|off] [--lock-times on|off] [--tree-log on|off] [--nodatacow on|off] [--nocow-keeps-leaf on|off] [--seek-cursors on|off] [--compress METHOD] [--read-only on|off] [--degraded on|off] [--direct-io on|off]";
+  with --image also                                [--cache-mib N] [--dirty-mib N] [--delayed-mib N] [--early-unlock on|off] [--fingers on|off] [--read-ahead on|off] [--lock-times on|off] [--tree-log on|off] [--nodatacow on|off] [--nocow-keeps-leaf on|off] [--direct-waits on|off] [--seek-cursors on|off] [--compress METHOD] [--read-only on|off] [--degraded on|off] [--direct-io on|off]";
 
 fn main() -> ExitCode {
     match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
@@ -257,6 +257,7 @@ impl Options {
             "--tree-log" => setting.tree_log = Some(switch(value)?),
             "--nodatacow" => setting.nodatacow = switch(value)?,
             "--nocow-keeps-leaf" => setting.nocow_keeps_leaf = switch(value)?,
+            "--direct-waits" => setting.direct_waits = switch(value)?,
             "--seek-cursors" => setting.seek_cursors = Some(switch(value)?),
             "--read-only" => setting.read_only = switch(value)?,
             "--degraded" => setting.degraded = switch(value)?,

@@ -59,6 +59,10 @@ pub struct Tuning {
     /// The leaf of a file stays locked while is looked whether its data may be written in place, as Linux once did. Off unless told.
     #[doc(hidden)]
     pub nocow_keeps_leaf: bool,
+    /// A direct write that must not wait looks into trees as any other one, and may wait for tree blocks there, as Linux does. Off unless
+    /// told.
+    #[doc(hidden)]
+    pub direct_waits: bool,
     /// [`Filesystem::statistics`](crate::Filesystem::statistics) tells how long locks on tree blocks are held and waited for, which costs
     /// a little. Off unless told.
     #[doc(hidden)]
@@ -79,6 +83,7 @@ impl Default for Tuning {
             read_ahead: engine.read_ahead,
             seek_cursors: fs.seek_cursors,
             nocow_keeps_leaf: fs.nocow_keeps_leaf,
+            direct_waits: fs.direct_waits,
             lock_times: engine.lock_times,
         }
     }

@@ -35,6 +35,7 @@ pub(crate) struct Setting {
     pub(crate) tree_log: Option<bool>,
     pub(crate) nodatacow: bool,
     pub(crate) nocow_keeps_leaf: bool,
+    pub(crate) direct_waits: bool,
     pub(crate) seek_cursors: Option<bool>,
     pub(crate) compress: Option<Compress>,
     /// Opened for reading: a set of several devices is not opened otherwise.
@@ -58,6 +59,7 @@ impl Setting {
         tuning.read_ahead = self.read_ahead.unwrap_or(usual.read_ahead);
         tuning.seek_cursors = self.seek_cursors.unwrap_or(usual.seek_cursors);
         tuning.nocow_keeps_leaf = self.nocow_keeps_leaf;
+        tuning.direct_waits = self.direct_waits;
         tuning.lock_times = self.lock_times;
         tuning
     }

@@ -180,6 +180,8 @@ fn everything(out: &mut Output, done: &MountStatistics) -> std::io::Result<()> {
     filesystem.nocow.named().try_for_each(|(name, count)| line(out, name, count))?;
     writeln!(out, "\nDirect")?;
     filesystem.direct.named().try_for_each(|(name, count)| line(out, name, count))?;
+    writeln!(out, "\nDirect, without waiting")?;
+    filesystem.nowait.named().try_for_each(|(name, count)| line(out, name, count))?;
     writeln!(out, "\nSeek")?;
     filesystem.seek.named().try_for_each(|(name, count)| line(out, name, count))?;
     writeln!(out, "\nBackground")?;

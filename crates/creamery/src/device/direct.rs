@@ -10,7 +10,7 @@ use creamery_base::lock::{RankedMutex, rank};
 
 use crate::fs::DirectWaiter;
 
-pub use creamery_fs::{DirectAt, DirectDone, DirectPart, DirectRequest};
+pub use creamery_fs::{DirectAt, DirectDone, DirectPart, DirectRequest, Refusal, Refused};
 
 /// A direct read or write that was started, and its answer when that is there. It is a future of the answer; a program without futures calls
 /// [`wait`](Self::wait).

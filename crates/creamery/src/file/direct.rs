@@ -4,7 +4,7 @@ use creamery_base::Result;
 use creamery_device::AlignedBuffer;
 
 use super::{File, check_position, denied};
-use crate::device::direct::{DirectAt, DirectDone, DirectRequest, Started};
+use crate::device::direct::{DirectAt, DirectDone, DirectRequest, Refused, Started};
 
 impl File {
     /// Reads at `offset` into `buffer` itself, for programs with a cache of their own: from a device, or from memory what was not
@@ -167,13 +167,62 @@ impl File {
     /// # Errors
     /// In the answer: those of [`read_direct`](Self::read_direct) and [`write_direct`](Self::write_direct).
     pub fn submit(&self, request: DirectRequest, completion: impl FnOnce(DirectDone) + Send + 'static) {
-        let checked = match &request {
-            DirectRequest::Read { offset, .. } => self.check_read_from(*offset),
-            _ => self.check_write(),
-        };
-        match checked {
+        match self.check_direct(&request) {
             Ok(()) => self.open.submit_direct(request, Box::new(completion)),
             Err(error) => completion(request.refuse(error)),
+        }
+    }
+
+    /// As [`submit`](Self::submit), for a thread that must not wait, such as one that has other requests to serve: the request
+    /// begins at once, or it comes back with `completion`, and nothing has happened. No lock that others have for long is waited for, and neither a
+    /// device nor space nor a commit, and no tree block is read that is not in memory.
+    ///
+    /// A write begins where it goes over one extent of a file that is overwritten in place (`docs/use/nocow.md`), or into space that was set
+    /// aside in a file without checksums, if nobody shares that extent. A read begins whose place and checksums are in memory. A thread that may
+    /// wait passes what comes back to [`submit`](Self::submit), which carries it out or has the true error; after that more is in memory.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().nodatacow().open(&image)?;
+    /// use std::sync::mpsc::channel;
+    /// use creamery::device::AlignedBuffer;
+    /// use creamery::device::direct::{DirectAt, DirectRequest};
+    /// let table = fs.create("/table")?;
+    /// table.write_all_at(&vec![0; 1 << 20], 0)?;
+    /// table.sync_data()?;
+    /// let (send, answers) = channel();
+    /// let page = DirectRequest::Write { at: DirectAt::Offset(4096), data: AlignedBuffer::from_slice(&[7; 4096]) };
+    /// if let Err(refused) = table.try_submit(page, move |done| drop(send.send(done))) {
+    ///     println!("it would wait: {}", refused.why.name());
+    ///     table.submit(refused.request, refused.done);
+    /// }
+    /// assert_eq!(answers.recv().expect("an answer").outcome?.len, 4096);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The request and its completion, with why it would have to wait. All else that is wrong with it is in the answer, as of [`submit`](Self::submit).
+    pub fn try_submit(
+        &self,
+        request: DirectRequest,
+        completion: impl FnOnce(DirectDone) + Send + 'static,
+    ) -> std::result::Result<(), Box<Refused>> {
+        match self.check_direct(&request) {
+            Ok(()) => self.open.try_submit_direct(request, Box::new(completion)),
+            Err(error) => {
+                completion(request.refuse(error));
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the file was opened for that.
+    fn check_direct(&self, request: &DirectRequest) -> Result<()> {
+        match request {
+            DirectRequest::Read { offset, .. } => self.check_read_from(*offset),
+            _ => self.check_write(),
         }
     }
 

@@ -177,6 +177,7 @@ impl ImageOptions {
             nodatacow: self.nodatacow,
             compress: self.compress,
             nocow_keeps_leaf: tuning.nocow_keeps_leaf,
+            direct_waits: tuning.direct_waits,
             seek_cursors: tuning.seek_cursors,
             ..FsOptions::default()
         };
