@@ -26,6 +26,18 @@ pub enum Fault {
     SyncedWithoutData,
     /// It is not noted where extents change, for the log.
     ChangesUnnoted,
+    /// Who locks an inode does not wait for requests that carry its lock.
+    CarriedNotWaitedFor,
+    /// A request that writes in place lets snapshots begin before its device has answered.
+    InPlaceGivenBackEarly,
+    /// Who makes something durable does not wait for direct writes that began before.
+    SyncedBesideDirect,
+    /// A request does not count as a change of its subvolume.
+    ChangeNotCarried,
+    /// A direct read that nobody waits for locks no byte.
+    ReadWithoutRange,
+    /// A direct write shares the inode though delayed data makes the file longer.
+    SharedBesideGrowth,
     /// An opener starts behind all errors of writing back, those too that nobody has seen.
     OpenedBehindErrors,
 }

@@ -457,7 +457,9 @@ impl OpenFile {
         let _ = data_only;
         let inode = &self.inode;
         inode.engine().check_open()?;
-        inode.context().in_flight().wait_for_those_begun(|id| id == inode.id);
+        if !inode.context().has(Fault::SyncedBesideDirect) {
+            inode.context().in_flight().wait_for_those_begun(|id| id == inode.id);
+        }
         if !inode.context().has(Fault::SyncedWithoutData) {
             // What fails is reported below.
             let _ = inode.flush();

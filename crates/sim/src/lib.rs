@@ -1,7 +1,7 @@
 //! Proof by simulation: power cuts, faults, and a model of the files to hold the engine against.
 //!
 //! [`SimDevice`] keeps `docs/internals/media-assumptions.md` to the letter, notes what is asked of it and fails where it is told
-//! to. [`Model`] is a filesystem in memory, [`Driver`] lets both do the same [`Operation`]s and compares the answers,
+//! to; in front of it [`Answering`] keeps requests until it is told to answer them. [`Model`] is a filesystem in memory, [`Driver`] lets both do the same [`Operation`]s and compares the answers,
 //! and [`Snapshot`] is what a walk sees. On these stand:
 //!
 //! | run | what it shows |
@@ -25,6 +25,7 @@
 //!   engine's trees and transactions, and by judges that are not ours: never by the engine.
 //! - SIM-3: a [`Canary`] that breaks a promise is noticed by the same run that finds nothing else.
 
+mod answering;
 mod attributes;
 mod beside;
 mod campaign;
@@ -68,6 +69,7 @@ mod unread;
 mod watch;
 mod workload;
 
+pub use answering::{Answering, MARKED};
 pub use beside::{
     faulty_run_beside, faulty_run_beside_with, random_run_beside, record_beside, requests_of_a_run_beside,
 };

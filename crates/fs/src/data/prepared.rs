@@ -28,6 +28,7 @@ use super::ordered_extent::{NewSize, OrderedExtent};
 use super::tail::settle_tail;
 use super::write::gap;
 use super::{Behalf, DirectlyWritten, reserve};
+use crate::fault::Fault;
 use crate::inode::{FileInode, InodeItem};
 use crate::subvolume::InPlaceWriter;
 
@@ -135,7 +136,8 @@ impl Prepared {
             at = piece.end();
             pieces.push(piece);
         }
-        let is_in_place = pieces.iter().any(|piece| matches!(piece, Piece::InPlace(_)));
+        let is_in_place = pieces.iter().any(|piece| matches!(piece, Piece::InPlace(_)))
+            && !inode.context().has(Fault::InPlaceGivenBackEarly);
         let _in_place = walk.into_writer().filter(|_| is_in_place);
         Ok((Self { start: offset, end, pieces, _in_place }, batch, units))
     }

@@ -31,6 +31,7 @@ use super::way::Buffered;
 use crate::context::Context;
 use crate::counters::{Direct, Refusal};
 use crate::data::{self, Place};
+use crate::fault::Fault;
 use crate::file;
 use crate::in_flight::{Begun, Purpose};
 use crate::inode::carried::OwnedRange;
@@ -114,7 +115,8 @@ fn begin(
     let engine = file.engine();
     engine.check_open()?;
     let end = offset.saturating_add(buffer.len() as u64);
-    let range = at_once(file.lock_range_shared(offset, end, wait), Refusal::RangeBusy)?;
+    let locked = if file.context().has(Fault::ReadWithoutRange) { offset } else { end };
+    let range = at_once(file.lock_range_shared(offset, locked, wait), Refusal::RangeBusy)?;
     // Who cuts the file has locked what he cuts: as long as the file is now it stays where this range is.
     let item = at_once(file.item(wait), Refusal::ItemBusy)?;
     let buffered = Buffered::of_read(file, &item, (offset, buffer.len()));

@@ -12,6 +12,7 @@ use super::way::{Buffered, in_the_way};
 use super::{DirectAt, DirectPart};
 use crate::counters::Direct;
 use crate::data::{self, Prepared, reserve};
+use crate::fault::Fault;
 use crate::in_flight::Purpose;
 use crate::inode::lock::SharedInode;
 use crate::inode::permission::{check_appends, check_overwrites};
@@ -102,7 +103,8 @@ fn item_beside_others(file: &FileInode<'_>, end: u64) -> Result<Option<InodeItem
     let size = file.item(Wait::Yes)?.size;
     // Who grows it has it alone. So if nothing is delayed of that now, nothing is until it is shared no more.
     let item = file.tree_item();
-    Ok(Some(item).filter(|item| item.size == size && data::is_overwrite(file, size, end)))
+    let is_written = item.size == size || file.context().has(Fault::SharedBesideGrowth);
+    Ok(Some(item).filter(|_| is_written && data::is_overwrite(file, size, end)))
 }
 
 /// A write that begins.

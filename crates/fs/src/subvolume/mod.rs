@@ -39,6 +39,7 @@ pub use table::SubvolumeTable;
 
 use crate::context::Context;
 use crate::delayed::Later;
+use crate::fault::Fault;
 use crate::in_flight::{Awaited, Carried};
 use change_gate::{ChangeGate, Closed};
 use in_place::{InPlaceBarred, InPlaceWriters};
@@ -87,7 +88,9 @@ impl OwnedChange {
     /// Carries the change of a thread, which has it no more.
     pub(crate) fn carry(change: Change) -> Self {
         let owned = Self(change.subvolume.clone());
-        owned.0.change_gate.carry();
+        if !owned.context().has(Fault::ChangeNotCarried) {
+            owned.0.change_gate.carry();
+        }
         drop(change);
         owned
     }
@@ -100,7 +103,9 @@ impl OwnedChange {
 
 impl Drop for OwnedChange {
     fn drop(&mut self) {
-        self.0.change_gate.leave_carried();
+        if !self.context().has(Fault::ChangeNotCarried) {
+            self.0.change_gate.leave_carried();
+        }
     }
 }
 

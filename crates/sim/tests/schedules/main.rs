@@ -6,6 +6,7 @@
 //! A failure prints its seed and its schedule; `CREAMERY_SCHEDULES_SEED` begins with a seed again, and
 //! `CREAMERY_SCHEDULES` sets how many schedules each test runs. Nobody commits while others work, but for those beside a scrub.
 
+mod direct;
 mod quotas;
 mod scrubbed;
 mod shared;
@@ -44,8 +45,11 @@ struct World {
 }
 
 fn open(device: &Arc<SimDevice>) -> Arc<Filesystem> {
-    let block_device: Arc<dyn BlockDevice> = Arc::<SimDevice>::clone(device);
-    let volume = Volume::open(vec![block_device], Mode::ReadWrite).expect("it opens");
+    open_on(Arc::<SimDevice>::clone(device))
+}
+
+fn open_on(device: Arc<dyn BlockDevice>) -> Arc<Filesystem> {
+    let volume = Volume::open(vec![device], Mode::ReadWrite).expect("it opens");
     let options = Options { cache_bytes: 4 << 20, ..Options::default() };
     let engine = Engine::open(volume, options).expect("it opens");
     Filesystem::open(engine, FsOptions { inodes_cached: 1, ..FsOptions::default() }).expect("it opens")
@@ -108,16 +112,19 @@ impl World {
         Self { fs: open(&device), device }
     }
 
-    /// No item is left of an inode, and no orphan item.
     fn is_gone(&self, id: InodeId) {
-        let tree = self.fs.engine().tree(id.subvolume).expect("it is there");
-        for first in
-            [Key::new(id.ino, KeyType::UNTYPED, 0), Key::new(ObjectId::ORPHAN, KeyType::ORPHAN_ITEM, 0)]
-        {
-            let cursor = tree.cursor(&first, Wait::Yes).expect("no damage");
-            let next = cursor.item().map(|(key, _)| key).filter(|key| key.objectid == first.objectid);
-            assert_eq!(next, None, "it is left of inode {id}");
-        }
+        is_gone(&self.fs, id);
+    }
+}
+
+/// No item is left of an inode, and no orphan item.
+fn is_gone(fs: &Filesystem, id: InodeId) {
+    let tree = fs.engine().tree(id.subvolume).expect("it is there");
+    for first in [Key::new(id.ino, KeyType::UNTYPED, 0), Key::new(ObjectId::ORPHAN, KeyType::ORPHAN_ITEM, 0)]
+    {
+        let cursor = tree.cursor(&first, Wait::Yes).expect("no damage");
+        let next = cursor.item().map(|(key, _)| key).filter(|key| key.objectid == first.objectid);
+        assert_eq!(next, None, "it is left of inode {id}");
     }
 }
 
