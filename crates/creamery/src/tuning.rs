@@ -42,6 +42,7 @@ pub struct Tuning {
     /// Threads that delete what was unlinked and closed, help to write commits, and do whatever else nobody waits for, as long
     /// as the [`Filesystem`](crate::Filesystem) is there; two to four, by the number of cores, when none is said, and none when it is
     /// opened for reading or its environment is [reproducible](crate::env::Env::is_reproducible). With 0, those who work do that as they come by.
+    /// A filesystem that was opened for reading has use for some where it has direct reads in flight ([`File::submit`](crate::File::submit)).
     pub background_threads: Option<usize>,
     /// Insertions let go of a leaf's parents before they search it.
     #[doc(hidden)]
@@ -93,8 +94,8 @@ impl Tuning {
     /// How many threads work in the background.
     pub(crate) fn threads(&self, writing: bool, env: &dyn Env) -> usize {
         match self.background_threads {
-            _ if !writing => 0,
             Some(threads) => threads,
+            None if !writing => 0,
             // What they write, and when, depends on their turns.
             None if env.is_reproducible() => 0,
             None => BackgroundThreads::usual(),

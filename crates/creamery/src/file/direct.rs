@@ -139,7 +139,7 @@ impl File {
     /// all writing to the filesystem.
     ///
     /// Threads of the background complete what devices have answered. Where there are none, as in a filesystem that was opened for
-    /// reading, the answer comes when somebody waits for what the request has locked, or for an answer of this file ([`Started::wait`]), or closes the filesystem.
+    /// reading unless [`Tuning::background_threads`](crate::env::Tuning::background_threads) says how many, the answer comes when somebody waits for what the request has locked, or for an answer of this file ([`Started::wait`]), or closes the filesystem.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

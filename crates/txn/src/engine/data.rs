@@ -41,7 +41,7 @@ pub enum DataCsums {
 /// fn read_ahead(engine: &Engine, at: Logical) -> creamery_base::Result<()> {
 ///     let found = engine.find_csums(at, 4096, DataCsums::Present, Wait::Yes)?;
 ///     let range = (at, AlignedBuffer::zeroed(4096), found);
-///     engine.submit_read_data([range], Box::new(|reports| assert!(reports[0].is_good())));
+///     engine.submit_read_data([range], Wait::Yes, Box::new(|reports| assert!(reports[0].is_good())));
 ///     Ok(())
 /// }
 /// ```

@@ -302,6 +302,20 @@ fn a_filesystem_that_is_opened_for_reading_reads_and_refuses_writes() -> Result<
     Ok(())
 }
 
+/// Nobody waits for the request, or polls for it.
+#[test]
+fn threads_that_were_asked_for_complete_reads_where_nothing_is_written() -> Result<()> {
+    let World { device, fs, file } = World::new(Tuning::default())?;
+    drop(file);
+    fs.close()?;
+    let mut tuning = Tuning::default();
+    tuning.background_threads = Some(1);
+    let fs = Image::options().tuning(tuning).open_device(device)?;
+    let done = answer(&fs.open("/file")?, read(0, 2 * SECTOR));
+    assert!(done.outcome?.len == 2 * SECTOR && done.buffer[..] == [1; 2 * SECTOR]);
+    fs.close()
+}
+
 #[test]
 fn what_an_open_file_may_not_do_is_refused_with_the_buffer() -> Result<()> {
     let World { fs, .. } = World::new(Tuning::default())?;
