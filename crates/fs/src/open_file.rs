@@ -1,6 +1,8 @@
 //! Open files: an open file reads and writes the data of its inode, and keeps that alive.
 
 mod nowait;
+#[cfg(feature = "faults")]
+mod traces;
 
 use std::sync::Arc;
 

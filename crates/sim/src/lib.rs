@@ -66,6 +66,8 @@ mod subvolumes;
 mod threads;
 mod turns;
 mod unread;
+#[cfg(feature = "faults")]
+mod unwaiting_run;
 mod watch;
 mod workload;
 
@@ -101,5 +103,7 @@ pub use scrubbing::Scrubbing;
 pub use seeds::stored_seeds;
 pub use snapshot::{Entry, Snapshot, hash_of, snapshot, walk_damaged};
 pub use threads::threads_run;
+#[cfg(feature = "faults")]
+pub use unwaiting_run::{UnwaitingReport, unwaiting_run};
 pub use watch::{Watch, watched};
 pub use workload::{Features, History, record};

@@ -97,6 +97,15 @@ impl Beside {
         })
     }
 
+    /// Runs `work` while nobody else runs, in whatever state that leaves the background. A turn goes away only for a lock that is taken; true when one
+    /// did.
+    pub(crate) fn run_alone<T>(&self, work: impl FnOnce() -> T) -> (T, bool) {
+        let alone = Rc::new(Alone { turns: Rc::clone(&self.turns), has_turned: Cell::new(false) });
+        let turns: Rc<dyn Turns> = Rc::<Alone>::clone(&alone);
+        let done = take_turns(turns, work);
+        (done, alone.has_turned.get())
+    }
+
     /// Lets the step end that goes on, if one does. How many have ended, and how often one was interrupted.
     pub(crate) fn end(mut self) -> (u64, u64) {
         while let Some(said @ (Said::GoesOn | Said::Waits)) = self.turns.turn() {
@@ -151,6 +160,21 @@ impl Turns for Operations {
             Some(Said::Idle) | None => false,
             Some(said) => !self.is_stuck(said),
         }
+    }
+}
+
+/// The side of the operations, where nothing is to happen meanwhile.
+struct Alone {
+    turns: Rc<Operations>,
+    has_turned: Cell<bool>,
+}
+
+impl Turns for Alone {
+    fn may_turn(&self, _: Chance) {}
+
+    fn must_turn(&self) -> bool {
+        self.has_turned.set(true);
+        self.turns.must_turn()
     }
 }
 

@@ -60,6 +60,12 @@ impl InFlight {
         BytesInFlight { in_flight: Arc::clone(self), bytes }
     }
 
+    /// How many bytes of submitted requests are in flight.
+    #[cfg(feature = "faults")]
+    pub(crate) fn bytes(&self) -> u64 {
+        self.requests.lock().bytes
+    }
+
     /// As [`make_room`](Self::make_room), for a caller that must not wait: none where it would have to.
     pub(crate) fn try_make_room(self: &Arc<Self>, bytes: u64) -> Option<BytesInFlight> {
         let mut requests = self.requests.lock();

@@ -134,6 +134,12 @@ impl<'a> FileInode<'a> {
         self.state.ranges().exclusive_or_help(range, wait, self.awaited())
     }
 
+    /// How many of its ranges are in use or waited for.
+    #[cfg(feature = "faults")]
+    pub(crate) fn ranges_in_use(&self) -> usize {
+        self.ranges().len()
+    }
+
     /// The requests that may carry something of it.
     pub(super) fn awaited(&self) -> Awaited<'a> {
         self.inode.context().in_flight().awaited(Carried::OfInode(self.inode.id))

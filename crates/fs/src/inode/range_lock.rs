@@ -113,6 +113,12 @@ impl RangeLocks {
         self.lock(range, true, wait, Some(awaited))
     }
 
+    /// How many ranges are in use or waited for.
+    #[cfg(feature = "faults")]
+    pub(super) fn len(&self) -> usize {
+        self.table.lock().requests.len()
+    }
+
     /// A request landed that carries a range: who waits may complete it.
     pub(super) fn wake(&self) {
         drop(self.table.lock());

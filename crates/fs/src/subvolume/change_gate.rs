@@ -86,6 +86,13 @@ impl ChangeGate {
         self.tell_closers();
     }
 
+    /// How many operations and requests are within.
+    #[cfg(feature = "faults")]
+    pub(super) fn len(&self) -> u64 {
+        let within = self.within.all().map(|count| count.load(Ordering::SeqCst));
+        within.chain([self.carried.load(Ordering::SeqCst)]).map(u64::from).sum()
+    }
+
     fn tell_closers(&self) {
         if self.closed.load(Ordering::SeqCst) > 0 {
             self.wake();

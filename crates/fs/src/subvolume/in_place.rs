@@ -56,6 +56,12 @@ impl InPlaceWriters {
         }
     }
 
+    /// How many write.
+    #[cfg(feature = "faults")]
+    pub(super) fn len(&self) -> u32 {
+        self.state.lock().writers
+    }
+
     /// Lets nobody begin, and waits until nobody is left, completing those that are `awaited` meanwhile. The caller has no inode.
     pub(crate) fn bar(&self, awaited: Awaited<'_>) -> InPlaceBarred<'_> {
         let held = Held::wait(Place::of(rank::IN_PLACE));

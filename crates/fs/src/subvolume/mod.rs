@@ -226,6 +226,18 @@ impl Subvolume {
         self.in_place.wake();
     }
 
+    /// How many operations and requests change something here.
+    #[cfg(feature = "faults")]
+    pub(crate) fn changes(&self) -> u64 {
+        self.change_gate.len()
+    }
+
+    /// How many write in place here.
+    #[cfg(feature = "faults")]
+    pub(crate) fn writers_in_place(&self) -> u32 {
+        self.in_place.len()
+    }
+
     /// A number for a new inode.
     pub(crate) fn allocate_ino(&self) -> Result<ObjectId> {
         self.numbers.allocate().ok_or_else(|| {

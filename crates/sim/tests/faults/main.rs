@@ -3,6 +3,7 @@
 mod canaries;
 mod invariants;
 mod nocow_beside;
+mod unwaiting;
 
 #[path = "../support/refill.rs"]
 mod refill;
