@@ -42,6 +42,8 @@
 //! A write that has the file alone - it grows it, or the file is one sector long - keeps all others out until it is complete. So of
 //! several that append one is in flight.
 //!
+//! A request that must not wait begins without waiting for anything, or comes back (`attempt`; for reads `read`).
+//!
 //! # Errors
 //! They are those of the one request. What is lost of a direct write was never in memory, so no other opener hears of it, and no later fsync. And what is lost of delayed data that had to be written back before is
 //! not the request's: the openers learn that as always.
@@ -56,7 +58,8 @@
 //! # Invariants
 //! - DIRECT-2: a request is answered with its buffer, once, whatever comes of it. Of a call that waits only a panic takes it along.
 //!   Shown by `a_device_that_fails_is_told_to_the_writer_and_to_nobody_else`.
-//! - DIRECT-4: a request that is refused leaves everything as it was. Shown by `what_is_refused_leaves_no_trace`.
+//! - DIRECT-4: a request that is refused leaves everything as it was. Shown by `what_is_refused_leaves_no_trace`,
+//!   `what_is_refused_leaves_no_trace_and_is_carried_out_by_a_thread_that_waits`.
 //! - DIRECT-5: a request that must not wait never waits, by the gate's own count. Shown by `a_wait_is_noticed`.
 //! - DIRECT-7: while a direct write has the range, nothing of that is delayed.
 //!   Shown by `what_was_delayed_before_a_direct_write_does_not_come_back`.

@@ -90,7 +90,7 @@ impl ChangeGate {
     #[cfg(feature = "faults")]
     pub(super) fn len(&self) -> u64 {
         let within = self.within.all().map(|count| count.load(Ordering::SeqCst));
-        within.chain([self.carried.load(Ordering::SeqCst)]).map(u64::from).sum()
+        within.chain([self.carried.load(Ordering::SeqCst)]).sum()
     }
 
     fn tell_closers(&self) {
