@@ -167,7 +167,7 @@ impl<'i> NocowWalk<'i> {
     pub(crate) fn new(inode: &'i Inode, item: &InodeItem, (start, end): (u64, u64)) -> Self {
         let may_overwrite = item.flags.contains(InodeFlags::NODATACOW | InodeFlags::NODATASUM);
         let writer = if may_overwrite || item.flags.contains(InodeFlags::PREALLOC) {
-            let writer = InPlaceWriter::begin(inode.subvolume());
+            let writer = InPlaceWriter::begin(inode.subvolume(), inode.id.ino);
             if writer.is_none() {
                 Nocow::count(&inode.context().counters().nocow.barred);
             }

@@ -34,7 +34,7 @@ pub(crate) fn in_one_extent(
     range: (u64, u64),
     wait: Wait,
 ) -> Result<std::result::Result<OneExtent, Refusal>> {
-    let Some(writer) = InPlaceWriter::begin(inode.subvolume()) else {
+    let Some(writer) = InPlaceWriter::begin(inode.subvolume(), inode.id.ino) else {
         Nocow::count(&inode.context().counters().nocow.barred);
         return Ok(Err(Refusal::Snapshot));
     };

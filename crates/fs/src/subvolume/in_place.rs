@@ -12,8 +12,10 @@
 //!   Shown by `who_writes_in_place_and_who_takes_a_snapshot_keep_each_other_out`,
 //!   `what_a_snapshot_shows_stays_while_others_write_in_place`.
 
+use creamery_base::ObjectId;
 use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
+use smallvec::SmallVec;
 
 use crate::in_flight::Awaited;
 
@@ -26,7 +28,8 @@ pub(crate) struct InPlaceWriters {
 
 #[derive(Default)]
 struct State {
-    writers: u32,
+    /// The files that are written to, once for each write, in the order in which these began.
+    writers: SmallVec<[ObjectId; 4]>,
     snapshots: u32,
 }
 
@@ -38,18 +41,22 @@ pub(crate) struct InPlaceBarred<'w> {
 }
 
 impl InPlaceWriters {
-    /// False while a snapshot is taken; otherwise somebody writes until he leaves.
-    pub(super) fn enter(&self) -> bool {
+    /// False while a snapshot is taken; otherwise somebody writes to the inode `ino` until he leaves.
+    pub(super) fn enter(&self, ino: ObjectId) -> bool {
         let mut state = self.state.lock();
         let may = state.snapshots == 0;
-        state.writers += u32::from(may);
+        if may {
+            state.writers.push(ino);
+        }
         may
     }
 
-    pub(super) fn leave(&self) {
+    /// Somebody writes to the inode `ino` no more.
+    pub(super) fn leave(&self, ino: ObjectId) {
         let mut state = self.state.lock();
-        state.writers = state.writers.checked_sub(1).expect("NOCOW-3: who leaves has entered");
-        let is_last = state.writers == 0;
+        let at = state.writers.iter().position(|writer| *writer == ino);
+        state.writers.remove(at.expect("NOCOW-3: who leaves has entered"));
+        let is_last = state.writers.is_empty();
         drop(state);
         if is_last {
             self.nobody_left.notify_all();
@@ -67,7 +74,7 @@ impl InPlaceWriters {
         let held = Held::wait(Place::of(rank::IN_PLACE));
         self.state.lock().snapshots += 1;
         let barred = InPlaceBarred { writers: self, _held: held };
-        let waits = |state: &mut State| state.writers > 0;
+        let waits = |state: &mut State| !state.writers.is_empty();
         awaited.wait(Reason::Writeback, (&self.state, &self.nobody_left), waits);
         barred
     }
@@ -95,31 +102,32 @@ mod tests {
     use crate::in_flight::{Carried, InFlight};
 
     const HERE: Carried = Carried::OfSubvolume(TreeId::FS);
+    const FILE: ObjectId = ObjectId::new(300);
 
     #[test]
     fn who_writes_in_place_and_who_takes_a_snapshot_keep_each_other_out() {
         let writers = InPlaceWriters::default();
-        assert!(writers.enter() && writers.enter(), "no snapshot");
+        assert!(writers.enter(FILE) && writers.enter(FILE), "no snapshot");
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let snapshot = scope.spawn(|| {
                 let barred = writers.bar(InFlight::default().awaited(HERE));
                 assert!(is_over.load(Ordering::SeqCst), "NOCOW-3: somebody was still writing");
-                assert!(!writers.enter(), "NOCOW-3");
+                assert!(!writers.enter(FILE), "NOCOW-3");
                 drop(barred);
             });
-            while writers.enter() {
-                writers.leave();
+            while writers.enter(FILE) {
+                writers.leave(FILE);
                 std::thread::yield_now();
             }
-            writers.leave();
+            writers.leave(FILE);
             is_over.store(true, Ordering::SeqCst);
-            writers.leave();
+            writers.leave(FILE);
             snapshot.join().expect("it ends well");
         });
         let barred = writers.bar(InFlight::default().awaited(HERE));
-        assert!(!writers.enter());
+        assert!(!writers.enter(FILE));
         drop(barred);
-        assert!(writers.enter());
+        assert!(writers.enter(FILE));
     }
 }

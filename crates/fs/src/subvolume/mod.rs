@@ -117,18 +117,22 @@ impl Drop for Change {
 
 /// Somebody writes in place in a subvolume, or looks whether he may; no snapshot of it is taken before this goes (NOCOW-3).
 #[must_use]
-pub(crate) struct InPlaceWriter(SubvolumeRef);
+pub(crate) struct InPlaceWriter {
+    subvolume: SubvolumeRef,
+    /// What is written to.
+    ino: ObjectId,
+}
 
 impl InPlaceWriter {
-    /// None while a snapshot is taken: what is written goes to new space.
-    pub(crate) fn begin(subvolume: &SubvolumeRef) -> Option<Self> {
-        subvolume.in_place.enter().then(|| Self(subvolume.clone()))
+    /// Of the inode `ino`. None while a snapshot is taken: what is written goes to new space.
+    pub(crate) fn begin(subvolume: &SubvolumeRef, ino: ObjectId) -> Option<Self> {
+        subvolume.in_place.enter(ino).then(|| Self { subvolume: subvolume.clone(), ino })
     }
 }
 
 impl Drop for InPlaceWriter {
     fn drop(&mut self) {
-        self.0.in_place.leave();
+        self.subvolume.in_place.leave(self.ino);
     }
 }
 
