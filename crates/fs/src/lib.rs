@@ -115,7 +115,7 @@ pub use inode::xattr::{CAPABILITIES, XattrMode};
 pub use inode::{FileType, Inode, InodeFlags, RangeGuard, RangeLocks};
 pub use items::InodeItem;
 pub use memory::MemoryReport;
-pub use names::{DirEntry, Inherit, NewInode, NewKind, RenameMode};
+pub use names::{DirEntry, Inherit, NewInode, NewKind, RenameMode, SnapshotOptions};
 pub use open_file::{Access, OpenFile};
 pub use ops::{SetAttributes, Time, Writer};
 pub use options::FsOptions;

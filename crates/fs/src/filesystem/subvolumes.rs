@@ -5,10 +5,11 @@ use std::ops::ControlFlow;
 use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, QgroupId, Result, TreeId, Uuid, Wait};
 
 use super::Filesystem;
+use crate::in_flight::GivesUp;
 use crate::inode::Inode;
 use crate::inode::permission::check_not_append_only;
 use crate::items::inode_ref;
-use crate::names::NewInode;
+use crate::names::{NewInode, SnapshotOptions};
 use crate::subvolume::{ListedSubvolume, NewExtent, NewExtents, SubvolumeInfo, SubvolumeRef, SubvolumeTable};
 use crate::tree_search::{self, FoundItem, SearchKey};
 
@@ -266,7 +267,7 @@ impl Filesystem {
         name: &[u8],
         read_only: bool,
     ) -> Result<InodeId> {
-        self.names.create_snapshot(source, dir, name, read_only, &[])
+        self.create_snapshot_in_groups(source, dir, name, read_only, &[])
     }
 
     /// The same, in quota groups as [`Filesystem::create_subvolume_in_groups`]. The numbers of a group that others are in, too, may
@@ -279,6 +280,31 @@ impl Filesystem {
         read_only: bool,
         groups: &[QgroupId],
     ) -> Result<InodeId> {
-        self.names.create_snapshot(source, dir, name, read_only, groups)
+        let options = SnapshotOptions { read_only, groups };
+        self.names.create_snapshot(source, (dir, name), options, GivesUp::Never)
+    }
+
+    /// Either of these, called the second of `place` in the directory that is its first, for a caller who may give up: while something in
+    /// the source is written in place `is_interrupted` is asked again and again, and it is not asked where there is nothing to wait for.
+    ///
+    /// ```
+    /// # fn example(fs: &creamery_fs::Filesystem, source: creamery_base::TreeId) -> creamery_base::Result<()> {
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// let (place, stop) = ((fs.root(source)?, b"before".as_slice()), AtomicBool::new(false));
+    /// let options = creamery_fs::SnapshotOptions { read_only: true, groups: &[] };
+    /// fs.create_snapshot_unless(source, place, options, &|| stop.load(Ordering::Relaxed))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: as there; [`ErrorKind::Interrupted`], with an inode that is written to: nothing has happened then.
+    pub fn create_snapshot_unless(
+        &self,
+        source: TreeId,
+        place: (InodeId, &[u8]),
+        options: SnapshotOptions<'_>,
+        is_interrupted: &dyn Fn() -> bool,
+    ) -> Result<InodeId> {
+        self.names.create_snapshot(source, place, options, GivesUp::When(is_interrupted))
     }
 }

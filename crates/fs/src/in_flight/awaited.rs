@@ -1,10 +1,35 @@
 //! A wait for something that requests carry, which completes those requests as they land (DIRECT-9, DIRECT-14).
+//!
+//! A device may never answer. Somebody who is asked whether he gives up looks first, and waits in rounds then: nobody wakes him who only
+//! changes his mind.
+
+use std::time::Duration;
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 use creamery_base::{InodeId, TreeId};
 
 use super::{InFlight, Purpose, Request};
+
+/// How long somebody who may give up waits before he is asked again.
+const ROUND: Duration = Duration::from_millis(100);
+
+/// Whether somebody who waits gives up.
+#[derive(Clone, Copy)]
+pub(crate) enum GivesUp<'a> {
+    Never,
+    /// When this says so, which is asked while there is something to wait for, again and again, with no lock of the wait held.
+    When(&'a dyn Fn() -> bool),
+}
+
+impl GivesUp<'_> {
+    fn now(self) -> bool {
+        match self {
+            Self::Never => false,
+            Self::When(is_interrupted) => is_interrupted(),
+        }
+    }
+}
 
 /// What somebody waits for that requests may carry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,22 +62,40 @@ impl Awaited<'_> {
     pub(crate) fn wait<T>(
         self,
         reason: Reason,
+        on: (&RankedMutex<T, { rank::LEAF }>, &RankedCondvar),
+        waits: impl FnMut(&mut T) -> bool,
+    ) {
+        self.wait_unless(GivesUp::Never, reason, on, waits);
+    }
+
+    /// The same for somebody who may give up; he finds out himself what has become of what he waited for.
+    pub(crate) fn wait_unless<T>(
+        self,
+        gives_up: GivesUp<'_>,
+        reason: Reason,
         (lock, changed): (&RankedMutex<T, { rank::LEAF }>, &RankedCondvar),
         mut waits: impl FnMut(&mut T) -> bool,
     ) {
         drop(Held::wait(Place::of(rank::WRITEBACK)));
         let Self { in_flight, carried } = self;
-        let (mut is_over, mut seen) = (false, in_flight.landings_if_all_are_gone());
+        let (mut is_over, mut seen) = match gives_up {
+            GivesUp::Never => (false, in_flight.landings_if_all_are_gone()),
+            GivesUp::When(_) => (false, None),
+        };
         while !is_over {
-            let guard = changed.pass_while(reason, lock.lock(), |state| {
+            let passes = |state: &mut T| {
                 is_over = !waits(state);
                 !is_over && seen == Some(in_flight.landings())
+            };
+            drop(match gives_up {
+                GivesUp::Never => changed.pass_while(reason, lock.lock(), passes),
+                GivesUp::When(_) => changed.pass_while_for(reason, lock.lock(), ROUND, passes),
             });
-            drop(guard);
             if !is_over {
                 // What lands behind this the next look at the number finds.
                 let landings = in_flight.landings();
                 seen = Some(landings).filter(|_| !in_flight.help_with(|request| carried.is_by(request)));
+                is_over = gives_up.now();
             }
         }
     }

@@ -64,7 +64,7 @@ use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, InodeId, Result};
 use creamery_txn::Reclaimer;
 
-pub(crate) use awaited::{Awaited, Carried};
+pub(crate) use awaited::{Awaited, Carried, GivesUp};
 pub(crate) use line::BytesInFlight;
 pub(crate) use poller::Poller;
 

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   what is delayed of the source's data is written back     what was written before is in the snapshot
-//!   nobody writes in place in it any more                    so what is in the snapshot stays (`subvolume/in_place`)
+//!   nobody writes in place in it any more                    so what is in the snapshot stays (`subvolume/in_place`); the one wait
+//!                                                            that its caller may give up, for nothing is done yet
 //!   the directory is locked, room is promised                so it cannot fail for want of a name or of space
 //!   the transaction closes: the tree, then the entry         nobody works beside that (`subvolume/at_close`)
 //!   what has no name in the snapshot is deleted              so it keeps no space, and a visit changes nothing in it
@@ -22,6 +23,7 @@ use super::Names;
 use super::create::check_may_add;
 use super::create_subvolume::items_of_groups;
 use crate::directory::{self, Target};
+use crate::in_flight::GivesUp;
 use crate::inode::{FileType, Inode, Inodes};
 use crate::items::Name;
 use crate::keys;
@@ -30,6 +32,20 @@ use crate::subvolume::{SubvolumeEntry, orphan_item};
 /// Items that change: the root items of both, the references, the UUID, the entry's two and the directory; and the blocks of the
 /// directory's tree that are copied once more when it is in the source.
 const ITEMS: u32 = 16;
+
+/// How a snapshot is taken.
+///
+/// ```
+/// use creamery_fs::SnapshotOptions;
+/// assert!(!SnapshotOptions::default().read_only && SnapshotOptions::default().groups.is_empty());
+/// ```
+#[derive(Clone, Copy, Default, Debug)]
+pub struct SnapshotOptions<'a> {
+    /// Nobody may change anything in it.
+    pub read_only: bool,
+    /// The quota groups that it is in from its beginning.
+    pub groups: &'a [QgroupId],
+}
 
 /// What is made when the transaction closes.
 struct Pending {
@@ -69,17 +85,17 @@ impl Pending {
 }
 
 impl Names {
-    /// Takes a snapshot of the subvolume `source`, called `name` in `dir`, in the quota groups `groups`; returns its root directory.
-    /// It is durable then.
+    /// Takes a snapshot of the subvolume `source`, called `name` in `dir`; returns its root directory. It is durable then.
+    /// Errors: interrupted, when the caller gives up while something is written in place; those of making a name; not found; what was
+    /// written before could not be written back; no space.
     pub(crate) fn create_snapshot(
         &self,
         source: TreeId,
-        dir: InodeId,
-        name: &[u8],
-        read_only: bool,
-        groups: &[QgroupId],
+        place: (InodeId, &[u8]),
+        options: SnapshotOptions<'_>,
+        gives_up: GivesUp<'_>,
     ) -> Result<InodeId> {
-        let id = self.take_snapshot(source, dir, name, read_only, groups)?;
+        let id = self.take_snapshot(source, place, options, gives_up)?;
         // The snapshot is made. An orphan that cannot be deleted now goes at the first visit after the next opening.
         let _ = self.delete_orphans(id);
         Ok(InodeId::new(id, ObjectId::FIRST_FREE))
@@ -88,10 +104,9 @@ impl Names {
     fn take_snapshot(
         &self,
         source: TreeId,
-        dir: InodeId,
-        name: &[u8],
-        read_only: bool,
-        groups: &[QgroupId],
+        (dir, name): (InodeId, &[u8]),
+        SnapshotOptions { read_only, groups }: SnapshotOptions<'_>,
+        gives_up: GivesUp<'_>,
     ) -> Result<TreeId> {
         let name = Name::to_make(name)?;
         if dir.ino == keys::EMPTY_SUBVOLUME_DIR {
@@ -99,7 +114,7 @@ impl Names {
         }
         let of = self.subvolumes().get(source, Wait::Yes)?;
         self.subvolumes().context().writeback().flush_subvolume(source)?;
-        let _barred = of.bar_writes_in_place();
+        let _barred = of.bar_writes_in_place(gives_up)?;
         let dir = self.dir_to_change(dir)?;
         let dir_item = dir.lock_exclusive()?;
         let parent = check_may_add(&dir, &dir_item)?;

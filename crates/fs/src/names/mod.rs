@@ -26,6 +26,7 @@ use creamery_base::{ErrorKind, InodeId, ObjectId, Result, Wait};
 use creamery_format::Incompat;
 use creamery_txn::Engine;
 
+pub use create_snapshot::SnapshotOptions;
 pub(crate) use new_inode::new_file_has_checksums;
 pub use new_inode::{Inherit, NewInode, NewKind};
 pub use read_dir::DirEntry;

@@ -40,7 +40,7 @@ pub use table::SubvolumeTable;
 use crate::context::Context;
 use crate::delayed::Later;
 use crate::fault::Fault;
-use crate::in_flight::{Awaited, Carried};
+use crate::in_flight::{Awaited, Carried, GivesUp};
 use change_gate::{ChangeGate, Closed};
 use in_place::{InPlaceBarred, InPlaceWriters};
 use ino_allocator::InoAllocator;
@@ -214,9 +214,17 @@ impl Subvolume {
         self.change_gate.close(self.awaited())
     }
 
-    /// Keeps out what writes in place, and waits until nobody does (NOCOW-3).
-    pub(crate) fn bar_writes_in_place(&self) -> InPlaceBarred<'_> {
-        self.in_place.bar(self.awaited())
+    /// Keeps out what writes in place, and waits until nobody does (NOCOW-3). Errors: interrupted, when who waits gives up.
+    pub(crate) fn bar_writes_in_place(&self, gives_up: GivesUp<'_>) -> Result<InPlaceBarred<'_>> {
+        self.in_place.bar(self.awaited(), gives_up).map_err(|ino| {
+            let id = self.tree.id();
+            let what = format!(
+                "a snapshot of subvolume {id} waits for a write in place to inode {ino}, which has not ended"
+            );
+            Error::new(ErrorKind::Interrupted, what).advise(format!(
+                "`creamery inspect-internal inode-resolve {ino} SUBVOLUME` names the file; take the snapshot again when its devices answer"
+            ))
+        })
     }
 
     /// The requests that may carry a change here.

@@ -6,6 +6,7 @@ use super::clones::live;
 use super::support::{Fixture, Kind, SECTOR, audit, fixture, has, items, run, set_flags};
 use crate::data::nocow::{NocowWalk, Piece};
 use crate::data::{CloneRange, clone_range, extents_of, prealloc, read, truncate, write};
+use crate::in_flight::GivesUp;
 use crate::inode::{Inode, InodeFlags};
 
 const IN_PLACE: InodeFlags = InodeFlags::NODATACOW.union(InodeFlags::NODATASUM);
@@ -172,7 +173,7 @@ fn nothing_is_written_in_place_while_a_snapshot_is_taken() {
     let inode = in_place(&fixture, "f0");
     sectors(&inode, 0, 2, 1);
     let before = places(&inode);
-    let barred = inode.subvolume().bar_writes_in_place();
+    let barred = inode.subvolume().bar_writes_in_place(GivesUp::Never).expect("it waits");
     let item = inode.item(Wait::Yes).expect("it lives");
     let mut walk = NocowWalk::new(&inode, &item, (0, 2 * SECTOR));
     assert!(matches!(walk.piece(0, Wait::Yes), Ok(Piece::New(stop)) if stop == 2 * SECTOR));

@@ -10,6 +10,7 @@ use creamery_device::{Hook, Request};
 use super::{IN_PLACE, MARK, MIB, content, direct, put, sectors, try_direct};
 use crate::data::tests::support::*;
 use crate::direct::DirectAt;
+use crate::in_flight::GivesUp;
 use crate::inode::{Inode, InodeFlags};
 use crate::open_file::OpenFile;
 
@@ -61,7 +62,7 @@ pub(super) fn assert_all_is_back(inode: &Inode) {
     let file = inode.file();
     assert!(file.lock_range_shared(0, u64::MAX, Wait::No).is_ok(), "DIRECT-1: the range is back");
     drop(inode.subvolume().close_to_changes());
-    drop(inode.subvolume().bar_writes_in_place());
+    drop(inode.subvolume().bar_writes_in_place(GivesUp::Never).expect("it waits"));
     assert_eq!(inode.engine().delalloc_bytes(), 0, "DIRECT-1: room is back");
     assert_eq!(inode.engine().delalloc_metadata_bytes(), 0, "DIRECT-1: room is back");
 }

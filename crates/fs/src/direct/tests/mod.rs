@@ -7,6 +7,7 @@ mod nowait;
 mod reads;
 mod refused;
 mod scarce;
+mod snapshots;
 mod submitted;
 mod submitted_reads;
 mod waiter;

@@ -15,6 +15,7 @@ use crate::data::tests::support::*;
 use crate::data::{CloneRange, clone_range};
 use crate::direct::{DirectAt, DirectDone, DirectRequest};
 use crate::fallocate::Fallocate;
+use crate::in_flight::GivesUp;
 use crate::inode::{Inode, InodeFlags};
 use crate::open_file::OpenFile;
 use crate::options::FsOptions;
@@ -126,7 +127,9 @@ fn what_is_refused_leaves_no_trace() {
     refused(Refusal::RangeBusy, on, front(), |inode| {
         inode.as_file().expect("a file").lock_range_shared(2 * SECTOR, 3 * SECTOR, Wait::Yes).expect("free")
     });
-    refused(Refusal::Snapshot, on, front(), |inode| inode.subvolume().bar_writes_in_place());
+    refused(Refusal::Snapshot, on, front(), |inode| {
+        inode.subvolume().bar_writes_in_place(GivesUp::Never).expect("it waits")
+    });
     refused(Refusal::DeviceBusy, on, front(), |_| {
         device.is_full(true);
         scopeguard(|| device.is_full(false))

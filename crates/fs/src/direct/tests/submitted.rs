@@ -15,6 +15,7 @@ use crate::data::tests::support::*;
 use crate::direct::{DirectAt, DirectDone, DirectRequest};
 use crate::fallocate::Fallocate;
 use crate::filesystem::Filesystem;
+use crate::in_flight::GivesUp;
 use crate::inode::{Inode, InodeFlags};
 use crate::names::NewInode;
 use crate::open_file::OpenFile;
@@ -206,7 +207,9 @@ fn whoever_waits_for_what_a_request_carries_completes_it() {
         ("writes", over, |file| assert_eq!(file.write_at(SECTOR, &[9]).expect("room"), 1)),
         ("writes directly", over, |file| direct(file, SECTOR, &sectors(1, 9))),
         ("read-only", over, |file| drop(file.inode().subvolume().close_to_changes())),
-        ("snapshot", over, |file| drop(file.inode().subvolume().bar_writes_in_place())),
+        ("snapshot", over, |file| {
+            drop(file.inode().subvolume().bar_writes_in_place(GivesUp::Never).expect("it waits"))
+        }),
         ("fsync", over, |file| file.sync(false).expect("room")),
         ("close", over, |file| file.inode().context().in_flight().close()),
     ];
