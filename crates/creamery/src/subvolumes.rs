@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ObjectId, QgroupId, Result, TreeId, Uuid};
-use creamery_fs::{ListedSubvolume, SubvolumeInfo, SubvolumeTable};
+use creamery_fs::{ListedSubvolume, SnapshotOptions, SubvolumeInfo, SubvolumeTable};
 
 use crate::filesystem::{Filesystem, new_directory};
 use crate::path::{Last, at};
@@ -518,6 +518,31 @@ impl Snapshot<'_> {
         let of = Subvolumes(self.fs).id_at(&self.source)?;
         let (dir, name) = self.fs.resolve_parent_to_make(&self.path)?;
         let made = self.fs.fs.create_snapshot_in_groups(of, dir, name, self.is_read_only, &self.groups);
+        made.map(drop).map_err(at(&self.path))
+    }
+
+    /// Does what [`run`](Self::run) does, for a caller who may give up. A snapshot waits until what is being written in place in its
+    /// source has ended, and a device may never answer. Meanwhile `is_interrupted` is asked again and again.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write().open(&image)?;
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// let stop = AtomicBool::new(false); // set by another thread
+    /// fs.subvolumes().snapshot("/", "/before").run_unless(|| stop.load(Ordering::Relaxed))?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run), and [`Interrupted`](crate::ErrorKind::Interrupted), with an inode that is written to; nothing
+    /// has happened then.
+    pub fn run_unless(self, is_interrupted: impl Fn() -> bool) -> Result<()> {
+        let of = Subvolumes(self.fs).id_at(&self.source)?;
+        let place = self.fs.resolve_parent_to_make(&self.path)?;
+        let options = SnapshotOptions { read_only: self.is_read_only, groups: &self.groups };
+        let made = self.fs.fs.create_snapshot_unless(of, place, options, &is_interrupted);
         made.map(drop).map_err(at(&self.path))
     }
 }

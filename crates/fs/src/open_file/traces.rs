@@ -16,7 +16,7 @@ impl OpenFile {
             engine.delalloc_metadata_bytes(),
             context.in_flight().len() as u64,
             context.in_flight().bytes(),
-            u64::from(subvolume.writers_in_place()),
+            subvolume.writers_in_place() as u64,
             subvolume.changes(),
         ];
         if let Some(file) = inode.as_file() {

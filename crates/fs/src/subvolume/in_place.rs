@@ -69,8 +69,8 @@ impl InPlaceWriters {
 
     /// How many write.
     #[cfg(feature = "faults")]
-    pub(super) fn len(&self) -> u32 {
-        self.state.lock().writers
+    pub(super) fn len(&self) -> usize {
+        self.state.lock().writers.len()
     }
 
     /// Lets nobody begin, and waits until nobody is left, completing those that are `awaited` meanwhile. The caller has no inode.

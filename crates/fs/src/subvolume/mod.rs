@@ -246,7 +246,7 @@ impl Subvolume {
 
     /// How many write in place here.
     #[cfg(feature = "faults")]
-    pub(crate) fn writers_in_place(&self) -> u32 {
+    pub(crate) fn writers_in_place(&self) -> usize {
         self.in_place.len()
     }
 
