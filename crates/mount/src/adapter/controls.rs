@@ -6,7 +6,7 @@ use creamery_fuse::protocol::IoctlFlags;
 use creamery_fuse::{IoctlReply, IoctlRequest, NodeId, RequestContext, Result};
 
 use super::Adapter;
-use crate::asker::Asker;
+use crate::asker;
 use crate::control::SYNC;
 use crate::defragment::{self, Asked, DEFRAGMENT, DEFRAGMENT_OF_LINUX};
 use crate::fiemap::{self, FIEMAP};
@@ -39,8 +39,10 @@ impl Adapter {
             return answer;
         }
         let server = self.server();
+        let is_interrupted = || asker::gives_up(context);
         if let Some(what) = subvolumes::Control::of(ioctl.command).filter(|_| is_dir) {
-            return self.control.page(input, output, || server.answer(what, context.pid, id, input));
+            let asked_by = (context.pid, &is_interrupted as _);
+            return self.control.page(input, output, || server.answer(what, asked_by, id, input));
         }
         if ioctl.command == SCRUB && is_dir {
             return self.control.page(input, output, || self.scrubbing.answer(context.pid, input));
@@ -54,7 +56,6 @@ impl Adapter {
         }
         if [DEFRAGMENT, DEFRAGMENT_OF_LINUX].contains(&ioctl.command) && !is_dir {
             let file = self.handles.get(ioctl.handle)?;
-            let is_interrupted = || context.is_interrupted() && Asker::of(context.pid).is_killed();
             let asked = Asked {
                 fs: &self.fs,
                 id,

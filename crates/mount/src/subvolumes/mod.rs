@@ -97,18 +97,18 @@ impl Control {
 }
 
 impl Server<'_> {
-    /// Carries out the order in a page that the thread `asker` sent to the directory `at`. Returns the answer's text.
+    /// Carries out the order in a page that the thread `asker` sent to the directory `at`, who may give up. Returns the answer's text.
     pub(crate) fn answer(
         &self,
         what: Control,
-        asker: u32,
+        (asker, is_interrupted): (u32, &dyn Fn() -> bool),
         at: InodeId,
         page: &[u8],
     ) -> creamery_fuse::Result<Vec<u8>> {
         use creamery_fuse::Errno;
         let key = *page.get(HEAD..).and_then(|rest| rest.first_chunk()).ok_or(Errno::EINVAL)?;
         let order: orders::Order = order_in(page)?.unwrap_or_default();
-        let outcome = self.carry_out(&Asker::of(asker), at, key, (what, &order));
+        let outcome = self.carry_out((&Asker::of(asker), is_interrupted), at, key, (what, &order));
         serde_json::to_vec(&outcome).map_err(|_| Errno::EIO)
     }
 }

@@ -9,7 +9,7 @@ use creamery_base::lock::{RankedMutex, RankedRwLock, rank};
 use creamery_base::{
     DevId, Error, ErrorKind, Generation, InodeId, Logical, ObjectId, QgroupId, TreeId, Wait,
 };
-use creamery_fs::{ExtentPart, FileType, Filesystem, NewInode};
+use creamery_fs::{ExtentPart, FileType, Filesystem, NewInode, SnapshotOptions};
 use creamery_fuse::{Errno, NodeId};
 
 use super::Control;
@@ -124,7 +124,7 @@ impl Server<'_> {
     /// Does what a control says that was sent to the directory `at`.
     pub(super) fn carry_out(
         &self,
-        asker: &Asker,
+        (asker, is_interrupted): (&Asker, &dyn Fn() -> bool),
         at: InodeId,
         key: [u8; KEY],
         (what, order): (Control, &Order),
@@ -134,7 +134,8 @@ impl Server<'_> {
             Control::Create => self.create(asker, at, &order.name, &order.groups).map(drop),
             Control::Source => self.remember_source(key, at),
             Control::Snapshot => {
-                self.take_source(key).and_then(|source| self.snapshot(asker, source, at, order)).map(drop)
+                let take = |source| self.snapshot((asker, is_interrupted), source, at, order);
+                self.take_source(key).and_then(take).map(drop)
             }
             Control::Delete => self.delete_asked(asker, at, order, &mut outcome.deleted),
             Control::SetDefault => self.set_default(asker, at, order.id),
@@ -180,14 +181,27 @@ impl Server<'_> {
         Ok(made?)
     }
 
-    fn snapshot(&self, asker: &Asker, source: InodeId, dir: InodeId, order: &Order) -> Result<InodeId> {
+    fn snapshot(
+        &self,
+        (asker, is_interrupted): (&Asker, &dyn Fn() -> bool),
+        source: InodeId,
+        dir: InodeId,
+        order: &Order,
+    ) -> Result<InodeId> {
         let right = self.may_write(asker, dir)?;
         Judged::of(self.fs, self.owner, source)?.check_owner(asker)?;
         self.check_may_add(&right, asker, dir, &order.name)?;
         check_root(source)?;
         let Order { name, read_only, groups, .. } = order;
-        let made = self.fs.create_snapshot_in_groups(source.subvolume, dir, name, *read_only, groups);
+        let options = SnapshotOptions { read_only: *read_only, groups };
+        let made = self.fs.create_snapshot_unless(source.subvolume, (dir, name), options, is_interrupted);
         self.name_changed(dir, &order.name, None);
+        if let Err(error) = &made
+            && error.kind() == ErrorKind::Interrupted
+        {
+            // Who asked is being killed, and reads no answer.
+            self.state.say(&error.with_advice());
+        }
         Ok(made?)
     }
 
