@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use creamery_base::Result;
 use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
+use creamery_base::{Error, ErrorKind, Result};
 
 use crate::{BlockDevice, Completion, DeviceId, DirectRequests, Reply, Request};
 
@@ -124,16 +124,39 @@ impl Answers {
 impl DelayedDevice {
     /// Gives an answer to `done` when it is due.
     fn later(&self, done: Completion) -> Completion {
-        let due = Instant::now() + self.latency;
-        let answers = Arc::clone(&self.answers);
-        answers.state.lock().below += 1;
-        Box::new(move |outcome| {
-            let mut state = answers.state.lock();
-            state.below -= 1;
-            state.waiting.push(Reverse(Answer { due, done, outcome }));
-            drop(state);
-            answers.changed.notify_one();
-        })
+        self.answers.state.lock().below += 1;
+        let owed =
+            Owed { due: Instant::now() + self.latency, answers: Arc::clone(&self.answers), done: Some(done) };
+        Box::new(move |outcome| owed.give(outcome))
+    }
+}
+
+/// An answer that the device below owes.
+struct Owed {
+    due: Instant,
+    answers: Arc<Answers>,
+    /// None when it was given.
+    done: Option<Completion>,
+}
+
+impl Owed {
+    fn give(mut self, outcome: Result<Reply>) {
+        self.give_once(outcome);
+    }
+
+    fn give_once(&mut self, outcome: Result<Reply>) {
+        let Some(done) = self.done.take() else { return };
+        let mut state = self.answers.state.lock();
+        state.below -= 1;
+        state.waiting.push(Reverse(Answer { due: self.due, done, outcome }));
+        drop(state);
+        self.answers.changed.notify_one();
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        self.give_once(Err(Error::new(ErrorKind::Io, "a request was dropped unanswered")));
     }
 }
 

@@ -182,9 +182,10 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// Whether [`submit_queued`](Self::submit_queued) finds somebody who carries a request out soon. What it says may be over when it is said:
-    /// a request that comes all the same is taken.
+    /// a request that comes all the same is taken. A device that does not say so, such as one that carries out all on the submitter's
+    /// thread, has none.
     fn has_room(&self) -> bool {
-        true
+        false
     }
 
     /// Has `requests` carried out for a caller that waits for all of them anyway: on this thread, if the device is one that is asked by

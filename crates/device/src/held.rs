@@ -255,7 +255,12 @@ impl HeldDevice {
         }
         let writes = self.held.lock().unrepaired.overlapping(offset, out.len());
         let (pending, done) = Pending::with_completion();
-        self.read(offset, AlignedBuffer::zeroed(out.len()), writes, done);
+        self.read(
+            (offset, AlignedBuffer::zeroed(out.len())),
+            writes,
+            |below, request, done| below.submit(request, done),
+            done,
+        );
         match pending.wait()? {
             Reply::Read(buffer) => out.copy_from_slice(&buffer),
             Reply::Done => unreachable!("a read is answered with its buffer"),
@@ -268,15 +273,21 @@ impl HeldDevice {
         self.held.lock().overlay.overlapping(offset, len)
     }
 
-    /// Reads with `writes` over what the device below has.
-    fn read(&self, offset: u64, mut buffer: AlignedBuffer, writes: Vec<HeldWrite>, done: Completion) {
+    /// Reads with `writes` over what the device below has, which is asked by `ask`.
+    fn read(
+        &self,
+        (offset, mut buffer): (u64, AlignedBuffer),
+        writes: Vec<HeldWrite>,
+        ask: Ask,
+        done: Completion,
+    ) {
         if cover(&writes, offset, buffer.len()) {
             patch(&mut buffer, offset, &writes);
             return done(Ok(Reply::Read(buffer)));
         }
         let request = Request::Read { offset, buffer };
         if writes.is_empty() {
-            return self.below.submit(request, done);
+            return ask(&*self.below, request, done);
         }
         let patched = move |outcome: Result<Reply>| {
             outcome.map(|reply| match reply {
@@ -287,7 +298,7 @@ impl HeldDevice {
                 Reply::Done => Reply::Done,
             })
         };
-        self.below.submit(request, Box::new(move |outcome| done(patched(outcome))));
+        ask(&*self.below, request, Box::new(move |outcome| done(patched(outcome))));
     }
 
     fn write(&self, offset: u64, data: Parts, done: Completion) {
@@ -332,15 +343,18 @@ fn patch(buffer: &mut [u8], offset: u64, writes: &[HeldWrite]) {
     }
 }
 
-impl BlockDevice for HeldDevice {
-    fn submit(&self, request: Request, done: Completion) {
+/// How the device below is asked.
+type Ask = fn(&dyn BlockDevice, Request, Completion);
+
+impl HeldDevice {
+    fn answer(&self, request: Request, ask: Ask, done: Completion) {
         if self.passes() {
-            return self.below.submit(request, done);
+            return ask(&*self.below, request, done);
         }
         match request {
             Request::Read { offset, buffer } => {
                 let writes = self.overlapping(offset, buffer.len());
-                self.read(offset, buffer, writes, done);
+                self.read((offset, buffer), writes, ask, done);
             }
             Request::Write { offset, data } => self.write(offset, data, done),
             Request::Flush => self.flush_later(done),
@@ -348,12 +362,15 @@ impl BlockDevice for HeldDevice {
             Request::Discard { .. } => done(Err(Error::unsupported("discarding while writes are held"))),
         }
     }
+}
+
+impl BlockDevice for HeldDevice {
+    fn submit(&self, request: Request, done: Completion) {
+        self.answer(request, |below, request, done| below.submit(request, done), done);
+    }
 
     fn submit_queued(&self, request: Request, done: Completion) {
-        if self.passes() {
-            return self.below.submit_queued(request, done);
-        }
-        self.submit(request, done);
+        self.answer(request, |below, request, done| below.submit_queued(request, done), done);
     }
 
     fn has_room(&self) -> bool {

@@ -44,7 +44,7 @@
 //! - DEV-5: a device that is a part of a file never reads, writes, discards or zeroes a byte outside it, and never changes the file's
 //!   length. Shown by `nothing_outside_of_a_part_is_reached`.
 //! - DEV-6: a request that was submitted to a file ends before the device is closed. Requests beyond those that may wait are carried
-//!   out by their submitter, so they take no more memory than that. Shown by `what_was_submitted_ends_before_the_device_is_closed`.
+//!   out by their submitter, so they take no more memory than that; but for those of submitters that must not wait, which ask for room before. Shown by `what_was_submitted_ends_before_the_device_is_closed`.
 #![allow(unsafe_code)] // aligned allocation and one ioctl; each block says why it is sound
 
 mod access;

@@ -163,6 +163,11 @@ impl BlockDevice for MemoryDevice {
         done(outcome);
     }
 
+    /// Nobody waits for memory.
+    fn has_room(&self) -> bool {
+        true
+    }
+
     fn len(&self) -> u64 {
         self.state.read().len
     }

@@ -15,7 +15,7 @@ use crate::data::{self, reserve};
 use crate::delalloc::{ErrSeq, WriteErrors};
 use crate::direct::{
     self, Answer, Buffered, DirectAt, DirectCompletion, DirectDone, DirectPart, DirectRequest, DirectWaiter,
-    Started, Way,
+    Started, Stop, Way,
 };
 use crate::fault::Fault;
 use crate::file;
@@ -256,7 +256,12 @@ impl OpenFile {
                 let bytes = context.in_flight().make_room(buffer.len() as u64);
                 let answer = Answer::of_read(buffer, done, bytes);
                 match self.inode.regular() {
-                    Ok(file) => direct::submit_read((&self.inode, &file), offset, answer),
+                    Ok(file) => {
+                        let ended = direct::submit_read((&self.inode, &file), offset, Wait::Yes, answer);
+                        if let Some((answer, outcome)) = ended {
+                            answer.give(outcome.map_err(Stop::into_error));
+                        }
+                    }
                     Err(error) => answer.give(Err(error)),
                 }
             }

@@ -376,6 +376,10 @@ impl BlockDevice for SimDevice {
         done(outcome);
     }
 
+    fn has_room(&self) -> bool {
+        true
+    }
+
     fn len(&self) -> u64 {
         self.state.lock().image.len()
     }

@@ -9,6 +9,7 @@ use creamery_format::file_extent::{EXTENT_LEN_MAX, FileExtent};
 use super::extent_map::Items;
 use super::nocow::{Candidate, Decided, NocowExtent};
 use crate::counters::{Nocow, Refusal};
+use crate::inode::lock::HeldExtents;
 use crate::inode::{FileInode, InodeFlags, InodeItem};
 use crate::subvolume::InPlaceWriter;
 
@@ -38,7 +39,10 @@ pub(crate) fn in_one_extent(
         Nocow::count(&inode.context().counters().nocow.barred);
         return Ok(Err(Refusal::Snapshot));
     };
-    let candidate = match unless_blocked(candidate(inode, item, range, wait))? {
+    let Some(still) = unless_blocked(inode.hold_extents(wait))? else { return Ok(Err(Refusal::ItemBusy)) };
+    let looked = unless_blocked(candidate(&still, inode, item, range, wait))?;
+    drop(still);
+    let candidate = match looked {
         Some(Ok(candidate)) => candidate,
         Some(Err(why)) => return Ok(Err(why)),
         None => return Ok(Err(Refusal::MapCold)),
@@ -55,12 +59,12 @@ pub(crate) fn in_one_extent(
 /// The item that covers the range, as far as its leaf tells.
 /// Errors: would block; device errors; damage.
 fn candidate(
+    _: &HeldExtents<'_>,
     inode: &FileInode<'_>,
     item: &InodeItem,
     (at, to): (u64, u64),
     wait: Wait,
 ) -> Result<std::result::Result<Candidate, Refusal>> {
-    let _still = inode.hold_extents(wait)?;
     let since = inode.tree().last_snapshot();
     let sector = u64::from(inode.engine().sector_size());
     let mut items = Items::new(inode.tree(), inode.id.ino, (at, to), sector, wait)?;

@@ -48,13 +48,23 @@ pub(crate) enum Stop {
     Failed(Error),
 }
 
+impl Stop {
+    /// The error of a thread that may wait, which nothing is refused.
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::Failed(error) => error,
+            Self::Refused(why) => unreachable!("{why:?}: a request that may wait is not refused"),
+        }
+    }
+}
+
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
-pub(super) type Attempted<T> = std::result::Result<T, Stop>;
+pub(crate) type Attempted<T> = std::result::Result<T, Stop>;
 
 /// The refusal `why`, where that was to be had only by waiting.
 pub(super) fn at_once<T>(got: Result<T>, why: Refusal) -> Attempted<T> {

@@ -85,8 +85,8 @@ use creamery_device::AlignedBuffer;
 use crate::counters::Refusal;
 
 pub(crate) use answer::Answer;
-pub(crate) use attempt::{Stop, attempt};
-pub(crate) use read::{submit as submit_read, try_submit as try_submit_read};
+pub(crate) use attempt::{Attempted, Stop, attempt};
+pub(crate) use read::submit as submit_read;
 pub(crate) use unwaiting::Unwaiting;
 pub use waiter::DirectWaiter;
 pub(crate) use way::Buffered;

@@ -49,10 +49,19 @@ enum From {
     Thread,
 }
 
+impl From {
+    /// Whether no device is asked.
+    fn is_memory(&self) -> bool {
+        matches!(self, Self::Places(places) if places.is_empty())
+    }
+}
+
 /// All that a read needs to end. The fields go from the first to the last.
 struct CarriedRead {
     /// Where what devices are asked for belongs, but for what fills all of the buffer.
     places: Vec<Place>,
+    /// How many ranges devices are asked for.
+    asked: usize,
     /// What the read knows of the file.
     item: InodeItem,
     /// Where in the file it begins.
@@ -68,40 +77,22 @@ struct Flight {
     begun: Begun,
 }
 
-/// Reads the inode, which is this file, from `offset` on into the buffer of `answer`.
-pub(crate) fn submit(file: (&Arc<Inode>, &FileInode<'_>), offset: u64, answer: Answer) {
-    let refused = begin_and_submit(file, offset, Wait::Yes, answer);
-    assert!(refused.is_ok(), "a request that may wait is not refused");
-}
-
-/// As [`submit`], for a thread that must not wait. The answer comes back, with why, where it would have to.
-pub(crate) fn try_submit(
-    file: (&Arc<Inode>, &FileInode<'_>),
-    offset: u64,
-    answer: Answer,
-) -> std::result::Result<(), (Answer, Refusal)> {
-    begin_and_submit(file, offset, Wait::No, answer)
-}
-
-fn begin_and_submit(
+/// Reads the inode, which is this file, from `offset` on into the buffer of `answer`. The answer comes back, with what came of the read,
+/// where no device is asked; without `wait` also where it would have to wait.
+pub(crate) fn submit(
     file: (&Arc<Inode>, &FileInode<'_>),
     offset: u64,
     wait: Wait,
     mut answer: Answer,
-) -> std::result::Result<(), (Answer, Refusal)> {
+) -> Option<(Answer, Attempted<DirectPart>)> {
     let mut buffer = answer.lend();
     let begun = begin(file, offset, &mut buffer, wait);
     if let Ok(Some(flight)) = begun {
         flight.submit(buffer, wait, answer);
-        return Ok(());
+        return None;
     }
     answer.take_back(buffer);
-    match begun {
-        Err(Stop::Refused(why)) => return Err((answer, why)),
-        Err(Stop::Failed(error)) => answer.give(Err(error)),
-        Ok(_) => answer.give(Ok(DirectPart { offset, len: 0 })),
-    }
-    Ok(())
+    Some((answer, begun.map(|_| DirectPart { offset, len: 0 })))
 }
 
 /// Begins a read; none where there is nothing to read.
@@ -125,17 +116,22 @@ fn begin(
         count(counters, buffered);
         return Ok(None);
     }
-    unless(wait == Wait::No && !engine.volume().takes_at_once(), Refusal::DeviceBusy)?;
     let from = match (from_devices(file, &item, (offset, buffer), buffered, wait)?, wait) {
         (Ok(from), _) => from,
         (Err(_), Wait::Yes) => From::Thread,
         (Err(why), Wait::No) => return Err(Stop::Refused(why)),
     };
+    let must_ask_at_once = wait == Wait::No && !from.is_memory();
+    unless(must_ask_at_once && !engine.volume().takes_at_once(), Refusal::DeviceBusy)?;
     let begun = file.context().in_flight().begin(file.id, Purpose::Read)?;
     count(counters, buffered);
     let range = OwnedRange::carry(inode, range);
     begun.is_carried();
-    Ok(Some(Flight { carried: CarriedRead { places: Vec::new(), item, offset, range }, from, begun }))
+    Ok(Some(Flight {
+        carried: CarriedRead { places: Vec::new(), asked: 0, item, offset, range },
+        from,
+        begun,
+    }))
 }
 
 /// Counts a read.
@@ -206,6 +202,7 @@ impl Flight {
                 return;
             }
         }
+        carried.asked = ranges.len();
         let landing = Landing::new((carried, begun), None, answer);
         let done = move |mut reports: Vec<ReadReport>| {
             landing.lands(|landed, answer| {
@@ -234,10 +231,10 @@ impl Carries for CarriedRead {
     fn finish(self, landed: Self::Landed, answer: &mut Answer) -> Result<DirectPart> {
         let _held = Held::wait(LockPlace::of(rank::WRITEBACK));
         // A thread that panics lets go of what is bound first last.
-        let Self { range, places, item, offset } = self;
+        let Self { range, places, asked, item, offset } = self;
         let (file, mut buffer) = (range.file(), answer.lend());
         let is_good = |report: &ReadReport| report.is_good() && report.mended == 0;
-        let read = match landed.filter(|reports| reports.iter().all(is_good)) {
+        let read = match landed.filter(|reports| reports.len() == asked && reports.iter().all(is_good)) {
             Some(reports) => {
                 for (place, report) in places.iter().zip(&reports) {
                     buffer[place.bytes(offset)].copy_from_slice(&report.buffer);

@@ -126,9 +126,12 @@ struct Requests {
 }
 
 impl Requests {
-    /// Those who poll for requests about an inode that is `wanted`.
-    fn pollers(&self, wanted: impl Fn(InodeId) -> bool) -> Vec<Waker> {
-        self.pollers.values().filter(|(id, _)| wanted(*id)).map(|(_, waker)| waker.clone()).collect()
+    /// Takes the wakers of those who poll for requests about an inode that is `wanted`: each of them polls again, and leaves another one. What
+    /// a waker does is not ours, so none is cloned, woken or dropped under this lock.
+    fn take_wakers(&mut self, wanted: impl Fn(InodeId) -> bool) -> Vec<Waker> {
+        let numbers: Vec<u64> =
+            self.pollers.iter().filter(|(_, (id, _))| wanted(*id)).map(|(number, _)| *number).collect();
+        numbers.iter().filter_map(|number| Some(self.pollers.remove(number)?.1)).collect()
     }
 
     /// Where in the queue the first one stands that is `wanted`.
@@ -231,7 +234,7 @@ impl InFlight {
         let landed = &requests.landed.back().expect("just pushed").1;
         landed.wake();
         let about = Some(requests.begun[&ticket].id).filter(|_| !landed.has_background());
-        let wakers = requests.pollers(|id| about == Some(id));
+        let wakers = requests.take_wakers(|id| about == Some(id));
         drop(requests);
         self.changed.notify_all();
         wakers.into_iter().for_each(Waker::wake);
@@ -246,7 +249,7 @@ impl InFlight {
 
     /// No thread in the background completes anything any more: who polls has to (DIRECT-15).
     pub(crate) fn wake_pollers(&self) {
-        let wakers = self.requests.lock().pollers(|_| true);
+        let wakers = self.requests.lock().take_wakers(|_| true);
         wakers.into_iter().for_each(Waker::wake);
     }
 

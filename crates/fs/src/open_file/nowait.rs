@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use creamery_base::Wait;
+use creamery_base::{Result, Wait};
 use creamery_device::{AlignedBuffer, SharedBytes};
 
 use super::OpenFile;
 use crate::counters::{Direct, Nowait, Refusal};
 use crate::direct::{
-    self, Answer, DirectAt, DirectCompletion, DirectRequest, Refused, Started, Stop, Unwaiting,
+    self, Answer, Attempted, DirectAt, DirectCompletion, DirectPart, DirectRequest, Refused, Started, Stop,
+    Unwaiting,
 };
 
 impl OpenFile {
@@ -41,56 +42,42 @@ impl OpenFile {
         let nowait = &context.counters().nowait;
         Nowait::add(&nowait.attempts, 1);
         let unwaiting = Unwaiting::begin();
-        let attempted = match request {
+        let attempt = match request {
             DirectRequest::Read { offset, buffer } => self.try_read(offset, buffer, done),
             DirectRequest::Write { at, data } => self.try_write(at, data, done),
         };
         unwaiting.end(nowait, context.policy().direct_waits);
-        match &attempted {
-            Ok(()) => {
-                Nowait::add(&nowait.begun, 1);
-                Direct::count(&context.counters().direct.submitted);
-            }
-            Err(refused) => nowait.refuse(refused.why),
+        if let Attempt::Refused(refused) = attempt {
+            nowait.refuse(refused.why);
+            return Err(refused);
         }
-        attempted
+        Nowait::add(&nowait.begun, 1);
+        Direct::count(&context.counters().direct.submitted);
+        // What its completion does is the caller's, and may wait.
+        if let Attempt::Ended(answer, outcome) = attempt {
+            answer.give(outcome);
+        }
+        Ok(())
     }
 
-    fn try_read(
-        &self,
-        offset: u64,
-        buffer: AlignedBuffer,
-        done: DirectCompletion,
-    ) -> std::result::Result<(), Box<Refused>> {
+    fn try_read(&self, offset: u64, buffer: AlignedBuffer, done: DirectCompletion) -> Attempt {
         let back = |buffer, done, why| Refused::new(DirectRequest::Read { offset, buffer }, done, why);
         let Some(bytes) = self.inode.context().in_flight().try_make_room(buffer.len() as u64) else {
-            return Err(back(buffer, done, Refusal::TooMuchInFlight));
+            return Attempt::Refused(back(buffer, done, Refusal::TooMuchInFlight));
         };
         let answer = Answer::of_read(buffer, done, bytes);
-        match self.inode.regular() {
-            Ok(file) => {
-                direct::try_submit_read((&self.inode, &file), offset, answer).map_err(|(answer, why)| {
-                    let (buffer, done) = answer.withdraw();
-                    back(buffer, done, why)
-                })
-            }
-            Err(error) => {
-                answer.give(Err(error));
-                Ok(())
-            }
-        }
+        let ended = match self.inode.regular() {
+            Ok(file) => direct::submit_read((&self.inode, &file), offset, Wait::No, answer),
+            Err(error) => Some((answer, Err(Stop::Failed(error)))),
+        };
+        Attempt::of(ended, back)
     }
 
-    fn try_write(
-        &self,
-        at: DirectAt,
-        data: AlignedBuffer,
-        done: DirectCompletion,
-    ) -> std::result::Result<(), Box<Refused>> {
+    fn try_write(&self, at: DirectAt, data: AlignedBuffer, done: DirectCompletion) -> Attempt {
         let back = |data, done, why| Refused::new(DirectRequest::Write { at, data }, done, why);
         let context = self.inode.context();
         let Some(bytes) = context.in_flight().try_make_room(data.len() as u64) else {
-            return Err(back(data, done, Refusal::TooMuchInFlight));
+            return Attempt::Refused(back(data, done, Refusal::TooMuchInFlight));
         };
         let data = Arc::new(data);
         let answer = Answer::of_write(Arc::clone(&data), done, bytes);
@@ -100,17 +87,44 @@ impl OpenFile {
             Err(error) => Err(Stop::Failed(error)),
         };
         drop(data);
-        if let Err(Stop::Refused(why)) = attempted {
-            let (data, done) = answer.withdraw();
-            return Err(back(data, done, why));
+        if !matches!(attempted, Err(Stop::Refused(_))) {
+            Direct::count(&context.counters().direct.writes);
         }
-        Direct::count(&context.counters().direct.writes);
-        match attempted {
-            Ok(Started::Flight(flight, batch)) => flight.submit(batch, Wait::No, answer),
-            Ok(Started::Done(part)) => answer.give(Ok(part)),
-            Err(Stop::Failed(error)) => answer.give(Err(error)),
-            Err(Stop::Refused(_)) => unreachable!("it has come back"),
+        let ended = match attempted {
+            Ok(Started::Flight(flight, batch)) => {
+                flight.submit(batch, Wait::No, answer);
+                None
+            }
+            Ok(Started::Done(part)) => Some((answer, Ok(part))),
+            Err(stop) => Some((answer, Err(stop))),
+        };
+        Attempt::of(ended, back)
+    }
+}
+
+/// What came of a request that must not wait.
+enum Attempt {
+    /// Devices have it.
+    Submitted,
+    /// It has ended; the answer is to be given.
+    Ended(Answer, Result<DirectPart>),
+    Refused(Box<Refused>),
+}
+
+impl Attempt {
+    /// Of one that has `ended`, if it has; `back` makes a request of what comes back.
+    fn of(
+        ended: Option<(Answer, Attempted<DirectPart>)>,
+        back: impl FnOnce(AlignedBuffer, DirectCompletion, Refusal) -> Box<Refused>,
+    ) -> Self {
+        match ended {
+            None => Self::Submitted,
+            Some((answer, Err(Stop::Refused(why)))) => {
+                let (buffer, done) = answer.withdraw();
+                Self::Refused(back(buffer, done, why))
+            }
+            Some((answer, Err(Stop::Failed(error)))) => Self::Ended(answer, Err(error)),
+            Some((answer, Ok(part))) => Self::Ended(answer, Ok(part)),
         }
-        Ok(())
     }
 }

@@ -12,7 +12,8 @@
 //! the report says that.
 //!
 //! # Invariants
-//! - READ-BATCH-1: each range has one report, with its buffer, whatever devices do: a request that is dropped without an answer has failed.
+//! - READ-BATCH-1: each range has one report, with its buffer, whatever devices do: a request that is dropped without an answer has failed, and
+//!   so has one that is answered with too few bytes or too many.
 //! - READ-BATCH-2: the completion runs once, when all ranges are done.
 //!   Both shown by `a_batch_is_answered_once_whatever_the_devices_do`.
 //! - READ-BATCH-3: a batch under way keeps no device. Shown by `a_volume_that_is_dropped_lets_go_of_devices_that_read`.
@@ -166,6 +167,8 @@ struct Answers {
 struct Owed {
     round: Arc<Round>,
     number: usize,
+    /// Bytes that were asked for.
+    len: usize,
     given: bool,
 }
 
@@ -173,7 +176,11 @@ impl Owed {
     fn give(mut self, reply: Result<Reply>) {
         self.given = true;
         let read = reply.and_then(|reply| match reply {
-            Reply::Read(buffer) => Ok(buffer),
+            Reply::Read(buffer) if buffer.len() == self.len => Ok(buffer),
+            Reply::Read(buffer) => {
+                let text = format!("a read of {} bytes was answered with {}", self.len, buffer.len());
+                Err(Error::new(ErrorKind::Io, text))
+            }
             Reply::Done => Err(Error::new(ErrorKind::Io, "a read was answered without its bytes")),
         });
         if let Some(flight) = self.round.answer(Some((self.number, read))) {
@@ -246,7 +253,8 @@ impl Flight {
             });
             let mut by_device = ByDevice::default();
             for (number, (dev, request)) in devices.into_iter().enumerate() {
-                let owed = Owed { round: Arc::clone(&round), number, given: false };
+                let len = bytes_of(&request);
+                let owed = Owed { round: Arc::clone(&round), number, len, given: false };
                 let member = volume.member(dev).expect("it was there a moment ago, and members stay");
                 by_device.add(member, request, Box::new(move |reply| owed.give(reply)));
             }
@@ -288,6 +296,14 @@ impl Flight {
         counters.mirror_fallbacks.add(mended);
         counters.unreadable.add(bad.iter().map(|run| run.len() as u64).sum());
         batch.reports.lock().push((number, ReadReport { at, buffer, bad, mended, error }));
+    }
+}
+
+/// How many bytes a read asks for.
+fn bytes_of(request: &Request) -> usize {
+    match request {
+        Request::Read { buffer, .. } => buffer.len(),
+        _ => unreachable!("a batch of reads has reads"),
     }
 }
 

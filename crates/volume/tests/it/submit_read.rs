@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use creamery_base::{Error, ErrorKind, Logical, Wait};
-use creamery_device::{AlignedBuffer, BlockDevice, Completion, DeviceId, MemoryDevice, Request};
+use creamery_device::{AlignedBuffer, BlockDevice, Completion, DeviceId, MemoryDevice, Reply, Request};
 use creamery_volume::{DeviceSet, Mode, ReadBatch, ReadReport, Verdict, Volume};
 
 use crate::images::*;
@@ -19,6 +19,8 @@ enum Manner {
     ByThreads,
     /// Dropped without a word.
     Dropped,
+    /// Answered with the half of it.
+    Short,
     /// Kept until there are so many, and answered then, the last one first.
     Kept(usize),
 }
@@ -38,6 +40,10 @@ impl BlockDevice for Odd {
             Manner::AtOnce => device.submit(request, done),
             Manner::ByThreads => drop(std::thread::spawn(move || device.submit(request, done))),
             Manner::Dropped => {}
+            Manner::Short => {
+                let Request::Read { buffer, .. } = request else { unreachable!("it is only read") };
+                done(Ok(Reply::Read(AlignedBuffer::zeroed(buffer.len() / 2))));
+            }
             Manner::Kept(count) => {
                 let mut kept = self.kept.lock().unwrap();
                 kept.push((device, request, done));
@@ -139,9 +145,11 @@ fn a_batch_is_answered_once_whatever_the_devices_do() {
             let reports = read(&volume, &leaves);
             expect_good(&reports, &leaves);
             assert!(reports.iter().all(|report| report.mended == 0));
-            // As many devices answer nothing as the profile bears, and then one more.
-            for silent in 1..=borne + 1 {
-                manners[..silent].iter().for_each(|each| *each.lock().unwrap() = Manner::Dropped);
+            // As many devices answer nothing, or too little, as the profile bears, and then one more.
+            for (bad, silent) in
+                (1..=borne + 1).flat_map(|silent| [(Manner::Dropped, silent), (Manner::Short, silent)])
+            {
+                manners[..silent].iter().for_each(|each| *each.lock().unwrap() = bad);
                 let reports = read(&volume, &leaves);
                 if silent <= borne {
                     expect_good(&reports, &leaves);

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-use creamery::device::direct::{DirectAt, DirectDone, DirectPart, DirectRequest, Started};
+use creamery::device::direct::{DirectAt, DirectDone, DirectPart, DirectRequest, Refusal, Started};
 use creamery::device::{AlignedBuffer, MemoryDevice};
 use creamery::env::Tuning;
 use creamery::{ErrorKind, File, Filesystem, Image, OpenOptions, Result};
@@ -424,4 +424,40 @@ fn a_filesystem_that_is_dropped_answers_while_a_file_of_it_is_open() -> Result<(
     assert_eq!(late.wait().outcome.expect_err("nobody has the filesystem any more").kind(), ErrorKind::Stale);
     assert_eq!(Arc::strong_count(&device), 1, "nor its device");
     Ok(())
+}
+
+/// A file of an image on the host, and one on a device that says nothing of its room.
+#[test]
+fn who_must_not_wait_begins_before_anything_was_written_and_not_where_a_device_works_on_its_own_thread()
+-> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let image = dir.path().join("disk.img");
+    Image::make(&image).size(256 << 20).run()?;
+    let fs = Image::options().write().nodatacow().open(&image)?;
+    fs.write("/file", vec![7; 1 << 20])?;
+    fs.close()?;
+    let fs = Image::options().write().open(&image)?;
+    let file = OpenOptions::new().read(true).write(true).open(&fs, "/file")?;
+    file.read_exact_at(&mut [0; 9], 4096)?;
+    let (send, answers) = channel();
+    let tried = file.try_submit(read(4096, SECTOR), move |done| drop(send.send(done)));
+    assert!(tried.is_ok(), "all that it needs is in memory: {tried:?}");
+    let done = answers.recv().expect("an answer");
+    assert!(done.outcome?.len == SECTOR && done.buffer[..] == [7; SECTOR]);
+    let refused = file.try_submit(write(4096, &[8; SECTOR]), |_| ()).expect_err("nothing was written before");
+    assert_eq!(refused.why, Refusal::DeviceBusy);
+    assert!(file.start(refused.request).wait().outcome?.len == SECTOR);
+    let (send, answers) = channel();
+    let tried = file.try_submit(write(8192, &[9; SECTOR]), move |done| drop(send.send(done)));
+    assert!(tried.is_ok(), "it goes in place: {tried:?}");
+    assert_eq!(answers.recv().expect("an answer").outcome?.len, SECTOR);
+    let nowait = fs.statistics().nowait;
+    assert_eq!((nowait.attempts, nowait.begun, nowait.device_busy, nowait.blocked), (3, 2, 1, 0));
+    drop(file);
+    fs.close()?;
+    let World { fs, file, .. } = World::new(without_threads())?;
+    let refused = file.try_submit(read(0, SECTOR), |_| ()).expect_err("the device says nothing of its room");
+    assert_eq!(refused.why, Refusal::DeviceBusy);
+    drop(file);
+    fs.close()
 }

@@ -128,7 +128,7 @@ fn wanted() -> Vec<u8> {
 fn a_read_is_answered_once_whatever_the_device_does() {
     for flags in [InodeFlags::empty(), IN_PLACE] {
         for (len, requests) in [(2, 1), (8, 2)] {
-            for failing in [None, Some(How::Failed), Some(How::Dropped)] {
+            for failing in [None, Some(How::Failed), Some(How::Dropped), Some(How::Short)] {
                 let Some((_engine, device, inode, file)) = on_answering(flags) else { return };
                 let in_flight = inode.context().in_flight();
                 let answer = submit(&file, 0, len * SECTOR);
