@@ -99,6 +99,7 @@ impl Beside {
 
     /// Runs `work` while nobody else runs, in whatever state that leaves the background. A turn goes away only for a lock that is taken; true when one
     /// did.
+    #[cfg(feature = "faults")]
     pub(crate) fn run_alone<T>(&self, work: impl FnOnce() -> T) -> (T, bool) {
         let alone = Rc::new(Alone { turns: Rc::clone(&self.turns), has_turned: Cell::new(false) });
         let turns: Rc<dyn Turns> = Rc::<Alone>::clone(&alone);
@@ -164,11 +165,13 @@ impl Turns for Operations {
 }
 
 /// The side of the operations, where nothing is to happen meanwhile.
+#[cfg(feature = "faults")]
 struct Alone {
     turns: Rc<Operations>,
     has_turned: Cell<bool>,
 }
 
+#[cfg(feature = "faults")]
 impl Turns for Alone {
     fn may_turn(&self, _: Chance) {}
 
