@@ -37,7 +37,7 @@ pub struct Tuning {
     /// write goes to the device before it returns, and is an extent of its own.
     pub delayed_bytes: u64,
     /// Bytes of direct requests that nobody waits for ([`File::submit`](crate::File::submit), [`File::start`](crate::File::start)) that may be in
-    /// flight, all files together; 256 MiB unless told. Who asks for more waits. A single request may be larger.
+    /// flight, all files together; 256 MiB unless told. A request beyond that waits. A single request may be larger.
     pub direct_bytes: u64,
     /// Threads that delete what was unlinked and closed, help to write commits, and do whatever else nobody waits for, as long
     /// as the [`Filesystem`](crate::Filesystem) is there; two to four, by the number of cores, when none is said, and none when it is

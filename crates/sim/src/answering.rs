@@ -9,7 +9,7 @@ use creamery_device::{BlockDevice, Completion, DeviceId, Request};
 
 use crate::device::SimDevice;
 
-/// A device that answers some writes when it is told to.
+/// A device that answers some writes when the test says so.
 ///
 /// ```
 /// use std::sync::Arc;

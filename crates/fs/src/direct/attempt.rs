@@ -111,7 +111,7 @@ pub(crate) fn attempt(
     unless(file.delalloc().touches(offset, end), Refusal::Delayed)?;
     unless(engine.volume().is_untouched() || !engine.volume().takes_at_once(), Refusal::DeviceBusy)?;
     let range = at_once(file.lock_range(offset, end, Wait::No), Refusal::RangeBusy)?;
-    // Nobody makes anything dirty from here on: he would need the range.
+    // Nothing becomes dirty from here on: that takes the range.
     unless(file.delalloc().touches(offset, end), Refusal::Delayed)?;
     let looks = if file.context().policy().direct_waits { Wait::Yes } else { Wait::No };
     if offset == item.size {

@@ -1,4 +1,4 @@
-//! A device that answers writes of marked data, and reads of it, when it is told to.
+//! A device that answers writes of marked data, and reads of it, when the test says so.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ impl Keeping {
         Self { below, kept: Mutex::default(), keeps_reads: AtomicBool::new(false) }
     }
 
-    /// From now on it answers reads, too, when it is told to.
+    /// From now on it answers reads, too, when the test says so.
     pub(super) fn keep_reads(&self) {
         self.keeps_reads.store(true, Ordering::SeqCst);
     }

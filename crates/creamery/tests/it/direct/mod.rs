@@ -87,7 +87,7 @@ fn without_threads() -> Tuning {
     tuning
 }
 
-/// A file of eight sectors, 1 in each byte, behind a device that answers marked requests when it is told to.
+/// A file of eight sectors, 1 in each byte, behind a device that answers marked requests when the test says so.
 struct World {
     device: Arc<Keeping>,
     fs: Filesystem,
@@ -266,7 +266,7 @@ fn a_filesystem_that_is_closed_answers_before() -> Result<()> {
             closing.join().expect("it ends well")
         })?;
         assert_eq!(submitted.try_recv().expect("it was answered before").outcome?.len, SECTOR);
-        assert!(woken.times() > 0, "who awaits it is woken");
+        assert!(woken.times() > 0, "the task that awaits it is woken");
         let Poll::Ready(done) = poll(&mut started, &woken) else { panic!("it was answered before") };
         assert_eq!(done.outcome?.len, SECTOR);
         assert_eq!(refused(&file, || mark(4)), refused(&file, || read(0, SECTOR)), "it is closed");
