@@ -13,11 +13,11 @@ use crate::device::SimDevice;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use creamery_device::{BlockDevice, Parts, Request, SharedBytes};
+/// use creamery_device::{AlignedBuffer, BlockDevice, Parts, Request, SharedBytes};
 /// use creamery_sim::{Answering, Image, MARKED, SimDevice};
 /// let below = Arc::new(SimDevice::new(Image::new(1 << 20)));
 /// let device = Answering::new(Arc::clone(&below));
-/// let data = Parts::from(SharedBytes::from(vec![MARKED; 4096]));
+/// let data = Parts::from(SharedBytes::from(AlignedBuffer::from_slice(&[MARKED; 4096])));
 /// device.submit(Request::Write { offset: 0, data }, Box::new(|answer| drop(answer.expect("room"))));
 /// let mut bytes = [0; 4096];
 /// below.read_at(0, &mut bytes)?;
