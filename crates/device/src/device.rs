@@ -181,7 +181,7 @@ pub trait BlockDevice: Send + Sync {
         self.submit(request, done);
     }
 
-    /// Whether [`submit_queued`](Self::submit_queued) finds somebody who carries a request out soon. What it says may be over when it is said:
+    /// Whether [`submit_queued`](Self::submit_queued) finds a thread that carries a request out soon. The answer may be out of date at once:
     /// a request that comes all the same is taken. A device that does not say so, such as one that carries out all on the submitter's
     /// thread, has none.
     fn has_room(&self) -> bool {

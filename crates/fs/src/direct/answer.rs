@@ -49,7 +49,7 @@ impl Answer {
         Self { owed: Some((Buffer::Read(buffer, len), done, bytes)) }
     }
 
-    /// The buffer of a read, for who fills it.
+    /// Lends the buffer of a read to the code that fills it.
     pub(super) fn lend(&mut self) -> AlignedBuffer {
         match &mut self.owed {
             Some((Buffer::Read(buffer, len), ..)) if buffer.len() == *len => std::mem::take(buffer),

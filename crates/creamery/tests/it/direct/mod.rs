@@ -4,6 +4,7 @@ mod keeping;
 #[path = "../../../examples/many_in_flight.rs"]
 mod many_in_flight;
 
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -164,14 +165,20 @@ fn sixty_four_reads_and_writes_in_flight_are_what_plain_ones_are() -> Result<()>
         assert_eq!(counted.submitted, 6 * PLACES as u64);
         fs.close()?;
         assert!(Image::open(&image)?.read("/file")? == model);
-        let judges = [Judge::Root, Judge::BtrfsProgs, Judge::KernelBtrfs, Judge::LoopDevices];
-        assert!(Judges::here().have(&judges) || !Judges::required());
-        if Judges::here().have(&judges) {
-            btrfs_check(&image).expect("sound");
-            let mount = LoopMount::mount(&image, &dir.path().join("mount"), "ro").expect("Linux takes it");
-            assert!(std::fs::read(mount.dir().join("file"))? == model, "Linux reads what was written");
-            mount.unmount().expect("no complaint");
-        }
+        judge(&image, &model)?;
+    }
+    Ok(())
+}
+
+/// `btrfs check` finds the image sound, and Linux reads `content` in its file.
+fn judge(image: &Path, content: &[u8]) -> Result<()> {
+    let judges = [Judge::Root, Judge::BtrfsProgs, Judge::KernelBtrfs, Judge::LoopDevices];
+    assert!(Judges::here().have(&judges) || !Judges::required());
+    if Judges::here().have(&judges) {
+        btrfs_check(image).expect("sound");
+        let mount = LoopMount::mount(image, &image.with_extension("mount"), "ro").expect("Linux takes it");
+        assert!(std::fs::read(mount.dir().join("file"))? == content, "Linux reads what was written");
+        mount.unmount().expect("no complaint");
     }
     Ok(())
 }
@@ -380,7 +387,10 @@ fn what_a_device_fails_is_in_the_answer_and_nowhere_else() -> Result<()> {
             thread::yield_now();
         }
         let done = waits.join().expect("it ends well");
-        assert!(done.outcome.is_err() && done.buffer[..] == [0; SECTOR], "nothing of the file is told");
+        assert!(
+            done.outcome.is_err() && done.buffer[..] == [0; SECTOR],
+            "the buffer has nothing of the file"
+        );
     });
     assert!(fs.statistics().aborted.is_none());
     fs.close()
@@ -455,6 +465,10 @@ fn who_must_not_wait_begins_before_anything_was_written_and_not_where_a_device_w
     assert_eq!((nowait.attempts, nowait.begun, nowait.device_busy, nowait.blocked), (3, 2, 1, 0));
     drop(file);
     fs.close()?;
+    let mut content = vec![7; 1 << 20];
+    content[4096..8192].fill(8);
+    content[8192..12288].fill(9);
+    judge(&image, &content)?;
     let World { fs, file, .. } = World::new(without_threads())?;
     let refused = file.try_submit(read(0, SECTOR), |_| ()).expect_err("the device says nothing of its room");
     assert_eq!(refused.why, Refusal::DeviceBusy);

@@ -285,7 +285,7 @@ pub(crate) fn stored(engine: &Arc<Engine>, ino: u64, item: InodeItem) -> Inode {
     stored_with(engine, ino, item, &delayed(0))
 }
 
-/// The same of a filesystem with these options.
+/// An inode without a name that the tree has, in a filesystem with these options.
 pub(crate) fn stored_with(engine: &Arc<Engine>, ino: u64, item: InodeItem, options: &FsOptions) -> Inode {
     let tree = engine.tree(TreeId::FS).expect("the top level");
     Inode::new(InodeId::new(TreeId::FS, ObjectId::new(ino)), alone(engine, tree, options), item)
