@@ -49,7 +49,7 @@ fn after_a_nap<T: PartialEq>(since: &mut Option<(T, Duration)>, what: T, now: Du
 /// Files that write back at once: more wait for the device, not for each other's checksums.
 const WRITERS: usize = 4;
 
-/// Requests that devices have answered.
+/// Requests that devices have answered, and those that are to be durable before they are answered.
 struct Completing(Weak<InFlight>);
 
 impl BackgroundWork for Completing {
@@ -60,7 +60,7 @@ impl BackgroundWork for Completing {
     /// Whatever became of the filesystem: who asked wants an answer.
     fn due(&self) -> Due {
         match self.0.upgrade() {
-            Some(in_flight) if in_flight.has_landed() => Due::Now,
+            Some(in_flight) if in_flight.has_work() => Due::Now,
             _ => Due::Never,
         }
     }

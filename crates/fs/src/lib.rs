@@ -16,7 +16,8 @@
 //!   names                                                    look-up, links, renames, listings; the directories that are known
 //!   compare defragment fallocate fiemap                      what an open file does besides
 //!   open_file                                                reads and writes the data of one inode
-//!   cleaner direct fsync                                     deletes inodes without a name and a user; data past memory; makes an inode durable
+//!   cleaner direct                                           deletes inodes without a name and a user; data past memory
+//!   fsync                                                    makes an inode durable
 //!   directory file ops seek                                  entries in their tree; data in its three layers; operations on one inode
 //!   data                                                     the extents of a file
 //!   inode                                                    a directory, a file or something else as an object, its locks and attributes; the table of live inodes

@@ -265,19 +265,35 @@ impl OpenFile {
                     Err(error) => answer.give(Err(error)),
                 }
             }
-            DirectRequest::Write { at, data } => {
-                let data = Arc::new(data);
-                let bytes = context.in_flight().make_room(data.len() as u64);
-                // Before anything can panic: it is owed from now on.
-                let answer = Answer::of_write(Arc::clone(&data), done, bytes);
-                let started = self.begin_direct(at, &data);
-                drop(data);
-                match started {
-                    Ok(Started::Flight(flight, batch)) => flight.submit(batch, Wait::Yes, answer),
-                    Ok(Started::Done(part)) => answer.give(Ok(part)),
-                    Err(error) => answer.give(Err(error)),
-                }
+            DirectRequest::Write { at, data } => self.submit_write(at, data, None, done),
+            DirectRequest::WriteDurably { at, data } => {
+                self.submit_write(at, data, Some(&self.inodes), done);
             }
+        }
+    }
+
+    /// Submits a write, which `durable` makes durable before it is answered, if that is wanted.
+    fn submit_write(
+        &self,
+        at: DirectAt,
+        data: AlignedBuffer,
+        durable: Option<&Arc<Inodes>>,
+        done: DirectCompletion,
+    ) {
+        let data = Arc::new(data);
+        let bytes = self.inode.context().in_flight().make_room(data.len() as u64);
+        // Before anything can panic: it is owed from now on.
+        let answer = Answer::of_write(Arc::clone(&data), done, bytes).when_durable(durable);
+        let started = self.begin_direct(at, &data);
+        drop(data);
+        match started {
+            Ok(Started::Flight(flight, batch)) => flight.submit(batch, Wait::Yes, answer),
+            Ok(Started::Done(part)) => {
+                let synced =
+                    durable.filter(|_| part.len > 0).map_or(Ok(()), |inodes| fsync(inodes, &self.inode));
+                answer.give(synced.map(|()| part));
+            }
+            Err(error) => answer.give(Err(error)),
         }
     }
 

@@ -2,17 +2,21 @@
 //!
 //! What is written in place is neither as the last commit has it nor all new after a power cut: each piece of a sector is that
 //! of some write that had begun, and not older than what was acknowledged by fsync, a commit or a snapshot. What a snapshot or a
-//! clone has is exactly what the file had when it was made, whatever was written to the file since. Some writes are direct.
+//! clone has is exactly what the file had when it was made, whatever was written to the file since. Some writes are direct, also such that
+//! nobody waits for and that are answered when they are durable. A file's change counter, which the times of its writes go with, is not older than
+//! what was acknowledged, nor than its data in a snapshot.
 //!
 //! Every piece of 512 bytes says which write of which file it is from.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result, bail, ensure};
 use creamery_base::{InodeId, TreeId, Wait};
 use creamery_device::AlignedBuffer;
-use creamery_fs::{DirectAt, Filesystem, FsOptions, InodeFlags, NewInode, SetAttributes};
+use creamery_fs::{
+    DirectAt, DirectRequest, Filesystem, FsOptions, InodeFlags, NewInode, OpenFile, SetAttributes,
+};
 use creamery_testkit::Random;
 use creamery_txn::Options;
 
@@ -46,6 +50,8 @@ pub struct InPlaceReport {
     pub shared: u64,
     /// Bytes of direct writes in place.
     pub direct: u64,
+    /// Direct writes that were answered when they were durable.
+    pub durable: u64,
     /// Calls of fsync that a log was enough for.
     pub logged: u64,
     /// Of the states those with a log, which was replayed.
@@ -79,6 +85,8 @@ struct Frozen {
     name: String,
     /// Versions of the sectors, by file; of a clone that of its source alone.
     content: BTreeMap<usize, Vec<usize>>,
+    /// How often each file had changed.
+    changes: BTreeMap<usize, u64>,
     is_snapshot: bool,
     /// When it was durable, and when it began to go.
     durable: Option<usize>,
@@ -91,6 +99,8 @@ struct Recorder {
     random: Random,
     files: Vec<InodeId>,
     sectors: Vec<Vec<Versions>>,
+    /// How often each file had changed when that was durable, by how much the device had noted.
+    changes: Vec<Vec<(u64, usize)>>,
     frozen: Vec<Frozen>,
 }
 
@@ -147,7 +157,8 @@ impl Recorder {
             (0..FILES).map(|file| fs.lookup(top, name(file).as_bytes(), Wait::Yes)).collect();
         let begun = Versions { begun: vec![0], acknowledged: vec![(0, 0)] };
         let sectors = vec![vec![begun; SECTORS]; FILES];
-        Ok(Self { device, fs, random, files: files?, sectors, frozen: Vec::new() })
+        let changes = vec![Vec::new(); FILES];
+        Ok(Self { device, fs, random, files: files?, sectors, changes, frozen: Vec::new() })
     }
 
     fn below(&mut self, limit: usize) -> usize {
@@ -162,13 +173,11 @@ impl Recorder {
                 let open = self.fs.open_file(self.files[file])?;
                 open.sync(self.random.below(2) == 0)?;
                 self.fs.close(open);
-                self.acknowledge(file..file + 1);
-                Ok(())
+                self.acknowledge(file..file + 1)
             }
             16 => {
                 self.fs.sync()?;
-                self.acknowledge_all();
-                Ok(())
+                self.acknowledge_all()
             }
             17 => self.clone_file(file),
             18 => self.snapshot(),
@@ -190,7 +199,15 @@ impl Recorder {
             versions.begun.push(position);
         }
         let (open, at) = (self.fs.open_file(self.files[file])?, (start * SECTOR) as u64);
-        if self.below(3) == 0 {
+        let way = self.below(6);
+        if way < 2 {
+            let data = AlignedBuffer::from_slice(&bytes);
+            ensure!(write_durably(&open, at, data)? == bytes.len(), "there is room for all of it");
+            let position = self.device.log_len();
+            for versions in &mut self.sectors[file][start..end] {
+                versions.acknowledged.push((versions.begun.len() - 1, position));
+            }
+        } else if way < 4 {
             let done = open.write_direct(DirectAt::Offset(at), AlignedBuffer::from_slice(&bytes));
             ensure!(done.outcome?.len == bytes.len(), "there is room for all of it");
         } else {
@@ -201,20 +218,31 @@ impl Recorder {
     }
 
     /// Everything is durable.
-    fn acknowledge_all(&mut self) {
-        self.acknowledge(0..FILES);
+    fn acknowledge_all(&mut self) -> Result<()> {
+        self.acknowledge(0..FILES)?;
         let position = self.device.log_len();
         for frozen in self.frozen.iter_mut().filter(|frozen| frozen.durable.is_none()) {
             frozen.durable = Some(position);
         }
+        Ok(())
     }
 
     /// What the files have now is durable; names may be not.
-    fn acknowledge(&mut self, files: std::ops::Range<usize>) {
+    fn acknowledge(&mut self, files: std::ops::Range<usize>) -> Result<()> {
         let position = self.device.log_len();
+        for file in files.clone() {
+            let changes = self.changes_of(file)?;
+            self.changes[file].push((changes, position));
+        }
         for versions in self.sectors[files].iter_mut().flatten() {
             versions.acknowledged.push((versions.begun.len() - 1, position));
         }
+        Ok(())
+    }
+
+    /// How often a file has changed so far.
+    fn changes_of(&self, file: usize) -> Result<u64> {
+        Ok(self.fs.stat(self.files[file], Wait::Yes)?.change_counter)
     }
 
     fn now(&self, file: usize) -> Vec<usize> {
@@ -229,7 +257,7 @@ impl Recorder {
         self.fs.set_attributes(id, &SetAttributes { flags, ..SetAttributes::default() })?;
         let (source, target) = (self.fs.open_file(self.files[file])?, self.fs.open_file(id)?);
         target.clone_range(&source, 0, 0, 0)?;
-        let content = BTreeMap::from([(file, self.now(file))]);
+        let (content, changes) = (BTreeMap::from([(file, self.now(file))]), BTreeMap::new());
         let is_synced = self.random.below(2) == 0;
         if is_synced {
             target.sync(false)?;
@@ -237,7 +265,7 @@ impl Recorder {
         let durable = is_synced.then(|| self.device.log_len());
         self.fs.close(source);
         self.fs.close(target);
-        self.frozen.push(Frozen { name, content, is_snapshot: false, durable, gone: None });
+        self.frozen.push(Frozen { name, content, changes, is_snapshot: false, durable, gone: None });
         Ok(())
     }
 
@@ -248,10 +276,11 @@ impl Recorder {
         let name = format!("snapshot{}", self.frozen.len());
         let top = self.fs.root(TreeId::FS)?;
         let content = (0..FILES).map(|file| (file, self.now(file))).collect();
+        let changes: Result<_> = (0..FILES).map(|file| Ok((file, self.changes_of(file)?))).collect();
         self.fs.create_snapshot(TreeId::FS, top, name.as_bytes(), true)?;
-        self.frozen.push(Frozen { name, content, is_snapshot: true, durable: None, gone: None });
-        self.acknowledge_all();
-        Ok(())
+        let changes = changes?;
+        self.frozen.push(Frozen { name, content, changes, is_snapshot: true, durable: None, gone: None });
+        self.acknowledge_all()
     }
 
     /// Deletes the oldest snapshot or the oldest clone, and whatever the cleaner does.
@@ -272,6 +301,17 @@ impl Recorder {
     }
 }
 
+/// Writes without waiting, and waits for the answer, which comes when the data is durable. Returns how much was written.
+fn write_durably(open: &OpenFile, at: u64, data: AlignedBuffer) -> Result<usize> {
+    let (answer, waiter) = (Arc::new(OnceLock::new()), open.direct_waiter());
+    let (request, own) =
+        (DirectRequest::WriteDurably { at: DirectAt::Offset(at), data }, Arc::clone(&answer));
+    open.submit_direct(request, Box::new(move |done| own.set(done.outcome).expect("it is answered once")));
+    waiter.wait(|| answer.get().is_some());
+    let outcome = Arc::into_inner(answer).and_then(OnceLock::into_inner).context("an answer")?;
+    Ok(outcome?.len)
+}
+
 fn content(file: usize, sector: usize, version: usize) -> Vec<u8> {
     piece(file, sector, version).repeat(SECTOR / PIECE)
 }
@@ -281,7 +321,22 @@ fn content(file: usize, sector: usize, version: usize) -> Vec<u8> {
 /// # Errors
 /// What nothing that was written explains, in words.
 pub fn in_place_run(base: &Image, seed: u64, states: usize, canary: Option<Canary>) -> Result<InPlaceReport> {
+    in_place_run_with(base, seed, states, canary, |_| ())
+}
+
+/// The same with what `plant` does to the filesystem before it is written to.
+///
+/// # Errors
+/// As [`in_place_run`].
+pub fn in_place_run_with(
+    base: &Image,
+    seed: u64,
+    states: usize,
+    canary: Option<Canary>,
+    plant: impl FnOnce(&Filesystem),
+) -> Result<InPlaceReport> {
     let mut recorder = Recorder::new(base, seed, canary)?;
+    plant(&recorder.fs);
     let start = recorder.device.image();
     for operation in 0..OPERATIONS {
         recorder.step().with_context(|| format!("seed {seed}, operation {operation}"))?;
@@ -291,6 +346,7 @@ pub fn in_place_run(base: &Image, seed: u64, states: usize, canary: Option<Canar
         written: counters.nocow.written,
         shared: counters.nocow.shared,
         direct: counters.direct.in_place_bytes,
+        durable: counters.direct.durable,
         logged: counters.fsyncs.logged,
         ..InPlaceReport::default()
     };
@@ -317,7 +373,14 @@ impl Recorder {
         report.replayed += usize::from(fs.replayed().is_some());
         let top = fs.root(TreeId::FS)?;
         for file in 0..FILES {
-            let found = read(&fs, fs.lookup(top, name(file).as_bytes(), Wait::Yes)?)?;
+            let id = fs.lookup(top, name(file).as_bytes(), Wait::Yes)?;
+            let durable =
+                self.changes[file].iter().filter(|(_, at)| *at <= position).map(|(changes, _)| *changes);
+            ensure!(
+                fs.stat(id, Wait::Yes)?.change_counter >= durable.max().unwrap_or(0),
+                "file {file} is as it was, but its change counter is older"
+            );
+            let found = read(&fs, id)?;
             for (sector, versions) in self.sectors[file].iter().enumerate() {
                 let (oldest, newest) = versions.legal(position);
                 let pieces = found[sector * SECTOR..][..SECTOR].chunks(PIECE);
@@ -364,6 +427,11 @@ impl Recorder {
         };
         for (file, versions) in &frozen.content {
             let id = if frozen.is_snapshot { fs.lookup(id, name(*file).as_bytes(), Wait::Yes)? } else { id };
+            let changes = frozen.changes.get(file).copied().unwrap_or(0);
+            ensure!(
+                fs.stat(id, Wait::Yes)?.change_counter >= changes,
+                "file {file} has an older change counter"
+            );
             let found = read(fs, id)?;
             if found.is_empty() && !frozen.is_snapshot && frozen.durable.is_none_or(|at| at > position) {
                 continue; // a commit came between its name and its data

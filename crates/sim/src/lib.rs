@@ -84,7 +84,7 @@ pub use faulty_run::{FaultOutcome, faulty_run, requests_of_a_run};
 pub use fresh::{MadeBy, fresh_image, image_with_files};
 pub use full_run::FullRun;
 pub use image::{Image, PAGE};
-pub use in_place::{InPlaceReport, in_place_run};
+pub use in_place::{InPlaceReport, in_place_run, in_place_run_with};
 pub use judge::{check_image, check_survivor, host_snapshot, kernel_image, mount_survivor};
 pub use kernel_run::kernel_run;
 pub use linearize::{Ask, Call, Told, linearizable};

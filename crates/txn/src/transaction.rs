@@ -6,6 +6,9 @@
 //! - GATE-2: generations follow each other with the gate closed, so a handle sees one only.
 //! - GATE-3: data that a transaction's metadata shows was written before, and is flushed by its commit: its token goes
 //!   from the completed extent by way of the transaction to the flush.
+//! - GATE-4: data that was written over what trees show already is flushed by the next commit, or the next writing of logs, that begins
+//!   to flush behind that. No handle shows it, so it belongs to no transaction, and comes at any moment.
+//!   Shown by `what_is_overwritten_is_durable_with_its_times`.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +26,7 @@ pub(crate) struct Transaction {
     generation: AtomicU64,
     gate: Striped<RankedRwLock<(), { rank::TRANSACTION }>>,
     written: RankedMutex<Option<Written>, { rank::LEAF }>,
+    overwritten: RankedMutex<Option<Written>, { rank::LEAF }>,
     phase: PhaseNow,
     aborts: AbortCell,
     /// The gate of those who were planted not to hold off the commit.
@@ -47,6 +51,7 @@ impl Transaction {
             generation: AtomicU64::new(last.next().get()),
             gate: Striped::default(),
             written: RankedMutex::new(None),
+            overwritten: RankedMutex::new(None),
             phase: PhaseNow::default(),
             aborts: AbortCell::default(),
             #[cfg(feature = "faults")]
@@ -82,15 +87,20 @@ impl Transaction {
 
     /// Data was written that this transaction's metadata shows (GATE-3).
     pub(crate) fn wrote(&self, written: Written) {
-        match &mut *self.written.lock() {
-            Some(all) => all.add(written),
-            none => *none = Some(written),
-        }
+        add(&mut self.written.lock(), written);
+    }
+
+    /// Data was written over what trees show (GATE-4).
+    pub(crate) fn overwrote(&self, written: Written) {
+        add(&mut self.overwritten.lock(), written);
     }
 
     /// What was written since somebody flushed last, for who flushes now. Whoever shows any of it asks for a flush behind that.
     pub(crate) fn take_written(&self) -> Option<Written> {
-        self.written.lock().take()
+        let mut written = self.written.lock().take();
+        let overwritten = self.overwritten.lock().take();
+        overwritten.into_iter().for_each(|more| add(&mut written, more));
+        written
     }
 
     /// A handle that began in transaction `begun` ends.
@@ -145,6 +155,13 @@ impl Transaction {
     /// Errors: read-only: it aborted.
     pub(crate) fn check_not_aborted(&self) -> Result<()> {
         self.aborts.check()
+    }
+}
+
+fn add(all: &mut Option<Written>, written: Written) {
+    match all {
+        Some(all) => all.add(written),
+        none => *none = Some(written),
     }
 }
 

@@ -28,7 +28,8 @@ pub const RANGE: u8 = 24;
 pub const SUBVOLUME_CHANGE: u8 = 25;
 /// One cleaner at a time; whoever begins a handle may have to clean first.
 pub const CLEANER: u8 = 26;
-/// Writing a run of delayed data back, or waiting for that; a thread that does it waits for no other run. Also completing a request that carries locks.
+/// Writing a run of delayed data back, or waiting for that; a thread that does it waits for no other run. Also completing a request that carries locks, and writing
+/// times that were noted.
 pub const WRITEBACK: u8 = 27;
 /// One thread at a time has free space in its hands to discard it.
 pub const DISCARD: u8 = 28;

@@ -142,6 +142,17 @@ impl InPlace {
         }
     }
 
+    /// Whether it goes over what the file shows already, of which it has `size` bytes: no item of an extent changes then.
+    pub(super) const fn is_overwrite(&self, size: u64) -> bool {
+        !self.extent.item.is_prealloc && self.extent.range.1 <= size
+    }
+
+    /// Ends it where it is an [overwrite](Self::is_overwrite): the file shows it since it was written.
+    pub(super) fn end_overwrite(self, engine: &Engine) {
+        assert_eq!(self.written, self.extent.range.1, "INPLACE-2: a file shows only what was written");
+        engine.overwrote(self.proof);
+    }
+
     /// Makes it what the file shows there, and `size` what the file has at least, as far as it goes. One handle.
     /// Errors: no space, damage: then nothing changed; aborted.
     pub(crate) fn complete(self, completion: &mut Completion<'_, '_>, size: u64) -> Result<()> {

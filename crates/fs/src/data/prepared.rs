@@ -13,6 +13,8 @@
 //! Whoever has it keeps the file locked, as for any write, from before it is made until it is complete or dropped. Dropped, its new
 //! space goes back (ORDERED-1), and what would have been written over is as the device left it.
 
+use std::sync::Arc;
+
 use creamery_base::{Error, Result, Wait};
 use creamery_device::{Parts, SharedBytes};
 use creamery_txn::{DelallocReservation, Engine};
@@ -28,8 +30,9 @@ use super::ordered_extent::{NewSize, OrderedExtent};
 use super::tail::settle_tail;
 use super::write::gap;
 use super::{Behalf, DirectlyWritten, reserve};
+use crate::counters::Direct;
 use crate::fault::Fault;
-use crate::inode::{FileInode, InodeItem};
+use crate::inode::{FileInode, Inode, InodeItem};
 use crate::subvolume::InPlaceWriter;
 
 /// One extent of what is written.
@@ -174,23 +177,32 @@ impl Prepared {
         }
     }
 
-    /// Makes it what the file shows there, from the front on: less than all only when space ran out all the same.
+    /// Makes it what the file shows there, from the front on: less than all only when space ran out all the same. The times of what goes over
+    /// what the file has may follow later (`access_time`).
     /// Errors: no space; damage; aborted.
     pub(crate) fn complete(
         self,
         room: &mut DelallocReservation,
-        inode: &FileInode<'_>,
+        (owner, inode): (&Arc<Inode>, &FileInode<'_>),
         item: &mut InodeItem,
     ) -> Result<DirectlyWritten> {
         let Self { start, end, pieces, _in_place } = self;
+        let (size, puts_off) = (item.size, owner.may_put_times_off(item));
         let holes = gap(inode, item, start)?;
-        let (mut reached, mut in_place) = (start, 0);
+        let (mut reached, mut in_place, mut overwrites) = (start, 0, false);
         let mut behalf = Behalf::Flight(room);
         let mut completion = Completion::new(&mut behalf, inode, item, &mut reached).filling(holes);
         let mut done = Ok(());
         for piece in pieces {
             let before = completion.reached();
             done = match piece {
+                Piece::InPlace(space) if puts_off && space.is_overwrite(size) => {
+                    completion.skip_to(space.range().1);
+                    space.end_overwrite(inode.engine());
+                    overwrites = true;
+                    in_place += completion.reached() - before;
+                    Ok(())
+                }
                 Piece::InPlace(space) => {
                     let done = space.complete(&mut completion, end);
                     in_place += completion.reached() - before;
@@ -201,6 +213,11 @@ impl Prepared {
             if done.is_err() {
                 break;
             }
+        }
+        if overwrites {
+            // Before a snapshot may begin, which has the times of what it shows.
+            owner.overwritten(inode.engine().split_off(room, 1));
+            Direct::count(&inode.context().counters().direct.times_later);
         }
         DirectlyWritten::up_to((start, reached), in_place, done)
     }

@@ -1,17 +1,20 @@
 //! The answer that is owed for a request, and its buffer until then.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::AlignedBuffer;
 
 use super::{DirectCompletion, DirectDone, DirectPart};
 use crate::in_flight::BytesInFlight;
+use crate::inode::Inodes;
 
 /// What is owed to who asked: an answer, once, with the buffer (DIRECT-2).
 pub(crate) struct Answer {
     /// None when it was given.
     owed: Option<(Buffer, DirectCompletion, BytesInFlight)>,
+    /// It says that what was written is durable, which takes these.
+    durable: Option<Weak<Inodes>>,
 }
 
 enum Buffer {
@@ -40,13 +43,24 @@ impl Buffer {
 impl Answer {
     /// Owed to `done` for a write, with `buffer`.
     pub(crate) fn of_write(buffer: Arc<AlignedBuffer>, done: DirectCompletion, bytes: BytesInFlight) -> Self {
-        Self { owed: Some((Buffer::Written(buffer), done, bytes)) }
+        Self { owed: Some((Buffer::Written(buffer), done, bytes)), durable: None }
+    }
+
+    /// The same for a write that is to be durable by then. It keeps nothing alive (DIRECT-11).
+    pub(crate) fn when_durable(mut self, inodes: Option<&Arc<Inodes>>) -> Self {
+        self.durable = inodes.map(Arc::downgrade);
+        self
+    }
+
+    /// What makes the write durable, if that is to be done first.
+    pub(super) fn owed_sync(&mut self) -> Option<Weak<Inodes>> {
+        self.durable.take()
     }
 
     /// Owed to `done` for a read, with `buffer`.
     pub(crate) fn of_read(buffer: AlignedBuffer, done: DirectCompletion, bytes: BytesInFlight) -> Self {
         let len = buffer.len();
-        Self { owed: Some((Buffer::Read(buffer, len), done, bytes)) }
+        Self { owed: Some((Buffer::Read(buffer, len), done, bytes)), durable: None }
     }
 
     /// Lends the buffer of a read to the code that fills it.

@@ -112,7 +112,7 @@ impl Flight {
     }
 
     fn context(&self) -> &Context {
-        self.carried.change.context()
+        self.carried.lock.inode().context()
     }
 }
 
@@ -126,7 +126,7 @@ impl Carried {
         let (file, size, offset) = (lock.file(), item.size, data.start());
         let done = written.and_then(|proof| {
             data.landed(file.engine(), proof);
-            data.complete(&mut room, &file, &mut item)
+            data.complete(&mut room, (lock.inode(), &file), &mut item)
         });
         assert!(
             !lock.is_shared() || item.size == size,
@@ -145,8 +145,8 @@ impl Carried {
 impl Carries for Carried {
     type Landed = Result<Written>;
 
-    fn context(&self) -> &Context {
-        self.change.context()
+    fn inode(&self) -> &Arc<Inode> {
+        self.lock.inode()
     }
 
     fn wake_those_who_wait(&self) {

@@ -5,6 +5,8 @@
 //!            |                                                                       ^
 //!            +--> Landing ----------- the devices answer, or drop it ----------------+
 //! ```
+//! A write that is asked for as durable owes a sync then (`owed_sync`), and is answered behind that.
+//!
 //! A device's thread only says that it has landed, also when it failed: what the request carries is given back elsewhere.
 //!
 //! A thread that completes it may be in the midst of an operation of somebody else. So a panic, also one of the caller's completion, does not
@@ -17,16 +19,17 @@ use creamery_base::{Error, ErrorKind, Result, panics};
 
 use super::DirectPart;
 use super::answer::Answer;
-use crate::context::Context;
+use super::owed_sync::OwedSync;
 use crate::in_flight::{Begun, InFlight, Submitted};
+use crate::inode::Inode;
 
 /// All that a request carries to its end.
 pub(super) trait Carries: Send + 'static {
     /// What its devices say.
     type Landed: Send;
 
-    /// The filesystem's.
-    fn context(&self) -> &Context;
+    /// What it is about.
+    fn inode(&self) -> &Arc<Inode>;
 
     /// Wakes those who may wait for what it carries. It takes innermost locks only, and waits for nothing.
     fn wake_those_who_wait(&self);
@@ -49,24 +52,27 @@ struct SubmittedRequest<C: Carries> {
 impl<C: Carries> Submitted for SubmittedRequest<C> {
     fn wake(&self) {
         self.carried.wake_those_who_wait();
-        self.carried.context().engine().wake_background();
+        self.carried.inode().engine().wake_background();
     }
 
     fn has_background(&self) -> bool {
-        self.carried.context().engine().has_background_threads()
+        self.carried.inode().engine().has_background_threads()
     }
 
     fn complete(self: Box<Self>) {
         // It is known until it is answered, and until a panic has aborted the filesystem.
-        let Self { carried, begun: _begun, outcome } = *self;
+        let Self { carried, begun, outcome } = *self;
         let (landed, mut answer) = outcome.take().expect("it has landed");
-        let engine = Arc::clone(carried.context().engine());
-        let ended = panics::catch(|| {
-            let outcome = carried.finish(landed, &mut answer);
-            answer.give(outcome);
+        let (inode, mut begun) = (Arc::clone(carried.inode()), Some(begun));
+        let ended = panics::catch(|| match (carried.finish(landed, &mut answer), answer.owed_sync()) {
+            (Ok(part), Some(inodes)) => {
+                let begun = begun.take().expect("it is known until it is answered");
+                OwedSync { answer, part, inode: Arc::clone(&inode), inodes, begun }.owe();
+            }
+            (outcome, _) => answer.give(outcome),
         });
         if let Err(panic) = ended {
-            engine.abort_after_panic(&panic);
+            inode.engine().abort_after_panic(&panic);
         }
     }
 
@@ -87,11 +93,14 @@ impl<L> Outcome<L> {
     /// panic of the completion.
     fn tell_that_it_is_abandoned(&self) {
         if let Some((_, answer)) = self.take() {
-            let dropped =
-                Error::new(ErrorKind::Stale, "the filesystem was dropped with a direct request in flight");
-            let _ = panics::catch(|| answer.give(Err(dropped)));
+            let _ = panics::catch(|| answer.give(Err(dropped())));
         }
     }
+}
+
+/// The answer of a filesystem that is gone.
+pub(super) fn dropped() -> Error {
+    Error::new(ErrorKind::Stale, "the filesystem was dropped with a direct request in flight")
 }
 
 /// What the devices of a request have of it: no more than keeps nobody alive (DIRECT-11). Dropped, the request lands as one that nobody
@@ -112,7 +121,7 @@ impl<L: Send + 'static> Landing<L> {
         unanswered: L,
         answer: Answer,
     ) -> Self {
-        let (ticket, in_flight) = (begun.ticket(), Arc::clone(carried.context().in_flight()));
+        let (ticket, in_flight) = (begun.ticket(), Arc::clone(carried.inode().context().in_flight()));
         let outcome = Arc::new(Outcome(RankedMutex::new(None)));
         let request = SubmittedRequest { carried, begun, outcome: Arc::clone(&outcome) };
         in_flight.submit(ticket, Box::new(request));

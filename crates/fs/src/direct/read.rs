@@ -28,7 +28,6 @@ use super::answer::Answer;
 use super::attempt::{Attempted, Stop, at_once, unless};
 use super::landing::{Carries, Landing};
 use super::way::Buffered;
-use crate::context::Context;
 use crate::counters::{Direct, Refusal};
 use crate::data::{self, Place};
 use crate::fault::Fault;
@@ -184,7 +183,7 @@ impl Flight {
     /// Without `wait` this thread asks none by itself.
     fn submit(self, buffer: AlignedBuffer, wait: Wait, mut answer: Answer) {
         let Self { mut carried, from, begun } = self;
-        let engine = Arc::clone(carried.context().engine());
+        let engine = Arc::clone(carried.inode().context().engine());
         let mut ranges = Ranges::new();
         let is_lent = matches!(from, From::OnePlace(..));
         match from {
@@ -220,8 +219,8 @@ impl Carries for CarriedRead {
     /// None where no device was asked, or none has answered.
     type Landed = Option<Vec<ReadReport>>;
 
-    fn context(&self) -> &Context {
-        self.range.context()
+    fn inode(&self) -> &Arc<Inode> {
+        self.range.inode()
     }
 
     fn wake_those_who_wait(&self) {

@@ -43,12 +43,17 @@ mod names;
 use creamery_base::{Result, Wait};
 use creamery_txn::LogTicket;
 
+use crate::fault::Fault;
 use crate::inode::{FileType, Inode, Inodes};
 use group::Gathering;
 
 /// Makes an inode durable, without its data that is in memory only.
 /// Errors: those of the devices, or of a commit.
 pub(crate) fn fsync(inodes: &Inodes, inode: &Inode) -> Result<()> {
+    if !inode.context().has(Fault::TimesLeftBehind) {
+        // Else the item says that nothing was done since the last commit (ATIME-4).
+        inode.write_overwritten_times()?;
+    }
     let (engine, transid) = (inode.engine(), inode.tree_item().transid);
     match log(inodes, inode)? {
         Some(ticket) => engine.sync_log(ticket),

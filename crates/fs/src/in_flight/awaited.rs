@@ -9,7 +9,7 @@ use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 use creamery_base::{InodeId, TreeId};
 
-use super::{InFlight, Purpose, Request};
+use super::{Helps, InFlight, Purpose, Request};
 
 /// How long somebody who may give up waits before he is asked again.
 const ROUND: Duration = Duration::from_millis(100);
@@ -94,7 +94,8 @@ impl Awaited<'_> {
             if !is_over {
                 // What lands behind this the next look at the number finds.
                 let landings = in_flight.landings();
-                seen = Some(landings).filter(|_| !in_flight.help_with(|request| carried.is_by(request)));
+                seen = Some(landings)
+                    .filter(|_| !in_flight.help_with(|request| carried.is_by(request), Helps::Completes));
                 is_over = gives_up.now();
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{InFlight, Requests};
+use super::{Helps, InFlight, Requests};
 
 /// The bytes of a submitted request, which count until this goes.
 #[must_use]
@@ -53,7 +53,7 @@ impl InFlight {
         let is_next = |requests: &Requests| {
             requests.fit(bytes, self.most) && requests.line.front() == Some(&turn.number)
         };
-        self.wait_until(|_| true, is_next);
+        self.wait_until(|_| true, Helps::Syncs, is_next);
         // Only the first in line adds to it.
         let mut requests = self.requests.lock();
         requests.bytes = requests.bytes.saturating_add(bytes);

@@ -99,6 +99,8 @@ pub(crate) struct InFlight {
     most: u64,
     /// Requests in the queue.
     landed: AtomicUsize,
+    /// Requests that wait to be made durable.
+    owed: AtomicUsize,
     /// How many have ever been put there, for those who wait with another lock.
     landings: AtomicU64,
     requests: RankedMutex<Requests, { rank::TABLE }>,
@@ -120,6 +122,8 @@ struct Requests {
     submitted: BTreeMap<u64, Box<dyn Submitted>>,
     /// Those that wait to be completed, in the order in which they landed.
     landed: VecDeque<(u64, Box<dyn Submitted>)>,
+    /// Those that have ended and wait to be made durable, in the order in which they ended.
+    owed: VecDeque<(u64, Box<dyn Submitted>)>,
     next_poller: u64,
     /// Whom to wake who polls, and the inode that the request is about.
     pollers: BTreeMap<u64, (InodeId, Waker)>,
@@ -138,6 +142,25 @@ impl Requests {
     fn first_landed(&self, wanted: impl Fn(&Request) -> bool) -> Option<usize> {
         self.landed.iter().position(|(ticket, _)| wanted(&self.begun[ticket]))
     }
+
+    /// The same of those that wait to be made durable.
+    fn first_owed(&self, wanted: impl Fn(&Request) -> bool) -> Option<usize> {
+        self.owed.iter().position(|(ticket, _)| wanted(&self.begun[ticket]))
+    }
+
+    /// Whether there is something to do of what is `wanted` for a thread that does so much.
+    fn has_work(&self, wanted: impl Fn(&Request) -> bool, helps: Helps) -> bool {
+        self.first_landed(&wanted).is_some() || helps == Helps::Syncs && self.first_owed(wanted).is_some()
+    }
+}
+
+/// What a thread does for the requests of others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Helps {
+    /// It has locks, and completes what has landed.
+    Completes,
+    /// It has none, and makes durable besides what waits for that (DIRECT-16).
+    Syncs,
 }
 
 /// A request that began.
@@ -241,6 +264,22 @@ impl InFlight {
         true
     }
 
+    /// The request with this number has ended, carries nothing any more, and is to be made durable: that is done as completing is, by threads
+    /// that have no locks.
+    pub(crate) fn owe(&self, ticket: u64, request: Box<dyn Submitted>) {
+        let mut requests = self.requests.lock();
+        let begun = requests.begun.get_mut(&ticket).expect("DIRECT-1: it has not ended");
+        begun.is_carried = false;
+        let about = Some(begun.id).filter(|_| !request.has_background());
+        request.wake();
+        requests.owed.push_back((ticket, request));
+        self.owed.fetch_add(1, Ordering::SeqCst);
+        let wakers = requests.take_wakers(|id| about == Some(id));
+        drop(requests);
+        self.changed.notify_all();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
     /// A request was answered: who waits for that looks.
     pub(crate) fn tell_of_an_answer(&self) {
         drop(self.requests.lock());
@@ -255,18 +294,25 @@ impl InFlight {
 
     /// The last user of the filesystem is gone, and nobody will complete anything (DIRECT-11).
     pub(crate) fn abandon(&self) {
-        let (submitted, landed) = {
+        let (submitted, landed, owed) = {
             let mut requests = self.requests.lock();
             self.landed.fetch_sub(requests.landed.len(), Ordering::SeqCst);
-            (std::mem::take(&mut requests.submitted), std::mem::take(&mut requests.landed))
+            self.owed.fetch_sub(requests.owed.len(), Ordering::SeqCst);
+            let Requests { submitted, landed, owed, .. } = &mut *requests;
+            (std::mem::take(submitted), std::mem::take(landed), std::mem::take(owed))
         };
-        let landed = landed.into_iter().map(|(_, request)| request);
+        let landed = landed.into_iter().chain(owed).map(|(_, request)| request);
         landed.chain(submitted.into_values()).for_each(Submitted::abandon);
     }
 
     /// Whether a request waits to be completed.
     pub(crate) fn has_landed(&self) -> bool {
         self.landed.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether there is something to do for a thread that has no locks.
+    pub(crate) fn has_work(&self) -> bool {
+        self.has_landed() || self.owed.load(Ordering::SeqCst) > 0
     }
 
     fn landings(&self) -> u64 {
@@ -278,36 +324,42 @@ impl InFlight {
         Some(self.landings()).filter(|_| !self.has_landed())
     }
 
-    /// Completes the request that landed first. False when there was none.
+    /// Completes the request that landed first, or makes durable the first one that waits for that. False when there was none. The
+    /// caller has no locks.
     pub(crate) fn help(&self) -> bool {
-        self.help_with(|_| true)
+        self.help_with(|_| true, Helps::Syncs)
     }
 
-    /// Completes the request that landed first of those that are `wanted`. False when there was none.
-    fn help_with(&self, wanted: impl Fn(&Request) -> bool) -> bool {
-        drop(Held::wait(Place::of(rank::WRITEBACK)));
-        let landed = {
+    /// Completes the request that landed first of those that are `wanted`; where there is none a thread that does so makes the first
+    /// one of them durable that waits for that. False when there was nothing to do.
+    fn help_with(&self, wanted: impl Fn(&Request) -> bool, helps: Helps) -> bool {
+        drop(Held::wait(Place::of(if helps == Helps::Syncs { rank::INODE } else { rank::WRITEBACK })));
+        let next = {
             let mut requests = self.requests.lock();
-            let landed = requests.first_landed(wanted).and_then(|at| requests.landed.remove(at));
+            let landed = requests.first_landed(&wanted).and_then(|at| requests.landed.remove(at));
             self.landed.fetch_sub(usize::from(landed.is_some()), Ordering::SeqCst);
-            landed
+            landed.or_else(|| {
+                let at = requests.first_owed(wanted).filter(|_| helps == Helps::Syncs)?;
+                self.owed.fetch_sub(1, Ordering::SeqCst);
+                requests.owed.remove(at)
+            })
         };
-        landed.map(|(_, landed)| landed.complete()).is_some()
+        next.map(|(_, request)| request.complete()).is_some()
     }
 
     /// Lets none begin from now on, and waits until none is in flight; completes what lands (DIRECT-3).
     pub(crate) fn close(&self) {
         self.requests.lock().is_closed = true;
-        self.wait_until(|_| true, |requests| requests.begun.is_empty());
+        self.wait_until(|_| true, Helps::Syncs, |requests| requests.begun.is_empty());
     }
 
     /// Waits until those writes have ended that began before and are to an inode that is `wanted`; completes them as they land (DIRECT-10).
     pub(crate) fn wait_for_those_begun(&self, wanted: impl Fn(InodeId) -> bool) {
-        self.wait_for(|request| request.purpose == Purpose::Write && wanted(request.id));
+        self.wait_for(|request| request.purpose == Purpose::Write && wanted(request.id), Helps::Syncs);
     }
 
     /// Waits until those have ended that began before and are `awaited`; completes them as they land.
-    fn wait_for(&self, awaited: impl Fn(&Request) -> bool) {
+    fn wait_for(&self, awaited: impl Fn(&Request) -> bool, helps: Helps) {
         let before = {
             let requests = self.requests.lock();
             if !requests.begun.values().any(&awaited) {
@@ -317,25 +369,29 @@ impl InFlight {
         };
         let has_ended =
             |requests: &Requests| !requests.begun.range(..before).any(|(_, request)| awaited(request));
-        self.wait_until(&awaited, has_ended);
+        self.wait_until(&awaited, helps, has_ended);
     }
 
     /// Waits for an end, and completes what lands of that which is `awaited`.
-    fn wait_until(&self, awaited: impl Fn(&Request) -> bool, has_ended: impl Fn(&Requests) -> bool) {
+    fn wait_until(
+        &self,
+        awaited: impl Fn(&Request) -> bool,
+        helps: Helps,
+        has_ended: impl Fn(&Requests) -> bool,
+    ) {
         drop(Held::wait(Place::of(rank::WRITEBACK)));
         loop {
             let requests = self.requests.lock();
             if has_ended(&requests) {
                 return;
             }
-            if requests.first_landed(&awaited).is_none() {
-                let waits = |requests: &mut Requests| {
-                    !has_ended(requests) && requests.first_landed(&awaited).is_none()
-                };
+            if !requests.has_work(&awaited, helps) {
+                let waits =
+                    |requests: &mut Requests| !has_ended(requests) && !requests.has_work(&awaited, helps);
                 drop(self.changed.pass_while(Reason::Writeback, requests, waits));
             } else {
                 drop(requests);
-                self.help_with(&awaited);
+                self.help_with(&awaited, helps);
             }
         }
     }
@@ -346,7 +402,7 @@ impl InFlight {
 /// are on their way (DIRECT-12).
 impl Reclaimer for InFlight {
     fn reclaim_step(&self) -> Result<bool> {
-        Ok(self.help_with(Request::keeps_room))
+        Ok(self.help_with(Request::keeps_room, Helps::Completes))
     }
 
     /// A commit follows on the wait for those that are on their way, which gives back all that others have freed as well.
@@ -355,7 +411,7 @@ impl Reclaimer for InFlight {
     }
 
     fn wait_for_work(&self) -> bool {
-        self.wait_for(Request::keeps_room);
+        self.wait_for(Request::keeps_room, Helps::Completes);
         self.requests.lock().next_ticket > 0
     }
 }

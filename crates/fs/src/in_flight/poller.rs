@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use creamery_base::InodeId;
 
-use super::{InFlight, Request};
+use super::{Helps, InFlight, Request};
 
 /// Who polls for an answer to a request about an inode, until this goes.
 #[must_use]
@@ -18,7 +18,7 @@ pub(crate) struct Poller {
 impl Poller {
     /// Waits until the request `is_answered`; completes those of the inode as they land. It is asked again after each answer.
     pub(crate) fn wait(&self, is_answered: impl Fn() -> bool) {
-        self.in_flight.wait_until(|request| request.id == self.id, |_| is_answered());
+        self.in_flight.wait_until(|request| request.id == self.id, Helps::Syncs, |_| is_answered());
     }
 
     /// Completes those of the inode that have landed, unless the threads of a background are there for that. Has `waker` woken when there
@@ -29,7 +29,7 @@ impl Poller {
         let mut waker = Some(waker.clone());
         loop {
             let mut requests = self.in_flight.requests.lock();
-            if has_background() || requests.first_landed(wanted).is_none() {
+            if has_background() || !requests.has_work(wanted, Helps::Syncs) {
                 let known = waker.take().map(|waker| (self.id, waker));
                 let before = known.and_then(|known| requests.pollers.insert(self.number, known));
                 drop(requests);
@@ -37,7 +37,7 @@ impl Poller {
                 return;
             }
             drop(requests);
-            self.in_flight.help_with(wanted);
+            self.in_flight.help_with(wanted, Helps::Syncs);
         }
     }
 }

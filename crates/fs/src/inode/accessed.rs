@@ -9,7 +9,7 @@ use creamery_txn::Handle;
 
 use super::lock::LockedItem;
 use super::{Inode, InodeItem, state};
-use crate::access_time::{Accessed, Atime, AtimeOptions, Length};
+use crate::access_time::{Accessed, Atime, AtimeOptions, Length, Turn};
 use crate::keys;
 
 impl Inode {
@@ -44,34 +44,36 @@ impl Inode {
         if item.nlink == 0 {
             return None; // it goes with its last user (ATIME-2)
         }
-        let before = self.state.fetch_or(state::ACCESS_QUEUED, Ordering::AcqRel);
-        let is_new = before & state::ACCESS_QUEUED == 0;
-        let weak = || Arc::downgrade(self) as Weak<dyn Accessed>;
-        is_new.then(|| self.context().access_times().add(weak(), engine))
+        self.queue_times()
     }
 
-    /// Whether there is an access time that is not part of the item.
-    pub(super) fn has_access_time(&self) -> bool {
-        self.has(state::ACCESSED)
-    }
-
-    /// Makes the access time that is not written yet part of `item`, a copy of the inode's that was taken with that locked.
+    /// Makes the times that are not written yet part of `item`, a copy of the inode's that was taken with that locked.
     pub(super) fn take_along(&self, item: &mut InodeItem) {
-        if self.has_access_time() {
+        if self.has(state::ACCESSED) {
             item.atime = *self.access_time.lock();
         }
+        self.show_overwritten(item);
     }
 
     /// The access time is part of the item, which is locked for writing, or of no use any more.
     fn access_time_is_in(&self, _: &InodeItem) {
         self.state.fetch_and(!state::ACCESSED, Ordering::AcqRel);
     }
+
+    /// Puts it into the queue of those whose times are to be written, if it is not there. How long that is then.
+    pub(super) fn queue_times(self: &Arc<Self>) -> Option<Length> {
+        let before = self.state.fetch_or(state::ACCESS_QUEUED, Ordering::AcqRel);
+        let is_new = before & state::ACCESS_QUEUED == 0;
+        let weak = || Arc::downgrade(self) as Weak<dyn Accessed>;
+        is_new.then(|| self.context().access_times().add(weak(), self.engine()))
+    }
 }
 
 impl LockedItem<'_> {
-    /// The access time is part of the item now, or of no use any more.
-    pub(super) fn access_time_written(&self) {
+    /// All times are part of the item now, or of no use any more.
+    pub(super) fn times_written(&self) {
         self.inode.access_time_is_in(&self.item);
+        self.inode.overwritten_is_in(&self.item);
     }
 }
 
@@ -80,11 +82,19 @@ impl Accessed for Inode {
         self.state.fetch_and(!state::ACCESS_QUEUED, Ordering::AcqRel);
     }
 
+    fn write_overwritten(&self, turn: &Turn<'_>) -> Result<()> {
+        self.write_its_overwritten(turn)
+    }
+
+    fn has_access_time(&self) -> bool {
+        self.has(state::ACCESSED)
+    }
+
     /// Writes the access time alone: that is no change which an fsync, or who compares change counters, wants to know.
     fn write_access_time(&self, handle: &Handle<'_>) -> Result<()> {
         self.change_item(handle, |locked| {
             let mut next = locked.item.clone();
-            if !self.has_access_time() || self.has(state::GONE) || next.nlink == 0 {
+            if !self.has(state::ACCESSED) || self.has(state::GONE) || next.nlink == 0 {
                 return Ok(());
             }
             self.take_along(&mut next);

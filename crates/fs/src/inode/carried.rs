@@ -28,7 +28,6 @@ use super::carried_locks::Lock;
 use super::lock::{ExclusiveInode, SharedInode};
 use super::range_lock::RangeGuard;
 use super::{FileInode, Inode};
-use crate::context::Context;
 
 /// The lock of operations of an inode, carried by a request. The inode lives as long.
 #[must_use]
@@ -70,6 +69,11 @@ impl OwnedOperations {
         self.inode.subvolume().wake_those_who_wait();
     }
 
+    /// The inode.
+    pub(crate) const fn inode(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+
     /// The file.
     pub(crate) fn file(&self) -> FileInode<'_> {
         self.inode.as_file().expect("only what is done to data carries locks")
@@ -100,9 +104,9 @@ impl OwnedRange {
         self.inode.as_file().expect("it has ranges")
     }
 
-    /// The filesystem's.
-    pub(crate) fn context(&self) -> &Context {
-        self.inode.context()
+    /// The inode.
+    pub(crate) const fn inode(&self) -> &Arc<Inode> {
+        &self.inode
     }
 
     /// Wakes those who may wait for what the request carries that carries nothing but this.

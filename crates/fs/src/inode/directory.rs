@@ -111,7 +111,7 @@ impl<'a> DirectoryInode<'a> {
             next.touch(handle.generation());
             self.delayed().put_off_inode(handle, self.context().delayed(), &next)?;
             locked.item.clone_from(&next);
-            locked.access_time_written();
+            locked.times_written();
             Ok(next)
         })
     }

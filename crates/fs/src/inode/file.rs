@@ -15,6 +15,7 @@ use super::carried_locks::CarriedLocks;
 use super::extent_changes::ExtentChanges;
 use super::file_state::{ExtentsSeen, FileState, ShownSize};
 use super::lock::{ExclusiveInode, HeldExtents, LockedItem};
+use super::overwritten::Overwritten;
 use super::range_lock::{RangeGuard, RangeLocks};
 use super::{FileType, Inode, InodeItem};
 use crate::delalloc::{Delalloc, WriteErrors};
@@ -105,6 +106,11 @@ impl<'a> FileInode<'a> {
     /// What became of such data.
     pub(crate) const fn write_errors(&self) -> &'a WriteErrors {
         self.state.write_errors()
+    }
+
+    /// When it was written over, as far as its item does not say that.
+    pub(super) const fn noted_overwrites(&self) -> &'a Overwritten {
+        self.state.overwritten()
     }
 
     /// Notes of where its extents changed.

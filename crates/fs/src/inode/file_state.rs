@@ -6,6 +6,7 @@ use creamery_base::Logical;
 
 use super::carried_locks::CarriedLocks;
 use super::extent_changes::ExtentChanges;
+use super::overwritten::Overwritten;
 use super::range_lock::RangeLocks;
 use crate::delalloc::{Delalloc, WriteErrors};
 use crate::items::InodeItem;
@@ -33,6 +34,8 @@ pub(crate) struct FileState {
     delalloc: Delalloc,
     /// What became of such data.
     write_errors: WriteErrors,
+    /// When it was written over, as far as its item does not say that.
+    overwritten: Overwritten,
 }
 
 impl FileState {
@@ -47,6 +50,7 @@ impl FileState {
             flush_on_close: AtomicBool::new(false),
             delalloc: Delalloc::new(),
             write_errors: WriteErrors::default(),
+            overwritten: Overwritten::default(),
         }
     }
 
@@ -58,6 +62,11 @@ impl FileState {
     /// What became of such data.
     pub(super) const fn write_errors(&self) -> &WriteErrors {
         &self.write_errors
+    }
+
+    /// When it was written over, as far as its item does not say that.
+    pub(super) const fn overwritten(&self) -> &Overwritten {
+        &self.overwritten
     }
 
     /// Notes of where its extents changed.

@@ -119,7 +119,7 @@ impl LockedItem<'_> {
         }
         inode.supersede_delayed(|| delayed::write_inode(handle, inode.tree(), inode.id, next))?;
         self.item.clone_from(next);
-        self.access_time_written();
+        self.times_written();
         Ok(())
     }
 }
@@ -242,7 +242,7 @@ impl Inode {
             }
             self.supersede_delayed(purge)?;
             locked.item.nlink = 0;
-            locked.access_time_written();
+            locked.times_written();
             Ok(())
         })
     }

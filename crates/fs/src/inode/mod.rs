@@ -46,6 +46,7 @@ mod inodes;
 pub(crate) mod lock;
 pub(crate) mod log_turn;
 mod lost_directories;
+mod overwritten;
 pub(crate) mod permission;
 mod range_lock;
 pub(crate) mod table;
@@ -99,7 +100,7 @@ pub struct Inode {
     body: Body,
 }
 
-/// Bits that are set and cleared by who has the inode alone, or before the object is shared; those of the access time as
+/// Bits that are set and cleared by who has the inode alone, or before the object is shared; those of times that wait as
 /// `access_time` says.
 mod state {
     /// The items are deleted: nothing may use the object any more.
@@ -112,8 +113,10 @@ mod state {
     pub(super) const XATTRS: u8 = 8;
     /// Was read, and the time of that is not part of the item.
     pub(super) const ACCESSED: u8 = 16;
-    /// Is in the queue of those whose access times are to be written.
+    /// Is in the queue of those whose times are to be written.
     pub(super) const ACCESS_QUEUED: u8 = 32;
+    /// Was written over in place, and the times of that are not part of the item.
+    pub(super) const OVERWRITTEN: u8 = 64;
 }
 
 /// What is known about the extended attributes of an inode without looking.
@@ -234,7 +237,7 @@ impl Inode {
 
     /// Whether the object has to stay in memory: something is still to be written, or an error is still to be reported.
     pub(crate) fn has_to_stay(&self) -> bool {
-        self.has_access_time() || self.body.has_to_stay()
+        self.has(state::ACCESSED | state::OVERWRITTEN) || self.body.has_to_stay()
     }
 
     fn has(&self, bit: u8) -> bool {

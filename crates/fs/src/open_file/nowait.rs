@@ -11,6 +11,7 @@ use crate::direct::{
     self, Answer, Attempted, DirectAt, DirectCompletion, DirectPart, DirectRequest, Refused, Started, Stop,
     Unwaiting,
 };
+use crate::inode::Inodes;
 
 impl OpenFile {
     /// As [`submit_direct`](Self::submit_direct), for a caller that must not wait: the request begins at once, or it comes back and nothing
@@ -44,7 +45,14 @@ impl OpenFile {
         let unwaiting = Unwaiting::begin();
         let attempt = match request {
             DirectRequest::Read { offset, buffer } => self.try_read(offset, buffer, done),
-            DirectRequest::Write { at, data } => self.try_write(at, data, done),
+            DirectRequest::Write { at, data } => {
+                let back = |data| DirectRequest::Write { at, data };
+                self.try_write((at, data), (done, None), back)
+            }
+            DirectRequest::WriteDurably { at, data } => {
+                let back = |data| DirectRequest::WriteDurably { at, data };
+                self.try_write((at, data), (done, Some(&self.inodes)), back)
+            }
         };
         unwaiting.end(nowait, context.policy().direct_waits);
         if let Attempt::Refused(refused) = attempt {
@@ -73,14 +81,20 @@ impl OpenFile {
         Attempt::of(ended, back)
     }
 
-    fn try_write(&self, at: DirectAt, data: AlignedBuffer, done: DirectCompletion) -> Attempt {
-        let back = |data, done, why| Refused::new(DirectRequest::Write { at, data }, done, why);
+    /// Tries a write. It is `durable` before it is answered, if that is wanted; `back` makes the request of it again.
+    fn try_write(
+        &self,
+        (at, data): (DirectAt, AlignedBuffer),
+        (done, durable): (DirectCompletion, Option<&Arc<Inodes>>),
+        back: impl Fn(AlignedBuffer) -> DirectRequest,
+    ) -> Attempt {
+        let back = |data, done, why| Refused::new(back(data), done, why);
         let context = self.inode.context();
         let Some(bytes) = context.in_flight().try_make_room(data.len() as u64) else {
             return Attempt::Refused(back(data, done, Refusal::TooMuchInFlight));
         };
         let data = Arc::new(data);
-        let answer = Answer::of_write(Arc::clone(&data), done, bytes);
+        let answer = Answer::of_write(Arc::clone(&data), done, bytes).when_durable(durable);
         let data = SharedBytes::from(data);
         let attempted = match self.inode.regular() {
             Ok(file) => direct::attempt((&self.inode, &file), at, &data),

@@ -26,6 +26,10 @@ counts! {
         to_new_space_bytes,
         /// Writes that asked for space on their way, because there was too little to keep some before.
         at_once,
+        /// Writes in place that changed no tree when they ended: the times of their files followed later.
+        times_later,
+        /// Writes that were answered when they were durable, as those were asked to be.
+        durable,
         /// Reads and writes whose callers did not wait for them.
         submitted,
         /// Writes that came to nothing, or to a part, when they were on their way: a device failed, or completing them.

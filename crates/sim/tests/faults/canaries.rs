@@ -4,8 +4,8 @@ use creamery_base::panics;
 use creamery_fs::Fault;
 use creamery_mkfs::Profile;
 use creamery_sim::{
-    Kind, MadeBy, Taste, crash, faulty_run_beside_with, fresh_image, log_run_with, random_run_with,
-    readers_run_with, record_beside,
+    Kind, MadeBy, Taste, crash, faulty_run_beside_with, fresh_image, in_place_run_with, log_run_with,
+    random_run_with, readers_run_with, record_beside,
 };
 use creamery_txn::Engine;
 
@@ -66,6 +66,15 @@ fn failing_writes_notice_openers_that_start_behind_errors_nobody_has_seen() {
     let Some(noticed) = (0..10 * RUNS).find_map(run) else { panic!("{RUNS} runs went well") };
     let told = format!("{noticed:#}");
     assert!(told.contains("learns nothing of a loss"), "{told}");
+}
+
+/// Who syncs a file that was only written over finds nothing in its item, and flushes nothing.
+#[test]
+fn a_power_cut_notices_times_that_fsync_leaves_behind() {
+    let base = fresh_image(&MadeBy::default()).expect("an image");
+    let run = |seed| in_place_run_with(&base, seed, 100, None, |fs| fs.plant(Fault::TimesLeftBehind)).err();
+    let Some(noticed) = (0..RUNS).find_map(run) else { panic!("{RUNS} runs went well") };
+    println!("{noticed:#}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn survive(made_by: &MadeBy, seed: u64) {
     let report = in_place_run(&base, seed, 200, None).unwrap_or_else(|error| panic!("{error:#}"));
     println!("{report:?}");
     assert!(report.written > 30 && report.shared > 5, "{report:?}");
-    assert!(report.direct > 0, "{report:?}");
+    assert!(report.direct > 0 && report.durable > 20, "{report:?}");
     assert!(report.logged > 10 && report.replayed > 10, "{report:?}");
     assert!(report.states == 200 && report.frozen > 50 && report.newer > 0, "{report:?}");
 }

@@ -209,6 +209,12 @@ impl Engine {
         NocowWriter::new(group)
     }
 
+    /// Data was written over what is there, and no tree changes because of it: the next commit, or the next writing of logs, flushes it.
+    /// A caller that wants it durable asks for one of these behind this. It takes an innermost lock only, and no handle.
+    pub fn overwrote(&self, written: Written) {
+        self.transaction.overwrote(written);
+    }
+
     /// How many writes in place have begun in the block group at an address; none while one is under way, or where there is no group. What
     /// lies there and has no checksum is of one moment where this is the same number before and after it is read.
     #[must_use]

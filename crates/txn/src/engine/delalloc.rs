@@ -128,6 +128,11 @@ impl Engine {
         self.delalloc.metadata()
     }
 
+    /// Splits off what `room` has for changing `items` items.
+    pub fn split_off(&self, room: &mut DelallocReservation, items: u32) -> DelallocReservation {
+        room.take(0, u64::from(items) * self.item_bytes())
+    }
+
     /// As [`Engine::start`], for changing `units` when data for which `room` is kept was written: what is kept of metadata
     /// for so many becomes the handle's. It asks nobody to write data back, for that is what it does.
     pub fn start_reserved(&self, units: Units, room: &mut DelallocReservation) -> Result<Handle<'_>> {

@@ -98,6 +98,7 @@ fn a_file_grows_beside_direct_writes_of_its_front() {
         }
         file.inode().flush().expect("room");
         assert!(content(&file) == found);
+        file.inode().write_overwritten_times().expect("room is kept");
         audit(&fixture, file.inode(), &file.inode().item(Wait::Yes).expect("it lives"));
         fixture.judge(|root| assert!(std::fs::read(root.join("f0")).expect("a read") == found));
     }

@@ -2,6 +2,7 @@
 
 mod answering;
 mod beside;
+mod durable;
 mod flight;
 mod nowait;
 mod reads;
@@ -10,6 +11,7 @@ mod scarce;
 mod snapshots;
 mod submitted;
 mod submitted_reads;
+mod times;
 mod waiter;
 
 use std::sync::Arc;
@@ -85,6 +87,7 @@ fn check(fixture: &Fixture, file: &OpenFile, wanted: &[u8], what: &str) {
     assert!(content(file) == wanted, "{what}");
     let inode = file.inode();
     inode.flush().expect("room");
+    inode.write_overwritten_times().expect("room is kept");
     assert!(content(file) == wanted, "{what}");
     audit(fixture, inode, &inode.item(Wait::Yes).expect("it lives"));
 }

@@ -20,16 +20,16 @@ use crate::options::FsOptions;
 
 /// A filesystem behind a device that answers when it is told to, and two files of eight sectors, 1 in each byte: one that is written in
 /// place, and one that is not.
-struct World {
-    fs: Arc<Filesystem>,
-    device: Arc<Answering>,
+pub(super) struct World {
+    pub(super) fs: Arc<Filesystem>,
+    pub(super) device: Arc<Answering>,
     top: InodeId,
-    file: Arc<OpenFile>,
-    other: Arc<OpenFile>,
+    pub(super) file: Arc<OpenFile>,
+    pub(super) other: Arc<OpenFile>,
 }
 
 impl World {
-    fn new(options: FsOptions) -> Option<Self> {
+    pub(super) fn new(options: FsOptions) -> Option<Self> {
         let (engine, device) = fixture(Kind::DEFAULT)?.on(Answering::new);
         let fs = Filesystem::open(engine, options).expect("it opens");
         let top = fs.root(TreeId::FS).expect("a root");
@@ -46,13 +46,17 @@ impl World {
     }
 
     /// Takes a snapshot called `name`, unless that `is_interrupted`.
-    fn snapshot(&self, name: &[u8], is_interrupted: &dyn Fn() -> bool) -> creamery_base::Result<InodeId> {
+    pub(super) fn snapshot(
+        &self,
+        name: &[u8],
+        is_interrupted: &dyn Fn() -> bool,
+    ) -> creamery_base::Result<InodeId> {
         let options = SnapshotOptions::default();
         self.fs.create_snapshot_unless(TreeId::FS, (self.top, name), options, is_interrupted)
     }
 
     /// What the file that is written in place has in a snapshot.
-    fn content_in(&self, snapshot: InodeId) -> Vec<u8> {
+    pub(super) fn content_in(&self, snapshot: InodeId) -> Vec<u8> {
         let id = self.fs.lookup(snapshot, b"file", Wait::Yes).expect("it was there");
         content(&self.fs.open_file(id).expect("a file"))
     }

@@ -121,6 +121,7 @@ fn who_finds_no_room_has_landed_requests_completed() {
     device.answer(0, How::Done);
     assert!(engine.delalloc_metadata_bytes() > 0, "room is kept for it");
     assert!(in_flight.reclaim_step().expect("it ends well") && in_flight.wait_for_work());
+    inode.write_overwritten_times().expect("room is kept");
     assert_eq!(engine.delalloc_metadata_bytes(), 0);
     assert!(!in_flight.reclaim_step().expect("nothing to do") && !in_flight.has_freed());
     answer.recv().expect("DIRECT-2").outcome.expect("it was written");

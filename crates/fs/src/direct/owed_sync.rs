@@ -1,0 +1,67 @@
+//! The end of a direct write that is asked for as durable: its data is in the file, and a sync is owed before the answer.
+//!
+//! A sync locks inodes, and waits for devices. So it is not for threads that complete a request in the midst of something else, for they have
+//! locks: the background does it, or a thread that waits for nothing but the request (`in_flight`). What the request carried is given back before, and
+//! several that sync at once are written into one log (`fsync`).
+
+use std::sync::{Arc, Weak};
+
+use creamery_base::panics;
+
+use super::DirectPart;
+use super::answer::Answer;
+use super::landing::dropped;
+use crate::counters::Direct;
+use crate::fsync::fsync;
+use crate::in_flight::{Begun, Submitted};
+use crate::inode::{Inode, Inodes};
+
+/// A write that has ended, and is to be durable before it is answered. The fields go from the first to the last.
+pub(super) struct OwedSync {
+    pub(super) answer: Answer,
+    pub(super) part: DirectPart,
+    pub(super) inode: Arc<Inode>,
+    pub(super) inodes: Weak<Inodes>,
+    /// It is known until it is answered.
+    pub(super) begun: Begun,
+}
+
+impl OwedSync {
+    /// Waits for a thread that makes it durable.
+    pub(super) fn owe(self) {
+        let in_flight = Arc::clone(self.inode.context().in_flight());
+        let ticket = self.begun.ticket();
+        in_flight.owe(ticket, Box::new(self));
+    }
+}
+
+impl Submitted for OwedSync {
+    fn wake(&self) {
+        self.inode.engine().wake_background();
+    }
+
+    fn has_background(&self) -> bool {
+        self.inode.engine().has_background_threads()
+    }
+
+    fn complete(self: Box<Self>) {
+        let Self { answer, part, inode, inodes, begun: _begun } = *self;
+        let ended = panics::catch(|| {
+            let synced = inodes.upgrade().ok_or_else(dropped).and_then(|inodes| fsync(&inodes, &inode));
+            if synced.is_ok() {
+                Direct::count(&inode.context().counters().direct.durable);
+            }
+            answer.give(synced.map(|()| part));
+        });
+        if let Err(panic) = ended {
+            inode.engine().abort_after_panic(&panic);
+        }
+    }
+
+    fn abandon(self: Box<Self>) {
+        let Self { answer, inode, begun, .. } = *self;
+        // Nobody is left to tell of a panic.
+        let _ = panics::catch(|| drop((inode, begun)));
+        let _ = panics::catch(|| answer.give(Err(dropped())));
+    }
+}
