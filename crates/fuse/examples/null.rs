@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use creamery_device::SharedBytes;
 use creamery_fuse::protocol::{DirectoryEntry, DirectorySink, Pushed};
 use creamery_fuse::{
     Attr, AttrReply, Entry, Errno, FileHandle, MountOptions, NewInode, NodeId, OpenRequest, Opened,
@@ -159,7 +160,13 @@ impl Operations for Null {
         Ok(out.len())
     }
 
-    fn write(&self, _: &RequestContext<'_>, node: NodeId, at: &WriteRequest, data: &[u8]) -> Result<usize> {
+    fn write(
+        &self,
+        _: &RequestContext<'_>,
+        node: NodeId,
+        at: &WriteRequest,
+        data: &SharedBytes,
+    ) -> Result<usize> {
         let end = at.offset + data.len() as u64; // at most `i64::MAX`
         self.sizes(node).entry(node).and_modify(|size| *size = end.max(*size)).or_insert(end);
         Ok(data.len())

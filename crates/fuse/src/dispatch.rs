@@ -11,6 +11,7 @@ use std::sync::{Arc, Once};
 use std::time::Instant;
 
 use creamery_base::panics::{self, Panic};
+use creamery_device::SharedBytes;
 
 use crate::counts::RequestCounts;
 use crate::errno::{Errno, Result};
@@ -58,17 +59,20 @@ impl From<Result<usize>> for Answer {
     }
 }
 
+/// A request as a transport has it.
+pub(crate) struct Message<'a> {
+    pub(crate) header: &'a wire::InHeader,
+    /// What follows the header, in one or two pieces, as for [`decode`].
+    pub(crate) body: &'a [u8],
+    pub(crate) rest: &'a [u8],
+    /// The memory from the place on at which the data of a `WRITE` begins. It is there whatever the request is.
+    pub(crate) data: &'a SharedBytes,
+}
+
 /// What a transport needs to know about the filesystem it serves.
 pub(crate) trait Handler: Sync {
-    /// Answers one request: `body` and `rest` as for [`decode`]; bulk data goes into `payload`.
-    fn handle(
-        &self,
-        worker: usize,
-        header: &wire::InHeader,
-        body: &[u8],
-        rest: &[u8],
-        payload: &mut [u8],
-    ) -> Answer;
+    /// Answers one request; bulk data of the answer goes into `payload`.
+    fn handle(&self, worker: usize, message: &Message<'_>, payload: &mut [u8]) -> Answer;
 }
 
 /// The filesystem, with what was negotiated.
@@ -97,7 +101,13 @@ impl Server {
         self.destroyed.call_once(|| self.operations.destroy());
     }
 
-    fn run(&self, ctx: &RequestContext<'_>, request: &Request<'_>, payload: &mut [u8]) -> Answer {
+    fn run(
+        &self,
+        ctx: &RequestContext<'_>,
+        request: &Request<'_>,
+        data: &SharedBytes,
+        payload: &mut [u8],
+    ) -> Answer {
         match request.operation {
             Operation::Forget { lookups } => {
                 self.operations.forget(request.node, lookups);
@@ -115,7 +125,7 @@ impl Server {
         }
         let operations = self.operations.as_ref();
         names(operations, ctx, request, payload)
-            .or_else(|| files(operations, ctx, request, payload))
+            .or_else(|| files(operations, ctx, request, data, payload))
             .unwrap_or_else(|| match request.operation {
                 Operation::Destroy => {
                     self.destroy();
@@ -130,21 +140,15 @@ impl Server {
 }
 
 impl Server {
-    fn answer(
-        &self,
-        worker: usize,
-        header: &wire::InHeader,
-        body: &[u8],
-        rest: &[u8],
-        payload: &mut [u8],
-    ) -> Answer {
+    fn answer(&self, worker: usize, message: &Message<'_>, payload: &mut [u8]) -> Answer {
+        let Message { header, body, rest, data } = *message;
         let request = match decode(header, body, rest, self.agreement.flags) {
             Ok(request) => request,
             Err(malformed) => return refuse(header.opcode, malformed.errno),
         };
         let interrupted = self.interrupts.begin(worker, header.unique);
         let ctx = RequestContext::from_header(header, interrupted);
-        let answer = self.run(&ctx, &request, payload);
+        let answer = self.run(&ctx, &request, data, payload);
         self.interrupts.end(worker);
         answer
     }
@@ -158,18 +162,11 @@ impl Server {
 }
 
 impl Handler for Server {
-    fn handle(
-        &self,
-        worker: usize,
-        header: &wire::InHeader,
-        body: &[u8],
-        rest: &[u8],
-        payload: &mut [u8],
-    ) -> Answer {
+    fn handle(&self, worker: usize, message: &Message<'_>, payload: &mut [u8]) -> Answer {
         let begun = Instant::now();
-        let answered = panics::catch(|| self.answer(worker, header, body, rest, payload));
-        let answer = answered.unwrap_or_else(|panic| self.panicked(worker, header, &panic));
-        self.counts.count(header.opcode, begun.elapsed());
+        let answered = panics::catch(|| self.answer(worker, message, payload));
+        let answer = answered.unwrap_or_else(|panic| self.panicked(worker, message.header, &panic));
+        self.counts.count(message.header.opcode, begun.elapsed());
         answer
     }
 }
@@ -255,11 +252,12 @@ fn names(
     })
 }
 
-/// Operations on open files and directories.
+/// Operations on open files and directories. `shared` is the memory in which the data of a write lies.
 fn files(
     o: &dyn Operations,
     ctx: &RequestContext<'_>,
     request: &Request<'_>,
+    shared: &SharedBytes,
     payload: &mut [u8],
 ) -> Option<Answer> {
     let node = request.node;
@@ -274,7 +272,7 @@ fn files(
             answer.into()
         }
         Operation::Write { write, data } => {
-            let answer = o.write(ctx, node, &write, data);
+            let answer = o.write(ctx, node, &write, &shared.slice(0..data.len()));
             assert!(answer.is_ok_and(|len| len <= data.len()) || answer.is_err(), "wrote more than given");
             answer.map(|len| Fixed::of(&wire::WriteOut { size: len as u32, padding: 0 })).into()
         }

@@ -2,6 +2,7 @@ use super::*;
 use crate::protocol::samples::{Sample, samples};
 use crate::protocol::{DirectoryEntry, InitFlags, Pushed};
 use crate::types::{FileHandle, IoctlReply, IoctlRequest, NodeId, ReadRequest, WriteRequest};
+use creamery_device::AlignedBuffer;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -29,7 +30,7 @@ impl Operations for Eager {
         out.fill(7);
         Ok(out.len())
     }
-    fn write(&self, _: Context<'_>, _: NodeId, _: &WriteRequest, data: &[u8]) -> Result<usize> {
+    fn write(&self, _: Context<'_>, _: NodeId, _: &WriteRequest, data: &SharedBytes) -> Result<usize> {
         Ok(data.len())
     }
     fn readlink(&self, _: Context<'_>, node: NodeId, target: &mut ByteSink<'_>) -> Result<()> {
@@ -79,7 +80,17 @@ fn server() -> (Arc<Eager>, Server) {
 }
 
 fn ask(server: &Server, sample: &Sample, payload: &mut [u8]) -> Answer {
-    server.handle(0, &sample.header, &sample.body, &[], payload)
+    handle(server, &sample.header, (&sample.body, &[]), payload)
+}
+
+fn handle(
+    server: &Server,
+    header: &wire::InHeader,
+    (body, rest): (&[u8], &[u8]),
+    payload: &mut [u8],
+) -> Answer {
+    let data = &SharedBytes::from(AlignedBuffer::zeroed(body.len() + rest.len()));
+    server.handle(0, &Message { header, body, rest, data }, payload)
 }
 
 fn xattr(size: u32) -> Sample {
@@ -234,7 +245,7 @@ fn no_mutation_of_a_request_panics_or_goes_unanswered() {
         let header = wire::InHeader { nodeid: header.nodeid % 5000, ..header };
         let (body, rest) =
             body.split_at(if round % 2 == 0 { body.len() } else { random.next(body.len() + 1) });
-        match server.handle(0, &header, body, rest, &mut payload) {
+        match handle(&server, &header, (body, rest), &mut payload) {
             Answer::None => {
                 let opcode = Opcode::from_number(header.opcode);
                 assert!(opcode.is_some_and(|opcode| !opcode.has_reply()), "{header:?}");

@@ -12,6 +12,7 @@
 //! [`Operations::panicked`] is called.
 
 use creamery_base::panics::Panic;
+use creamery_device::SharedBytes;
 
 use crate::errno::{Errno, Result};
 use crate::negotiate::Negotiation;
@@ -164,8 +165,15 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Writes `data`, which lies page-aligned in the request buffer, and answers how much was written.
-    fn write(&self, ctx: Context<'_>, node: NodeId, write: &WriteRequest, data: &[u8]) -> Result<usize> {
+    /// Writes `data`, which is a part of the request buffer and begins at a page, and answers how much was written. Who keeps
+    /// the bytes beyond the answer costs the worker a new buffer.
+    fn write(
+        &self,
+        ctx: Context<'_>,
+        node: NodeId,
+        write: &WriteRequest,
+        data: &SharedBytes,
+    ) -> Result<usize> {
         Err(Errno::ENOSYS)
     }
 

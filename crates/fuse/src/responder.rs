@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use creamery_device::{AlignedBuffer, SharedBytes};
 use zerocopy::FromBytes;
 
-use crate::dispatch::{Answer, Handler, Server, refuse};
+use crate::dispatch::{Answer, Handler, Message, Server, refuse};
 use crate::errno::Errno;
 use crate::negotiate::Agreement;
 use crate::operations::Operations;
@@ -39,7 +40,12 @@ impl Responder {
     pub fn answer(&mut self, request: &[u8]) -> Option<Vec<u8>> {
         let (header, body) = wire::InHeader::read_from_prefix(request).ok()?;
         let answer = match usize::try_from(header.len) {
-            Ok(len) if len == request.len() => self.server.handle(0, &header, body, &[], &mut self.payload),
+            Ok(len) if len == request.len() => {
+                let data = body.get(size_of::<wire::WriteIn>()..).unwrap_or_default();
+                let data = &SharedBytes::from(AlignedBuffer::from_slice(data));
+                let message = Message { header: &header, body, rest: &[], data };
+                self.server.handle(0, &message, &mut self.payload)
+            }
             _ => refuse(header.opcode, Errno::EIO),
         };
         let (error, mut fixed, payload) = match answer {

@@ -19,7 +19,7 @@ use crate::negotiate::{Agreement, MAX_WRITE, Negotiation};
 use crate::notify::Notifier;
 use crate::operations::Operations;
 use crate::protocol::{Fixed, InitFlags, MAJOR, Opcode, Operation, decode, wire};
-use crate::transport::classic::{Buffers, Classic, Received, receive, send};
+use crate::transport::classic::{Buffers, Classic, Parts, Received, receive, send};
 use crate::transport::{Device, Transport};
 
 /// A mounted filesystem.
@@ -172,7 +172,7 @@ fn handshake(operations: &dyn Operations, device: &Device) -> Result<Agreement> 
         let Received::Request(len) = receive(device, &mut buffers)? else {
             return Err(Error::new(ErrorKind::Io, "waiting for INIT, unmounted meanwhile"));
         };
-        let (header, body, _) = buffers.split(len)?;
+        let Parts { header, body, .. } = buffers.split(len)?;
         let refuse = |errno: Errno, what: &str| {
             // The kernel fails the mount's users with its own error.
             let _ = send(device, header.unique, &Answer::Error(errno), &[]);

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use creamery_base::panics::Panic;
 use creamery_base::{ErrorKind, InodeId, Wait};
+use creamery_device::SharedBytes;
 use creamery_fs::{
     Access, Filesystem, Inherit, InodeFlags, NewInode, NewKind, OpenFile, RenameMode, SetAttributes,
     XattrMode,
@@ -371,7 +372,7 @@ impl Operations for Adapter {
         ctx: &RequestContext<'_>,
         node: NodeId,
         write: &WriteRequest,
-        data: &[u8],
+        data: &SharedBytes,
     ) -> Result<usize> {
         let outcome = self.write_to(ctx, node, write, data);
         if self.control.lost_writes().look(self.nodes.inode(node), write, data.len(), &outcome) {

@@ -2,7 +2,7 @@
 //! answer. How many of them wait for requests at a time is the business of the [crew](super::crew).
 //!
 //! # Invariants
-//! - CLASSIC-1: one request buffer and one reply buffer per thread, made once. A request of the largest size
+//! - CLASSIC-1: one request buffer and one reply buffer per thread, made when it is first on duty. A request of the largest size
 //!   fits, or the kernel would refuse the read.
 //! - CLASSIC-2: the request is read so that the data of a `WRITE` starts at a page.
 //! - CLASSIC-3: a thread ends when the kernel says that the connection is gone; nothing else ends one, but a
@@ -14,17 +14,18 @@
 //! what is pending.
 
 use std::io::IoSlice;
+use std::sync::Arc;
 use std::thread;
 
 use creamery_base::{Error, ErrorKind, Result};
+use creamery_device::{AlignedBuffer, SharedBytes};
 use rustix::io::Errno as Raw;
 use zerocopy::FromBytes;
 
-use super::buffer::AlignedBuffer;
 use super::crew::{Crew, Need, Next};
 use super::linger::Linger;
 use super::{Device, Transport, enter_worker_thread};
-use crate::dispatch::{Answer, Handler, refuse};
+use crate::dispatch::{Answer, Handler, Message, refuse};
 use crate::errno::Errno;
 use crate::protocol::{Fixed, wire};
 
@@ -48,18 +49,34 @@ pub(crate) struct Classic<'a> {
 
 /// The buffers of one thread.
 pub(crate) struct Buffers {
-    request: AlignedBuffer,
+    /// Shared with an operation that writes out of it, until it has answered.
+    request: Arc<AlignedBuffer>,
     reply: AlignedBuffer,
+}
+
+/// A request that was received.
+pub(crate) struct Parts<'a> {
+    pub(crate) header: wire::InHeader,
+    pub(crate) body: &'a [u8],
+    /// From the place of a `WRITE`'s data on.
+    pub(crate) data: SharedBytes,
+    /// For the answer.
+    pub(crate) payload: &'a mut [u8],
 }
 
 impl Buffers {
     pub(crate) fn new(max_write: usize) -> Self {
-        let request = AlignedBuffer::new((PAGE + max_write + PAGE).max(PAGE + READ_MIN));
-        Self { request, reply: AlignedBuffer::new(max_write) }
+        let request = AlignedBuffer::zeroed((PAGE + max_write + PAGE).max(PAGE + READ_MIN));
+        Self { request: Arc::new(request), reply: AlignedBuffer::zeroed(max_write) }
     }
 
     fn request_space(&mut self) -> &mut [u8] {
-        &mut self.request.as_mut_slice()[PAGE - WRITE_HEAD..]
+        if Arc::get_mut(&mut self.request).is_none() {
+            // Somebody keeps what he was to write: it is his now.
+            self.request = Arc::new(AlignedBuffer::zeroed(self.request.len()));
+        }
+        let request = Arc::get_mut(&mut self.request).expect("nobody else has it");
+        &mut request[PAGE - WRITE_HEAD..]
     }
 }
 
@@ -91,13 +108,14 @@ fn failed(what: &str, errno: Raw) -> Error {
 }
 
 impl Buffers {
-    /// The header and body of a request of `len` bytes that was received, and the reply buffer.
-    pub(crate) fn split(&mut self, len: usize) -> Result<(wire::InHeader, &[u8], &mut [u8])> {
-        let bytes = &self.request.as_slice()[PAGE - WRITE_HEAD..][..len];
+    /// A request of `len` bytes that was received, and the reply buffer.
+    pub(crate) fn split(&mut self, len: usize) -> Result<Parts<'_>> {
+        let bytes = &self.request[PAGE - WRITE_HEAD..][..len];
         let Ok((header, body)) = wire::InHeader::read_from_prefix(bytes) else {
             return Err(Error::new(ErrorKind::Io, format!("reading {len} bytes of request header")));
         };
-        Ok((header, body, self.reply.as_mut_slice()))
+        let data = SharedBytes::from(Arc::clone(&self.request)).slice(PAGE..self.request.len());
+        Ok(Parts { header, body, data, payload: &mut self.reply })
     }
 }
 
@@ -131,19 +149,21 @@ fn answer(device: &Device, unique: u64, answer: &Answer, payload: &[u8]) -> Resu
 impl Classic<'_> {
     fn work(&self, worker: usize, device: &Device, crew: &Crew, handler: &dyn Handler) -> Result<()> {
         enter_worker_thread();
-        let mut buffers = Buffers::new(self.max_write);
+        let mut buffers = None;
         let (mut need, mut linger) = (Need::default(), Linger::default());
         let backlog = || device.is_readable();
         let mut next = if worker == 0 { Next::Duty } else { crew.park(backlog) };
         while next == Next::Duty {
+            let buffers = buffers.get_or_insert_with(|| Buffers::new(self.max_write));
             let received = crew.read(|| {
                 linger.until(backlog);
-                receive(device, &mut buffers)
+                receive(device, buffers)
             })?;
             let Received::Request(len) = received else { return Ok(()) };
-            let (header, body, payload) = buffers.split(len)?;
+            let Parts { header, body, data, payload } = buffers.split(len)?;
             let reply = if usize::try_from(header.len) == Ok(len) {
-                handler.handle(worker, &header, body, &[], payload)
+                let message = Message { header: &header, body, rest: &[], data: &data };
+                handler.handle(worker, &message, payload)
             } else {
                 refuse(header.opcode, Errno::EIO)
             };

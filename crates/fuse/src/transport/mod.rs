@@ -2,7 +2,6 @@
 //! write `/dev/fuse`. A second one over `io_uring` can stand beside it: it, too, hands a header, a body in
 //! two pieces and a reply buffer to the handler and gets an [`Answer`](crate::dispatch::Answer) back.
 
-mod buffer;
 pub(crate) mod classic;
 mod crew;
 mod device;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use creamery_device::SharedBytes;
 use creamery_fuse::protocol::{
     ByteSink, DirectoryEntry, DirectoryPlusSink, DirectorySink, InitFlags, OpenReplyFlags, Pushed,
     RenameFlags, StatxMask,
@@ -230,7 +231,7 @@ impl Operations for Memory {
         Ok(self.lock().node(node)?.data()?.read(read.offset, out))
     }
 
-    fn write(&self, _: Context<'_>, id: NodeId, write: &WriteRequest, data: &[u8]) -> Result<usize> {
+    fn write(&self, _: Context<'_>, id: NodeId, write: &WriteRequest, data: &SharedBytes) -> Result<usize> {
         self.counters.largest_write.fetch_max(data.len() as u64, Ordering::Relaxed);
         assert_eq!(data.as_ptr() as usize % 4096, 0, "write data lies at a page");
         let mut state = self.lock();
