@@ -124,21 +124,31 @@ impl OpenFile {
     /// then.
     #[must_use = "it has what was read"]
     pub fn read_direct(&self, offset: u64, mut buffer: AlignedBuffer) -> DirectDone {
+        let outcome = self.read_direct_into(offset, &mut buffer);
+        if outcome.is_err() {
+            // It may have what no checksum stands for.
+            buffer.fill(0);
+        }
+        DirectDone { buffer, outcome }
+    }
+
+    /// As [`read_direct`](Self::read_direct), into bytes that are lent. After an error they mean nothing. The device reads into them
+    /// without a copy where they begin at a page.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_direct_into(&self, offset: u64, out: &mut [u8]) -> Result<DirectPart> {
         let counters = &self.inode.context().counters().direct;
-        let wanted = (offset, buffer.len());
+        let wanted = (offset, out.len());
         let count = |file: &FileInode<'_>, item: &InodeItem| {
             Direct::count(&counters.reads);
             if let Some(why) = Buffered::of_read(file, item, wanted) {
                 why.count(counters);
             }
         };
-        let outcome = self.read_and(count, offset, &mut buffer, Wait::Yes);
-        match &outcome {
-            Ok(len) => Direct::add(&counters.read_bytes, *len as u64),
-            // It may have what no checksum stands for.
-            Err(_) => buffer.fill(0),
-        }
-        DirectDone { buffer, outcome: outcome.map(|len| DirectPart { offset, len }) }
+        let len = self.read_and(count, offset, out, Wait::Yes)?;
+        Direct::add(&counters.read_bytes, len as u64);
+        Ok(DirectPart { offset, len })
     }
 
     /// Reads, and tells `note` of the file as it is then.
@@ -220,7 +230,7 @@ impl OpenFile {
     #[must_use = "it tells whether it was written"]
     pub fn write_direct(&self, at: DirectAt, data: AlignedBuffer) -> DirectDone {
         let data = Arc::new(data);
-        let outcome = self.write_out_of(at, &data);
+        let outcome = self.write_direct_shared(at, &SharedBytes::from(Arc::clone(&data)));
         // A device that has it still, against the rules, makes this a copy.
         DirectDone { buffer: Arc::unwrap_or_clone(data), outcome }
     }
@@ -284,7 +294,7 @@ impl OpenFile {
         let bytes = self.inode.context().in_flight().make_room(data.len() as u64);
         // Before anything can panic: it is owed from now on.
         let answer = Answer::of_write(Arc::clone(&data), done, bytes).when_durable(durable);
-        let started = self.begin_direct(at, &data);
+        let started = self.begin_direct(at, &SharedBytes::from(Arc::clone(&data)));
         drop(data);
         match started {
             Ok(Started::Flight(flight, batch)) => flight.submit(batch, Wait::Yes, answer),
@@ -302,7 +312,12 @@ impl OpenFile {
         DirectWaiter::new(&self.inode)
     }
 
-    fn write_out_of(&self, at: DirectAt, data: &Arc<AlignedBuffer>) -> Result<DirectPart> {
+    /// As [`write_direct`](Self::write_direct), of bytes that nobody changes until this returns. The device has them without a copy
+    /// where they begin at a page.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_direct_shared(&self, at: DirectAt, data: &SharedBytes) -> Result<DirectPart> {
         match self.begin_direct(at, data)? {
             Started::Done(part) => Ok(part),
             Started::Flight(flight, batch) => flight.carry_out(batch),
@@ -310,16 +325,15 @@ impl OpenFile {
     }
 
     /// Begins a direct write; what cannot be one goes through memory, and has ended then.
-    fn begin_direct(&self, at: DirectAt, buffer: &Arc<AlignedBuffer>) -> Result<Started> {
+    fn begin_direct(&self, at: DirectAt, data: &SharedBytes) -> Result<Started> {
         let file = &self.inode.regular()?;
         let counters = &file.context().counters().direct;
         Direct::count(&counters.writes);
-        let data = SharedBytes::from(Arc::clone(buffer));
-        match begin_within_limits((&self.inode, file), at, &data)? {
+        match begin_within_limits((&self.inode, file), at, data)? {
             Way::Direct(started) => Ok(started),
             Way::Buffered(why) => {
                 why.count(counters);
-                self.write_through_memory(file, at, buffer).map(Started::Done)
+                self.write_through_memory(file, at, data).map(Started::Done)
             }
         }
     }
