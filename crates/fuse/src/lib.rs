@@ -54,9 +54,10 @@
 //!   ([`SetAttr`], [`OpenRequest`], [`protocol::WriteFlags`]), and on every change of owner or group.
 //! - `WRITEBACK_CACHE`: the kernel then owns times and sizes of files being written. And `SEEK_DATA` lies,
 //!   because lseek does not flush; leave it off.
-//! - `ASYNC_DIO`: direct reads and writes of libaio and io_uring return before their end. Then the kernel drops the pages of a
-//!   file before such a write, and not after it: a read through the cache meanwhile leaves old content there for everybody.
-//!   Leave it off where anybody reads through the cache what others write around it.
+//! - `ASYNC_DIO`: direct reads and writes of libaio and io_uring return before their end, and the parts of a large one come all at once. Then the
+//!   kernel drops the pages of a file before such a write, and not after it: a read through the cache meanwhile leaves old content there for everybody.
+//!   So where anybody reads through the cache what others write around it, have these pages dropped before such a write is answered
+//!   ([`NotifyQueue`]).
 //! - `DIRECT_IO_ALLOW_MMAP` is asked for from the start: a file opened with
 //!   [`DIRECT_IO`](protocol::OpenReplyFlags::DIRECT_IO) can be mapped shared. [`Negotiation::decline`] it to forbid that.
 //! - `ATOMIC_O_TRUNC`: `open` truncates when its flags say so.

@@ -2,8 +2,10 @@
 
 mod answers;
 mod controls;
+mod data;
 mod listing;
 mod mapped;
+mod opening;
 mod privileges;
 
 use std::path::Path;
@@ -14,12 +16,9 @@ use std::time::Duration;
 use creamery_base::panics::Panic;
 use creamery_base::{ErrorKind, InodeId, Wait};
 use creamery_device::SharedBytes;
-use creamery_fs::{
-    Access, Filesystem, Inherit, InodeFlags, NewInode, NewKind, OpenFile, RenameMode, SetAttributes,
-    XattrMode,
-};
+use creamery_fs::{Filesystem, Inherit, NewInode, NewKind, RenameMode, SetAttributes, XattrMode};
 use creamery_fuse::protocol::{
-    ByteSink, DirectoryPlusSink, DirectorySink, InitFlags, OpenReplyFlags, RenameFlags, StatxMask,
+    ByteSink, DirectoryPlusSink, DirectorySink, InitFlags, RenameFlags, StatxMask,
 };
 use creamery_fuse::{
     AttrReply, CopySide, Entry, Errno, FileHandle, IoctlReply, IoctlRequest, Negotiation,
@@ -32,7 +31,7 @@ use crate::access_times::Watched;
 use crate::asker;
 use crate::attributes::from_device;
 use crate::control::Control;
-use crate::flags::{self, WritePath};
+use crate::flags;
 use crate::handles::Handles;
 use crate::mapped_pages::MappedPages;
 use crate::nodes::Nodes;
@@ -160,11 +159,6 @@ impl Adapter {
         self.entry(&made?)
     }
 
-    fn opened(&self, file: Arc<OpenFile>, open: &OpenRequest) -> Opened {
-        // The kernel's pages stay true: every change of the file goes through it.
-        Opened { handle: self.handles.add(file, open, WritePath::Cached), flags: OpenReplyFlags::KEEP_CACHE }
-    }
-
     /// Keeps what `name` stands for alive when this takes its last name: the kernel may still ask about it.
     fn keep_target(&self, dir: InodeId, name: &[u8]) -> Result<()> {
         let id = self.fs.lookup(dir, name, Wait::Yes)?;
@@ -190,6 +184,7 @@ impl Operations for Adapter {
                 | InitFlags::SETXATTR_EXT
                 | InitFlags::CACHE_SYMLINKS
                 | InitFlags::ASYNC_READ
+                | InitFlags::ASYNC_DIO
                 | InitFlags::BIG_WRITES
                 | InitFlags::MAX_PAGES,
         );
@@ -330,26 +325,7 @@ impl Operations for Adapter {
     }
 
     fn open(&self, ctx: &RequestContext<'_>, node: NodeId, open: &OpenRequest) -> Result<Opened> {
-        let id = self.nodes.inode(node);
-        let access = flags::access(open.flags);
-        let file = self.fs.open_file_for(id, access)?;
-        if open.flags & flags::O_TRUNC != 0 {
-            let (kill_suid_sgid, kill_sgid) =
-                (open.kill_suidgid, self.kills_sgid(ctx, id, open.kill_suidgid)?);
-            let set = SetAttributes { kill_suid_sgid, kill_sgid, ..SetAttributes::truncate(0) };
-            self.fs.set_attributes(id, &set)?;
-        }
-        if access == Access::Append && file.stat(Wait::Yes)?.flags.contains(InodeFlags::APPEND) {
-            // Without the page cache there is no shared mapping, through which anything could be written anywhere, and the
-            // parts of a long write come one after the other, each at the end.
-            let handle = self.handles.add(file, open, WritePath::Uncached);
-            return Ok(Opened { handle, flags: OpenReplyFlags::DIRECT_IO });
-        }
-        let opened = self.opened(Arc::clone(&file), open);
-        if flags::maps(open.flags) {
-            self.users_moved(node, &file);
-        }
-        Ok(opened)
+        self.open_file(ctx, node, open)
     }
 
     fn read(
@@ -359,12 +335,7 @@ impl Operations for Adapter {
         read: &ReadRequest,
         out: &mut [u8],
     ) -> Result<usize> {
-        let file = self.handles.get(read.handle)?;
-        let len = file.read_at(read.offset, out, Wait::Yes)?;
-        if !flags::is_quiet(read.flags) {
-            file.accessed();
-        }
-        Ok(len)
+        self.read_from(read, out)
     }
 
     fn write(

@@ -14,9 +14,12 @@ use creamery_fuse::{Errno, IoctlReply};
 
 const O_ACCMODE: u32 = 0o3;
 const O_RDONLY: u32 = 0;
+const O_WRONLY: u32 = 1;
 const O_RDWR: u32 = 2;
 /// Write behind the end.
 const O_APPEND: u32 = 0o2000;
+/// Around the page cache. Its number is another one on each kind of machine.
+const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
 /// Reading does not move the access time.
 const O_NOATIME: u32 = 0o1_000_000;
 /// What is written is durable when write(2) returns. `O_SYNC` has this bit, too.
@@ -86,20 +89,43 @@ pub(crate) const fn appends(write: &WriteRequest) -> bool {
     write.flags & O_APPEND != 0 && !write.write_flags.contains(WriteFlags::CACHE)
 }
 
-/// What the kernel does with a write before it asks for it.
+/// How what a request reads or writes stands to the kernel's page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum WritePath {
-    /// It goes through the page cache.
-    Cached,
-    /// It does not, though the program did not ask for that.
-    Uncached,
+pub(crate) enum PagePath {
+    /// It is, or will be, in pages of the cache.
+    Through,
+    /// It is not.
+    Around,
+}
+
+impl PagePath {
+    /// Of a request that names this owner of locks. The kernel names one, the caller's table of open files, in requests that go around
+    /// its cache (Linux 5.4 to 6.18), and none in those for pages, which are nobody's.
+    pub(crate) const fn of(lock_owner: Option<u64>) -> Self {
+        match lock_owner {
+            Some(_) => Self::Around,
+            None => Self::Through,
+        }
+    }
+}
+
+/// Whether a request of a file with these flags is a direct one (O_DIRECT).
+pub(crate) fn is_direct(flags: u32, path: PagePath) -> bool {
+    flags & O_DIRECT != 0 && path == PagePath::Around
+}
+
+/// Whether nothing of a file that is opened with these flags goes through the kernel's cache: it is for direct writes, and a file that cannot be
+/// read cannot be mapped.
+pub(crate) const fn is_around_cache(flags: u32) -> bool {
+    flags & O_DIRECT != 0 && flags & O_ACCMODE == O_WRONLY
 }
 
 /// Whether a write is to be durable before it is answered. The kernel asks for that by itself, an FSYNC behind the WRITE (Linux
 /// 6.18), where the write goes through its page cache and the file or the mount was opened so; of a file that is marked so
-/// it does not know. What it writes back of a mapping is durable when somebody asks for that.
-pub(crate) fn is_durable(write: &WriteRequest, path: WritePath, marked: InodeFlags) -> bool {
-    let asked = write.flags & O_DSYNC != 0 && path == WritePath::Uncached;
+/// it does not know. It does not where the write goes around its cache and its caller does not wait. What it writes back of a mapping is durable when
+/// somebody asks for that.
+pub(crate) fn is_durable(write: &WriteRequest, path: PagePath, marked: InodeFlags) -> bool {
+    let asked = write.flags & O_DSYNC != 0 && path == PagePath::Around;
     (asked || marked.contains(InodeFlags::SYNC)) && !write.write_flags.contains(WriteFlags::CACHE)
 }
 

@@ -15,22 +15,32 @@ use creamery_base::{InodeId, TreeId};
 use creamery_fs::OpenFile;
 use creamery_fuse::{Errno, FileHandle, OpenRequest};
 
-use crate::flags::{self, WritePath};
+use crate::flags::{self, PagePath};
+use crate::kept_pages::{HasFilled, KeptPages, Stale};
 
 struct Open {
     file: Arc<OpenFile>,
     may_be_mapped: bool,
     /// What is written through it is to be durable then (O_SYNC, O_DSYNC).
     is_durable: bool,
-    path: WritePath,
+    has_filled: HasFilled,
+    pages: Arc<KeptPages>,
+}
+
+/// The handles of one file.
+#[derive(Default)]
+struct Users {
+    handles: usize,
+    /// Handles through which it may be mapped.
+    may_be_mapped: usize,
+    pages: Arc<KeptPages>,
 }
 
 #[derive(Default)]
 struct Slots {
     files: Vec<Option<Open>>,
     free: Vec<usize>,
-    /// How many handles each file has through which it may be mapped.
-    may_be_mapped: BTreeMap<InodeId, usize>,
+    users: BTreeMap<InodeId, Users>,
 }
 
 /// The table of open files.
@@ -41,13 +51,14 @@ pub(crate) struct Handles {
 
 impl Handles {
     /// A number for a file that was opened as `open` says.
-    pub(crate) fn add(&self, file: Arc<OpenFile>, open: &OpenRequest, path: WritePath) -> FileHandle {
+    pub(crate) fn add(&self, file: Arc<OpenFile>, open: &OpenRequest) -> FileHandle {
         let (may_be_mapped, is_durable) = (flags::maps(open.flags), flags::syncs(open.flags));
-        let file = Open { file, may_be_mapped, is_durable, path };
         let mut slots = self.slots.write();
-        if may_be_mapped {
-            *slots.may_be_mapped.entry(file.file.id()).or_default() += 1;
-        }
+        let users = slots.users.entry(file.id()).or_default();
+        users.handles += 1;
+        users.may_be_mapped += usize::from(may_be_mapped);
+        let pages = Arc::clone(&users.pages);
+        let file = Open { file, may_be_mapped, is_durable, has_filled: HasFilled::default(), pages };
         let at = match slots.free.pop() {
             Some(at) => {
                 slots.files[at] = Some(file);
@@ -65,9 +76,19 @@ impl Handles {
         self.find(handle, |open| Arc::clone(&open.file))
     }
 
-    /// The file, and the way that its writes come.
-    pub(crate) fn get_to_write(&self, handle: FileHandle) -> Result<(Arc<OpenFile>, WritePath), Errno> {
-        self.find(handle, |open| (Arc::clone(&open.file), open.path))
+    /// The file, for a request that comes by `path` and has not been carried out yet (KEPT-1).
+    pub(crate) fn get_for(&self, handle: FileHandle, path: PagePath) -> Result<Arc<OpenFile>, Errno> {
+        self.find(handle, |open| {
+            if path == PagePath::Through {
+                open.pages.fill(&open.has_filled);
+            }
+            Arc::clone(&open.file)
+        })
+    }
+
+    /// Which pages the kernel is to drop behind a write that went around them.
+    pub(crate) fn behind_a_write(&self, handle: FileHandle) -> Stale {
+        self.find(handle, |open| open.pages.behind_a_write()).unwrap_or(Stale::Written)
     }
 
     /// The file, and whether what is copied to it is to be durable then.
@@ -83,7 +104,7 @@ impl Handles {
 
     /// Whether a program may have changed the file in ways that only the kernel knows.
     pub(crate) fn may_be_mapped(&self, id: InodeId) -> bool {
-        self.slots.read().may_be_mapped.contains_key(&id)
+        self.slots.read().users.get(&id).is_some_and(|users| users.may_be_mapped > 0)
     }
 
     /// The files of a subvolume that are open.
@@ -104,13 +125,13 @@ impl Handles {
         let at = usize::try_from(handle.get()).ok()?;
         let open = slots.files.get_mut(at).and_then(Option::take)?;
         slots.free.push(at);
-        if open.may_be_mapped {
-            let id = open.file.id();
-            let count = slots.may_be_mapped.get_mut(&id).expect("the handle was counted");
-            *count -= 1;
-            if *count == 0 {
-                slots.may_be_mapped.remove(&id);
-            }
+        open.pages.close(&open.has_filled);
+        let id = open.file.id();
+        let users = slots.users.get_mut(&id).expect("the handle was counted");
+        users.may_be_mapped -= usize::from(open.may_be_mapped);
+        users.handles -= 1;
+        if users.handles == 0 {
+            slots.users.remove(&id);
         }
         Some(open.file)
     }

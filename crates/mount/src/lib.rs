@@ -29,6 +29,7 @@ mod foreign_options;
 mod handles;
 mod in_person;
 mod kept_listings;
+mod kept_pages;
 mod linux;
 mod live_file;
 mod live_mounts;

@@ -63,7 +63,7 @@ pub struct ReadRequest {
     pub offset: u64,
     /// The file's open flags now (`O_DIRECT` can change after open).
     pub flags: u32,
-    /// Owner of locks, if given.
+    /// Owner of locks, if given: the kernel names one where it reads around its page cache, and none where it fills pages.
     pub lock_owner: Option<u64>,
 }
 
@@ -87,7 +87,7 @@ pub struct WriteRequest {
     pub flags: u32,
     /// Whether it comes from the page cache, and what else to do.
     pub write_flags: WriteFlags,
-    /// Owner of locks, if given.
+    /// Owner of locks, if given: the kernel names one where it writes around its page cache, and none of what stays in pages.
     pub lock_owner: Option<u64>,
 }
 

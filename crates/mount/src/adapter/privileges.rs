@@ -4,49 +4,23 @@
 
 use creamery_base::{InodeId, Wait};
 use creamery_fs::Writer;
-use creamery_fuse::protocol::WriteFlags;
-use creamery_fuse::{NodeId, RequestContext, Result, WriteRequest};
+use creamery_fuse::{RequestContext, Result};
 
 use super::Adapter;
 use crate::asker::Asker;
-use crate::flags;
 
 /// Set-group-id, and execution by the group.
 const SGID: u32 = 0o2000;
 const GROUP_EXECUTES: u32 = 0o10;
 
 impl Adapter {
-    /// Writes to an open file.
-    pub(super) fn write_to(
-        &self,
-        ctx: &RequestContext<'_>,
-        node: NodeId,
-        write: &WriteRequest,
-        data: &[u8],
-    ) -> Result<usize> {
-        let (file, path) = self.handles.get_to_write(write.handle)?;
-        if write.write_flags.contains(WriteFlags::KILL_SUIDGID)
-            && file.kill_privileges(|group| self.unprivileged_writer(ctx, group))?
-        {
-            self.attributes_moved(node);
-        }
-        let written = match flags::appends(write) {
-            true => file.append_at(write.offset, data)?,
-            false => file.write_at(write.offset, data)?,
-        };
-        if flags::is_durable(write, path, file.inode().item(Wait::Yes)?.flags) {
-            file.sync(true)?;
-        }
-        Ok(written)
-    }
-
     /// What the caller is to a file of `group`, where the kernel says no more than the caller.
     pub(super) fn writer(&self, ctx: &RequestContext<'_>, group: u32) -> Writer {
         Asker::of(ctx.pid).as_writer(self.owner.gid.unwrap_or(group))
     }
 
     /// As [`writer`](Self::writer), where the kernel says that the caller has no privilege.
-    fn unprivileged_writer(&self, ctx: &RequestContext<'_>, group: u32) -> Writer {
+    pub(super) fn unprivileged_writer(&self, ctx: &RequestContext<'_>, group: u32) -> Writer {
         match self.writer(ctx, group) {
             Writer::Privileged => Writer::OfTheGroup,
             other => other,

@@ -1,26 +1,147 @@
-//! Writes around the kernel's page cache (`O_DIRECT`), and what those read who go through it.
+//! Reads and writes around the kernel's page cache (`O_DIRECT`), and what those see who go through it.
 
-use anyhow::Result;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, Judge, Run};
 
-use crate::support::{MOUNTED, mkfs_empty};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, btrfs_check};
+use rustix::fs::{IFlags, OFlags};
+
+use crate::support::{MOUNTED, judge_mount, mkfs_empty, stats};
 
 const DIRECT_C: &str = include_str!("direct.c");
+const PAIRS_C: &str = include_str!("direct_pairs.c");
 const ROUNDS: &str = "500";
+/// Bytes of the file of which each opener sees all that the others write.
+const PAIRS_LEN: usize = 64 << 12;
+
+/// What is done with files of different kinds.
+const KINDS: [(&str, IFlags); 3] =
+    [("checksummed", IFlags::empty()), ("in-place", IFlags::NOCOW), ("compressed", IFlags::COMPRESSED)];
 
 pub(crate) fn cases() -> Vec<Case> {
     let judges = [&MOUNTED[..], &[Judge::Tool("cc")]].concat();
-    vec![Case::new("direct/asynchronous-writes-beside-reads", &judges, writes_beside_reads)]
+    vec![
+        Case::new("direct/asynchronous-writes-beside-reads", &judges, writes_beside_reads),
+        Case::new("direct/each-sees-what-the-other-writes", &judges, pairs),
+        Case::new("direct/any-offset-and-length", &MOUNTED, any_offset),
+    ]
+}
+
+/// A program of the text `text`.
+fn program(bench: &Bench, text: &str) -> Result<PathBuf> {
+    let folder = bench.scratch.dir("program")?;
+    std::fs::write(folder.join("direct.c"), text)?;
+    Run::new("cc").args(["-O1", "-o", "direct", "direct.c"]).within(&folder).ok()?;
+    Ok(folder.join("direct"))
 }
 
 fn writes_beside_reads(bench: &Bench) -> Result<()> {
-    let program = bench.scratch.dir("program")?;
-    std::fs::write(program.join("direct.c"), DIRECT_C)?;
-    Run::new("cc").args(["-O1", "-o", "direct", "direct.c"]).within(&program).ok()?;
+    let program = program(bench, DIRECT_C)?;
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
     let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
-    Run::new(program.join("direct")).arg(mount.dir().join("file")).arg(ROUNDS).ok()?;
+    Run::new(program).arg(mount.dir().join("file")).arg(ROUNDS).ok()?;
     mount.unmount()
+}
+
+/// On our mount, and on the kernel's.
+fn pairs(bench: &Bench) -> Result<()> {
+    let program = program(bench, PAIRS_C)?;
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "512M", &image)?;
+    let of_each_kind = |dir: &Path| -> Result<()> {
+        std::fs::create_dir(dir)?;
+        for (name, kind) in KINDS {
+            let path = dir.join(name);
+            new_file(&path, kind)?.write_all_at(&vec![b'a'; PAIRS_LEN], 0)?;
+            Run::new(&program).arg(&path).ok().context(name)?;
+        }
+        Ok(())
+    };
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "allow_other")?;
+    of_each_kind(&mount.dir().join("ours"))?;
+    let told = stats(bench, mount.dir())?;
+    for figure in ["reads", "writes", "in_place_bytes", "to_new_space_bytes", "buffered_compressed"] {
+        let count = told["filesystem"]["direct"][figure].as_u64().context(figure)?;
+        ensure!(count > 0, "{figure} of direct requests is 0");
+    }
+    judge_mount(bench, &image, mount)?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+    of_each_kind(&mount.dir().join("the-kernel's")).context("on the kernel's mount")?;
+    mount.unmount()?;
+    btrfs_check(&image)
+}
+
+fn new_file(path: &Path, kind: IFlags) -> Result<File> {
+    let file = File::create_new(path)?;
+    if !kind.is_empty() {
+        rustix::fs::ioctl_setflags(&file, kind)?;
+    }
+    Ok(file)
+}
+
+/// What the kernel's Btrfs refuses: offsets, lengths and addresses that are none of a sector.
+fn any_offset(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "512M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
+    for (seed, (name, kind)) in (1..).zip(KINDS) {
+        let path = mount.dir().join(name);
+        drop(new_file(&path, kind)?);
+        odd_writes(&path, Random::new(seed)).context(name)?;
+    }
+    let told = stats(bench, mount.dir())?;
+    let misaligned = told["filesystem"]["direct"]["buffered_misaligned"].as_u64().context("its count")?;
+    ensure!(misaligned > 0, "no write was found to be misaligned");
+    judge_mount(bench, &image, mount)
+}
+
+fn odd_writes(path: &Path, mut random: Random) -> Result<()> {
+    const LENGTHS: [u64; 10] = [1, 511, 512, 513, 4095, 4096, 4097, 65536, 70_001, 1_572_864];
+    let open = |reads, flags: OFlags| {
+        File::options().read(reads).write(true).custom_flags(flags.bits().cast_signed()).open(path)
+    };
+    let cached = open(true, OFlags::empty())?;
+    let (direct, only_writes) = (open(true, OFlags::DIRECT)?, open(false, OFlags::DIRECT)?);
+    let mut model = Vec::new();
+    let pick = |from: &[u64], random: &mut Random| {
+        from[usize::try_from(random.below(from.len() as u64)).expect("small")]
+    };
+    for round in 0..120_u64 {
+        let len = pick(&LENGTHS, &mut random);
+        // In the file, at its end, and behind that.
+        let page = random.below(64) << 12;
+        let at = match round % 4 {
+            0 => page,
+            1 => page + pick(&LENGTHS[..7], &mut random),
+            2 => model.len() as u64,
+            _ => model.len() as u64 + pick(&LENGTHS[..8], &mut random),
+        };
+        let data = random.bytes(usize::try_from(len)?);
+        let writer = [&direct, &only_writes, &cached][usize::try_from(round % 3)?];
+        writer.write_all_at(&data, at).with_context(|| format!("writing {len} bytes at {at}"))?;
+        let (at, len) = (usize::try_from(at)?, usize::try_from(len)?);
+        model.resize(model.len().max(at + len), 0);
+        model[at..at + len].copy_from_slice(&data);
+        let (from, most) = (
+            usize::try_from(random.below(model.len() as u64))?,
+            usize::try_from(pick(&LENGTHS, &mut random))?,
+        );
+        let want = &model[from..model.len().min(from + most)];
+        for (name, file) in [("directly", &direct), ("through the cache", &cached)] {
+            let mut found = vec![0; most];
+            let len = file.read_at(&mut found, from as u64)?;
+            ensure!(
+                found[..len] == *want,
+                "round {round}: {most} bytes at {from} read {name}: {len}, or others"
+            );
+        }
+        ensure!(direct.read_at(&mut [0; 8192], model.len() as u64 + round)? == 0, "something behind the end");
+    }
+    ensure!(std::fs::read(path)? == model, "it reads differently in the end");
+    Ok(())
 }

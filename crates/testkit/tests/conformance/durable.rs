@@ -13,7 +13,7 @@ use rustix::io::ReadWriteFlags;
 
 use crate::support::{MOUNTED, mkfs_empty};
 
-const MSYNC_C: &str = include_str!("msync.c");
+const PROGRAMS: [(&str, &str); 2] = [("msync", include_str!("msync.c")), ("aio", include_str!("aio.c"))];
 const SECTOR: usize = 4096;
 const NEW: &str = "what is written now";
 /// What the file has before.
@@ -33,6 +33,10 @@ enum Way {
     Write(OFlags),
     /// pwritev2(2), with flags of open(2) and its own.
     Vectored(OFlags, ReadWriteFlags),
+    /// A direct write by libaio of a descriptor that is not for reading, O_DSYNC.
+    Asynchronous,
+    /// A direct write of a descriptor that is not for reading, with these flags, too.
+    OnlyWrites(OFlags),
     /// A mapping, and msync(2).
     Mapping,
     /// A mapping, and fsync(2) by somebody else.
@@ -61,6 +65,12 @@ fn rows() -> Vec<Row> {
         row("O_DSYNC", Way::Write(dsync)),
         row("O_SYNC, O_APPEND", Way::Write(sync | append)),
         row("O_DIRECT, O_DSYNC", Way::Write(OFlags::DIRECT | dsync)),
+        row("O_DIRECT, O_DSYNC, not for reading", Way::OnlyWrites(dsync)),
+        row("O_DIRECT, O_DSYNC, by libaio", Way::Asynchronous),
+        Row {
+            marked: IFlags::SYNC,
+            ..row("O_DIRECT, marked to be synced", Way::OnlyWrites(OFlags::empty()))
+        },
         row("RWF_DSYNC", vectored(OFlags::empty(), ReadWriteFlags::DSYNC)),
         row("RWF_SYNC, O_APPEND", vectored(append, ReadWriteFlags::SYNC)),
         Row { is_durable: false, ..marked("append-only", Way::Write(append)) },
@@ -76,7 +86,7 @@ fn rows() -> Vec<Row> {
 }
 
 impl Way {
-    fn write(&self, program: &Path, path: &Path) -> Result<()> {
+    fn write(&self, programs: &Path, path: &Path) -> Result<()> {
         let open = |flags: OFlags| {
             File::options().read(true).write(true).custom_flags(flags.bits().cast_signed()).open(path)
         };
@@ -92,10 +102,18 @@ impl Way {
                 ensure!(len == NEW.len(), "{len} bytes written");
                 Ok(())
             }
-            Self::Mapping => Run::new(program).arg(path).arg(format!("{OLD}{NEW}")).ok().map(drop),
+            Self::OnlyWrites(flags) => {
+                let flags = (*flags | OFlags::DIRECT).bits().cast_signed();
+                let file = File::options().write(true).custom_flags(flags).open(path)?;
+                write_sector(&file, &[OLD.as_bytes(), NEW.as_bytes()].concat())
+            }
+            Self::Asynchronous | Self::Mapping => {
+                let program = if matches!(self, Self::Mapping) { "msync" } else { "aio" };
+                Run::new(programs.join(program)).arg(path).arg(format!("{OLD}{NEW}")).ok().map(drop)
+            }
             Self::Fsync => {
                 let file = open(OFlags::empty())?;
-                Self::Mapping.write(program, path)?;
+                Self::Mapping.write(programs, path)?;
                 Ok(file.sync_all()?)
             }
         }
@@ -121,15 +139,17 @@ fn write_sector(file: &File, start: &[u8]) -> Result<()> {
 
 fn when_the_call_returns(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
-    let program = bench.scratch.dir("program")?;
-    std::fs::write(program.join("msync.c"), MSYNC_C)?;
-    Run::new("cc").args(["-O1", "-o", "msync", "msync.c"]).within(&program).ok()?;
+    let programs = bench.scratch.dir("programs")?;
+    for (name, text) in PROGRAMS {
+        let file = format!("{name}.c");
+        std::fs::write(programs.join(&file), text)?;
+        Run::new("cc").args(["-O1", "-o", name, &file]).within(&programs).ok()?;
+    }
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
     let mut wrong = Vec::new();
     for (number, row) in rows().into_iter().enumerate() {
         let name = format!("file-{number}");
-        let said =
-            written_and_killed(bench, &image, &program.join("msync"), &name, &row).context(row.name)?;
+        let said = written_and_killed(bench, &image, &programs, &name, &row).context(row.name)?;
         let want = if row.is_durable { format!("{OLD}{NEW}") } else { OLD.to_owned() };
         if said != want {
             wrong.push(format!("{}: Linux reads {said:?}", row.name));
@@ -141,7 +161,7 @@ fn when_the_call_returns(bench: &Bench) -> Result<()> {
 }
 
 /// Writes, kills the server, and returns what the file has once Linux has replayed what logs there are.
-fn written_and_killed(bench: &Bench, image: &Path, program: &Path, name: &str, row: &Row) -> Result<String> {
+fn written_and_killed(bench: &Bench, image: &Path, programs: &Path, name: &str, row: &Row) -> Result<String> {
     let mount = FuseMount::mount(bench.creamery(), image, &bench.scratch.file("fuse"), row.mount)?;
     let path = mount.dir().join(name);
     std::fs::write(&path, OLD)?;
@@ -153,7 +173,7 @@ fn written_and_killed(bench: &Bench, image: &Path, program: &Path, name: &str, r
         rustix::fs::ioctl_setflags(File::open(&path)?, row.marked)?;
     }
     bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;
-    row.way.write(program, &path)?;
+    row.way.write(programs, &path)?;
     signal(Signal::KILL, daemon(image)?)?;
     drop(mount);
     let kernel = LoopMount::mount(image, &bench.scratch.file("kernel"), "noatime")?;

@@ -1,0 +1,88 @@
+//! Reading and writing what is in files.
+//!
+//! A request of O_DIRECT is carried out by the filesystem's direct reads and writes, out of and into the buffers of the request itself. That
+//! flag of a file can change at any time, so it is taken from the request. A request that fills pages of the kernel's cache is none, whatever its
+//! file's flags are: it is a mapping's, or the part of a write that the kernel does not carry out directly.
+
+use creamery_base::Wait;
+use creamery_device::SharedBytes;
+use creamery_fs::{DirectAt, InodeFlags, OpenFile};
+use creamery_fuse::protocol::WriteFlags;
+use creamery_fuse::{NodeId, ReadRequest, RequestContext, Result, WriteRequest};
+
+use super::Adapter;
+use crate::asker;
+use crate::flags::{self, PagePath};
+use crate::kept_pages::Stale;
+
+impl Adapter {
+    /// Reads from an open file.
+    pub(super) fn read_from(&self, read: &ReadRequest, out: &mut [u8]) -> Result<usize> {
+        let path = PagePath::of(read.lock_owner);
+        let file = self.handles.get_for(read.handle, path)?;
+        let len = match flags::is_direct(read.flags, path) {
+            true => file.read_direct_into(read.offset, out)?.len,
+            false => file.read_at(read.offset, out, Wait::Yes)?,
+        };
+        if !flags::is_quiet(read.flags) {
+            file.accessed();
+        }
+        Ok(len)
+    }
+
+    /// Writes to an open file. Pages that the kernel has of what was written are right when this returns.
+    pub(super) fn write_to(
+        &self,
+        ctx: &RequestContext<'_>,
+        node: NodeId,
+        write: &WriteRequest,
+        data: &SharedBytes,
+    ) -> Result<usize> {
+        let path = PagePath::of(write.lock_owner);
+        let file = self.handles.get_for(write.handle, path)?;
+        if write.write_flags.contains(WriteFlags::KILL_SUIDGID)
+            && file.kill_privileges(|group| self.unprivileged_writer(ctx, group))?
+        {
+            self.attributes_moved(node);
+        }
+        let written = match (flags::is_direct(write.flags, path), flags::appends(write)) {
+            (true, _) => write_directly(&file, write, data),
+            (false, true) => file.append_at(write.offset, data),
+            (false, false) => file.write_at(write.offset, data),
+        };
+        if path == PagePath::Around {
+            // One that failed may have written a part.
+            self.drop_behind(ctx, node, write, data.len());
+        }
+        let written = written?;
+        if flags::is_durable(write, path, file.inode().item(Wait::Yes)?.flags) {
+            file.sync(true)?;
+        }
+        Ok(written)
+    }
+
+    /// Has the kernel drop pages that may have what was there before a write around them (`kept_pages`).
+    fn drop_behind(&self, ctx: &RequestContext<'_>, node: NodeId, write: &WriteRequest, len: usize) {
+        let range = match self.handles.behind_a_write(write.handle) {
+            Stale::Nothing => return,
+            Stale::Written => (write.offset, write.offset.saturating_add(len as u64)),
+            Stale::All => (0, i64::MAX.unsigned_abs()),
+        };
+        if !self.mapped_pages.hand_over(node, range, &|| asker::gives_up(ctx)) {
+            // Nobody can wait for it: too many do.
+            self.mapped_pages.drop_lost(node, (range.0, range.1 - range.0));
+        }
+    }
+}
+
+/// Writes out of the request's own buffer.
+fn write_directly(file: &OpenFile, write: &WriteRequest, data: &SharedBytes) -> creamery_base::Result<usize> {
+    let item = file.inode().item(Wait::Yes)?;
+    // The kernel says where the end is that it appends at. Appends to one file it sends one after the other, so that is the end still.
+    let is_at_end = flags::appends(write) && write.offset == item.size;
+    let at = match is_at_end && item.flags.contains(InodeFlags::APPEND) {
+        true => DirectAt::End,
+        false => DirectAt::Offset(write.offset),
+    };
+    Ok(file.write_direct_shared(at, data)?.len)
+}
