@@ -40,12 +40,23 @@ pub(crate) struct FileJson {
     xattrs: Vec<XattrJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     verity: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    overwrites: Vec<OverwriteJson>,
 }
 
 #[derive(Serialize)]
 struct XattrJson {
     name: String,
     value_bytes: String,
+}
+
+/// Where a part of a file goes that is written over.
+#[derive(Serialize)]
+struct OverwriteJson {
+    why: &'static str,
+    in_place: bool,
+    extents: u64,
+    bytes: u64,
 }
 
 /// What documents begin with that have btrfs-progs' shape (`btrfs --format json`) and not our own.
@@ -111,6 +122,7 @@ impl FileJson {
             device: is_device.then_some([major, minor]),
             xattrs: Vec::new(),
             verity: None,
+            overwrites: Vec::new(),
         }
     }
 
@@ -124,6 +136,19 @@ impl FileJson {
 
     pub(crate) fn with_verity(mut self, verity: Option<&creamery::extents::VerityInfo>) -> Self {
         self.verity = verity.map(|info| format!("{}:{}", info.hash, info.digest));
+        self
+    }
+
+    pub(crate) fn with_overwrites(mut self, overwrites: Option<&creamery::extents::Overwrites>) -> Self {
+        let parts = overwrites.into_iter().flat_map(creamery::extents::Overwrites::iter);
+        self.overwrites = parts
+            .map(|(overwrite, count)| OverwriteJson {
+                why: overwrite.name(),
+                in_place: overwrite.is_in_place(),
+                extents: count.extents,
+                bytes: count.bytes,
+            })
+            .collect();
         self
     }
 }

@@ -9,7 +9,7 @@ use crate::Filesystem;
 pub use creamery_codec::{VerityDigest, VerityHash};
 pub use creamery_fs::{
     Deduped, Defragment, ExtentPart, Fallocate, Fiemap, FiemapBatch, FiemapExtent, FiemapFlags,
-    FiemapRequest, FileUsage, NewExtent, Recompress, VerityInfo,
+    FiemapRequest, FileUsage, NewExtent, Overwrite, OverwriteCount, Overwrites, Recompress, VerityInfo,
 };
 
 pub use crate::dedupe::DedupeReport;

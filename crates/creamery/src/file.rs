@@ -10,7 +10,8 @@ use creamery_base::{Error, ErrorKind, Near, Result, Wait};
 use crate::capabilities::drop_capabilities;
 use crate::file_times::FileTimes;
 use crate::fs::{
-    self, Deduped, Defragment, Fallocate, Fiemap, FiemapRequest, OpenFile, SetAttributes, VerityInfo,
+    self, Deduped, Defragment, Fallocate, Fiemap, FiemapRequest, OpenFile, Overwrites, SetAttributes,
+    VerityInfo,
 };
 use crate::progress::Progress;
 use crate::{Metadata, Permissions};
@@ -462,6 +463,29 @@ impl File {
     #[must_use]
     pub fn fiemap(&self, request: &FiemapRequest) -> Fiemap<'_> {
         self.open.fiemap(request)
+    }
+
+    /// What becomes of each byte of the file when it is written over next: whether it stays where it is, and why not. What is not written
+    /// back yet is written back before. See docs/use/nocow.md.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// use creamery::extents::Overwrite;
+    /// let fs = creamery::Image::options().write().nodatacow().open(&image)?;
+    /// fs.write("/vm.img", vec![7; 1 << 20])?;
+    /// assert!(fs.open("/vm.img")?.overwrites()?.are_in_place());
+    /// fs.subvolumes().snapshot("/", "/before").run()?;
+    /// let overwrites = fs.open("/vm.img")?.overwrites()?;
+    /// assert_eq!(overwrites.of(Overwrite::Shared).bytes, 1 << 20);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it is no file; when the filesystem cannot be read, or data cannot be written back.
+    pub fn overwrites(&self) -> Result<Overwrites> {
+        self.open.overwrites()
     }
 
     /// Puts data together that lies in many places, or packs it another way. What the file has, and its times, stay the same.

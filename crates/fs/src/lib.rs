@@ -14,7 +14,7 @@
 //!   statistics                                               what a filesystem did so far
 //!   background memory statfs tree_log                        work in the background; figures; the replay of logs
 //!   names                                                    look-up, links, renames, listings; the directories that are known
-//!   compare defragment fallocate fiemap                      what an open file does besides
+//!   compare defragment fallocate fiemap overwrites           what an open file does besides
 //!   open_file                                                reads and writes the data of one inode
 //!   cleaner direct                                           deletes inodes without a name and a user; data past memory
 //!   fsync                                                    makes an inode durable
@@ -81,6 +81,7 @@ mod open_file;
 mod operation;
 mod ops;
 mod options;
+mod overwrites;
 mod quota;
 mod remap;
 mod replacing;
@@ -120,6 +121,7 @@ pub use names::{DirEntry, Inherit, NewInode, NewKind, RenameMode, SnapshotOption
 pub use open_file::{Access, OpenFile};
 pub use ops::{SetAttributes, Time, Writer};
 pub use options::FsOptions;
+pub use overwrites::{Overwrite, OverwriteCount, Overwrites};
 pub use quota::{QgroupReport, QuotaChange, QuotaReport, QuotaStatistics};
 pub use remap::Deduped;
 pub use replacing::Replacing;

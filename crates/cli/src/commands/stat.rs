@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use creamery::extents::VerityInfo;
-use creamery::{Error, FileType, Filesystem, Metadata};
+use creamery::extents::{Overwrite, OverwriteCount, Overwrites, VerityInfo};
+use creamery::{Error, File, FileType, Filesystem, Metadata};
 
 use crate::args::StatArgs;
 use crate::failure::{Failure, with_all};
@@ -20,6 +20,7 @@ struct Facts {
     target: Option<std::path::PathBuf>,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     verity: Option<VerityInfo>,
+    overwrites: Option<Result<Overwrites, Error>>,
 }
 
 pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
@@ -40,9 +41,10 @@ pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
             return found.iter().try_for_each(|(place, facts)| as_text(out, &place.path, facts));
         }
         let mut array = Array::begin(out)?;
-        for (place, Facts { meta, target, xattrs, verity }) in &found {
+        for (place, Facts { meta, target, xattrs, verity, overwrites }) in &found {
             let told = FileJson::new(&place.path, meta, target.as_deref()).with_xattrs(xattrs);
-            array.push(&told.with_verity(verity.as_ref()))?;
+            let overwrites = overwrites.as_ref().and_then(|overwrites| overwrites.as_ref().ok());
+            array.push(&told.with_verity(verity.as_ref()).with_overwrites(overwrites))?;
         }
         array.end()
     };
@@ -58,12 +60,15 @@ fn facts(fs: &Filesystem, path: &Path, follow: bool) -> Result<Facts, Error> {
         let value = if follow { fs.xattr(path, &name)? } else { fs.symlink_xattr(path, &name)? };
         xattrs.push((name, value));
     }
-    let verity = if meta.is_file() { fs.open(path)?.verity()? } else { None };
-    Ok(Facts { meta, target, xattrs, verity })
+    let file = if meta.is_file() { Some(fs.open(path)?) } else { None };
+    let verity = file.as_ref().map(File::verity).transpose()?.flatten();
+    // All else is told where the extent tree is damaged.
+    let overwrites = file.as_ref().map(File::overwrites);
+    Ok(Facts { meta, target, xattrs, verity, overwrites })
 }
 
 fn as_text(out: &mut Output, path: &Path, facts: &Facts) -> io::Result<()> {
-    let Facts { meta, target, xattrs, verity } = facts;
+    let Facts { meta, target, xattrs, verity, overwrites } = facts;
     out.write_all(b"  File: ")?;
     out.path(path)?;
     if let Some(target) = target {
@@ -99,8 +104,43 @@ fn as_text(out: &mut Output, path: &Path, facts: &Facts) -> io::Result<()> {
     if let Some(VerityInfo { hash, digest }) = verity {
         writeln!(out, "Verity: {hash}:{digest}")?;
     }
+    match overwrites {
+        Some(Ok(overwrites)) => written(out, overwrites)?,
+        Some(Err(error)) => writeln!(out, "Writes: where they go cannot be told: {error}")?,
+        None => {}
+    }
     for (name, value) in xattrs {
         writeln!(out, " Xattr: {} ({} bytes)", name.escape_ascii(), value.len())?;
     }
     Ok(())
+}
+
+/// Where the file goes that is written over: a line for each answer, with how much of the file it is about where that is not all.
+fn written(out: &mut Output, overwrites: &Overwrites) -> io::Result<()> {
+    let all = overwrites.iter().count();
+    for (overwrite, OverwriteCount { extents, bytes }) in overwrites.iter() {
+        write!(out, "Writes: {}", words(overwrite))?;
+        if all > 1 {
+            let of = if overwrite == Overwrite::Hole { "holes" } else { "extents" };
+            write!(out, ": {bytes} bytes, {extents} {of}")?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn words(overwrite: Overwrite) -> &'static str {
+    match overwrite {
+        Overwrite::InPlace => "in place",
+        Overwrite::Prealloc => "in place the first time (preallocated)",
+        Overwrite::CopyOnWrite => "to new space (copy on write: no nodatacow flag)",
+        Overwrite::Checksums => "to new space (it has checksums)",
+        Overwrite::Compressed => "to new space (compressed)",
+        Overwrite::Shared => "to new space (shared with a snapshot or another file)",
+        Overwrite::Inline => "to new space (inline)",
+        Overwrite::Hole => "to new space (a hole)",
+        Overwrite::GroupReadOnly => "to new space (its block group is read-only)",
+        Overwrite::ReadOnly => "refused (read-only)",
+        other => other.name(),
+    }
 }

@@ -19,6 +19,13 @@ pub(crate) struct OneExtent {
     pub(super) writer: InPlaceWriter,
 }
 
+impl OneExtent {
+    /// Whether it was set aside, and has no data yet.
+    pub(crate) const fn is_prealloc(&self) -> bool {
+        self.extent.item.is_prealloc
+    }
+}
+
 /// A look that may have found something locked, or not in memory: none then.
 fn unless_blocked<T>(looked: Result<T>) -> Result<Option<T>> {
     match looked {

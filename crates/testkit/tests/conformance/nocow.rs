@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, btrfs_check, tree_items};
+use serde_json::Value;
 
 use crate::item_types::EXTENT_DATA;
 use crate::random_work::TOP_LEVEL;
-use crate::support::{MOUNTED, expect_refusal, mkfs_empty};
+use crate::support::{MOUNTED, expect_refusal, inside, mkfs_empty};
 
 const SECTOR: u64 = 4096;
 const PIECE: u64 = 128 << 10;
@@ -21,6 +23,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let with_chattr = [&MOUNTED[..], &[Judge::Tool("chattr"), Judge::Tool("lsattr")]].concat();
     vec![
         Case::new("nocow/stays-in-place-as-on-linux", &with_chattr, as_on_linux),
+        Case::new("nocow/stat-as-linux-writes", &with_chattr, told_as_linux_writes),
         Case::new("nocow/mount-option", &with_chattr, mount_option),
         Case::new("nocow/when-all-is-full", &with_chattr, when_full),
         Case::new("nocow/snapshot-when-all-is-full", &with_chattr, snapshot_when_full),
@@ -182,6 +185,83 @@ fn as_on_linux(bench: &Bench) -> Result<()> {
         }
         linux.unmount()?;
     }
+    Ok(())
+}
+
+/// The files that Linux makes, and writes over later.
+const TOLD: [&str; 7] = ["alone", "frozen", "partly", "summed", "packed", "small", "sparse"];
+
+/// Files of each kind, some of which a snapshot or a clone has.
+fn make_told(top: &Path) -> Result<()> {
+    let mut random = Random::new(7);
+    let mut piece = || random.bytes(PIECE as usize);
+    for name in ["frozen", "partly"] {
+        new_in_place(&top.join(name))?.write_all_at(&[piece(), piece()].concat(), 0)?;
+    }
+    Side::Linux.sync(top)?;
+    Side::Linux.snapshot(top, "snapshot")?;
+    // What was written once since is the file's alone; what a clone has of that is not.
+    let partly = top.join("partly");
+    OpenOptions::new().write(true).open(&partly)?.write_all_at(&piece(), PIECE / 2)?;
+    Side::Linux.sync(top)?;
+    drop(new_in_place(&top.join("clone"))?);
+    share(&partly, &top.join("clone"), PIECE, SECTOR)?;
+    let alone = new_in_place(&top.join("alone"))?;
+    for at in 0..4 {
+        alone.write_all_at(&piece(), at * PIECE)?;
+        alone.sync_all()?;
+    }
+    for name in ["alone", "summed"] {
+        std::fs::OpenOptions::new().create(true).append(true).open(top.join(name))?.write_all(&piece())?;
+        Run::new("fallocate").args(["-o", "1M", "-l", "1M"]).arg(top.join(name)).ok()?;
+    }
+    File::create(top.join("packed"))?;
+    Run::new("btrfs").args(["property", "set"]).arg(top.join("packed")).args(["compression", "zstd"]).ok()?;
+    std::fs::write(top.join("packed"), [9; 300_000])?;
+    std::fs::write(top.join("small"), [1; 100])?;
+    let sparse = new_in_place(&top.join("sparse"))?;
+    sparse.write_all_at(&piece(), 2 * PIECE)?;
+    sparse.set_len(4 * PIECE + 100)?;
+    Side::Linux.sync(top)
+}
+
+/// What `stat` says of files that Linux made is what Linux does with them.
+fn told_as_linux_writes(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("linux.img");
+    mkfs_empty(bench.creamery(), &[], "512M", &image)?;
+    let linux = LoopMount::mount(&image, &bench.scratch.file("linux"), "")?;
+    make_told(linux.dir())?;
+    linux.unmount()?;
+    let mut told = BTreeMap::new();
+    for name in TOLD {
+        let said = bench.creamery().run(["stat", "--json"]).arg(inside(&image, &format!("/{name}"))).ok()?;
+        let said: Value = serde_json::from_str(&said.stdout_text())?;
+        told.insert(name, said[0]["overwrites"].as_array().context("no overwrites")?.clone());
+    }
+    let whys = |name: &str| told[name].iter().filter_map(|part| part["why"].as_str()).collect::<Vec<_>>();
+    ensure!(whys("alone") == ["in_place", "prealloc", "hole"], "{told:?}");
+    ensure!(whys("frozen") == ["shared"] && whys("partly") == ["shared"], "{told:?}");
+    ensure!(whys("summed") == ["prealloc", "copy_on_write", "hole"], "{told:?}");
+    ensure!(whys("packed") == ["compressed"] && whys("small") == ["inline"], "{told:?}");
+    ensure!(whys("sparse") == ["in_place", "hole"], "{told:?}");
+    let linux = LoopMount::mount(&image, &bench.scratch.file("linux"), "")?;
+    for (name, parts) in &told {
+        let path = linux.dir().join(name);
+        let before = places(linux.dir(), &path)?;
+        let len = path.metadata()?.len();
+        let all: u64 = parts.iter().filter_map(|part| part["bytes"].as_u64()).sum();
+        ensure!(all == len, "{name}: {all} bytes of {len} were told of");
+        let stay = parts.iter().filter(|part| part["in_place"] == true);
+        let stay: u64 = stay.filter_map(|part| part["bytes"].as_u64()).sum();
+        OpenOptions::new().write(true).open(&path)?.write_all_at(&vec![3; usize::try_from(len)?], 0)?;
+        Side::Linux.sync(linux.dir())?;
+        let after = places(linux.dir(), &path)?;
+        let stayed = before.iter().filter(|(at, place)| after.get(at) == Some(place)).count() as u64;
+        ensure!(stayed * SECTOR == stay, "{name}: {stay} bytes were to stay, {} did", stayed * SECTOR);
+    }
+    linux.unmount()?;
+    let text = bench.creamery().run(["stat"]).arg(inside(&image, "/frozen")).ok()?.stdout_text();
+    ensure!(text.contains("\nWrites: in place\n"), "once it is written over it is the file's alone: {text}");
     Ok(())
 }
 
