@@ -2,11 +2,12 @@
 //! runs both sides in turn and compares.
 //!
 //! The side is `--image FILE`, a filesystem that the library opens, or `--dir DIR`, one that is mounted. Both do the same
-//! operations by the same names, from as many threads.
+//! operations by the same names, from as many threads. Direct requests also go to a file of the host, `--file FILE`.
 
 mod commits;
 mod content;
 mod data;
+mod direct;
 mod gate;
 mod load;
 mod names;
@@ -26,6 +27,7 @@ use anyhow::{Context, Result, bail};
 
 use creamery::compression::Compress;
 use creamery_codec::ChecksumType;
+use direct::Overlap;
 use side::{Directory, Library, Setting, Side};
 use times::Times;
 
@@ -39,6 +41,7 @@ const USAGE: &str = "usage: creamery-bench WORKLOAD (--image FILE | --dir DIR [-
   snapshots|clones|drop|fill|copy-within           [--files N] [--count N] [--measured N] [--bytes N] [--piece N]
   copy-in|walk|copy-out|remove                     [--files N] [--host DIR]
   scrub                                            [--latency-us N] [--read-ahead on|off]
+  direct (also --file FILE)                        [--threads N] [--depth N] [--bytes N] [--seconds N] [--prepared there|allocated|written] [--queue submit|try] [--overlap on|off]
   sum                                              [--device FILE] [--checksum NAME] [--threads N]
   with --image also                                [--cache-mib N] [--dirty-mib N] [--delayed-mib N] [--early-unlock on|off] [--fingers on|off] [--read-ahead on|off] [--lock-times on|off] [--tree-log on|off] [--nodatacow on|off] [--nocow-keeps-leaf on|off] [--direct-waits on|off] [--seek-cursors on|off] [--compress METHOD] [--read-only on|off] [--degraded on|off] [--direct-io on|off]";
 
@@ -58,7 +61,7 @@ fn main() -> ExitCode {
 fn run(words: &[String]) -> Result<serde_json::Value> {
     let (workload, words) = words.split_first().context(USAGE)?;
     let options = Options::parse(words)?;
-    if let Some(said) = of_image(workload, &options) {
+    if let Some(said) = of_image(workload, &options).or_else(|| direct(workload, &options)) {
         return said;
     }
     let workload = Workload::parse(workload).context(USAGE)?;
@@ -67,7 +70,7 @@ fn run(words: &[String]) -> Result<serde_json::Value> {
         Some(Target::Dir(dir)) => {
             Box::new(Directory::new(dir.clone(), options.servers.clone(), options.sync_by.clone()))
         }
-        None => bail!(USAGE),
+        Some(Target::File(_)) | None => bail!(USAGE),
     };
     let mut said = workload.run(&*side, &options)?;
     said["statistics"] = serde_json::to_value(side.statistics())?;
@@ -92,6 +95,20 @@ fn of_image(workload: &str, options: &Options) -> Option<Result<serde_json::Valu
         }
         _ => None,
     }
+}
+
+/// Direct requests, which go to one file.
+fn direct(workload: &str, options: &Options) -> Option<Result<serde_json::Value>> {
+    if workload != "direct" {
+        return None;
+    }
+    let Options { threads, time, .. } = *options;
+    let shape = direct::Shape { threads, time, bytes: options.shape.bytes, ..options.direct };
+    Some(match &options.target {
+        Some(Target::Image(image)) => direct::on_image(image, options.setting, &shape),
+        Some(Target::File(file)) => direct::on_file(file, &shape),
+        Some(Target::Dir(_)) | None => Err(anyhow::anyhow!(USAGE)),
+    })
 }
 
 /// All that can be done.
@@ -164,6 +181,7 @@ impl Workload {
 enum Target {
     Image(PathBuf),
     Dir(PathBuf),
+    File(PathBuf),
 }
 
 /// What the words after the workload say.
@@ -180,6 +198,7 @@ struct Options {
     state: seek::State,
     reading: bool,
     shape: data::Shape,
+    direct: direct::Shape,
     host: Option<PathBuf>,
     load: Option<PathBuf>,
     time: Duration,
@@ -203,6 +222,7 @@ impl Options {
             state: seek::State::Flushed,
             reading: true,
             shape: data::Shape::USUAL,
+            direct: direct::Shape::USUAL,
             host: None,
             load: None,
             time: Duration::from_secs(10),
@@ -219,10 +239,11 @@ impl Options {
 
     fn take(&mut self, name: &str, value: &str) -> Result<()> {
         let number = || Ok::<_, anyhow::Error>(value.parse::<usize>()?);
-        let Self { setting, shape, .. } = self;
+        let Self { setting, shape, direct, .. } = self;
         match name {
             "--image" => self.target = Some(Target::Image(value.into())),
             "--dir" => self.target = Some(Target::Dir(value.into())),
+            "--file" => self.target = Some(Target::File(value.into())),
             "--server" => self.servers.push(value.parse()?),
             "--sync-by" => self.sync_by = Some(value.into()),
             "--threads" => self.threads = number()?.max(1),
@@ -244,6 +265,10 @@ impl Options {
             "--pieces" => shape.pieces = number()?,
             "--sync-every" => shape.sync_every = number()?,
             "--generation" => shape.generation = number()?,
+            "--depth" => direct.depth = number()?,
+            "--prepared" => direct.prepared = direct::Prepared::parse(value)?,
+            "--queue" => direct.queue = direct::Queue::parse(value)?,
+            "--overlap" => direct.overlap = if switch(value)? { Overlap::Allowed } else { Overlap::Never },
             "--text" => shape.is_text = switch(value)?,
             "--zeros" => shape.zeros = switch(value)?,
             "--below" => shape.below = value.to_owned(),

@@ -110,6 +110,7 @@ fn main() -> ExitCode {
             }
             Ok(())
         }),
+        Case::new("workloads/direct", &library, direct),
         Case::new("workloads/what-fails-is-told", &library, what_fails_is_told),
     ])
 }
@@ -176,6 +177,38 @@ fn replay(bench: &Bench, side: &[&str]) -> Result<()> {
     ensure!(count("Flush") > 0 && count("LockX") == 0, "{step}: {said}");
     // Of each 4 KiB written, 100 bytes are read.
     ensure!(said["bytes"].as_u64() > Some(4096 * (count("WriteX") - 1)), "{step}: {said}");
+    Ok(())
+}
+
+/// Direct requests move something on every side, and those that must not wait are counted.
+fn direct(bench: &Bench) -> Result<()> {
+    const SHAPE: &str = "direct --threads 2 --depth 4 --seconds 1 --bytes 16777216";
+    let file = bench.scratch.file("file");
+    let moved = |step: &str, side: &[&str]| -> Result<serde_json::Value> {
+        let output = run(step, side)?;
+        ensure!(output.status.success(), "{step}: {}", String::from_utf8_lossy(&output.stderr));
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        let counts = ["requests", "read_bytes", "written_bytes"].map(|name| said[name].as_u64().unwrap_or(0));
+        ensure!(counts.iter().all(|count| *count > 0), "{step}: {said}");
+        Ok(said)
+    };
+    for prepared in ["allocated", "written"] {
+        moved(&format!("{SHAPE} --prepared {prepared}"), &["--file", text(&file)?])?;
+        moved(&format!("{SHAPE} --prepared there"), &["--file", text(&file)?])?;
+        std::fs::remove_file(&file)?;
+        for queue in ["submit", "try --overlap off"] {
+            let image = ours(bench)?;
+            let step = format!("{SHAPE} --prepared {prepared} --queue {queue}");
+            let said = moved(&step, &["--image", text(&image)?, "--nodatacow", "on"])?;
+            let count = |part: &str, name: &str| said["statistics"][part][name].as_u64().unwrap_or(0);
+            let requests = count("direct", "reads") + count("direct", "writes");
+            ensure!(said["requests"].as_u64() <= Some(requests), "{step}: {said}");
+            let is_tried = count("nowait", "attempts") > 0;
+            ensure!(is_tried == (queue != "submit") && count("nowait", "range_busy") == 0, "{step}: {said}");
+            btrfs_check(&image)?;
+            std::fs::remove_file(&image)?;
+        }
+    }
     Ok(())
 }
 

@@ -92,6 +92,11 @@ impl Library {
         let fs = options.open(image).with_context(|| format!("opening {}", image.display()))?;
         Ok(Self { fs })
     }
+
+    /// What it has open.
+    pub(crate) const fn filesystem(&self) -> &Filesystem {
+        &self.fs
+    }
 }
 
 impl Side for Library {
