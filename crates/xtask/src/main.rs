@@ -71,6 +71,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   bench compress   compressed images beside mkfs.btrfs, compressed files beside the kernel: library and mount (--files --bytes --runs --dry; as root)
   bench quotas     files made and overwritten with and without quotas, beside the kernel (--files --bytes --runs --dry; as root)
   bench data       content of files, and a tree of them: library and mount, beside the kernel and a null server (--files --runs --dry --quick --only WORD; as root)
+  bench direct     direct reads and writes of one file, many in flight: library, mount and bare file, beside the kernel (--bytes --seconds --runs --dry --quick --only WORD; as root, with fio)
   bench snapshot   snapshots taken and deleted through the library, beside the kernel (--files --runs --dry; as root)
   bench clone      clones of a file, and cp on the mount, beside the kernel (--files --bytes --runs --dry; as root)
   bench drop       creating while a subvolume of a million files is dropped, beside the kernel (--files --runs --dry; as root)

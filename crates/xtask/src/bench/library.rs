@@ -124,9 +124,10 @@ impl Said {
         self.0[name].as_bool()
     }
 
-    /// The names below a name at the top.
-    pub(super) fn names(&self, name: &str) -> Vec<String> {
-        self.0[name].as_object().map_or_else(Vec::new, |object| object.keys().cloned().collect())
+    /// The names below those that lead to them.
+    pub(super) fn names(&self, names: &[&str]) -> Vec<String> {
+        let found = names.iter().fold(&self.0, |value, name| &value[name]);
+        found.as_object().map_or_else(Vec::new, |object| object.keys().cloned().collect())
     }
 
     /// A time by its name at the top.

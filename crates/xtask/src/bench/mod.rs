@@ -8,6 +8,7 @@ mod check;
 mod check_memory;
 mod compress;
 mod data;
+mod direct;
 mod durable;
 mod flat;
 mod fs_mark;
@@ -43,6 +44,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         "image" => image::image(options),
         "fs_mark" => fs_mark::fs_mark(options),
         "data" => data::data(options),
+        "direct" => direct::direct(options),
         "fsync" => durable::fsync(options),
         "dbench" => durable::dbench(options),
         "seek" => seek::seek(options),

@@ -91,7 +91,7 @@ fn replayed(stage: &Stage, at: At<'_>) -> Result<Ran> {
         [("--load", LOAD.to_owned()), ("--threads", CLIENTS.to_string()), ("--seconds", SECONDS.to_string())];
     let said = stage.bench("replay", &at, words.into())?;
     let mut latencies = BTreeMap::new();
-    for name in said.names("latencies") {
+    for name in said.names(&["latencies"]) {
         let of = |what| said.at(&["latencies", &name, what]);
         let row = [of("count")?, of("average_seconds")? * 1e3, of("worst_seconds")? * 1e3];
         latencies.insert(name.clone(), row);
