@@ -1,13 +1,18 @@
 //! What of a tree is copied: who restores leaves out what is there many times, or what nobody asked for.
 
+use std::error::Error as _;
 use std::path::Path;
 
 use creamery_base::{Error, ErrorKind, ObjectId, Result, Wait};
 use creamery_mkfs::Skipped;
-use regex::bytes::{Regex, RegexBuilder};
+use regex_automata::nfa::thompson::{self, pikevm::PikeVM};
+use regex_automata::util::syntax;
 
 use crate::read_dir::DirEntry;
 use crate::{FileType, fs};
+
+/// The most memory that a pattern may take, bytes: repetitions of repetitions become long.
+const PROGRAM_MAX: usize = 10 << 20;
 
 /// An extended regular expression over paths, bytes of any kind. It is found anywhere in a path, unless it says where the path begins (`^`) and
 /// ends (`$`). A directory whose path is not matched is left out with all that is in it, so that what lies deep is named with
@@ -21,7 +26,7 @@ use crate::{FileType, fs};
 /// # Ok::<(), creamery::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct PathPattern(Regex);
+pub struct PathPattern(PikeVM);
 
 impl PathPattern {
     /// Parses a pattern, as `--path-regex` of btrfs-restore(8).
@@ -42,10 +47,11 @@ impl PathPattern {
 
     fn parse(text: &str, ignore_case: bool) -> Result<Self> {
         // Paths are bytes, and any of them may be in a name.
-        let mut builder = RegexBuilder::new(text);
-        builder.unicode(false).dot_matches_new_line(true).case_insensitive(ignore_case);
-        builder.build().map(Self).map_err(|error| {
-            let error = error.to_string();
+        let bytes = syntax::Config::new().unicode(false).utf8(false);
+        let syntax = bytes.dot_matches_new_line(true).case_insensitive(ignore_case);
+        let program = thompson::Config::new().utf8(false).nfa_size_limit(Some(PROGRAM_MAX));
+        PikeVM::builder().syntax(syntax).thompson(program).build(text).map(Self).map_err(|error| {
+            let error = error.source().map_or_else(|| error.to_string(), ToString::to_string);
             let why = error.lines().last().unwrap_or_default();
             let why = why.strip_prefix("error: ").unwrap_or(why);
             Error::new(
@@ -58,7 +64,7 @@ impl PathPattern {
     /// Whether a path is one of those.
     #[must_use]
     pub fn matches(&self, path: impl AsRef<Path>) -> bool {
-        self.0.is_match(path.as_ref().as_os_str().as_encoded_bytes())
+        self.0.is_match(&mut self.0.create_cache(), path.as_ref().as_os_str().as_encoded_bytes())
     }
 }
 

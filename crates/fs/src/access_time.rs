@@ -1,4 +1,4 @@
-//! Times that are noted in memory and written to the tree later: access times, and the times of writes that change nothing else.
+//! Access times: moved in memory when something is read, written to the tree later.
 //!
 //! A read must not cost a change of a tree, so an inode that is read only notes when (`accessed`): a few instructions
 //! under a short lock, without a handle, beside others who read. Whoever changes the inode's item for another reason takes the
@@ -10,19 +10,6 @@
 //! Who reads does not fail because the time cannot be noted for good: where there is no room for writing it, the time
 //! goes back to what it was.
 //!
-//! # Writes over what a file has
-//! A direct write in place over data that the file shows already changes its modification and change time, and its change counter, and nothing else of
-//! a tree. So it begins no handle: its times are noted as those of a read are (`inode/overwritten`), and wait in the same queue. Three things differ:
-//!
-//! | | read | write |
-//! |---|---|---|
-//! | room to write the time | asked for when it is written; without, the time goes back | kept since the request began, so no time is lost |
-//! | fsync | leaves it | writes it first: the item says then that there is something to make durable |
-//! | a snapshot | leaves it | writes it first: whoever compares snapshots by times sees that the data is another |
-//!
-//! What is written has a turn: one thread at a time takes inodes out of the queue and writes their times. So who has had his turn behind a write
-//! knows that its times are in the tree.
-//!
 //! # Invariants
 //! - ATIME-1: a time that is not written yet changes only with the item locked: shared to note it, alone to make it part of the
 //!   item. So whoever writes the item loses none.
@@ -31,22 +18,19 @@
 //!   inodes without a name, which are not written for it.
 //!   Shown by `access_times_survive_more_inodes_than_are_kept_in_memory`.
 //! - ATIME-3: the queue holds no inode alive. Shown by `what_has_no_name_is_not_kept_for_its_access_time`.
-//! - ATIME-4: the times of a write over what a file has are part of the item in the tree before an fsync or a snapshot that begins behind the
-//!   write looks at that. Shown by `what_is_overwritten_is_durable_with_its_times`, `a_snapshot_has_the_times_of_what_it_shows`.
 //!
 //! # Locking
-//! The queue is a table: no other lock is taken under it. Writing takes the turn first, then a handle, then one item after the other. Who asks for room
-//! may take the turn, so nobody asks for room who has it but for what was read, and that asks nobody to free any.
+//! The queue is a table: no other lock is taken under it. Writing takes a handle first, then one item after the other.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use creamery_base::lock::{RankedGuard, RankedMutex, rank};
+use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Result, Timespec, memory};
 use creamery_format::InodeFlags;
-use creamery_txn::{BackgroundWork, Due, Engine, Handle, Reclaimer, Units};
+use creamery_txn::{BackgroundWork, Due, Engine, Handle, Units};
 use smallvec::SmallVec;
 
 use crate::items::InodeItem;
@@ -62,8 +46,6 @@ const AT_ONCE: usize = if cfg!(feature = "shuttle") { 2 } else { 32 };
 const QUEUED_USUALLY: usize = if cfg!(feature = "shuttle") { 2 } else { 1024 };
 /// With more than these who reads has to write some.
 const QUEUED_MAX: usize = 4 * QUEUED_USUALLY;
-/// Files whose times of writes may wait: room for an item is kept for each.
-const OVERWRITTEN_MAX: usize = if cfg!(feature = "shuttle") { 1 } else { 64 };
 
 /// Which reads move an access time.
 ///
@@ -157,23 +139,13 @@ pub(crate) struct AccessTimes {
     options: AtomicU8,
     /// In the order in which they were read.
     queue: RankedMutex<VecDeque<Queued>, { rank::TABLE }>,
-    /// Files for whose times room is kept.
-    overwritten: AtomicUsize,
-    turn: RankedMutex<(), { rank::WRITEBACK }>,
 }
 
-/// The witness that nobody else writes times.
-pub(crate) type Turn<'a> = RankedGuard<'a, (), { rank::WRITEBACK }>;
-
-/// Something with a time that is noted and not written.
+/// Something with an access time that is noted and not written.
 pub(crate) trait Accessed: Send + Sync {
     /// It is out of the queue: who reads it from here on puts it in again.
     fn leave_queue(&self);
-    /// Writes the times of what was written over it, with the access time, if that is still to be done. Errors: aborted.
-    fn write_overwritten(&self, turn: &Turn<'_>) -> Result<()>;
-    /// Whether there is an access time to write.
-    fn has_access_time(&self) -> bool;
-    /// Writes the access time, if that is still to be done. One leaf change. Any error is one after the first change.
+    /// Writes the time, if that is still to be done. One leaf change. Any error is one after the first change.
     fn write_access_time(&self, handle: &Handle<'_>) -> Result<()>;
     /// Takes the time back.
     fn forget_access_time(&self);
@@ -187,10 +159,7 @@ type Queued = (Duration, Weak<dyn Accessed>);
 
 impl Default for AccessTimes {
     fn default() -> Self {
-        let options = AtomicU8::new(AtimeOptions::default().to_bits());
-        let (queue, overwritten, turn) =
-            (RankedMutex::default(), AtomicUsize::new(0), RankedMutex::default());
-        Self { options, queue, overwritten, turn }
+        Self { options: AtomicU8::new(AtimeOptions::default().to_bits()), queue: RankedMutex::default() }
     }
 }
 
@@ -218,26 +187,6 @@ impl AccessTimes {
         let mut queue = self.queue.lock();
         queue.push_back((now, inode));
         queue.len()
-    }
-
-    /// Whether the times of writes to one more file may be put off.
-    pub(crate) fn may_put_off(&self) -> bool {
-        self.overwritten.load(Ordering::Relaxed) < OVERWRITTEN_MAX
-    }
-
-    /// Room is kept for the times of one more file.
-    pub(crate) fn count_overwritten(&self) {
-        self.overwritten.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The times of a file are written, or of no use any more.
-    pub(crate) fn forget_overwritten(&self) {
-        self.overwritten.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Lets one thread at a time write times.
-    pub(crate) fn turn(&self) -> Turn<'_> {
-        self.turn.lock()
     }
 
     /// Puts an inode that is not in the queue there. Past a certain length of that, somebody has to write.
@@ -286,15 +235,12 @@ impl AccessTimes {
     /// Writes a few, those that wait longest.
     /// Errors: no space, and they go back to what they were; damage; aborted.
     pub(crate) fn write_some(&self, engine: &Engine) -> Result<()> {
-        let turn = self.turn();
-        let mut inodes = self.pop();
-        inodes.iter().for_each(|inode| inode.leave_queue());
-        inodes.iter().try_for_each(|inode| inode.write_overwritten(&turn))?;
-        inodes.retain(|inode| inode.has_access_time());
+        let inodes = self.pop();
         let units = u32::try_from(inodes.len()).expect("a batch is small");
         if units == 0 {
             return Ok(());
         }
+        inodes.iter().for_each(|inode| inode.leave_queue());
         let handle = match engine.start(Units::spare(units)) {
             Ok(handle) => handle,
             Err(error) => {
@@ -309,8 +255,6 @@ impl AccessTimes {
     /// Writes all that there are now: those who read meanwhile are not waited for.
     /// Errors: the first of those of [`AccessTimes::write_some`]; the others are written all the same.
     pub(crate) fn write_all(&self, engine: &Engine) -> Result<()> {
-        // Behind those that another thread has taken out of the queue.
-        drop(self.turn());
         let batches = self.len().div_ceil(AT_ONCE);
         (0..batches).map(|_| self.write_some(engine)).fold(Ok(()), Result::and)
     }
@@ -319,9 +263,7 @@ impl AccessTimes {
 /// Has the pool of `engine` write what waits for too long.
 pub(crate) fn register(engine: &Arc<Engine>, times: &Arc<AccessTimes>) {
     let (times, weak) = (Arc::clone(times), Arc::downgrade(engine));
-    let writing = Arc::new(Writing { engine: weak, times });
-    engine.register_reclaimer(&writing);
-    engine.register_background(writing);
+    engine.register_background(Arc::new(Writing { engine: weak, times }));
 }
 
 struct Writing {
@@ -343,21 +285,6 @@ impl BackgroundWork for Writing {
 
     fn step(&self) -> Result<()> {
         self.engine.upgrade().map_or(Ok(()), |engine| self.times.write_some(&engine))
-    }
-}
-
-/// Room is kept with the times of writes. Who finds none has these written: that takes less.
-impl Reclaimer for Writing {
-    fn reclaim_step(&self) -> Result<bool> {
-        let waits = self.times.overwritten.load(Ordering::Relaxed) > 0 && self.times.len() > 0;
-        if waits {
-            self.step()?;
-        }
-        Ok(waits)
-    }
-
-    fn has_freed(&self) -> bool {
-        false
     }
 }
 

@@ -28,6 +28,7 @@ use crate::names::{DirEntry, Names, NewInode, RenameMode};
 use crate::open_file::{Access, OpenFile};
 use crate::ops::{self, SetAttributes};
 use crate::options::FsOptions;
+use crate::overwrite_times;
 use crate::statfs::FsStatistics;
 use crate::statistics::Statistics;
 use crate::subvolume::{SubvolumeRef, Subvolumes};
@@ -101,6 +102,7 @@ impl Filesystem {
         background::register(&engine, &cleaner, &context);
         context.access_times().set_options(options.atime);
         access_time::register(&engine, context.access_times());
+        overwrite_times::register(&engine, context.overwrite_times());
         if engine.read_only().is_none() {
             inodes.subvolumes().find_dead()?;
             inodes.subvolumes().get(inodes.subvolumes().default(), Wait::Yes)?;
@@ -145,7 +147,7 @@ impl Filesystem {
         self.end_requests();
         self.write_back();
         self.cleaner.help();
-        self.write_access_times();
+        self.write_times();
         self.engine.commit()
     }
 
@@ -196,8 +198,11 @@ impl Filesystem {
     }
 
     /// Access times for which there is no room are lost; whatever else is wrong the commit says.
-    fn write_access_times(&self) {
-        let _ = self.inodes.context().access_times().write_all(&self.engine);
+    fn write_times(&self) {
+        let context = self.inodes.context();
+        let _ = context.access_times().write_all(&self.engine);
+        // That fails when writing has ended, which the commit says.
+        let _ = context.overwrite_times().write_all();
     }
 
     /// Does what [`Filesystem::sync`] does, with nothing left to do: inodes that have lost their last user are deleted, all of
@@ -213,7 +218,7 @@ impl Filesystem {
         self.clean_what_changed();
         self.end_requests();
         self.write_back();
-        self.write_access_times();
+        self.write_times();
         self.engine.commit()?;
         self.report_losses(caller)
     }
@@ -252,7 +257,7 @@ impl Filesystem {
         self.clean_what_changed();
         self.context().writeback().close();
         self.write_back();
-        self.write_access_times();
+        self.write_times();
         // Also what a caller has learned before, for this says what is on the devices. A write from now on reports itself what
         // becomes of it.
         let written = self.report_losses(&SyncCaller::default());

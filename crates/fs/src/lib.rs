@@ -24,13 +24,13 @@
 //!   subvolume                                                those in use; their orphans; the references between them in the root tree
 //!   context                                                  the engine, the policy, and the parts that all files share
 //!   options                                                  the choices of an open
-//!   access_time delalloc delayed in_flight verity            what is put off: times, data, entries; requests in flight; data of sealed files
+//!   access_time delalloc delayed in_flight overwrite_times verity  what is put off: times, data, entries; requests in flight; data of sealed files
 //!   compression counters items                               packed data; counts; items and names as values
 //!   fault keys operation                                     faults of tests; keys; the end of a handle
 //!   background_statistics quota statfs_of_set tree_search    what the engine tells, in a public form
 //! ```
-//! Three traits of lower folders have their implementation above, so calls go upwards through them: `delalloc::Delayed`, a file whose data is
-//! written back (`file/write_back`), `access_time::Accessed`, an inode whose time is written (`inode/accessed`), and `in_flight::Submitted`, a
+//! Four traits of lower folders have their implementation above, so calls go upwards through them: `delalloc::Delayed`, a file whose data is
+//! written back (`file/write_back`), `access_time::Accessed` and `overwrite_times::Overwritten`, an inode whose times are written (`inode/accessed`, `inode/overwritten`), and `in_flight::Submitted`, a
 //! request that is completed (`direct/landing`).
 //!
 //! # Invariants
@@ -81,6 +81,7 @@ mod open_file;
 mod operation;
 mod ops;
 mod options;
+mod overwrite_times;
 mod overwrites;
 mod quota;
 mod remap;

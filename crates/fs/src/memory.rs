@@ -92,7 +92,9 @@ impl MemoryReport {
             subvolumes_bytes: trees + inodes.subvolumes().memory(),
             delayed_data_bytes: context.writeback().bytes(),
             inodes_bytes: inodes.table().memory(),
-            delayed_items_bytes: context.delayed().memory() + context.access_times().memory(),
+            delayed_items_bytes: context.delayed().memory()
+                + context.access_times().memory()
+                + context.overwrite_times().memory(),
             known_directories_bytes: names.memory(),
             unpacked_extents_bytes: context.compression().unpacked.memory(),
             qgroups_bytes: qgroups,

@@ -23,6 +23,7 @@ use crate::delayed::DelayedRoot;
 use crate::fault::{Fault, Planted};
 use crate::in_flight::InFlight;
 use crate::options::FsOptions;
+use crate::overwrite_times::OverwriteTimes;
 use crate::verity::KeptVerity;
 
 /// The engine, the policy and the parts that all files of a filesystem share.
@@ -33,6 +34,7 @@ pub(crate) struct Context {
     dead: DeadInodes,
     writeback: Arc<Writeback>,
     access_times: Arc<AccessTimes>,
+    overwrite_times: Arc<OverwriteTimes>,
     in_flight: Arc<InFlight>,
     compression: CompressionState,
     counters: Counters,
@@ -50,6 +52,7 @@ impl Context {
             dead: DeadInodes::default(),
             writeback: Arc::new(Writeback::new(options.delayed_bytes)),
             access_times: Arc::default(),
+            overwrite_times: Arc::default(),
             in_flight: Arc::new(InFlight::new(options.direct_bytes)),
             compression: CompressionState::new(options.compress),
             counters: Counters::default(),
@@ -86,6 +89,11 @@ impl Context {
     /// The access times that are not in a tree yet.
     pub(crate) const fn access_times(&self) -> &Arc<AccessTimes> {
         &self.access_times
+    }
+
+    /// Times of writes that are to be written.
+    pub(crate) const fn overwrite_times(&self) -> &Arc<OverwriteTimes> {
+        &self.overwrite_times
     }
 
     /// The requests that outlive the calls that began them.

@@ -178,7 +178,7 @@ impl Prepared {
     }
 
     /// Makes it what the file shows there, from the front on: less than all only when space ran out all the same. The times of what goes over
-    /// what the file has may follow later (`access_time`).
+    /// what the file has may follow later (`overwrite_times`).
     /// Errors: no space; damage; aborted.
     pub(crate) fn complete(
         self,

@@ -358,6 +358,16 @@ impl Delalloc {
         }
     }
 
+    /// Another write has changed the file at `now`, with its item locked: the times that are shown for what is delayed are not older.
+    pub(crate) fn move_times(&self, now: Timespec) {
+        if self.any()
+            && let Some(state) = &mut *self.lock()
+            && let Some((time, _)) = &mut state.written
+        {
+            *time = now.max(*time);
+        }
+    }
+
     /// Takes the first run at or behind `from`, which is in flight then; waits for the one that is. None when nothing is left
     /// there, or the inode is about to be deleted.
     pub(super) fn take_run(&self, from: u64) -> Option<(Arc<Run>, DelallocReservation)> {

@@ -5,7 +5,7 @@
 //!   write_direct    the caller's buffer ------------ now -----> device --> items in the tree
 //! ```
 //! A direct write has ended when its items are in the tree: everybody reads it from the device then. A write over what the file has in place
-//! changes none of these, and its times follow later (`access_time`). It is as durable as any other
+//! changes none of these, and its times follow later (`overwrite_times`). It is as durable as any other
 //! write: what was synced is there after a power cut. One that is asked for as durable is answered when it is (`owed_sync`). It goes over what is there, or to new space, as `data` decides for all writes; new space gets
 //! checksums, which are computed from the buffer. It is never packed, whatever the file is marked with, as on Linux;
 //! what goes through memory is, as on Linux, too.
@@ -62,8 +62,8 @@
 //! - DIRECT-4: a request that is refused leaves everything as it was. Shown by `what_is_refused_leaves_no_trace`,
 //!   `what_is_refused_leaves_no_trace_and_is_carried_out_by_a_thread_that_waits`.
 //! - DIRECT-5: a request that must not wait never waits, by the gate's own count. Shown by `a_wait_is_noticed`.
-//! - DIRECT-16: a write that is asked for as durable is answered when it is. Its locks go before, and a thread that has any makes nothing
-//!   durable for it. Shown by `a_durable_write_is_answered_when_it_is_durable`, `what_is_written_in_place_survives_every_power_cut`.
+//! - DIRECT-16: a write that is asked for as durable is answered when it is. Its locks are released first. A thread that holds locks does not
+//!   sync for it. Shown by `a_durable_write_is_answered_when_it_is_durable`, `what_is_written_in_place_survives_every_power_cut`.
 //! - DIRECT-7: while a direct write has the range, nothing of that is delayed.
 //!   Shown by `what_was_delayed_before_a_direct_write_does_not_come_back`.
 //! - DIRECT-8: a direct write that shares the inode leaves the size of the file as it is.

@@ -1,8 +1,8 @@
 //! The end of a direct write that is asked for as durable: its data is in the file, and a sync is owed before the answer.
 //!
-//! A sync locks inodes, and waits for devices. So it is not for threads that complete a request in the midst of something else, for they have
-//! locks: the background does it, or a thread that waits for nothing but the request (`in_flight`). What the request carried is given back before, and
-//! several that sync at once are written into one log (`fsync`).
+//! A sync locks inodes, and waits for devices. A thread that completes a request in the midst of an operation holds locks. So the background
+//! syncs, or a thread that waits for nothing but the request (`in_flight`). The request has given back what it carried before, and
+//! one log takes several that sync at once (`fsync`).
 
 use std::sync::{Arc, Weak};
 

@@ -178,7 +178,7 @@ impl Filesystem {
             // What was done before belongs to it. The openers learn what is lost of what they wrote.
             self.cleaner.clean();
             let _ = self.context().writeback().flush_subvolume(subvolume.tree().id());
-            self.write_access_times();
+            self.write_times();
         }
         let set = self.inodes.subvolumes().set_read_only(subvolume, read_only);
         drop(closed);

@@ -51,7 +51,7 @@ use group::Gathering;
 /// Errors: those of the devices, or of a commit.
 pub(crate) fn fsync(inodes: &Inodes, inode: &Inode) -> Result<()> {
     if !inode.context().has(Fault::TimesLeftBehind) {
-        // Else the item says that nothing was done since the last commit (ATIME-4).
+        // Else the item says that nothing was done since the last commit (OVERWRITE-1).
         inode.write_overwritten_times()?;
     }
     let (engine, transid) = (inode.engine(), inode.tree_item().transid);

@@ -110,6 +110,7 @@ pub(crate) struct InFlight {
 #[derive(Default)]
 struct Requests {
     is_closed: bool,
+    is_abandoned: bool,
     next_ticket: u64,
     /// Bytes of those that are submitted.
     bytes: u64,
@@ -157,10 +158,17 @@ impl Requests {
 /// What a thread does for the requests of others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Helps {
-    /// It has locks, and completes what has landed.
+    /// It may hold locks, and completes requests that have landed.
     Completes,
-    /// It has none, and makes durable besides what waits for that (DIRECT-16).
+    /// It holds no lock, and also syncs for requests that owe a sync (DIRECT-16).
     Syncs,
+}
+
+impl Helps {
+    /// The thread holds no lock of this rank or behind it.
+    fn place(self) -> Place {
+        Place::of(if self == Self::Syncs { rank::INODE } else { rank::WRITEBACK })
+    }
 }
 
 /// A request that began.
@@ -264,10 +272,13 @@ impl InFlight {
         true
     }
 
-    /// The request with this number has ended, carries nothing any more, and is to be made durable: that is done as completing is, by threads
-    /// that have no locks.
+    /// The request with this number has ended, and carries nothing any more. It owes a sync, which a thread without locks carries out.
     pub(crate) fn owe(&self, ticket: u64, request: Box<dyn Submitted>) {
         let mut requests = self.requests.lock();
+        if requests.is_abandoned {
+            drop(requests);
+            return request.abandon();
+        }
         let begun = requests.begun.get_mut(&ticket).expect("DIRECT-1: it has not ended");
         begun.is_carried = false;
         let about = Some(begun.id).filter(|_| !request.has_background());
@@ -298,6 +309,7 @@ impl InFlight {
             let mut requests = self.requests.lock();
             self.landed.fetch_sub(requests.landed.len(), Ordering::SeqCst);
             self.owed.fetch_sub(requests.owed.len(), Ordering::SeqCst);
+            requests.is_abandoned = true;
             let Requests { submitted, landed, owed, .. } = &mut *requests;
             (std::mem::take(submitted), std::mem::take(landed), std::mem::take(owed))
         };
@@ -333,7 +345,7 @@ impl InFlight {
     /// Completes the request that landed first of those that are `wanted`; where there is none a thread that does so makes the first
     /// one of them durable that waits for that. False when there was nothing to do.
     fn help_with(&self, wanted: impl Fn(&Request) -> bool, helps: Helps) -> bool {
-        drop(Held::wait(Place::of(if helps == Helps::Syncs { rank::INODE } else { rank::WRITEBACK })));
+        drop(Held::wait(helps.place()));
         let next = {
             let mut requests = self.requests.lock();
             let landed = requests.first_landed(&wanted).and_then(|at| requests.landed.remove(at));
@@ -379,7 +391,7 @@ impl InFlight {
         helps: Helps,
         has_ended: impl Fn(&Requests) -> bool,
     ) {
-        drop(Held::wait(Place::of(rank::WRITEBACK)));
+        drop(Held::wait(helps.place()));
         loop {
             let requests = self.requests.lock();
             if has_ended(&requests) {

@@ -9,7 +9,7 @@ use creamery_txn::Handle;
 
 use super::lock::LockedItem;
 use super::{Inode, InodeItem, state};
-use crate::access_time::{Accessed, Atime, AtimeOptions, Length, Turn};
+use crate::access_time::{Accessed, Atime, AtimeOptions, Length};
 use crate::keys;
 
 impl Inode {
@@ -44,7 +44,10 @@ impl Inode {
         if item.nlink == 0 {
             return None; // it goes with its last user (ATIME-2)
         }
-        self.queue_times()
+        let before = self.state.fetch_or(state::ACCESS_QUEUED, Ordering::AcqRel);
+        let is_new = before & state::ACCESS_QUEUED == 0;
+        let weak = || Arc::downgrade(self) as Weak<dyn Accessed>;
+        is_new.then(|| self.context().access_times().add(weak(), engine))
     }
 
     /// Makes the times that are not written yet part of `item`, a copy of the inode's that was taken with that locked.
@@ -58,14 +61,6 @@ impl Inode {
     /// The access time is part of the item, which is locked for writing, or of no use any more.
     fn access_time_is_in(&self, _: &InodeItem) {
         self.state.fetch_and(!state::ACCESSED, Ordering::AcqRel);
-    }
-
-    /// Puts it into the queue of those whose times are to be written, if it is not there. How long that is then.
-    pub(super) fn queue_times(self: &Arc<Self>) -> Option<Length> {
-        let before = self.state.fetch_or(state::ACCESS_QUEUED, Ordering::AcqRel);
-        let is_new = before & state::ACCESS_QUEUED == 0;
-        let weak = || Arc::downgrade(self) as Weak<dyn Accessed>;
-        is_new.then(|| self.context().access_times().add(weak(), self.engine()))
     }
 }
 
@@ -82,14 +77,6 @@ impl Accessed for Inode {
         self.state.fetch_and(!state::ACCESS_QUEUED, Ordering::AcqRel);
     }
 
-    fn write_overwritten(&self, turn: &Turn<'_>) -> Result<()> {
-        self.write_its_overwritten(turn)
-    }
-
-    fn has_access_time(&self) -> bool {
-        self.has(state::ACCESSED)
-    }
-
     /// Writes the access time alone: that is no change which an fsync, or who compares change counters, wants to know.
     fn write_access_time(&self, handle: &Handle<'_>) -> Result<()> {
         self.change_item(handle, |locked| {
@@ -98,6 +85,9 @@ impl Accessed for Inode {
                 return Ok(());
             }
             self.take_along(&mut next);
+            if self.has(state::OVERWRITTEN) {
+                next.transid = handle.generation(); // that is one (OVERWRITE-1)
+            }
             locked.replace(&next)
         })
     }

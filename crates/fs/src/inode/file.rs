@@ -15,7 +15,7 @@ use super::carried_locks::CarriedLocks;
 use super::extent_changes::ExtentChanges;
 use super::file_state::{ExtentsSeen, FileState, ShownSize};
 use super::lock::{ExclusiveInode, HeldExtents, LockedItem};
-use super::overwritten::Overwritten;
+use super::overwritten::NotedWrites;
 use super::range_lock::{RangeGuard, RangeLocks};
 use super::{FileType, Inode, InodeItem};
 use crate::delalloc::{Delalloc, WriteErrors};
@@ -108,9 +108,9 @@ impl<'a> FileInode<'a> {
         self.state.write_errors()
     }
 
-    /// When it was written over, as far as its item does not say that.
-    pub(super) const fn noted_overwrites(&self) -> &'a Overwritten {
-        self.state.overwritten()
+    /// Writes over what it has that its item does not show.
+    pub(super) const fn noted_writes(&self) -> &'a NotedWrites {
+        self.state.noted_writes()
     }
 
     /// Notes of where its extents changed.

@@ -6,7 +6,7 @@ use creamery_base::Logical;
 
 use super::carried_locks::CarriedLocks;
 use super::extent_changes::ExtentChanges;
-use super::overwritten::Overwritten;
+use super::overwritten::NotedWrites;
 use super::range_lock::RangeLocks;
 use crate::delalloc::{Delalloc, WriteErrors};
 use crate::items::InodeItem;
@@ -34,8 +34,8 @@ pub(crate) struct FileState {
     delalloc: Delalloc,
     /// What became of such data.
     write_errors: WriteErrors,
-    /// When it was written over, as far as its item does not say that.
-    overwritten: Overwritten,
+    /// Writes over what it has that its item does not show.
+    noted_writes: NotedWrites,
 }
 
 impl FileState {
@@ -50,7 +50,7 @@ impl FileState {
             flush_on_close: AtomicBool::new(false),
             delalloc: Delalloc::new(),
             write_errors: WriteErrors::default(),
-            overwritten: Overwritten::default(),
+            noted_writes: NotedWrites::default(),
         }
     }
 
@@ -64,9 +64,9 @@ impl FileState {
         &self.write_errors
     }
 
-    /// When it was written over, as far as its item does not say that.
-    pub(super) const fn overwritten(&self) -> &Overwritten {
-        &self.overwritten
+    /// Writes over what it has that its item does not show.
+    pub(super) const fn noted_writes(&self) -> &NotedWrites {
+        &self.noted_writes
     }
 
     /// Notes of where its extents changed.

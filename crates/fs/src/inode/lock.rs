@@ -27,7 +27,7 @@ use creamery_base::{Error, ErrorKind, Result, Timespec, Wait};
 use creamery_txn::Handle;
 
 use super::carried_locks::Lock;
-use super::{Inode, InodeItem};
+use super::{Inode, InodeItem, state};
 use crate::delayed;
 use crate::fault::Fault;
 
@@ -118,6 +118,10 @@ impl LockedItem<'_> {
             file.log_changes().begin(handle.generation(), &self.item);
         }
         inode.supersede_delayed(|| delayed::write_inode(handle, inode.tree(), inode.id, next))?;
+        assert!(
+            !inode.has(state::OVERWRITTEN) || next.transid == handle.generation(),
+            "OVERWRITE-1: an item that shows writes shows that they are to be made durable"
+        );
         self.item.clone_from(next);
         self.times_written();
         Ok(())

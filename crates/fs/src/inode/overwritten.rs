@@ -1,7 +1,7 @@
-//! A file's part in the times of writes over what it has; `access_time` is about the whole.
+//! A file's part in the times of writes over what it has; `overwrite_times` is about the whole.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedMutex, rank};
@@ -9,30 +9,29 @@ use creamery_base::{Result, Timespec};
 use creamery_txn::{DelallocReservation, Units};
 
 use super::{Inode, InodeItem, state};
-use crate::access_time::{Length, Turn};
 use crate::operation::finish;
+use crate::overwrite_times::{Overwritten, TimesTurn};
 
-/// When a file was written over, as far as its item does not say that.
+/// The writes of a file that its item does not show.
 #[derive(Default)]
-pub(super) struct Overwritten(RankedMutex<Option<Box<Noted>>, { rank::LEAF }>);
+pub(super) struct NotedWrites(RankedMutex<Option<Box<Noted>>, { rank::LEAF }>);
 
-/// Writes of which the item does not tell.
 struct Noted {
     /// When the last one ended.
     last: Timespec,
     /// How many they are.
     writes: u64,
-    /// Room for changing the item. None while somebody changes it.
+    /// Room for changing the item. A thread that changes it has borrowed the room.
     room: Option<DelallocReservation>,
 }
 
-impl Overwritten {
-    /// Notes one more write. Returns the room that is not needed: it is kept already.
+impl NotedWrites {
+    /// Notes one more write. Returns the room where some is kept already.
     fn note(&self, now: Timespec, room: DelallocReservation) -> Option<DelallocReservation> {
         let first = |room| Box::new(Noted { last: now, writes: 1, room: Some(room) });
         match &mut *self.0.lock() {
             Some(noted) => {
-                noted.last = now;
+                noted.last = noted.last.max(now);
                 noted.writes += 1;
                 Some(room)
             }
@@ -58,7 +57,7 @@ impl Overwritten {
         self.0.lock().as_mut().and_then(|noted| noted.room.take())
     }
 
-    /// Gives back what was lent. Returns what is not needed: others have written the times meanwhile.
+    /// Gives back what was lent. Returns it where another change of the item has written the times meanwhile.
     fn give_back(&self, room: DelallocReservation) -> Option<DelallocReservation> {
         match &mut *self.0.lock() {
             Some(noted) if noted.room.is_none() => noted.room.replace(room),
@@ -68,25 +67,27 @@ impl Overwritten {
 }
 
 impl Inode {
-    /// Whether the times of a write over what the file has may be put off.
+    /// Whether the times of a write over what the file has may follow later.
     pub(crate) fn may_put_times_off(&self, item: &InodeItem) -> bool {
-        // Of an inode without a name nobody writes them later (ATIME-2).
-        item.nlink > 0 && (self.has(state::OVERWRITTEN) || self.context().access_times().may_put_off())
+        // The times of an inode without a name are not written later.
+        item.nlink > 0 && (self.has(state::OVERWRITTEN) || self.context().overwrite_times().has_room())
     }
 
-    /// The file was written over, and [`Engine::overwrote`](creamery_txn::Engine::overwrote) knows that: its times follow, in `room`, which is for one item.
+    /// The file was written over, and [`Engine::overwrote`](creamery_txn::Engine::overwrote) was told before: its times follow, in `room`, which
+    /// is for one item.
     pub(crate) fn overwritten(self: &Arc<Self>, room: DelallocReservation) {
-        let (file, now) = (self.as_file().expect("only files have data"), self.engine().now());
+        let file = self.as_file().expect("only files have data");
         // The item stays as it is meanwhile (ATIME-1).
         let item = self.item.read_for(Reason::InodeLock, 0);
-        let spare = file.noted_overwrites().note(now, room);
-        if spare.is_none() {
-            self.context().access_times().count_overwritten();
-        }
+        let now = self.engine().now();
+        // What is delayed was written before, and shows its own times.
+        file.delalloc().move_times(now);
+        let spare = file.noted_writes().note(now, room);
         self.state.fetch_or(state::OVERWRITTEN, Ordering::AcqRel);
-        let length = self.queue_times();
-        drop((item, spare));
-        if !matches!(length, None | Some(Length::Usual)) {
+        drop(item);
+        if spare.is_none() {
+            let times = self.context().overwrite_times();
+            times.add(Arc::downgrade(self) as Weak<dyn Overwritten>, self.engine());
             self.engine().wake_background();
         }
     }
@@ -96,7 +97,7 @@ impl Inode {
         if self.has(state::OVERWRITTEN)
             && let Some(file) = self.as_file()
         {
-            file.noted_overwrites().show(item);
+            file.noted_writes().show(item);
         }
     }
 
@@ -106,32 +107,32 @@ impl Inode {
             && let Some(file) = self.as_file()
         {
             self.state.fetch_and(!state::OVERWRITTEN, Ordering::AcqRel);
-            let noted = file.noted_overwrites().take();
-            assert!(noted.is_some(), "ATIME-1: what is noted is written once");
-            self.context().access_times().forget_overwritten();
+            let noted = file.noted_writes().take();
+            assert!(noted.is_some(), "OVERWRITE-2: what is noted is written once");
         }
     }
 
     /// Writes the times of writes over what the file has, if there are any to write: for an fsync.
-    /// Errors: aborted.
+    /// Errors: aborted; the filesystem is being closed.
     pub(crate) fn write_overwritten_times(&self) -> Result<()> {
         if !self.has(state::OVERWRITTEN) {
             return Ok(());
         }
-        let turn = self.context().access_times().turn();
-        self.write_its_overwritten(&turn)
+        let turn = self.context().overwrite_times().turn();
+        self.write_times(&turn)
     }
+}
 
-    /// The same for who has the turn.
-    pub(super) fn write_its_overwritten(&self, _: &Turn<'_>) -> Result<()> {
+impl Overwritten for Inode {
+    fn write_times(&self, _: &TimesTurn<'_>) -> Result<()> {
         let Some(file) = self.as_file().filter(|_| self.has(state::OVERWRITTEN)) else { return Ok(()) };
-        // None where an operation has written them just now.
-        let Some(mut room) = file.noted_overwrites().lend_room() else { return Ok(()) };
+        // There is none where an operation has written the times just now.
+        let Some(mut room) = file.noted_writes().lend_room() else { return Ok(()) };
         let units = Units::items(1).of(self.id.subvolume);
         let handle = match self.engine().start_reserved(units, &mut room) {
             Ok(handle) => handle,
             Err(error) => {
-                drop(file.noted_overwrites().give_back(room));
+                drop(file.noted_writes().give_back(room));
                 return Err(error);
             }
         };

@@ -115,8 +115,7 @@ impl Names {
         let of = self.subvolumes().get(source, Wait::Yes)?;
         self.subvolumes().context().writeback().flush_subvolume(source)?;
         let _barred = of.bar_writes_in_place(gives_up)?;
-        // Access times for which there is no room are lost; what an abort leaves the commit says.
-        let _ = self.subvolumes().context().access_times().write_all(self.engine());
+        self.subvolumes().context().overwrite_times().write_all()?;
         let dir = self.dir_to_change(dir)?;
         let dir_item = dir.lock_exclusive()?;
         let parent = check_may_add(&dir, &dir_item)?;

@@ -3,6 +3,7 @@
 mod keeping;
 #[path = "../../../examples/many_in_flight.rs"]
 mod many_in_flight;
+mod nowait_as_linux;
 
 use std::path::Path;
 use std::pin::pin;

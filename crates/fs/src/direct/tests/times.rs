@@ -4,6 +4,7 @@ use creamery_base::{TreeId, Wait};
 
 use super::snapshots::World;
 use super::*;
+use crate::access_time::{Atime, AtimeOptions};
 use crate::options::FsOptions;
 
 /// Its modification and change time, and how often it changed: as the file is, and as its tree has it.
@@ -32,7 +33,7 @@ fn a_write_over_what_a_file_has_changes_no_tree_and_its_times_follow() {
     direct(&file, 0, &sectors(8, 4));
     assert_eq!(fixture.delalloc_metadata_bytes() - kept, one, "one change of the item is enough for all");
     let [is, _] = told(&file);
-    file.inode().context().access_times().write_all(&fixture).expect("room is kept");
+    file.inode().context().overwrite_times().write_all().expect("room is kept");
     assert_eq!(told(&file), [is, is], "that is no change by itself");
     assert_eq!(fixture.delalloc_metadata_bytes(), kept, "its room is back");
     check(&fixture, &file, &sectors(8, 4), "in place");
@@ -63,7 +64,7 @@ fn what_is_overwritten_is_durable_with_its_times() {
     let before = fs.statistics().fsyncs;
     file.sync(true).expect("it is durable");
     let after = fs.statistics().fsyncs;
-    assert_eq!(told(file), [is, is], "ATIME-4");
+    assert_eq!(told(file), [is, is], "OVERWRITE-1");
     assert_eq!(after.logged, before.logged + 1, "it is not passed over");
 }
 
@@ -76,7 +77,7 @@ fn a_snapshot_has_the_times_of_what_it_shows() {
     let snapshot = world.snapshot(b"then", &|| false).expect("nothing is in flight");
     let id = fs.lookup(snapshot, b"file", Wait::Yes).expect("it was there");
     let shown = fs.open_file(id).expect("a file");
-    assert_eq!(told(&shown), [is, is], "ATIME-4");
+    assert_eq!(told(&shown), [is, is], "OVERWRITE-1");
     assert!(world.content_in(snapshot) == sectors(8, 2));
 }
 
@@ -115,4 +116,57 @@ fn times_wait_for_few_files_and_make_room_for_others() {
         "who found no room has had them written"
     );
     assert_eq!(fs.engine().delalloc_metadata_bytes(), kept);
+}
+
+/// An access time is no change that an fsync wants to know, but what it takes along may be one.
+#[test]
+fn an_access_time_takes_along_what_an_fsync_has_to_see() {
+    let strict = AtimeOptions { atime: Atime::Strict, ..AtimeOptions::default() };
+    let Some(world) = World::new(FsOptions { atime: strict, ..FsOptions::default() }) else { return };
+    let World { fs, file, .. } = &world;
+    file.accessed();
+    direct(file, 0, &sectors(8, 2));
+    fs.context().access_times().write_all(fs.engine()).expect("room");
+    let [is, in_tree] = told(file);
+    assert_eq!(is, in_tree, "both are written");
+    let before = fs.statistics().fsyncs.logged;
+    file.sync(true).expect("it is durable");
+    assert_eq!(fs.statistics().fsyncs.logged, before + 1, "OVERWRITE-1: it is not passed over");
+}
+
+#[test]
+fn delayed_data_of_before_does_not_hide_the_times_of_a_direct_write() {
+    let Some(world) = World::new(FsOptions { delayed_bytes: MIB, ..FsOptions::default() }) else { return };
+    let file = &world.file;
+    file.write_at(4 * SECTOR, &[3; 10]).expect("room");
+    let [delayed, _] = told(file);
+    direct(file, 0, &sectors(2, 2));
+    let [is, _] = told(file);
+    assert!(is.0 > delayed.0 && is.1 > delayed.1 && is.2 > delayed.2);
+    file.sync(false).expect("room");
+    let [synced, in_tree] = told(file);
+    assert!(synced == in_tree && synced.0 >= is.0, "writing back moves no time back");
+}
+
+/// The files of a subvolume that is deleted go with their times.
+#[test]
+fn files_of_deleted_subvolumes_leave_room_for_the_times_of_others() {
+    let Some(world) = World::new(FsOptions::default()) else { return };
+    let World { fs, file, .. } = &world;
+    let top = fs.root(TreeId::FS).expect("a root");
+    for round in 0..3 {
+        let name = format!("subvolume{round}");
+        let root = fs.create_subvolume(top, name.as_bytes(), &NewInode::directory(0o755)).expect("room");
+        for number in 0..40 {
+            let new = NewInode::file(0o644);
+            let (_, other) = fs.create_open(root, format!("{number}").as_bytes(), &new).expect("room");
+            set_flags(other.inode(), IN_PLACE);
+            direct(&other, 0, &sectors(1, 1));
+            direct(&other, 0, &sectors(1, 2));
+        }
+        fs.delete_subvolume(top, name.as_bytes()).expect("room");
+    }
+    fs.sync().expect("room");
+    direct(file, 0, &sectors(1, 2));
+    assert_ne!(told(file)[0], told(file)[1], "its times are put off");
 }
