@@ -1,6 +1,6 @@
 //! Heap bytes aligned to a page, as O_DIRECT and io_uring want them. Those of a tree block's size come from `slab`.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -23,6 +23,8 @@ pub const BUFFER_ALIGNMENT: usize = 4096;
 pub struct AlignedBuffer {
     start: NonNull<u8>,
     len: usize,
+    /// How many bytes of its allocation lie before `start`, of one that is untouched.
+    before: Option<usize>,
 }
 
 // SAFETY: the buffer owns its bytes alone, like a `Box<[u8]>`; nothing about them is tied to a thread.
@@ -40,7 +42,24 @@ impl AlignedBuffer {
         let start = Self::allocate(len);
         // SAFETY: `allocate` gave `len` bytes that nobody else has.
         unsafe { start.write_bytes(0, len) };
-        Self { start, len }
+        Self { start, len, before: None }
+    }
+
+    /// As [`zeroed`](Self::zeroed), for a buffer of which often only a part is used: the rest takes no memory of the system.
+    ///
+    /// # Panics
+    /// When `len` is too large for any allocation.
+    #[must_use]
+    pub fn untouched(len: usize) -> Self {
+        let layout = Self::untouched_layout(len);
+        // SAFETY: the layout's size is not zero.
+        let base = unsafe { alloc_zeroed(layout) };
+        let base = NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout));
+        let before = base.align_offset(BUFFER_ALIGNMENT);
+        assert!(before < BUFFER_ALIGNMENT, "alignment of bytes can always be had");
+        // SAFETY: the allocation is by `BUFFER_ALIGNMENT` longer than `len`, and `before` is less than that.
+        let start = unsafe { base.add(before) };
+        Self { start, len, before: Some(before) }
     }
 
     /// A copy of `bytes`.
@@ -49,7 +68,7 @@ impl AlignedBuffer {
         let (start, len) = (Self::allocate(bytes.len()), bytes.len());
         // SAFETY: `allocate` gave `len` bytes that nobody else has, so they are not those of `bytes`.
         unsafe { start.copy_from_nonoverlapping(NonNull::from(bytes).cast(), len) };
-        Self { start, len }
+        Self { start, len, before: None }
     }
 
     /// Sees to it that the next `count` buffers of `len` bytes, a tree block's size, need no memory of the system, which may
@@ -88,6 +107,12 @@ impl AlignedBuffer {
         NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout))
     }
 
+    /// Of an untouched buffer. It asks for no alignment, for an allocator has untouched zeros only without.
+    fn untouched_layout(len: usize) -> Layout {
+        let size = len.checked_add(BUFFER_ALIGNMENT).expect("a buffer fits the address space");
+        Layout::from_size_align(size, 1).expect("a buffer fits the address space")
+    }
+
     /// None for an empty buffer, which has no allocation.
     fn layout(len: usize) -> Option<Layout> {
         if len == 0 {
@@ -100,6 +125,12 @@ impl AlignedBuffer {
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
+        if let Some(before) = self.before {
+            // SAFETY: `untouched` got the allocation with this layout, for the length never changes; `start` lies `before` bytes behind its
+            // beginning, and the buffer ends now.
+            unsafe { dealloc(self.start.sub(before).as_ptr(), Self::untouched_layout(self.len)) };
+            return;
+        }
         let Some(layout) = Self::layout(self.len) else { return };
         if slab::has(layout.size()) {
             // SAFETY: `start` is that of the piece that `allocate` took for this very length, which never changes; it was kept
@@ -169,11 +200,15 @@ mod tests {
     #[test]
     fn every_length_is_aligned_and_zeroed() {
         for len in [1, 511, 4096, 4097, 65536, 1 << 20] {
-            let buffer = AlignedBuffer::zeroed(len);
-            assert_eq!(buffer.len(), len);
-            assert_eq!(buffer.as_ptr() as usize % BUFFER_ALIGNMENT, 0);
-            assert!(buffer.iter().all(|&b| b == 0));
+            for mut buffer in [AlignedBuffer::zeroed(len), AlignedBuffer::untouched(len)] {
+                assert_eq!(buffer.len(), len);
+                assert_eq!(buffer.as_ptr() as usize % BUFFER_ALIGNMENT, 0);
+                assert!(buffer.iter().all(|&b| b == 0));
+                buffer[len - 1] = 1;
+                assert_eq!(buffer.clone(), buffer);
+            }
         }
+        assert!(AlignedBuffer::untouched(0).is_empty());
     }
 
     #[test]

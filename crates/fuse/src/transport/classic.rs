@@ -2,7 +2,7 @@
 //! answer. How many of them wait for requests at a time is the business of the [crew](super::crew).
 //!
 //! # Invariants
-//! - CLASSIC-1: one request buffer and one reply buffer per thread, made when it is first on duty. A request of the largest size
+//! - CLASSIC-1: one request buffer and one reply buffer per thread, made once. A request of the largest size
 //!   fits, or the kernel would refuse the read.
 //! - CLASSIC-2: the request is read so that the data of a `WRITE` starts at a page.
 //! - CLASSIC-3: a thread ends when the kernel says that the connection is gone; nothing else ends one, but a
@@ -66,14 +66,14 @@ pub(crate) struct Parts<'a> {
 
 impl Buffers {
     pub(crate) fn new(max_write: usize) -> Self {
-        let request = AlignedBuffer::zeroed((PAGE + max_write + PAGE).max(PAGE + READ_MIN));
-        Self { request: Arc::new(request), reply: AlignedBuffer::zeroed(max_write) }
+        let request = AlignedBuffer::untouched((PAGE + max_write + PAGE).max(PAGE + READ_MIN));
+        Self { request: Arc::new(request), reply: AlignedBuffer::untouched(max_write) }
     }
 
     fn request_space(&mut self) -> &mut [u8] {
         if Arc::get_mut(&mut self.request).is_none() {
             // Somebody keeps what he was to write: it is his now.
-            self.request = Arc::new(AlignedBuffer::zeroed(self.request.len()));
+            self.request = Arc::new(AlignedBuffer::untouched(self.request.len()));
         }
         let request = Arc::get_mut(&mut self.request).expect("nobody else has it");
         &mut request[PAGE - WRITE_HEAD..]
@@ -149,15 +149,14 @@ fn answer(device: &Device, unique: u64, answer: &Answer, payload: &[u8]) -> Resu
 impl Classic<'_> {
     fn work(&self, worker: usize, device: &Device, crew: &Crew, handler: &dyn Handler) -> Result<()> {
         enter_worker_thread();
-        let mut buffers = None;
+        let mut buffers = Buffers::new(self.max_write);
         let (mut need, mut linger) = (Need::default(), Linger::default());
         let backlog = || device.is_readable();
         let mut next = if worker == 0 { Next::Duty } else { crew.park(backlog) };
         while next == Next::Duty {
-            let buffers = buffers.get_or_insert_with(|| Buffers::new(self.max_write));
             let received = crew.read(|| {
                 linger.until(backlog);
-                receive(device, buffers)
+                receive(device, &mut buffers)
             })?;
             let Received::Request(len) = received else { return Ok(()) };
             let Parts { header, body, data, payload } = buffers.split(len)?;
