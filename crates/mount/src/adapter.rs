@@ -16,7 +16,9 @@ use std::time::Duration;
 use creamery_base::panics::Panic;
 use creamery_base::{ErrorKind, InodeId, Wait};
 use creamery_device::SharedBytes;
-use creamery_fs::{Filesystem, Inherit, NewInode, NewKind, RenameMode, SetAttributes, XattrMode};
+use creamery_fs::{
+    CAPABILITIES, Filesystem, Inherit, NewInode, NewKind, RenameMode, SetAttributes, XattrMode,
+};
 use creamery_fuse::protocol::{
     ByteSink, DirectoryPlusSink, DirectorySink, InitFlags, RenameFlags, StatxMask,
 };
@@ -400,6 +402,9 @@ impl Operations for Adapter {
         };
         let id = self.nodes.inode(node);
         self.fs.set_xattr(id, name, value, mode)?;
+        if name == CAPABILITIES {
+            self.handles.capabilities_given(id);
+        }
         if set.kill_sgid {
             let mode = self.fs.stat(id, Wait::Yes)?.mode & 0o7777 & !0o2000;
             self.fs.set_attributes(id, &SetAttributes { mode: Some(mode), ..SetAttributes::default() })?;

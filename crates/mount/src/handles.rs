@@ -15,6 +15,7 @@ use creamery_base::{InodeId, TreeId};
 use creamery_fs::OpenFile;
 use creamery_fuse::{Errno, FileHandle, OpenRequest};
 
+use crate::capabilities::Capabilities;
 use crate::flags::{self, PagePath};
 use crate::kept_pages::{HasFilled, KeptPages, Stale};
 
@@ -25,6 +26,8 @@ struct Open {
     is_durable: bool,
     has_filled: HasFilled,
     pages: Arc<KeptPages>,
+    /// Those that the kernel leaves to a file that is written through this handle.
+    capabilities: Option<Arc<Capabilities>>,
 }
 
 /// The handles of one file.
@@ -34,6 +37,7 @@ struct Users {
     /// Handles through which it may be mapped.
     may_be_mapped: usize,
     pages: Arc<KeptPages>,
+    capabilities: Arc<Capabilities>,
 }
 
 #[derive(Default)]
@@ -58,7 +62,9 @@ impl Handles {
         users.handles += 1;
         users.may_be_mapped += usize::from(may_be_mapped);
         let pages = Arc::clone(&users.pages);
-        let file = Open { file, may_be_mapped, is_durable, has_filled: HasFilled::default(), pages };
+        let capabilities = flags::is_around_cache(open.flags).then(|| Arc::clone(&users.capabilities));
+        let has_filled = HasFilled::default();
+        let file = Open { file, may_be_mapped, is_durable, has_filled, pages, capabilities };
         let at = match slots.free.pop() {
             Some(at) => {
                 slots.files[at] = Some(file);
@@ -84,6 +90,18 @@ impl Handles {
             }
             Arc::clone(&open.file)
         })
+    }
+
+    /// The capabilities that a write through this handle is to take away.
+    pub(crate) fn capabilities(&self, handle: FileHandle) -> Result<Option<Arc<Capabilities>>, Errno> {
+        self.find(handle, |open| open.capabilities.clone())
+    }
+
+    /// Somebody has given a file capabilities.
+    pub(crate) fn capabilities_given(&self, id: InodeId) {
+        if let Some(users) = self.slots.read().users.get(&id) {
+            users.capabilities.given();
+        }
     }
 
     /// Which pages the kernel is to drop behind a write that went around them.

@@ -18,6 +18,7 @@ mod access_times;
 mod adapter;
 mod asker;
 mod attributes;
+mod capabilities;
 mod closing;
 mod control;
 mod defragment;

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 #define PAGE 4096
 #define LEN (64 * PAGE)
@@ -85,8 +86,10 @@ static int mappings(const char *path) {
 }
 /* As an ordinary user. */
 static int loses_privileges(const char *path, int how) {
+    static const unsigned char may_set_time[20] = {1, 0, 0, 2, 0, 0, 0, 2};
     struct stat stat;
     if (chmod(path, 06777)) return fail("chmod");
+    if (setxattr(path, "security.capability", may_set_time, sizeof may_set_time, 0)) return fail("setxattr");
     pid_t user = fork();
     if (!user) {
         if (setgid(1000) || setuid(1000)) _exit(2);
@@ -97,6 +100,7 @@ static int loses_privileges(const char *path, int how) {
     int status;
     if (user < 0 || waitpid(user, &status, 0) != user || status) return fail("the user's write");
     if (lstat(path, &stat) || (stat.st_mode & 07777) != 0777) return fprintf(stderr, "mode %o ", stat.st_mode), fail("set-user-id stays");
+    if (getxattr(path, "security.capability", room, LEN) >= 0 || errno != ENODATA) return fail("capabilities stay");
     return 0;
 }
 int main(int argc, char **argv) {
@@ -107,5 +111,6 @@ int main(int argc, char **argv) {
     map = mmap(0, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, open_as[MAPPED], 0);
     room = aligned_alloc(PAGE, LEN);
     if (map == MAP_FAILED || !room) return fail("map");
-    return pairs() || mappings(argv[1]) || loses_privileges(argv[1], O_RDWR) || loses_privileges(argv[1], O_WRONLY);
+    return pairs() || mappings(argv[1]) || loses_privileges(argv[1], O_RDWR) || loses_privileges(argv[1], O_WRONLY) ||
+           loses_privileges(argv[1], O_WRONLY);
 }
