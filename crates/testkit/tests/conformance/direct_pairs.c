@@ -100,7 +100,7 @@ static int loses_privileges(const char *path, int how) {
     int status;
     if (user < 0 || waitpid(user, &status, 0) != user || status) return fail("the user's write");
     if (lstat(path, &stat) || (stat.st_mode & 07777) != 0777) return fprintf(stderr, "mode %o ", stat.st_mode), fail("set-user-id stays");
-    if (getxattr(path, "security.capability", room, LEN) >= 0 || errno != ENODATA) return fail("capabilities stay");
+    if (getxattr(path, "security.capability", room, LEN) >= 0 || errno != ENODATA) return fprintf(stderr, "capabilities stay\n"), 1;
     return 0;
 }
 int main(int argc, char **argv) {
