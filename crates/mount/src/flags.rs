@@ -100,7 +100,7 @@ pub(crate) enum PagePath {
 
 impl PagePath {
     /// Of a request that names this owner of locks. The kernel names one, the caller's table of open files, in requests that go around
-    /// its cache (Linux 5.4 to 6.18), and none in those for pages, which are nobody's.
+    /// its cache (seen on Linux 6.18), and none in those for pages, which are nobody's.
     pub(crate) const fn of(lock_owner: Option<u64>) -> Self {
         match lock_owner {
             Some(_) => Self::Around,
