@@ -17,7 +17,7 @@ use creamery_fuse::{Errno, FileHandle, OpenRequest};
 
 use crate::capabilities::Capabilities;
 use crate::flags::{self, PagePath};
-use crate::kept_pages::{HasFilled, KeptPages, Stale};
+use crate::kept_pages::{Filled, HasFilled, KeptPages, Stale};
 
 struct Open {
     file: Arc<OpenFile>,
@@ -82,7 +82,7 @@ impl Handles {
         self.find(handle, |open| Arc::clone(&open.file))
     }
 
-    /// The file, for a request that comes by `path` and has not been carried out yet (KEPT-1).
+    /// The file, for a request that comes by `path` and has not been carried out yet (PAGES-1).
     pub(crate) fn get_for(&self, handle: FileHandle, path: PagePath) -> Result<Arc<OpenFile>, Errno> {
         self.find(handle, |open| {
             if path == PagePath::Through {
@@ -107,6 +107,12 @@ impl Handles {
     /// Which pages the kernel is to drop behind a write that went around them.
     pub(crate) fn behind_a_write(&self, handle: FileHandle) -> Stale {
         self.find(handle, |open| open.pages.behind_a_write()).unwrap_or(Stale::Written)
+    }
+
+    /// The kernel has dropped all pages that these requests had filled.
+    pub(crate) fn dropped(&self, handle: FileHandle, filled: Filled) {
+        // A handle that is closed meanwhile has nobody to tell.
+        let _ = self.find(handle, |open| open.pages.dropped(filled));
     }
 
     /// The file, and whether what is copied to it is to be durable then.

@@ -16,16 +16,18 @@
 //! has all of them dropped, and the next need nothing.
 //!
 //! # Invariants
-//! - KEPT-1: a request that fills pages is noted before the file is read or written for it. So a write that ends after that was read
+//! - PAGES-1: a request that fills pages is noted before the file is read or written for it. So a write that ends after that was read
 //!   finds the note, and a page with what was there before is in the cache when the kernel is told.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// What the kernel has of a file that is open.
 #[derive(Default, Debug)]
 pub(crate) struct KeptPages {
-    /// Requests have filled pages since all were dropped.
-    some: AtomicBool,
+    /// Requests that filled pages, ever.
+    filled: AtomicU64,
+    /// How many of them had when all pages were dropped.
+    dropped: AtomicU64,
     /// Handles that did, ever.
     fillers: AtomicUsize,
 }
@@ -41,17 +43,21 @@ pub(crate) enum Stale {
     Nothing,
     /// Those of the write.
     Written,
-    /// Those of the write. Nobody uses the others: all are to be dropped, for that is the last time.
-    All,
+    /// Those of the write. Nobody uses the others: all are to be dropped, and [`KeptPages::dropped`] then hears this.
+    All(Filled),
 }
 
+/// How many requests had filled pages at some moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Filled(u64);
+
 impl KeptPages {
-    /// A request of a handle is about to fill pages (KEPT-1).
+    /// A request of a handle is about to fill pages (PAGES-1).
     pub(crate) fn fill(&self, handle: &HasFilled) {
         if !handle.0.swap(true, Ordering::AcqRel) {
             self.fillers.fetch_add(1, Ordering::AcqRel);
         }
-        self.some.store(true, Ordering::Release);
+        self.filled.fetch_add(1, Ordering::AcqRel);
     }
 
     /// A handle is closed.
@@ -63,18 +69,19 @@ impl KeptPages {
 
     /// What is to be dropped behind a write that has ended.
     pub(crate) fn behind_a_write(&self) -> Stale {
-        if !self.some.load(Ordering::Acquire) {
+        let filled = self.filled.load(Ordering::Acquire);
+        if filled == self.dropped.load(Ordering::Acquire) {
             return Stale::Nothing;
         }
         if self.fillers.load(Ordering::Acquire) > 0 {
             return Stale::Written;
         }
-        // What fills pages from here on says so again.
-        match self.some.swap(false, Ordering::AcqRel) {
-            true => Stale::All,
-            // Another write's thread is about to have them dropped, and may not have.
-            false => Stale::Written,
-        }
+        Stale::All(Filled(filled))
+    }
+
+    /// The kernel has dropped all pages that these had filled. Until then each write has them dropped.
+    pub(crate) fn dropped(&self, Filled(filled): Filled) {
+        self.dropped.fetch_max(filled, Ordering::AcqRel);
     }
 }
 
@@ -93,7 +100,14 @@ mod tests {
         pages.close(&reader);
         assert_eq!(pages.behind_a_write(), Stale::Written);
         pages.close(&mapper);
-        assert_eq!(pages.behind_a_write(), Stale::All);
+        let Stale::All(filled) = pages.behind_a_write() else { panic!("nobody uses them") };
+        assert_eq!(pages.behind_a_write(), Stale::All(filled), "they are not dropped yet");
+        pages.fill(&reader);
+        pages.dropped(filled);
+        assert_eq!(pages.behind_a_write(), Stale::Written, "filled meanwhile");
+        pages.close(&reader);
+        let Stale::All(filled) = pages.behind_a_write() else { panic!("nobody uses them") };
+        pages.dropped(filled);
         assert_eq!(pages.behind_a_write(), Stale::Nothing);
     }
 

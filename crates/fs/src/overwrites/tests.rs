@@ -60,7 +60,7 @@ fn assert_true(file: &OpenFile) {
     let before = places(file);
     let overwrites = file.overwrites().expect("a readable tree");
     let stay = overwrites.iter().filter(|(overwrite, _)| overwrite.is_in_place());
-    let stay: u64 = stay.map(|(_, count)| count.bytes.next_multiple_of(SECTOR) / SECTOR).sum();
+    let stay: u64 = stay.map(|(_, count)| count.bytes.div_ceil(SECTOR)).sum();
     let size = file.inode().file().size();
     assert_eq!(file.write_at(0, &vec![9; size as usize]).expect("room"), size as usize);
     file.inode().flush().expect("room");

@@ -68,14 +68,18 @@ impl Adapter {
 
     /// Has the kernel drop pages that may have what was there before a write around them (`kept_pages`).
     fn drop_behind(&self, ctx: &RequestContext<'_>, node: NodeId, write: &WriteRequest, len: usize) {
-        let range = match self.handles.behind_a_write(write.handle) {
+        let stale = self.handles.behind_a_write(write.handle);
+        let range = match stale {
             Stale::Nothing => return,
             Stale::Written => (write.offset, write.offset.saturating_add(len as u64)),
-            Stale::All => (0, i64::MAX.unsigned_abs()),
+            Stale::All(_) => (0, i64::MAX.unsigned_abs()),
         };
-        if !self.mapped_pages.hand_over(node, range, &|| asker::gives_up(ctx)) {
+        let are_dropped = self.mapped_pages.hand_over(node, range, &|| asker::gives_up(ctx));
+        match stale {
+            Stale::All(filled) if are_dropped => self.handles.dropped(write.handle, filled),
+            _ if are_dropped => {}
             // Nobody can wait for it: too many do.
-            self.mapped_pages.drop_lost(node, (range.0, range.1 - range.0));
+            _ => self.mapped_pages.drop_lost(node, (range.0, range.1 - range.0)),
         }
     }
 }
