@@ -102,10 +102,11 @@ mod tests {
         pages.close(&mapper);
         let Stale::All(filled) = pages.behind_a_write() else { panic!("nobody uses them") };
         assert_eq!(pages.behind_a_write(), Stale::All(filled), "they are not dropped yet");
-        pages.fill(&reader);
+        let later = HasFilled::default();
+        pages.fill(&later);
         pages.dropped(filled);
         assert_eq!(pages.behind_a_write(), Stale::Written, "filled meanwhile");
-        pages.close(&reader);
+        pages.close(&later);
         let Stale::All(filled) = pages.behind_a_write() else { panic!("nobody uses them") };
         pages.dropped(filled);
         assert_eq!(pages.behind_a_write(), Stale::Nothing);
