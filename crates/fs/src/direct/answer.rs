@@ -9,6 +9,11 @@ use super::{DirectCompletion, DirectDone, DirectPart};
 use crate::in_flight::BytesInFlight;
 use crate::inode::Inodes;
 
+/// The answer of a filesystem that is gone.
+pub(super) fn dropped() -> Error {
+    Error::new(ErrorKind::Stale, "the filesystem was dropped with a direct request in flight")
+}
+
 /// What is owed to who asked: an answer, once, with the buffer (DIRECT-2).
 pub(crate) struct Answer {
     /// None when it was given.

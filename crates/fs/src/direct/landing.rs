@@ -15,10 +15,10 @@
 use std::sync::Arc;
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, Result, panics};
+use creamery_base::{Result, panics};
 
 use super::DirectPart;
-use super::answer::Answer;
+use super::answer::{Answer, dropped};
 use super::owed_sync::OwedSync;
 use crate::in_flight::{Begun, InFlight, Submitted};
 use crate::inode::Inode;
@@ -96,11 +96,6 @@ impl<L> Outcome<L> {
             let _ = panics::catch(|| answer.give(Err(dropped())));
         }
     }
-}
-
-/// The answer of a filesystem that is gone.
-pub(super) fn dropped() -> Error {
-    Error::new(ErrorKind::Stale, "the filesystem was dropped with a direct request in flight")
 }
 
 /// What the devices of a request have of it: no more than keeps nobody alive (DIRECT-11). Dropped, the request lands as one that nobody

@@ -9,8 +9,7 @@ use std::sync::{Arc, Weak};
 use creamery_base::panics;
 
 use super::DirectPart;
-use super::answer::Answer;
-use super::landing::dropped;
+use super::answer::{Answer, dropped};
 use crate::counters::Direct;
 use crate::fsync::fsync;
 use crate::in_flight::{Begun, Submitted};

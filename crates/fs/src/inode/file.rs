@@ -15,7 +15,7 @@ use super::carried_locks::CarriedLocks;
 use super::extent_changes::ExtentChanges;
 use super::file_state::{ExtentsSeen, FileState, ShownSize};
 use super::lock::{ExclusiveInode, HeldExtents, LockedItem};
-use super::overwritten::NotedWrites;
+use super::noted_writes::NotedWrites;
 use super::range_lock::{RangeGuard, RangeLocks};
 use super::{FileType, Inode, InodeItem};
 use crate::delalloc::{Delalloc, WriteErrors};

@@ -6,7 +6,7 @@ use creamery_base::Logical;
 
 use super::carried_locks::CarriedLocks;
 use super::extent_changes::ExtentChanges;
-use super::overwritten::NotedWrites;
+use super::noted_writes::NotedWrites;
 use super::range_lock::RangeLocks;
 use crate::delalloc::{Delalloc, WriteErrors};
 use crate::items::InodeItem;

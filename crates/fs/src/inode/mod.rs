@@ -46,6 +46,7 @@ mod inodes;
 pub(crate) mod lock;
 pub(crate) mod log_turn;
 mod lost_directories;
+mod noted_writes;
 mod overwritten;
 pub(crate) mod permission;
 mod range_lock;

@@ -3,68 +3,13 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use creamery_base::Result;
 use creamery_base::gate::Reason;
-use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{Result, Timespec};
 use creamery_txn::{DelallocReservation, Units};
 
 use super::{Inode, InodeItem, state};
 use crate::operation::finish;
 use crate::overwrite_times::{Overwritten, TimesTurn};
-
-/// The writes of a file that its item does not show.
-#[derive(Default)]
-pub(super) struct NotedWrites(RankedMutex<Option<Box<Noted>>, { rank::LEAF }>);
-
-struct Noted {
-    /// When the last one ended.
-    last: Timespec,
-    /// How many they are.
-    writes: u64,
-    /// Room for changing the item. A thread that changes it has borrowed the room.
-    room: Option<DelallocReservation>,
-}
-
-impl NotedWrites {
-    /// Notes one more write. Returns the room where some is kept already.
-    fn note(&self, now: Timespec, room: DelallocReservation) -> Option<DelallocReservation> {
-        let first = |room| Box::new(Noted { last: now, writes: 1, room: Some(room) });
-        match &mut *self.0.lock() {
-            Some(noted) => {
-                noted.last = noted.last.max(now);
-                noted.writes += 1;
-                Some(room)
-            }
-            none => {
-                *none = Some(first(room));
-                None
-            }
-        }
-    }
-
-    fn show(&self, item: &mut InodeItem) {
-        if let Some(noted) = &*self.0.lock() {
-            (item.mtime, item.ctime) = (noted.last, noted.last);
-            item.sequence = item.sequence.wrapping_add(noted.writes);
-        }
-    }
-
-    fn take(&self) -> Option<Box<Noted>> {
-        self.0.lock().take()
-    }
-
-    fn lend_room(&self) -> Option<DelallocReservation> {
-        self.0.lock().as_mut().and_then(|noted| noted.room.take())
-    }
-
-    /// Gives back what was lent. Returns it where another change of the item has written the times meanwhile.
-    fn give_back(&self, room: DelallocReservation) -> Option<DelallocReservation> {
-        match &mut *self.0.lock() {
-            Some(noted) if noted.room.is_none() => noted.room.replace(room),
-            _ => Some(room),
-        }
-    }
-}
 
 impl Inode {
     /// Whether the times of a write over what the file has may follow later.
@@ -107,8 +52,7 @@ impl Inode {
             && let Some(file) = self.as_file()
         {
             self.state.fetch_and(!state::OVERWRITTEN, Ordering::AcqRel);
-            let noted = file.noted_writes().take();
-            assert!(noted.is_some(), "OVERWRITE-2: what is noted is written once");
+            assert!(file.noted_writes().forget(), "OVERWRITE-2: what is noted is written once");
         }
     }
 
