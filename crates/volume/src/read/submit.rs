@@ -144,6 +144,8 @@ struct Flight {
     number: usize,
     at: Logical,
     buffer: AlignedBuffer,
+    /// A device has the buffer, which is so long.
+    lent: Option<usize>,
     verify: SharedVerifier,
     search: Search,
     mended: u64,
@@ -237,10 +239,18 @@ impl Flight {
         while let Some(step) = self.search.next() {
             let (at, bytes) = self.search.target(&step);
             let attempt = Attempt::of(step.way(), at, bytes.len() as u64);
-            let requests = attempt.and_then(|attempt| Ok((requests(&volume, &attempt)?, attempt)));
+            let whole = self.buffer.len();
+            let requests = attempt.and_then(|attempt| {
+                // All of the range in one place: the device fills the range's own buffer.
+                let lends = bytes.len() == whole && attempt.single().is_some();
+                self.lent = lends.then_some(whole);
+                let own = lends.then(|| std::mem::take(&mut self.buffer));
+                requests(&volume, &attempt, own).map(|requests| (requests, attempt))
+            });
             let (devices, attempt) = match requests {
                 Ok(both) => both,
                 Err(error) => {
+                    self.take_back(Vec::new());
                     self.judge(&volume, step, &Err(error));
                     continue;
                 }
@@ -269,12 +279,27 @@ impl Flight {
     }
 
     fn took(&mut self, step: Step, attempt: &Attempt, read: Vec<Result<AlignedBuffer>>) {
-        let Some(volume) = self.volume() else { return };
-        let (_, bytes) = self.search.target(&step);
-        let outcome = read.into_iter().collect::<Result<Vec<_>>>().map(|read| {
-            attempt.finish(&volume, &read, &mut self.buffer[bytes]);
-        });
-        self.judge(&volume, step, &outcome);
+        let read = read.into_iter().collect::<Result<Vec<_>>>();
+        let outcome = match self.lent {
+            Some(_) => read.map(|read| self.take_back(read)).inspect_err(|_| self.take_back(Vec::new())),
+            None => read.and_then(|read| {
+                let Some(volume) = self.volume() else { return Ok(()) };
+                let (_, bytes) = self.search.target(&step);
+                attempt.finish(&volume, &read, &mut self.buffer[bytes]);
+                Ok(())
+            }),
+        };
+        if let Some(volume) = self.volume() {
+            self.judge(&volume, step, &outcome);
+        }
+    }
+
+    /// Has the range's own buffer again, if it was lent: as a device has `read` it, or with zeros where that failed, and keeps the buffer. A device
+    /// fills all of a range only where nothing of that was good before.
+    fn take_back(&mut self, mut read: Vec<AlignedBuffer>) {
+        if let Some(len) = self.lent.take() {
+            self.buffer = read.pop().unwrap_or_else(|| AlignedBuffer::zeroed(len));
+        }
     }
 
     fn judge(&mut self, volume: &Volume, step: Step, outcome: &Result<()>) {
@@ -307,10 +332,15 @@ fn bytes_of(request: &Request) -> usize {
     }
 }
 
-fn requests(volume: &Volume, attempt: &Attempt) -> Result<Vec<(DevId, Request)>> {
+/// What devices are asked for. The first one fills `own`, if that is there.
+fn requests(
+    volume: &Volume,
+    attempt: &Attempt,
+    mut own: Option<AlignedBuffer>,
+) -> Result<Vec<(DevId, Request)>> {
     let request = |piece: crate::Piece| {
         volume.member(piece.at.dev)?;
-        let buffer = AlignedBuffer::zeroed(index(piece.len));
+        let buffer = own.take().unwrap_or_else(|| AlignedBuffer::zeroed(index(piece.len)));
         Ok((piece.at.dev, Request::Read { offset: piece.at.offset, buffer }))
     };
     attempt.places().map(request).collect()
@@ -349,6 +379,7 @@ impl Volume {
                         number,
                         at,
                         buffer,
+                        lent: None,
                         verify,
                         search,
                         mended,

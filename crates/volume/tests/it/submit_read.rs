@@ -134,6 +134,28 @@ fn all_first_requests_of_a_batch_are_started_before_one_is_answered() {
     }
 }
 
+/// Nothing is copied: the caller has back what the device has filled, and a buffer of the same length where no device has answered.
+#[test]
+fn a_device_fills_the_buffer_of_the_caller_where_all_of_it_lies_in_one_place() {
+    let Some(devices) = made("raid1", 2) else { return };
+    let leaves = truth(&devices, 1);
+    let (at, bytes) = &leaves[0];
+    let (volume, manners) = odd_volume(&devices);
+    for (manner, is_good) in [(Manner::AtOnce, true), (Manner::Dropped, false), (Manner::Short, false)] {
+        set_all(&manners, manner);
+        let buffer = AlignedBuffer::from_slice(&vec![0xaa; bytes.len()]);
+        let (place, wanted) = (buffer.as_ptr(), bytes.clone());
+        let mut batch = ReadBatch::default();
+        batch.add(*at, buffer, move |_, sector| Verdict::of_checksum(sector == wanted));
+        let (send, receive) = channel();
+        volume.submit_read(batch, Wait::Yes, Box::new(move |reports| send.send(reports).unwrap()));
+        let [report] = <[ReadReport; 1]>::try_from(receive.recv().unwrap()).expect("one range");
+        assert_eq!((report.is_good(), report.buffer.len()), (is_good, bytes.len()));
+        assert!(!is_good || report.buffer.as_ptr() == place, "it is the caller's own");
+        assert_eq!(report.buffer[..] == bytes[..], is_good);
+    }
+}
+
 #[test]
 fn a_batch_is_answered_once_whatever_the_devices_do() {
     for (profile, count, borne) in [("raid1", 2, 1), ("raid5", 3, 1), ("raid6", 4, 2)] {
