@@ -476,3 +476,54 @@ fn who_must_not_wait_begins_before_anything_was_written_and_not_where_a_device_w
     drop(file);
     fs.close()
 }
+
+/// What was answered is in the image by then: a copy of that, as a power cut would leave it, has all of it, for Linux, too.
+#[test]
+fn a_write_that_was_answered_as_durable_survives_for_linux() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let [image, left] = ["disk.img", "left.img"].map(|name| dir.path().join(name));
+    Image::make(&image).size(256 << 20).run()?;
+    let fs = Image::options().write().nodatacow().open(&image)?;
+    fs.write("/file", vec![7; 1 << 20])?;
+    fs.sync()?;
+    let file = OpenOptions::new().read(true).write(true).open(&fs, "/file")?;
+    let durably =
+        |at, byte| DirectRequest::WriteDurably { at, data: AlignedBuffer::from_slice(&[byte; SECTOR]) };
+    let before = fs.statistics().direct.times_later;
+    assert_eq!(file.start(durably(DirectAt::Offset(4096), 8)).wait().outcome?.len, SECTOR);
+    assert_eq!(fs.statistics().direct.times_later, before + 1, "it changes no tree but by its sync");
+    assert_eq!(file.start(durably(DirectAt::End, 9)).wait().outcome?.offset, 1 << 20);
+    std::fs::copy(&image, &left)?;
+    let mut content = vec![7; (1 << 20) + SECTOR];
+    content[4096..8192].fill(8);
+    content[1 << 20..].fill(9);
+    let judges = [Judge::Root, Judge::BtrfsProgs, Judge::KernelBtrfs, Judge::LoopDevices];
+    assert!(Judges::here().have(&judges) || !Judges::required());
+    if Judges::here().have(&judges) {
+        // Linux replays the log.
+        let mount = LoopMount::mount(&left, &dir.path().join("mount"), "rw").expect("Linux takes it");
+        assert!(std::fs::read(mount.dir().join("file"))? == content, "Linux reads what was written");
+        mount.unmount().expect("no complaint");
+        btrfs_check(&left).expect("no error");
+    }
+    drop(file);
+    fs.close()?;
+    judge(&image, &content)
+}
+
+#[test]
+fn what_is_compressed_is_unpacked_by_a_thread_that_may_wait() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let image = dir.path().join("disk.img");
+    Image::make(&image).size(256 << 20).run()?;
+    let fs = Image::options().write().compress(Some("zstd".parse()?)).open(&image)?;
+    fs.write("/file", vec![7; 1 << 20])?;
+    fs.sync()?;
+    let file = fs.open("/file")?;
+    file.read_exact_at(&mut [0; 9], 4096)?;
+    let refused = file.try_submit(read(4096, SECTOR), |_| ()).expect_err("it takes long");
+    assert_eq!(refused.why, Refusal::Compressed);
+    let done = file.start(refused.request).wait();
+    assert!(done.outcome?.len == SECTOR && done.buffer[..] == [7; SECTOR]);
+    Ok(())
+}
