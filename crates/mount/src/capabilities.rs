@@ -1,7 +1,7 @@
 //! Capabilities of programs (`security.capability`) in files that are written around the kernel's cache.
 //!
-//! Who writes to a program takes its capabilities away, or anybody who may write to it could have his own code run with them. The kernel sees to that by
-//! itself, but not where a file is written with `FOPEN_DIRECT_IO` (Linux 6.18). There the server does it before the write. It looks once, and
+//! A write to a program takes its capabilities away. Otherwise any writer could have code of his own run with them. The kernel takes them away
+//! by itself, but not where a file is written with `FOPEN_DIRECT_IO` (Linux 6.18). There the server does it before the write. It looks once, and
 //! again when somebody has given some.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,13 +1,13 @@
 //! Pages of the kernel's cache under writes that go around it.
 //!
 //! A write of O_DIRECT comes around the kernel's page cache, and so does each write of a file that was opened with `FOPEN_DIRECT_IO`. Before it is
-//! sent the kernel drops the pages of its range. But others may read the file through the cache, or have it mapped. A page that they
+//! sent the kernel drops the pages of its range. Other programs may read the file through the cache, or have it mapped. A page that they
 //! fetch while the write is on its way has what was there before. Where the writer waits for the answer (pwrite) the kernel drops the
 //! pages once more behind it; of a write by libaio or io_uring it does not (Linux 6.18, measured: every other one of these, beside two
 //! readers, left old pages for good).
 //!
 //! Which of the two a WRITE is, is not in the request. So the server has the pages dropped (`mapped_pages`), between the
-//! write and its answer: who reads after that finds what was written.
+//! write and its answer: a reader finds what was written as soon as that is answered.
 //!
 //! That costs as much as a small write. Where nobody uses the cache, as beside a database with a cache of its own, there is nothing to drop. A request says
 //! whether it fills pages: the kernel names an owner of locks in those that go around them, and none in others. So for each

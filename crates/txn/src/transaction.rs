@@ -6,8 +6,8 @@
 //! - GATE-2: generations follow each other with the gate closed, so a handle sees one only.
 //! - GATE-3: data that a transaction's metadata shows was written before, and is flushed by its commit: its token goes
 //!   from the completed extent by way of the transaction to the flush.
-//! - GATE-4: data that was written over what trees show already is flushed by the next commit, or the next writing of logs, that begins
-//!   to flush behind that. No handle shows it, so it belongs to no transaction, and comes at any moment.
+//! - GATE-4: data that was written over what trees show already is flushed by the first commit, or write of logs, that takes it to its flush.
+//!   No handle shows such data. It belongs to no transaction, and may be added at any moment, beside a closed gate, too.
 //!   Shown by `what_is_overwritten_is_durable_with_its_times`.
 
 use std::panic::Location;

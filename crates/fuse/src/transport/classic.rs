@@ -72,7 +72,7 @@ impl Buffers {
 
     fn request_space(&mut self) -> &mut [u8] {
         if Arc::get_mut(&mut self.request).is_none() {
-            // Somebody keeps what he was to write: it is his now.
+            // An operation keeps the buffer: the worker takes a new one.
             self.request = Arc::new(AlignedBuffer::untouched(self.request.len()));
         }
         let request = Arc::get_mut(&mut self.request).expect("nobody else has it");

@@ -18,7 +18,7 @@ use super::Adapter;
 use crate::flags;
 
 impl Adapter {
-    /// The answer to who has opened a file that is not append-only.
+    /// The answer to an open of a file that is not append-only.
     pub(super) fn opened(&self, file: Arc<OpenFile>, open: &OpenRequest) -> Opened {
         // The kernel's pages stay true: every change of the file goes through it.
         let flags = OpenReplyFlags::KEEP_CACHE;
