@@ -21,8 +21,10 @@ use creamery_base::panics;
 
 /// Threads of a pool.
 const THREADS: usize = 4;
-/// Jobs that wait at most.
+/// Jobs that wait at most, of submitters that may run one themselves.
 const QUEUE: usize = 64;
+/// The same of submitters that must not: somebody else has to run what they have no room for, and what bounds their requests is elsewhere.
+const QUEUE_OF_OTHERS: usize = 1024;
 
 /// What a thread of the pool does.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -78,7 +80,7 @@ impl Pool {
     /// Whether a thread of the pool runs a job that comes now.
     pub(crate) fn has_room(&self) -> bool {
         let mut state = self.shared.state.lock();
-        if state.is_closed || state.queue.len() >= QUEUE {
+        if state.is_closed || state.queue.len() >= QUEUE_OF_OTHERS {
             return false;
         }
         self.add_thread(&mut state);
@@ -209,6 +211,8 @@ mod tests {
         (0..THREADS).for_each(|_| taken(&pool, held(&began, &go)));
         (0..THREADS).for_each(|_| begun.recv().unwrap());
         (0..QUEUE).for_each(|_| taken(&pool, Box::new(|| ())));
+        assert!(pool.has_room() && pool.run(Box::new(|| ())).is_err());
+        (QUEUE..QUEUE_OF_OTHERS).for_each(|_| assert!(pool.take(Box::new(|| ())).is_ok()));
         assert!(!pool.has_room());
         let (send, receive) = channel();
         assert!(pool.take(Box::new(move || send.send(7).unwrap())).is_ok());
