@@ -207,7 +207,8 @@ impl Findings {
         text
     }
 
-    /// Reads the text of the file. A line that the end of the file cuts is passed over.
+    /// Reads the text of the file. A line that the end of the file cuts is passed over, be it the first one: a process that writes has made the
+    /// file and not written to it yet, or died then.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidData`]: it is no such text.
@@ -215,6 +216,9 @@ impl Findings {
         let corrupt = |what: String| Error::new(ErrorKind::InvalidData, what);
         let text = std::str::from_utf8(text).map_err(|_| corrupt("it is no text".to_owned()))?;
         let mut findings = Self::default();
+        if HEAD.starts_with(text) {
+            return Ok(findings);
+        }
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let mut lines = whole.lines();
         if lines.next() != Some(HEAD) {
@@ -293,6 +297,10 @@ mod tests {
         assert_eq!((read.left().len(), read.iter().count(), read.left_out()), (28, 35, 7));
         let cut = Findings::parse(&text.as_bytes()[..text.len() - 3]).unwrap();
         assert_eq!(cut.left_out(), 0);
+        for len in 0..=HEAD.len() {
+            let begun = Findings::parse(&text.as_bytes()[..len]).unwrap();
+            assert!(begun.is_empty(), "{len} bytes of the first line");
+        }
     }
 
     #[test]
@@ -321,7 +329,8 @@ mod tests {
     #[test]
     fn a_line_that_is_no_finding_is_refused_by_its_number() {
         for (text, word) in [
-            ("", "first line"),
+            ("scrub of what", "first line"),
+            ("\n", "first line"),
             ("scrub findings:2\n", "first line"),
             ("scrub findings:1\ndata at devid 1 offset x, lost: y\n", "line 2"),
             ("scrub findings:1\ndata at devid 1 offset 1, gone: y\n", "line 2"),
