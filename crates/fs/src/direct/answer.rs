@@ -51,7 +51,7 @@ impl Answer {
         Self { owed: Some((Buffer::Written(buffer), done, bytes)), durable: None }
     }
 
-    /// The same for a write that is to be durable by then. It keeps nothing alive (DIRECT-11).
+    /// The answer of a write that is to be durable first. It keeps nothing alive (DIRECT-11).
     pub(crate) fn when_durable(mut self, inodes: Option<&Arc<Inodes>>) -> Self {
         self.durable = inodes.map(Arc::downgrade);
         self

@@ -63,9 +63,9 @@ fn a_thread_with_locks_makes_nothing_durable() {
     let file = &world.file;
     let answer = submit(file, DirectAt::Offset(0), SECTOR);
     world.device.answer(0, How::Done);
-    assert!(content(file)[0] == MARKED, "who reads has it completed");
+    assert!(content(file)[0] == MARKED, "a reader completes it");
     assert_eq!(answer.try_recv().err(), Some(TryRecvError::Empty), "DIRECT-16");
-    // Neither does somebody who looks for room, nor does he wait for that.
+    // A thread that looks for room does not sync, and does not wait for a sync.
     let wish = world.fs.engine().start(creamery_txn::Units::items(1 << 16));
     assert_eq!(wish.map(drop).expect_err("so much there never is").kind(), ErrorKind::NoSpace);
     assert_eq!(answer.try_recv().err(), Some(TryRecvError::Empty), "DIRECT-16");

@@ -1,4 +1,4 @@
-//! Times of writes over what a file has: they are told at once and written later, and nothing is durable, or in a snapshot, without them.
+//! Times of writes over what a file has: stat shows them at once, the tree has them later, and an fsync or a snapshot has the tree take them first.
 
 use creamery_base::{TreeId, Wait};
 
