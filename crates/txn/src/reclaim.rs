@@ -1,6 +1,8 @@
 //! Layers above have work that frees space and was put off: who finds no room has them take some steps of it.
 //!
 //! # Invariants
+//! - RECLAIM-4: as long as a thread has a [`RoomClaim`] nobody keeps room for later: what comes back is for who claims it, and for operations that end by
+//!   themselves. Shown by `room_that_comes_back_is_not_kept_by_those_who_come_later`.
 //! - RECLAIM-1: reclaiming asks for no reclaiming: its own handles begin with [`Units::reclaiming`](crate::Units::reclaiming).
 //!
 //! # Locking
@@ -8,7 +10,8 @@
 //! room could hold.
 
 use std::cell::Cell;
-use std::sync::Weak;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use creamery_base::Result;
 use creamery_base::lock::{RankedRwLock, rank};
@@ -53,6 +56,31 @@ pub trait Reclaimer: Send + Sync {
 
 #[derive(Default)]
 pub(crate) struct Reclaimers(RankedRwLock<Vec<Weak<dyn Reclaimer>>, { rank::LEAF }>);
+
+/// The threads that have found no room, have waited for all that was on its way, and look once more.
+#[derive(Default)]
+pub(crate) struct RoomClaims(Arc<AtomicUsize>);
+
+/// A thread of these, until this goes.
+pub(crate) struct RoomClaim(Arc<AtomicUsize>);
+
+impl RoomClaims {
+    pub(crate) fn make(&self) -> RoomClaim {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        RoomClaim(Arc::clone(&self.0))
+    }
+
+    /// Whether there are any (RECLAIM-4).
+    pub(crate) fn any(&self) -> bool {
+        self.0.load(Ordering::SeqCst) > 0
+    }
+}
+
+impl Drop for RoomClaim {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 impl Reclaimers {
     pub(crate) fn register(&self, reclaimer: Weak<dyn Reclaimer>) {
@@ -104,9 +132,6 @@ impl Reclaimers {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// Has so many steps to take; the last one asks for reclaiming if it is `greedy`.
     struct Steps {

@@ -29,6 +29,9 @@ impl Engine {
         let mut charge = self.qgroups.charge(subvolume, bytes)?;
         let metadata = u64::from(items) * self.item_bytes();
         loop {
+            if self.room_claims.any() {
+                return Ok(None); // RECLAIM-4
+            }
             let chunks = self.chunks.made();
             // Asking and adding is one step, for those who are promised metadata and those who take data, too.
             let alone = self.reservations.hold();
@@ -50,7 +53,9 @@ impl Engine {
     pub fn keep_at_once(&self, items: u32) -> Option<DelallocReservation> {
         let metadata = u64::from(items) * self.item_bytes();
         let _alone = self.reservations.hold();
-        let fits = self.metadata_fits_later(metadata) && self.data_fits_later(0, metadata);
+        let fits = !self.room_claims.any()
+            && self.metadata_fits_later(metadata)
+            && self.data_fits_later(0, metadata);
         fits.then(|| self.delalloc.keep(0, metadata, None))
     }
 

@@ -4,7 +4,7 @@
 //! steps and commits, so that what they freed can be handed out, and tries again. A commit leaves block groups in which nothing
 //! lives any more; the next one gives them back, so that who waits for a chunk of another kind gets their place. Only when there
 //! is nothing left of all that and a commit did not help either, the thread waits, once, for work that is on its way and gives back room when
-//! it ends. If that does not help either, the answer is "no space". Before all that, who has free space in his hands to discard it is waited for; at last, for a moment, those are who read what a commit has freed.
+//! it ends. It claims what comes back then: others keep no room for later meanwhile. If that does not help either, the answer is "no space". Before all that, who has free space in his hands to discard it is waited for; at last, for a moment, those are who read what a commit has freed.
 //!
 //! # Invariants
 //! - RECLAIM-2: nobody who holds a handle reclaims or waits for one who does.
@@ -20,18 +20,18 @@ use creamery_base::gate::{self, Reason};
 use super::Engine;
 use crate::flush_policy::FlushPolicy;
 use crate::held;
-use crate::reclaim::Reclaimer;
+use crate::reclaim::{Reclaimer, RoomClaim};
 use crate::space_info::SpaceKind;
 
 /// How long a reader of what was freed is waited for that does not yield: a read of a device, and more.
 const READS_MAX: Duration = Duration::from_millis(200);
 
 /// What somebody who finds no room has tried already.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 pub(super) struct Tried {
     committed: bool,
-    /// What was on its way was waited for.
-    awaited: bool,
+    /// What was on its way was waited for, and what comes back of that is claimed (RECLAIM-4).
+    awaited: Option<RoomClaim>,
     /// Whoever discarded something has given it back.
     discarded: bool,
     /// Whoever reads what a commit freed was waited for.
@@ -64,7 +64,8 @@ impl Engine {
         let removed = self.chunks.removed();
         let empty = tried.for_removal != Some(removed) && self.want_idle_groups_removed(kind);
         if tried.committed && !freed && !empty {
-            if policy.reclaims() && !std::mem::replace(&mut tried.awaited, true) {
+            if policy.reclaims() && tried.awaited.is_none() {
+                tried.awaited = Some(self.room_claims.make());
                 if self.reclaimers.wait() {
                     gate::passing(Reason::Reservation, || self.commit_running())?;
                 }

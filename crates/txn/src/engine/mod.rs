@@ -84,7 +84,7 @@ use crate::discard::Discards;
 use crate::extent_tree::ExtentTree;
 use crate::free_space_tree::FreeSpaceTree;
 use crate::qgroup::Qgroups;
-use crate::reclaim::Reclaimers;
+use crate::reclaim::{Reclaimers, RoomClaims};
 use crate::roots::{RootTree, Switches};
 use crate::run_refs::{Ports, RefRunner};
 use crate::space_info::{DelallocAccount, Reservations, Space};
@@ -173,6 +173,7 @@ pub struct Engine {
     chunks: ChunkAllocator,
     runner: RefRunner,
     reclaimers: Reclaimers,
+    room_claims: RoomClaims,
     discards: Discards,
     counters: Counters,
     superblock: NextSuperblock,
@@ -256,6 +257,7 @@ impl Engine {
             delalloc: Arc::default(),
             runner: RefRunner::default(),
             reclaimers: Reclaimers::default(),
+            room_claims: RoomClaims::default(),
             discards: Discards::default(),
             counters: Counters::default(),
             transaction: Transaction::after(superblock.generation()),

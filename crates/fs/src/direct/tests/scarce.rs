@@ -76,6 +76,33 @@ fn nobody_finds_no_room_because_of_requests_in_flight() {
     fs.shut_down().expect("it closes");
 }
 
+/// A thread has found no room and waits for what is on its way. Room that comes back meanwhile is not kept by requests that come later.
+#[test]
+fn room_that_comes_back_is_not_kept_by_those_who_come_later() {
+    let Some((fs, device, file)) = on_answering(8, FsOptions::default()) else { return };
+    let mut kept = keep_all(&fs);
+    kept.truncate(kept.len() - 16);
+    let answer = submit_sectors(&file, DirectAt::Offset(0), MARKED, 2);
+    assert_eq!(device.kept(), 1);
+    kept.extend(std::iter::from_fn(|| keep_one(&fs)));
+    let may_keep = || fs.engine().keep_at_once(0).is_some();
+    thread::scope(|scope| {
+        let makes = scope.spawn(|| make_directory(&fs, "dir"));
+        while may_keep() {
+            thread::yield_now();
+        }
+        kept.truncate(kept.len() - 16);
+        assert!(keep_one(&fs).is_none() && fs.engine().keep_at_once(1).is_none(), "RECLAIM-4");
+        device.answer(0, How::Done);
+        makes.join().expect("it ends well").expect("DIRECT-12: there is room when the request has ended");
+        answer.try_recv().expect("DIRECT-12: it has ended before").outcome.expect("room");
+    });
+    assert!(may_keep() && keep_one(&fs).is_some(), "nobody claims it any more");
+    drop(kept);
+    fs.close(file);
+    fs.shut_down().expect("it closes");
+}
+
 /// Two threads look for room at once. Neither takes from the other the sign that some came back.
 #[test]
 fn what_ends_in_flight_is_for_all_who_look_for_room() {
