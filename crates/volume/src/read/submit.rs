@@ -282,11 +282,11 @@ impl Flight {
         let read = read.into_iter().collect::<Result<Vec<_>>>();
         let outcome = match self.lent {
             Some(_) => read.map(|read| self.take_back(read)).inspect_err(|_| self.take_back(Vec::new())),
-            None => read.and_then(|read| {
-                let Some(volume) = self.volume() else { return Ok(()) };
-                let (_, bytes) = self.search.target(&step);
-                attempt.finish(&volume, &read, &mut self.buffer[bytes]);
-                Ok(())
+            None => read.map(|read| {
+                if let Some(volume) = self.volume() {
+                    let (_, bytes) = self.search.target(&step);
+                    attempt.finish(&volume, &read, &mut self.buffer[bytes]);
+                }
             }),
         };
         if let Some(volume) = self.volume() {
