@@ -172,9 +172,10 @@ impl State {
         flying || self.pages.has(start, end)
     }
 
-    /// Whether any of `[start, end)` is delayed.
+    /// Whether any of `[start, end)` is delayed, or part of a run that is in flight. The front of that may be in the tree already: the items that
+    /// show it still change with the rest (DELALLOC-3).
     fn touches(&self, start: u64, end: u64) -> bool {
-        let flying = self.in_flight_range();
+        let flying = self.in_flight.as_ref().map_or((0, 0), |flying| (flying.run.start, flying.run.end));
         start.max(flying.0) < end.min(flying.1) || self.pages.missing(start, end)[..] != [(start, end)]
     }
 
@@ -310,7 +311,7 @@ impl Delalloc {
         self.any() && self.lock().as_ref().is_some_and(|state| state.has(start, end))
     }
 
-    /// Whether any of `[start, end)`, which is not empty, is delayed.
+    /// Whether any of `[start, end)`, which is not empty, is delayed, or part of a run that has not landed.
     pub(crate) fn touches(&self, start: u64, end: u64) -> bool {
         self.any() && self.lock().as_ref().is_some_and(|state| state.touches(start, end))
     }

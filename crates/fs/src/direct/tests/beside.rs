@@ -128,3 +128,29 @@ fn what_leaves_the_extents_as_they_are_spoils_no_plan() {
     set_attributes(file.inode(), &SetAttributes::truncate(4 * SECTOR)).expect("room");
     assert_ne!(seen(), converted, "a cut");
 }
+
+/// A run of many extents is completed in several handles. Its front is in the tree then, and still not to be replaced: the next handle makes the
+/// item longer that shows it.
+#[test]
+fn a_run_that_is_half_complete_is_waited_for_by_who_writes_over_its_front() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let file = open_named(&fixture, "f0", InodeFlags::empty());
+    for round in 0..60 {
+        (0..48).for_each(|sector| direct(&file, sector * SECTOR, &sectors(1, 1)));
+        file.write_at(0, &sectors(48, 2)).expect("room");
+        std::thread::scope(|scope| {
+            let flushes = scope.spawn(|| file.inode().flush().expect("room"));
+            // Where the front may be written over it is, at once.
+            while !flushes.is_finished() {
+                if file.inode().file().delalloc().touches(0, SECTOR) {
+                    std::thread::yield_now();
+                } else {
+                    direct(&file, 0, &sectors(1, 3));
+                }
+            }
+        });
+        direct(&file, 0, &sectors(1, 3));
+        let wanted = [sectors(1, 3), sectors(47, 2)].concat();
+        super::check(&fixture, &file, &wanted, &format!("round {round}"));
+    }
+}
