@@ -32,7 +32,7 @@ pub enum Fault {
     InPlaceGivenBackEarly,
     /// Who makes something durable does not wait for direct writes that began before.
     SyncedBesideDirect,
-    /// Who makes a file durable leaves the times of writes over what it has where they are.
+    /// An fsync leaves the times of writes over what the file has where they are.
     TimesLeftBehind,
     /// A request does not count as a change of its subvolume.
     ChangeNotCarried,

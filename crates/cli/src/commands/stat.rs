@@ -62,7 +62,7 @@ fn facts(fs: &Filesystem, path: &Path, follow: bool) -> Result<Facts, Error> {
     }
     let file = if meta.is_file() { Some(fs.open(path)?) } else { None };
     let verity = file.as_ref().map(File::verity).transpose()?.flatten();
-    // All else is told where the extent tree is damaged.
+    // A damaged extent tree is no reason to leave out the other lines.
     let overwrites = file.as_ref().map(File::overwrites);
     Ok(Facts { meta, target, xattrs, verity, overwrites })
 }

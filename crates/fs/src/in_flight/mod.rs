@@ -144,7 +144,7 @@ impl Requests {
         self.landed.iter().position(|(ticket, _)| wanted(&self.begun[ticket]))
     }
 
-    /// The same of those that wait to be made durable.
+    /// Where the first one stands in the queue of those that owe a sync.
     fn first_owed(&self, wanted: impl Fn(&Request) -> bool) -> Option<usize> {
         self.owed.iter().position(|(ticket, _)| wanted(&self.begun[ticket]))
     }

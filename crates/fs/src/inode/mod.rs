@@ -101,8 +101,8 @@ pub struct Inode {
     body: Body,
 }
 
-/// Bits that are set and cleared by who has the inode alone, or before the object is shared; those of times that wait as
-/// `access_time` says.
+/// Bits that change before the object is shared, or with the inode locked alone. Bits of times that wait change as `access_time` and
+/// `overwrite_times` say.
 mod state {
     /// The items are deleted: nothing may use the object any more.
     pub(super) const GONE: u8 = 1;

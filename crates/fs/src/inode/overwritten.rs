@@ -18,7 +18,7 @@ impl Inode {
         item.nlink > 0 && (self.has(state::OVERWRITTEN) || self.context().overwrite_times().has_room())
     }
 
-    /// The file was written over, and [`Engine::overwrote`](creamery_txn::Engine::overwrote) was told before: its times follow, in `room`, which
+    /// The file was written over, behind a call of [`Engine::overwrote`](creamery_txn::Engine::overwrote). Its times follow, in `room`, which
     /// is for one item.
     pub(crate) fn overwritten(self: &Arc<Self>, room: DelallocReservation) {
         let file = self.as_file().expect("only files have data");

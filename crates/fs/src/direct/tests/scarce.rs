@@ -62,14 +62,30 @@ fn assert_waits_for(fs: &Filesystem, device: &Answering, answer: &Receiver<Direc
     });
 }
 
+/// A filesystem with a direct write in flight, and all the room beside it kept.
+struct Crowded {
+    fs: Arc<Filesystem>,
+    device: Arc<Answering>,
+    file: Arc<OpenFile>,
+    kept: Vec<DelallocReservation>,
+    answer: Receiver<DirectDone>,
+}
+
+impl Crowded {
+    fn new() -> Option<Self> {
+        let (fs, device, file) = on_answering(8, FsOptions::default())?;
+        let mut kept = keep_all(&fs);
+        kept.truncate(kept.len() - 16);
+        let answer = submit_sectors(&file, DirectAt::Offset(0), MARKED, 2);
+        assert_eq!(device.kept(), 1);
+        kept.extend(std::iter::from_fn(|| keep_one(&fs)));
+        Some(Self { fs, device, file, kept, answer })
+    }
+}
+
 #[test]
 fn nobody_finds_no_room_because_of_requests_in_flight() {
-    let Some((fs, device, file)) = on_answering(8, FsOptions::default()) else { return };
-    let mut kept = keep_all(&fs);
-    kept.truncate(kept.len() - 16);
-    let answer = submit_sectors(&file, DirectAt::Offset(0), MARKED, 2);
-    assert_eq!(device.kept(), 1);
-    kept.extend(std::iter::from_fn(|| keep_one(&fs)));
+    let Some(Crowded { fs, device, file, kept, answer }) = Crowded::new() else { return };
     assert_waits_for(&fs, &device, &answer);
     drop(kept);
     fs.close(file);
@@ -79,12 +95,7 @@ fn nobody_finds_no_room_because_of_requests_in_flight() {
 /// A thread has found no room and waits for what is on its way. Room that comes back meanwhile is not kept by requests that come later.
 #[test]
 fn room_that_comes_back_is_not_kept_by_those_who_come_later() {
-    let Some((fs, device, file)) = on_answering(8, FsOptions::default()) else { return };
-    let mut kept = keep_all(&fs);
-    kept.truncate(kept.len() - 16);
-    let answer = submit_sectors(&file, DirectAt::Offset(0), MARKED, 2);
-    assert_eq!(device.kept(), 1);
-    kept.extend(std::iter::from_fn(|| keep_one(&fs)));
+    let Some(Crowded { fs, device, file, mut kept, answer }) = Crowded::new() else { return };
     let may_keep = || fs.engine().keep_at_once(0).is_some();
     thread::scope(|scope| {
         let makes = scope.spawn(|| make_directory(&fs, "dir"));

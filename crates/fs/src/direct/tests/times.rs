@@ -81,7 +81,7 @@ fn a_snapshot_has_the_times_of_what_it_shows() {
     assert!(world.content_in(snapshot) == sectors(8, 2));
 }
 
-/// Room is kept for the times of few files only, and these give it back to who finds none.
+/// Room is kept for the times of few files only. A reservation that does not fit has them written, which gives it back.
 #[test]
 fn times_wait_for_few_files_and_make_room_for_others() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
