@@ -84,14 +84,28 @@ impl Adapter {
     }
 }
 
-/// Writes out of the request's own buffer.
+/// Writes out of the request's own buffer, all of it: of a request that the caller did not wait for, and of each that may make a file longer, the
+/// kernel makes EIO out of a count that is too small. So room that ran out on the way is an error of the whole.
 fn write_directly(file: &OpenFile, write: &WriteRequest, data: &SharedBytes) -> creamery_base::Result<usize> {
+    let mut written = 0;
+    loop {
+        let part = data.slice(written..data.len());
+        let at = place(file, write, write.offset.saturating_add(written as u64))?;
+        let len = file.write_direct_shared(at, &part)?.len;
+        written += len;
+        if written == data.len() || len == 0 {
+            return Ok(written);
+        }
+    }
+}
+
+/// The place of what a request writes at `offset`.
+fn place(file: &OpenFile, write: &WriteRequest, offset: u64) -> creamery_base::Result<DirectAt> {
     let item = file.inode().item(Wait::Yes)?;
     // The kernel says where the end is that it appends at. Appends to one file it sends one after the other, so that is the end still.
-    let is_at_end = flags::appends(write) && write.offset == item.size;
-    let at = match is_at_end && item.flags.contains(InodeFlags::APPEND) {
+    let is_at_end = flags::appends(write) && offset == item.size;
+    Ok(match is_at_end && item.flags.contains(InodeFlags::APPEND) {
         true => DirectAt::End,
-        false => DirectAt::Offset(write.offset),
-    };
-    Ok(file.write_direct_shared(at, data)?.len)
+        false => DirectAt::Offset(offset),
+    })
 }

@@ -14,6 +14,7 @@ use crate::support::{MOUNTED, judge_mount, mkfs_empty, stats};
 
 const DIRECT_C: &str = include_str!("direct.c");
 const PAIRS_C: &str = include_str!("direct_pairs.c");
+const FULL_C: &str = include_str!("direct_full.c");
 const ROUNDS: &str = "500";
 /// Bytes of the file of which each opener sees all that the others write.
 const PAIRS_LEN: usize = 64 << 12;
@@ -28,6 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("direct/asynchronous-writes-beside-reads", &judges, writes_beside_reads),
         Case::new("direct/each-sees-what-the-other-writes", &judges, pairs),
         Case::new("direct/any-offset-and-length", &MOUNTED, any_offset),
+        Case::new("direct/no-space-is-said-as-that", &judges, no_space),
     ]
 }
 
@@ -74,6 +76,21 @@ fn pairs(bench: &Bench) -> Result<()> {
     of_each_kind(&mount.dir().join("the-kernel's")).context("on the kernel's mount")?;
     mount.unmount()?;
     btrfs_check(&image)
+}
+
+/// Writes that the caller does not wait for, and others, where room runs out in the midst of one.
+fn no_space(bench: &Bench) -> Result<()> {
+    let program = program(bench, FULL_C)?;
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "128M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
+    for (name, kind) in KINDS {
+        let path = mount.dir().join(name);
+        drop(new_file(&path, kind)?);
+        Run::new(&program).arg(&path).ok().context(name)?;
+        std::fs::remove_file(path)?;
+    }
+    judge_mount(bench, &image, mount)
 }
 
 fn new_file(path: &Path, kind: IFlags) -> Result<File> {
