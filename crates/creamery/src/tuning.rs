@@ -64,6 +64,9 @@ pub struct Tuning {
     /// told.
     #[doc(hidden)]
     pub direct_waits: bool,
+    /// A submitted direct request ends on the thread of the device that answers it, where that waits for nothing.
+    #[doc(hidden)]
+    pub direct_ends_at_once: bool,
     /// [`Filesystem::statistics`](crate::Filesystem::statistics) tells how long locks on tree blocks are held and waited for, which costs
     /// a little. Off unless told.
     #[doc(hidden)]
@@ -85,6 +88,7 @@ impl Default for Tuning {
             seek_cursors: fs.seek_cursors,
             nocow_keeps_leaf: fs.nocow_keeps_leaf,
             direct_waits: fs.direct_waits,
+            direct_ends_at_once: fs.direct_ends_at_once,
             lock_times: engine.lock_times,
         }
     }

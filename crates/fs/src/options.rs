@@ -35,6 +35,9 @@ pub struct FsOptions {
     /// A direct write that must not wait looks into trees as any other one, and so may wait for tree blocks there, as on Linux: to see what
     /// that costs others.
     pub direct_waits: bool,
+    /// A submitted direct request ends on the thread of the device that answers it, where that waits for nothing; switched off, to see what
+    /// that saves.
+    pub direct_ends_at_once: bool,
     /// An open file remembers where the last search for data or a hole ended; switched off, to see what that saves.
     pub seek_cursors: bool,
     /// Which accesses, of those that are told ([`Filesystem::accessed`](crate::Filesystem::accessed)), move access times.
@@ -54,6 +57,7 @@ impl Default for FsOptions {
             max_inline: 2048,
             nocow_keeps_leaf: false,
             direct_waits: false,
+            direct_ends_at_once: true,
             seek_cursors: true,
             atime: AtimeOptions::default(),
         }

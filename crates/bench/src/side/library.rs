@@ -36,6 +36,7 @@ pub(crate) struct Setting {
     pub(crate) nodatacow: bool,
     pub(crate) nocow_keeps_leaf: bool,
     pub(crate) direct_waits: bool,
+    pub(crate) direct_ends_at_once: Option<bool>,
     pub(crate) seek_cursors: Option<bool>,
     pub(crate) compress: Option<Compress>,
     /// Opened for reading: a set of several devices is not opened otherwise.
@@ -60,6 +61,7 @@ impl Setting {
         tuning.seek_cursors = self.seek_cursors.unwrap_or(usual.seek_cursors);
         tuning.nocow_keeps_leaf = self.nocow_keeps_leaf;
         tuning.direct_waits = self.direct_waits;
+        tuning.direct_ends_at_once = self.direct_ends_at_once.unwrap_or(usual.direct_ends_at_once);
         tuning.lock_times = self.lock_times;
         tuning
     }

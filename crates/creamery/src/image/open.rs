@@ -178,6 +178,7 @@ impl ImageOptions {
             compress: self.compress,
             nocow_keeps_leaf: tuning.nocow_keeps_leaf,
             direct_waits: tuning.direct_waits,
+            direct_ends_at_once: tuning.direct_ends_at_once,
             seek_cursors: tuning.seek_cursors,
             ..FsOptions::default()
         };

@@ -14,6 +14,8 @@ pub(crate) struct Policy {
     pub(crate) nocow_keeps_leaf: bool,
     /// A request that must not wait may wait for its looks into trees.
     pub(crate) direct_waits: bool,
+    /// A device ends a submitted request by itself, where that waits for nothing.
+    pub(crate) direct_ends_at_once: bool,
     /// Open files remember where the last search for data or a hole ended.
     pub(crate) seek_cursors: bool,
 }
@@ -27,9 +29,18 @@ impl Policy {
             max_inline,
             nocow_keeps_leaf,
             direct_waits,
+            direct_ends_at_once,
             seek_cursors,
             ..
         } = options;
-        Self { flush_on_commit, nodatacow, max_inline, nocow_keeps_leaf, direct_waits, seek_cursors }
+        Self {
+            flush_on_commit,
+            nodatacow,
+            max_inline,
+            nocow_keeps_leaf,
+            direct_waits,
+            direct_ends_at_once,
+            seek_cursors,
+        }
     }
 }

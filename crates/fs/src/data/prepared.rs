@@ -32,6 +32,7 @@ use super::write::gap;
 use super::{Behalf, DirectlyWritten, reserve};
 use crate::counters::Direct;
 use crate::fault::Fault;
+use crate::inode::lock::HeldExtents;
 use crate::inode::{FileInode, Inode, InodeItem};
 use crate::subvolume::InPlaceWriter;
 
@@ -177,17 +178,24 @@ impl Prepared {
         }
     }
 
+    /// Whether all of it goes over what a file of `size` bytes has in place, so that completing it needs no handle if its times may follow later.
+    pub(crate) fn overwrites(&self, size: u64) -> bool {
+        self.pieces.iter().all(|piece| matches!(piece, Piece::InPlace(space) if space.is_overwrite(size)))
+    }
+
     /// Makes it what the file shows there, from the front on: less than all only when space ran out all the same. The times of what goes over
-    /// what the file has may follow later (`overwrite_times`).
+    /// what the file has may follow later (`overwrite_times`). A caller that holds the item, which stays as it `is`, has seen before that all of
+    /// it does, and that the times may.
     /// Errors: no space; damage; aborted.
     pub(crate) fn complete(
         self,
         room: &mut DelallocReservation,
         (owner, inode): (&Arc<Inode>, &FileInode<'_>),
         item: &mut InodeItem,
+        is: Option<HeldExtents<'_>>,
     ) -> Result<DirectlyWritten> {
         let Self { start, end, pieces, _in_place } = self;
-        let (size, puts_off) = (item.size, owner.may_put_times_off(item));
+        let (size, puts_off) = (item.size, is.is_some() || owner.may_put_times_off(item));
         let holes = gap(inode, item, start)?;
         let (mut reached, mut in_place, mut overwrites) = (start, 0, false);
         let mut behalf = Behalf::Flight(room);
@@ -216,7 +224,7 @@ impl Prepared {
         }
         if overwrites {
             // Before a snapshot may begin, which has the times of what it shows.
-            owner.overwritten(inode.engine().split_off(room, 1));
+            owner.overwritten(inode.engine().split_off(room, 1), is);
             Direct::count(&inode.context().counters().direct.times_later);
         }
         DirectlyWritten::up_to((start, reached), in_place, done)

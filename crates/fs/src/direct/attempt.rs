@@ -132,12 +132,11 @@ fn lock<'a>(file: &'a FileInode<'_>, at: DirectAt, len: u64) -> Attempted<Target
     if let DirectAt::Offset(offset) = at {
         let end = offset.saturating_add(len);
         let shared = at_once(file.lock_shared(Wait::No), Refusal::InodeBusy)?;
-        let size = at_once(file.item(Wait::No), Refusal::ItemBusy)?.size;
-        if data::is_overwrite(file, size, end) {
-            let item = at_once(file.hold_extents(Wait::No), Refusal::ItemBusy)?.clone();
+        let (item, stored) = at_once(file.item_and_stored_size(Wait::No), Refusal::ItemBusy)?;
+        if data::is_overwrite(file, item.size, end) {
             check_overwrites(&item)?;
             // What grows the file when it is written back changes extents that this write counts on.
-            unless(item.size != size, Refusal::Delayed)?;
+            unless(item.size != stored, Refusal::Delayed)?;
             return Ok(Target { operations: Operations::Shared(shared), item, offset, end });
         }
     }

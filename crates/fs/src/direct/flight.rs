@@ -26,13 +26,13 @@ use creamery_volume::{WriteBatch, WriteReport, Written};
 
 use super::DirectPart;
 use super::answer::Answer;
-use super::landing::{Carries, Landing};
+use super::landing::{Carries, Item, Landing};
 use crate::context::Context;
 use crate::counters::Direct;
 use crate::data::{DirectlyWritten, Prepared};
 use crate::in_flight::Begun;
 use crate::inode::carried::{OwnedOperations, OwnedRange};
-use crate::inode::lock::{ExclusiveInode, SharedInode};
+use crate::inode::lock::{ExclusiveInode, HeldExtents, SharedInode};
 use crate::inode::{Inode, InodeItem, RangeGuard};
 use crate::subvolume::{Change, OwnedChange};
 
@@ -95,7 +95,7 @@ impl Flight {
     pub(crate) fn carry_out(self, batch: WriteBatch) -> Result<DirectPart> {
         let written = self.context().engine().volume().write(batch);
         let Self { carried, begun: _begun } = self;
-        carried.complete(written)
+        carried.complete(written, None)
     }
 
     /// Sends `batch`, which is all that it has places for, to the devices, and waits for nothing.
@@ -117,16 +117,16 @@ impl Flight {
 }
 
 impl Carried {
-    /// Makes what its devices have `written` what the file shows, and gives all back.
+    /// Makes what its devices have `written` what the file shows, and gives all back. With the item, which stays as it `is`, it waits for nothing.
     /// Errors: those of the devices; no space; damage; aborted.
-    fn complete(self, written: Result<Written>) -> Result<DirectPart> {
-        let _held = Held::wait(Place::of(rank::WRITEBACK));
+    fn complete(self, written: Result<Written>, is: Option<HeldExtents<'_>>) -> Result<DirectPart> {
+        let _held = is.is_none().then(|| Held::wait(Place::of(rank::WRITEBACK)));
         // A thread that panics lets go of what is bound first last.
         let Self { mut room, change, lock, range, mut item, mut data } = self;
         let (file, size, offset) = (lock.file(), item.size, data.start());
         let done = written.and_then(|proof| {
             data.landed(file.engine(), proof);
-            data.complete(&mut room, (lock.inode(), &file), &mut item)
+            data.complete(&mut room, (lock.inode(), &file), &mut item, is)
         });
         assert!(
             !lock.is_shared() || item.size == size,
@@ -153,8 +153,18 @@ impl Carries for Carried {
         self.lock.wake_those_who_wait();
     }
 
-    fn finish(self, landed: Result<Written>, _: &mut Answer) -> Result<DirectPart> {
-        self.complete(landed)
+    fn ends_at_once<'i>(&self, inode: &'i Inode, landed: &Result<Written>) -> Option<Item<'i>> {
+        let is_good = landed.is_ok() && self.lock.is_shared();
+        let ends = is_good && self.data.overwrites(self.item.size) && inode.may_put_times_off(&self.item);
+        ends.then(|| inode.hold_extents(Wait::No).ok()).flatten().map(Item::Held)
+    }
+
+    fn finish(self, landed: Result<Written>, _: &mut Answer, item: Item<'_>) -> Result<DirectPart> {
+        let is = match item {
+            Item::Held(is) => Some(is),
+            Item::Free => None,
+        };
+        self.complete(landed, is)
     }
 }
 

@@ -1,16 +1,22 @@
 //! The end of a direct request that nobody waits for: its devices answer, somebody completes it, and it is answered.
 //!
 //! ```text
-//!   submit --+--> SubmittedRequest -- in_flight: has to land -------------------> has landed ----> complete, answer
-//!            |                                                                       ^
-//!            +--> Landing ----------- the devices answer, or drop it ----------------+
+//!   submit --+--> SubmittedRequest -- in_flight: has to land -------------------> has landed --+--> complete, answer
+//!            |                                                                       ^         |         ^
+//!            +--> Landing ----------- the devices answer, or drop it ----------------+         +- queue -+
 //! ```
 //! A write that is asked for as durable owes a sync then (`owed_sync`), and is answered behind that.
 //!
-//! A device's thread only says that it has landed, also when it failed: what the request carries is given back elsewhere.
+//! A device's thread waits for nothing. It ends a request by itself where that takes no more than memory: a read of which all is good, and a write over what the
+//! file has in place, whose times follow later. Most requests of a database are such ones, and save the way to another thread and its wake-up.
+//! All others it only puts into the queue, also those that failed: what they carry is given back elsewhere.
 //!
 //! A thread that completes it may be in the midst of an operation of somebody else. So a panic, also one of the caller's completion, does not
 //! get there: it aborts the filesystem, as that of a step in the background does.
+//!
+//! # Invariants
+//! - DIRECT-17: a device's thread that ends a request waits for no lock of a long rank. Shown by `a_device_ends_what_waits_for_nothing`,
+//!   `a_device_leaves_a_write_to_others_where_the_item_is_locked`.
 
 use std::sync::Arc;
 
@@ -20,8 +26,11 @@ use creamery_base::{Result, panics};
 use super::DirectPart;
 use super::answer::{Answer, dropped};
 use super::owed_sync::OwedSync;
+use super::unwaiting::Unwaiting;
+use crate::counters::Direct;
 use crate::in_flight::{Begun, InFlight, Submitted};
 use crate::inode::Inode;
+use crate::inode::lock::HeldExtents;
 
 /// All that a request carries to its end.
 pub(super) trait Carries: Send + 'static {
@@ -34,8 +43,19 @@ pub(super) trait Carries: Send + 'static {
     /// Wakes those who may wait for what it carries. It takes innermost locks only, and waits for nothing.
     fn wake_those_who_wait(&self);
 
+    /// What has to be held meanwhile, if all that is left to do waits for nothing then. `inode` is what it is about. Waits for nothing.
+    fn ends_at_once<'i>(&self, inode: &'i Inode, landed: &Self::Landed) -> Option<Item<'i>>;
+
     /// Does what is left to do, and gives all back.
-    fn finish(self, landed: Self::Landed, answer: &mut Answer) -> Result<DirectPart>;
+    fn finish(self, landed: Self::Landed, answer: &mut Answer, item: Item<'_>) -> Result<DirectPart>;
+}
+
+/// The item of the inode, for the end of a request.
+pub(super) enum Item<'i> {
+    /// It is locked already, and nothing else that is needed is waited for.
+    Held(HeldExtents<'i>),
+    /// It is waited for where it is needed.
+    Free,
 }
 
 /// What a request's devices have said, and the answer that is owed for it; none before, and when that was given.
@@ -60,20 +80,22 @@ impl<C: Carries> Submitted for SubmittedRequest<C> {
     }
 
     fn complete(self: Box<Self>) {
-        // It is known until it is answered, and until a panic has aborted the filesystem.
-        let Self { carried, begun, outcome } = *self;
-        let (landed, mut answer) = outcome.take().expect("it has landed");
-        let (inode, mut begun) = (Arc::clone(carried.inode()), Some(begun));
-        let ended = panics::catch(|| match (carried.finish(landed, &mut answer), answer.owed_sync()) {
-            (Ok(part), Some(inodes)) => {
-                let begun = begun.take().expect("it is known until it is answered");
-                OwedSync { answer, part, inode: Arc::clone(&inode), inodes, begun }.owe();
-            }
-            (outcome, _) => answer.give(outcome),
-        });
-        if let Err(panic) = ended {
-            inode.engine().abort_after_panic(&panic);
+        let inode = Arc::clone(self.carried.inode());
+        self.complete_with(&inode, Item::Free);
+    }
+
+    fn complete_at_once(self: Box<Self>) -> Option<Box<dyn Submitted>> {
+        let inode = Arc::clone(self.carried.inode());
+        if !inode.context().policy().direct_ends_at_once || Unwaiting::is_under_way() {
+            return Some(self);
         }
+        let (landed, answer) = self.outcome.take().expect("it has landed");
+        let item = self.carried.ends_at_once(&inode, &landed);
+        self.outcome.put((landed, answer));
+        let Some(item) = item else { return Some(self) };
+        Direct::count(&inode.context().counters().direct.ended_at_once);
+        self.complete_with(&inode, item);
+        None
     }
 
     fn abandon(self: Box<Self>) {
@@ -84,7 +106,31 @@ impl<C: Carries> Submitted for SubmittedRequest<C> {
     }
 }
 
+impl<C: Carries> SubmittedRequest<C> {
+    /// Completes it, which is about `inode`, with the `item` of that.
+    fn complete_with(self, inode: &Arc<Inode>, item: Item<'_>) {
+        // It is known until it is answered, and until a panic has aborted the filesystem.
+        let Self { carried, begun, outcome } = self;
+        let (landed, mut answer) = outcome.take().expect("it has landed");
+        let mut begun = Some(begun);
+        let ended = panics::catch(|| match (carried.finish(landed, &mut answer, item), answer.owed_sync()) {
+            (Ok(part), Some(inodes)) => {
+                let begun = begun.take().expect("it is known until it is answered");
+                OwedSync { answer, part, inode: Arc::clone(inode), inodes, begun }.owe();
+            }
+            (outcome, _) => answer.give(outcome),
+        });
+        if let Err(panic) = ended {
+            inode.engine().abort_after_panic(&panic);
+        }
+    }
+}
+
 impl<L> Outcome<L> {
+    fn put(&self, landed: (L, Answer)) {
+        *self.0.lock() = Some(landed);
+    }
+
     fn take(&self) -> Option<(L, Answer)> {
         self.0.lock().take()
     }

@@ -35,8 +35,8 @@
 //!
 //! # Requests that outlive their call
 //! A direct write is the same, whether its caller waits or not. Who waits completes it; of one that nobody waits for the end is
-//! `landing`'s: its devices answer, it stands in a queue, and the background or somebody who waits for what it carries completes it
-//! (`in_flight`). To begin one may take as long as any operation: for locks, for space, for the way through memory.
+//! `landing`'s: its devices answer, and end it where that waits for nothing; else it stands in a queue, and the background or somebody who waits
+//! for what it carries completes it (`in_flight`). To begin one may take as long as any operation: for locks, for space, for the way through memory.
 //!
 //! A direct read that nobody waits for carries its range only (`read`); of one that somebody waits for his thread keeps it.
 //!

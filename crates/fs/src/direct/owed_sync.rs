@@ -43,6 +43,10 @@ impl Submitted for OwedSync {
         self.inode.engine().has_background_threads()
     }
 
+    fn complete_at_once(self: Box<Self>) -> Option<Box<dyn Submitted>> {
+        Some(self)
+    }
+
     fn complete(self: Box<Self>) {
         let Self { answer, part, inode, inodes, begun: _begun } = *self;
         let ended = panics::catch(|| {

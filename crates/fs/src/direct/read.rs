@@ -26,7 +26,7 @@ use creamery_volume::ReadReport;
 use super::DirectPart;
 use super::answer::Answer;
 use super::attempt::{Attempted, Stop, at_once, unless};
-use super::landing::{Carries, Landing};
+use super::landing::{Carries, Item, Landing};
 use super::way::Buffered;
 use crate::counters::{Direct, Refusal};
 use crate::data::{self, Place};
@@ -108,14 +108,14 @@ fn begin(
     let locked = if file.context().has(Fault::ReadWithoutRange) { offset } else { end };
     let range = at_once(file.lock_range_shared(offset, locked, wait), Refusal::RangeBusy)?;
     // Who cuts the file has locked what he cuts: as long as the file is now it stays where this range is.
-    let item = at_once(file.item(wait), Refusal::ItemBusy)?;
+    let (item, stored) = at_once(file.item_and_stored_size(wait), Refusal::ItemBusy)?;
     let buffered = Buffered::of_read(file, &item, (offset, buffer.len()));
     let counters = &file.context().counters().direct;
     if offset >= item.size || buffer.is_empty() {
         count(counters, buffered);
         return Ok(None);
     }
-    let from = match (from_devices(file, &item, (offset, buffer), buffered, wait)?, wait) {
+    let from = match (from_devices(file, (&item, stored), (offset, buffer), buffered, wait)?, wait) {
         (Ok(from), _) => from,
         (Err(_), Wait::Yes) => From::Thread,
         (Err(why), Wait::No) => return Err(Stop::Refused(why)),
@@ -141,11 +141,12 @@ fn count(direct: &Direct, buffered: Option<Buffered>) {
     }
 }
 
-/// Where a read that begins within the file gets its data, if devices have it as the file shows it; else why a thread has to read. Fills
+/// Where a read that begins within the file gets its data, if devices have it as the file shows it; else why a thread has to read. The tree has
+/// the file with `stored` bytes. Fills
 /// `buffer` where that is nowhere. Fails for device errors; damage.
 fn from_devices(
     file: &FileInode<'_>,
-    item: &InodeItem,
+    (item, stored): (&InodeItem, u64),
     (offset, buffer): (u64, &mut [u8]),
     buffered: Option<Buffered>,
     wait: Wait,
@@ -156,7 +157,6 @@ fn from_devices(
         None => {}
     }
     let end = offset.saturating_add(buffer.len() as u64);
-    let stored = at_once(file.hold_extents(wait), Refusal::ItemBusy)?.size;
     let last_sector = stored - stored % u64::from(file.engine().sector_size());
     let stays = stored == item.size || end <= last_sector;
     if file.delalloc().touches(offset, end) || !stays {
@@ -215,6 +215,14 @@ impl Flight {
     }
 }
 
+impl CarriedRead {
+    /// Whether devices have read all that they were asked for, and it is what was written: nothing is to be read again, or to be mended.
+    fn is_all_good(&self, reports: &[ReadReport]) -> bool {
+        let is_good = |report: &ReadReport| report.is_good() && report.mended == 0;
+        reports.len() == self.asked && reports.iter().all(is_good)
+    }
+}
+
 impl Carries for CarriedRead {
     /// None where no device was asked, or none has answered.
     type Landed = Option<Vec<ReadReport>>;
@@ -227,13 +235,17 @@ impl Carries for CarriedRead {
         self.range.wake_those_who_wait();
     }
 
-    fn finish(self, landed: Self::Landed, answer: &mut Answer) -> Result<DirectPart> {
+    fn ends_at_once<'i>(&self, _: &'i Inode, landed: &Self::Landed) -> Option<Item<'i>> {
+        landed.as_ref().filter(|reports| self.is_all_good(reports)).map(|_| Item::Free)
+    }
+
+    fn finish(self, landed: Self::Landed, answer: &mut Answer, _: Item<'_>) -> Result<DirectPart> {
         let _held = Held::wait(LockPlace::of(rank::WRITEBACK));
         // A thread that panics lets go of what is bound first last.
-        let Self { range, places, asked, item, offset } = self;
+        let landed = landed.filter(|reports| self.is_all_good(reports));
+        let Self { range, places, item, offset, .. } = self;
         let (file, mut buffer) = (range.file(), answer.lend());
-        let is_good = |report: &ReadReport| report.is_good() && report.mended == 0;
-        let read = match landed.filter(|reports| reports.len() == asked && reports.iter().all(is_good)) {
+        let read = match landed {
             Some(reports) => {
                 for (place, report) in places.iter().zip(&reports) {
                     buffer[place.bytes(offset)].copy_from_slice(&report.buffer);

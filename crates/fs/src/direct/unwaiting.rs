@@ -1,10 +1,17 @@
 //! The proof that a request that must not wait did not: the gate's own count of the waits of its thread.
 
+use std::cell::Cell;
+
 use creamery_base::gate;
 
 use crate::counters::Nowait;
 
-/// A thread that must not wait, from the moment in which this is made.
+thread_local! {
+    /// Whether this thread must not wait now.
+    static MUST_NOT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A thread that must not wait, from the moment in which this is made until it goes.
 #[must_use]
 pub(crate) struct Unwaiting {
     waits_before: u64,
@@ -12,7 +19,13 @@ pub(crate) struct Unwaiting {
 
 impl Unwaiting {
     pub(crate) fn begin() -> Self {
+        MUST_NOT.set(true);
         Self { waits_before: gate::waits_of_this_thread() }
+    }
+
+    /// Whether this thread must not wait. It gives no answers meanwhile: a completion is not ours, and may wait.
+    pub(super) fn is_under_way() -> bool {
+        MUST_NOT.get()
     }
 
     /// It may wait again. Counts its waits; there are none, unless looks `may_wait` by the switch that says so.
@@ -20,6 +33,12 @@ impl Unwaiting {
         let waits = gate::waits_of_this_thread() - self.waits_before;
         Nowait::add(&nowait.blocked, waits);
         assert!(may_wait || waits == 0, "DIRECT-5: a request that must not wait has waited {waits} times");
+    }
+}
+
+impl Drop for Unwaiting {
+    fn drop(&mut self) {
+        MUST_NOT.set(false);
     }
 }
 

@@ -1,10 +1,11 @@
 //! Requests in flight: those that outlive the call that began them. Which there are, and those that wait to be completed.
 //!
-//! A device answers on a thread of its own, which waits for nothing. What is left to do then takes handles, and may wait long. So the answer
-//! only puts the request into a queue, from which three take it:
+//! A device answers on a thread of its own, which waits for nothing. It ends the requests that need nothing to wait for. What is left to do for the
+//! others takes handles, and may wait long. The answer to these puts them into a queue, from which three take them:
 //!
 //! ```text
-//!   device ---> land ---> [ landed | landed | landed ] ---> the background, a few at once
+//!   device ---> land -+-> complete
+//!                     +-> [ landed | landed | landed ] ---> the background, a few at once
 //!                                                     ---> whoever waits for something that a request carries
 //!                                                     ---> whoever finds no room, or closes the filesystem
 //! ```
@@ -21,7 +22,7 @@
 //! # A filesystem that is dropped
 //! A request keeps its inode alive, and by that the filesystem. It stands in a table here. A device has its number and what is owed to its
 //! caller, and nothing of the filesystem. So a device may keep a request for ever, or drop it late on a thread of its own: that keeps no
-//! filesystem, and ends none. The last user of a filesystem may go without closing it. Then the table lets go of all its requests
+//! filesystem, and ends none but while it ends a request. The last user of a filesystem may go without closing it. Then the table lets go of all its requests
 //! ([`InFlight::abandon`]). Each caller gets an error for an answer: at once where the request has landed, else when the device, which has the
 //! buffer until then, answers or drops it.
 //!
@@ -79,6 +80,10 @@ pub(crate) trait Submitted: Send {
     /// It has landed: completes it, answers it, and gives back what it carries. It does not panic: the thread may be in the midst of
     /// something else.
     fn complete(self: Box<Self>);
+
+    /// Completes it, as [`complete`](Self::complete) does, if that waits for nothing and the thread waits for nothing either; else the request
+    /// comes back.
+    fn complete_at_once(self: Box<Self>) -> Option<Box<dyn Submitted>>;
 
     /// The filesystem is gone: gives back what it carries, and answers it if it has landed. It does not panic either.
     fn abandon(self: Box<Self>);
@@ -253,11 +258,18 @@ impl InFlight {
         assert!(before.is_none(), "DIRECT-1: a request is submitted once");
     }
 
-    /// All devices have answered the request with this number: it waits to be completed, and whoever waits for it wakes up. Waits for
-    /// nothing. False when it was abandoned.
+    /// All devices have answered the request with this number: it is complete, or waits to be completed, and whoever waits for it wakes up.
+    /// Waits for nothing. False when it was abandoned.
     pub(crate) fn land(&self, ticket: u64) -> bool {
+        let submitted = self.requests.lock().submitted.remove(&ticket);
+        let Some(request) = submitted else { return false };
+        let Some(request) = request.complete_at_once() else { return true };
         let mut requests = self.requests.lock();
-        let Some(request) = requests.submitted.remove(&ticket) else { return false };
+        if requests.is_abandoned {
+            drop(requests);
+            request.abandon();
+            return true;
+        }
         self.landed.fetch_add(1, Ordering::SeqCst);
         self.landings.fetch_add(1, Ordering::SeqCst);
         requests.landed.push_back((ticket, request));
@@ -447,6 +459,10 @@ mod tests {
 
         fn has_background(&self) -> bool {
             false
+        }
+
+        fn complete_at_once(self: Box<Self>) -> Option<Box<dyn Submitted>> {
+            Some(self)
         }
 
         fn complete(self: Box<Self>) {

@@ -7,6 +7,7 @@ use creamery_base::Result;
 use creamery_base::gate::Reason;
 use creamery_txn::{DelallocReservation, Units};
 
+use super::lock::HeldExtents;
 use super::{Inode, InodeItem, state};
 use crate::operation::finish;
 use crate::overwrite_times::{Overwritten, TimesTurn};
@@ -19,11 +20,10 @@ impl Inode {
     }
 
     /// The file was written over, behind a call of [`Engine::overwrote`](creamery_txn::Engine::overwrote). Its times follow, in `room`, which
-    /// is for one item.
-    pub(crate) fn overwritten(self: &Arc<Self>, room: DelallocReservation) {
+    /// is for one item. The item stays as it `is` meanwhile (ATIME-1), which is waited for where the caller does not hold it.
+    pub(crate) fn overwritten(self: &Arc<Self>, room: DelallocReservation, is: Option<HeldExtents<'_>>) {
         let file = self.as_file().expect("only files have data");
-        // The item stays as it is meanwhile (ATIME-1).
-        let item = self.item.read_for(Reason::InodeLock, 0);
+        let item = is.unwrap_or_else(|| self.item.read_for(Reason::InodeLock, 0));
         let now = self.engine().now();
         // What is delayed was written before, and shows its own times.
         file.delalloc().move_times(now);

@@ -28,6 +28,8 @@ counts! {
         at_once,
         /// Writes in place that changed no tree when they ended: the times of their files followed later.
         times_later,
+        /// Submitted requests that ended where their device answered, without the way to another thread.
+        ended_at_once,
         /// Writes that were answered when they were durable, as those were asked to be.
         durable,
         /// Reads and writes whose callers did not wait for them.

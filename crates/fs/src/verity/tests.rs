@@ -20,7 +20,7 @@ use crate::operation::in_handle;
 use crate::ops::{SetAttributes, set_attributes};
 use crate::options::FsOptions;
 use crate::subvolume::orphan_item;
-use crate::{Fallocate, keys};
+use crate::{DirectRequest, Fallocate, Refusal, keys};
 
 /// Bytes of a descriptor or a tree that stand in one item, as Linux cuts them.
 const PIECE: usize = 2048;
@@ -182,6 +182,15 @@ fn trees_are_those_of_fsverity() {
     }
 }
 
+/// A read that must not wait does not begin: digests would be read from the tree for it.
+fn comes_back(file: &OpenFile, len: usize) {
+    let request = DirectRequest::Read { offset: 0, buffer: AlignedBuffer::zeroed(4096) };
+    match file.try_submit_direct(request, Box::new(|_| ())) {
+        Ok(()) => assert_eq!(len, 0, "nothing of an empty file is held against anything"),
+        Err(refused) => assert_eq!((refused.why, len > 0), (Refusal::Sealed, true)),
+    }
+}
+
 #[test]
 fn what_was_sealed_is_read_as_it_is() {
     for (kind, compress) in [(Kind::DEFAULT, false), (Kind::OLD, true)] {
@@ -200,6 +209,7 @@ fn what_was_sealed_is_read_as_it_is() {
             let info = file.verity().expect("whole").expect("sealed");
             assert_eq!(info.digest, VerityDescriptor::parse(&descriptor).expect("valid").digest());
             assert!(read(&file, 0, len + 10).expect("whole") == content, "{len} bytes, {how:?}");
+            comes_back(&file, len);
             for _ in 0..20 {
                 let at = random.below(len as u64 + 10) as usize;
                 let want = content.get(at..).unwrap_or_default();

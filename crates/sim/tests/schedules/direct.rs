@@ -294,6 +294,34 @@ fn one_range(fault: Option<Fault>) {
     assert!([NEW, NEWER].contains(&last[0]) && last[..2 * SECTOR].iter().all(|byte| *byte == last[0]));
 }
 
+/// A file is emptied, and its space used for another one, while it is read.
+fn emptied(fault: Option<Fault>) {
+    let (world, name) = (World::new(fault), any());
+    let other = if name == PLAIN { IN_PLACE } else { PLAIN };
+    let (file, other) = (world.open(name), world.open(other));
+    let answers = world.answer();
+    let written = Asked::submit(&file, write(NEW, 2));
+    written.wait(&file);
+    written.is_done();
+    let asked =
+        Asked::submit(&file, DirectRequest::Read { offset: 0, buffer: AlignedBuffer::zeroed(2 * SECTOR) });
+    let (fs, id) = (Arc::clone(&world.fs), file.id());
+    let empties = thread::spawn(move || {
+        fs.set_attributes(id, &SetAttributes::truncate(0)).expect("room");
+        fs.sync().expect("room");
+        let data = AlignedBuffer::from_slice(&vec![NEWER; SECTORS * SECTOR]);
+        let at = DirectAt::Offset((2 * SECTORS * SECTOR) as u64);
+        let asked = Asked::submit(&other, DirectRequest::Write { at, data });
+        asked.wait(&other);
+        asked.is_done();
+    });
+    asked.wait(&file);
+    assert!(asked.is_done().iter().all(|byte| *byte == NEW), "RANGE-1: it was there when the read began");
+    empties.join().expect("it ends well");
+    world.end(answers);
+    world.stays(name, &[]);
+}
+
 /// Delayed data that makes a file longer, behind a gap, is written back while its front is written directly.
 fn growing(fault: Option<Fault>) {
     let world = World::new(fault);
@@ -352,6 +380,11 @@ fn a_subvolume_becomes_read_only_behind_direct_writes() {
 #[test]
 fn who_reads_beside_two_direct_writes_sees_one_whole() {
     explore_with_canary("two direct writes and a read", one_range, Fault::ReadWithoutRange);
+}
+
+#[test]
+fn a_file_is_emptied_beside_a_direct_read() {
+    explore_with_canary("emptied beside a direct read", emptied, Fault::ReadWithoutRange);
 }
 
 #[test]

@@ -291,9 +291,9 @@ pub(crate) fn stored_with(engine: &Arc<Engine>, ino: u64, item: InodeItem, optio
     Inode::new(InodeId::new(TreeId::FS, ObjectId::new(ino)), alone(engine, tree, options), item)
 }
 
-/// So many bytes of data may be delayed.
+/// So many bytes of data may be delayed, and a direct request that a device answers waits until the test has it completed.
 fn delayed(delayed_bytes: u64) -> FsOptions {
-    FsOptions { delayed_bytes, ..FsOptions::default() }
+    FsOptions { delayed_bytes, direct_ends_at_once: false, ..FsOptions::default() }
 }
 
 /// The top level without a filesystem around it.

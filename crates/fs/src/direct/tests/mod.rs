@@ -1,6 +1,7 @@
 //! Tests of direct reads and writes.
 
 mod answering;
+mod at_once;
 mod beside;
 mod durable;
 mod flight;
@@ -28,10 +29,16 @@ use crate::filesystem::Filesystem;
 use crate::inode::{Inode, InodeFlags};
 use crate::names::NewInode;
 use crate::open_file::OpenFile;
+use crate::options::FsOptions;
 
 const MIB: u64 = 1 << 20;
 const IN_PLACE: InodeFlags = InodeFlags::NODATACOW.union(InodeFlags::NODATASUM);
 const KINDS: [Kind; 3] = [Kind::DEFAULT, Kind::OLD, Kind("--mixed --nodesize 4096")];
+
+/// Each request that a device answers waits until the test has it completed.
+fn queued() -> FsOptions {
+    FsOptions { direct_ends_at_once: false, ..FsOptions::default() }
+}
 
 fn sectors(count: u64, byte: u8) -> Vec<u8> {
     vec![byte; usize::try_from(count * SECTOR).expect("small")]
@@ -227,7 +234,7 @@ fn what_cannot_be_written_directly_goes_through_memory_to_the_device() {
 fn direct_writes_are_not_compressed() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let compress = Some(crate::Compress { method: "zstd".parse().expect("one of three"), force: true });
-    let options = crate::FsOptions { compress, ..crate::FsOptions::default() };
+    let options = FsOptions { compress, ..FsOptions::default() };
     let fs = Filesystem::open(Arc::clone(&fixture.engine), options).expect("it opens");
     let root = fs.root(fs.default_subvolume()).expect("a root");
     let (_, file) = fs.create_open(root, b"packed", &NewInode::file(0o644)).expect("room");

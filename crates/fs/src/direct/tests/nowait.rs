@@ -10,7 +10,7 @@ use creamery_txn::Engine;
 
 use super::answering::{Answering, How, MARKED};
 use super::flight::assert_all_is_back;
-use super::{IN_PLACE, MIB, content, direct, put, sectors};
+use super::{IN_PLACE, MIB, content, direct, put, queued, sectors};
 use crate::data::tests::support::*;
 use crate::data::{CloneRange, clone_range};
 use crate::direct::{DirectAt, DirectDone, DirectRequest};
@@ -242,7 +242,7 @@ fn cold(options: &FsOptions) -> Option<(Fixture, OpenFile)> {
 /// Nothing is read from a device to find out: what a thread that may wait has looked at is there for the next one.
 #[test]
 fn trees_that_are_not_in_memory_are_not_read() -> Result<()> {
-    let options = FsOptions { delayed_bytes: 64 * MIB, ..FsOptions::default() };
+    let options = FsOptions { delayed_bytes: 64 * MIB, ..queued() };
     let Some((fixture, file)) = cold(&options) else { return Ok(()) };
     let last = 2 * 159 * SECTOR;
     let reads = || fixture.engine.volume().counters().tree_block_reads;
@@ -356,7 +356,7 @@ fn an_error_that_waiting_does_not_cure_is_the_answer() {
 /// With the switch the looks wait, which is counted.
 #[test]
 fn looks_may_wait_by_a_switch() -> Result<()> {
-    let options = FsOptions { direct_waits: true, delayed_bytes: 64 * MIB, ..FsOptions::default() };
+    let options = FsOptions { direct_waits: true, delayed_bytes: 64 * MIB, ..queued() };
     let Some((fixture, file)) = cold(&options) else { return Ok(()) };
     fixture.engine.volume().begin_writing()?;
     let answer = attempt(&file, write(DirectAt::Offset(2 * 159 * SECTOR), 1)).expect("it waits");

@@ -9,7 +9,7 @@ use creamery_txn::{DelallocReservation, QuotaMode};
 
 use super::answering::{Answering, How, MARKED};
 use super::submitted::submit_sectors;
-use super::{content, direct, sectors};
+use super::{content, direct, queued, sectors};
 use crate::data::tests::support::*;
 use crate::direct::{DirectAt, DirectDone};
 use crate::fallocate::Fallocate;
@@ -73,7 +73,7 @@ struct Crowded {
 
 impl Crowded {
     fn new() -> Option<Self> {
-        let (fs, device, file) = on_answering(8, FsOptions::default())?;
+        let (fs, device, file) = on_answering(8, queued())?;
         let mut kept = keep_all(&fs);
         kept.truncate(kept.len() - 16);
         let answer = submit_sectors(&file, DirectAt::Offset(0), MARKED, 2);
@@ -117,7 +117,7 @@ fn room_that_comes_back_is_not_kept_by_those_who_come_later() {
 /// Two threads look for room at once. Neither takes from the other the sign that some came back.
 #[test]
 fn what_ends_in_flight_is_for_all_who_look_for_room() {
-    let Some((fs, device, file)) = on_answering(8, FsOptions::default()) else { return };
+    let Some((fs, device, file)) = on_answering(8, queued()) else { return };
     let parents = ["one", "two"].map(|name| {
         make_directory(&fs, name).expect("room");
         let root = fs.root(fs.default_subvolume()).expect("a root");
@@ -150,7 +150,7 @@ fn what_ends_in_flight_is_for_all_who_look_for_room() {
 
 #[test]
 fn nobody_meets_a_limit_because_of_requests_in_flight() {
-    let Some((fs, device, file)) = on_answering(128, FsOptions::default()) else { return };
+    let Some((fs, device, file)) = on_answering(128, queued()) else { return };
     let engine = fs.engine();
     engine.enable_quotas(QuotaMode::Full).expect("room");
     while engine.quota_rescan_step().expect("no damage") {}
@@ -171,7 +171,7 @@ fn nobody_meets_a_limit_because_of_requests_in_flight() {
 #[test]
 fn a_write_of_many_pieces_keeps_room_for_all_of_them_or_is_made_at_once() {
     for is_scarce in [false, true] {
-        let options = FsOptions { nodatacow: true, ..FsOptions::default() };
+        let options = FsOptions { nodatacow: true, ..queued() };
         let Some((fs, device, file)) = on_answering(64, options) else { return };
         for hole in 0..32 {
             file.fallocate(Fallocate::PunchHole, 2 * hole * SECTOR, SECTOR).expect("room");

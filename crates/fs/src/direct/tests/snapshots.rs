@@ -9,7 +9,7 @@ use creamery_device::AlignedBuffer;
 
 use super::answering::{Answering, How, MARKED};
 use super::submitted::submit_sectors;
-use super::{IN_PLACE, content, counted, direct, put, sectors};
+use super::{IN_PLACE, content, counted, direct, put, queued, sectors};
 use crate::Refusal;
 use crate::data::tests::support::*;
 use crate::direct::{DirectAt, DirectRequest};
@@ -76,7 +76,7 @@ fn nothing_to_wait_for() -> bool {
 
 #[test]
 fn a_snapshot_that_waits_for_a_write_in_place_is_interrupted_and_names_the_inode() {
-    let Some(world) = World::new(FsOptions::default()) else { return };
+    let Some(world) = World::new(queued()) else { return };
     let World { fs, device, top, file, .. } = &world;
     let answer = submit_sectors(file, DirectAt::Offset(SECTOR), MARKED, 2);
     assert_eq!(device.kept(), 1, "it is on its way");
@@ -113,7 +113,7 @@ fn a_snapshot_that_waits_for_a_write_in_place_is_interrupted_and_names_the_inode
 
 #[test]
 fn a_snapshot_waits_for_no_request_that_its_caller_still_holds() {
-    let Some(world) = World::new(FsOptions { direct_bytes: 2 * SECTOR, ..FsOptions::default() }) else {
+    let Some(world) = World::new(FsOptions { direct_bytes: 2 * SECTOR, ..queued() }) else {
         return;
     };
     let World { device, file, other, .. } = &world;

@@ -10,7 +10,7 @@ use creamery_txn::{Engine, Reclaimer};
 
 use super::answering::{Answering, How, MARKED};
 use super::flight::assert_all_is_back;
-use super::{IN_PLACE, MIB, content, direct, put, sectors};
+use super::{IN_PLACE, MIB, content, direct, put, queued, sectors};
 use crate::data::tests::support::*;
 use crate::direct::{DirectAt, DirectDone, DirectRequest};
 use crate::fallocate::Fallocate;
@@ -251,7 +251,7 @@ fn who_waits_completes_nothing_of_other_files() {
             else {
                 return;
             };
-            let fs = Filesystem::open(engine, FsOptions::default()).expect("it opens");
+            let fs = Filesystem::open(engine, queued()).expect("it opens");
             let root = fs.root(fs.default_subvolume()).expect("a root");
             let [file, other] = [b"file", b"late"].map(|name| {
                 let (_, file) = fs.create_open(root, name, &NewInode::file(0o644)).expect("room");
@@ -285,7 +285,7 @@ fn the_background_completes_what_has_landed() {
     let Some((engine, device)) = fixture(Kind::DEFAULT).map(|fixture| fixture.on(Answering::new)) else {
         return;
     };
-    let fs = Filesystem::open(Arc::clone(&engine), FsOptions::default()).expect("it opens");
+    let fs = Filesystem::open(Arc::clone(&engine), queued()).expect("it opens");
     let background = engine.start_background(1);
     let root = fs.root(fs.default_subvolume()).expect("a root");
     let (_, file) = fs.create_open(root, b"file", &NewInode::file(0o644)).expect("room");
@@ -305,7 +305,7 @@ fn who_closes_a_filesystem_waits_for_its_requests() {
     let Some((engine, device)) = fixture(Kind::DEFAULT).map(|fixture| fixture.on(Answering::new)) else {
         return;
     };
-    let fs = Filesystem::open(Arc::clone(&engine), FsOptions::default()).expect("it opens");
+    let fs = Filesystem::open(Arc::clone(&engine), queued()).expect("it opens");
     let root = fs.root(fs.default_subvolume()).expect("a root");
     let (attributes, file) = fs.create_open(root, b"file", &NewInode::file(0o644)).expect("room");
     let (_, other) = fs.create_open(root, b"other", &NewInode::file(0o644)).expect("room");
@@ -326,7 +326,7 @@ fn who_closes_a_filesystem_waits_for_its_requests() {
     });
     let part = answer.try_recv().expect("DIRECT-3: it was answered before").outcome.expect("room");
     assert_eq!((part.offset, part.len as u64), (0, 2 * SECTOR));
-    let again = Filesystem::open(open_device(device as _), FsOptions::default()).expect("it opens");
+    let again = Filesystem::open(open_device(device as _), queued()).expect("it opens");
     let file = again.open_file(attributes.id).expect("it is there");
     assert!(
         content(&file) == sectors(2, MARKED),
@@ -347,7 +347,7 @@ fn what_was_submitted_before_a_sync_is_durable_behind_it() {
         let Some((engine, device)) = fixture(Kind::DEFAULT).map(|fixture| fixture.on(Answering::new)) else {
             return;
         };
-        let fs = Filesystem::open(Arc::clone(&engine), FsOptions::default()).expect("it opens");
+        let fs = Filesystem::open(Arc::clone(&engine), queued()).expect("it opens");
         let root = fs.root(fs.default_subvolume()).expect("a root");
         let (attributes, file) = fs.create_open(root, b"file", &NewInode::file(0o644)).expect("room");
         direct(&file, 0, &sectors(8, 1));
@@ -361,8 +361,7 @@ fn what_was_submitted_before_a_sync_is_durable_behind_it() {
             syncing.join().expect("it ends well");
         });
         answer.try_recv().expect("DIRECT-10: it was answered before").outcome.expect("room");
-        let again =
-            Filesystem::open(open_device(device.copy() as _), FsOptions::default()).expect("it opens");
+        let again = Filesystem::open(open_device(device.copy() as _), queued()).expect("it opens");
         let mut wanted = sectors(8, 1);
         put(&mut wanted, SECTOR, &sectors(2, MARKED));
         assert!(content(&again.open_file(attributes.id).expect("it is there")) == wanted, "{name}");
@@ -407,7 +406,7 @@ fn the_last_of_all_who_use_a_filesystem_lets_go_of_requests() {
     let Some((engine, device)) = fixture(Kind::DEFAULT).map(|fixture| fixture.on(Answering::new)) else {
         return;
     };
-    let fs = Filesystem::open(Arc::clone(&engine), FsOptions::default()).expect("it opens");
+    let fs = Filesystem::open(Arc::clone(&engine), queued()).expect("it opens");
     let background = engine.start_background(2);
     let root = fs.root(fs.default_subvolume()).expect("a root");
     let (attributes, file) = fs.create_open(root, b"file", &NewInode::file(0o644)).expect("room");
@@ -431,7 +430,7 @@ fn the_last_of_all_who_use_a_filesystem_lets_go_of_requests() {
     let error = second.recv().expect("DIRECT-2").outcome.expect_err("nobody completed it");
     assert_eq!(error.kind(), ErrorKind::Stale);
     assert_eq!(Arc::strong_count(&device), 1);
-    let again = Filesystem::open(open_device(device as _), FsOptions::default()).expect("it opens");
+    let again = Filesystem::open(open_device(device as _), queued()).expect("it opens");
     let file = again.open_file(attributes.id).expect("it is there");
     assert!(content(&file) == sectors(8, 1), "what was not synced is lost");
 }
@@ -442,7 +441,7 @@ fn who_submits_more_than_may_be_in_flight_waits() {
     let Some((engine, device)) = fixture(Kind::DEFAULT).map(|fixture| fixture.on(Answering::new)) else {
         return;
     };
-    let options = FsOptions { delayed_bytes: 64 * MIB, direct_bytes: 4 * SECTOR, ..FsOptions::default() };
+    let options = FsOptions { delayed_bytes: 64 * MIB, direct_bytes: 4 * SECTOR, ..queued() };
     let inode = Arc::new(new_file_with(&engine, 300, IN_PLACE, &options));
     let file = opened(Arc::clone(&inode));
     direct(&file, 0, &sectors(16, 1));

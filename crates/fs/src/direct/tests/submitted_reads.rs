@@ -11,7 +11,7 @@ use creamery_txn::{Engine, Reclaimer};
 use super::answering::{Answering, How, MARKED};
 use super::flight::assert_all_is_back;
 use super::reads::{Passing, copies};
-use super::{IN_PLACE, MIB, content, direct, open_named, put, sectors};
+use super::{IN_PLACE, MIB, content, direct, open_named, put, queued, sectors};
 use crate::data::tests::support::*;
 use crate::direct::{DirectAt, DirectDone, DirectPart, DirectRequest};
 use crate::fallocate::Fallocate;
@@ -87,7 +87,7 @@ fn a_read_that_nobody_waits_for_gets_what_the_file_has() {
     }
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let compress = Some(crate::Compress { method: "zstd".parse().expect("one of three"), force: true });
-    let options = FsOptions { compress, delayed_bytes: 64 * MIB, ..FsOptions::default() };
+    let options = FsOptions { compress, delayed_bytes: 64 * MIB, ..queued() };
     let file = opened(Arc::new(new_file_with(&fixture, 300, InodeFlags::empty(), &options)));
     file.write_at(0, &sectors(32, 1)).expect("room");
     file.inode().flush().expect("room");
@@ -300,7 +300,7 @@ fn the_background_completes_reads() {
     let data: Vec<u8> = (1..=8).flat_map(|byte| sectors(1, byte)).collect();
     direct(&open_named(&fixture, "f0", InodeFlags::empty()), 0, &data);
     fixture.reopen_for_reading();
-    let fs = Filesystem::open(Arc::clone(&fixture.engine), FsOptions::default()).expect("it opens");
+    let fs = Filesystem::open(Arc::clone(&fixture.engine), queued()).expect("it opens");
     let background = fixture.engine.start_background(1);
     let root = fs.root(fs.default_subvolume()).expect("a root");
     let id = fs.lookup(root, b"f0", Wait::Yes).expect("it is there");

@@ -56,7 +56,7 @@ fn a_change_of_the_file_takes_the_times_of_writes_along() {
 /// What sync writes lies in the log or in a commit: a file that was only written over has its times there, or nobody would flush its data.
 #[test]
 fn what_is_overwritten_is_durable_with_its_times() {
-    let Some(world) = World::new(FsOptions::default()) else { return };
+    let Some(world) = World::new(queued()) else { return };
     let World { fs, file, .. } = &world;
     direct(file, 0, &sectors(8, 2));
     let [is, in_tree] = told(file);
@@ -70,7 +70,7 @@ fn what_is_overwritten_is_durable_with_its_times() {
 
 #[test]
 fn a_snapshot_has_the_times_of_what_it_shows() {
-    let Some(world) = World::new(FsOptions::default()) else { return };
+    let Some(world) = World::new(queued()) else { return };
     let World { fs, file, .. } = &world;
     direct(file, 0, &sectors(8, 2));
     let [is, _] = told(file);
@@ -86,7 +86,7 @@ fn a_snapshot_has_the_times_of_what_it_shows() {
 fn times_wait_for_few_files_and_make_room_for_others() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let (engine, _) = fixture.on(answering::Answering::new);
-    let fs = Filesystem::open(engine, FsOptions::default()).expect("it opens");
+    let fs = Filesystem::open(engine, queued()).expect("it opens");
     let top = fs.root(TreeId::FS).expect("a root");
     let files: Vec<_> = (0..70)
         .map(|number| {
@@ -122,7 +122,7 @@ fn times_wait_for_few_files_and_make_room_for_others() {
 #[test]
 fn an_access_time_takes_along_what_an_fsync_has_to_see() {
     let strict = AtimeOptions { atime: Atime::Strict, ..AtimeOptions::default() };
-    let Some(world) = World::new(FsOptions { atime: strict, ..FsOptions::default() }) else { return };
+    let Some(world) = World::new(FsOptions { atime: strict, ..queued() }) else { return };
     let World { fs, file, .. } = &world;
     file.accessed();
     direct(file, 0, &sectors(8, 2));
@@ -136,7 +136,7 @@ fn an_access_time_takes_along_what_an_fsync_has_to_see() {
 
 #[test]
 fn delayed_data_of_before_does_not_hide_the_times_of_a_direct_write() {
-    let Some(world) = World::new(FsOptions { delayed_bytes: MIB, ..FsOptions::default() }) else { return };
+    let Some(world) = World::new(FsOptions { delayed_bytes: MIB, ..queued() }) else { return };
     let file = &world.file;
     file.write_at(4 * SECTOR, &[3; 10]).expect("room");
     let [delayed, _] = told(file);
@@ -151,7 +151,7 @@ fn delayed_data_of_before_does_not_hide_the_times_of_a_direct_write() {
 /// The files of a subvolume that is deleted go with their times.
 #[test]
 fn files_of_deleted_subvolumes_leave_room_for_the_times_of_others() {
-    let Some(world) = World::new(FsOptions::default()) else { return };
+    let Some(world) = World::new(queued()) else { return };
     let World { fs, file, .. } = &world;
     let top = fs.root(TreeId::FS).expect("a root");
     for round in 0..3 {

@@ -10,13 +10,12 @@ use creamery_device::AlignedBuffer;
 use creamery_txn::{BackgroundThreads, Engine};
 
 use super::answering::{Answering, How, MARKED};
-use super::{direct, sectors};
+use super::{direct, queued, sectors};
 use crate::data::tests::support::*;
 use crate::direct::{DirectAt, DirectDone, DirectRequest, DirectWaiter};
 use crate::filesystem::Filesystem;
 use crate::names::NewInode;
 use crate::open_file::OpenFile;
-use crate::options::FsOptions;
 
 /// How often it was woken.
 #[derive(Default)]
@@ -78,7 +77,7 @@ struct World {
 impl World {
     fn new() -> Option<Self> {
         let (engine, device) = fixture(Kind::DEFAULT)?.on(Answering::new);
-        let fs = Filesystem::open(engine, FsOptions::default()).expect("it opens");
+        let fs = Filesystem::open(engine, queued()).expect("it opens");
         let root = fs.root(fs.default_subvolume()).expect("a root");
         let files = [b"file", b"late"].map(|name| {
             let (_, file) = fs.create_open(root, name, &NewInode::file(0o644)).expect("room");
