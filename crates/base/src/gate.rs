@@ -24,6 +24,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::lock::contention;
+
 /// Whether a call may wait for locks, devices or space.
 ///
 /// ```
@@ -188,13 +190,15 @@ pub(crate) fn giving_back<T>(is_short: bool, reason: Reason, wait: impl FnOnce()
 }
 
 /// Waits for a lock that was found taken: `attempt` takes it in turns, `wait` without them. Counts one wait if it has a reason.
-/// No turn is offered before that, for whoever finds a lock taken must have others run anyway.
+/// Where the lock has a rank the count of that grows as well. No turn is offered before that, for whoever finds a lock taken must have others run anyway.
 #[cold]
 pub(crate) fn lock<T>(
+    rank: Option<u8>,
     reason: Option<Reason>,
     attempt: impl FnMut() -> Option<T>,
     wait: impl FnOnce() -> T,
 ) -> T {
+    rank.into_iter().for_each(contention::note);
     if let Some(reason) = reason {
         check_short_locks(0);
         count(reason);

@@ -43,7 +43,7 @@ const USAGE: &str = "usage: creamery-bench WORKLOAD (--image FILE | --dir DIR [-
   scrub                                            [--latency-us N] [--read-ahead on|off]
   direct (also --file FILE)                        [--threads N] [--depth N] [--bytes N] [--seconds N] [--prepared there|allocated|written] [--queue submit|try] [--overlap on|off]
   sum                                              [--device FILE] [--checksum NAME] [--threads N]
-  with --image also                                [--cache-mib N] [--dirty-mib N] [--delayed-mib N] [--early-unlock on|off] [--fingers on|off] [--read-ahead on|off] [--lock-times on|off] [--tree-log on|off] [--nodatacow on|off] [--nocow-keeps-leaf on|off] [--direct-waits on|off] [--direct-ends-at-once on|off] [--seek-cursors on|off] [--compress METHOD] [--read-only on|off] [--degraded on|off] [--direct-io on|off]";
+  with --image also                                [--cache-mib N] [--dirty-mib N] [--delayed-mib N] [--early-unlock on|off] [--fingers on|off] [--read-ahead on|off] [--lock-times on|off] [--lock-contention on|off] [--tree-log on|off] [--nodatacow on|off] [--nocow-keeps-leaf on|off] [--direct-waits on|off] [--direct-ends-at-once on|off] [--seek-cursors on|off] [--compress METHOD] [--read-only on|off] [--degraded on|off] [--direct-io on|off]";
 
 fn main() -> ExitCode {
     match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
@@ -282,6 +282,7 @@ impl Options {
             "--tree-log" => setting.tree_log = Some(switch(value)?),
             "--nodatacow" => setting.nodatacow = switch(value)?,
             "--nocow-keeps-leaf" => setting.nocow_keeps_leaf = switch(value)?,
+            "--lock-contention" => setting.lock_contention = switch(value)?,
             "--direct-waits" => setting.direct_waits = switch(value)?,
             "--direct-ends-at-once" => setting.direct_ends_at_once = Some(switch(value)?),
             "--seek-cursors" => setting.seek_cursors = Some(switch(value)?),

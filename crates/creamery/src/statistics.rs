@@ -2,7 +2,7 @@
 
 pub use creamery_fs::{
     BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, CompressionStatistics,
-    DirectStatistics, Distribution, FsyncStatistics, LockStatistics, LogStatistics, MemoryReport,
-    NocowStatistics, NowaitStatistics, PendingStatistics, QuotaStatistics, SeekStatistics, Statistics,
-    TreeStatistics, VolumeStatistics, WritebackStatistics,
+    ContentionStatistics, DirectStatistics, Distribution, FsyncStatistics, LockStatistics, LogStatistics,
+    MemoryReport, NocowStatistics, NowaitStatistics, PendingStatistics, QuotaStatistics, SeekStatistics,
+    Statistics, TreeStatistics, VolumeStatistics, WritebackStatistics,
 };

@@ -71,6 +71,10 @@ pub struct Tuning {
     /// a little. Off unless told.
     #[doc(hidden)]
     pub lock_times: bool,
+    /// [`Filesystem::statistics`](crate::Filesystem::statistics) counts the locks that threads of this process find taken, by rank, from the
+    /// opening on. Off unless told.
+    #[doc(hidden)]
+    pub lock_contention: bool,
 }
 
 impl Default for Tuning {
@@ -90,6 +94,7 @@ impl Default for Tuning {
             direct_waits: fs.direct_waits,
             direct_ends_at_once: fs.direct_ends_at_once,
             lock_times: engine.lock_times,
+            lock_contention: false,
         }
     }
 }

@@ -131,10 +131,10 @@ pub use resolve::ExtentPart;
 pub use seek::Want;
 pub use statfs::FsStatistics;
 pub use statistics::{
-    Aborted, BlockCacheStatistics, Bucket, CommitStatistics, CompressionStatistics, DirectStatistics,
-    Distribution, FsyncStatistics, LockStatistics, LogStatistics, NamedTree, NocowStatistics,
-    NowaitStatistics, PendingStatistics, SeekStatistics, Statistics, TreeStatistics, VolumeStatistics,
-    WritebackStatistics,
+    Aborted, BlockCacheStatistics, Bucket, CommitStatistics, CompressionStatistics, ContentionStatistics,
+    DirectStatistics, Distribution, FsyncStatistics, LockStatistics, LogStatistics, NamedTree,
+    NocowStatistics, NowaitStatistics, PendingStatistics, SeekStatistics, Statistics, TreeStatistics,
+    VolumeStatistics, WritebackStatistics,
 };
 pub use subvolume::{ListedSubvolume, NewExtent, NewExtents, SubvolumeInfo, SubvolumeTable};
 pub use tree_log::Replayed;

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Instant;
 
 use creamery_base::gate::{self, Reason};
-use creamery_base::lock::{Held, Place, rank};
+use creamery_base::lock::{Held, Place, contention, rank};
 use creamery_base::sync::{HasLock, OwnedLock, OwnedRead, OwnedWrite, thread_local};
 use creamery_base::{ErrorKind, Logical, Result, TreeId, Wait};
 use creamery_codec::ChecksumType;
@@ -204,7 +204,10 @@ impl ExtentBuffer {
     pub(crate) fn lock_shared(self: Arc<Self>, held: Held, wait: Wait) -> Result<ReadGuard> {
         let guard = match OwnedRead::try_lock(self) {
             Ok(guard) => guard,
-            Err(this) if wait.allowed() => gate::passing(Reason::NodeLock, || OwnedRead::lock(this)),
+            Err(this) if wait.allowed() => {
+                contention::note(rank::NODE);
+                gate::passing(Reason::NodeLock, || OwnedRead::lock(this))
+            }
             Err(_) => return Err(ErrorKind::WouldBlock.into()),
         };
         Ok(ReadGuard(Reading::Locked { guard, _held: held }))
@@ -224,6 +227,7 @@ impl ExtentBuffer {
         let guard = match OwnedWrite::try_lock(self) {
             Ok(guard) => guard,
             Err(this) => {
+                contention::note(rank::NODE);
                 let asked = this.watch.now();
                 let guard = gate::passing(Reason::NodeLock, || OwnedWrite::lock(this));
                 guard.owner().watch.waited(guard.owner().level, asked);

@@ -95,8 +95,8 @@ fn a_lock_that_is_free_or_only_tried_is_no_wait() {
 #[test]
 fn a_thread_that_takes_no_turns_is_counted_where_it_waits() {
     let before = waits_of_this_thread();
-    assert_eq!(lock_by(Some(Reason::Lock), || None, || 7), 7);
+    assert_eq!(lock_by(None, Some(Reason::Lock), || None, || 7), 7);
     assert_eq!(waits_of_this_thread() - before, 1);
-    assert_eq!(lock_by(None, || None, || 7), 7);
+    assert_eq!(lock_by(None, None, || None, || 7), 7);
     assert_eq!(waits_of_this_thread() - before, 1);
 }

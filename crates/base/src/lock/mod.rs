@@ -18,6 +18,7 @@
 //!   Shown by `waiting_for_a_device_with_a_short_lock_is_a_bug` of the devices.
 
 mod condvar;
+pub mod contention;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod counted_tests;
 mod guard;

@@ -26,13 +26,16 @@ impl<T, const RANK: u8> RankedMutex<T, RANK> {
     /// Locks, waiting for the holder (LOCK-1). A wait that happens is counted as one for [`Reason::Lock`], if the lock is a long one.
     pub fn lock(&self) -> RankedGuard<'_, T, RANK> {
         let held = Held::wait(Place::of(RANK));
-        Ranked { guard: lock_by(reason_of(RANK), || self.inner.try_lock(), || self.inner.lock()), held }
+        Ranked {
+            guard: lock_by(Some(RANK), reason_of(RANK), || self.inner.try_lock(), || self.inner.lock()),
+            held,
+        }
     }
 
     /// As [`lock`](Self::lock); a wait that happens is counted as one for `reason`.
     pub fn lock_for(&self, reason: Reason) -> RankedGuard<'_, T, RANK> {
         let held = Held::wait(Place::of(RANK));
-        let guard = lock_by(Some(reason), || self.inner.try_lock(), || self.inner.lock());
+        let guard = lock_by(Some(RANK), Some(reason), || self.inner.try_lock(), || self.inner.lock());
         Ranked { guard, held }
     }
 

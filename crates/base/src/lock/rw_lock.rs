@@ -28,20 +28,26 @@ impl<T, const RANK: u8> RankedRwLock<T, RANK> {
     /// long one.
     pub fn read(&self) -> RankedRead<'_, T, RANK> {
         let held = Held::wait(Place::of(RANK));
-        Ranked { guard: lock_by(reason_of(RANK), || self.inner.try_read(), || self.inner.read()), held }
+        Ranked {
+            guard: lock_by(Some(RANK), reason_of(RANK), || self.inner.try_read(), || self.inner.read()),
+            held,
+        }
     }
 
     /// Locks for writing, waiting for everybody else (LOCK-1). Waits are counted as in [`read`](Self::read).
     pub fn write(&self) -> RankedWrite<'_, T, RANK> {
         let held = Held::wait(Place::of(RANK));
-        Ranked { guard: lock_by(reason_of(RANK), || self.inner.try_write(), || self.inner.write()), held }
+        Ranked {
+            guard: lock_by(Some(RANK), reason_of(RANK), || self.inner.try_write(), || self.inner.write()),
+            held,
+        }
     }
 
     /// As [`read`](Self::read), of one of several of this rank that are taken in the order of `within`. A wait that happens is
     /// counted as one for `reason`.
     pub fn read_for(&self, reason: Reason, within: u128) -> RankedRead<'_, T, RANK> {
         let held = Held::wait(Place::within(RANK, within));
-        let guard = lock_by(Some(reason), || self.inner.try_read(), || self.inner.read());
+        let guard = lock_by(Some(RANK), Some(reason), || self.inner.try_read(), || self.inner.read());
         Ranked { guard, held }
     }
 
@@ -49,7 +55,7 @@ impl<T, const RANK: u8> RankedRwLock<T, RANK> {
     /// is counted as one for `reason`.
     pub fn write_for(&self, reason: Reason, within: u128) -> RankedWrite<'_, T, RANK> {
         let held = Held::wait(Place::within(RANK, within));
-        let guard = lock_by(Some(reason), || self.inner.try_write(), || self.inner.write());
+        let guard = lock_by(Some(RANK), Some(reason), || self.inner.try_write(), || self.inner.write());
         Ranked { guard, held }
     }
 

@@ -127,7 +127,7 @@ impl<O: HasLock> OwnedRead<O> {
     pub fn lock(owner: Arc<O>) -> Self {
         let held = Held::new(owner);
         let raw = &held.lock().raw;
-        lock_by(None, || raw.try_lock_shared().then_some(()), || raw.lock_shared());
+        lock_by(None, None, || raw.try_lock_shared().then_some(()), || raw.lock_shared());
         Self { held }
     }
 
@@ -177,7 +177,7 @@ impl<O: HasLock> OwnedWrite<O> {
     pub fn lock(owner: Arc<O>) -> Self {
         let held = Held::new(owner);
         let raw = &held.lock().raw;
-        lock_by(None, || raw.try_lock_exclusive().then_some(()), || raw.lock_exclusive());
+        lock_by(None, None, || raw.try_lock_exclusive().then_some(()), || raw.lock_exclusive());
         Self { held }
     }
 

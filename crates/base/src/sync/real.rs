@@ -9,8 +9,9 @@ use std::time::Duration;
 use crate::gate::{self, Chance, Reason};
 
 /// What `attempt` gets, else what `wait` does, which waits for it: a thread that takes turns only attempts (TURNS-1). A wait is counted
-/// if it has a reason.
+/// if it has a reason, and for the rank of the lock, if it has one.
 pub(crate) fn lock_by<T>(
+    rank: Option<u8>,
     reason: Option<Reason>,
     attempt: impl Fn() -> Option<T>,
     wait: impl FnOnce() -> T,
@@ -18,7 +19,7 @@ pub(crate) fn lock_by<T>(
     gate::may_turn(Chance::Lock);
     match attempt() {
         Some(got) => got,
-        None => gate::lock(reason, attempt, wait),
+        None => gate::lock(rank, reason, attempt, wait),
     }
 }
 
@@ -81,7 +82,7 @@ impl Condvar {
             drop(guard);
             let anybody = gate::must_turn();
             // The condition variable's wait goes on until it has its lock back.
-            guard = lock_by(None, || mutex.try_lock(), || mutex.lock());
+            guard = lock_by(None, None, || mutex.try_lock(), || mutex.lock());
             if !anybody {
                 break;
             }

@@ -14,11 +14,12 @@ use crate::gate::{self, Reason};
 
 /// What `attempt` gets, else what `wait` does, during which the scheduler has others run. A wait is counted if it has a reason.
 pub(crate) fn lock_by<T>(
+    rank: Option<u8>,
     reason: Option<Reason>,
     attempt: impl Fn() -> Option<T>,
     wait: impl FnOnce() -> T,
 ) -> T {
-    attempt().unwrap_or_else(|| gate::lock(reason, attempt, wait))
+    attempt().unwrap_or_else(|| gate::lock(rank, reason, attempt, wait))
 }
 
 /// A reader-writer lock with the face of `parking_lot`'s.

@@ -32,6 +32,7 @@ pub(crate) struct Setting {
     pub(crate) fingers: Option<bool>,
     pub(crate) read_ahead: Option<bool>,
     pub(crate) lock_times: bool,
+    pub(crate) lock_contention: bool,
     pub(crate) tree_log: Option<bool>,
     pub(crate) nodatacow: bool,
     pub(crate) nocow_keeps_leaf: bool,
@@ -63,6 +64,7 @@ impl Setting {
         tuning.direct_waits = self.direct_waits;
         tuning.direct_ends_at_once = self.direct_ends_at_once.unwrap_or(usual.direct_ends_at_once);
         tuning.lock_times = self.lock_times;
+        tuning.lock_contention = self.lock_contention;
         tuning
     }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use creamery_base::lock::contention;
 use creamery_base::{Env, Error, ErrorKind, InodeId, ObjectId, Result, SystemEnv};
 use creamery_device::{Access, BlockDevice, DeviceIo, ImageName, file_of};
 use creamery_txn::{Engine, Options};
@@ -168,6 +169,9 @@ impl ImageOptions {
             env,
             ..usual
         };
+        if tuning.lock_contention {
+            contention::count();
+        }
         let engine = Engine::open(volume, options)?;
         engine.set_discard(self.discard);
         let fs_options = FsOptions {

@@ -11,6 +11,7 @@ mod direct;
 mod nowait;
 
 use creamery_base::HistogramSnapshot;
+use creamery_base::lock::contention::{self, Contended};
 use creamery_device::DirectRequests;
 use creamery_tree::{LeafSteps, ReadAheadCounters, StoreCounters, TreeCounters};
 use creamery_txn::{Abort, EngineCounters};
@@ -430,6 +431,28 @@ pub struct LockStatistics {
     pub waited_nanos: Distribution,
 }
 
+/// Locks of one rank that threads of the process found taken, and waited for. Counted only when that was asked for, for all filesystems of the
+/// process together.
+///
+/// ```
+/// assert_eq!(creamery_fs::ContentionStatistics::default().count, 0);
+/// ```
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ContentionStatistics {
+    /// The rank, by the name that it has in `creamery_base::lock::rank`.
+    pub rank: String,
+    /// How often.
+    pub count: u64,
+}
+
+impl From<Contended> for ContentionStatistics {
+    fn from(contended: Contended) -> Self {
+        Self { rank: contended.rank.to_owned(), count: contended.count }
+    }
+}
+
 /// The end of all writing: the filesystem is read-only from there on, and on disk it is what the last commit left.
 ///
 /// ```
@@ -495,6 +518,8 @@ pub struct Statistics {
     pub by_tree: Vec<NamedTree>,
     /// Locks on tree blocks, by level; empty unless their times are taken.
     pub locks: Vec<LockStatistics>,
+    /// Locks that were found taken, by rank, outer ranks first; empty unless they are counted.
+    pub contention: Vec<ContentionStatistics>,
     /// The devices.
     pub volume: VolumeStatistics,
     /// Data that was written and is in memory first.
@@ -572,6 +597,7 @@ impl Statistics {
                     waited_nanos: (&times.waited).into(),
                 })
                 .collect(),
+            contention: contention::so_far().into_iter().map(ContentionStatistics::from).collect(),
             volume: (&engine.volume().counters()).into(),
             writeback: (&context.writeback().counters()).into(),
             nocow: (&counters.nocow.counters()).into(),

@@ -1,0 +1,94 @@
+//! How often threads found a lock taken, by rank: where many threads meet.
+//!
+//! The counts are those of the process, of all its filesystems together: a lock knows its rank, and nothing of the filesystem it belongs to. A lock
+//! that is free comes to no count. One that is taken looks at one switch more, which is off until [`count`] is called.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::rank;
+
+static IS_COUNTED: AtomicBool = AtomicBool::new(false);
+static FOUND_TAKEN: [AtomicU64; 1 << u8::BITS] = [const { AtomicU64::new(0) }; 1 << u8::BITS];
+
+/// Locks of a rank that threads found taken.
+///
+/// ```
+/// use creamery_base::lock::contention;
+/// contention::count();
+/// for contended in contention::so_far() {
+///     println!("{}: {} times", contended.rank, contended.count);
+/// }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Contended {
+    /// The name of the rank, as [`rank`](super::rank) has it.
+    pub rank: &'static str,
+    /// How often a thread asked for such a lock while another thread had it, and waited. What was only tried is not counted.
+    pub count: u64,
+}
+
+/// Counts from now on, until the process ends.
+pub fn count() {
+    IS_COUNTED.store(true, Ordering::Relaxed);
+}
+
+/// What was counted so far, outer ranks first; ranks of which no lock was found taken are left out.
+#[must_use]
+pub fn so_far() -> Vec<Contended> {
+    let of = |&(number, rank): &(u8, &'static str)| Contended {
+        rank,
+        count: FOUND_TAKEN[usize::from(number)].load(Ordering::Relaxed),
+    };
+    rank::ALL.iter().map(of).filter(|contended| contended.count > 0).collect()
+}
+
+/// A thread has found a lock of this rank taken, and waits for it.
+#[cold]
+pub fn note(rank: u8) {
+    if IS_COUNTED.load(Ordering::Relaxed) {
+        FOUND_TAKEN[usize::from(rank)].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+    use crate::lock::RankedMutex;
+
+    fn found_taken() -> u64 {
+        so_far().iter().find(|contended| contended.rank == "JOBS").map_or(0, |contended| contended.count)
+    }
+
+    /// No other test of this crate has a lock of this rank.
+    #[test]
+    fn a_lock_that_is_found_taken_is_counted_once_it_is_asked_for() {
+        let lock: RankedMutex<(), { rank::JOBS }> = RankedMutex::new(());
+        let waited = || {
+            let (is_held, free) = (Barrier::new(2), lock.lock());
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    is_held.wait();
+                    // It is free, or is not: the thread that has it lets it go when this one is known to wait, or has been counted.
+                    drop(lock.lock());
+                });
+                is_held.wait();
+                while IS_COUNTED.load(Ordering::Relaxed) && found_taken() == 0 {
+                    thread::yield_now();
+                }
+                drop(free);
+            });
+        };
+        drop(lock.lock());
+        waited();
+        assert_eq!(found_taken(), 0, "nobody asked for it");
+        count();
+        drop(lock.lock());
+        assert_eq!(found_taken(), 0, "it was free");
+        waited();
+        assert_eq!(found_taken(), 1);
+        assert!(rank::ALL.is_sorted_by_key(|(number, _)| *number));
+    }
+}
