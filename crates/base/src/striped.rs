@@ -1,12 +1,23 @@
-//! Counters that many threads add to without sharing a cache line.
+//! Values in several copies, so that threads which run at once share no cache line.
+//!
+//! A thread has a number as long as it lives, the smallest that no other one has, and by that its copy of each striped value. There are twice as many copies as
+//! the machine has processors, and [`PLACES_MIN`] at least: as long as no more threads live than that, no two share a copy. A program that begins and ends
+//! many threads comes to the same numbers again and again.
+//!
+//! # Invariants
+//! - STRIPED-1: no two threads that live have the same number. Shown by `threads_that_live_have_numbers_of_their_own`.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use crossbeam_utils::CachePadded;
 
-/// Copies of what is striped. More threads than this share.
-const STRIPES: usize = 16;
+/// Copies of what is striped, on machines with few processors.
+const PLACES_MIN: usize = 16;
+/// Copies of what is striped, on machines with many: somebody looks at all of them.
+const PLACES_MAX: usize = 256;
 
 /// A value in several copies, each with cache lines of its own. A thread always meets the same copy; who wants to
 /// know looks at all of them.
@@ -17,49 +28,102 @@ const STRIPES: usize = 16;
 /// reads.mine().fetch_add(1, Ordering::Relaxed);
 /// assert_eq!(reads.all().map(|count| count.load(Ordering::Relaxed)).sum::<u64>(), 1);
 /// ```
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub struct Striped<T> {
-    stripes: [CachePadded<T>; STRIPES],
+    /// A power of two.
+    stripes: Box<[CachePadded<T>]>,
+}
+
+impl<T: Default> Default for Striped<T> {
+    fn default() -> Self {
+        Self { stripes: (0..places()).map(|_| CachePadded::default()).collect() }
+    }
 }
 
 impl<T> Striped<T> {
     /// This thread's copy.
     #[must_use]
     pub fn mine(&self) -> &T {
-        &self.stripes[number_of_this_thread() % STRIPES]
+        &self.stripes[number_of_this_thread() & (self.stripes.len() - 1)]
     }
 
     /// All copies.
     pub fn all(&self) -> impl Iterator<Item = &T> {
         self.stripes.iter().map(|stripe| &**stripe)
     }
+
+    /// The memory that the copies of one such value take, bytes, without what they point to.
+    #[must_use]
+    pub fn memory() -> u64 {
+        (places() * size_of::<CachePadded<T>>()) as u64
+    }
 }
 
-/// Threads are numbered in the order in which they first ask.
+/// How many copies there are of what is striped.
+fn places() -> usize {
+    static PLACES: OnceLock<usize> = OnceLock::new();
+    *PLACES.get_or_init(|| {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        (2 * processors).next_power_of_two().clamp(PLACES_MIN, PLACES_MAX)
+    })
+}
+
+/// Threads that have numbers of their own at most. More than that share the first copy.
+const THREADS_MAX: usize = 4096;
+
+/// The numbers that threads have, a bit each. No lock: a thread asks with any lock held, and also while it ends.
+static TAKEN: [AtomicU64; THREADS_MAX / 64] = [const { AtomicU64::new(0) }; THREADS_MAX / 64];
+
+/// A number that is given back when its thread ends.
+struct Lent(usize);
+
+impl Lent {
+    /// The smallest number that no thread has. None where all are taken.
+    fn new() -> Option<Self> {
+        TAKEN.iter().enumerate().find_map(|(word, taken)| {
+            let take = |bits: u64| (bits != u64::MAX).then(|| bits | (bits + 1));
+            let bits = taken.fetch_update(Ordering::AcqRel, Ordering::Relaxed, take).ok()?;
+            Some(Self(64 * word + bits.trailing_ones() as usize))
+        })
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let bit = 1 << (self.0 % 64);
+        let before = TAKEN[self.0 / 64].fetch_and(!bit, Ordering::AcqRel);
+        assert!(before & bit != 0, "STRIPED-1: the number is this thread's");
+    }
+}
+
+/// This thread's number. What the thread still does when its number was given back it does with that number: it may share a copy then.
 fn number_of_this_thread() -> usize {
     const NONE: usize = usize::MAX;
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static NUMBER: Cell<usize> = const { Cell::new(NONE) };
+        static LENT: Option<Lent> = Lent::new();
     }
-    NUMBER.with(|number| {
-        if number.get() == NONE {
-            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        number.get()
-    })
+    let number = NUMBER.get();
+    if number != NONE {
+        return number;
+    }
+    // A thread that asks for the first time while it ends gets the first copy, too.
+    let number = LENT.try_with(|lent| lent.as_ref().map_or(0, |lent| lent.0)).unwrap_or(0);
+    NUMBER.set(number);
+    number
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
-    use std::sync::atomic::AtomicU64;
 
     #[test]
     fn nothing_is_lost_with_more_threads_than_stripes() {
         let counter: Striped<AtomicU64> = Striped::default();
         std::thread::scope(|scope| {
-            for _ in 0..3 * STRIPES {
+            for _ in 0..3 * places() {
                 scope.spawn(|| {
                     for _ in 0..100 {
                         counter.mine().fetch_add(1, Ordering::Relaxed);
@@ -68,7 +132,30 @@ mod tests {
             }
         });
         let sum: u64 = counter.all().map(|count| count.load(Ordering::Relaxed)).sum();
-        assert_eq!(sum, 3 * STRIPES as u64 * 100);
+        assert_eq!(sum, 3 * places() as u64 * 100);
+    }
+
+    #[test]
+    fn threads_that_live_have_numbers_of_their_own() {
+        let (count, all_ask) = (3 * places(), std::sync::Barrier::new(3 * places()));
+        let numbers: BTreeSet<usize> = thread::scope(|scope| {
+            let asks = || {
+                let number = number_of_this_thread();
+                all_ask.wait();
+                number
+            };
+            let threads: Vec<_> = (0..count).map(|_| scope.spawn(asks)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("it has a number")).collect()
+        });
+        assert_eq!(numbers.len(), count, "STRIPED-1");
+    }
+
+    #[test]
+    fn a_number_is_had_again_when_its_thread_has_ended() {
+        let number = || thread::spawn(number_of_this_thread).join().expect("it has a number");
+        let seen: BTreeSet<usize> = (0..10 * places()).map(|_| number()).collect();
+        // Other tests have threads meanwhile.
+        assert!(seen.len() < 10 * places(), "{seen:?}");
     }
 
     #[test]

@@ -67,7 +67,7 @@ type OfOneThread = RankedMutex<[Option<Finger>; FINGERS], { rank::FINGERS }>;
 
 /// The fingers of all threads on one tree. Trees that are only read have none.
 #[derive(Default)]
-pub(crate) struct Fingers(OnceLock<Box<Striped<OfOneThread>>>);
+pub(crate) struct Fingers(OnceLock<Striped<OfOneThread>>);
 
 impl Fingers {
     /// This thread's finger on the leaf of `key`.
@@ -78,7 +78,7 @@ impl Fingers {
 
     /// Puts a finger of this thread there: the one that was on this leaf, else the older one.
     pub(crate) fn put(&self, finger: Finger) {
-        let mut fingers = self.0.get_or_init(Box::default).mine().lock();
+        let mut fingers = self.0.get_or_init(Striped::default).mine().lock();
         if !fingers[0].as_ref().is_some_and(|newest| Arc::ptr_eq(&newest.leaf, &finger.leaf)) {
             fingers.rotate_right(1);
         }
@@ -87,7 +87,7 @@ impl Fingers {
 
     /// What they take in memory, bytes; the leaves are the store's.
     pub(crate) fn memory(&self) -> u64 {
-        self.0.get().map_or(0, |_| size_of::<Striped<OfOneThread>>() as u64)
+        self.0.get().map_or(0, |_| Striped::<OfOneThread>::memory())
     }
 
     /// Takes all fingers off.

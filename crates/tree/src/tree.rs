@@ -171,7 +171,7 @@ impl Tree {
     /// What it takes in memory, bytes; its blocks are the store's.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        memory::shared::<Self>() + self.fingers.memory()
+        memory::shared::<Self>() + Striped::<Counters>::memory() + self.fingers.memory()
     }
 
     /// How many blocks the tree has, as root items count them.

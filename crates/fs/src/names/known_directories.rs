@@ -73,7 +73,8 @@ impl KnownDirectories {
 
     /// What all threads know takes so much memory, bytes.
     pub(crate) fn memory(&self) -> u64 {
-        self.near.all().map(|known| known.lock().memory()).sum()
+        let known = self.near.all().map(|known| known.lock().memory()).sum::<u64>();
+        known + Striped::<RankedMutex<Known, { rank::LEAF }>>::memory()
     }
 
     /// Remembers a directory whose entry was read after `epoch` was asked for.

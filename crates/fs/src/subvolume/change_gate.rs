@@ -46,6 +46,11 @@ pub(crate) struct ChangeGate {
 pub(crate) struct Closed<'g>(&'g ChangeGate);
 
 impl ChangeGate {
+    /// What one takes in memory beside itself, bytes.
+    pub(super) fn striped_memory() -> u64 {
+        Striped::<AtomicU64>::memory()
+    }
+
     /// That of a subvolume that is read-only, or not.
     pub(super) fn new(read_only: bool) -> Self {
         Self {

@@ -30,6 +30,11 @@ impl InoAllocator {
         Self { next: AtomicU64::new(last.get() + 1), runs: Striped::default() }
     }
 
+    /// What one takes in memory beside itself, bytes.
+    pub(super) fn striped_memory() -> u64 {
+        Striped::<RankedMutex<Range<u64>, { rank::LEAF }>>::memory()
+    }
+
     /// A number; none when they are used up.
     pub(crate) fn allocate(&self) -> Option<ObjectId> {
         let mut run = self.runs.mine().lock();

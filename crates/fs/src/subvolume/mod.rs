@@ -137,6 +137,11 @@ impl Drop for InPlaceWriter {
 }
 
 impl Subvolume {
+    /// What one takes in memory beside itself, bytes; its tree is the engine's.
+    fn striped_memory() -> u64 {
+        InoAllocator::striped_memory() + ChangeGate::striped_memory()
+    }
+
     /// A subvolume whose highest inode number in use is `last_ino`.
     pub(crate) fn new(tree: Arc<Tree>, context: Arc<Context>, last_ino: ObjectId, read_only: bool) -> Self {
         assert!(

@@ -101,7 +101,7 @@ impl Subvolumes {
             let known = near.read().len();
             memory::btree::<TreeId, SubvolumeRef>(known) + known as u64 * SubvolumeRef::MEMORY
         };
-        open as u64 * memory::shared::<Subvolume>()
+        open as u64 * (memory::shared::<Subvolume>() + Subvolume::striped_memory())
             + memory::btree::<TreeId, Arc<Subvolume>>(open)
             + self.near.all().map(near).sum::<u64>()
     }
