@@ -14,7 +14,7 @@ use creamery_testkit::{Judge, Judges, btrfs_progs_version, is_root};
 use crate::workspace::run;
 
 /// A tool and the package that brings it.
-const TOOLS: [(&str, &str); 26] = [
+const TOOLS: [(&str, &str); 27] = [
     ("fusermount3", "fuse3"),
     ("setfattr", "attr"),
     ("setfacl", "acl"),
@@ -41,6 +41,7 @@ const TOOLS: [(&str, &str); 26] = [
     ("sgdisk", "gdisk"),
     ("chromium", "chromium"),
     ("strace", "strace"),
+    ("qemu-io", "qemu-utils"),
 ];
 const ENTRY: &str = "/etc/apt/sources.list.d/creamery-backports";
 

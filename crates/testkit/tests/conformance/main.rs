@@ -17,6 +17,7 @@ mod compression;
 mod compression_words;
 mod cut_short;
 mod damaged_subvolumes;
+mod databases;
 mod dead_mounts;
 mod defragment;
 mod delayed;
@@ -24,6 +25,7 @@ mod device_stats;
 mod devices;
 mod diff;
 mod direct;
+mod direct_qemu;
 mod discard;
 mod dup;
 mod durable;
@@ -169,6 +171,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     devices::cases,
     diff::cases,
     direct::cases,
+    direct_qemu::cases,
     discard::cases,
     dup::cases,
     reproducible::cases,
@@ -214,6 +217,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     references::cases,
     loss::cases,
     durable::cases,
+    databases::cases,
     superblock_copies::cases,
     backup_roots::cases,
     tree_log::cases,
