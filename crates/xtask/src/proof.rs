@@ -60,7 +60,11 @@ const STEPS: [ProofStep; 16] = [
         crash(&["--seed", &proof.seed.to_string(), "--states", &states, "--judged", &judged])
     }),
     step("pjdfstest", |_| with_the_program(&["pjdfstest"])),
-    step("fsx", |_| with_the_program(&["fsx"])),
+    step("fsx", |proof| {
+        with_the_program(&["fsx"])?;
+        // Only that of fstests goes around the kernel's cache.
+        proof.fstests.map_or(Ok(()), |checkout| with_the_program(&["fsx", "--checkout", checkout]))
+    }),
     step("packages", |_| release::release_and_try()),
     ProofStep {
         name: "fstests",

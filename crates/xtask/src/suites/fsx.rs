@@ -1,6 +1,7 @@
 //! `cargo xtask fsx [--operations N] [--checkout DIR]`: random reads, writes, mappings and truncations of a file, three seeds; every
 //! second one has a file that is overwritten in place.
-//! Cargo installs the program; with a checkout of fstests, built, it is the one there, which zeros ranges, too.
+//! Cargo installs the program; with a checkout of fstests, built, it is the one there, which zeros ranges, too, and goes around the
+//! kernel's cache (`O_DIRECT`): then that is done as well, beside mappings, with requests of read(2) and write(2), libaio and io_uring.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use super::{OPTIONS, Stage, stage};
 use crate::tools::installed;
 
 const SUITE: (&str, &str) = ("fsx", "0.3.2");
-/// Operations of all seeds together.
+/// Operations of all seeds and ways together.
 const OPERATIONS: u64 = 100_000;
 /// Between two rounds the filesystem is unmounted, checked and mounted again.
 const OPERATIONS_OF_A_ROUND: u64 = 20_000;
@@ -20,6 +21,13 @@ const SEEDS: u64 = 3;
 
 /// That of fstests closes and opens the file before so many operations once.
 const CLOSE_ONE_IN: &str = "100";
+
+/// Its words for requests around the kernel's cache.
+const DIRECT: [(&str, &[&str]); 3] = [
+    ("direct", &["-Z", "-r", "4096", "-w", "4096"]),
+    ("direct by libaio", &["-Z", "-r", "4096", "-w", "4096", "-A"]),
+    ("direct by io_uring", &["-Z", "-r", "4096", "-w", "4096", "-U"]),
+];
 
 /// What that one finds to be out of a mount's reach, or of Btrfs'; it leaves these out, and counts them.
 const LACKING: [&str; 8] =
@@ -48,6 +56,35 @@ sendfile = 1.0
 posix_fadvise = 1.0
 copy_file_range = 3.0
 ";
+
+/// What is done with a file of its own.
+struct Way {
+    /// Where its random numbers begin.
+    seed: u64,
+    name: &'static str,
+    in_place: bool,
+    /// Words of fsx.
+    words: &'static [&'static str],
+}
+
+impl Way {
+    /// Those that `fsx` knows.
+    fn all(fsx: &Fsx) -> Vec<Self> {
+        let cached = (1..=SEEDS).map(|seed| Self {
+            seed,
+            name: "cached",
+            in_place: seed.is_multiple_of(2),
+            words: &[],
+        });
+        let mut ways: Vec<Self> = cached.collect();
+        if matches!(fsx, Fsx::OfFstests { .. }) {
+            let kinds = DIRECT.iter().flat_map(|kind| [(kind, false), (kind, true)]);
+            let direct = (SEEDS + 1..).zip(kinds);
+            ways.extend(direct.map(|(seed, ((name, words), in_place))| Self { seed, name, in_place, words }));
+        }
+        ways
+    }
+}
 
 /// Which fsx.
 enum Fsx {
@@ -80,7 +117,7 @@ impl Fsx {
         }
     }
 
-    fn run(&self, seed: u64, count: u64, file: &Path) -> Result<()> {
+    fn run(&self, way: &Way, seed: u64, count: u64, file: &Path) -> Result<()> {
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
         let (seed_word, count) = (seed.to_string(), count.to_string());
         let common = words(&["-S", &seed_word, "-N", &count]);
@@ -94,7 +131,7 @@ impl Fsx {
                 (program, words.chain([logs.into()]).collect())
             }
         };
-        let ran = Run::new(program).args(common).args(special).arg(file).output()?;
+        let ran = Run::new(program).args(common).args(special).args(way.words).arg(file).output()?;
         if ran.code != Some(0) {
             bail!("fsx with seed {seed}: {ran}");
         }
@@ -113,26 +150,28 @@ pub(crate) fn fsx(words: &[&str]) -> Result<()> {
     let dir = mount.dir().to_owned();
     mount.unmount()?;
     let fsx = Fsx::new(checkout, &scratch)?;
-    for seed in 1..=SEEDS {
-        let in_place = seed.is_multiple_of(2);
-        let (options, how) = match in_place {
+    let ways = Way::all(&fsx);
+    let share = operations.div_ceil(ways.len() as u64);
+    for way in &ways {
+        let Way { seed, name, .. } = way;
+        let (options, how) = match way.in_place {
             true => (format!("{OPTIONS},nodatacow"), " in place"),
             false => (OPTIONS.to_owned(), ""),
         };
-        let share = operations.div_ceil(SEEDS);
         let mut left = share;
         let mut round = 0;
         while left > 0 {
             let count = left.min(OPERATIONS_OF_A_ROUND);
             let mount = FuseMount::mount(&Program::find()?, &image, &dir, &options)?;
             // Each round has its own random numbers, made from the seed's.
-            fsx.run(seed + SEEDS * round, count, &mount.dir().join(format!("file-{seed}")))?;
+            let file = mount.dir().join(format!("file-{seed}"));
+            fsx.run(way, seed + ways.len() as u64 * round, count, &file)?;
             mount.unmount()?;
             btrfs_check(&image)?;
             left -= count;
             round += 1;
         }
-        println!("{}: seed {seed}, {share} operations{how} in {round} rounds agree", fsx.name());
+        println!("{}: {name}, seed {seed}, {share} operations{how} in {round} rounds agree", fsx.name());
     }
     Ok(())
 }
