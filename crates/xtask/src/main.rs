@@ -51,6 +51,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   fuzz [TARGET..]  the fuzz targets, one after the other (--seconds N in all; --shrink the corpora instead)
   pjdfstest        the POSIX suite of that name on the mount (as root; cargo installs it)
   fsx              random reads and writes of one file on the mount, three seeds (--operations N; cargo installs it, or fstests has it: --checkout DIR)
+  databases        PostgreSQL on a mount whose server is killed, recovered there and on Linux (--rounds N --seed S; as root)
   fsstress         work on a mount beside scrubs, its server killed now and then (--checkout DIR, of fstests; --rounds N)
   fstests          fstests on the mount, as root (--checkout DIR [--kernel] [TEST..]; a checkout that you have built)
   collection       btrfs-progs' own images, most of them broken, and those of other projects: by both checks, and as Linux shows
@@ -114,6 +115,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["fuzz", words @ ..] => fuzz::fuzz(words),
         ["pjdfstest"] => suites::pjdfstest(),
         ["fsx", options @ ..] => suites::fsx(options),
+        ["databases", options @ ..] => suites::databases(options),
         ["fsstress", options @ ..] => suites::fsstress(options),
         ["fstests", options @ ..] => suites::fstests(options),
         ["collection", words @ ..] => suites::collection(words),

@@ -43,7 +43,7 @@ const fn step(name: &'static str, body: fn(&Proof<'_>) -> Result<()>) -> ProofSt
     ProofStep { name, lacks: |_| None, body }
 }
 
-const STEPS: [ProofStep; 16] = [
+const STEPS: [ProofStep; 17] = [
     step("licences", |_| licences::check()),
     step("publishing", |_| release::try_publishing()),
     step("sanitizer", |_| sanitize::sanitize(&sanitize::ALL)),
@@ -65,6 +65,7 @@ const STEPS: [ProofStep; 16] = [
         // Only that of fstests goes around the kernel's cache.
         proof.fstests.map_or(Ok(()), |checkout| with_the_program(&["fsx", "--checkout", checkout]))
     }),
+    step("databases", |proof| with_the_program(&["databases", "--seed", &proof.seed.to_string()])),
     step("packages", |_| release::release_and_try()),
     ProofStep {
         name: "fstests",

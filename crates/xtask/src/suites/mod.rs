@@ -1,8 +1,9 @@
 //! Other people's suites: `cargo xtask pjdfstest`, `fsx`, `fsstress` and `fstests` on the mount, `collection` on `check`. The first two are
 //! programs that cargo installs, the others are checkouts that the user names; none of their code is here. What each is
-//! expected to say stands in `docs/coverage/suite-*.toml`.
+//! expected to say stands in `docs/coverage/suite-*.toml`. `databases` is a suite of ours with a program of others: PostgreSQL.
 
 mod collection;
+mod databases;
 mod expected;
 mod fsstress;
 mod fstests;
@@ -11,6 +12,7 @@ mod mount_helpers;
 mod pjdfstest;
 
 pub(crate) use collection::collection;
+pub(crate) use databases::databases;
 pub(crate) use expected::Expected;
 pub(crate) use fsstress::fsstress;
 pub(crate) use fstests::fstests;
