@@ -10,25 +10,25 @@ use rustix::fs::IFlags;
 use crate::support::{MOUNTED, judge_mount, mkfs_empty, stats};
 
 /// The disk is written in places of this size: the size of a cluster of qcow2.
-const PLACE: u64 = 64 << 10;
-const PLACES: u64 = 128;
+pub(crate) const PLACE: u64 = 64 << 10;
+pub(crate) const PLACES: u64 = 128;
 /// Requests that are in flight together.
 const IN_FLIGHT: u64 = 16;
 /// Where in its place a write begins, and how long it is. Each stays in its place.
-const EDGES: [u64; 7] = [0, 1, 511, 512, 4095, 4096, 8191];
-const LENGTHS: [u64; 8] = [1, 511, 512, 4096, 4097, 8192, 32_768, 50_000];
+pub(crate) const EDGES: [u64; 7] = [0, 1, 511, 512, 4095, 4096, 8191];
+pub(crate) const LENGTHS: [u64; 8] = [1, 511, 512, 4096, 4097, 8192, 32_768, 50_000];
 
 /// How the kernel is asked.
-const ASKED: [&str; 2] = ["native", "io_uring"];
+pub(crate) const ASKED: [&str; 2] = ["native", "io_uring"];
 
 /// A kind of file.
-struct Disk {
-    format: &'static str,
+pub(crate) struct Disk {
+    pub(crate) format: &'static str,
     /// Whether qemu-img marks it to be overwritten in place.
-    nocow: &'static str,
+    pub(crate) nocow: &'static str,
 }
 
-const DISKS: [Disk; 4] = [
+pub(crate) const DISKS: [Disk; 4] = [
     Disk { format: "raw", nocow: "off" },
     Disk { format: "raw", nocow: "on" },
     Disk { format: "qcow2", nocow: "off" },
@@ -109,13 +109,20 @@ struct Worked {
 }
 
 impl Disk {
+    /// A new disk that is empty.
+    pub(crate) fn create(&self, path: &Path) -> Result<()> {
+        let Self { format, nocow } = self;
+        let create = Run::new("qemu-img").args(["create", "-q", "-f", format, "-o"]);
+        create.arg(format!("nocow={nocow}")).arg(path).arg((PLACES * PLACE).to_string()).ok()?;
+        let flags = rustix::fs::ioctl_getflags(std::fs::File::open(path)?)?;
+        ensure!(flags.contains(IFlags::NOCOW) == (*nocow == "on"), "qemu-img has marked it with {flags:?}");
+        Ok(())
+    }
+
     fn work(&self, dir: &Path, asked: &str, commands: &[String]) -> Result<Worked> {
         let Self { format, nocow } = self;
         let path = dir.join(format!("{asked}-{nocow}.{format}"));
-        let create = Run::new("qemu-img").args(["create", "-q", "-f", format, "-o"]);
-        create.arg(format!("nocow={nocow}")).arg(&path).arg((PLACES * PLACE).to_string()).ok()?;
-        let flags = rustix::fs::ioctl_getflags(std::fs::File::open(&path)?)?;
-        ensure!(flags.contains(IFlags::NOCOW) == (*nocow == "on"), "qemu-img has marked it with {flags:?}");
+        self.create(&path)?;
         let run = Run::new("qemu-io").args(["-t", "none", "-n", "-d", "unmap", "-i", asked, "-f", format]);
         let run = commands.iter().fold(run, |run, command| run.args(["-c", command]));
         let said = run.arg(&path).ok()?.stdout_text();

@@ -25,6 +25,7 @@ mod device_stats;
 mod devices;
 mod diff;
 mod direct;
+mod direct_killed;
 mod direct_qemu;
 mod discard;
 mod dup;
@@ -172,6 +173,7 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     diff::cases,
     direct::cases,
     direct_qemu::cases,
+    direct_killed::cases,
     discard::cases,
     dup::cases,
     reproducible::cases,
