@@ -1,4 +1,18 @@
 //! Removing items, and merging the leaves that this leaves thin.
+//!
+//! Most removals change one leaf and nothing above. Only the leaf says whether one does, so a removal begins with few locks and takes stronger ones as the
+//! leaf asks for them ([`LOCKS`]):
+//!
+//! | locks for writing | enough where |
+//! |---|---|
+//! | the leaf | items stay in it before those that go, and it does not become thin |
+//! | the leaf and its parents, as far up as they have its first key | its first item goes, others stay, and it does not become thin |
+//! | the leaf and two levels above, which are prepared for losing a pointer | always: the leaf may be merged with a sibling, or removed |
+//!
+//! A leaf is thin when less than a third of it is used. It is merged when it *becomes* thin, if a sibling in memory has room for it, else when that
+//! one does, or when nothing is left in it: a leaf that stays thin costs no look at its siblings with each removal.
+
+use std::sync::atomic::Ordering;
 
 use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_format::{ITEM_LEN, Key};
@@ -11,6 +25,17 @@ use crate::tree::Tree;
 
 /// How often in a row a key that was just seen may be gone.
 const MISSES_MAX: u32 = 64;
+
+/// The searches of a removal, from the one with the fewest locks on.
+const LOCKS: [Intent; 3] = [Intent::Overwrite, Intent::Rekey, Intent::Delete];
+
+/// How far a leaf has the items of a range, which were removed.
+enum InLeaf {
+    /// So many, and one behind the range.
+    All(u64),
+    /// So many at its end: others may follow in the next leaf.
+    Some(u64),
+}
 
 /// On which side of a leaf its sibling is.
 #[derive(Clone, Copy)]
@@ -29,11 +54,28 @@ impl Tree {
     /// Removes the item at `key`; false when there is none.
     /// Errors: no space (for copies), device errors, damage.
     pub fn remove(&self, host: &dyn CowHost, key: &Key) -> Result<bool> {
-        let (mut path, found) = self.find(host, key, Intent::Delete)?;
-        if found {
-            self.remove_items(host, &mut path, 1)?;
+        self.remove_if(host, key, |_| true)
+    }
+
+    /// Removes the item at `key`, if it `is` the right one; false, and nothing done, when it is not, or is not there.
+    /// Errors: no space (for copies), device errors, damage.
+    pub(crate) fn remove_if(
+        &self,
+        host: &dyn CowHost,
+        key: &Key,
+        is: impl Fn(&[u8]) -> bool,
+    ) -> Result<bool> {
+        for intent in self.locks_for(key) {
+            let (mut path, found) = self.find(host, key, intent)?;
+            if !found || !is(path.block(0).data(path.slots[0])) {
+                return Ok(false);
+            }
+            if self.suffices(intent, &path, 1) {
+                self.remove_items(host, &mut path, 1, intent)?;
+                return Ok(true);
+            }
         }
-        Ok(found)
+        unreachable!("the last locks are enough for each removal");
     }
 
     /// Removes all items from `first` to `last`, both included, leaf by leaf; `each` sees every item before it
@@ -46,48 +88,103 @@ impl Tree {
         last: &Key,
         each: &mut dyn FnMut(&Key, &[u8]) -> Result<()>,
     ) -> Result<u64> {
-        let (mut removed, mut misses) = (0, 0);
+        let (mut removed, mut misses, mut next) = (0, 0, *first);
         loop {
-            let next = self.cursor(first, Wait::Yes)?.item().map(|(key, _)| key);
-            let Some(next) = next.filter(|key| key <= last) else { return Ok(removed) };
-            let (mut path, found) = self.find(host, &next, Intent::Delete)?;
-            if !found {
-                // Somebody else removed it meanwhile; or its leaf holds keys that its parent looks for elsewhere.
-                misses += 1;
-                if misses > MISSES_MAX {
-                    return Err(Error::new(
-                        ErrorKind::Corrupt,
-                        format!("tree {}: {next} is out of place", self.id()),
-                    ));
-                }
-                continue;
+            match self.remove_in_leaf(host, &next, last, each)? {
+                InLeaf::All(items) => return Ok(removed + items),
+                InLeaf::Some(items) if items > 0 => (removed, misses) = (removed + items, 0),
+                // Its leaf has none behind it; or somebody else removed it just now; or its leaf holds keys that its parent looks for elsewhere.
+                InLeaf::Some(_) => misses += 1,
             }
-            misses = 0;
-            let (block, slot) = (path.block(0), path.slots[0]);
-            let mut items = 0;
-            while slot + items < block.count() && block.key(slot + items) <= *last {
-                each(&block.key(slot + items), block.data(slot + items))?;
-                items += 1;
+            if misses > MISSES_MAX {
+                let message = format!("tree {}: {next} is out of place", self.id());
+                return Err(Error::new(ErrorKind::Corrupt, message));
             }
-            self.remove_items(host, &mut path, items)?;
-            removed += items as u64;
+            let behind = self.cursor(first, Wait::Yes)?.item().map(|(key, _)| key);
+            let Some(key) = behind.filter(|key| key <= last) else { return Ok(removed) };
+            next = key;
         }
     }
 
-    /// Removes `items` items at the path's slot; keeps the tree's invariants. What can fail comes first.
-    pub(crate) fn remove_items(&self, host: &dyn CowHost, path: &mut Path, items: usize) -> Result<()> {
+    /// Removes the items from `first` to `last` that lie in the leaf where `first` is, or would be.
+    /// Errors: those of `each`, no space, device errors, damage; nothing is removed then.
+    fn remove_in_leaf(
+        &self,
+        host: &dyn CowHost,
+        first: &Key,
+        last: &Key,
+        each: &mut dyn FnMut(&Key, &[u8]) -> Result<()>,
+    ) -> Result<InLeaf> {
+        for intent in self.locks_for(first) {
+            let (mut path, _) = self.find(host, first, intent)?;
+            let (leaf, slot) = (path.block(0), path.slots[0]);
+            let items = (slot..leaf.count()).take_while(|slot| leaf.key(*slot) <= *last).count();
+            let is_all = slot + items < leaf.count();
+            let ended = |items| if is_all { InLeaf::All(items) } else { InLeaf::Some(items) };
+            if items == 0 {
+                return Ok(ended(0));
+            }
+            if self.suffices(intent, &path, items) {
+                for slot in slot..slot + items {
+                    each(&leaf.key(slot), leaf.data(slot))?;
+                }
+                self.remove_items(host, &mut path, items, intent)?;
+                return Ok(ended(items as u64));
+            }
+        }
+        unreachable!("the last locks are enough for each removal");
+    }
+
+    /// The searches of a removal at `key`, in their order. Items of one kind go in the order of their keys, or in none: this thread's last removal of the
+    /// kind is the best guess whether the first item of a leaf goes, which begins with the second search.
+    fn locks_for(&self, key: &Key) -> impl Iterator<Item = Intent> {
+        let starts = usize::from(self.removals.mine().load(Ordering::Relaxed) & bit_of(key) != 0);
+        LOCKS.into_iter().skip(starts)
+    }
+
+    /// An item of this kind was removed at `slot`.
+    fn note_removal(&self, key: &Key, slot: usize) {
+        let (mine, bit) = (self.removals.mine(), bit_of(key));
+        let (was, is) = (mine.load(Ordering::Relaxed), u64::from(slot == 0) * bit);
+        if was & bit != is {
+            // Threads that share it, where more live than there are places, may lose a note: it is a guess.
+            mine.store(was ^ bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a search with this intent has locked all that the removal of `items` items at the path's slot changes.
+    fn suffices(&self, intent: Intent, path: &Path, items: usize) -> bool {
+        let (leaf, slot) = (path.block(0), path.slots[0]);
+        match intent {
+            Intent::Delete => true,
+            _ if items == leaf.count() || self.becomes_thin(path, items) => false,
+            Intent::Rekey => true,
+            _ => slot > 0,
+        }
+    }
+
+    /// Whether the path's leaf is thin without `items` items at its slot, and is not now.
+    fn becomes_thin(&self, path: &Path, items: usize) -> bool {
+        let thin = self.leaf_capacity() / 3;
+        path.block(0).used_space() >= thin && used_without(path, items) < thin
+    }
+
+    /// Removes `items` items at the path's slot, for which the locks of `intent` [suffice](Self::suffices); keeps the tree's invariants. What can
+    /// fail comes first.
+    fn remove_items(&self, host: &dyn CowHost, path: &mut Path, items: usize, intent: Intent) -> Result<()> {
         let slot = path.slots[0];
+        self.note_removal(&path.block(0).key(slot), slot);
         if !path.holds(1) {
-            path.block_mut(0).remove_items(slot, items); // the root may be any size
+            // The root may be any size, and of any other leaf nothing above changes.
+            path.block_mut(0).remove_items(slot, items);
             return Ok(());
         }
-        let leaf = path.block(0);
-        let gone: usize = (slot..slot + items).map(|slot| ITEM_LEN + leaf.item_size(slot)).sum();
-        let left = leaf.used_space() - gone;
-        let partner = if left > 0 && left < self.leaf_capacity() / 3 {
-            self.merge_partner(host, path, left)?
-        } else {
-            None
+        let partner = match intent {
+            Intent::Delete if self.becomes_thin(path, items) => {
+                let left = used_without(path, items);
+                if left > 0 { self.merge_partner(host, path, left)? } else { None }
+            }
+            _ => None,
         };
         path.block_mut(0).remove_items(slot, items);
         let Some(first) = path.block(0).first_key() else {
@@ -138,4 +235,16 @@ impl Tree {
             }
         }
     }
+}
+
+/// What stands for the kind of an item among the notes of removals. Kinds that share one only guess worse.
+fn bit_of(key: &Key) -> u64 {
+    1 << (key.kind.get() % 64)
+}
+
+/// What is used of the path's leaf without `items` items at its slot, bytes.
+fn used_without(path: &Path, items: usize) -> usize {
+    let (leaf, slot) = (path.block(0), path.slots[0]);
+    let gone: usize = (slot..slot + items).map(|slot| ITEM_LEN + leaf.item_size(slot)).sum();
+    leaf.used_space() - gone
 }

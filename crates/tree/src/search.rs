@@ -3,9 +3,9 @@
 //!
 //! # How
 //! From the root down, levels up to `write_level` are locked for writing, those above for reading: an insertion starts
-//! with the leaf and its parent, a deletion with the level above, too, a change in place with the leaf. A deletion
-//! keeps the leaf and its parent until it is done, since it may take the leaf away; it needs the level above when the parent is
-//! thin or its first key may change, which is so often that starting again for it costs as much as the stronger lock.
+//! with the leaf and its parent, a change in place with the leaf. A removal begins as a change in place and asks for more where the leaf
+//! says so (`remove`). One that may take the leaf away starts with the level above its parent, too, and keeps the leaf and its parent until it is done: it needs the level
+//! above when the parent is thin or its first key may change.
 //! On the way every block is copied that the transaction does not own, full inner nodes are split before an
 //! insertion and thin ones merged before a deletion, so that a change at the leaf never has to climb further than
 //! the levels still held. When a level turns out to need a stronger lock, the search lets go of everything and

@@ -92,9 +92,7 @@ impl Tree {
     /// Removes an item; false, and nothing done, when it is not as it was seen.
     /// Errors: no space (for copies), device errors, damage.
     pub fn remove_item(&self, host: &dyn CowHost, item: &SeenItem) -> Result<bool> {
-        let Some(mut path) = self.find_seen(host, item, Intent::Delete)? else { return Ok(false) };
-        self.remove_items(host, &mut path, 1)?;
-        Ok(true)
+        self.remove_if(host, &item.key, |data| data.len() == item.len)
     }
 
     /// The way to an item that is as it was seen.

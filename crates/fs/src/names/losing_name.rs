@@ -12,8 +12,7 @@ use crate::inode::table::InodeTable;
 use crate::inode::{FileInode, Inode, InodeItem};
 use crate::items::Name;
 use crate::items::inode_ref::{self, Link};
-use crate::keys;
-use crate::ops::eviction;
+use crate::ops::eviction::{self, FewItems};
 use crate::subvolume::orphan_item;
 
 /// Items that change when an inode loses its last name and stays for its users.
@@ -26,9 +25,8 @@ pub(crate) enum Ending {
     StillNamed,
     /// It stays until its last user is gone.
     Orphan,
-    /// Its items go now; they lie in about so many leaves and hold references of extents, `units` in all. Of an inode with
-    /// `delayed` data more may be there by then.
-    Purge { units: u32, delayed: bool },
+    /// Its items go now, which are `few`. Of an inode with `delayed` data more may be there by then.
+    Purge { few: FewItems, delayed: bool },
 }
 
 /// An inode that loses a name in a directory.
@@ -55,35 +53,33 @@ impl<'a> LosingName<'a> {
             Ending::StillNamed
         } else {
             let delayed = inode.has_delayed_data();
-            match (eviction::units_if_small(inode.tree(), inode.id.ino), table.doom(inode)) {
-                (Ok(Some(units)), true) => Ending::Purge { units: units.max(ORPHAN_UNITS), delayed },
-                (units, _) => units.map(|_| Ending::Orphan).inspect_err(|_| table.keep(inode))?,
+            match (eviction::few_items(inode.tree(), inode.id.ino), table.doom(inode)) {
+                (Ok(Some(few)), true) => Ending::Purge { few, delayed },
+                (few, _) => few.map(|_| Ending::Orphan).inspect_err(|_| table.keep(inode))?,
             }
         };
         Ok(Self { inode, dir, name, link, ending })
     }
 
     /// Tree changes that [`LosingName::apply`] makes.
-    pub(crate) const fn units(&self) -> u32 {
+    pub(crate) fn units(&self) -> u32 {
         match self.ending {
             Ending::StillNamed => 2,
             Ending::Orphan => ORPHAN_UNITS,
-            Ending::Purge { units, .. } => units,
+            Ending::Purge { few, .. } => few.units.max(ORPHAN_UNITS),
         }
     }
 
     /// Takes the reference away, and what goes with it. Only an abort undoes that: before, whoever syncs finds what is delayed.
     pub(crate) fn apply(&mut self, handle: &Handle<'_>, now: Timespec) -> Result<()> {
-        if let (Ending::Purge { units, delayed: true }, Some(file)) = (self.ending, self.inode.as_file())
-            && !hold_delayed(&file, units)
+        if let (Ending::Purge { few, delayed: true }, Some(file)) = (self.ending, self.inode.as_file())
+            && !hold_delayed(&file, few.units.max(ORPHAN_UNITS))
         {
             self.ending = Ending::Orphan;
         }
         let Self { inode, dir, name, link, ending } = self;
-        if matches!(ending, Ending::Purge { .. }) {
-            inode.delete_items(handle, || {
-                eviction::purge(handle, inode.tree(), inode.id, &keys::first_of(inode.id.ino))
-            })?;
+        if let Ending::Purge { few, .. } = ending {
+            inode.delete_items(handle, || eviction::purge(handle, inode.tree(), inode.id, &few.first))?;
             inode.context().note_deleted(handle.generation());
             return Ok(());
         }
@@ -121,8 +117,8 @@ impl<'a> LosingName<'a> {
 /// units were reckoned.
 fn hold_delayed(file: &FileInode<'_>, units: u32) -> bool {
     let held = file.delalloc().hold();
-    let now = eviction::units_if_small(file.tree(), file.id.ino);
-    if held && now.is_ok_and(|now| now.is_some_and(|now| now <= units)) {
+    let now = eviction::few_items(file.tree(), file.id.ino);
+    if held && now.is_ok_and(|now| now.is_some_and(|now| now.units <= units)) {
         return true;
     }
     file.delalloc().let_go();

@@ -37,18 +37,31 @@ fn leaves_of(tree: &Tree, bytes: usize) -> u32 {
     2 + u32::try_from(bytes / (tree.max_item_size() / 3)).unwrap_or(u32::MAX / 2)
 }
 
-/// In how many leaves the items of an inode lie, and how many references of extents they may hold, when they are so few that
-/// one handle deletes them.
-pub(crate) fn units_if_small(tree: &Tree, ino: ObjectId) -> Result<Option<u32>> {
-    let (mut bytes, mut extents) = (0, 0);
+/// The items of an inode, which are so few that one handle deletes them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FewItems {
+    /// The key of the first one, or where the inode item is, if that is before it.
+    pub(crate) first: Key,
+    /// In how many leaves they lie, and how many references of extents they may hold.
+    pub(crate) units: u32,
+}
+
+/// The items of an inode, when they are few.
+pub(crate) fn few_items(tree: &Tree, ino: ObjectId) -> Result<Option<FewItems>> {
+    let (mut bytes, mut extents, mut first) = (0, 0, None);
     let mut cursor = tree.cursor(&keys::first_of(ino), Wait::Yes)?;
     for _ in 0..=ITEMS_AT_ONCE {
         match cursor.item() {
             Some((key, item)) if key.objectid == ino => {
+                first.get_or_insert(key);
                 bytes += item.len();
                 extents += u32::from(key.kind == KeyType::EXTENT_DATA);
             }
-            _ => return Ok(Some(leaves_of(tree, bytes) + extents).filter(|units| *units <= UNITS_AT_ONCE)),
+            _ => {
+                let (inode_item, units) = (keys::inode_item(ino), leaves_of(tree, bytes) + extents);
+                let first = first.map_or(inode_item, |first| first.min(inode_item));
+                return Ok(Some(FewItems { first, units }).filter(|few| few.units <= UNITS_AT_ONCE));
+            }
         }
         cursor.advance()?;
     }

@@ -40,7 +40,7 @@ fn change(world: &World, rng: &mut Rng, items: &mut Items) -> Result<(), ErrorKi
 fn a_call_without_space_changes_nothing() {
     let world = World::new(1 << 20);
     let (mut rng, mut items, mut failed) = (Rng(21), Items::new(), 0);
-    for round in 0..6000 {
+    for round in 0..9000 {
         let fault = rng.below(3) == 0;
         if fault {
             world.host.set_fault(rng.below(4), Fault::NoSpace);
