@@ -4,7 +4,6 @@ use std::path::Path;
 
 use creamery_base::{Error, InodeId, Result, Wait};
 
-use crate::capabilities::drop_capabilities;
 use crate::fs::SetAttributes;
 use crate::path::{Last, at};
 use crate::{Filesystem, Metadata};
@@ -162,7 +161,7 @@ impl Filesystem {
             let set = SetAttributes { uid, gid, kill_suid_sgid, ..SetAttributes::default() };
             self.fs.set_attributes(id, &set)?;
             if kill_suid_sgid {
-                drop_capabilities(&self.fs, id)?;
+                self.fs.remove_capabilities(id)?;
             }
         }
         let mode = change.mode.as_ref().filter(|_| !meta.is_symlink());

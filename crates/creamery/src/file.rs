@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Near, Result, Wait};
 
-use crate::capabilities::drop_capabilities;
 use crate::file_times::FileTimes;
 use crate::fs::{
     self, Deduped, Defragment, Fallocate, Fiemap, FiemapRequest, OpenFile, Overwrites, SetAttributes,
@@ -193,7 +192,7 @@ impl File {
             return Err(Error::invalid("the file was not opened for writing"));
         }
         self.fs.set_attributes(self.open.id(), &SetAttributes::truncate(len))?;
-        drop_capabilities(&self.fs, self.open.id())
+        self.fs.remove_capabilities(self.open.id())
     }
 
     /// Sets space aside for the `len` bytes from `offset` on, makes them a hole, or zeros: what `mode` says, as fallocate(2).
@@ -216,7 +215,7 @@ impl File {
     pub fn fallocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.check_write()?;
         self.open.fallocate(mode, offset, len)?;
-        drop_capabilities(&self.fs, self.open.id())
+        self.fs.remove_capabilities(self.open.id())
     }
 
     /// Shares the `len` bytes that `source` has from `from` on: this file has them from `to` on then, without a copy, until

@@ -64,7 +64,6 @@ pub mod attributes;
 mod attributes_by_path;
 mod beginning;
 mod canonical;
-mod capabilities;
 pub mod check;
 pub mod compression;
 pub mod copy;

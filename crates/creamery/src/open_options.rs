@@ -6,7 +6,6 @@ use std::sync::Arc;
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
 use crate::Filesystem;
-use crate::capabilities::drop_capabilities;
 use crate::file::{File, Rights};
 use crate::filesystem::new_file;
 use crate::fs::{self, Access, NewInode, OpenFile, SetAttributes};
@@ -249,7 +248,7 @@ impl OpenOptions {
             let file = fs.fs.open_file_for(id, access)?;
             if self.truncate {
                 fs.fs.set_attributes(id, &SetAttributes::truncate(0))?;
-                drop_capabilities(&fs.fs, id)?;
+                fs.fs.remove_capabilities(id)?;
             }
             Ok(file)
         };

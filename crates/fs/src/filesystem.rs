@@ -546,6 +546,13 @@ impl Filesystem {
         self.inode_to_change(id)?.remove_xattr(name)
     }
 
+    /// Takes the capabilities away that a program has ([`CAPABILITIES`](crate::CAPABILITIES)), because somebody writes to it: also of a file that
+    /// is only appended to. A file without any stays as it is.
+    /// Errors: read-only; no space; damage; aborted.
+    pub fn remove_capabilities(&self, id: InodeId) -> Result<()> {
+        self.inode_to_change(id)?.remove_capabilities().map(drop)
+    }
+
     /// The target of a symbolic link.
     pub fn read_link(&self, id: InodeId, wait: Wait) -> Result<Vec<u8>> {
         let inode = self.inodes.get(id, wait)?;

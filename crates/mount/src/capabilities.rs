@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use creamery_base::{ErrorKind, Result};
+use creamery_base::Result;
 
 /// What is known of the capabilities of a file that is open.
 #[derive(Default, Debug)]
@@ -15,19 +15,13 @@ pub(crate) struct Capabilities {
 }
 
 impl Capabilities {
-    /// Takes them away with `remove`, which fails with [`ErrorKind::NoAttribute`] where there are none.
+    /// Takes them away with `remove`.
     pub(crate) fn take(&self, remove: impl FnOnce() -> Result<()>) -> Result<()> {
         // Said before, so that who gives some meanwhile has the last word.
         if self.has_none.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        match remove() {
-            Err(error) if error.kind() != ErrorKind::NoAttribute => {
-                self.given();
-                Err(error)
-            }
-            _ => Ok(()),
-        }
+        remove().inspect_err(|_| self.given())
     }
 
     /// Somebody has given the file some, or may have.
@@ -38,6 +32,8 @@ impl Capabilities {
 
 #[cfg(test)]
 mod tests {
+    use creamery_base::ErrorKind;
+
     use super::*;
 
     #[test]
@@ -53,7 +49,7 @@ mod tests {
             (taken.is_ok(), removed - before)
         };
         assert_eq!(take(Err(ErrorKind::ReadOnly.into())), (false, 1));
-        assert_eq!(take(Err(ErrorKind::NoAttribute.into())), (true, 1));
+        assert_eq!(take(Ok(())), (true, 1));
         assert_eq!(take(Ok(())), (true, 0));
         capabilities.given();
         assert_eq!(take(Ok(())), (true, 1));

@@ -41,13 +41,20 @@ impl DirectWaiter {
     /// holds nothing of the filesystem.
     pub fn wait(&self, is_answered: impl Fn() -> bool) {
         self.poller.wait(is_answered);
+        // Nobody else ends what was submitted to the file and is not waited for.
+        if !self.has_background() {
+            self.poller.end_all();
+        }
     }
 
     /// Completes requests about the file that have landed, where no threads of a background do, which may take as long as any
     /// operation. Then the caller looks whether its request was answered; if not, and the answer does not come from the background, `waker` is
     /// woken when it is to poll again.
     pub fn poll(&self, waker: &Waker) {
-        let engine = self.engine.upgrade();
-        self.poller.poll(waker, || engine.as_ref().is_some_and(|engine| engine.has_background_threads()));
+        self.poller.poll(waker, || self.has_background());
+    }
+
+    fn has_background(&self) -> bool {
+        self.engine.upgrade().is_some_and(|engine| engine.has_background_threads())
     }
 }

@@ -21,6 +21,11 @@ impl Poller {
         self.in_flight.wait_until(|request| request.id == self.id, Helps::Syncs, |_| is_answered());
     }
 
+    /// Brings all requests of the inode to an end that devices have answered, and those that owe a sync.
+    pub(crate) fn end_all(&self) {
+        while self.in_flight.help_with(|request| request.id == self.id, Helps::Syncs) {}
+    }
+
     /// Completes those of the inode that have landed, unless the threads of a background are there for that. Has `waker` woken when there
     /// may be something to complete again (DIRECT-15).
     pub(crate) fn poll(&self, waker: &Waker, has_background: impl Fn() -> bool) {

@@ -307,16 +307,39 @@ impl Inode {
         self.change_xattr(name, None, mode)
     }
 
+    /// Takes the capabilities away that a program has, because somebody writes to it: also where attributes do not change otherwise, in a file that
+    /// is only appended to. False where there were none.
+    pub(crate) fn remove_capabilities(&self) -> Result<bool> {
+        let item = self.lock_exclusive()?;
+        if !has_any(self, Wait::Yes)? {
+            return Ok(false);
+        }
+        match self.change_xattr_locked(&item, CAPABILITIES, None, XattrMode::Replace) {
+            Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(false),
+            removed => removed.map(|()| true),
+        }
+    }
+
     fn change_xattr(&self, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
         let item = self.lock_exclusive()?;
         check_not_append_only(&item)?;
-        if name == COMPRESSION && !has_compression(&item) {
-            return compression_flags(&item, value.unwrap_or_default()).map(drop);
+        self.change_xattr_locked(&item, name, value, mode)
+    }
+
+    fn change_xattr_locked(
+        &self,
+        item: &InodeItem,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: XattrMode,
+    ) -> Result<()> {
+        if name == COMPRESSION && !has_compression(item) {
+            return compression_flags(item, value.unwrap_or_default()).map(drop);
         }
         if value.is_none() && mode == XattrMode::Replace && !has_any(self, Wait::Yes)? {
             return Err(ErrorKind::NoAttribute.into());
         }
-        let effect = effect(&item, name, value)?;
+        let effect = effect(item, name, value)?;
         let value = match &effect {
             Effect::Access { stored, .. } => stored.as_deref(),
             Effect::Default { acl: None } => None,

@@ -6,7 +6,7 @@
 
 use creamery_base::Wait;
 use creamery_device::SharedBytes;
-use creamery_fs::{CAPABILITIES, DirectAt, InodeFlags, OpenFile};
+use creamery_fs::{DirectAt, InodeFlags, OpenFile};
 use creamery_fuse::protocol::WriteFlags;
 use creamery_fuse::{NodeId, ReadRequest, RequestContext, Result, WriteRequest};
 
@@ -48,7 +48,7 @@ impl Adapter {
         if path == PagePath::Around
             && let Some(capabilities) = self.handles.capabilities(write.handle)?
         {
-            capabilities.take(|| self.fs.remove_xattr(file.id(), CAPABILITIES))?;
+            capabilities.take(|| self.fs.remove_capabilities(file.id()))?;
         }
         let written = match (flags::is_direct(write.flags, path), flags::appends(write)) {
             (true, _) => write_directly(&file, write, data),

@@ -30,6 +30,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("direct/each-sees-what-the-other-writes", &judges, pairs),
         Case::new("direct/any-offset-and-length", &MOUNTED, any_offset),
         Case::new("direct/no-space-is-said-as-that", &judges, no_space),
+        Case::new("direct/appends-to-what-is-only-appended-to", &MOUNTED, appends),
     ]
 }
 
@@ -91,6 +92,41 @@ fn no_space(bench: &Bench) -> Result<()> {
         std::fs::remove_file(path)?;
     }
     judge_mount(bench, &image, mount)
+}
+
+/// By descriptors with and without the right to read. What the file may as a program goes with the first write, as with any.
+fn appends(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "512M", &image)?;
+    let append = |dir: &Path| -> Result<()> {
+        let path = dir.join("log");
+        File::create_new(&path)?;
+        // VFS_CAP_REVISION_2, and none permitted.
+        let capability = [&[0, 0, 0, 2][..], &[0; 16]].concat();
+        rustix::fs::setxattr(&path, "security.capability", &capability, rustix::fs::XattrFlags::empty())?;
+        let file = File::open(&path)?;
+        rustix::fs::ioctl_setflags(&file, IFlags::APPEND)?;
+        for flags in ["oflag=append,direct", "oflag=append", "oflag=append,direct"] {
+            let words = ["if=/dev/zero", "bs=4096", "count=1", "conv=notrunc", "status=none", flags];
+            let mut to = std::ffi::OsString::from("of=");
+            to.push(&path);
+            Run::new("dd").args(words).arg(to).ok().context(flags)?;
+        }
+        ensure!(std::fs::metadata(&path)?.len() == 3 * 4096);
+        let mut names = vec![0; 256];
+        let len = rustix::fs::listxattr(&path, &mut names)?;
+        rustix::fs::ioctl_setflags(&file, IFlags::empty())?;
+        ensure!(len == 0, "it has attributes still: {:?}", String::from_utf8_lossy(&names[..len]));
+        Ok(())
+    };
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "allow_other")?;
+    append(mount.dir())?;
+    judge_mount(bench, &image, mount)?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+    let below = mount.dir().join("the-kernel's");
+    std::fs::create_dir(&below)?;
+    append(&below).context("on the kernel's mount")?;
+    mount.unmount()
 }
 
 fn new_file(path: &Path, kind: IFlags) -> Result<File> {

@@ -55,6 +55,23 @@ fn a_durable_write_is_answered_when_it_is_durable() {
     }
 }
 
+/// With nobody in the background.
+#[test]
+fn a_thread_that_waits_for_an_answer_makes_durable_what_else_the_file_owes() {
+    let Some(world) = World::new(queued()) else { return };
+    let file = &world.file;
+    let durable = submit(file, DirectAt::Offset(0), SECTOR);
+    let other = super::submitted::submit_sectors(file, DirectAt::Offset(4 * SECTOR), MARKED + 1, 1);
+    world.device.answer(1, How::Done);
+    world.device.answer(0, How::Done);
+    let answered = std::cell::Cell::new(false);
+    file.direct_waiter().wait(|| {
+        answered.set(answered.get() || other.try_recv().is_ok());
+        answered.get()
+    });
+    durable.try_recv().expect("DIRECT-15: it is answered").outcome.expect("room");
+}
+
 /// A thread that waits for a lock has others, and a sync takes locks.
 #[test]
 fn a_thread_with_locks_makes_nothing_durable() {
