@@ -24,7 +24,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::lock::contention;
+use crate::found_taken;
 
 /// Whether a call may wait for locks, devices or space.
 ///
@@ -198,7 +198,7 @@ pub(crate) fn lock<T>(
     attempt: impl FnMut() -> Option<T>,
     wait: impl FnOnce() -> T,
 ) -> T {
-    rank.into_iter().for_each(contention::note);
+    rank.into_iter().for_each(found_taken::note);
     if let Some(reason) = reason {
         check_short_locks(0);
         count(reason);

@@ -12,6 +12,7 @@ mod damaged_block;
 mod env;
 mod error;
 mod escape;
+mod found_taken;
 pub mod gate;
 mod histogram;
 mod id_hasher;

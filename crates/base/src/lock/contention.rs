@@ -3,12 +3,8 @@
 //! The counts are those of the process, of all its filesystems together: a lock knows its rank, and nothing of the filesystem it belongs to. A lock
 //! that is free comes to no count. One that is taken looks at one switch more, which is off until [`count`] is called.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use super::rank;
-
-static IS_COUNTED: AtomicBool = AtomicBool::new(false);
-static FOUND_TAKEN: [AtomicU64; 1 << u8::BITS] = [const { AtomicU64::new(0) }; 1 << u8::BITS];
+use crate::found_taken;
 
 /// Locks of a rank that threads found taken.
 ///
@@ -29,25 +25,20 @@ pub struct Contended {
 
 /// Counts from now on, until the process ends.
 pub fn count() {
-    IS_COUNTED.store(true, Ordering::Relaxed);
+    found_taken::count();
 }
 
 /// What was counted so far, outer ranks first; ranks of which no lock was found taken are left out.
 #[must_use]
 pub fn so_far() -> Vec<Contended> {
-    let of = |&(number, rank): &(u8, &'static str)| Contended {
-        rank,
-        count: FOUND_TAKEN[usize::from(number)].load(Ordering::Relaxed),
-    };
+    let of = |&(number, rank): &(u8, &'static str)| Contended { rank, count: found_taken::of(number) };
     rank::ALL.iter().map(of).filter(|contended| contended.count > 0).collect()
 }
 
-/// A thread has found a lock of this rank taken, and waits for it.
+/// A thread has found a lock of this rank taken, and waits for it: of a lock that is none of this module's.
 #[cold]
 pub fn note(rank: u8) {
-    if IS_COUNTED.load(Ordering::Relaxed) {
-        FOUND_TAKEN[usize::from(rank)].fetch_add(1, Ordering::Relaxed);
-    }
+    found_taken::note(rank);
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]
@@ -58,7 +49,7 @@ mod tests {
     use super::*;
     use crate::lock::RankedMutex;
 
-    fn found_taken() -> u64 {
+    fn jobs_found_taken() -> u64 {
         so_far().iter().find(|contended| contended.rank == "JOBS").map_or(0, |contended| contended.count)
     }
 
@@ -75,7 +66,7 @@ mod tests {
                     drop(lock.lock());
                 });
                 is_held.wait();
-                while IS_COUNTED.load(Ordering::Relaxed) && found_taken() == 0 {
+                while found_taken::is_counted() && jobs_found_taken() == 0 {
                     thread::yield_now();
                 }
                 drop(free);
@@ -83,12 +74,12 @@ mod tests {
         };
         drop(lock.lock());
         waited();
-        assert_eq!(found_taken(), 0, "nobody asked for it");
+        assert_eq!(jobs_found_taken(), 0, "nobody asked for it");
         count();
         drop(lock.lock());
-        assert_eq!(found_taken(), 0, "it was free");
+        assert_eq!(jobs_found_taken(), 0, "it was free");
         waited();
-        assert_eq!(found_taken(), 1);
+        assert_eq!(jobs_found_taken(), 1);
         assert!(rank::ALL.is_sorted_by_key(|(number, _)| *number));
     }
 }

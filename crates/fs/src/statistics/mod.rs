@@ -6,12 +6,12 @@
 //! become statistics, field by field: a counter that a room gains does not compile until it is named here, and appears
 //! from then on in the JSON and in what `creamery stats` prints.
 
+mod contention;
 mod counts;
 mod direct;
 mod nowait;
 
 use creamery_base::HistogramSnapshot;
-use creamery_base::lock::contention::{self, Contended};
 use creamery_device::DirectRequests;
 use creamery_tree::{LeafSteps, ReadAheadCounters, StoreCounters, TreeCounters};
 use creamery_txn::{Abort, EngineCounters};
@@ -25,6 +25,7 @@ use crate::delalloc::WritebackCounters;
 use crate::inode::Inodes;
 use crate::memory::MemoryReport;
 use crate::quota::QuotaStatistics;
+pub use contention::ContentionStatistics;
 use counts::counts;
 pub use direct::DirectStatistics;
 pub use nowait::NowaitStatistics;
@@ -431,28 +432,6 @@ pub struct LockStatistics {
     pub waited_nanos: Distribution,
 }
 
-/// Locks of one rank that threads of the process found taken, and waited for. Counted only when that was asked for, for all filesystems of the
-/// process together.
-///
-/// ```
-/// assert_eq!(creamery_fs::ContentionStatistics::default().count, 0);
-/// ```
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[serde(default)]
-#[non_exhaustive]
-pub struct ContentionStatistics {
-    /// The rank, by the name that it has in `creamery_base::lock::rank`.
-    pub rank: String,
-    /// How often.
-    pub count: u64,
-}
-
-impl From<Contended> for ContentionStatistics {
-    fn from(contended: Contended) -> Self {
-        Self { rank: contended.rank.to_owned(), count: contended.count }
-    }
-}
-
 /// The end of all writing: the filesystem is read-only from there on, and on disk it is what the last commit left.
 ///
 /// ```
@@ -597,7 +576,7 @@ impl Statistics {
                     waited_nanos: (&times.waited).into(),
                 })
                 .collect(),
-            contention: contention::so_far().into_iter().map(ContentionStatistics::from).collect(),
+            contention: ContentionStatistics::all(),
             volume: (&engine.volume().counters()).into(),
             writeback: (&context.writeback().counters()).into(),
             nocow: (&counters.nocow.counters()).into(),
