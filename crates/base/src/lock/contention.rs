@@ -17,7 +17,7 @@ use crate::found_taken;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Contended {
-    /// The name of the rank, as [`rank`](super::rank) has it.
+    /// The name of the rank, as [`rank`] has it.
     pub rank: &'static str,
     /// How often a thread asked for such a lock while another thread had it, and waited. What was only tried is not counted.
     pub count: u64,
