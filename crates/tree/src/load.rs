@@ -20,7 +20,7 @@ struct ReadDuty<'s> {
 
 impl Drop for ReadDuty<'_> {
     fn drop(&mut self) {
-        let ended = self.store.shard(self.at).lock().reads.remove(&self.at);
+        let ended = self.store.shard(self.at).write().reads.remove(&self.at);
         assert!(ended.is_some(), "READ-2: who reads a block is the only one");
         self.pending.end();
     }
@@ -37,7 +37,7 @@ enum Found<'s> {
 
 impl BufferStore {
     fn find(&self, at: Logical) -> Found<'_> {
-        let mut shard = self.shard(at).lock();
+        let mut shard = self.shard(at).write();
         if let Some(buffer) = shard.buffers.get(&at) {
             return Found::Cached(Arc::clone(buffer));
         }
@@ -76,7 +76,7 @@ impl BufferStore {
     /// reader took it for.
     fn insert_clean(&self, at: Logical, bytes: AlignedBuffer, ahead: bool) -> Arc<ExtentBuffer> {
         let level = BlockRef::new(&bytes).level();
-        let mut shard = self.shard(at).lock();
+        let mut shard = self.shard(at).write();
         if let Some(buffer) = shard.buffers.get(&at) {
             return Arc::clone(buffer);
         }

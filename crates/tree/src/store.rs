@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::lock::{RankedRwLock, rank};
 use creamery_base::{CachePadded, ErrorKind, Logical, Result, Striped, TreeId, Uuid, Wait, memory};
 use creamery_device::AlignedBuffer;
 use creamery_format::Expected;
@@ -49,7 +49,7 @@ impl Shard {
     }
 }
 
-pub(crate) type ShardMutex = RankedMutex<Shard, { rank::BUFFER_SHARD }>;
+pub(crate) type ShardLock = RankedRwLock<Shard, { rank::BUFFER_SHARD }>;
 
 /// What the store has done so far.
 ///
@@ -103,7 +103,7 @@ const PREPARED: usize = 1 << 20;
 pub struct BufferStore {
     volume: Arc<Volume>,
     chunk_tree_uuid: Uuid,
-    shards: Vec<CachePadded<ShardMutex>>,
+    shards: Vec<CachePadded<ShardLock>>,
     clean_per_shard: usize,
     dirty_bytes: CachePadded<AtomicU64>,
     writing_bytes: AtomicU64,
@@ -199,7 +199,7 @@ impl BufferStore {
         let each = node_size + memory::shared::<ExtentBuffer>();
         let (mut blocks, mut listed, mut forgotten, mut lists) = (0, 0, 0, 0);
         for shard in &self.shards {
-            let shard = shard.lock();
+            let shard = shard.read();
             blocks += shard.buffers.len() as u64;
             listed += shard.dirty.len() as u64;
             forgotten += shard.forgotten as u64;
@@ -233,7 +233,7 @@ impl BufferStore {
         self.watch.lock_times()
     }
 
-    pub(crate) fn shard(&self, at: Logical) -> &ShardMutex {
+    pub(crate) fn shard(&self, at: Logical) -> &ShardLock {
         // Blocks are at least 4 KiB apart; mixing keeps one tree's neighbours in different shards.
         let mixed = (at.get() >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
         &self.shards[usize::try_from(mixed).expect("six bits")]
@@ -262,7 +262,7 @@ impl BufferStore {
 
     /// The buffer of a block, if it is cached.
     pub(crate) fn cached(&self, at: Logical) -> Option<Arc<ExtentBuffer>> {
-        let shard = self.shard(at).lock();
+        let shard = self.shard(at).read();
         let buffer = Arc::clone(shard.buffers.get(&at)?);
         drop(shard);
         self.used(&buffer);
@@ -279,13 +279,13 @@ impl BufferStore {
 
     /// Whether a block is cached, for who does not need it yet.
     pub(crate) fn is_cached(&self, at: Logical) -> bool {
-        self.shard(at).lock().buffers.contains_key(&at)
+        self.shard(at).read().buffers.contains_key(&at)
     }
 
     /// A new dirty block at an address that was just allocated; an old clean buffer of that address goes.
     pub(crate) fn create(&self, at: Logical, level: u8, bytes: AlignedBuffer) -> Arc<ExtentBuffer> {
         let buffer = Arc::new(ExtentBuffer::dirty(at, level, bytes, Arc::clone(&self.watch)));
-        let mut shard = self.shard(at).lock();
+        let mut shard = self.shard(at).write();
         if let Some(old) = shard.buffers.insert(at, Arc::clone(&buffer)) {
             assert!(!old.is_dirty(), "block {at} was allocated while its former content waits to be written");
         }
@@ -303,7 +303,7 @@ impl BufferStore {
 
     /// Forgets a block that was freed before it was written.
     pub(crate) fn forget_dirty(&self, buffer: &Arc<ExtentBuffer>) {
-        let mut shard = self.shard(buffer.logical()).lock();
+        let mut shard = self.shard(buffer.logical()).write();
         if buffer.clear_dirty() {
             self.dirty_bytes.fetch_sub(self.bytes_of(1), Ordering::Relaxed);
             shard.forgotten += 1;
@@ -319,7 +319,7 @@ impl BufferStore {
     pub fn take_dirty(&self) -> Vec<Arc<ExtentBuffer>> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            let mut shard = shard.lock();
+            let mut shard = shard.write();
             all.append(&mut shard.dirty);
             shard.forgotten = 0;
         }
@@ -333,7 +333,7 @@ impl BufferStore {
     /// Marks blocks as written: they are clean cache from here on.
     pub fn written(&self, buffers: &[Arc<ExtentBuffer>]) {
         for buffer in buffers {
-            let mut shard = self.shard(buffer.logical()).lock();
+            let mut shard = self.shard(buffer.logical()).write();
             if buffer.clear_dirty() {
                 self.writing_bytes.fetch_sub(self.bytes_of(1), Ordering::Relaxed);
             }

@@ -21,14 +21,16 @@
 //!   or deleted, and it is read again.
 //!
 //! # Locking
-//! One mutex per shard, short: no I/O and no other lock under it but the list of dead inodes, and what inodes say of their memory.
+//! One lock per shard, short: no I/O and no other lock under it but the list of dead inodes, and what inodes say of their memory. Threads that look for
+//! objects share it, for neighbours lie in one shard: the directories of many threads are mostly such neighbours.
 
 use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::lock::{RankedRwLock, rank};
 use creamery_base::{CachePadded, IdHasher, InodeId, TreeId, memory};
 
 use smallvec::SmallVec;
@@ -48,7 +50,7 @@ const CLOCK_SLACK: usize = 64;
 
 /// The table.
 pub(crate) struct InodeTable {
-    shards: Vec<CachePadded<RankedMutex<Shard, { rank::TABLE }>>>,
+    shards: Vec<CachePadded<RankedRwLock<Shard, { rank::TABLE }>>>,
     shard_capacity: usize,
 }
 
@@ -67,7 +69,17 @@ struct Shard {
 
 struct Slot {
     object: Held,
-    asked_for: bool,
+    asked_for: AtomicBool,
+}
+
+impl Slot {
+    /// Somebody asks for the object.
+    fn ask(&self) {
+        // Most are asked for again and again: a line that nobody changes all threads can have.
+        if !self.asked_for.load(Ordering::Relaxed) {
+            self.asked_for.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 enum Held {
@@ -123,22 +135,22 @@ impl InodeTable {
 
     /// How many objects it holds, those in use among them.
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().map.len()).sum()
+        self.shards.iter().map(|shard| shard.read().map.len()).sum()
     }
 
     /// What it takes in memory, with all objects, bytes.
     pub(crate) fn memory(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.lock().memory()).sum()
+        self.shards.iter().map(|shard| shard.read().memory()).sum()
     }
 
     /// The object of `id`, if there is one.
     pub(crate) fn get(&self, id: InodeId) -> Known {
-        let mut shard = self.shards[shard_of(id)].lock();
+        let shard = self.shards[shard_of(id)].read();
         let departures = shard.departures;
-        if let Some(slot) = shard.map.get_mut(&id)
+        if let Some(slot) = shard.map.get(&id)
             && let Some(inode) = slot.object.get()
         {
-            slot.asked_for = true;
+            slot.ask();
             return Known::Here(inode);
         }
         Known::Absent(Stamp(departures))
@@ -147,7 +159,7 @@ impl InodeTable {
     /// Makes `inode`, whose item was read after `stamp` was given, the object of its id, or returns the one that
     /// somebody else made meanwhile. `None` when the item has to be read again.
     pub(crate) fn publish_read(&self, inode: Inode, stamp: Stamp) -> Option<Arc<Inode>> {
-        let mut shard = self.shards[shard_of(inode.id)].lock();
+        let mut shard = self.shards[shard_of(inode.id)].write();
         if let Some(other) = shard.map.get(&inode.id).and_then(|slot| slot.object.get()) {
             return Some(other);
         }
@@ -160,7 +172,7 @@ impl InodeTable {
 
     /// Whether an item of `id` that was read after `stamp` was given is what an object would say, if there were one (TABLE-2).
     pub(crate) fn is_current(&self, id: InodeId, stamp: Stamp) -> bool {
-        let shard = self.shards[shard_of(id)].lock();
+        let shard = self.shards[shard_of(id)].read();
         let unknown = shard.map.get(&id).is_none_or(|slot| slot.object.get().is_none());
         assert!(stamp.0 <= shard.departures, "TABLE-2: a stamp is of the shard that gave it");
         unknown && shard.departures == stamp.0
@@ -168,7 +180,7 @@ impl InodeTable {
 
     /// Makes `inode`, whose item was just inserted into the tree, the object of its id.
     pub(crate) fn publish_new(&self, inode: Inode) -> Arc<Inode> {
-        let mut shard = self.shards[shard_of(inode.id)].lock();
+        let mut shard = self.shards[shard_of(inode.id)].write();
         // Somebody who guessed the number may have read the item as soon as it was in the tree.
         if let Some(other) = shard.map.get(&inode.id).and_then(|slot| slot.object.get()) {
             inode.set_gone();
@@ -189,7 +201,7 @@ impl InodeTable {
                 dead.get_mut().object = object;
             }
             MapEntry::Vacant(place) => {
-                place.insert(Slot { object, asked_for: false });
+                place.insert(Slot { object, asked_for: AtomicBool::new(false) });
                 queue(shard).push_back(id);
             }
         }
@@ -199,7 +211,7 @@ impl InodeTable {
 
     /// Holds the object weakly from now on: its last name is gone. Returns whether the caller is its only user.
     pub(crate) fn doom(&self, inode: &Arc<Inode>) -> bool {
-        let mut shard = self.shards[shard_of(inode.id)].lock();
+        let mut shard = self.shards[shard_of(inode.id)].write();
         let weak = Held::Weak(Arc::downgrade(inode));
         let slot = shard.map.get_mut(&inode.id).expect("an object in use is in the table");
         slot.object = weak;
@@ -209,7 +221,7 @@ impl InodeTable {
 
     /// Keeps the object again: it has a name (once more).
     pub(crate) fn keep(&self, inode: &Arc<Inode>) {
-        let mut shard = self.shards[shard_of(inode.id)].lock();
+        let mut shard = self.shards[shard_of(inode.id)].write();
         let slot = shard.map.get_mut(&inode.id).expect("an object in use is in the table");
         slot.object = Held::Strong(Arc::clone(inode));
     }
@@ -218,7 +230,7 @@ impl InodeTable {
     pub(crate) fn doom_subvolume(&self, subvolume: TreeId) {
         for shard in &self.shards {
             let mut held = Vec::new();
-            let mut shard = shard.lock();
+            let mut shard = shard.write();
             for slot in shard.map.iter_mut().filter(|(id, _)| id.subvolume == subvolume).map(|(_, slot)| slot)
             {
                 if let Some(inode) = slot.object.get() {
@@ -236,7 +248,7 @@ impl InodeTable {
 
     /// Forgets an id whose object is gone.
     pub(crate) fn forget_dead(&self, id: InodeId) {
-        let mut shard = self.shards[shard_of(id)].lock();
+        let mut shard = self.shards[shard_of(id)].write();
         if shard.map.get(&id).is_some_and(|slot| slot.object.is_idle()) {
             shard.map.remove(&id);
             shard.departures += 1;
@@ -310,7 +322,7 @@ impl Shard {
             && let Some(id) = queue(self).pop_front()
         {
             let Some(slot) = self.map.get_mut(&id) else { continue };
-            let asked_for = std::mem::take(&mut slot.asked_for);
+            let asked_for = std::mem::take(slot.asked_for.get_mut());
             looked_at.push((id, slot.object.is_idle() & !asked_for));
         }
         for (id, forget) in looked_at {
@@ -349,7 +361,7 @@ mod tests {
             table.keep(&first);
             let second =
                 Inode::new(first.id, first.subvolume().clone(), first.item(Wait::Yes).expect("it lives"));
-            table.put(&mut table.shards[shard_of(first.id)].lock(), second, Shard::clock);
+            table.put(&mut table.shards[shard_of(first.id)].write(), second, Shard::clock);
         });
     }
 
