@@ -190,7 +190,7 @@ pub(crate) fn giving_back<T>(is_short: bool, reason: Reason, wait: impl FnOnce()
 }
 
 /// Waits for a lock that was found taken: `attempt` takes it in turns, `wait` without them. Counts one wait if it has a reason.
-/// Where the lock has a rank the count of that grows as well. No turn is offered before that, for whoever finds a lock taken must have others run anyway.
+/// Counts the contended rank, if the lock has one. No turn is offered before that, for whoever finds a lock taken must have others run anyway.
 #[cold]
 pub(crate) fn lock<T>(
     rank: Option<u8>,

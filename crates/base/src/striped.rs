@@ -1,7 +1,7 @@
 //! Values in several copies, so that threads which run at once share no cache line.
 //!
 //! A thread has a number as long as it lives, the smallest that no other one has, and by that its copy of each striped value. There are twice as many copies as
-//! the machine has processors, and [`PLACES_MIN`] at least: as long as no more threads live than that, no two share a copy. A program that begins and ends
+//! the machine has processors, and [`PLACES_MIN`] at least. With at most that many live threads, each has its own copy. A program that begins and ends
 //! many threads comes to the same numbers again and again.
 //!
 //! # Invariants
@@ -16,7 +16,7 @@ use crossbeam_utils::CachePadded;
 
 /// Copies of what is striped, on machines with few processors.
 const PLACES_MIN: usize = 16;
-/// Copies of what is striped, on machines with many: somebody looks at all of them.
+/// Copies of what is striped, on machines with many: a reader of the sum visits every copy.
 const PLACES_MAX: usize = 256;
 
 /// A value in several copies, each with cache lines of its own. A thread always meets the same copy; who wants to
@@ -96,7 +96,7 @@ impl Drop for Lent {
     }
 }
 
-/// This thread's number. What the thread still does when its number was given back it does with that number: it may share a copy then.
+/// This thread's number. Thread-local destructors that run after the number is given back use it still, and may share a copy with another thread.
 fn number_of_this_thread() -> usize {
     const NONE: usize = usize::MAX;
     thread_local! {

@@ -121,6 +121,14 @@ impl Pool {
         state.closers += own;
         self.shared.work.notify_all();
         self.shared.ended.notify_all();
+        // Where all threads that there are close it, none is left to run what was taken.
+        while state.threads == state.closers
+            && let Some(job) = state.queue.pop_front()
+        {
+            drop(state);
+            let _ = panics::catch(job);
+            state = self.shared.state.lock();
+        }
         let goes_on = |state: &mut State| {
             let waited_for = if own > 0 { state.running - state.closers } else { state.running };
             !state.queue.is_empty() || waited_for > 0
@@ -192,6 +200,26 @@ mod tests {
         go.wait();
         begun.recv().unwrap();
         assert_eq!(pool.shared.state.lock().threads, THREADS);
+    }
+
+    #[test]
+    fn a_job_that_closes_its_pool_runs_what_no_other_thread_is_left_for() {
+        let pool = Arc::new(Pool::default());
+        let (began, begun) = channel();
+        let (own, go) = (Arc::clone(&pool), Arc::new(Barrier::new(2)));
+        let wait = Arc::clone(&go);
+        taken(
+            &pool,
+            Box::new(move || {
+                wait.wait();
+                own.close();
+            }),
+        );
+        // As where the system gives no second thread.
+        pool.shared.state.lock().queue.push_back(Box::new(move || began.send(()).unwrap()));
+        go.wait();
+        begun.recv().expect("POOL-1: it runs");
+        pool.close();
     }
 
     #[test]

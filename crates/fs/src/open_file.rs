@@ -239,7 +239,7 @@ impl OpenFile {
     /// take as long as any operation: it waits for locks, for others to end where too much is in flight
     /// ([`FsOptions::direct_bytes`](crate::FsOptions::direct_bytes)), and carries out a write that goes through memory.
     ///
-    /// A request ends in the background. Without threads there it ends with a [`DirectWaiter`], a write in [`sync`](Self::sync), and all in
+    /// A request ends on a device's thread, where that waits for nothing, or in the background. Without threads there it ends with a [`DirectWaiter`], a write in [`sync`](Self::sync), and all in
     /// [`Filesystem::shut_down`](crate::Filesystem::shut_down), and in calls that wait for what they have locked. Where the last user of the filesystem goes,
     /// who has not shut it down, the answer is an error.
     ///

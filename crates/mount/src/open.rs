@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use creamery_base::lock::contention;
 use creamery_base::{Error, ErrorKind, InodeId, Result, TreeId};
 use creamery_device::{Access, FileDevice};
 use creamery_fs::{Filesystem, FsOptions};
@@ -89,6 +90,9 @@ fn open_on(volume: Volume, options: &Options, gather_syncs: bool) -> Result<Arc<
             }
         };
         return Err(Error::new(ErrorKind::ReadOnly, what));
+    }
+    if options.lock_statistics {
+        contention::count();
     }
     let open = |volume| -> Result<_> {
         let fs = Filesystem::open(

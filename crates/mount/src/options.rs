@@ -169,6 +169,8 @@ pub struct Options {
     pub devices: Vec<PathBuf>,
     /// Devices may be missing, as many as the profiles bear.
     pub degraded: bool,
+    /// The statistics have how often threads of the server found a lock taken, by rank.
+    pub lock_statistics: bool,
     /// How the devices are read and written.
     pub io: DeviceIo,
     /// Shown owner.
@@ -311,6 +313,7 @@ impl Options {
             rescue: Rescue::default(),
             devices: Vec::new(),
             degraded: false,
+            lock_statistics: false,
             io: DeviceIo::Buffered,
             owner: Owner::default(),
             log: None,
@@ -433,6 +436,7 @@ impl Options {
                 return Err(Error::invalid("mount option device: want a path, such as device=/dev/sdb"));
             }
             "degraded" if value.is_empty() => self.degraded = true,
+            "lockstats" if value.is_empty() => self.lock_statistics = true,
             "directio" if value.is_empty() => self.io = DeviceIo::Direct,
             "direct_io" if value.is_empty() => return Err(Error::invalid(OF_FUSE)),
             "uid" => self.owner.uid = Some(id()?),
@@ -441,7 +445,7 @@ impl Options {
             _ => {
                 return Err(Error::invalid(format!(
                     "mount option \"{word}\" does not exist here; \
-                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, max_inline=, notreelog, ssd, nossd, nologreplay, usesupercopy, usebackuproot, rescue=, device=, degraded, directio, uid=, gid=, fakeroot, allow_other, those of mount(8), and those of Linux' Btrfs that change nothing here (`creamery help mount-options`)"
+                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, max_inline=, notreelog, ssd, nossd, nologreplay, usesupercopy, usebackuproot, rescue=, device=, degraded, directio, lockstats, uid=, gid=, fakeroot, allow_other, those of mount(8), and those of Linux' Btrfs that change nothing here (`creamery help mount-options`)"
                 )));
             }
         }

@@ -98,6 +98,8 @@ pub(crate) struct Counters {
     pub(crate) leaf_pushes: AtomicU64,
     pub(crate) leaf_merges: AtomicU64,
     pub(crate) node_splits: AtomicU64,
+    /// No count: the kinds of items, a bit each, of which the thread's last removal took the first one of a leaf (`remove`).
+    pub(crate) removals: AtomicU64,
 }
 
 impl TreeCounters {

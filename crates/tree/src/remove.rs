@@ -9,8 +9,9 @@
 //! | the leaf and its parents, as far up as they have its first key | its first item goes, others stay, and it does not become thin |
 //! | the leaf and two levels above, which are prepared for losing a pointer | always: the leaf may be merged with a sibling, or removed |
 //!
-//! A leaf is thin when less than a third of it is used. It is merged when it *becomes* thin, if a sibling in memory has room for it, else when that
-//! one does, or when nothing is left in it: a leaf that stays thin costs no look at its siblings with each removal.
+//! A leaf is thin when less than a third of it is used. The removal that makes a leaf thin merges it with a sibling in memory that has room. Where there is
+//! none, each removal that halves what is left looks again, and a sibling that becomes thin finds this one. So a leaf that stays thin costs no look at its siblings
+//! with each removal.
 
 use std::sync::atomic::Ordering;
 
@@ -31,9 +32,9 @@ const LOCKS: [Intent; 3] = [Intent::Overwrite, Intent::Rekey, Intent::Delete];
 
 /// How far a leaf has the items of a range, which were removed.
 enum InLeaf {
-    /// So many, and one behind the range.
+    /// So many items were removed. The leaf has a later one behind the range, so the range ends here.
     All(u64),
-    /// So many at its end: others may follow in the next leaf.
+    /// So many items were removed, up to the end of the leaf: others may follow in the next one.
     Some(u64),
 }
 
@@ -138,13 +139,13 @@ impl Tree {
     /// The searches of a removal at `key`, in their order. Items of one kind go in the order of their keys, or in none: this thread's last removal of the
     /// kind is the best guess whether the first item of a leaf goes, which begins with the second search.
     fn locks_for(&self, key: &Key) -> impl Iterator<Item = Intent> {
-        let starts = usize::from(self.removals.mine().load(Ordering::Relaxed) & bit_of(key) != 0);
+        let starts = usize::from(self.counters.mine().removals.load(Ordering::Relaxed) & bit_of(key) != 0);
         LOCKS.into_iter().skip(starts)
     }
 
     /// An item of this kind was removed at `slot`.
     fn note_removal(&self, key: &Key, slot: usize) {
-        let (mine, bit) = (self.removals.mine(), bit_of(key));
+        let (mine, bit) = (&self.counters.mine().removals, bit_of(key));
         let (was, is) = (mine.load(Ordering::Relaxed), u64::from(slot == 0) * bit);
         if was & bit != is {
             // Threads that share it, where more live than there are places, may lose a note: it is a guess.
@@ -163,10 +164,12 @@ impl Tree {
         }
     }
 
-    /// Whether the path's leaf is thin without `items` items at its slot, and is not now.
+    /// Whether the path's leaf becomes thin without `items` items at its slot, or is thin and halved once more.
     fn becomes_thin(&self, path: &Path, items: usize) -> bool {
         let thin = self.leaf_capacity() / 3;
-        path.block(0).used_space() >= thin && used_without(path, items) < thin
+        // How often a thin leaf was halved: 0 for one that is not thin.
+        let halved = |used: usize| if used < thin { 1 + (thin / used.max(1)).ilog2() } else { 0 };
+        halved(used_without(path, items)) > halved(path.block(0).used_space())
     }
 
     /// Removes `items` items at the path's slot, for which the locks of `intent` [suffice](Self::suffices); keeps the tree's invariants. What can

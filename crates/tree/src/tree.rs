@@ -72,8 +72,6 @@ pub struct Tree {
     #[cfg(feature = "shuttle")]
     unmarked: AtomicBool,
     pub(crate) counters: Striped<Counters>,
-    /// Of each thread the kinds of items, a bit each, of which its last removal took the first one of a leaf (`remove`).
-    pub(crate) removals: Striped<AtomicU64>,
 }
 
 impl Tree {
@@ -155,7 +153,6 @@ impl Tree {
             #[cfg(feature = "shuttle")]
             unmarked: AtomicBool::new(false),
             counters: Striped::default(),
-            removals: Striped::default(),
         }
     }
 
@@ -174,10 +171,7 @@ impl Tree {
     /// What it takes in memory, bytes; its blocks are the store's.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        memory::shared::<Self>()
-            + Striped::<Counters>::memory()
-            + Striped::<AtomicU64>::memory()
-            + self.fingers.memory()
+        memory::shared::<Self>() + Striped::<Counters>::memory() + self.fingers.memory()
     }
 
     /// How many blocks the tree has, as root items count them.

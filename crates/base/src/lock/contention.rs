@@ -1,7 +1,7 @@
 //! How often threads found a lock taken, by rank: where many threads meet.
 //!
-//! The counts are those of the process, of all its filesystems together: a lock knows its rank, and nothing of the filesystem it belongs to. A lock
-//! that is free comes to no count. One that is taken looks at one switch more, which is off until [`count`] is called.
+//! The counts are those of the process, of all its filesystems together: a lock knows its rank, and nothing of the filesystem it belongs to. Taking a
+//! free lock counts nothing. One that is taken looks at one switch more, which is off until [`count`] is called.
 
 use super::rank;
 use crate::found_taken;
@@ -19,7 +19,7 @@ use crate::found_taken;
 pub struct Contended {
     /// The name of the rank, as [`rank`] has it.
     pub rank: &'static str,
-    /// How often a thread asked for such a lock while another thread had it, and waited. What was only tried is not counted.
+    /// How often a thread asked for such a lock while another thread had it, and waited. `try_lock` is not counted.
     pub count: u64,
 }
 

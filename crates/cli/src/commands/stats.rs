@@ -190,6 +190,10 @@ fn everything(out: &mut Output, done: &MountStatistics) -> std::io::Result<()> {
     filesystem.volume.named().try_for_each(|(name, count)| line(out, name, count))?;
     writeln!(out, "\nTrees")?;
     trees(out, &filesystem.trees, &filesystem.by_tree)?;
+    if !filesystem.contention.is_empty() {
+        writeln!(out, "\nLocks found taken, by rank, outer ranks first")?;
+        filesystem.contention.iter().try_for_each(|of| line(out, &of.rank, of.count))?;
+    }
     writeln!(out, "\nRequests")?;
     let mut requests: Vec<(&String, &Requests)> = done.requests.iter().collect();
     requests.sort_by_key(|(_, requests)| std::cmp::Reverse(requests.count));

@@ -17,7 +17,7 @@ pub use creamery_fs::{DirectAt, DirectDone, DirectPart, DirectRequest, Refusal, 
 ///
 /// The request goes on by itself. Dropping this changes nothing of it: it owns its buffer, and only nobody learns what came of it.
 ///
-/// Threads of the background complete what devices have answered, and wake the task that awaits it. Where there are none, as in a filesystem that was
+/// A device, or a thread of the background, ends the request, and wakes the task that awaits it. Where there are none, as in a filesystem that was
 /// opened for reading, each poll completes what has landed of the file, and may take as long as any operation.
 ///
 /// ```

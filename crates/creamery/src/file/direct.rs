@@ -138,7 +138,7 @@ impl File {
     /// must ask the filesystem for nothing, and it has neither the filesystem nor a file of it: it would keep them open until the answer comes. A panic of it ends
     /// all writing to the filesystem.
     ///
-    /// Threads of the background complete what devices have answered. Where there are none, as in a filesystem that was opened for
+    /// A device ends what waits for nothing, on its own thread. Threads of the background complete what else devices have answered. Where there are none, as in a filesystem that was opened for
     /// reading unless [`Tuning::background_threads`](crate::env::Tuning::background_threads) says how many, the answer comes when somebody waits for what the request has locked, or for an answer of this file ([`Started::wait`]), or closes the filesystem.
     ///
     /// ```

@@ -156,7 +156,7 @@ impl Carries for Carried {
     fn ends_at_once<'i>(&self, inode: &'i Inode, landed: &Result<Written>) -> Option<Item<'i>> {
         let is_good = landed.is_ok() && self.lock.is_shared();
         let ends = is_good && self.data.overwrites(self.item.size) && inode.may_put_times_off(&self.item);
-        ends.then(|| inode.hold_extents(Wait::No).ok()).flatten().map(Item::Held)
+        ends.then(|| inode.try_hold_extents()).flatten().map(Item::Held)
     }
 
     fn finish(self, landed: Result<Written>, _: &mut Answer, item: Item<'_>) -> Result<DirectPart> {

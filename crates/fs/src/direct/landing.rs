@@ -8,8 +8,8 @@
 //! A write that is asked for as durable owes a sync then (`owed_sync`), and is answered behind that.
 //!
 //! A device's thread waits for nothing. It ends a request by itself where that takes no more than memory: a read of which all is good, and a write over what the
-//! file has in place, whose times follow later. Most requests of a database are such ones, and save the way to another thread and its wake-up.
-//! All others it only puts into the queue, also those that failed: what they carry is given back elsewhere.
+//! file has in place, whose times follow later. Most requests of a database end this way, and cost no change of threads.
+//! The device's thread queues all other requests, failed ones included. Another thread completes them.
 //!
 //! A thread that completes it may be in the midst of an operation of somebody else. So a panic, also one of the caller's completion, does not
 //! get there: it aborts the filesystem, as that of a step in the background does.
@@ -43,7 +43,7 @@ pub(super) trait Carries: Send + 'static {
     /// Wakes those who may wait for what it carries. It takes innermost locks only, and waits for nothing.
     fn wake_those_who_wait(&self);
 
-    /// What has to be held meanwhile, if all that is left to do waits for nothing then. `inode` is what it is about. Waits for nothing.
+    /// Returns the lock of `inode` that `finish` needs, if `finish` then waits for nothing; none sends the request to the queue. Waits for nothing.
     fn ends_at_once<'i>(&self, inode: &'i Inode, landed: &Self::Landed) -> Option<Item<'i>>;
 
     /// Does what is left to do, and gives all back.
@@ -54,7 +54,7 @@ pub(super) trait Carries: Send + 'static {
 pub(super) enum Item<'i> {
     /// It is locked already, and nothing else that is needed is waited for.
     Held(HeldExtents<'i>),
-    /// It is waited for where it is needed.
+    /// `finish` locks the item itself, and may wait for it.
     Free,
 }
 

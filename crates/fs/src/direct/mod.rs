@@ -165,8 +165,8 @@ impl DirectRequest {
     }
 }
 
-/// Called exactly once with the answer to a request: on any thread, also on that of the caller before the request's call returns, and on
-/// one that waits in the midst of an operation. It must be short, must wait for nothing, and must ask the filesystem for nothing. A panic
+/// Called exactly once with the answer to a request: on any thread, also on that of the caller before the request's call returns, on
+/// one that waits in the midst of an operation, and on a device's, of which a file has four. It must be short, must wait for nothing, and must ask the filesystem for nothing. A panic
 /// of it aborts the filesystem. It has no open file and no filesystem: these would live until the request is answered.
 pub type DirectCompletion = Box<dyn FnOnce(DirectDone) + Send>;
 

@@ -240,9 +240,10 @@ impl Carries for CarriedRead {
     }
 
     fn finish(self, landed: Self::Landed, answer: &mut Answer, _: Item<'_>) -> Result<DirectPart> {
-        let _held = Held::wait(LockPlace::of(rank::WRITEBACK));
-        // A thread that panics lets go of what is bound first last.
         let landed = landed.filter(|reports| self.is_all_good(reports));
+        // Only what is read again waits.
+        let _held = landed.is_none().then(|| Held::wait(LockPlace::of(rank::WRITEBACK)));
+        // A thread that panics lets go of what is bound first last.
         let Self { range, places, item, offset, .. } = self;
         let (file, mut buffer) = (range.file(), answer.lend());
         let read = match landed {

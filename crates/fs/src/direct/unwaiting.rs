@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use creamery_base::gate;
+use creamery_base::sync::thread_local;
 
 use crate::counters::Nowait;
 
@@ -23,7 +24,7 @@ impl Unwaiting {
         Self { waits_before: gate::waits_of_this_thread() }
     }
 
-    /// Whether this thread must not wait. It gives no answers meanwhile: a completion is not ours, and may wait.
+    /// Whether this thread must not wait. Such a thread calls no completion, because the caller's code may wait.
     pub(super) fn is_under_way() -> bool {
         MUST_NOT.get()
     }

@@ -41,20 +41,19 @@ impl DirectWaiter {
     /// holds nothing of the filesystem.
     pub fn wait(&self, is_answered: impl Fn() -> bool) {
         self.poller.wait(is_answered);
-        // Nobody else ends what was submitted to the file and is not waited for.
-        if !self.has_background() {
-            self.poller.end_all();
+        let engine = self.engine.upgrade();
+        // Without background threads, requests that nobody waits for end here.
+        if !engine.is_some_and(|engine| engine.has_background_threads()) {
+            self.poller.end_those_there();
         }
     }
 
     /// Completes requests about the file that have landed, where no threads of a background do, which may take as long as any
-    /// operation. Then the caller looks whether its request was answered; if not, and the answer does not come from the background, `waker` is
-    /// woken when it is to poll again.
+    /// operation. Then the caller looks whether its request was answered. If not, its completion wakes it where the background or a device ends
+    /// the request, and `waker` is woken where it has to poll again for that.
     pub fn poll(&self, waker: &Waker) {
-        self.poller.poll(waker, || self.has_background());
-    }
-
-    fn has_background(&self) -> bool {
-        self.engine.upgrade().is_some_and(|engine| engine.has_background_threads())
+        // It may be the last reference, and the engine's end waits for devices: it goes when no lock is held.
+        let engine = self.engine.upgrade();
+        self.poller.poll(waker, || engine.as_ref().is_some_and(|engine| engine.has_background_threads()));
     }
 }

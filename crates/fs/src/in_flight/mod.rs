@@ -1,7 +1,7 @@
 //! Requests in flight: those that outlive the call that began them. Which there are, and those that wait to be completed.
 //!
-//! A device answers on a thread of its own, which waits for nothing. It ends the requests that need nothing to wait for. What is left to do for the
-//! others takes handles, and may wait long. The answer to these puts them into a queue, from which three take them:
+//! A device answers on a thread of its own, which waits for nothing. That thread ends a request whose completion does not wait. Other completions take
+//! handles, and may wait long. Their requests go into a queue, from which three kinds of threads take them:
 //!
 //! ```text
 //!   device ---> land -+-> complete
@@ -21,8 +21,8 @@
 //!
 //! # A filesystem that is dropped
 //! A request keeps its inode alive, and by that the filesystem. It stands in a table here. A device has its number and what is owed to its
-//! caller, and nothing of the filesystem. So a device may keep a request for ever, or drop it late on a thread of its own: that keeps no
-//! filesystem, and ends none but while it ends a request. The last user of a filesystem may go without closing it. Then the table lets go of all its requests
+//! caller, and nothing of the filesystem. So a device may keep a request for ever, or drop it late on a thread of its own: the device keeps no
+//! filesystem alive. Its thread drops the last reference only where the filesystem is dropped while it ends a request. The last user of a filesystem may go without closing it. Then the table lets go of all its requests
 //! ([`InFlight::abandon`]). Each caller gets an error for an answer: at once where the request has landed, else when the device, which has the
 //! buffer until then, answers or drops it.
 //!

@@ -31,7 +31,7 @@ use super::{Inode, InodeItem, state};
 use crate::delayed;
 use crate::fault::Fault;
 
-/// How often a thread that must not wait looks whether the item is free, and how often it pauses between two looks: microseconds in all.
+/// How often a thread that must not wait looks whether the item is free, and how often it pauses between two looks: tens of microseconds in all.
 const LOOKS: usize = if cfg!(feature = "shuttle") { 1 } else { 64 };
 const PAUSES: usize = 16;
 
@@ -190,7 +190,7 @@ impl Inode {
         Ok(self.as_it_is(&locked))
     }
 
-    /// The same, and the size that the tree has: delayed data may make the file longer than that.
+    /// Returns the inode item as it is now, and the file's size in the tree. Delayed data may make the file longer.
     pub(crate) fn item_and_stored_size(&self, wait: Wait) -> Result<(InodeItem, u64)> {
         let locked = self.hold_extents(wait)?;
         self.check_alive()?;
@@ -220,11 +220,16 @@ impl Inode {
         }
     }
 
-    /// The item, if nobody has it for longer than some looks take. A change of one leaf takes less, and most changes are such ones: without
-    /// that one in 25 requests that must not wait was refused beside writes into space that was set aside.
+    /// As [`hold_extents`](Self::hold_extents), for a thread that does without where somebody changes the item.
+    pub(crate) fn try_hold_extents(&self) -> Option<HeldExtents<'_>> {
+        self.item.try_read_within(0)
+    }
+
+    /// Tries to lock the item [`LOOKS`] times. A change of one leaf usually ends before the last try: with a single one a request in 25 that must not
+    /// wait was refused beside writes into space that was set aside.
     fn item_soon(&self) -> Option<HeldExtents<'_>> {
         (0..LOOKS).find_map(|_| {
-            let item = self.item.try_read_within(0);
+            let item = self.try_hold_extents();
             if item.is_none() {
                 (0..PAUSES).for_each(|_| std::hint::spin_loop());
             }

@@ -25,7 +25,7 @@ pub(crate) enum Ending {
     StillNamed,
     /// It stays until its last user is gone.
     Orphan,
-    /// Its items go now, which are `few`. Of an inode with `delayed` data more may be there by then.
+    /// The handle deletes its items, `few` of them, now. Delayed data may add more before that.
     Purge { few: FewItems, delayed: bool },
 }
 

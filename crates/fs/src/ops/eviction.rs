@@ -30,11 +30,12 @@ const ITEMS_WHEN_FULL: usize = 4;
 
 /// Leaves and references of an inode that is deleted with its last name, for the same reason; a larger one is left to the
 /// cleaner.
-const UNITS_AT_ONCE: u32 = 12;
+const UNITS_AT_ONCE: u32 = 14;
 
-/// The leaves that some neighbouring items lie in: leaves are at least a third full, but for those at the ends.
-fn leaves_of(tree: &Tree, bytes: usize) -> u32 {
-    2 + u32::try_from(bytes / (tree.max_item_size() / 3)).unwrap_or(u32::MAX / 2)
+/// What the deletion of neighbouring items changes at most: a leaf for each, which may be thin and have no other, with the reference of an extent, and the
+/// leaves beside them.
+const fn units_of(others: u32, extents: u32) -> u32 {
+    2 + others + extents
 }
 
 /// The items of an inode, which are so few that one handle deletes them.
@@ -48,17 +49,17 @@ pub(crate) struct FewItems {
 
 /// The items of an inode, when they are few.
 pub(crate) fn few_items(tree: &Tree, ino: ObjectId) -> Result<Option<FewItems>> {
-    let (mut bytes, mut extents, mut first) = (0, 0, None);
+    let (mut others, mut extents, mut first) = (0, 0, None);
     let mut cursor = tree.cursor(&keys::first_of(ino), Wait::Yes)?;
     for _ in 0..=ITEMS_AT_ONCE {
         match cursor.item() {
-            Some((key, item)) if key.objectid == ino => {
+            Some((key, _)) if key.objectid == ino => {
                 first.get_or_insert(key);
-                bytes += item.len();
-                extents += u32::from(key.kind == KeyType::EXTENT_DATA);
+                let count = if key.kind == KeyType::EXTENT_DATA { &mut extents } else { &mut others };
+                *count += 1;
             }
             _ => {
-                let (inode_item, units) = (keys::inode_item(ino), leaves_of(tree, bytes) + extents);
+                let (inode_item, units) = (keys::inode_item(ino), units_of(others, extents));
                 let first = first.map_or(inode_item, |first| first.min(inode_item));
                 return Ok(Some(FewItems { first, units }).filter(|few| few.units <= UNITS_AT_ONCE));
             }
@@ -116,18 +117,15 @@ struct LastItems {
 impl LastItems {
     /// The last `most` or fewer; none when there is no item.
     fn find(tree: &Tree, ino: ObjectId, most: usize) -> Result<Option<Self>> {
-        let mut bytes = 0;
-        let mut extents = 0;
         let walk = Walk::new(Wait::Yes, ReadAhead::Back).within(ino);
         let mut cursor = tree.cursor_at_or_before(&keys::last_of(ino), walk)?;
-        let (mut first, mut count) = (None, 0);
+        let (mut first, mut others, mut extents) = (None, 0, 0);
         for _ in 0..most {
             match cursor.item() {
-                Some((key, item)) if key.objectid == ino => {
+                Some((key, _)) if key.objectid == ino => {
                     first = Some(key);
-                    count += 1;
-                    bytes += item.len();
-                    extents += u32::from(key.kind == KeyType::EXTENT_DATA);
+                    let count = if key.kind == KeyType::EXTENT_DATA { &mut extents } else { &mut others };
+                    *count += 1;
                 }
                 _ => break,
             }
@@ -135,7 +133,8 @@ impl LastItems {
                 break;
             }
         }
-        Ok(first.map(|first| Self { first, count, units: leaves_of(tree, bytes) + extents }))
+        let (count, units) = ((others + extents) as usize, units_of(others, extents));
+        Ok(first.map(|first| Self { first, count, units }))
     }
 }
 

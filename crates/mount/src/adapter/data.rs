@@ -84,16 +84,17 @@ impl Adapter {
     }
 }
 
-/// Writes out of the request's own buffer, all of it: of a request that the caller did not wait for, and of each that may make a file longer, the
-/// kernel makes EIO out of a count that is too small. So room that ran out on the way is an error of the whole.
+/// Writes out of the request's own buffer, all of it. The kernel turns a short count into EIO for asynchronous requests, and for those that may make a
+/// file longer. So the write fails if space runs out on the way.
 fn write_directly(file: &OpenFile, write: &WriteRequest, data: &SharedBytes) -> creamery_base::Result<usize> {
     let mut written = 0;
     loop {
         let part = data.slice(written..data.len());
         let at = place(file, write, write.offset.saturating_add(written as u64))?;
         let len = file.write_direct_shared(at, &part)?.len;
+        assert!(len > 0 || part.is_empty(), "a write without an error has written something");
         written += len;
-        if written == data.len() || len == 0 {
+        if written == data.len() {
             return Ok(written);
         }
     }

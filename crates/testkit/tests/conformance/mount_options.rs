@@ -4,17 +4,55 @@
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, LoopMount, Run, btrfs_check};
+use creamery_testkit::{FuseMount, LoopMount, Run, btrfs_check, until};
 
-use crate::support::{MOUNTED, inside, judge_mount, mkfs_empty};
+use crate::support::{MOUNTED, inside, judge_mount, mkfs_empty, stats};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("mount/options-as-on-linux", &MOUNTED, as_on_linux),
         Case::new("mount/subvol-beside-subvolid", &MOUNTED, subvol_beside_subvolid),
+        Case::new("mount/locks-found-taken-are-counted", &MOUNTED, locks_found_taken),
     ]
+}
+
+/// With `lockstats`, and only then.
+fn locks_found_taken(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let work = |dir: &Path, round: u32| -> Result<()> {
+        std::thread::scope(|scope| {
+            let makes = |thread: u32| {
+                move || {
+                    (0..50).try_for_each(|file| {
+                        std::fs::write(dir.join(format!("{round}-{thread}-{file}")), b"some data")
+                    })
+                }
+            };
+            let threads: Vec<_> = (0..8).map(|thread| scope.spawn(makes(thread))).collect();
+            threads.into_iter().try_for_each(|thread| Ok(thread.join().expect("it ends well")?))
+        })
+    };
+    let found_taken = |dir: &Path| -> Result<usize> {
+        let told = stats(bench, dir)?;
+        Ok(told["filesystem"]["contention"].as_array().context("no counts")?.len())
+    };
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("without"), "")?;
+    work(mount.dir(), 0)?;
+    ensure!(found_taken(mount.dir())? == 0, "nobody asked for it");
+    mount.unmount()?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("with"), "lockstats")?;
+    let mut round = 0;
+    until("a thread to find a lock taken", || {
+        round += 1;
+        work(mount.dir(), round)?;
+        Ok(found_taken(mount.dir())? > 0)
+    })?;
+    let said = bench.creamery().run(["stats", "--all"]).arg(mount.dir()).ok()?.stdout;
+    ensure!(String::from_utf8(said)?.contains("Locks found taken"), "stats --all leaves them out");
+    mount.unmount()
 }
 
 /// Taken by both, each by itself.
