@@ -20,13 +20,13 @@ pub(crate) struct Unwaiting {
 
 impl Unwaiting {
     pub(crate) fn begin() -> Self {
-        MUST_NOT.set(true);
+        MUST_NOT.with(|must_not| must_not.set(true));
         Self { waits_before: gate::waits_of_this_thread() }
     }
 
     /// Whether this thread must not wait. Such a thread calls no completion, because the caller's code may wait.
     pub(super) fn is_under_way() -> bool {
-        MUST_NOT.get()
+        MUST_NOT.with(Cell::get)
     }
 
     /// It may wait again. Counts its waits; there are none, unless looks `may_wait` by the switch that says so.
@@ -39,7 +39,7 @@ impl Unwaiting {
 
 impl Drop for Unwaiting {
     fn drop(&mut self) {
-        MUST_NOT.set(false);
+        MUST_NOT.with(|must_not| must_not.set(false));
     }
 }
 

@@ -257,6 +257,8 @@ fn made_read_only(fault: Option<Fault>) {
     let asked = Asked::submit(&file, write(NEW, 2));
     let answers = world.answer();
     world.fs.set_subvolume_read_only(world.home().subvolume, true).expect("room");
+    let written = world.fs.statistics().direct.write_bytes;
+    assert_eq!(written, 2 * SECTOR as u64, "RDONLY-1: it is in the file");
     assert!(content(&file) == sectors(2, SECTORS), "RDONLY-1");
     // A device gives the answer a moment later than what the request carried.
     asked.wait(&file);
