@@ -23,7 +23,7 @@ use creamery_base::panics;
 const THREADS: usize = 4;
 /// Jobs that wait at most, of submitters that may run one themselves.
 const QUEUE: usize = 64;
-/// The same of submitters that must not run one. Their filesystem bounds the bytes of their requests.
+/// Jobs that wait at most, of submitters that must not run one. Their filesystem bounds the bytes of their requests.
 const QUEUE_OF_OTHERS: usize = 1024;
 
 /// What a thread of the pool does.

@@ -55,7 +55,7 @@ ranks! {
     WRITE_OUT = 32;
     /// The running transaction's gate: handles hold a part of it; within: the part.
     TRANSACTION = 34;
-    /// Putting queued references into the extent tree, one thread at a time; held for a step, by who holds the gate.
+    /// Putting queued references into the extent tree, one thread at a time; a thread that holds the gate holds it for a step.
     RUN_REFS = 35;
     /// An inode's item; held while it changes in a tree.
     INODE_ITEM = 36;

@@ -23,24 +23,14 @@ pub(crate) struct Policy {
 impl Policy {
     /// The part of `options` that is policy.
     pub(super) const fn of(options: &FsOptions) -> Self {
-        let &FsOptions {
-            flush_on_commit,
-            nodatacow,
-            max_inline,
-            nocow_keeps_leaf,
-            direct_waits,
-            direct_ends_at_once,
-            seek_cursors,
-            ..
-        } = options;
         Self {
-            flush_on_commit,
-            nodatacow,
-            max_inline,
-            nocow_keeps_leaf,
-            direct_waits,
-            direct_ends_at_once,
-            seek_cursors,
+            flush_on_commit: options.flush_on_commit,
+            nodatacow: options.nodatacow,
+            max_inline: options.max_inline,
+            nocow_keeps_leaf: options.nocow_keeps_leaf,
+            direct_waits: options.direct_waits,
+            direct_ends_at_once: options.direct_ends_at_once,
+            seek_cursors: options.seek_cursors,
         }
     }
 }

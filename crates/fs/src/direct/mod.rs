@@ -34,9 +34,9 @@
 //! makes anything dirty there meanwhile: he would need the range.
 //!
 //! # Requests that outlive their call
-//! A direct write is the same, whether its caller waits or not. Who waits completes it; of one that nobody waits for the end is
-//! `landing`'s: its devices answer, and end it where that waits for nothing; else it stands in a queue, and the background or somebody who waits
-//! for what it carries completes it (`in_flight`). To begin one may take as long as any operation: for locks, for space, for the way through memory.
+//! A direct write is the same, whether its caller waits or not. Who waits completes it; a write that nobody waits for ends in
+//! `landing`. Its devices answer, and end it where that waits for nothing. Otherwise it stands in a queue, and the background, or a thread that waits
+//! for what it carries, completes it (`in_flight`). To begin one may take as long as any operation: for locks, for space, for the way through memory.
 //!
 //! A direct read that nobody waits for carries its range only (`read`); of one that somebody waits for his thread keeps it.
 //!

@@ -172,7 +172,7 @@ impl Database {
         Ok(told)
     }
 
-    /// Its script and all that it is told are outside of the mount. The program writes out what it has to say before it reads on.
+    /// Its script and its answers lie outside of the mount. The program writes out what it has to say before it reads on.
     fn client(&self, bench: &Bench, mount: &Path, client: usize, last: u64) -> Result<Client> {
         let file = |what: &str| bench.scratch.file(&format!("client-{client}.{what}"));
         let told = match self.journal.hides_dead_servers {

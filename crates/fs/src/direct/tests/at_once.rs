@@ -22,7 +22,7 @@ use crate::options::FsOptions;
 
 type OnAnswering = (Arc<Engine>, Arc<Answering>, Arc<Inode>, OpenFile);
 
-/// A file of eight sectors, 1 in each byte, behind a device that answers when it is told to.
+/// A file of eight sectors, 1 in each byte, behind a device that answers when the test says so.
 fn on_answering(flags: InodeFlags) -> Option<OnAnswering> {
     let (engine, device) = fixture(Kind::DEFAULT)?.on(Answering::new);
     let options = FsOptions { delayed_bytes: 64 * MIB, ..FsOptions::default() };
