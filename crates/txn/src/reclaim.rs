@@ -1,8 +1,8 @@
 //! Layers above have work that frees space and was put off: who finds no room has them take some steps of it.
 //!
 //! # Invariants
-//! - RECLAIM-4: as long as a thread has a [`RoomClaim`] nobody keeps room for later: what comes back is for who claims it, and for operations that end by
-//!   themselves. Shown by `room_that_comes_back_is_not_kept_by_those_who_come_later`.
+//! - RECLAIM-4: as long as a thread has a [`RoomClaim`] no thread keeps room for later. The room that comes back goes to the thread with the claim, and to operations that
+//!   end by themselves. Shown by `room_that_comes_back_is_not_kept_by_those_who_come_later`.
 //! - RECLAIM-1: reclaiming asks for no reclaiming: its own handles begin with [`Units::reclaiming`](crate::Units::reclaiming).
 //!
 //! # Locking

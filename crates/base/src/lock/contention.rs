@@ -35,7 +35,7 @@ pub fn so_far() -> Vec<Contended> {
     rank::ALL.iter().map(of).filter(|contended| contended.count > 0).collect()
 }
 
-/// A thread has found a lock of this rank taken, and waits for it: of a lock that is none of this module's.
+/// Notes that a thread has found a lock of this rank taken, and waits for it. For locks that are none of this module's.
 #[cold]
 pub fn note(rank: u8) {
     found_taken::note(rank);
@@ -62,7 +62,7 @@ mod tests {
             thread::scope(|scope| {
                 scope.spawn(|| {
                     is_held.wait();
-                    // It is free, or is not: the thread that has it lets it go when this one is known to wait, or has been counted.
+                    // Its holder lets it go once this wait was counted, or at once where nothing is counted.
                     drop(lock.lock());
                 });
                 is_held.wait();

@@ -34,11 +34,11 @@
 //! makes anything dirty there meanwhile: he would need the range.
 //!
 //! # Requests that outlive their call
-//! A direct write is the same, whether its caller waits or not. Who waits completes it; a write that nobody waits for ends in
+//! A direct write is the same, whether its caller waits or not. A caller that waits completes it. A write without a waiting caller ends in
 //! `landing`. Its devices answer, and end it where that waits for nothing. Otherwise it stands in a queue, and the background, or a thread that waits
 //! for what it carries, completes it (`in_flight`). To begin one may take as long as any operation: for locks, for space, for the way through memory.
 //!
-//! A direct read that nobody waits for carries its range only (`read`); of one that somebody waits for his thread keeps it.
+//! A direct read whose caller does not wait carries its range only (`read`). A thread that waits for its read keeps the range itself.
 //!
 //! A write that has the file alone - it grows it, or the file is one sector long - keeps all others out until it is complete. So of
 //! several that append one is in flight.
