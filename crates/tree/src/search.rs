@@ -2,25 +2,34 @@
 //! allows.
 //!
 //! # How
-//! From the root down, levels up to `write_level` are locked for writing, those above for reading: an insertion starts
-//! with the leaf and its parent, a change in place with the leaf. A removal begins as a change in place and asks for more where the leaf
-//! says so (`remove`). One that may take the leaf away starts with the level above its parent, too, and keeps the leaf and its parent until it is done: it needs the level
+//! From the root down, levels up to `write_level` are locked for writing, those above for reading. A search starts with what most changes of its kind
+//! need, and the leaf says whether this one needs more:
+//!
+//! | change | locks for writing first | more, where |
+//! |---|---|---|
+//! | insertion, or an item that grows | the leaf | the leaf lacks the room, or its first key becomes smaller: the parent, too |
+//! | change in place | the leaf | |
+//! | new key for an item | the leaf and its parent | |
+//! | removal | the leaf | the leaf's first item goes, or the leaf becomes thin (`remove`) |
+//!
+//! An insertion that keeps its parents (the switch of mechanism B) starts with the leaf and its parent locked for writing, as Linux does.
+//! A removal that may take the leaf away starts with the level above its parent, and keeps the leaf and its parent until it is done: it needs the level
 //! above when the parent is thin or its first key may change.
-//! On the way every block is copied that the transaction does not own, full inner nodes are split before an
-//! insertion and thin ones merged before a deletion, so that a change at the leaf never has to climb further than
-//! the levels still held. When a level turns out to need a stronger lock, the search lets go of everything and
-//! starts again with `write_level` raised; it only ever rises, so it does that nine times at most. When something has to be read
-//! from a device first it lets go, too (READ-1), has it read, and starts again.
+//!
+//! On the way the search copies every block that the transaction does not own. Where the leaf may be split it splits full inner nodes,
+//! and where the leaf may be merged it merges thin ones, so that a change at the leaf never climbs further than the levels still held. When a level turns
+//! out to need a stronger lock, the search lets go of everything and starts again with `write_level` raised; it only ever rises, so it does that nine
+//! times at most. When something has to be read from a device first it lets go, too (READ-1), has it read, and starts again.
 //!
 //! After each level the levels above are let go, unless the slot chosen below is 0: the first key of a block
 //! stands in its parent as well, so a change at slot 0 has to be able to climb.
 //!
 //! # Letting go early (mechanism B)
-//! At the leaf, an insertion that fits first compares the leaf's first key with the wanted one. Is the first key
-//! smaller, the new item cannot become slot 0 and nothing above can change: all parents are let go *before* the
-//! binary search, which starts from slot 1. Is it equal, the item exists: same, without a search. Only when it is
-//! greater do the parents stay locked, because their keys must be rewritten. Leaves are rarely hit at slot 0, so
-//! nearly every insertion holds its parent only for one key comparison.
+//! At the leaf, an insertion that fits first compares the leaf's first key with the wanted one. If the first key is
+//! smaller, the new item cannot become slot 0 and nothing above can change: the search lets go of all parents *before* the
+//! binary search, which starts from slot 1. If it is equal, the item exists: the same, without a search. Only when it is
+//! greater do the parents stay locked, for writing, because their keys must be rewritten. Leaves are rarely hit at slot 0, so
+//! nearly every insertion holds its parent only for one key comparison, and only for reading: insertions under one parent pass it side by side.
 //!
 //! Batches that continue where the thread's last one ended do not come down from the root at all (see `finger`).
 //!
@@ -28,7 +37,7 @@
 //! |---|---|
 //! | the binary search takes a low boundary | `BlockRef::search`, from slot 1 in `leaf_step` |
 //! | parents let go before the leaf is searched | `leaf_step`, counted in `LeafSteps` |
-//! | no second try at the leaf that would count the item's header twice | SEARCH-2; an insertion starts with the parent write-locked, so a split never has to begin again |
+//! | no second try at the leaf that would count the item's header twice | SEARCH-2; a search that begins again has the room that its caller asked for |
 //! | the leaf step is a routine of its own | `leaf_step` |
 //! | parents kept on demand (`keep_locks`) | the switch of the mechanism, counted as `keep`; nobody looks beyond his leaf under locks: a cursor searches again by key |
 //! | no room after a split is an error, neither a crash nor "not found" | `make_room` in `split` |
@@ -76,10 +85,12 @@ impl Intent {
         }
     }
 
-    fn write_level(self) -> usize {
+    /// The highest level that a search locks for writing at first. `early_unlock` is the switch of mechanism B.
+    fn write_level(self, early_unlock: bool) -> usize {
         match self {
             Self::Overwrite => 0,
-            Self::Insert(_) | Self::Extend(_) | Self::Rekey => 1,
+            Self::Insert(_) | Self::Extend(_) => usize::from(!early_unlock),
+            Self::Rekey => 1,
             Self::Delete => 2,
         }
     }
@@ -118,7 +129,7 @@ impl Tree {
         if intent.room() > 0 {
             self.count(|counters| &counters.insertions);
         }
-        let mut write_level = intent.write_level();
+        let mut write_level = intent.write_level(self.early_unlock());
         let mut loaded = Loaded::new();
         loop {
             let mut path = Path::default();
@@ -214,6 +225,9 @@ impl Tree {
                 }
             }
             if level == 0 {
+                if changes_read_locked_parents(path, key, intent) {
+                    return Ok(Step::Raise(1));
+                }
                 return self.leaf_step(host, key, intent, path).map(Step::Done);
             }
             path.slots[level] = child_slot(path.block(level), key);
@@ -277,6 +291,8 @@ impl Tree {
     ) -> Result<Prepared> {
         let weak = write_level < level + 1;
         match intent {
+            // The leaf says later whether it needs more than its own lock.
+            Intent::Insert(_) | Intent::Extend(_) if write_level == 0 => {}
             Intent::Insert(_) | Intent::Extend(_) => {
                 if path.block(level).count() + SPARE_POINTERS >= self.pointers_max() {
                     if weak {
@@ -314,4 +330,12 @@ impl Tree {
     pub(crate) fn pointers_max(&self) -> usize {
         creamery_format::node_ptr_max(self.store.volume().node_size() as usize)
     }
+}
+
+/// Whether an insertion at the path's leaf changes its parents, too, which are locked for reading only: a split gives them a pointer, and a smaller first key
+/// stands in them as well.
+fn changes_read_locked_parents(path: &Path, key: &Key, intent: Intent) -> bool {
+    let leaf = path.block(0);
+    let climbs = || leaf.free_space() < intent.room() || leaf.first_key().is_some_and(|first| *key < first);
+    intent.room() > 0 && path.holds(1) && !path.holds_write(1) && climbs()
 }

@@ -141,8 +141,8 @@ fn lock_times_are_taken_only_when_asked_for() {
     let [leaves, parents, ..] = world.store.lock_times();
     assert_eq!(
         (leaves.held.count(), parents.held.count()),
-        (1, 1),
-        "one insertion locks a leaf and its parent"
+        (1, 0),
+        "one insertion locks its leaf for writing, and its parent for reading"
     );
     assert!(leaves.held.max() > 0 && leaves.held.percentile(99) == leaves.held.max());
     assert_eq!(leaves.waited.count(), 0, "nobody waited");
@@ -152,21 +152,63 @@ fn lock_times_are_taken_only_when_asked_for() {
 fn a_wait_for_a_lock_has_its_time() {
     let (world, keys) = leaves_with_room();
     world.store.set_lock_timing(true);
-    let root = world.tree.root_buffer().read(Wait::Yes).expect("the root");
+    let leaf = world.tree.cursor(&keys[0], Wait::Yes).expect("reads");
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| {
             world.tree.insert(&world.host, &keys[0], &[2; 20]).expect("room");
             creamery_base::gate::waits_of_this_thread()
         });
         // A writer that waits keeps new readers out: when we see that, it waits.
-        while world.tree.root_buffer().read(Wait::No).is_ok() {
+        while world.tree.cursor(&keys[0], Wait::No).is_ok() {
             std::thread::yield_now();
         }
-        drop(root);
+        drop(leaf);
         assert_eq!(waits.join().expect("it ends well"), 1);
     });
     let times = world.store.lock_times();
-    assert_eq!((times[0].waited.count(), times[1].waited.count()), (0, 1));
+    assert_eq!((times[0].waited.count(), times[1].waited.count()), (1, 0));
+}
+
+#[test]
+fn an_insertion_passes_a_parent_that_another_thread_reads() {
+    let (world, keys) = leaves_with_room();
+    let before = world.tree.counters();
+    let root = world.tree.root_buffer().read(Wait::Yes).expect("the root");
+    let waits = std::thread::scope(|scope| {
+        let insertion = scope.spawn(|| {
+            world.tree.insert(&world.host, &keys[0], &[2; 20]).expect("room");
+            creamery_base::gate::waits_of_this_thread()
+        });
+        insertion.join().expect("it ends well")
+    });
+    drop(root);
+    assert_eq!((waits, world.tree.counters().restarts), (0, before.restarts));
+}
+
+#[test]
+fn an_insertion_locks_its_parent_for_writing_where_the_leaf_says_so() {
+    let (world, keys) = leaves_with_room();
+    let leaf_first = world.tree.root_buffer().read(Wait::Yes).expect("the root").block().key(1);
+    let restarts_of = |key: &Key, size: usize| {
+        let before = world.tree.counters();
+        world.tree.insert(&world.host, key, &vec![3; size]).expect("inserts");
+        let after = world.tree.counters();
+        (after.restarts - before.restarts, after.leaf_splits - before.leaf_splits)
+    };
+    assert_eq!(restarts_of(&keys[0], 20), (0, 0), "there is room behind the first key");
+    assert_eq!(
+        restarts_of(&Key { offset: keys[0].offset + 1, ..keys[0] }, 2000).0,
+        1,
+        "the leaf lacks the room"
+    );
+    let first_of_all = Key { offset: 0, ..key(999, 0) };
+    assert_eq!(restarts_of(&first_of_all, 20), (2, 0), "all levels have the tree's first key");
+    let last_of_the_first_leaf = Key { offset: leaf_first.offset - 1, ..leaf_first };
+    assert_eq!(
+        restarts_of(&last_of_the_first_leaf, 20).1,
+        0,
+        "a key in front of a leaf's first goes behind the leaf before"
+    );
 }
 
 #[test]
