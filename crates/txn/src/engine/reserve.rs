@@ -193,12 +193,11 @@ impl Engine {
     /// Room from this thread's advance, else from what there is.
     fn promise_at_once(&self, units: Units) -> Option<Ticket<'_>> {
         let policy = units.policy;
-        if !policy.takes_reserve() && self.reservations.is_anybody_waiting() {
-            return None;
-        }
-        let (wish, fits) = (self.wish(units), |sum| self.fits(sum, FlushPolicy::FlushAll, PLENTY));
-        let advanced = self.reservations.take_advanced(wish, fits);
-        advanced.or_else(|| self.reservations.take(self.wish(units), |sum| self.fits(sum, policy, 1)))
+        let in_line = if policy.takes_reserve() { 0 } else { self.reservations.left_to_those_in_line()? };
+        let fits = |sum: u64, policy, times| self.fits(sum.saturating_add(in_line), policy, times);
+        let advanced =
+            self.reservations.take_advanced(self.wish(units), |sum| fits(sum, FlushPolicy::FlushAll, PLENTY));
+        advanced.or_else(|| self.reservations.take(self.wish(units), |sum| fits(sum, policy, 1)))
     }
 
     /// The same after all those who came before, and when nobody is left who may leave some.

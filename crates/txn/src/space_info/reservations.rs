@@ -4,9 +4,13 @@
 //! who is refused as well. A ticket that was given ends with its handle, or is kept for work that was put off.
 //!
 //! # Waiting
-//! A handle that is open counts twice: by its ticket and by the blocks that it has taken already. So who found no room stands in
-//! line, first come, first served, until it fits or nobody else holds a ticket. Only those in line are looked at before that who
-//! free space: what is left for them is none of the others' business.
+//! A handle that is open counts twice: by its ticket and by the blocks that it has taken already. So a thread that finds no room stands in
+//! line, first come, first served, until it fits or no other thread holds a ticket. Handles that free space do not look at the line: nobody else may take the
+//! room that is left for them.
+//!
+//! A thread that comes later passes the line only if there is room for all that those in line want, and for its own part besides. So the line keeps nobody
+//! waiting where there is room again. Without that rule the first thread that waited would keep the line alive for ever: each
+//! thread that met it would stand behind it, and each operation would wake a thread. Each change wakes the first in line, no other.
 //!
 //! # Invariants
 //! - RESERVE-3: a handle queues no more references of data extents than it was promised items, for each makes the commit change
@@ -18,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use creamery_base::gate::Reason;
-use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
+use creamery_base::lock::{RankedCondvar, RankedMutex, RankedRwLock, RankedWrite, rank};
 use creamery_base::{CachePadded, Generation};
 
 use super::advance::{self, Advances};
@@ -34,13 +38,28 @@ struct Sums {
     references: AtomicU64,
 }
 
-/// Those who wait, in the order in which they came.
+/// The threads that wait, in the order in which they came.
 #[derive(Default)]
 struct Line {
-    next: u64,
-    waiting: VecDeque<u64>,
+    waiting: VecDeque<Arc<RankedCondvar>>,
     /// Grows whenever the sum may have become less.
     changes: u64,
+}
+
+impl Line {
+    fn is_first(&self, waiter: &Arc<RankedCondvar>) -> bool {
+        self.waiting.front().is_some_and(|first| Arc::ptr_eq(first, waiter))
+    }
+}
+
+/// The sums over those who wait.
+#[derive(Default)]
+struct InLine {
+    threads: AtomicUsize,
+    /// Bytes that they want.
+    bytes: AtomicU64,
+    /// References that they want besides.
+    references: AtomicU64,
 }
 
 /// All that was promised of metadata.
@@ -48,11 +67,11 @@ struct Line {
 pub(crate) struct Reservations {
     sums: CachePadded<Sums>,
     advances: Advances,
-    /// Held while somebody looks whether his part fits, until it is added.
-    taking: RankedMutex<(), { rank::RESERVATION }>,
+    /// A thread shares it while it looks whether its part fits, until the part is added. A thread that wants references besides has it alone: it
+    /// adds them before it looks.
+    taking: RankedRwLock<(), { rank::RESERVATION }>,
     line: RankedMutex<Line, { rank::LEAF }>,
-    waiting: CachePadded<AtomicUsize>,
-    changed: RankedCondvar,
+    in_line: CachePadded<InLine>,
     #[cfg(feature = "faults")]
     copies_twice: std::sync::atomic::AtomicBool,
 }
@@ -189,19 +208,19 @@ impl Drop for KeptPromise {
 /// A place in the line.
 struct Place<'r> {
     reservations: &'r Reservations,
-    number: u64,
+    /// Wakes the thread when it is the first.
+    waiter: Arc<RankedCondvar>,
+    wish: Wish,
 }
 
 impl Place<'_> {
     /// Waits for being the first, and for a change after `seen`. Returns the changes so far.
     fn wait(&self, seen: Option<u64>) -> u64 {
-        let Reservations { line, changed, .. } = self.reservations;
-        let waits = |line: &mut Line| {
-            line.waiting.front() != Some(&self.number) || seen.is_some_and(|seen| line.changes == seen)
-        };
-        let mut line = line.lock();
+        let waits =
+            |line: &mut Line| !line.is_first(&self.waiter) || seen.is_some_and(|seen| line.changes == seen);
+        let mut line = self.reservations.line.lock();
         if waits(&mut line) {
-            line = changed.pass_while(Reason::Reservation, line, waits);
+            line = self.waiter.pass_while(Reason::Reservation, line, waits);
         }
         line.changes
     }
@@ -209,9 +228,11 @@ impl Place<'_> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let Reservations { line, waiting, .. } = self.reservations;
-        line.lock().waiting.retain(|&number| number != self.number);
-        waiting.fetch_sub(1, Ordering::SeqCst);
+        let Reservations { line, in_line, .. } = self.reservations;
+        line.lock().waiting.retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
+        in_line.bytes.fetch_sub(self.wish.bytes(), Ordering::SeqCst);
+        in_line.references.fetch_sub(self.wish.units.references.into(), Ordering::SeqCst);
+        in_line.threads.fetch_sub(1, Ordering::SeqCst);
         self.reservations.tell_change();
     }
 }
@@ -239,8 +260,8 @@ impl Reservations {
     }
 
     /// Keeps others from being promised anything, so that what is looked at stays so.
-    pub(crate) fn hold(&self) -> RankedGuard<'_, (), { rank::RESERVATION }> {
-        self.taking.lock()
+    pub(crate) fn hold(&self) -> RankedWrite<'_, (), { rank::RESERVATION }> {
+        self.taking.write()
     }
 
     /// Calls in what threads were promised in advance. Returns whether that was anything.
@@ -253,8 +274,14 @@ impl Reservations {
     }
 
     /// Whether somebody stands in line.
-    pub(crate) fn is_anybody_waiting(&self) -> bool {
-        self.waiting.load(Ordering::SeqCst) > 0
+    fn is_anybody_waiting(&self) -> bool {
+        self.in_line.threads.load(Ordering::SeqCst) > 0
+    }
+
+    /// Bytes that have to be left to those in line by a thread that passes them. None while one of them wants references, too: nobody passes it.
+    pub(crate) fn left_to_those_in_line(&self) -> Option<u64> {
+        let InLine { threads: _, bytes, references } = &*self.in_line;
+        (references.load(Ordering::SeqCst) == 0).then(|| bytes.load(Ordering::SeqCst))
     }
 
     /// A ticket for a wish out of this thread's advance, which is filled up if the sum `fits` with that.
@@ -297,7 +324,7 @@ impl Reservations {
         wish: impl Fn() -> Wish,
         fits: impl Fn(u64) -> bool,
     ) -> Option<Ticket<'r>> {
-        let place = self.stand_in_line();
+        let place = self.stand_in_line(wish());
         let mut seen = place.wait(None);
         loop {
             self.call_in();
@@ -320,20 +347,37 @@ impl Reservations {
 
     /// Adds `need` and `references` to the sums if they fit then.
     fn add(&self, need: u64, references: u32, fits: impl Fn(u64) -> bool) -> bool {
-        let _alone = self.taking.lock();
+        if references == 0 {
+            let _shared = self.taking.read();
+            return self.add_bytes(need, fits);
+        }
+        let _alone = self.taking.write();
         self.sums.references.fetch_add(references.into(), Ordering::SeqCst);
+        let is_added = self.add_bytes(need, fits);
+        if !is_added {
+            self.forget_references(references);
+        }
+        is_added
+    }
+
+    /// Adds `need` to the sum in one step with the look whether it `fits` then.
+    fn add_bytes(&self, need: u64, fits: impl Fn(u64) -> bool) -> bool {
+        let mut sum = self.may_use();
         loop {
-            // First the sum, then, in `fits`, what there is: of a handle that ends between, blocks are counted twice, never not
-            // at all. And who ends in between may leave the room that was missing.
-            let sum = self.may_use();
-            if fits(sum + need) {
-                self.sums.may_use.fetch_add(need, Ordering::SeqCst);
-                return true;
+            // First the sum, then, in `fits`, what there is: the blocks of a handle that ends between count twice, and never not at all.
+            let is_room = fits(sum + need);
+            let now = if is_room {
+                let added =
+                    self.sums.may_use.compare_exchange(sum, sum + need, Ordering::SeqCst, Ordering::SeqCst);
+                added.unwrap_or_else(|now| now)
+            } else {
+                self.may_use()
+            };
+            if now == sum {
+                return is_room;
             }
-            if self.may_use() == sum {
-                self.forget_references(references);
-                return false;
-            }
+            // Another thread was promised something, or one that ended left the room that was missing.
+            sum = now;
         }
     }
 
@@ -353,21 +397,25 @@ impl Reservations {
         self.promised_to_handles().saturating_sub(self.sums.kept.load(Ordering::SeqCst))
     }
 
-    fn stand_in_line(&self) -> Place<'_> {
+    fn stand_in_line(&self, wish: Wish) -> Place<'_> {
+        let waiter = Arc::new(RankedCondvar::new());
         let mut line = self.line.lock();
-        let number = line.next;
-        line.next += 1;
-        line.waiting.push_back(number);
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        Place { reservations: self, number }
+        line.waiting.push_back(Arc::clone(&waiter));
+        self.in_line.bytes.fetch_add(wish.bytes(), Ordering::SeqCst);
+        self.in_line.references.fetch_add(wish.units.references.into(), Ordering::SeqCst);
+        self.in_line.threads.fetch_add(1, Ordering::SeqCst);
+        Place { reservations: self, waiter, wish }
     }
 
-    /// Has those in line look again.
+    /// Has the first in line look again.
     fn tell_change(&self) {
         // Who comes into the line after this looks at the sum after this.
         if self.is_anybody_waiting() {
-            self.line.lock().changes += 1;
-            self.changed.notify_all();
+            let mut line = self.line.lock();
+            line.changes += 1;
+            if let Some(first) = line.waiting.front() {
+                first.notify_one();
+            }
         }
     }
 }
@@ -449,13 +497,50 @@ mod tests {
                     let _ticket = reservations.take_in_turn(|| wish(1), most(UNIT)).expect("its turn comes");
                     served.lock().expect("not poisoned").push(number);
                 });
-                while reservations.waiting.load(Ordering::SeqCst) <= number {
+                while reservations.in_line.threads.load(Ordering::SeqCst) <= number {
                     std::thread::yield_now();
                 }
             }
             drop(first);
         });
         assert_eq!(served.into_inner().expect("not poisoned"), [0, 1, 2, 3]);
+    }
+
+    /// Each of many threads that meets a line stands in it for ever, if there is no rule by which it passes.
+    #[test]
+    fn a_thread_passes_the_line_where_there_is_room_for_all_in_it_and_itself() {
+        let reservations = Arc::new(Reservations::default());
+        let first = reservations.take(wish(2), most(4 * UNIT)).expect("room");
+        let left = || reservations.left_to_those_in_line();
+        assert_eq!(left(), Some(0));
+        std::thread::scope(|scope| {
+            let waits =
+                scope.spawn(|| drop(reservations.take_in_turn(|| wish(3), most(4 * UNIT)).expect("room")));
+            while !reservations.is_anybody_waiting() {
+                std::thread::yield_now();
+            }
+            assert_eq!(left(), Some(3 * UNIT));
+            drop(first);
+            waits.join().expect("it ends well");
+        });
+        assert_eq!((left(), reservations.may_use()), (Some(0), 0));
+    }
+
+    #[test]
+    fn nobody_passes_a_thread_that_waits_for_references() {
+        let reservations = Arc::new(Reservations::default());
+        let first = reservations.take(wish(1), most(UNIT)).expect("room");
+        let with_references = || Wish { units: Units { references: 1, ..Units::items(1) }, ..wish(1) };
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| reservations.take_in_turn(with_references, most(UNIT)).is_some());
+            while !reservations.is_anybody_waiting() {
+                std::thread::yield_now();
+            }
+            assert_eq!(reservations.left_to_those_in_line(), None);
+            drop(first);
+            assert!(waits.join().expect("it ends well"));
+        });
+        assert_eq!((reservations.left_to_those_in_line(), reservations.references()), (Some(0), 0));
     }
 
     #[test]
