@@ -7,7 +7,7 @@
 //! |---|---|
 //! | the leaf | items stay in it before those that go, and it does not become thin |
 //! | the leaf and its parents, as far up as they have its first key | its first item goes, others stay, and it does not become thin |
-//! | the leaf and two levels above, which are prepared for losing a pointer | always: the leaf may be merged with a sibling, or removed |
+//! | the leaf and its parent, prepared for losing a pointer, and more where the parent is thin | always: the leaf may be merged with a sibling, or removed |
 //!
 //! A leaf is thin when less than a third of it is used. The removal that makes a leaf thin merges it with a sibling in memory that has room. Where there is
 //! none, each removal that halves what is left looks again, and a sibling that becomes thin finds this one. So a leaf that stays thin costs no look at its siblings

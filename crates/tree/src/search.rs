@@ -9,15 +9,16 @@
 //! |---|---|---|
 //! | insertion, or an item that grows | the leaf | the leaf lacks the room, or its first key becomes smaller: the parent, too |
 //! | change in place | the leaf | |
-//! | new key for an item | the leaf and its parent | |
+//! | new key for an item | the leaf and its parent | the parent says so |
 //! | removal | the leaf | the leaf's first item goes, or the leaf becomes thin (`remove`) |
+//! | removal that may take the leaf away | the leaf and its parent | the parent says so |
 //!
 //! An insertion that keeps its parents (the switch of mechanism B) starts with the leaf and its parent locked for writing, as Linux does.
-//! A removal that may take the leaf away starts with the level above its parent, and keeps the leaf and its parent until it is done: it needs the level
-//! above when the parent is thin or its first key may change.
+//! A removal that may take the leaf away keeps the leaf and its parent until it is done. A node that is locked for writing asks for its parent, too, where
+//! it is full and an insertion may give it a pointer, where it is thin and a removal may take one, and where its first key may change.
 //!
-//! On the way the search copies every block that the transaction does not own. Where the leaf may be split it splits full inner nodes,
-//! and where the leaf may be merged it merges thin ones, so that a change at the leaf never climbs further than the levels still held. When a level turns
+//! On the way the search copies every block that the transaction does not own. Of the nodes that it locks for writing it splits full ones before an insertion,
+//! and merges thin ones before a removal, so that a change at the leaf never climbs further than the levels still held. When a level turns
 //! out to need a stronger lock, the search lets go of everything and starts again with `write_level` raised; it only ever rises, so it does that nine
 //! times at most. When something has to be read from a device first it lets go, too (READ-1), has it read, and starts again.
 //!
@@ -90,8 +91,7 @@ impl Intent {
         match self {
             Self::Overwrite => 0,
             Self::Insert(_) | Self::Extend(_) => usize::from(!early_unlock),
-            Self::Rekey => 1,
-            Self::Delete => 2,
+            Self::Rekey | Self::Delete => 1,
         }
     }
 
@@ -289,10 +289,12 @@ impl Tree {
         path: &mut Path,
         level: usize,
     ) -> Result<Prepared> {
-        let weak = write_level < level + 1;
+        if level > write_level {
+            // Nothing changes here, or the level below asks for more.
+            return Ok(Prepared::Ready);
+        }
+        let weak = level == write_level;
         match intent {
-            // The leaf says later whether it needs more than its own lock.
-            Intent::Insert(_) | Intent::Extend(_) if write_level == 0 => {}
             Intent::Insert(_) | Intent::Extend(_) => {
                 if path.block(level).count() + SPARE_POINTERS >= self.pointers_max() {
                     if weak {
