@@ -1,7 +1,7 @@
 //! Removing items, and merging the leaves that this leaves thin.
 //!
 //! Most removals change one leaf and nothing above. Only the leaf says whether one does, so a removal begins with few locks and takes stronger ones as the
-//! leaf asks for them ([`LOCKS`]):
+//! leaf asks for them:
 //!
 //! | locks for writing | enough where |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! none, each removal that halves what is left looks again, and a sibling that becomes thin finds this one. So a leaf that stays thin costs no look at its siblings
 //! with each removal.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_format::{ITEM_LEN, Key};
@@ -26,9 +26,6 @@ use crate::tree::Tree;
 
 /// How often in a row a key that was just seen may be gone.
 const MISSES_MAX: u32 = 64;
-
-/// The searches of a removal, from the one with the fewest locks on.
-const LOCKS: [Intent; 3] = [Intent::Overwrite, Intent::Rekey, Intent::Delete];
 
 /// How far a leaf has the items of a range, which were removed.
 enum InLeaf {
@@ -66,8 +63,8 @@ impl Tree {
         key: &Key,
         is: impl Fn(&[u8]) -> bool,
     ) -> Result<bool> {
-        for intent in self.locks_for(key) {
-            let (mut path, found) = self.find(host, key, intent)?;
+        for (intent, write_level) in self.searches_for(key) {
+            let (mut path, found) = self.find_from(host, key, intent, write_level)?;
             if !found || !is(path.block(0).data(path.slots[0])) {
                 return Ok(false);
             }
@@ -116,8 +113,8 @@ impl Tree {
         last: &Key,
         each: &mut dyn FnMut(&Key, &[u8]) -> Result<()>,
     ) -> Result<InLeaf> {
-        for intent in self.locks_for(first) {
-            let (mut path, _) = self.find(host, first, intent)?;
+        for (intent, write_level) in self.searches_for(first) {
+            let (mut path, _) = self.find_from(host, first, intent, write_level)?;
             let (leaf, slot) = (path.block(0), path.slots[0]);
             let items = (slot..leaf.count()).take_while(|slot| leaf.key(*slot) <= *last).count();
             let is_all = slot + items < leaf.count();
@@ -136,21 +133,22 @@ impl Tree {
         unreachable!("the last locks are enough for each removal");
     }
 
-    /// The searches of a removal at `key`, in their order. Items of one kind go in the order of their keys, or in none: this thread's last removal of the
-    /// kind is the best guess whether the first item of a leaf goes, which begins with the second search.
-    fn locks_for(&self, key: &Key) -> impl Iterator<Item = Intent> {
-        let starts = usize::from(self.counters.mine().removals.load(Ordering::Relaxed) & bit_of(key) != 0);
-        LOCKS.into_iter().skip(starts)
+    /// The searches of a removal at `key` in their order, each with the highest level that it locks for writing. Items of one kind go in the order of their keys,
+    /// or in none. So this thread's last removal of the kind is the best guess whether the first item of a leaf goes, which begins with the second
+    /// search, and whether that leaf is the first below its parent.
+    fn searches_for(&self, key: &Key) -> impl Iterator<Item = (Intent, usize)> {
+        let notes = &self.counters.mine().removals;
+        let (took_first, climbed) = (has_bit(&notes.took_first, key), has_bit(&notes.climbed, key));
+        let of_parents = if climbed { 2 } else { 1 };
+        let locks = [(Intent::Overwrite, 0), (Intent::Rekey, of_parents), (Intent::Delete, of_parents)];
+        locks.into_iter().skip(took_first.into())
     }
 
-    /// An item of this kind was removed at `slot`.
-    fn note_removal(&self, key: &Key, slot: usize) {
-        let (mine, bit) = (&self.counters.mine().removals, bit_of(key));
-        let (was, is) = (mine.load(Ordering::Relaxed), u64::from(slot == 0) * bit);
-        if was & bit != is {
-            // Threads that share it, where more live than there are places, may lose a note: it is a guess.
-            mine.store(was ^ bit, Ordering::Relaxed);
-        }
+    /// Notes that an item of this kind goes at the path's slot.
+    fn note_removal(&self, key: &Key, path: &Path) {
+        let notes = &self.counters.mine().removals;
+        note_bit(&notes.took_first, key, path.slots[0] == 0);
+        note_bit(&notes.climbed, key, path.holds_write(2));
     }
 
     /// Whether a search with this intent has locked all that the removal of `items` items at the path's slot changes.
@@ -176,7 +174,7 @@ impl Tree {
     /// fail comes first.
     fn remove_items(&self, host: &dyn CowHost, path: &mut Path, items: usize, intent: Intent) -> Result<()> {
         let slot = path.slots[0];
-        self.note_removal(&path.block(0).key(slot), slot);
+        self.note_removal(&path.block(0).key(slot), path);
         if !path.holds(1) {
             // The root may be any size, and of any other leaf nothing above changes.
             path.block_mut(0).remove_items(slot, items);
@@ -243,6 +241,17 @@ impl Tree {
 /// What stands for the kind of an item among the notes of removals. Kinds that share one only guess worse.
 fn bit_of(key: &Key) -> u64 {
     1 << (key.kind.get() % 64)
+}
+
+fn has_bit(bits: &AtomicU64, key: &Key) -> bool {
+    bits.load(Ordering::Relaxed) & bit_of(key) != 0
+}
+
+fn note_bit(bits: &AtomicU64, key: &Key, is_set: bool) {
+    if has_bit(bits, key) != is_set {
+        // Threads that share the notes, where more live than there are copies, may lose one: it is a guess.
+        bits.store(bits.load(Ordering::Relaxed) ^ bit_of(key), Ordering::Relaxed);
+    }
 }
 
 /// What is used of the path's leaf without `items` items at its slot, bytes.

@@ -125,11 +125,21 @@ impl Tree {
     /// Finds the leaf slot of `key` for `intent`. True when the key is there; else the slot is where it would go.
     /// Errors: no space, device errors, damage. The tree's contents are unchanged then.
     pub(crate) fn find(&self, host: &dyn CowHost, key: &Key, intent: Intent) -> Result<(Path, bool)> {
+        self.find_from(host, key, intent, intent.write_level(self.early_unlock()))
+    }
+
+    /// As [`Tree::find`], with the levels up to `write_level` locked for writing from the first try on.
+    pub(crate) fn find_from(
+        &self,
+        host: &dyn CowHost,
+        key: &Key,
+        intent: Intent,
+        mut write_level: usize,
+    ) -> Result<(Path, bool)> {
         self.count(|counters| &counters.searches);
         if intent.room() > 0 {
             self.count(|counters| &counters.insertions);
         }
-        let mut write_level = intent.write_level(self.early_unlock());
         let mut loaded = Loaded::new();
         loop {
             let mut path = Path::default();
