@@ -80,11 +80,11 @@ impl MountedImage {
         .advise("unmount that one first")
     }
 
-    /// Another mount of the same filesystem that is to be seen, and reached.
+    /// Another mount of the same filesystem that is to be seen, and reached: of a directory if there is one, through which the server can be asked.
     pub(crate) fn another(&self) -> Result<Option<Self>> {
         let table = table()?;
         let others = rows(&table).filter(|row| row.device == self.device && row.id != self.id);
-        Ok(others.map(Self::from).find(Self::is_reached))
+        Ok(others.map(Self::from).filter(Self::is_reached).max_by_key(|other| other.point.is_dir()))
     }
 
     /// The device number of the filesystem, "major:minor".

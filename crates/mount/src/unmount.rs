@@ -170,7 +170,13 @@ enum Server {
 
 impl Server {
     fn of(held: &HeldMount, mounted: &MountedImage) -> Self {
-        let channel = Channel::through(held, &mounted.point);
+        let channel = match Channel::through(held, &mounted.point) {
+            // A file is mounted there (`mount --bind`).
+            Err(error) if !mounted.point.is_dir() => {
+                mounted.another().and_then(|other| other.as_ref().map_or(Err(error), Channel::open))
+            }
+            channel => channel,
+        };
         let watch = channel.and_then(|channel| Watch::begin(&channel, mounted.mounter));
         match watch {
             Ok(watch) => Self::Speaks(watch),
@@ -221,10 +227,32 @@ impl Server {
 fn stays(mounted: &MountedImage) -> Result<Unmounted> {
     let other = mounted.another()?;
     if let Some(other) = &other {
-        let synced = Channel::open(other).and_then(|channel| channel.sync());
+        let synced = if other.point.is_dir() {
+            Channel::open(other).and_then(|channel| channel.sync())
+        } else {
+            sync_through_file(&other.point)
+        };
         synced.map_err(|error| error.context(format_args!("still mounted at {}", other.point.display())))?;
     }
     Ok(place_left(other))
+}
+
+/// Makes a filesystem durable of which a file is mounted at `point`.
+/// Errors: it cannot be opened, or something is not durable.
+fn sync_through_file(point: &Path) -> Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    if !std::fs::symlink_metadata(point)?.is_file() {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "neither a directory nor a file, through which it could be synced",
+        ));
+    }
+    // Another process may have put a FIFO there since.
+    let file = std::fs::File::options()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+        .open(point)?;
+    rustix::fs::syncfs(&file).map_err(|errno| std::io::Error::from(errno).into())
 }
 
 /// Where a mount is left that lives on.

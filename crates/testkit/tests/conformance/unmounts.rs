@@ -27,6 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         Case::new("unmounts/two-readers", &MOUNTED, two_readers),
         Case::new("unmounts/still-mounted-elsewhere", &MOUNTED, still_mounted_elsewhere),
+        Case::new("unmounts/a-file-of-it-mounted-elsewhere", &MOUNTED, file_mounted_elsewhere),
         Case::new(
             "unmounts/other-names-of-a-partition",
             &[&MOUNTED[..], &[Judge::Tool("sfdisk")]].concat(),
@@ -233,6 +234,28 @@ fn still_mounted_elsewhere(bench: &Bench) -> Result<()> {
     ensure!(dead.code == Some(1) && dead.stderr_text().contains("died"), "{dead}");
     let kept = bench.creamery().run(["cat"]).arg(format!("{}:/one", image.display())).ok()?;
     ensure!(kept.stdout_text() == "1\n", "{kept}");
+    btrfs_check(&image)
+}
+
+/// A mount of one of its files (`mount --bind`) is unmounted like any other, and keeps the image mounted.
+fn file_mounted_elsewhere(bench: &Bench) -> Result<()> {
+    let image = image(bench, "disk.img")?;
+    let (dir, bind) = (bench.scratch.dir("dir")?, bench.scratch.file("bind"));
+    std::fs::write(&bind, "")?;
+    bench.creamery().run(["mount"]).arg(&image).arg(&dir).ok()?;
+    std::fs::write(dir.join("one"), "1\n")?;
+    let place = |at: &Path| at.to_string_lossy().into_owned();
+    let bind_it = || Run::new("mount").arg("--bind").arg(dir.join("one")).arg(&bind).ok();
+    bind_it()?;
+    let said = bench.creamery().run(["umount"]).arg(&bind).ok()?.stderr_text();
+    ensure!(said.contains("still mounted at") && said.contains(&place(&dir)), "{said}");
+    bind_it()?;
+    let said = bench.creamery().run(["umount"]).arg(&dir).ok()?.stderr_text();
+    ensure!(said.contains("still mounted at") && said.contains(&place(&bind)), "{said}");
+    ensure!(std::fs::read_to_string(&bind)? == "1\n", "the file is there still");
+    // No directory of it is mounted through which its server could be asked. The image is closed all the same.
+    let last = bench.creamery().run(["umount"]).arg(&bind).output()?;
+    ensure!(last.code == Some(1) && last.stderr_text().contains("could not be asked"), "{last}");
     btrfs_check(&image)
 }
 
