@@ -41,6 +41,7 @@ use crate::tree::Tree;
 pub struct Bookmark {
     leaf: Weak<ExtentBuffer>,
     slot: usize,
+    begins: Option<Key>,
     next_leaf: Option<Key>,
     /// How often keys had gone elsewhere from a leaf that could still change; none of one that was frozen.
     narrowed: Option<u32>,
@@ -52,6 +53,7 @@ impl Bookmark {
         Self {
             leaf: Arc::downgrade(buffer),
             slot: leaf.slot,
+            begins: leaf.begins,
             next_leaf: leaf.next_leaf,
             narrowed: leaf.guard.is_locked().then(|| buffer.narrowed()),
         }
@@ -64,6 +66,7 @@ impl Bookmark {
             return false;
         }
         self.slot = leaf.slot;
+        self.begins = leaf.begins;
         self.next_leaf = leaf.next_leaf;
         self.narrowed = leaf.guard.is_locked().then(|| buffer.narrowed());
         true
@@ -100,6 +103,7 @@ impl Bookmark {
                 Err(slot) => (slot - 1, false),
             }
         };
-        Ok(Some(FoundLeaf { guard, slot, there: There::of(exact), next_leaf: self.next_leaf }))
+        let (begins, next_leaf) = (self.begins, self.next_leaf);
+        Ok(Some(FoundLeaf { guard, slot, there: There::of(exact), begins, next_leaf }))
     }
 }

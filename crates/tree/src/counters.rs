@@ -98,17 +98,6 @@ pub(crate) struct Counters {
     pub(crate) leaf_pushes: AtomicU64,
     pub(crate) leaf_merges: AtomicU64,
     pub(crate) node_splits: AtomicU64,
-    /// No counts.
-    pub(crate) removals: RemovalNotes,
-}
-
-/// What a thread's last removals of each kind of item were like, a bit for each kind (`remove`).
-#[derive(Default)]
-pub(crate) struct RemovalNotes {
-    /// The removal took the first item of a leaf.
-    pub(crate) took_first: AtomicU64,
-    /// The removal locked a level above the leaf's parent for writing.
-    pub(crate) climbed: AtomicU64,
 }
 
 impl TreeCounters {

@@ -54,12 +54,12 @@ impl Tree {
     /// Errors: would block, device errors, damage.
     pub fn cursor_at_or_before(&self, key: &Key, walk: impl Into<Walk>) -> Result<Cursor<'_>> {
         let walk = walk.into();
-        let mut leaf = self.find_leaf(key, walk)?;
-        // A key smaller than a leaf's first key leads to that leaf only if it is the leftmost one.
-        if leaf.there == There::No && leaf.slot > 0 {
-            leaf.slot -= 1;
-        }
+        let leaf = self.find_leaf(key, walk)?;
+        let is_exact = leaf.there == There::Yes;
         let mut cursor = Cursor { tree: self, walk, leaf: Some(leaf), leaves: 1 };
+        if !is_exact {
+            cursor.retreat()?;
+        }
         cursor.settle()?;
         Ok(cursor)
     }
@@ -135,18 +135,21 @@ impl Cursor<'_> {
             leaf.slot -= 1;
             return Ok(true);
         }
-        let Some(before) = leaf.guard.block().first_key().and_then(|key| key.prev()) else {
-            return Ok(false);
-        };
-        self.leaf = None;
-        let mut found = self.tree.find_leaf(&before, self.walk)?;
-        self.leaves += 1;
-        let moved = found.there == There::Yes || found.slot > 0;
-        if found.there == There::No && found.slot > 0 {
-            found.slot -= 1;
+        // The leaf before may have lost its last items, or all of them, since.
+        while let Some(before) = self.leaf.as_ref().and_then(|leaf| leaf.begins?.prev()) {
+            self.leaf = None; // let go before waiting for another lock
+            let mut found = self.tree.find_leaf(&before, self.walk)?;
+            self.leaves += 1;
+            let moved = found.there == There::Yes || found.slot > 0;
+            if found.there == There::No && found.slot > 0 {
+                found.slot -= 1;
+            }
+            self.leaf = Some(found);
+            if moved {
+                return Ok(true);
+            }
         }
-        self.leaf = Some(found);
-        Ok(moved)
+        Ok(false)
     }
 
     /// Past the end of a leaf: goes on to the next one that has items.

@@ -37,13 +37,16 @@ impl Tree {
         if found {
             return Err(ErrorKind::AlreadyExists.into());
         }
-        let (block, slot) = (path.block(0), path.slots[0]);
         let last = &items[items.len() - 1].0;
+        let (block, slot) = (path.block(0), path.slots[0]);
         if slot < block.count() && block.key(slot) <= *last {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("an item at or before {last}")));
         }
-        self.put(&mut path, items);
-        Ok(())
+        // The keys of the last ones may belong to the next leaf, though it has no items there (`low_keys`).
+        let (here, others) = items.split_at(items.partition_point(|(key, _)| path.ends_behind(key)));
+        self.put(&mut path, here);
+        drop(path);
+        others.iter().try_for_each(|(key, data)| self.insert(host, key, data))
     }
 
     /// Changes an item's data in place; none when there is no such item.
@@ -118,11 +121,17 @@ impl Tree {
         new: &Key,
         edit: impl FnOnce(&mut [u8]),
     ) -> Result<bool> {
-        let (mut path, found) = self.find(host, key, Intent::Rekey)?;
-        if !found {
+        let intent = if new < key { Intent::Rekey } else { Intent::Overwrite };
+        let Some(mut path) = self.find_for(host, new, || {
+            let (path, found) = self.find(host, key, intent)?;
+            if found {
+                check_place(&path, key, new)?;
+            }
+            Ok(found.then_some(path))
+        })?
+        else {
             return Ok(false);
-        }
-        check_place(&path, key, new)?;
+        };
         let slot = path.slots[0];
         edit(path.block_mut(0).data_mut(slot));
         self.set_key(&mut path, key, new);
@@ -134,7 +143,7 @@ impl Tree {
         let slot = path.slots[0];
         path.block_mut(0).set_item_key(slot, new);
         if slot == 0 {
-            self.fix_low_keys(path, 1, new);
+            path.lower_keys(new);
             if new < key {
                 self.fingers.forget_all();
             }
@@ -161,7 +170,7 @@ impl Tree {
             leaf.data_mut(slot + index).copy_from_slice(data);
         }
         if slot == 0 {
-            self.fix_low_keys(path, 1, &items[0].0);
+            path.lower_keys(&items[0].0);
         }
     }
 }

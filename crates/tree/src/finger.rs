@@ -13,9 +13,9 @@
 //!
 //! It holds because both can change only under the leaf's write lock, and whoever changes them there says so
 //! ([`crate::WriteGuard::narrow`]): the two that move a leaf's last items to the right, and the one that gives a block up.
-//! A leaf's first key never becomes smaller, which would bring down what is behind the leaf before it, except in two
+//! The key by which a leaf is found never becomes smaller, which would bring down what is behind the leaf before it, except in two
 //! ways: the tree's first leaf has none before it, and a re-keyed item's new key may be smaller
-//! ([`Fingers::forget_all`]).
+//! ([`Fingers::forget_all`]). It may become greater (`low_keys`): then more belongs to the leaf before than its finger says.
 
 use std::sync::{Arc, OnceLock};
 
@@ -24,7 +24,6 @@ use creamery_base::lock::{Held, RankedMutex, rank};
 use creamery_format::Key;
 
 use crate::buffer::{ExtentBuffer, WriteGuard};
-use crate::path::Behind;
 
 /// Fingers of each thread: one for inodes, one for the entries of the directory they are made in.
 const FINGERS: usize = 2;
@@ -41,15 +40,15 @@ pub(crate) struct Finger {
 }
 
 impl Finger {
-    /// A finger on a leaf that was just found from the root; none when it is not known what is behind.
-    pub(crate) fn on(leaf: &WriteGuard, behind: Behind) -> Option<Self> {
-        let behind = match behind {
-            Behind::Unknown => return None,
-            Behind::Key(key) => Some(key),
-            Behind::Nothing => None,
-        };
+    /// A finger on a leaf that was just found from the root, with the key by which the next leaf is found; none of an empty leaf.
+    pub(crate) fn on(leaf: &WriteGuard, behind: Option<Key>) -> Option<Self> {
         let first = leaf.block().first_key()?;
         Some(Self { leaf: Arc::clone(leaf.buffer()), first, behind, narrowed: leaf.narrowed() })
+    }
+
+    /// The key by which the next leaf was found.
+    pub(crate) fn behind(&self) -> Option<Key> {
+        self.behind
     }
 
     fn covers(&self, key: &Key) -> bool {

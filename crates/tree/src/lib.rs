@@ -8,7 +8,7 @@
 //! who else refers to a shared block - comes through [`CowHost`], so this crate knows no transaction.
 //!
 //! # Invariants
-//! - TREE-1: a node's key pointer equals the first key of its child.
+//! - TREE-1: a node finds each child by a key that divides it from the child before; on disk it is the child's first key (LOW-KEY-1).
 //! - TREE-2: only the root may be an empty leaf; no other block is empty once its lock is let go.
 //! - TREE-3: a block is changed in place only if its generation is the running one and it was not written since.
 //! - OWN-1: a block of the running transaction's own is not copied again, so a transaction copies each block that it found once
@@ -40,6 +40,7 @@ mod finger;
 mod host;
 mod leaf_step;
 mod load;
+mod low_keys;
 mod order;
 mod path;
 mod read;

@@ -32,22 +32,13 @@ impl NodeGuard {
     }
 }
 
-/// The first key behind the subtree that a path leads to.
-#[derive(Clone, Copy, Default)]
-pub(crate) enum Behind {
-    #[default]
-    Unknown,
-    Key(Key),
-    /// The subtree is the tree's last.
-    Nothing,
-}
-
 /// Levels held by a search for modification. Dropping it unlocks them.
 #[derive(Default)]
 pub(crate) struct Path {
     nodes: [Option<NodeGuard>; LEVELS],
     pub(crate) slots: [usize; LEVELS],
-    pub(crate) behind: Behind,
+    /// The key by which what follows the path's leaf is found; none when that is the tree's last.
+    pub(crate) behind: Option<Key>,
 }
 
 impl Path {
@@ -88,7 +79,7 @@ impl Path {
     pub(crate) fn note_behind(&mut self, level: usize) {
         let behind = self.slots[level] + 1;
         if behind < self.block(level).count() {
-            self.behind = Behind::Key(self.block(level).key(behind));
+            self.behind = Some(self.block(level).key(behind));
         }
     }
 
@@ -103,14 +94,18 @@ impl Path {
         }
     }
 
-    /// Lets go of the levels that nothing at `level` or below can need any more: a change at slot 0 of a node
-    /// changes its first key, which stands in the parent too, so such a node keeps its parent. Levels below
-    /// `lowest` stay.
-    pub(crate) fn unlock_up(&mut self, level: usize, lowest: usize) {
+    /// Lets go of the levels that nothing at `level` or below can need any more. Where a first key becomes smaller (`lowers`), a change at slot 0
+    /// of a node changes the parent, too, so such a node keeps it. Levels below `lowest` stay.
+    pub(crate) fn unlock_up(&mut self, level: usize, lowest: usize, lowers: bool) {
         let mut keep = level;
-        while self.holds(keep) && self.slots[keep] == 0 {
+        while lowers && self.holds(keep) && self.slots[keep] == 0 {
             keep += 1;
         }
         self.release_from(lowest.max(keep + 1));
+    }
+
+    /// Whether `key` is smaller than what the parent says of the leaf: than all keys of the tree.
+    pub(crate) fn is_below_all(&self, key: &Key) -> bool {
+        self.holds(1) && *key < self.block(1).key(self.slots[1])
     }
 }

@@ -24,7 +24,9 @@ pub(crate) struct FoundLeaf {
     pub(crate) guard: ReadGuard,
     pub(crate) slot: usize,
     pub(crate) there: There,
-    /// First key of the next leaf, when there is one.
+    /// Where the keys that belong here begin; none when this is the tree's first leaf.
+    pub(crate) begins: Option<Key>,
+    /// Where those of the next leaf begin, when there is one.
     pub(crate) next_leaf: Option<Key>,
 }
 
@@ -102,16 +104,19 @@ impl Tree {
 
     fn try_leaf(&self, key: &Key, manner: Manner, loaded: &mut Loaded) -> Result<Try> {
         let mut guard = self.read_root(manner)?;
-        let mut next_leaf = None;
+        let (mut begins, mut next_leaf) = (None, None);
         for _ in 0..LEVELS {
             let block = guard.block();
             if block.is_leaf() {
                 let found = block.search_before(key, next_leaf.as_ref());
                 let (there, Ok(slot) | Err(slot)) = (There::of(found.is_ok()), found);
-                return Ok(Try::Found(FoundLeaf { guard, slot, there, next_leaf }));
+                return Ok(Try::Found(FoundLeaf { guard, slot, there, begins, next_leaf }));
             }
             let slot =
                 block.search_before(key, next_leaf.as_ref()).unwrap_or_else(|slot| slot.saturating_sub(1));
+            if slot > 0 {
+                begins = Some(block.key(slot));
+            }
             if slot + 1 < block.count() {
                 next_leaf = Some(block.key(slot + 1));
             }
@@ -286,7 +291,10 @@ impl Tree {
         let (logical, generation) = parent.child(slot);
         let (key, found) = (parent.key(slot), child.first_key());
         let belongs = child.may_belong_to(self.id());
-        if child.generation() == generation && found == Some(key) && belongs {
+        // LOW-KEY-1.
+        let is_exact = parent.is_written() || child.is_written();
+        let begins_there = if is_exact { found == Some(key) } else { found >= Some(key) };
+        if child.generation() == generation && begins_there && belongs {
             return Ok(());
         }
         let message = match found {

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use creamery_base::{ErrorKind, Result, Wait};
-use creamery_format::Key;
 
 use crate::block_read::Missing;
 use crate::buffer::WriteGuard;
@@ -140,26 +139,6 @@ impl Tree {
             path.block(1).count() > 0,
             "the search left a node with one child above a leaf to be removed"
         );
-        if slot == 0 {
-            let first = path.block(1).key(0);
-            self.fix_low_keys(path, 2, &first);
-        }
         self.give_up(host, &leaf, true)
-    }
-
-    /// Writes a block's new first key into its parents, from `level` up, as far as it is their first key too.
-    pub(crate) fn fix_low_keys(&self, path: &mut Path, level: usize, key: &Key) {
-        for level in level..crate::LEVELS {
-            if !path.holds(level) {
-                // Nothing above: the block just changed is the root, or its slot in here was not 0.
-                debug_assert!(level > usize::from(self.root_buffer().level()));
-                break;
-            }
-            let slot = path.slots[level];
-            path.block_mut(level).set_key(slot, key);
-            if slot != 0 {
-                break;
-            }
-        }
     }
 }

@@ -5,15 +5,12 @@
 //!
 //! | locks for writing | enough where |
 //! |---|---|
-//! | the leaf | items stay in it before those that go, and it does not become thin |
-//! | the leaf and its parents, as far up as they have its first key | its first item goes, others stay, and it does not become thin |
+//! | the leaf | other items stay in it, and it does not become thin |
 //! | the leaf and its parent, prepared for losing a pointer, and more where the parent is thin | always: the leaf may be merged with a sibling, or removed |
 //!
 //! A leaf is thin when less than a third of it is used. The removal that makes a leaf thin merges it with a sibling in memory that has room. Where there is
 //! none, each removal that halves what is left looks again, and a sibling that becomes thin finds this one. So a leaf that stays thin costs no look at its siblings
 //! with each removal.
-
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_format::{ITEM_LEN, Key};
@@ -26,6 +23,9 @@ use crate::tree::Tree;
 
 /// How often in a row a key that was just seen may be gone.
 const MISSES_MAX: u32 = 64;
+
+/// The searches of a removal, from the one with the fewest locks on.
+const LOCKS: [Intent; 2] = [Intent::Overwrite, Intent::Delete];
 
 /// How far a leaf has the items of a range, which were removed.
 enum InLeaf {
@@ -63,8 +63,8 @@ impl Tree {
         key: &Key,
         is: impl Fn(&[u8]) -> bool,
     ) -> Result<bool> {
-        for (intent, write_level) in self.searches_for(key) {
-            let (mut path, found) = self.find_from(host, key, intent, write_level)?;
+        for intent in LOCKS {
+            let (mut path, found) = self.find(host, key, intent)?;
             if !found || !is(path.block(0).data(path.slots[0])) {
                 return Ok(false);
             }
@@ -113,8 +113,8 @@ impl Tree {
         last: &Key,
         each: &mut dyn FnMut(&Key, &[u8]) -> Result<()>,
     ) -> Result<InLeaf> {
-        for (intent, write_level) in self.searches_for(first) {
-            let (mut path, _) = self.find_from(host, first, intent, write_level)?;
+        for intent in LOCKS {
+            let (mut path, _) = self.find(host, first, intent)?;
             let (leaf, slot) = (path.block(0), path.slots[0]);
             let items = (slot..leaf.count()).take_while(|slot| leaf.key(*slot) <= *last).count();
             let is_all = slot + items < leaf.count();
@@ -133,33 +133,9 @@ impl Tree {
         unreachable!("the last locks are enough for each removal");
     }
 
-    /// The searches of a removal at `key` in their order, each with the highest level that it locks for writing. Items of one kind go in the order of their keys,
-    /// or in none. So this thread's last removal of the kind is the best guess whether the first item of a leaf goes, which begins with the second
-    /// search, and whether that leaf is the first below its parent.
-    fn searches_for(&self, key: &Key) -> impl Iterator<Item = (Intent, usize)> {
-        let notes = &self.counters.mine().removals;
-        let (took_first, climbed) = (has_bit(&notes.took_first, key), has_bit(&notes.climbed, key));
-        let of_parents = if climbed { 2 } else { 1 };
-        let locks = [(Intent::Overwrite, 0), (Intent::Rekey, of_parents), (Intent::Delete, of_parents)];
-        locks.into_iter().skip(took_first.into())
-    }
-
-    /// Notes that an item of this kind goes at the path's slot.
-    fn note_removal(&self, key: &Key, path: &Path) {
-        let notes = &self.counters.mine().removals;
-        note_bit(&notes.took_first, key, path.slots[0] == 0);
-        note_bit(&notes.climbed, key, path.holds_write(2));
-    }
-
     /// Whether a search with this intent has locked all that the removal of `items` items at the path's slot changes.
     fn suffices(&self, intent: Intent, path: &Path, items: usize) -> bool {
-        let (leaf, slot) = (path.block(0), path.slots[0]);
-        match intent {
-            Intent::Delete => true,
-            _ if items == leaf.count() || self.becomes_thin(path, items) => false,
-            Intent::Rekey => true,
-            _ => slot > 0,
-        }
+        intent == Intent::Delete || items < path.block(0).count() && !self.becomes_thin(path, items)
     }
 
     /// Whether the path's leaf becomes thin without `items` items at its slot, or is thin and halved once more.
@@ -174,7 +150,6 @@ impl Tree {
     /// fail comes first.
     fn remove_items(&self, host: &dyn CowHost, path: &mut Path, items: usize, intent: Intent) -> Result<()> {
         let slot = path.slots[0];
-        self.note_removal(&path.block(0).key(slot), path);
         if !path.holds(1) {
             // The root may be any size, and of any other leaf nothing above changes.
             path.block_mut(0).remove_items(slot, items);
@@ -188,12 +163,9 @@ impl Tree {
             _ => None,
         };
         path.block_mut(0).remove_items(slot, items);
-        let Some(first) = path.block(0).first_key() else {
+        if path.block(0).count() == 0 {
             self.count(|counters| &counters.leaf_merges);
             return self.remove_leaf(host, path);
-        };
-        if slot == 0 {
-            self.fix_low_keys(path, 1, &first);
         }
         match partner {
             Some(partner) => self.merge_leaf(host, path, partner),
@@ -235,22 +207,6 @@ impl Tree {
                 self.give_up(host, &leaf, true)
             }
         }
-    }
-}
-
-/// What stands for the kind of an item among the notes of removals. Kinds that share one only guess worse.
-fn bit_of(key: &Key) -> u64 {
-    1 << (key.kind.get() % 64)
-}
-
-fn has_bit(bits: &AtomicU64, key: &Key) -> bool {
-    bits.load(Ordering::Relaxed) & bit_of(key) != 0
-}
-
-fn note_bit(bits: &AtomicU64, key: &Key, is_set: bool) {
-    if has_bit(bits, key) != is_set {
-        // Threads that share the notes, where more live than there are copies, may lose one: it is a guess.
-        bits.store(bits.load(Ordering::Relaxed) ^ bit_of(key), Ordering::Relaxed);
     }
 }
 

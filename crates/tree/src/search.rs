@@ -57,7 +57,7 @@ use crate::block_read::{Loaded, Missing};
 use crate::finger::Finger;
 use crate::host::CowHost;
 use crate::order::Side;
-use crate::path::{Behind, NodeGuard, Path};
+use crate::path::{NodeGuard, Path};
 use crate::read::child_slot;
 use crate::rebalance::Merged;
 use crate::split::SPARE_POINTERS;
@@ -72,7 +72,7 @@ pub(crate) enum Intent {
     Extend(usize),
     /// Change data in place.
     Overwrite,
-    /// Change an item's key without changing its place.
+    /// Give an item a smaller key without changing its place.
     Rekey,
     /// Remove items.
     Delete,
@@ -125,17 +125,7 @@ impl Tree {
     /// Finds the leaf slot of `key` for `intent`. True when the key is there; else the slot is where it would go.
     /// Errors: no space, device errors, damage. The tree's contents are unchanged then.
     pub(crate) fn find(&self, host: &dyn CowHost, key: &Key, intent: Intent) -> Result<(Path, bool)> {
-        self.find_from(host, key, intent, intent.write_level(self.early_unlock()))
-    }
-
-    /// As [`Tree::find`], with the levels up to `write_level` locked for writing from the first try on.
-    pub(crate) fn find_from(
-        &self,
-        host: &dyn CowHost,
-        key: &Key,
-        intent: Intent,
-        mut write_level: usize,
-    ) -> Result<(Path, bool)> {
+        let mut write_level = intent.write_level(self.early_unlock());
         self.count(|counters| &counters.searches);
         if intent.room() > 0 {
             self.count(|counters| &counters.insertions);
@@ -186,7 +176,9 @@ impl Tree {
     }
 
     fn find_by_finger(&self, host: &dyn CowHost, key: &Key, room: usize) -> Option<(Path, bool)> {
-        let leaf = self.fingers.on(key)?.lock(self.hold(0, Side::OnTheWay, Wait::Yes))?;
+        let finger = self.fingers.on(key)?;
+        let behind = finger.behind();
+        let leaf = finger.lock(self.hold(0, Side::OnTheWay, Wait::Yes))?;
         let block = leaf.block();
         let above_first = block.first_key().is_some_and(|first| first < *key);
         if !above_first
@@ -201,6 +193,7 @@ impl Tree {
         self.observe(key, false);
         let (slot, found) = self.search_above_slot_zero(block, key);
         let mut path = Path::default();
+        path.behind = behind;
         path.slots[0] = slot;
         path.set(0, NodeGuard::Write(leaf));
         Some((path, found))
@@ -215,7 +208,7 @@ impl Tree {
         path: &mut Path,
     ) -> Result<Step> {
         let mut level = self.lock_root(path, write_level);
-        path.behind = Behind::Nothing;
+        path.behind = None;
         loop {
             if self.needs_copy(path.node(level).buffer(), path.block(level), host.generation()) {
                 // The parent is always held here: only what lies above it was let go.
@@ -251,7 +244,12 @@ impl Tree {
                 }
             }
             path.note_behind(level);
-            path.unlock_up(level, intent.lowest_unlock());
+            let lowers = match intent {
+                Intent::Insert(_) | Intent::Extend(_) => *key < path.block(level).key(0),
+                Intent::Rekey => true,
+                Intent::Overwrite | Intent::Delete => false,
+            };
+            path.unlock_up(level, intent.lowest_unlock(), lowers);
             let slot = path.slots[level];
             let want = self.expected_child(path.block(level), slot);
             let Some(child) = self.store.cached(want.logical) else {
@@ -313,12 +311,12 @@ impl Tree {
                     self.split_node(host, path, level)?;
                 }
                 // A key smaller than all others becomes the first key of every block up to the root.
-                if weak && path.slots[level] == 0 && *key < path.block(level).key(0) {
+                if weak && path.holds(level + 1) && *key < path.block(level).key(0) {
                     return Ok(Prepared::Raise);
                 }
             }
-            Intent::Delete | Intent::Rekey => {
-                if intent == Intent::Delete && self.is_thin(path, level) {
+            Intent::Delete => {
+                if self.is_thin(path, level) {
                     if weak {
                         return Ok(Prepared::Raise);
                     }
@@ -329,7 +327,9 @@ impl Tree {
                     }
                     path.slots[level] = child_slot(path.block(level), key);
                 }
-                // The first key of what hangs below slot 0 may change, and that climbs.
+            }
+            Intent::Rekey => {
+                // The first key of what hangs below slot 0 may become smaller, and that climbs.
                 if weak && path.slots[level] == 0 && path.holds(level + 1) {
                     return Ok(Prepared::Raise);
                 }
@@ -348,6 +348,6 @@ impl Tree {
 /// stands in them as well.
 fn changes_read_locked_parents(path: &Path, key: &Key, intent: Intent) -> bool {
     let leaf = path.block(0);
-    let climbs = || leaf.free_space() < intent.room() || leaf.first_key().is_some_and(|first| *key < first);
+    let climbs = || leaf.free_space() < intent.room() || path.is_below_all(key);
     intent.room() > 0 && path.holds(1) && !path.holds_write(1) && climbs()
 }

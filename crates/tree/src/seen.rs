@@ -64,9 +64,16 @@ impl Tree {
     ) -> Result<bool> {
         assert!(back > 0, "without a back, the item is truncated");
         assert!(front + back <= item.len, "what is left of an item is no more than it was");
-        let intent = if front == 0 { Intent::Rekey } else { Intent::Overwrite };
-        let Some(mut path) = self.find_seen(host, item, intent)? else { return Ok(false) };
-        check_place(&path, &item.key, new)?;
+        let is_smaller = front == 0 && *new < item.key;
+        let intent = if is_smaller { Intent::Rekey } else { Intent::Overwrite };
+        let find = |intent| {
+            self.find_for(host, new, || {
+                let path = self.find_seen(host, item, intent)?;
+                path.as_ref().map_or(Ok(()), |path| check_place(path, &item.key, new))?;
+                Ok(path)
+            })
+        };
+        let Some(mut path) = find(intent)? else { return Ok(false) };
         if front == 0 {
             let slot = path.slots[0];
             path.block_mut(0).shrink_item(slot, back, Keep::Back);
@@ -75,9 +82,7 @@ impl Tree {
         }
         if path.block(0).free_space() + item.len < front + back + ITEM_LEN {
             drop(path);
-            let Some(roomier) = self.find_seen(host, item, Intent::Extend(ITEM_LEN))? else {
-                return Ok(false);
-            };
+            let Some(roomier) = find(Intent::Extend(ITEM_LEN))? else { return Ok(false) };
             path = roomier;
         }
         let slot = path.slots[0];

@@ -14,7 +14,7 @@ use creamery_base::{Error, ErrorKind, Result};
 use creamery_format::{BlockRef, Key};
 
 use crate::host::CowHost;
-use crate::path::{Behind, NodeGuard, Path};
+use crate::path::{NodeGuard, Path};
 use crate::redistribute::{Cut, Insertion, Room};
 use crate::tree::Tree;
 
@@ -45,7 +45,6 @@ impl Tree {
         if !appends && self.push_to_sibling(host, path, room, found)? {
             self.count(|counters| &counters.leaf_pushes);
         }
-        path.behind = Behind::Unknown;
         let mut cuts = 0;
         while path.block(0).free_space() < room {
             if cuts == CUTS_MAX {
@@ -54,6 +53,7 @@ impl Tree {
             self.split_leaf(host, path, key, room, found)?;
             cuts += 1;
         }
+        path.note_behind(1);
         Ok(())
     }
 
@@ -123,7 +123,6 @@ impl Tree {
         if !path.holds(level + 1) {
             self.grow_root(host, path, level)?;
         }
-        path.behind = Behind::Unknown;
         let block = path.block(level);
         let (node_count, slot, hint) = (block.count(), path.slots[level], block.logical());
         // Ascending keys: leave the left node full.
@@ -142,6 +141,7 @@ impl Tree {
             path.slots[level] = slot - middle;
             path.set(level, NodeGuard::Write(right));
         }
+        path.note_behind(level + 1);
         Ok(())
     }
 

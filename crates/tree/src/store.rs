@@ -314,6 +314,16 @@ impl BufferStore {
         }
     }
 
+    /// All dirty blocks, and such as were forgotten.
+    pub(crate) fn dirty_blocks(&self) -> Vec<Arc<ExtentBuffer>> {
+        self.shards.iter().flat_map(|shard| shard.read().dirty.clone()).collect()
+    }
+
+    /// The buffer of a block, if it is dirty.
+    pub(crate) fn cached_dirty(&self, at: Logical) -> Option<Arc<ExtentBuffer>> {
+        self.shard(at).read().buffers.get(&at).filter(|buffer| buffer.is_dirty()).cloned()
+    }
+
     /// Takes the list of all dirty blocks, in order of address, to write them. They stay in the index and stay marked until
     /// [`BufferStore::written`].
     pub fn take_dirty(&self) -> Vec<Arc<ExtentBuffer>> {
@@ -324,6 +334,7 @@ impl BufferStore {
             shard.forgotten = 0;
         }
         all.retain(|buffer| buffer.is_dirty());
+        self.settle_low_keys_of(&all);
         all.sort_unstable_by_key(|buffer| buffer.logical());
         self.dirty_bytes.fetch_sub(self.bytes_of(all.len()), Ordering::Relaxed);
         self.writing_bytes.fetch_add(self.bytes_of(all.len()), Ordering::Relaxed);

@@ -286,7 +286,7 @@ fn a_damaged_neighbour_is_not_merged_with() {
     let (_, neighbour) = child(&world, 1);
     let mut guard = Arc::clone(&neighbour).write();
     let good = guard.bytes_mut().to_vec();
-    guard.block_mut().set_item_key(0, &Key { offset: second.offset + 1, ..second });
+    guard.block_mut().set_item_key(0, &Key { offset: second.offset - 1, ..second });
     drop(guard);
     let mut left: Vec<u64> = (0..ITEMS).collect();
     let error = loop {

@@ -202,7 +202,7 @@ fn an_insertion_locks_its_parent_for_writing_where_the_leaf_says_so() {
         "the leaf lacks the room"
     );
     let first_of_all = Key { offset: 0, ..key(999, 0) };
-    assert_eq!(restarts_of(&first_of_all, 20), (2, 0), "all levels have the tree's first key");
+    assert_eq!(restarts_of(&first_of_all, 20), (1, 0), "the root has the tree's first key, too");
     let last_of_the_first_leaf = Key { offset: leaf_first.offset - 1, ..leaf_first };
     assert_eq!(
         restarts_of(&last_of_the_first_leaf, 20).1,
