@@ -41,7 +41,6 @@ use crate::tree::Tree;
 pub struct Bookmark {
     leaf: Weak<ExtentBuffer>,
     slot: usize,
-    begins: Option<Key>,
     next_leaf: Option<Key>,
     /// How often keys had gone elsewhere from a leaf that could still change; none of one that was frozen.
     narrowed: Option<u32>,
@@ -53,7 +52,6 @@ impl Bookmark {
         Self {
             leaf: Arc::downgrade(buffer),
             slot: leaf.slot,
-            begins: leaf.begins,
             next_leaf: leaf.next_leaf,
             narrowed: leaf.guard.is_locked().then(|| buffer.narrowed()),
         }
@@ -66,7 +64,6 @@ impl Bookmark {
             return false;
         }
         self.slot = leaf.slot;
-        self.begins = leaf.begins;
         self.next_leaf = leaf.next_leaf;
         self.narrowed = leaf.guard.is_locked().then(|| buffer.narrowed());
         true
@@ -103,7 +100,8 @@ impl Bookmark {
                 Err(slot) => (slot - 1, false),
             }
         };
-        let (begins, next_leaf) = (self.begins, self.next_leaf);
+        // Keys that belonged here may belong to the leaf before by now; from its first key on they are here.
+        let (begins, next_leaf) = (block.first_key(), self.next_leaf);
         Ok(Some(FoundLeaf { guard, slot, there: There::of(exact), begins, next_leaf }))
     }
 }

@@ -14,7 +14,7 @@ use creamery_base::Striped;
 pub struct LeafSteps {
     /// The key is greater than the leaf's first: the parents were let go before the search, which began at slot 1.
     pub hit: u64,
-    /// The key is smaller than the leaf's first: it becomes the first, so the parents stayed locked.
+    /// The key is smaller than the leaf's first: it becomes the first. The parents stayed locked only if they find the leaf by a greater key.
     pub slot0: u64,
     /// The key is the leaf's first: the parents were let go, and there was nothing to search.
     pub exact: u64,

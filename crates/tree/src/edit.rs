@@ -122,7 +122,7 @@ impl Tree {
         edit: impl FnOnce(&mut [u8]),
     ) -> Result<bool> {
         let intent = if new < key { Intent::Rekey } else { Intent::Overwrite };
-        let Some(mut path) = self.find_for(host, new, || {
+        let Some(mut path) = self.find_for(host, new, &|| {
             let (path, found) = self.find(host, key, intent)?;
             if found {
                 check_place(&path, key, new)?;

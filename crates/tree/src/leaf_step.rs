@@ -52,7 +52,7 @@ impl Tree {
         if free < room {
             self.make_room(host, path, key, room, found)?;
         }
-        let lowers = intent == Intent::Rekey || path.is_below_all(key);
+        let lowers = intent == Intent::Rekey || path.is_below_low_key(key);
         path.unlock_up(0, intent.lowest_unlock(), lowers);
         Ok(found)
     }
@@ -61,7 +61,7 @@ impl Tree {
     fn insertion_slot(&self, key: &Key, fits: bool, path: &mut Path) -> Result<(usize, bool)> {
         let keep = !self.early_unlock();
         let way = self.way(path, key, fits, keep)?;
-        if matches!(way, Way::Hit | Way::Exact) || way == Way::SlotZero && !path.is_below_all(key) {
+        if matches!(way, Way::Hit | Way::Exact) || way == Way::SlotZero && !path.is_below_low_key(key) {
             path.release_from(1);
             if keep {
                 self.count(|counters| &counters.keep_violations);

@@ -71,7 +71,7 @@ impl Tree {
         &self,
         host: &dyn CowHost,
         new: &Key,
-        find: impl Fn() -> Result<Option<Path>>,
+        find: &dyn Fn() -> Result<Option<Path>>,
     ) -> Result<Option<Path>> {
         loop {
             let Some(path) = find()? else { return Ok(None) };

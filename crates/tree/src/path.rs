@@ -104,8 +104,8 @@ impl Path {
         self.release_from(lowest.max(keep + 1));
     }
 
-    /// Whether `key` is smaller than what the parent says of the leaf: than all keys of the tree.
-    pub(crate) fn is_below_all(&self, key: &Key) -> bool {
+    /// Whether `key` is smaller than the key by which the parent finds the leaf.
+    pub(crate) fn is_below_low_key(&self, key: &Key) -> bool {
         self.holds(1) && *key < self.block(1).key(self.slots[1])
     }
 }

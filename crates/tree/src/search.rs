@@ -7,30 +7,31 @@
 //!
 //! | change | locks for writing first | more, where |
 //! |---|---|---|
-//! | insertion, or an item that grows | the leaf | the leaf lacks the room, or its first key becomes smaller: the parent, too |
+//! | insertion, or an item that grows | the leaf | the leaf lacks the room, or the key is smaller than the one by which the parent finds the leaf: the parent, too |
 //! | change in place | the leaf | |
-//! | new key for an item | the leaf and its parent | the parent says so |
-//! | removal | the leaf | the leaf's first item goes, or the leaf becomes thin (`remove`) |
+//! | greater key for an item | the leaf | the key belongs to the next leaf (`low_keys`) |
+//! | smaller key for an item | the leaf and its parent | the parent says so |
+//! | removal | the leaf | the leaf becomes thin (`remove`) |
 //! | removal that may take the leaf away | the leaf and its parent | the parent says so |
 //!
 //! An insertion that keeps its parents (the switch of mechanism B) starts with the leaf and its parent locked for writing, as Linux does.
 //! A removal that may take the leaf away keeps the leaf and its parent until it is done. A node that is locked for writing asks for its parent, too, where
-//! it is full and an insertion may give it a pointer, where it is thin and a removal may take one, and where its first key may change.
+//! it is full and an insertion may give it a pointer, where it is thin and a removal may take one, and where its first key may become smaller.
 //!
 //! On the way the search copies every block that the transaction does not own. Of the nodes that it locks for writing it splits full ones before an insertion,
 //! and merges thin ones before a removal, so that a change at the leaf never climbs further than the levels still held. When a level turns
 //! out to need a stronger lock, the search lets go of everything and starts again with `write_level` raised; it only ever rises, so it does that nine
 //! times at most. When something has to be read from a device first it lets go, too (READ-1), has it read, and starts again.
 //!
-//! After each level the levels above are let go, unless the slot chosen below is 0: the first key of a block
-//! stands in its parent as well, so a change at slot 0 has to be able to climb.
+//! After each level the search lets go of the levels above, unless the first key of the block may become smaller and the slot chosen in it is 0: then the change
+//! has to be able to climb. A first key that becomes greater stays below its parents' keys, and changes none of them (`low_keys`).
 //!
 //! # Letting go early (mechanism B)
 //! At the leaf, an insertion that fits first compares the leaf's first key with the wanted one. If the first key is
 //! smaller, the new item cannot become slot 0 and nothing above can change: the search lets go of all parents *before* the
-//! binary search, which starts from slot 1. If it is equal, the item exists: the same, without a search. Only when it is
-//! greater do the parents stay locked, for writing, because their keys must be rewritten. Leaves are rarely hit at slot 0, so
-//! nearly every insertion holds its parent only for one key comparison, and only for reading: insertions under one parent pass it side by side.
+//! binary search, which starts from slot 1. If it is equal, the item exists, and if it is greater, the item becomes the first: the same, without a search. Only
+//! when the key is smaller than the one by which the parent finds the leaf do the parents stay locked, for writing, because their keys must be rewritten.
+//! So nearly every insertion holds its parent only for one key comparison, and only for reading: insertions under one parent pass it side by side.
 //!
 //! Batches that continue where the thread's last one ended do not come down from the root at all (see `finger`).
 //!
@@ -47,7 +48,7 @@
 //! - SEARCH-1: a parent is let go early only when the leaf has room for the whole insertion (no split follows).
 //! - SEARCH-2: a restart uses the intent as it was given.
 //! - SEARCH-3: when `find` returns for an insertion, the leaf is write-locked, ours, and has the room asked for;
-//!   if the slot is 0, every parent whose key must change is write-locked and ours.
+//!   every parent whose key must become smaller is write-locked and ours.
 
 use creamery_base::{ErrorKind, Result, Wait};
 use creamery_format::Key;
@@ -344,10 +345,10 @@ impl Tree {
     }
 }
 
-/// Whether an insertion at the path's leaf changes its parents, too, which are locked for reading only: a split gives them a pointer, and a smaller first key
-/// stands in them as well.
+/// Whether an insertion at the path's leaf changes its parents, too, which are locked for reading only: a split gives them a pointer, and a key that is smaller than
+/// theirs lowers it.
 fn changes_read_locked_parents(path: &Path, key: &Key, intent: Intent) -> bool {
     let leaf = path.block(0);
-    let climbs = || leaf.free_space() < intent.room() || path.is_below_all(key);
+    let climbs = || leaf.free_space() < intent.room() || path.is_below_low_key(key);
     intent.room() > 0 && path.holds(1) && !path.holds_write(1) && climbs()
 }

@@ -67,7 +67,7 @@ impl Tree {
         let is_smaller = front == 0 && *new < item.key;
         let intent = if is_smaller { Intent::Rekey } else { Intent::Overwrite };
         let find = |intent| {
-            self.find_for(host, new, || {
+            self.find_for(host, new, &|| {
                 let path = self.find_seen(host, item, intent)?;
                 path.as_ref().map_or(Ok(()), |path| check_place(path, &item.key, new))?;
                 Ok(path)

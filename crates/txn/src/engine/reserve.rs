@@ -195,9 +195,10 @@ impl Engine {
         let policy = units.policy;
         let in_line = if policy.takes_reserve() { 0 } else { self.reservations.left_to_those_in_line()? };
         let fits = |sum: u64, policy, times| self.fits(sum.saturating_add(in_line), policy, times);
-        let advanced =
-            self.reservations.take_advanced(self.wish(units), |sum| fits(sum, FlushPolicy::FlushAll, PLENTY));
-        advanced.or_else(|| self.reservations.take(self.wish(units), |sum| fits(sum, policy, 1)))
+        let advanced = self
+            .reservations
+            .take_advanced(self.wish(units), &|sum| fits(sum, FlushPolicy::FlushAll, PLENTY));
+        advanced.or_else(|| self.reservations.take(self.wish(units), &|sum| fits(sum, policy, 1)))
     }
 
     /// The same after all those who came before, and when nobody is left who may leave some.
@@ -207,7 +208,7 @@ impl Engine {
         if !policy.stands_in_line() {
             return None;
         }
-        self.reservations.take_in_turn(|| self.wish(units), |sum| self.fits(sum, policy, 1))
+        self.reservations.take_in_turn(|| self.wish(units), &|sum| self.fits(sum, policy, 1))
     }
 
     /// What a handle for `units` wants now. Asked for before anything that it depends on is looked at (RESERVE-5).
@@ -240,7 +241,7 @@ impl Engine {
     /// delayed data left out.
     fn lacks_blocks_for(&self, units: Units) -> bool {
         let fits = |sum| self.available_blocks() >= self.wanted(sum, units.policy);
-        self.reservations.take(self.wish(units), fits).is_none()
+        self.reservations.take(self.wish(units), &fits).is_none()
     }
 
     /// Bytes that have to be there when `sum` is promised: for handles, for who frees space, for the commit.

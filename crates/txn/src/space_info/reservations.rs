@@ -288,7 +288,7 @@ impl Reservations {
     pub(crate) fn take_advanced<'r>(
         self: &'r Arc<Self>,
         wish: Wish,
-        fits: impl Fn(u64) -> bool,
+        fits: &dyn Fn(u64) -> bool,
     ) -> Option<Ticket<'r>> {
         let (need, generation) = (wish.bytes(), wish.generation);
         if wish.units.references > 0 {
@@ -313,7 +313,7 @@ impl Reservations {
     pub(crate) fn take<'r>(
         self: &'r Arc<Self>,
         wish: Wish,
-        fits: impl Fn(u64) -> bool,
+        fits: &dyn Fn(u64) -> bool,
     ) -> Option<Ticket<'r>> {
         self.add(wish.bytes(), wish.units.references, fits).then(|| self.ticket(wish, false))
     }
@@ -322,14 +322,14 @@ impl Reservations {
     pub(crate) fn take_in_turn<'r>(
         self: &'r Arc<Self>,
         wish: impl Fn() -> Wish,
-        fits: impl Fn(u64) -> bool,
+        fits: &dyn Fn(u64) -> bool,
     ) -> Option<Ticket<'r>> {
         let place = self.stand_in_line(wish());
         let mut seen = place.wait(None);
         loop {
             self.call_in();
             let others = self.held();
-            if let Some(ticket) = self.take(wish(), &fits) {
+            if let Some(ticket) = self.take(wish(), fits) {
                 return Some(ticket);
             }
             if others == 0 && self.held() == 0 {
@@ -346,7 +346,7 @@ impl Reservations {
     }
 
     /// Adds `need` and `references` to the sums if they fit then.
-    fn add(&self, need: u64, references: u32, fits: impl Fn(u64) -> bool) -> bool {
+    fn add(&self, need: u64, references: u32, fits: &dyn Fn(u64) -> bool) -> bool {
         if references == 0 {
             let _shared = self.taking.read();
             return self.add_bytes(need, fits);
@@ -361,7 +361,7 @@ impl Reservations {
     }
 
     /// Adds `need` to the sum in one step with the look whether it `fits` then.
-    fn add_bytes(&self, need: u64, fits: impl Fn(u64) -> bool) -> bool {
+    fn add_bytes(&self, need: u64, fits: &dyn Fn(u64) -> bool) -> bool {
         let mut sum = self.may_use();
         loop {
             // First the sum, then, in `fits`, what there is: the blocks of a handle that ends between count twice, and never not at all.
@@ -446,12 +446,12 @@ mod tests {
             scope.spawn(|| {
                 for _ in 0..ROUNDS {
                     barrier.wait();
-                    assert!(reservations.take(wish(9), most(UNIT)).is_none());
+                    assert!(reservations.take(wish(9), &most(UNIT)).is_none());
                 }
             });
             for round in 0..ROUNDS {
                 barrier.wait();
-                assert!(reservations.take(wish(1), most(UNIT)).is_some(), "round {round}");
+                assert!(reservations.take(wish(1), &most(UNIT)).is_some(), "round {round}");
             }
         });
         assert_eq!(reservations.may_use(), 0);
@@ -460,9 +460,9 @@ mod tests {
     #[test]
     fn who_finds_no_room_waits_for_those_who_may_leave_some() {
         let reservations = Arc::new(Reservations::default());
-        let first = reservations.take(wish(1), most(UNIT)).expect("room");
+        let first = reservations.take(wish(1), &most(UNIT)).expect("room");
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| reservations.take_in_turn(|| wish(1), most(UNIT)).is_some());
+            let second = scope.spawn(|| reservations.take_in_turn(|| wish(1), &most(UNIT)).is_some());
             while !reservations.is_anybody_waiting() {
                 std::thread::yield_now();
             }
@@ -475,12 +475,12 @@ mod tests {
     #[test]
     fn nobody_waits_for_what_is_kept() {
         let reservations = Arc::new(Reservations::default());
-        let ticket = reservations.take(wish(2), most(2 * UNIT)).expect("room");
+        let ticket = reservations.take(wish(2), &most(2 * UNIT)).expect("room");
         let kept = ticket.keep(2);
         drop(ticket);
-        assert!(reservations.take_in_turn(|| wish(1), most(2 * UNIT)).is_none());
+        assert!(reservations.take_in_turn(|| wish(1), &most(2 * UNIT)).is_none());
         drop(kept);
-        assert!(reservations.take_in_turn(|| wish(1), most(2 * UNIT)).is_some());
+        assert!(reservations.take_in_turn(|| wish(1), &most(2 * UNIT)).is_some());
         assert_eq!(reservations.may_use(), 0);
     }
 
@@ -488,13 +488,13 @@ mod tests {
     fn those_in_line_are_served_in_the_order_in_which_they_came() {
         const WAITING: usize = 4;
         let reservations = Arc::new(Reservations::default());
-        let first = reservations.take(wish(1), most(UNIT)).expect("room");
+        let first = reservations.take(wish(1), &most(UNIT)).expect("room");
         let served = std::sync::Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for number in 0..WAITING {
                 let (reservations, served) = (&reservations, &served);
                 scope.spawn(move || {
-                    let _ticket = reservations.take_in_turn(|| wish(1), most(UNIT)).expect("its turn comes");
+                    let _ticket = reservations.take_in_turn(|| wish(1), &most(UNIT)).expect("its turn comes");
                     served.lock().expect("not poisoned").push(number);
                 });
                 while reservations.in_line.threads.load(Ordering::SeqCst) <= number {
@@ -510,12 +510,12 @@ mod tests {
     #[test]
     fn a_thread_passes_the_line_where_there_is_room_for_all_in_it_and_itself() {
         let reservations = Arc::new(Reservations::default());
-        let first = reservations.take(wish(2), most(4 * UNIT)).expect("room");
+        let first = reservations.take(wish(2), &most(4 * UNIT)).expect("room");
         let left = || reservations.left_to_those_in_line();
         assert_eq!(left(), Some(0));
         std::thread::scope(|scope| {
             let waits =
-                scope.spawn(|| drop(reservations.take_in_turn(|| wish(3), most(4 * UNIT)).expect("room")));
+                scope.spawn(|| drop(reservations.take_in_turn(|| wish(3), &most(4 * UNIT)).expect("room")));
             while !reservations.is_anybody_waiting() {
                 std::thread::yield_now();
             }
@@ -529,10 +529,10 @@ mod tests {
     #[test]
     fn nobody_passes_a_thread_that_waits_for_references() {
         let reservations = Arc::new(Reservations::default());
-        let first = reservations.take(wish(1), most(UNIT)).expect("room");
+        let first = reservations.take(wish(1), &most(UNIT)).expect("room");
         let with_references = || Wish { units: Units { references: 1, ..Units::items(1) }, ..wish(1) };
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| reservations.take_in_turn(with_references, most(UNIT)).is_some());
+            let waits = scope.spawn(|| reservations.take_in_turn(with_references, &most(UNIT)).is_some());
             while !reservations.is_anybody_waiting() {
                 std::thread::yield_now();
             }
@@ -547,18 +547,18 @@ mod tests {
     fn what_threads_have_in_advance_is_called_in_for_those_in_line() {
         let reservations = Arc::new(Reservations::default());
         std::thread::scope(|scope| {
-            scope.spawn(|| drop(reservations.take_advanced(wish(1), most(8 * UNIT)).expect("room")));
+            scope.spawn(|| drop(reservations.take_advanced(wish(1), &most(8 * UNIT)).expect("room")));
         });
         assert_eq!((reservations.may_use(), reservations.promised_to_handles()), (8 * UNIT, 0));
-        assert!(reservations.take(wish(1), most(8 * UNIT)).is_none());
-        assert!(reservations.take_in_turn(|| wish(1), most(8 * UNIT)).is_some());
+        assert!(reservations.take(wish(1), &most(8 * UNIT)).is_none());
+        assert!(reservations.take_in_turn(|| wish(1), &most(8 * UNIT)).is_some());
     }
 
     #[test]
     #[should_panic(expected = "RESERVE-1")]
     fn a_handle_that_takes_more_blocks_than_it_was_promised_is_a_bug() {
         let reservations = Arc::new(Reservations::default());
-        let ticket = reservations.take(wish(2), |_| true).expect("room");
+        let ticket = reservations.take(wish(2), &|_| true).expect("room");
         (0..3).for_each(|_| ticket.take_block(UNIT));
     }
 
@@ -566,7 +566,7 @@ mod tests {
     #[should_panic(expected = "RESERVE-3")]
     fn a_handle_that_queues_more_references_than_it_said_is_a_bug() {
         let reservations = Arc::new(Reservations::default());
-        let ticket = reservations.take(wish(2), |_| true).expect("room");
+        let ticket = reservations.take(wish(2), &|_| true).expect("room");
         (0..3).for_each(|_| ticket.queue_reference());
     }
 
@@ -574,7 +574,7 @@ mod tests {
     #[should_panic(expected = "DELALLOC-9")]
     fn a_promise_that_was_used_and_is_kept_again_is_a_bug() {
         let reservations = Arc::new(Reservations::default());
-        let ticket = reservations.take(wish(2), |_| true).expect("room");
+        let ticket = reservations.take(wish(2), &|_| true).expect("room");
         ticket.check_unused();
         ticket.take_block(UNIT);
         ticket.check_unused();
@@ -584,7 +584,7 @@ mod tests {
     #[should_panic(expected = "keeps no more than it was promised")]
     fn a_handle_that_keeps_more_than_it_was_promised_is_a_bug() {
         let reservations = Arc::new(Reservations::default());
-        let ticket = reservations.take(wish(2), |_| true).expect("room");
+        let ticket = reservations.take(wish(2), &|_| true).expect("room");
         drop(ticket.keep(3));
     }
 }
