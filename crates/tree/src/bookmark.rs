@@ -100,8 +100,6 @@ impl Bookmark {
                 Err(slot) => (slot - 1, false),
             }
         };
-        // Keys that belonged here may belong to the leaf before by now; from its first key on they are here.
-        let (begins, next_leaf) = (block.first_key(), self.next_leaf);
-        Ok(Some(FoundLeaf { guard, slot, there: There::of(exact), begins, next_leaf }))
+        Ok(Some(FoundLeaf { guard, slot, there: There::of(exact), begins: None, next_leaf: self.next_leaf }))
     }
 }

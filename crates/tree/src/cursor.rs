@@ -135,15 +135,17 @@ impl Cursor<'_> {
             leaf.slot -= 1;
             return Ok(true);
         }
-        // The leaf before may have lost its last items, or all of them, since.
-        while let Some(before) = self.leaf.as_ref().and_then(|leaf| leaf.begins?.prev()) {
+        let mut before = leaf.guard.block().first_key().and_then(|key| key.prev());
+        while let Some(key) = before {
             self.leaf = None; // let go before waiting for another lock
-            let mut found = self.tree.find_leaf(&before, self.walk)?;
+            let mut found = self.tree.find_leaf_and_begin(&key, self.walk)?;
             self.leaves += 1;
             let moved = found.there == There::Yes || found.slot > 0;
             if found.there == There::No && found.slot > 0 {
                 found.slot -= 1;
             }
+            // All in the leaf is behind the key: it is the tree's first, or the key is in front of its first item (`low_keys`).
+            before = found.begins.and_then(|key| key.prev());
             self.leaf = Some(found);
             if moved {
                 return Ok(true);

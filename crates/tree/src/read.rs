@@ -24,7 +24,7 @@ pub(crate) struct FoundLeaf {
     pub(crate) guard: ReadGuard,
     pub(crate) slot: usize,
     pub(crate) there: There,
-    /// Where the keys that belong here begin; none when this is the tree's first leaf.
+    /// Where the keys that belong here begin, if that was asked; none when this is the tree's first leaf, too.
     pub(crate) begins: Option<Key>,
     /// Where those of the next leaf begin, when there is one.
     pub(crate) next_leaf: Option<Key>,
@@ -54,6 +54,8 @@ pub(crate) struct Manner {
     /// He locks what is frozen, too: while he has the leaf, nobody changes what is in it. Otherwise what he finds is the tree as
     /// it was at one moment since he began.
     locks_all: bool,
+    /// Whether the leaf is to say where the keys that belong there begin.
+    tells_begin: bool,
     /// Where he goes next.
     walk: Walk,
 }
@@ -61,7 +63,7 @@ pub(crate) struct Manner {
 impl Manner {
     fn of(walk: impl Into<Walk>) -> Self {
         let walk = walk.into();
-        Self { locks: walk.wait, device: walk.wait, locks_all: false, walk }
+        Self { locks: walk.wait, device: walk.wait, locks_all: false, tells_begin: false, walk }
     }
 }
 
@@ -81,6 +83,11 @@ impl Tree {
     /// The leaf in which `key` is or would be.
     pub(crate) fn find_leaf(&self, key: &Key, walk: Walk) -> Result<FoundLeaf> {
         self.find_leaf_in(key, Manner::of(walk))
+    }
+
+    /// The same, and the leaf says where the keys that belong there begin.
+    pub(crate) fn find_leaf_and_begin(&self, key: &Key, walk: Walk) -> Result<FoundLeaf> {
+        self.find_leaf_in(key, Manner { tells_begin: true, ..Manner::of(walk) })
     }
 
     /// The same, and while the caller has it nobody changes it.
@@ -114,7 +121,7 @@ impl Tree {
             }
             let slot =
                 block.search_before(key, next_leaf.as_ref()).unwrap_or_else(|slot| slot.saturating_sub(1));
-            if slot > 0 {
+            if manner.tells_begin && slot > 0 {
                 begins = Some(block.key(slot));
             }
             if slot + 1 < block.count() {
