@@ -12,7 +12,7 @@ use creamery_device::{
     Access, BlockDevice, DeviceId, FileDevice, ImageName, connections_of, is_free, server_of,
 };
 use creamery_fuse::{HeldMount, PinnedPoint};
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 use rustix::io::Errno;
 
 use crate::control::{Channel, is_of_a_dead_server};
@@ -62,11 +62,19 @@ impl MountedImage {
     /// Whether the path of its mount point leads to it: no other mount lies over that, or over a directory on the way. The server is not
     /// asked. Where the caller may not look, nothing says that another mount is there.
     pub(crate) fn is_reached(&self) -> bool {
+        self.is_of_a_directory().is_some()
+    }
+
+    /// Whether it is one of a directory, not of a file (`mount --bind`), as far as is seen; none if its path does not [lead to it](Self::is_reached).
+    pub(crate) fn is_of_a_directory(&self) -> Option<bool> {
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-        match statx(CWD, &self.point, flags, StatxFlags::empty()) {
-            Ok(found) => self.device == format!("{}:{}", found.stx_dev_major, found.stx_dev_minor),
-            Err(Errno::NOENT | Errno::NOTDIR) => false,
-            Err(_) => true,
+        match statx(CWD, &self.point, flags, StatxFlags::TYPE) {
+            Ok(found) => {
+                let is_it = self.device == format!("{}:{}", found.stx_dev_major, found.stx_dev_minor);
+                is_it.then(|| FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory)
+            }
+            Err(Errno::NOENT | Errno::NOTDIR) => None,
+            Err(_) => Some(true),
         }
     }
 
@@ -80,11 +88,19 @@ impl MountedImage {
         .advise("unmount that one first")
     }
 
-    /// Another mount of the same filesystem that is to be seen, and reached: of a directory if there is one, through which the server can be asked.
+    /// Another reachable mount of the same filesystem. Prefers one of a directory: the server can be asked only through one.
     pub(crate) fn another(&self) -> Result<Option<Self>> {
         let table = table()?;
         let others = rows(&table).filter(|row| row.device == self.device && row.id != self.id);
-        Ok(others.map(Self::from).filter(Self::is_reached).max_by_key(|other| other.point.is_dir()))
+        let mut of_a_file = None;
+        for other in others.map(Self::from) {
+            match other.is_of_a_directory() {
+                Some(true) => return Ok(Some(other)),
+                Some(false) => of_a_file = Some(other),
+                None => {}
+            }
+        }
+        Ok(of_a_file)
     }
 
     /// The device number of the filesystem, "major:minor".

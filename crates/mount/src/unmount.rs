@@ -227,32 +227,18 @@ impl Server {
 fn stays(mounted: &MountedImage) -> Result<Unmounted> {
     let other = mounted.another()?;
     if let Some(other) = &other {
-        let synced = if other.point.is_dir() {
-            Channel::open(other).and_then(|channel| channel.sync())
-        } else {
-            sync_through_file(&other.point)
-        };
-        synced.map_err(|error| error.context(format_args!("still mounted at {}", other.point.display())))?;
+        let point = other.point.display();
+        if other.is_of_a_directory() == Some(false) {
+            let what = format!(
+                "still mounted at {point}, which is a file: its server can be asked through a directory only, so the changes of the last seconds \
+                 are durable when it commits"
+            );
+            return Err(Error::new(ErrorKind::Io, what));
+        }
+        let synced = Channel::open(other).and_then(|channel| channel.sync());
+        synced.map_err(|error| error.context(format_args!("still mounted at {point}")))?;
     }
     Ok(place_left(other))
-}
-
-/// Makes a filesystem durable of which a file is mounted at `point`.
-/// Errors: it cannot be opened, or something is not durable.
-fn sync_through_file(point: &Path) -> Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    if !std::fs::symlink_metadata(point)?.is_file() {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            "neither a directory nor a file, through which it could be synced",
-        ));
-    }
-    // Another process may have put a FIFO there since.
-    let file = std::fs::File::options()
-        .read(true)
-        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
-        .open(point)?;
-    rustix::fs::syncfs(&file).map_err(|errno| std::io::Error::from(errno).into())
 }
 
 /// Where a mount is left that lives on.

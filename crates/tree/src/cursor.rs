@@ -8,6 +8,9 @@ use crate::read::{FoundLeaf, There};
 use crate::read_ahead::Walk;
 use crate::tree::Tree;
 
+/// How often a cursor that steps back looks again. Two looks are enough where nobody changes what is there.
+const LOOKS_MAX: u32 = 128;
+
 /// A place in a tree that can move. It holds one leaf, as it is or was a moment ago, and crosses to another by letting go and
 /// searching by key, so items inserted or removed meanwhile beyond that leaf are seen as they are then.
 ///
@@ -54,11 +57,14 @@ impl Tree {
     /// Errors: would block, device errors, damage.
     pub fn cursor_at_or_before(&self, key: &Key, walk: impl Into<Walk>) -> Result<Cursor<'_>> {
         let walk = walk.into();
-        let leaf = self.find_leaf(key, walk)?;
-        let is_exact = leaf.there == There::Yes;
+        let mut leaf = self.find_leaf(key, walk)?;
+        let is_gap = leaf.there == There::No && leaf.slot == 0;
+        if leaf.there == There::No && !is_gap {
+            leaf.slot -= 1;
+        }
         let mut cursor = Cursor { tree: self, walk, leaf: Some(leaf), leaves: 1 };
-        if !is_exact {
-            cursor.retreat()?;
+        if is_gap {
+            cursor.step_back(key)?;
         }
         cursor.settle()?;
         Ok(cursor)
@@ -135,23 +141,46 @@ impl Cursor<'_> {
             leaf.slot -= 1;
             return Ok(true);
         }
-        let mut before = leaf.guard.block().first_key().and_then(|key| key.prev());
-        while let Some(key) = before {
+        match leaf.guard.block().first_key().and_then(|key| key.prev()) {
+            Some(before) => self.step_back(&before),
+            None => Ok(false),
+        }
+    }
+
+    /// Moves to the last item at or before `key`; false, and to the tree's first item, when there is none.
+    /// Errors: would block, device errors, damage; the cursor is past the end then.
+    fn step_back(&mut self, key: &Key) -> Result<bool> {
+        // Where a leaf begins that has nothing at or before the key (`low_keys`).
+        let mut begins: Option<Key> = None;
+        for _ in 0..LOOKS_MAX {
+            let before = match begins {
+                None => *key,
+                Some(begins) => match begins.prev() {
+                    Some(before) => before,
+                    None => return Ok(false),
+                },
+            };
             self.leaf = None; // let go before waiting for another lock
-            let mut found = self.tree.find_leaf_and_begin(&key, self.walk)?;
+            let mut found = self.tree.find_leaf_and_begin(&before, self.walk)?;
             self.leaves += 1;
-            let moved = found.there == There::Yes || found.slot > 0;
-            if found.there == There::No && found.slot > 0 {
+            if begins.is_some() && found.next_leaf != begins {
+                // Between the two looks an item came to where neither saw it, or the two leaves became one.
+                begins = None;
+                continue;
+            }
+            let is_there = found.there == There::Yes || found.slot > 0;
+            if found.there == There::No && is_there {
                 found.slot -= 1;
             }
-            // All in the leaf is behind the key: it is the tree's first, or the key is in front of its first item (`low_keys`).
-            before = found.begins.and_then(|key| key.prev());
+            begins = found.begins;
             self.leaf = Some(found);
-            if moved {
-                return Ok(true);
+            if is_there || begins.is_none() {
+                return Ok(is_there);
             }
         }
-        Ok(false)
+        self.leaf = None;
+        let message = format!("tree {}: no leaf ends before {key}", self.tree.id());
+        Err(Error::new(ErrorKind::Corrupt, message))
     }
 
     /// Past the end of a leaf: goes on to the next one that has items.

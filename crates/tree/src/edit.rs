@@ -169,8 +169,8 @@ impl Tree {
         for (index, (_, data)) in items.iter().enumerate() {
             leaf.data_mut(slot + index).copy_from_slice(data);
         }
-        if slot == 0 {
-            path.lower_keys(&items[0].0);
+        if let (0, Some((first, _))) = (slot, items.first()) {
+            path.lower_keys(first);
         }
     }
 }

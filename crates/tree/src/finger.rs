@@ -15,7 +15,7 @@
 //! ([`crate::WriteGuard::narrow`]): the two that move a leaf's last items to the right, and the one that gives a block up.
 //! The key by which a leaf is found never becomes smaller, which would bring down what is behind the leaf before it, except in two
 //! ways: the tree's first leaf has none before it, and a re-keyed item's new key may be smaller
-//! ([`Fingers::forget_all`]). It may become greater (`low_keys`): then more belongs to the leaf before than its finger says.
+//! ([`Fingers::forget_all`]). It may become greater (`low_keys`): the leaf before then covers more keys than its finger, which is safe.
 
 use std::sync::{Arc, OnceLock};
 

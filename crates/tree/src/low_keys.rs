@@ -5,14 +5,16 @@
 //! that the running transaction has made, the key in the parent may be smaller than the child's first key. It still divides the keys of a child from those of the
 //! child before, so a search goes the right way. A removal leaves it as it is, and an insertion that becomes a leaf's first item finds room below it.
 //!
-//! One change asks for more: an item that gets a greater key, and stays the last of its leaf, may come to keys that belong to the next leaf, though that has no
-//! items there. It raises the key of the next leaf first ([`Tree::find_for`]).
+//! A re-key needs one more step. The new key of a leaf's last item may lie in the next leaf's range, below that leaf's first item. [`Tree::find_for`] raises the
+//! next leaf's key first.
 //!
-//! Before blocks are sealed each key gets its child's first key, from the leaves up ([`BufferStore::settle_low_keys`]). Nobody changes these blocks then.
+//! Before blocks are sealed, and before a commit root leads to them, each key gets its child's first key, from the leaves up
+//! ([`BufferStore::settle_low_keys`]). Nobody changes these blocks then, and none of them is half of a tree that is being dropped.
 //!
 //! # Invariants
 //! - LOW-KEY-1: the key of a child in its parent is not greater than the child's first key, and greater than all keys before that child. In a block that
-//!   is sealed, it is the child's first key.
+//!   is sealed, it is the child's first key. Leaves that overlap on disk break it, so it is an error that ends the transaction, not an assert.
+//!   Shown by `leaves_that_overlap_are_no_commit`.
 
 use std::sync::Arc;
 
@@ -27,6 +29,9 @@ use crate::search::Intent;
 use crate::store::BufferStore;
 use crate::tree::Tree;
 
+/// How often the next leaf's key is raised for one item, while others change what is there. One time is enough where nobody does.
+const RAISES_MAX: u32 = 64;
+
 impl Path {
     /// The leaf's first key became `key`, by which its parents have to find it: writes the key into them, as far up as theirs is greater.
     pub(crate) fn lower_keys(&mut self, key: &Key) {
@@ -39,7 +44,7 @@ impl Path {
         }
     }
 
-    /// The opposite: gives the parents the leaf's first key, as far up as it is theirs. Returns it.
+    /// Raises the keys in the parents to the leaf's first key, up to the first parent where the slot is not 0. Returns that key.
     fn raise_keys(&mut self) -> Option<Key> {
         let first = self.block(0).first_key()?;
         for level in 1..LEVELS {
@@ -64,62 +69,88 @@ impl Path {
 }
 
 impl Tree {
-    /// A path that `find` finds to an item that gets the key `new`, which is smaller than the key of the next item: to a leaf where `new` belongs, too. None where
-    /// `find` finds none.
-    /// Errors: those of `find`, no space, device errors; damage (the next leaf begins before `new`).
+    /// Finds an item that is about to get the key `new`, which is smaller than the key of the next item, in a leaf whose range contains `new`; none if
+    /// `find` finds no such item.
+    /// Errors: those of `find`, no space, device errors; damage (the next leaf begins before `new`, or nowhere).
     pub(crate) fn find_for(
         &self,
         host: &dyn CowHost,
         new: &Key,
         find: &dyn Fn() -> Result<Option<Path>>,
     ) -> Result<Option<Path>> {
-        loop {
+        for _ in 0..RAISES_MAX {
             let Some(path) = find()? else { return Ok(None) };
             let Some(behind) = path.behind.filter(|behind| *behind <= *new) else { return Ok(Some(path)) };
             drop(path);
             let (mut next, _) = self.find(host, &behind, Intent::Rekey)?;
-            let first = next.raise_keys();
-            if first.is_some_and(|first| behind <= first && first <= *new) {
-                let message = format!("tree {}: an item would become {new}, past the next one", self.id());
-                return Err(Error::new(ErrorKind::Corrupt, message));
+            if next.raise_keys().is_some_and(|first| behind <= first && first <= *new) {
+                break;
             }
         }
+        let message = format!("tree {}: an item would become {new}, past the next one", self.id());
+        Err(Error::new(ErrorKind::Corrupt, message))
     }
 }
 
 impl BufferStore {
     /// Gives each child of the dirty nodes its first key in its parent (LOW-KEY-1). Nobody changes a dirty block meanwhile.
-    pub fn settle_low_keys(&self) {
-        self.settle_low_keys_of(&self.dirty_blocks());
-    }
-
-    /// The same in these `blocks`, which are all that are dirty.
-    pub(crate) fn settle_low_keys_of(&self, blocks: &[Arc<ExtentBuffer>]) {
-        let mut nodes: Vec<_> = blocks.iter().filter(|block| block.level() > 0 && block.is_dirty()).collect();
+    ///
+    /// # Errors
+    /// Damage: leaves overlap.
+    pub fn settle_low_keys(&self) -> Result<()> {
+        let mut nodes = self.dirty_blocks();
+        nodes.retain(|block| block.level() > 0 && block.is_dirty());
         nodes.sort_unstable_by_key(|node| node.level());
         for node in nodes {
-            let changes = self.low_keys_of(node);
+            let changes = self.low_keys_of(&node)?;
             if !changes.is_empty() {
-                let mut guard = Arc::clone(node).write();
+                let mut guard = node.write();
                 changes.iter().for_each(|(slot, key)| guard.block_mut().set_key(*slot, key));
             }
         }
+        Ok(())
     }
 
-    /// The slots of a node whose keys are not their children's first keys, with those.
-    fn low_keys_of(&self, node: &Arc<ExtentBuffer>) -> Vec<(usize, Key)> {
-        let children: Vec<(usize, Key, Logical)> = {
-            let guard = Arc::clone(node).read(Wait::Yes).expect("waiting is allowed");
+    /// Pairs each slot of a node whose key differs from its child's first key with that first key.
+    fn low_keys_of(&self, node: &Arc<ExtentBuffer>) -> Result<Vec<(usize, Key)>> {
+        let children: Vec<Child> = {
+            let guard = Arc::clone(node).read(Wait::Yes)?;
             let block = guard.block();
             let changed = (0..block.count()).filter(|&slot| block.child(slot).1 == block.generation());
-            changed.map(|slot| (slot, block.key(slot), block.child(slot).0)).collect()
+            let child = |slot: usize| Child {
+                slot,
+                logical: block.child(slot).0,
+                key: block.key(slot),
+                next: (slot + 1 < block.count()).then(|| block.key(slot + 1)),
+            };
+            changed.map(child).collect()
         };
-        let low_key = |(slot, key, child): (usize, Key, Logical)| {
-            let child = self.cached_dirty(child)?.read(Wait::Yes).expect("waiting is allowed");
-            let first = child.block().first_key().filter(|first| *first != key)?;
-            assert!(first > key, "LOW-KEY-1: {first} is in front of its parent's key {key}");
-            Some((slot, first))
-        };
-        children.into_iter().filter_map(low_key).collect()
+        let mut changes = Vec::new();
+        for Child { slot, logical, key, next } in children {
+            let Some(child) = self.cached_dirty(logical) else { continue };
+            let Some(first) = child.read(Wait::Yes)?.block().first_key().filter(|first| *first != key) else {
+                continue;
+            };
+            if first < key || next.is_some_and(|next| next <= first) {
+                let (at, next) =
+                    (node.logical(), next.map_or_else(String::new, |next| format!(" and before {next}")));
+                let message = format!(
+                    "LOW-KEY-1: block {at} slot {slot}: expected a child that begins at {key} or later{next}, \
+                     found {first} in block {logical}"
+                );
+                return Err(Error::new(ErrorKind::Corrupt, message));
+            }
+            changes.push((slot, first));
+        }
+        Ok(changes)
     }
+}
+
+/// What a node says of a child.
+struct Child {
+    slot: usize,
+    logical: Logical,
+    key: Key,
+    /// The key of the next child, if there is one.
+    next: Option<Key>,
 }

@@ -37,7 +37,7 @@ impl NodeGuard {
 pub(crate) struct Path {
     nodes: [Option<NodeGuard>; LEVELS],
     pub(crate) slots: [usize; LEVELS],
-    /// The key by which what follows the path's leaf is found; none when that is the tree's last.
+    /// The key by which what follows the path's leaf is found, or a smaller one behind the leaf's range; none when that is the tree's last.
     pub(crate) behind: Option<Key>,
 }
 

@@ -314,7 +314,7 @@ impl BufferStore {
         }
     }
 
-    /// All dirty blocks, and such as were forgotten.
+    /// The lists of dirty blocks; some may have been freed since.
     pub(crate) fn dirty_blocks(&self) -> Vec<Arc<ExtentBuffer>> {
         self.shards.iter().flat_map(|shard| shard.read().dirty.clone()).collect()
     }
@@ -326,7 +326,11 @@ impl BufferStore {
 
     /// Takes the list of all dirty blocks, in order of address, to write them. They stay in the index and stay marked until
     /// [`BufferStore::written`].
-    pub fn take_dirty(&self) -> Vec<Arc<ExtentBuffer>> {
+    ///
+    /// # Errors
+    /// Damage (LOW-KEY-1); nothing is taken then.
+    pub fn take_dirty(&self) -> Result<Vec<Arc<ExtentBuffer>>> {
+        self.settle_low_keys()?;
         let mut all = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.write();
@@ -334,11 +338,10 @@ impl BufferStore {
             shard.forgotten = 0;
         }
         all.retain(|buffer| buffer.is_dirty());
-        self.settle_low_keys_of(&all);
         all.sort_unstable_by_key(|buffer| buffer.logical());
         self.dirty_bytes.fetch_sub(self.bytes_of(all.len()), Ordering::Relaxed);
         self.writing_bytes.fetch_add(self.bytes_of(all.len()), Ordering::Relaxed);
-        all
+        Ok(all)
     }
 
     /// Marks blocks as written: they are clean cache from here on.

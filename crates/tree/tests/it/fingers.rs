@@ -43,7 +43,7 @@ fn thin_out(world: &World) {
     for number in (0..200).filter(|number| number % 2 == 1) {
         assert!(world.tree.remove(&world.host, &key(1000, number * 10)).expect("no damage"));
     }
-    world.store.settle_low_keys();
+    world.store.settle_low_keys().expect("no damage");
 }
 
 /// Verifies that every item is where its parents look for it.

@@ -143,7 +143,7 @@ impl World {
     /// Writes all changed blocks and begins the next generation. Nobody may change the tree meanwhile.
     pub(crate) fn commit(&self) {
         assert!(!self.store.is_poisoned(), "a half-edited block must not be written");
-        for batch in self.store.take_dirty().chunks(64) {
+        for batch in self.store.take_dirty().expect("no damage").chunks(64) {
             let mut blocks = WriteBatch::default();
             for buffer in batch {
                 let mut guard = Arc::clone(buffer).write();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use creamery_base::lock::{RankedRead, RankedWrite, rank};
+use creamery_base::lock::{RankedGuard, RankedRead, rank};
 use creamery_base::{Generation, Logical, Result};
 use creamery_format::BlockGroupFlags;
 use creamery_volume::{Chunk, Stripe};
@@ -31,7 +31,7 @@ pub(crate) struct NewChunk {
 
 /// What metadata counts on of the space that no chunk has. Nothing more is promised of it while this is there.
 pub(crate) struct Claim<'e> {
-    pub(crate) _alone: RankedWrite<'e, (), { rank::RESERVATION }>,
+    pub(crate) _alone: RankedGuard<'e, (), { rank::RESERVATION }>,
     /// Bytes for which chunks of metadata have to be possible.
     pub(crate) metadata: u64,
     /// Copies of a chunk of metadata.

@@ -193,8 +193,8 @@ impl Engine {
         else {
             return Ok(());
         };
-        // The walks take a node's word for where its children begin.
-        self.store().settle_low_keys();
+        // The walks compare each node's key with its child's first key.
+        self.store().settle_low_keys()?;
         let walked = self.walk_changed(changed);
         match walked {
             // A reference that leads nowhere is no reason to write nothing any more, nor is a block that cannot be read.

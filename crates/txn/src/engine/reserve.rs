@@ -201,7 +201,7 @@ impl Engine {
         advanced.or_else(|| self.reservations.take(self.wish(units), &|sum| fits(sum, policy, 1)))
     }
 
-    /// The same after all those who came before, and when nobody is left who may leave some.
+    /// Waits in line for the reservation; none when no other ticket is left that could free room.
     fn promise_in_turn(&self, units: Units) -> Option<Ticket<'_>> {
         let policy = units.policy;
         // Others may wait for what is reclaimed.

@@ -42,8 +42,9 @@ impl Engine {
         let generation = self.generation();
         let superblock = self.next_superblock(generation)?;
         let own = self.root_tree.own_blocks();
+        // Before a commit root leads to these blocks: readers without a handle compare the keys in them.
+        let blocks = self.store().take_dirty()?;
         self.root_tree.switch_commit_roots()?;
-        let blocks = self.store().take_dirty();
         assert_eq!(
             own,
             blocks.len() as u64,

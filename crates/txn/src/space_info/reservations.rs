@@ -8,9 +8,9 @@
 //! line, first come, first served, until it fits or no other thread holds a ticket. Handles that free space do not look at the line: nobody else may take the
 //! room that is left for them.
 //!
-//! A thread that comes later passes the line only if there is room for all that those in line want, and for its own part besides. So the line keeps nobody
-//! waiting where there is room again. Without that rule the first thread that waited would keep the line alive for ever: each
-//! thread that met it would stand behind it, and each operation would wake a thread. Each change wakes the first in line, no other.
+//! A thread that comes later passes the line only if there is room for all that those in line want, and for its own part besides. So once there is
+//! room again, new threads pass the line at once. Without that rule the first thread that waited would keep the line alive for ever: every later
+//! thread would queue behind it, and every operation would wake one. Each change wakes the first in line, no other.
 //!
 //! # Invariants
 //! - RESERVE-3: a handle queues no more references of data extents than it was promised items, for each makes the commit change
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use creamery_base::gate::Reason;
-use creamery_base::lock::{RankedCondvar, RankedMutex, RankedRwLock, RankedWrite, rank};
+use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
 use creamery_base::{CachePadded, Generation};
 
 use super::advance::{self, Advances};
@@ -52,7 +52,7 @@ impl Line {
     }
 }
 
-/// The sums over those who wait.
+/// Totals of all waiting requests.
 #[derive(Default)]
 struct InLine {
     threads: AtomicUsize,
@@ -67,9 +67,8 @@ struct InLine {
 pub(crate) struct Reservations {
     sums: CachePadded<Sums>,
     advances: Advances,
-    /// A thread shares it while it looks whether its part fits, until the part is added. A thread that wants references besides has it alone: it
-    /// adds them before it looks.
-    taking: RankedRwLock<(), { rank::RESERVATION }>,
+    /// Held while a thread looks whether its part fits, until it is added.
+    taking: RankedMutex<(), { rank::RESERVATION }>,
     line: RankedMutex<Line, { rank::LEAF }>,
     in_line: CachePadded<InLine>,
     #[cfg(feature = "faults")]
@@ -260,8 +259,8 @@ impl Reservations {
     }
 
     /// Keeps others from being promised anything, so that what is looked at stays so.
-    pub(crate) fn hold(&self) -> RankedWrite<'_, (), { rank::RESERVATION }> {
-        self.taking.write()
+    pub(crate) fn hold(&self) -> RankedGuard<'_, (), { rank::RESERVATION }> {
+        self.taking.lock()
     }
 
     /// Calls in what threads were promised in advance. Returns whether that was anything.
@@ -278,7 +277,7 @@ impl Reservations {
         self.in_line.threads.load(Ordering::SeqCst) > 0
     }
 
-    /// Bytes that have to be left to those in line by a thread that passes them. None while one of them wants references, too: nobody passes it.
+    /// Bytes that a passing thread must leave for the line. None while a waiting thread wants references: no thread passes then.
     pub(crate) fn left_to_those_in_line(&self) -> Option<u64> {
         let InLine { threads: _, bytes, references } = &*self.in_line;
         (references.load(Ordering::SeqCst) == 0).then(|| bytes.load(Ordering::SeqCst))
@@ -347,37 +346,21 @@ impl Reservations {
 
     /// Adds `need` and `references` to the sums if they fit then.
     fn add(&self, need: u64, references: u32, fits: &dyn Fn(u64) -> bool) -> bool {
-        if references == 0 {
-            let _shared = self.taking.read();
-            return self.add_bytes(need, fits);
-        }
-        let _alone = self.taking.write();
+        // Alone: between two additions the sum only falls, so a sum that is as it was before is one from which nothing was taken meanwhile.
+        let _alone = self.taking.lock();
         self.sums.references.fetch_add(references.into(), Ordering::SeqCst);
-        let is_added = self.add_bytes(need, fits);
-        if !is_added {
-            self.forget_references(references);
-        }
-        is_added
-    }
-
-    /// Adds `need` to the sum in one step with the look whether it `fits` then.
-    fn add_bytes(&self, need: u64, fits: &dyn Fn(u64) -> bool) -> bool {
-        let mut sum = self.may_use();
         loop {
-            // First the sum, then, in `fits`, what there is: the blocks of a handle that ends between count twice, and never not at all.
-            let is_room = fits(sum + need);
-            let now = if is_room {
-                let added =
-                    self.sums.may_use.compare_exchange(sum, sum + need, Ordering::SeqCst, Ordering::SeqCst);
-                added.unwrap_or_else(|now| now)
-            } else {
-                self.may_use()
-            };
-            if now == sum {
-                return is_room;
+            // First the sum, then, in `fits`, what there is: the blocks of a handle that ends between count twice, and never not at all. And a handle that ends
+            // in between may leave the room that was missing.
+            let sum = self.may_use();
+            if fits(sum + need) {
+                self.sums.may_use.fetch_add(need, Ordering::SeqCst);
+                return true;
             }
-            // Another thread was promised something, or one that ended left the room that was missing.
-            sum = now;
+            if self.may_use() == sum {
+                self.forget_references(references);
+                return false;
+            }
         }
     }
 

@@ -329,7 +329,7 @@ impl TreeLogs {
         }
         let (batch, is_open) = (state.filling, state.stage == Stage::Open);
         let Some(log) = state.log.as_mut().filter(|_| is_open) else { return Ok(Turn::Commit) };
-        let (root, store, blocks) = (log.root()?, Arc::clone(log.store()), log.store().take_dirty());
+        let (root, store, blocks) = (log.root()?, Arc::clone(log.store()), log.store().take_dirty()?);
         let mut copies = Arc::new(AlignedBuffer::zeroed(blocks.len() * volume.node_size() as usize));
         let writes = sealed(volume, &blocks, &mut copies);
         let given_up = Some(log.blocks_mut().seal());
