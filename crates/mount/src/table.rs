@@ -39,6 +39,8 @@ pub(crate) struct MountedImage {
     pub(crate) mounter: u32,
     /// Whether the filesystem, not only this mount of it, is read-only.
     pub(crate) is_read_only: bool,
+    /// Whether only a directory or a file of the filesystem is mounted there (`mount --bind`).
+    pub(crate) is_part: bool,
     /// The type that the table shows.
     kind: Vec<u8>,
     /// The device number of the filesystem, "major:minor"; all its mounts have it. The next filesystem has it when the last of them
@@ -457,6 +459,7 @@ impl From<Row> for MountedImage {
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
         Self {
             id: row.id,
+            is_part: row.root != b"/",
             point: path(&row.point),
             image: path(&row.source),
             mounter: row.mounter,

@@ -47,6 +47,8 @@ pub enum Unmounted {
     Closed,
     /// The image is mounted here, too (`mount --bind`), and stays mounted. All changes until then are durable.
     StillAt(PathBuf),
+    /// Only a directory or a file of the image was mounted there (`mount --bind`). The image stays mounted. All changes until then are durable.
+    Part,
     /// The image is mounted in another mount namespace, too, and stays mounted. The next commits make its changes durable.
     StillElsewhere,
 }
@@ -238,7 +240,10 @@ fn stays(mounted: &MountedImage) -> Result<Unmounted> {
         let synced = Channel::open(other).and_then(|channel| channel.sync());
         synced.map_err(|error| error.context(format_args!("still mounted at {point}")))?;
     }
-    Ok(place_left(other))
+    Ok(match place_left(other) {
+        Unmounted::StillAt(_) if mounted.is_part => Unmounted::Part,
+        left => left,
+    })
 }
 
 /// Where a mount is left that lives on.

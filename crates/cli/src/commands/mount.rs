@@ -108,7 +108,7 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
     let left = creamery_mount::unmount(&args.place, how).map_err(|error| Failure::new("umount", error))?;
     let place = args.place.display();
     match left {
-        Unmounted::Closed => {}
+        Unmounted::Closed | Unmounted::Part => {}
         Unmounted::StillAt(point) => warn(&format!(
             "{place}: the image is still mounted at {}; what was done is durable",
             point.display()
