@@ -104,8 +104,12 @@ impl Model {
     }
 }
 
-/// Whether two directories are of two subvolumes, of which one is gone and the other one has its number since.
+/// Whether an operation is about inodes of two subvolumes, of which one is gone and the other one has its number since.
 pub(crate) fn are_one_by_number(model: &Model, operation: &Operation, id: impl Fn(u64) -> InodeId) -> bool {
-    let Operation::Rename { from, to, .. } = operation else { return false };
-    model.subvolume_of(*from) != model.subvolume_of(*to) && id(*from).subvolume == id(*to).subvolume
+    let (from, to) = match operation {
+        Operation::Rename { from, to, .. } => (*from, *to),
+        Operation::Link { target, dir, .. } => (*target, *dir),
+        _ => return false,
+    };
+    model.subvolume_of(from) != model.subvolume_of(to) && id(from).subvolume == id(to).subvolume
 }

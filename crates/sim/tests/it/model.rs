@@ -55,7 +55,7 @@ fn steps_of_the_background_in_the_midst_of_operations_agree_with_the_model() {
 
 #[test]
 fn stored_seeds_agree_with_the_model_in_deep_trees() {
-    for seed in [4, 5] {
+    for seed in [4, 5].into_iter().chain(stored_seeds("deep")) {
         run(seed, 4000, 4096);
     }
 }
