@@ -85,7 +85,7 @@ impl Tree {
         self.find_leaf_in(key, Manner::of(walk))
     }
 
-    /// The same, and the leaf says where the keys that belong there begin.
+    /// The leaf in which `key` is or would be, and where the keys that belong there begin.
     pub(crate) fn find_leaf_and_begin(&self, key: &Key, walk: Walk) -> Result<FoundLeaf> {
         self.find_leaf_in(key, Manner { tells_begin: true, ..Manner::of(walk) })
     }
