@@ -174,7 +174,7 @@ impl Server {
     fn of(held: &HeldMount, mounted: &MountedImage) -> Self {
         let channel = match Channel::through(held, &mounted.point) {
             // A file is mounted there (`mount --bind`).
-            Err(error) if !mounted.point.is_dir() => {
+            Err(error) if mounted.is_of_a_directory() == Some(false) => {
                 mounted.another().and_then(|other| other.as_ref().map_or(Err(error), Channel::open))
             }
             channel => channel,

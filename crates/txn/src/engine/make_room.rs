@@ -4,7 +4,7 @@
 //! steps and commits, so that what they freed can be handed out, and tries again. A commit leaves block groups in which nothing
 //! lives any more; the next one gives them back, so that who waits for a chunk of another kind gets their place. Only when there
 //! is nothing left of all that and a commit did not help either, the thread waits, once, for work that is on its way and gives back room when
-//! it ends. It claims the room that comes back, so no other thread keeps room for later meanwhile. If that does not help either, the answer is "no space". Before all that, who has free space in his hands to discard it is waited for; at last, for a moment, those are who read what a commit has freed.
+//! it ends. The thread claims the room that comes back, so no other thread keeps room for later meanwhile. If that does not help either, the operation fails with "no space". Before all that, who has free space in his hands to discard it is waited for; at last, for a moment, those are who read what a commit has freed.
 //!
 //! # Invariants
 //! - RECLAIM-2: nobody who holds a handle reclaims or waits for one who does.
