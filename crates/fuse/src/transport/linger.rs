@@ -29,18 +29,24 @@ pub(crate) struct Linger {
 
 impl Linger {
     /// Returns when `ready` says that a request is there, or after a moment.
+    ///
+    /// It asks `ready` once at least: a worker that its processor left for longer than a moment did not linger in vain
+    /// when a request came meanwhile.
     pub(crate) fn until(&mut self, ready: impl Fn() -> bool) {
         if self.pause > 0 {
             self.pause -= 1;
             return;
         }
         let begun = Instant::now();
-        while begun.elapsed() < MOMENT {
+        loop {
             if ready() {
                 self.vain = 0;
                 return;
             }
             std::thread::yield_now();
+            if begun.elapsed() >= MOMENT {
+                break;
+            }
         }
         self.vain += 1;
         if self.vain >= VAIN_MAX {
