@@ -24,6 +24,7 @@ use creamery_codec::ChecksumType;
 use creamery_device::AlignedBuffer;
 use creamery_format::{BlockMut, BlockRef, seal};
 
+use crate::links::{self, Links};
 use crate::watch::Watch;
 
 const DIRTY: u8 = 1;
@@ -78,6 +79,7 @@ pub struct ExtentBuffer {
     /// How often keys that belonged here went elsewhere; changes under the write lock.
     narrowed: AtomicU32,
     bytes: OwnedLock<AlignedBuffer>,
+    links: Links<Self>,
     watch: Arc<Watch>,
 }
 
@@ -93,7 +95,8 @@ impl ExtentBuffer {
     /// A block that is to be written by the next commit.
     pub(crate) fn dirty(logical: Logical, level: u8, bytes: AlignedBuffer, watch: Arc<Watch>) -> Self {
         let (state, narrowed) = (AtomicU8::new(DIRTY), AtomicU32::new(0));
-        Self { logical, level, state, narrowed, bytes: OwnedLock::new(bytes), watch }
+        let (bytes, links) = (OwnedLock::new(bytes), Links::default());
+        Self { logical, level, state, narrowed, bytes, links, watch }
     }
 
     /// A block as it is on a device, read for somebody or ahead of who may come.
@@ -105,7 +108,8 @@ impl ExtentBuffer {
         watch: Arc<Watch>,
     ) -> Self {
         let (state, narrowed) = (AtomicU8::new(if ahead { AHEAD } else { 0 }), AtomicU32::new(0));
-        Self { logical, level, state, narrowed, bytes: OwnedLock::new_frozen(bytes), watch }
+        let (bytes, links) = (OwnedLock::new_frozen(bytes), Links::default());
+        Self { logical, level, state, narrowed, bytes, links, watch }
     }
 
     /// The block's address.
@@ -161,6 +165,23 @@ impl ExtentBuffer {
     /// The bytes, if they are frozen.
     pub(crate) fn frozen(&self) -> Option<&[u8]> {
         self.bytes.frozen().map(|bytes| &bytes[..])
+    }
+
+    /// The child at `slot`, if this block is frozen and knows it (`links`).
+    pub(crate) fn linked(&self, slot: usize) -> Option<&Arc<Self>> {
+        self.links.get(slot)
+    }
+
+    /// Links the child at `slot`, which was checked, where both are frozen and nodes.
+    pub(crate) fn link(&self, slot: usize, child: &Arc<Self>) {
+        if self.level < links::LOWEST || child.frozen().is_none() {
+            return;
+        }
+        let Some(bytes) = self.frozen() else { return };
+        assert_eq!(child.level + 1, self.level, "LINK-1: a link leads one level down");
+        if self.links.set(BlockRef::new(bytes).count(), slot, child) {
+            self.watch.links_were_made(self.links.memory());
+        }
     }
 
     /// Whether somebody gave up the last reference to the block. Its space may be somebody else's.
@@ -238,6 +259,12 @@ impl ExtentBuffer {
     }
 }
 
+impl Drop for ExtentBuffer {
+    fn drop(&mut self) {
+        self.watch.links_are_gone(self.links.memory());
+    }
+}
+
 /// A block that somebody reads: it does not change meanwhile. It is locked, unless it is frozen.
 ///
 /// ```no_run
@@ -254,6 +281,15 @@ enum Reading {
 }
 
 impl ReadGuard {
+    /// To read what is frozen.
+    ///
+    /// # Panics
+    /// When it is not.
+    pub(crate) fn of_frozen(buffer: Arc<ExtentBuffer>) -> Self {
+        assert!(buffer.frozen().is_some(), "FROZEN-1: only what is frozen is read without a lock");
+        Self(Reading::Frozen(buffer))
+    }
+
     /// The block's content.
     #[must_use]
     pub fn block(&self) -> BlockRef<'_> {

@@ -39,6 +39,7 @@ mod edit;
 mod finger;
 mod host;
 mod leaf_step;
+mod links;
 mod load;
 mod low_keys;
 mod order;

@@ -67,6 +67,51 @@ impl Manner {
     }
 }
 
+/// A block that a reader has come to.
+enum Node<'root> {
+    /// A frozen one that the root's reference keeps in memory (`links`).
+    Linked(&'root Arc<ExtentBuffer>),
+    Held(ReadGuard),
+}
+
+impl<'root> Node<'root> {
+    fn block(&self) -> BlockRef<'_> {
+        match self {
+            Self::Linked(buffer) => BlockRef::new(buffer.frozen().expect("what is frozen stays so")),
+            Self::Held(guard) => guard.block(),
+        }
+    }
+
+    fn buffer(&self) -> &Arc<ExtentBuffer> {
+        match self {
+            Self::Linked(buffer) => buffer,
+            Self::Held(guard) => guard.buffer(),
+        }
+    }
+
+    /// The child at `slot`, if the way to it is by reference alone.
+    fn linked(&self, slot: usize) -> Option<&'root Arc<ExtentBuffer>> {
+        match self {
+            Self::Linked(buffer) => buffer.linked(slot),
+            Self::Held(_) => None,
+        }
+    }
+
+    const fn is_locked(&self) -> bool {
+        match self {
+            Self::Linked(_) => false,
+            Self::Held(guard) => guard.is_locked(),
+        }
+    }
+
+    fn into_guard(self) -> ReadGuard {
+        match self {
+            Self::Linked(buffer) => ReadGuard::of_frozen(Arc::clone(buffer)),
+            Self::Held(guard) => guard,
+        }
+    }
+}
+
 /// How often in a row a search without locks may find that its way is gone. It takes as many transactions.
 const STALE_MAX: u32 = 8;
 
@@ -110,14 +155,25 @@ impl Tree {
     }
 
     fn try_leaf(&self, key: &Key, manner: Manner, loaded: &mut Loaded) -> Result<Try> {
-        let mut guard = self.read_root(manner)?;
+        let root = self.root_borrowed();
+        let mut node = if root.frozen().is_some() && !manner.locks_all {
+            Node::Linked(&root)
+        } else {
+            Node::Held(self.read_root(manner)?)
+        };
         let (mut begins, mut next_leaf) = (None, None);
         for _ in 0..LEVELS {
-            let block = guard.block();
+            let block = node.block();
             if block.is_leaf() {
                 let found = block.search_before(key, next_leaf.as_ref());
                 let (there, Ok(slot) | Err(slot)) = (There::of(found.is_ok()), found);
-                return Ok(Try::Found(FoundLeaf { guard, slot, there, begins, next_leaf }));
+                return Ok(Try::Found(FoundLeaf {
+                    guard: node.into_guard(),
+                    slot,
+                    there,
+                    begins,
+                    next_leaf,
+                }));
             }
             let slot =
                 block.search_before(key, next_leaf.as_ref()).unwrap_or_else(|slot| slot.saturating_sub(1));
@@ -127,20 +183,27 @@ impl Tree {
             if slot + 1 < block.count() {
                 next_leaf = Some(block.key(slot + 1));
             }
-            let cached = self.store.cached(block.child(slot).0);
+            let linked = node.linked(slot);
+            let cached = if linked.is_some() { None } else { self.store.cached(block.child(slot).0) };
             if manner.walk.ahead != ReadAhead::None {
-                self.read_ahead(&guard, slot, manner.walk, cached.is_none());
+                self.read_ahead(&node, slot, manner.walk, linked.is_none() && cached.is_none());
             }
-            let Some(child) = cached else { return self.missed(guard, slot, manner, loaded) };
-            #[cfg(feature = "shuttle")]
-            if self.is_uncoupled() {
-                drop(guard);
-                guard = self.read_buffer(child, manner)?;
+            if let Some(child) = linked {
+                // Another tree may have linked it, and one that shares the node believes no more than it sees.
+                self.check_child(block, slot, Node::Linked(child).block())?;
+                node = Node::Linked(child);
                 continue;
             }
-            match self.step_down(&guard, slot, child, manner) {
-                Ok(child) => guard = child,
-                Err(error) if is_stale(&guard, &error) => return Ok(Try::Stale),
+            let Some(child) = cached else { return self.missed(node, slot, manner, loaded) };
+            #[cfg(feature = "shuttle")]
+            if self.is_uncoupled() {
+                drop(node);
+                node = Node::Held(self.read_buffer(child, manner)?);
+                continue;
+            }
+            match self.step_down(&node, slot, child, manner) {
+                Ok(child) => node = Node::Held(child),
+                Err(error) if is_stale(&node, &error) => return Ok(Try::Stale),
                 Err(error) => return Err(error),
             }
         }
@@ -149,7 +212,7 @@ impl Tree {
 
     /// Reads the child at `slot` of a node, with nothing locked: it is among those that were loaded then.
     #[cold]
-    fn missed(&self, node: ReadGuard, slot: usize, manner: Manner, loaded: &mut Loaded) -> Result<Try> {
+    fn missed(&self, node: Node<'_>, slot: usize, manner: Manner, loaded: &mut Loaded) -> Result<Try> {
         if !manner.device.allowed() {
             return Err(ErrorKind::WouldBlock.into());
         }
@@ -164,7 +227,7 @@ impl Tree {
     }
 
     /// Has read ahead what lies beside the child at `slot` of a node; `missed` says whether that one is not cached.
-    fn read_ahead(&self, node: &ReadGuard, slot: usize, walk: Walk, missed: bool) {
+    fn read_ahead(&self, node: &Node<'_>, slot: usize, walk: Walk, missed: bool) {
         if !self.store.ahead.is_on() {
             return;
         }
@@ -195,7 +258,7 @@ impl Tree {
     /// The child at `slot` of a node, to read it.
     fn step_down(
         &self,
-        parent: &ReadGuard,
+        parent: &Node<'_>,
         slot: usize,
         child: Arc<ExtentBuffer>,
         manner: Manner,
@@ -203,6 +266,7 @@ impl Tree {
         self.check_level(parent.block(), slot, child.level())?;
         let child = self.read_buffer(child, manner)?;
         self.check_child(parent.block(), slot, child.block())?;
+        parent.buffer().link(slot, child.buffer());
         Ok(child)
     }
 
@@ -356,7 +420,7 @@ impl Tree {
 }
 
 /// Whether what a reader came to is not what was promised because the block that promised it was given up.
-fn is_stale(parent: &ReadGuard, error: &Error) -> bool {
+fn is_stale(parent: &Node<'_>, error: &Error) -> bool {
     error.kind() == ErrorKind::Corrupt && !parent.is_locked() && parent.buffer().is_given_up()
 }
 

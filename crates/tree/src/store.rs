@@ -82,7 +82,7 @@ pub struct StoreCounters {
 /// ```
 #[derive(Clone, Copy, Default, Debug)]
 pub struct StoreMemory {
-    /// Those that can be dropped at any time, and the index of all.
+    /// Those that can be dropped at any time, and what leads to all: the index, and links between nodes.
     pub clean: u64,
     /// Those that wait for the next commit.
     pub dirty: u64,
@@ -209,6 +209,7 @@ impl BufferStore {
         }
         let writing = self.writing_bytes() / node_size;
         let clean = blocks.saturating_sub(listed.saturating_sub(forgotten) + writing);
+        let lists = lists + self.watch.link_bytes();
         StoreMemory { clean: clean * each + lists, dirty: listed * each, writing: writing * each }
     }
 

@@ -316,6 +316,11 @@ impl Tree {
         self.root.load_full()
     }
 
+    /// The root block now, for who looks at it for a moment and counts no reference.
+    pub(crate) fn root_borrowed(&self) -> arc_swap::Guard<Arc<ExtentBuffer>> {
+        self.root.load()
+    }
+
     /// Whether `buffer`, which the caller has locked, is the root: it stays the root until it is unlocked then.
     pub(crate) fn is_root(&self, buffer: &Arc<ExtentBuffer>) -> bool {
         Arc::ptr_eq(&self.root.load(), buffer)

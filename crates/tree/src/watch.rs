@@ -1,6 +1,6 @@
-//! What all buffers of a store share: whether one was left half edited, and how long write locks are held.
+//! What all buffers of a store share: whether one was left half edited, how long write locks are held, and what their links take in memory.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use creamery_base::{Histogram, HistogramSnapshot};
@@ -26,6 +26,7 @@ pub(crate) struct Watch {
     timing: AtomicBool,
     held: [Histogram; LEVELS],
     waited: [Histogram; LEVELS],
+    link_bytes: AtomicU64,
 }
 
 impl Watch {
@@ -57,6 +58,23 @@ impl Watch {
         if let Some(since) = since {
             self.waited[usize::from(level)].record(nanoseconds_since(since));
         }
+    }
+
+    /// A block got its links, which take so many bytes.
+    pub(crate) fn links_were_made(&self, bytes: u64) {
+        self.link_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A block goes, and with it links of so many bytes.
+    pub(crate) fn links_are_gone(&self, bytes: u64) {
+        if bytes > 0 {
+            self.link_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// What the links of all blocks take in memory, bytes.
+    pub(crate) fn link_bytes(&self) -> u64 {
+        self.link_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn lock_times(&self) -> [LockTimes; LEVELS] {

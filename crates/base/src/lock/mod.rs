@@ -25,6 +25,7 @@ mod guard;
 mod held;
 mod mutex;
 mod process;
+mod queued_rw_lock;
 pub mod rank;
 mod rw_lock;
 
@@ -33,6 +34,7 @@ pub use guard::Ranked;
 pub use held::{Held, Place};
 pub use mutex::{RankedGuard, RankedMutex};
 pub use process::{ProcessCondvar, ProcessMutex, ProcessRead, ProcessRwLock, ProcessWrite};
+pub use queued_rw_lock::QueuedRwLock;
 pub use rw_lock::{RankedRead, RankedRwLock, RankedWrite};
 
 use crate::gate::Reason;

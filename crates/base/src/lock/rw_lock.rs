@@ -15,7 +15,7 @@ use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, lock_by};
 /// ```
 #[derive(Default)]
 pub struct RankedRwLock<T, const RANK: u8> {
-    inner: RwLock<T>,
+    pub(super) inner: RwLock<T>,
 }
 
 impl<T, const RANK: u8> RankedRwLock<T, RANK> {

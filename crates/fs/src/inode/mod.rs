@@ -56,7 +56,7 @@ pub(crate) mod xattr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use creamery_base::lock::{RankedMutex, RankedRwLock, rank};
+use creamery_base::lock::{QueuedRwLock, RankedMutex, RankedRwLock, rank};
 use creamery_base::{ErrorKind, InodeId, Result, Timespec, memory};
 use creamery_tree::Tree;
 use creamery_txn::Engine;
@@ -88,7 +88,7 @@ pub struct Inode {
     pub id: InodeId,
     subvolume: SubvolumeRef,
     /// Whose operations share it, or who has it alone.
-    operations: RankedRwLock<(), { rank::INODE }>,
+    operations: QueuedRwLock<(), { rank::INODE }>,
     /// The inode item; see `lock` for who may change it.
     item: RankedRwLock<InodeItem, { rank::INODE_ITEM }>,
     /// When it was read last, if [`state`] says that this is not part of the item yet.
@@ -138,7 +138,7 @@ impl Inode {
             id,
             subvolume,
             body: Body::new(item.kind()),
-            operations: RankedRwLock::new(()),
+            operations: QueuedRwLock::new(()),
             item: RankedRwLock::new(item),
             access_time: RankedMutex::default(),
             log_turn: LogTurn::default(),

@@ -5,6 +5,7 @@ mod commit_cursors;
 mod damage;
 mod faults;
 mod fingers;
+mod links;
 mod low_keys;
 mod model;
 mod overlap;

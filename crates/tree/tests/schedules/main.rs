@@ -269,15 +269,78 @@ fn execute_commits(Commits { objects: count, unmarked }: Commits) {
     world.verify(objects.iter().map(|(key, data)| (*key, &data[..])));
 }
 
+/// Objects of a tree whose root is at level 2, so that its nodes are linked.
+const LINKED: u64 = 130;
+
 #[test]
 fn random_schedules_of_readers_beside_commits() {
     let seed = schedules_seed("readers beside commits");
-    for seed in [SEED, seed] {
+    for (seed, objects) in [(SEED, 117), (seed, 117), (SEED, LINKED), (seed, LINKED)] {
         let scheduler = RandomScheduler::new_from_seed(seed, schedules(300));
         let runner = Runner::new(scheduler, config(FailurePersistence::Print));
-        let executed = || runner.run(|| execute_commits(Commits { objects: 117, unmarked: false }));
+        let executed = || runner.run(move || execute_commits(Commits { objects, unmarked: false }));
         if let Err(failure) = catch_unwind(AssertUnwindSafe(executed)) {
             println!("readers beside commits failed: CREAMERY_SCHEDULES_SEED={seed}");
+            resume_unwind(failure);
+        }
+    }
+}
+
+/// Threads that empty one tree together.
+const REMOVERS: u64 = 4;
+/// Items of each: some five leaves have items of all of them.
+const ITEMS_OF_EACH: u64 = 7;
+
+/// Removes all that is this thread's, in an order of its own, and puts some of it back once.
+fn empty(world: &World, thread: u64) {
+    let mut left: Vec<u64> = (0..ITEMS_OF_EACH).collect();
+    let mut put_back = false;
+    while !left.is_empty() {
+        let number = left.swap_remove(thread_rng().gen_range(0..left.len()));
+        let key = key_of(number, thread);
+        assert!(world.tree.remove(&world.host, &key).expect("no damage"), "{key} is this thread's");
+        if !put_back && thread_rng().gen_range(0..4) == 0 {
+            put_back = true;
+            world.tree.insert(&world.host, &key, &[1; 700]).expect("room");
+            left.push(number);
+        }
+    }
+}
+
+/// One execution of many removers, beside a thread that walks.
+fn execute_removers(deep: bool) {
+    let world = World::new(1 << 20);
+    let mut kept = fixed();
+    if deep {
+        kept.append(&mut surroundings(5));
+    }
+    for (key, data) in &kept {
+        world.tree.insert(&world.host, key, data).expect("room");
+    }
+    for (number, thread) in
+        (0..ITEMS_OF_EACH).flat_map(|number| (0..REMOVERS).map(move |thread| (number, thread)))
+    {
+        world.tree.insert(&world.host, &key_of(number, thread), &[0; 700]).expect("room");
+    }
+    world.commit();
+    let world = Arc::new(world);
+    let (walked, threads) = (Arc::clone(&world), (0..REMOVERS).map(|number| (number, Arc::clone(&world))));
+    let mut threads: Vec<_> =
+        threads.map(|(number, world)| thread::spawn(move || empty(&world, number))).collect();
+    threads.push(thread::spawn(move || walk(&walked)));
+    threads.into_iter().for_each(|thread| thread.join().expect("it ends well"));
+    world.verify(kept.iter().map(|(key, data)| (*key, &data[..])));
+}
+
+#[test]
+fn random_schedules_of_many_removers() {
+    let seed = schedules_seed("many removers");
+    for (seed, deep) in [(SEED, false), (SEED, true), (seed, false), (seed, true)] {
+        let scheduler = RandomScheduler::new_from_seed(seed, schedules(300));
+        let runner = Runner::new(scheduler, config(FailurePersistence::Print));
+        let executed = || runner.run(move || execute_removers(deep));
+        if let Err(failure) = catch_unwind(AssertUnwindSafe(executed)) {
+            println!("many removers failed: CREAMERY_SCHEDULES_SEED={seed}");
             resume_unwind(failure);
         }
     }

@@ -62,8 +62,17 @@ const SPARE_UNITS: u64 = 64;
 const FREEING_UNITS: u64 = 28;
 /// The part of it that only deleting subvolumes may take.
 const DROPPING_UNITS: u64 = 12;
-/// Advances are made only while there is so many times the room that is needed.
-const PLENTY: u64 = 2;
+/// There is plenty where a quarter more can be handed out than is needed.
+const PLENTY_PART: u64 = 4;
+
+/// How much room a promise leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// What is needed.
+    Enough,
+    /// More. An advance leaves it: near the end of the room advances would only be called in again.
+    Plenty,
+}
 
 /// Blocks of the trees that a commit may have to update.
 #[derive(Clone, Copy)]
@@ -194,11 +203,10 @@ impl Engine {
     fn promise_at_once(&self, units: Units) -> Option<Ticket<'_>> {
         let policy = units.policy;
         let in_line = if policy.takes_reserve() { 0 } else { self.reservations.left_to_those_in_line()? };
-        let fits = |sum: u64, policy, times| self.fits(sum.saturating_add(in_line), policy, times);
-        let advanced = self
-            .reservations
-            .take_advanced(self.wish(units), &|sum| fits(sum, FlushPolicy::FlushAll, PLENTY));
-        advanced.or_else(|| self.reservations.take(self.wish(units), &|sum| fits(sum, policy, 1)))
+        let fits = |sum: u64, policy, room| self.fits(sum.saturating_add(in_line), policy, room);
+        let has_plenty = |sum| fits(sum, FlushPolicy::FlushAll, Room::Plenty);
+        let advanced = self.reservations.take_advanced(self.wish(units), &has_plenty);
+        advanced.or_else(|| self.reservations.take(self.wish(units), &|sum| fits(sum, policy, Room::Enough)))
     }
 
     /// Waits in line for the reservation; none when no other ticket is left that could free room.
@@ -208,7 +216,7 @@ impl Engine {
         if !policy.stands_in_line() {
             return None;
         }
-        self.reservations.take_in_turn(|| self.wish(units), &|sum| self.fits(sum, policy, 1))
+        self.reservations.take_in_turn(|| self.wish(units), &|sum| self.fits(sum, policy, Room::Enough))
     }
 
     /// What a handle for `units` wants now. Asked for before anything that it depends on is looked at (RESERVE-5).
@@ -224,9 +232,10 @@ impl Engine {
         Error::new(ErrorKind::NoSpace, message)
     }
 
-    /// Whether what can be handed out is `times` as much as is needed when `sum` is promised (RESERVE-1).
-    fn fits(&self, sum: u64, policy: FlushPolicy, times: u64) -> bool {
-        let now = self.wanted(sum, policy).saturating_mul(times);
+    /// Whether what can be handed out is so much when `sum` is promised (RESERVE-1).
+    fn fits(&self, sum: u64, policy: FlushPolicy, room: Room) -> bool {
+        let wanted = self.wanted(sum, policy);
+        let now = if room == Room::Plenty { wanted.saturating_add(wanted / PLENTY_PART) } else { wanted };
         let leaves_room = self.delalloc.metadata() == 0 || policy == FlushPolicy::FlushLimit;
         self.available_blocks() >= now && (leaves_room || self.fits_later(sum, policy))
     }

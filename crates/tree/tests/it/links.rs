@@ -1,0 +1,56 @@
+//! Links between nodes that do not change any more: who goes by them, and what becomes of them when the tree changes.
+
+use creamery_base::Wait;
+
+use crate::world::{World, key};
+
+const ITEMS: u64 = 5000;
+
+/// A committed tree with nodes below its root, whose items are `key(1000, 1)` and so on, with `data` in each.
+fn committed(data: &[u8]) -> World {
+    let world = World::new(4 << 20);
+    (1..=ITEMS).for_each(|number| {
+        world.tree.insert(&world.host, &key(1000, number), data).expect("room");
+    });
+    world.commit();
+    assert_eq!(world.tree.root_buffer().level(), 2);
+    world
+}
+
+/// Looks an item up; returns what it has, and how many blocks were looked up in the index for that.
+fn look_up(world: &World, number: u64) -> (Vec<u8>, u64) {
+    let before = world.store.counters().hits;
+    let data = world.tree.get(&key(1000, number), Wait::Yes, <[u8]>::to_vec).expect("no damage");
+    (data.expect("it is there"), world.store.counters().hits - before)
+}
+
+#[test]
+fn a_reader_looks_up_the_leaf_alone_where_nothing_changes() {
+    let world = committed(&[7; 100]);
+    assert_eq!(look_up(&world, 1).1, 2, "the node below the root, and the leaf");
+    assert_eq!(look_up(&world, 1).1, 1);
+    assert_eq!(look_up(&world, ITEMS).1, 2, "another node");
+    assert_eq!(look_up(&world, ITEMS).1, 1);
+}
+
+#[test]
+fn a_change_is_seen_where_nodes_were_linked() {
+    let world = committed(&[7; 100]);
+    (1..=ITEMS).for_each(|number| drop(look_up(&world, number)));
+    world.tree.upsert(&world.host, &key(1000, 1), &[8; 100]).expect("room");
+    assert_eq!(look_up(&world, 1).0, [8; 100]);
+    assert!(look_up(&world, 1).1 > 1, "a root that may change has no links");
+    world.commit();
+    assert_eq!((look_up(&world, 1).0, look_up(&world, 2).0), (vec![8; 100], vec![7; 100]));
+    assert_eq!(look_up(&world, 1).1, 1);
+}
+
+#[test]
+fn links_are_in_the_memory_report() {
+    let world = committed(&[7; 100]);
+    let before = world.store.memory().clean;
+    look_up(&world, 1);
+    let children = world.tree.root_buffer().read(Wait::Yes).expect("the root").block().count() as u64;
+    let links = world.store.memory().clean - before;
+    assert!((8 * children..=16 * children).contains(&links), "{links} for {children} children");
+}
