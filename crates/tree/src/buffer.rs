@@ -179,9 +179,7 @@ impl ExtentBuffer {
         }
         let Some(bytes) = self.frozen() else { return };
         assert_eq!(child.level + 1, self.level, "LINK-1: a link leads one level down");
-        if self.links.set(BlockRef::new(bytes).count(), slot, child) {
-            self.watch.links_were_made(self.links.memory());
-        }
+        self.links.set(BlockRef::new(bytes).count(), slot, child, self.watch.linked());
     }
 
     /// Whether somebody gave up the last reference to the block. Its space may be somebody else's.
@@ -261,7 +259,7 @@ impl ExtentBuffer {
 
 impl Drop for ExtentBuffer {
     fn drop(&mut self) {
-        self.watch.links_are_gone(self.links.memory());
+        self.links.leave(self.watch.linked());
     }
 }
 

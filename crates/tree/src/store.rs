@@ -131,7 +131,7 @@ impl BufferStore {
             clean_per_shard,
             dirty_bytes: CachePadded::default(),
             writing_bytes: AtomicU64::new(0),
-            watch: Arc::new(Watch::default()),
+            watch: Arc::new(Watch::of_cache((clean_per_shard * SHARDS) as u64)),
             sharing: Sharing::new(),
             readers: Readers::default(),
             ahead: ReadAheadQueue::default(),
@@ -209,7 +209,7 @@ impl BufferStore {
         }
         let writing = self.writing_bytes() / node_size;
         let clean = blocks.saturating_sub(listed.saturating_sub(forgotten) + writing);
-        let lists = lists + self.watch.link_bytes();
+        let lists = lists + self.watch.linked().memory();
         StoreMemory { clean: clean * each + lists, dirty: listed * each, writing: writing * each }
     }
 

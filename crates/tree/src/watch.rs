@@ -1,11 +1,12 @@
-//! What all buffers of a store share: whether one was left half edited, how long write locks are held, and what their links take in memory.
+//! What all buffers of a store share: whether one was left half edited, how long write locks are held, and how many are linked.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use creamery_base::{Histogram, HistogramSnapshot};
 
 use crate::LEVELS;
+use crate::links::Linked;
 
 /// How long the write locks of one level of all trees were held and waited for, in nanoseconds.
 ///
@@ -26,10 +27,19 @@ pub(crate) struct Watch {
     timing: AtomicBool,
     held: [Histogram; LEVELS],
     waited: [Histogram; LEVELS],
-    link_bytes: AtomicU64,
+    linked: Linked,
 }
 
 impl Watch {
+    /// Of a cache of so many blocks.
+    pub(crate) fn of_cache(blocks: u64) -> Self {
+        Self { linked: Linked::of_cache(blocks), ..Self::default() }
+    }
+
+    pub(crate) const fn linked(&self) -> &Linked {
+        &self.linked
+    }
+
     /// Called by a thread that dies with a block half edited, before the block is unlocked.
     pub(crate) fn poison(&self) {
         self.poisoned.store(true, Ordering::Release);
@@ -58,23 +68,6 @@ impl Watch {
         if let Some(since) = since {
             self.waited[usize::from(level)].record(nanoseconds_since(since));
         }
-    }
-
-    /// A block got its links, which take so many bytes.
-    pub(crate) fn links_were_made(&self, bytes: u64) {
-        self.link_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// A block goes, and with it links of so many bytes.
-    pub(crate) fn links_are_gone(&self, bytes: u64) {
-        if bytes > 0 {
-            self.link_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        }
-    }
-
-    /// What the links of all blocks take in memory, bytes.
-    pub(crate) fn link_bytes(&self) -> u64 {
-        self.link_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn lock_times(&self) -> [LockTimes; LEVELS] {

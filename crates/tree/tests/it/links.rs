@@ -54,3 +54,19 @@ fn links_are_in_the_memory_report() {
     let links = world.store.memory().clean - before;
     assert!((8 * children..=16 * children).contains(&links), "{links} for {children} children");
 }
+
+#[test]
+fn links_keep_a_part_of_the_cache_at_most() {
+    // Room for 64 blocks at least, whatever is asked for: 16 links.
+    let world = World::new(0);
+    (1..=8_000).for_each(|number| {
+        world.tree.insert(&world.host, &key(1000, number), &[7; 1000]).expect("room");
+    });
+    world.commit();
+    let nodes = world.tree.root_buffer().read(Wait::Yes).expect("the root").block().count();
+    assert!(nodes > 16, "{nodes} nodes below the root");
+    let twice = |number| (look_up(&world, number), look_up(&world, number).1).1;
+    let linked = (1..=8_000).step_by(50).filter(|number| twice(*number) == 1).count();
+    let all = (1..=8_000).step_by(50).count();
+    assert!(linked > 0 && linked < all, "{linked} of {all} items below links");
+}
