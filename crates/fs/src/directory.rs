@@ -187,7 +187,7 @@ fn remove_index(handle: &Handle<'_>, dir: &DirectoryInode<'_>, index: u64) -> Re
         return Ok(());
     }
     let key = keys::dir_index(dir.id.ino, index);
-    if dir.tree().remove(handle, &key)? { Ok(()) } else { Err(lost(dir.id, &key)) }
+    if dir.tree().remove_beside(handle, &key)? { Ok(()) } else { Err(lost(dir.id, &key)) }
 }
 
 /// Makes both entries of `name` stand for something else.

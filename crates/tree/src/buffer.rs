@@ -172,9 +172,9 @@ impl ExtentBuffer {
         self.links.get(slot)
     }
 
-    /// Links the child at `slot`, which was checked, where both are frozen and nodes.
+    /// Links the child at `slot`, if both blocks are frozen nodes. The caller has checked the child.
     pub(crate) fn link(&self, slot: usize, child: &Arc<Self>) {
-        if self.level < links::LOWEST || child.frozen().is_none() {
+        if self.level < links::LOWEST || child.frozen().is_none() || self.is_given_up() {
             return;
         }
         let Some(bytes) = self.frozen() else { return };
@@ -195,6 +195,7 @@ impl ExtentBuffer {
     /// Marks the block as given up (FROZEN-2).
     pub(crate) fn mark_given_up(&self) {
         self.state.fetch_or(GIVEN_UP, Ordering::SeqCst);
+        self.links.give_back(self.watch.linked());
     }
 
     /// To read it, the only block that this thread has locked. The guard takes the reference over.
@@ -279,7 +280,7 @@ enum Reading {
 }
 
 impl ReadGuard {
-    /// To read what is frozen.
+    /// A guard of a frozen block.
     ///
     /// # Panics
     /// When it is not.

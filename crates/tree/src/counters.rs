@@ -66,6 +66,8 @@ pub struct TreeCounters {
     pub compared_at_slot0: u64,
     /// Parents let go early although they were to be kept: always 0.
     pub keep_violations: u64,
+    /// Removals in a leaf that the thread had a finger on: no other block was locked.
+    pub removals_by_finger: u64,
     /// Blocks copied.
     pub copies: u64,
     /// Leaves split.
@@ -93,6 +95,7 @@ pub(crate) struct Counters {
     pub(crate) searched_under_parent: AtomicU64,
     pub(crate) compared_at_slot0: AtomicU64,
     pub(crate) keep_violations: AtomicU64,
+    pub(crate) removals_by_finger: AtomicU64,
     pub(crate) copies: AtomicU64,
     pub(crate) leaf_splits: AtomicU64,
     pub(crate) leaf_pushes: AtomicU64,
@@ -124,6 +127,7 @@ impl TreeCounters {
             searched_under_parent: sum(|stripe| &stripe.searched_under_parent),
             compared_at_slot0: sum(|stripe| &stripe.compared_at_slot0),
             keep_violations: sum(|stripe| &stripe.keep_violations),
+            removals_by_finger: sum(|stripe| &stripe.removals_by_finger),
             copies: sum(|stripe| &stripe.copies),
             leaf_splits: sum(|stripe| &stripe.leaf_splits),
             leaf_pushes: sum(|stripe| &stripe.leaf_pushes),

@@ -33,7 +33,7 @@ impl Tree {
         if total > self.max_item_size() / 2 {
             return items.iter().try_for_each(|(key, data)| self.insert(host, key, data));
         }
-        let (mut path, found) = self.find_beside(host, first, total)?;
+        let (mut path, found) = self.find_beside(host, first, Intent::Insert(total))?;
         if found {
             return Err(ErrorKind::AlreadyExists.into());
         }

@@ -1,14 +1,15 @@
-//! Fingers: the leaves that a thread's batches went into last, so that the next one beside them needs no way down.
+//! Fingers: the leaves that a thread's batches went into last, or that it removed from last, so that the next change beside them needs no way down.
 //!
 //! New inodes have ascending numbers, and so have new entries of a directory: each batch of items goes behind the one
 //! before, mostly into the same leaf. A search from the root would lock the same blocks again only to arrive there, and
 //! every other thread passes through them, too. So [`Tree::insert_batch`] keeps a finger on the leaf that it found, and
 //! on the first key behind that leaf; a key between the leaf's first one and that goes there, and neither root nor parent
-//! is touched. The term is that of the literature on search trees (Guibas and others, "A new representation for linear
+//! is touched. Whoever empties a directory removes the inodes and the entries in the same order, so removals keep fingers, too: a key from the leaf's first one on
+//! is there or nowhere. The term is that of the literature on search trees (Guibas and others, "A new representation for linear
 //! lists", 1977).
 //!
 //! # Invariants
-//! - FINGER-1: a leaf is written to by its finger only while it is a block of this tree that the running transaction
+//! - FINGER-1: a leaf is changed by its finger only while it is a block of this tree that the running transaction
 //!   owns, and no key that its parent looks for behind it is smaller than the finger's `behind`.
 //!
 //! It holds because both can change only under the leaf's write lock, and whoever changes them there says so
@@ -25,7 +26,7 @@ use creamery_format::Key;
 
 use crate::buffer::{ExtentBuffer, WriteGuard};
 
-/// Fingers of each thread: one for inodes, one for the entries of the directory they are made in.
+/// Fingers of each thread: one for inodes, one for the entries of the directory that has them.
 const FINGERS: usize = 2;
 
 /// A leaf, and what was behind it when it was found.

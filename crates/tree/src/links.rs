@@ -1,17 +1,17 @@
 //! Links: a node that does not change any more knows its children in memory.
 //!
-//! All threads come by the root of a tree and by the nodes below it. To look such a node up in the index, a thread shares the lock of a shard and counts its reference with
-//! everybody else's: four changes of cache lines that all processors want, for each node and each search. A frozen node has the same children for ever (`buffer`). So it keeps
-//! references to those that are nodes themselves, and a reader goes from one to the next by reference. He counts none of them, for the root's reference keeps them all.
+//! Each search passes the root of its tree and the nodes below it. A look-up in the index shares the lock of a shard and counts a reference: it changes four cache lines, and
+//! all processors want these lines. A frozen node has the same children for ever (`buffer`). So it keeps references to those children that are nodes, and a reader goes from one to
+//! the next by reference. The reader counts none of them: the root's reference keeps all of them in memory.
 //!
-//! A link keeps its block in memory. So leaves are not linked, for there are hundreds of them for each node, and of the nodes no more than a part of the
-//! cache ([`Linked`]). Trees whose nodes are more than that have links on top.
+//! A link keeps its block in memory. So leaves have no links, and links have a part of the cache ([`Linked`]). In a tree with more nodes than that, those that were read first
+//! are linked. A node that is given up gives its part back, though a reader may still be on its way through it.
 //!
 //! # Invariants
 //! - LINK-1: a link leads one level down, so links form no circle. Asserted where one is made.
-//! - LINK-2: the linked block is what the node's pointer says: it was checked against it (`check_child`), and neither changes. A link is made where both are frozen, and
-//!   nowhere else. Shown by `a_change_is_seen_where_nodes_were_linked`.
-//! - LINK-3: links keep a quarter of the cache at most. Shown by `links_keep_a_part_of_the_cache_at_most`.
+//! - LINK-2: the linked block is the one of which the node's pointer says address, generation and first key. A thread checks that before it makes the link (`check_child`), and
+//!   makes it only where both blocks are frozen. Shown by `a_change_is_seen_where_nodes_were_linked`.
+//! - LINK-3: links keep a quarter of the cache, and as many blocks more as there are threads that make one at once. Shown by `links_keep_a_part_of_the_cache_at_most`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -22,48 +22,57 @@ pub(crate) const LOWEST: u8 = 2;
 type Slots<B> = Box<[OnceLock<Arc<B>>]>;
 
 /// The linked children of one block, by slot; blocks are `B`.
-pub(crate) struct Links<B>(OnceLock<Slots<B>>);
+pub(crate) struct Links<B> {
+    slots: OnceLock<Slots<B>>,
+    /// Of these, how many count in [`Linked`].
+    counted: AtomicU64,
+}
 
 impl<B> Default for Links<B> {
     fn default() -> Self {
-        Self(OnceLock::new())
+        Self { slots: OnceLock::new(), counted: AtomicU64::new(0) }
     }
 }
 
 impl<B> Links<B> {
     /// The child at `slot`, if it is linked.
     pub(crate) fn get(&self, slot: usize) -> Option<&Arc<B>> {
-        self.0.get()?.get(slot)?.get()
+        self.slots.get()?.get(slot)?.get()
     }
 
-    /// Links the child at `slot` of `count`, unless another thread did that first, or `linked` has its share.
+    /// Links the child at `slot` of `count`. Does nothing where another thread was faster, and where the links have their part of the cache.
     pub(crate) fn set(&self, count: usize, slot: usize, child: &Arc<B>, linked: &Linked) {
         if !linked.has_room() {
             return;
         }
-        let slots = self.0.get_or_init(|| {
+        let slots = self.slots.get_or_init(|| {
             let slots: Slots<B> = (0..count).map(|_| OnceLock::new()).collect();
             linked.bytes.fetch_add(size_of_val(&*slots) as u64, Ordering::Relaxed);
             slots
         });
         if slots[slot].set(Arc::clone(child)).is_ok() {
             linked.blocks.fetch_add(1, Ordering::Relaxed);
+            self.counted.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Their block goes.
+    /// Takes the links of a block that is given up out of the count.
+    pub(crate) fn give_back(&self, linked: &Linked) {
+        linked.blocks.fetch_sub(self.counted.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Takes the links of a block that leaves memory out of all counts.
     pub(crate) fn leave(&self, linked: &Linked) {
-        let Some(slots) = self.0.get() else { return };
-        let blocks = slots.iter().filter(|slot| slot.get().is_some()).count() as u64;
-        linked.blocks.fetch_sub(blocks, Ordering::Relaxed);
+        let Some(slots) = self.slots.get() else { return };
+        self.give_back(linked);
         linked.bytes.fetch_sub(size_of_val(&**slots) as u64, Ordering::Relaxed);
     }
 }
 
-/// One of so many blocks of the cache may be linked.
-const SHARE: u64 = 4;
+/// Links keep one of so many blocks of the cache.
+const PART: u64 = 4;
 
-/// What is linked of all blocks of a cache.
+/// The links in one cache.
 #[derive(Default)]
 pub(crate) struct Linked {
     /// Links that there may be.
@@ -76,15 +85,15 @@ pub(crate) struct Linked {
 impl Linked {
     /// Of a cache of so many blocks.
     pub(crate) fn of_cache(blocks: u64) -> Self {
-        Self { most: blocks / SHARE, ..Self::default() }
+        Self { most: blocks / PART, ..Self::default() }
     }
 
-    /// Threads that look at once may make a few links more.
+    /// Whether there may be one more.
     fn has_room(&self) -> bool {
         self.blocks.load(Ordering::Relaxed) < self.most
     }
 
-    /// What the links take in memory, bytes, without the blocks.
+    /// Memory of the links, bytes, without the blocks.
     pub(crate) fn memory(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

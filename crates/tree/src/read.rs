@@ -189,7 +189,7 @@ impl Tree {
                 self.read_ahead(&node, slot, manner.walk, linked.is_none() && cached.is_none());
             }
             if let Some(child) = linked {
-                // Another tree may have linked it, and one that shares the node believes no more than it sees.
+                // Another tree may have made the link. Each tree checks the owner for itself.
                 self.check_child(block, slot, Node::Linked(child).block())?;
                 node = Node::Linked(child);
                 continue;

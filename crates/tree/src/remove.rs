@@ -52,7 +52,13 @@ impl Tree {
     /// Removes the item at `key`; false when there is none.
     /// Errors: no space (for copies), device errors, damage.
     pub fn remove(&self, host: &dyn CowHost, key: &Key) -> Result<bool> {
-        self.remove_if(host, key, |_| true)
+        self.remove_by(Self::find, host, key, |_| true)
+    }
+
+    /// As [`Tree::remove`], for one of many items in one leaf that this thread removes.
+    /// Errors: those of [`Tree::remove`].
+    pub fn remove_beside(&self, host: &dyn CowHost, key: &Key) -> Result<bool> {
+        self.remove_by(Self::find_to_remove_beside, host, key, |_| true)
     }
 
     /// Removes the item at `key`, if it `is` the right one; false, and nothing done, when it is not, or is not there.
@@ -63,8 +69,27 @@ impl Tree {
         key: &Key,
         is: impl Fn(&[u8]) -> bool,
     ) -> Result<bool> {
+        self.remove_by(Self::find, host, key, is)
+    }
+
+    /// By this thread's finger with the first locks, else from the root.
+    fn find_to_remove_beside(&self, host: &dyn CowHost, key: &Key, intent: Intent) -> Result<(Path, bool)> {
+        match intent {
+            Intent::Overwrite => self.find_beside(host, key, intent),
+            _ => self.find(host, key, intent),
+        }
+    }
+
+    /// As [`Tree::remove_if`], with these searches.
+    fn remove_by(
+        &self,
+        find: impl Fn(&Self, &dyn CowHost, &Key, Intent) -> Result<(Path, bool)>,
+        host: &dyn CowHost,
+        key: &Key,
+        is: impl Fn(&[u8]) -> bool,
+    ) -> Result<bool> {
         for intent in LOCKS {
-            let (mut path, found) = self.find(host, key, intent)?;
+            let (mut path, found) = find(self, host, key, intent)?;
             if !found || !is(path.block(0).data(path.slots[0])) {
                 return Ok(false);
             }
@@ -114,7 +139,7 @@ impl Tree {
         each: &mut dyn FnMut(&Key, &[u8]) -> Result<()>,
     ) -> Result<InLeaf> {
         for intent in LOCKS {
-            let (mut path, _) = self.find(host, first, intent)?;
+            let (mut path, _) = self.find_to_remove_beside(host, first, intent)?;
             let (leaf, slot) = (path.block(0), path.slots[0]);
             let items = (slot..leaf.count()).take_while(|slot| leaf.key(*slot) <= *last).count();
             let is_all = slot + items < leaf.count();

@@ -33,7 +33,7 @@
 //! when the key is smaller than the one by which the parent finds the leaf do the parents stay locked, for writing, because their keys must be rewritten.
 //! So nearly every insertion holds its parent only for one key comparison, and only for reading: insertions under one parent pass it side by side.
 //!
-//! Batches that continue where the thread's last one ended do not come down from the root at all (see `finger`).
+//! Batches that continue where the thread's last one ended do not come down from the root at all, and neither do removals in the leaf of the last one (see `finger`).
 //!
 //! | part of the mechanism | where |
 //! |---|---|
@@ -59,7 +59,7 @@ use crate::finger::Finger;
 use crate::host::CowHost;
 use crate::order::Side;
 use crate::path::{NodeGuard, Path};
-use crate::read::child_slot;
+use crate::read::{child_slot, position};
 use crate::rebalance::Merged;
 use crate::split::SPARE_POINTERS;
 use crate::tree::Tree;
@@ -158,17 +158,18 @@ impl Tree {
         }
     }
 
-    /// As [`Tree::find`] for inserting `room` bytes that follow what this thread inserted this way last: first looks
-    /// where its fingers are, and leaves one.
-    pub(crate) fn find_beside(&self, host: &dyn CowHost, key: &Key, room: usize) -> Result<(Path, bool)> {
+    /// As [`Tree::find`], for one of many changes of this kind that lie side by side: an insertion behind what this thread inserted last, or a removal of items in one leaf.
+    /// Looks first where the thread's fingers are, and leaves one.
+    pub(crate) fn find_beside(&self, host: &dyn CowHost, key: &Key, intent: Intent) -> Result<(Path, bool)> {
         if !self.has_fingers() {
-            return self.find(host, key, Intent::Insert(room));
+            return self.find(host, key, intent);
         }
-        if let Some(found) = self.find_by_finger(host, key, room) {
+        if let Some(found) = self.find_by_finger(host, key, intent) {
             return Ok(found);
         }
-        let (path, found) = self.find(host, key, Intent::Insert(room))?;
-        if let (NodeGuard::Write(leaf), false) = (path.node(0), found)
+        let (path, found) = self.find(host, key, intent)?;
+        let others_follow = found == (intent == Intent::Overwrite);
+        if let (NodeGuard::Write(leaf), true) = (path.node(0), others_follow)
             && let Some(finger) = Finger::on(leaf, path.behind)
         {
             self.fingers.put(finger);
@@ -176,23 +177,30 @@ impl Tree {
         Ok((path, found))
     }
 
-    fn find_by_finger(&self, host: &dyn CowHost, key: &Key, room: usize) -> Option<(Path, bool)> {
+    fn find_by_finger(&self, host: &dyn CowHost, key: &Key, intent: Intent) -> Option<(Path, bool)> {
         let finger = self.fingers.on(key)?;
         let behind = finger.behind();
         let leaf = finger.lock(self.hold(0, Side::OnTheWay, Wait::Yes))?;
         let block = leaf.block();
-        let above_first = block.first_key().is_some_and(|first| first < *key);
-        if !above_first
-            || block.free_space() < room
+        let first = block.first_key()?;
+        let inserts = intent.room() > 0;
+        let is_here = first < *key || !inserts && first == *key;
+        if !is_here
+            || block.free_space() < intent.room()
             || self.needs_copy(leaf.buffer(), block, host.generation())
         {
             return None;
         }
         self.count(|counters| &counters.searches);
-        self.count(|counters| &counters.insertions);
-        self.count(|counters| &counters.finger);
-        self.observe(key, false);
-        let (slot, found) = self.search_above_slot_zero(block, key);
+        let (slot, found) = if inserts {
+            self.count(|counters| &counters.insertions);
+            self.count(|counters| &counters.finger);
+            self.observe(key, false);
+            self.search_above_slot_zero(block, key)
+        } else {
+            self.count(|counters| &counters.removals_by_finger);
+            position(block, key, 0)
+        };
         let mut path = Path::default();
         path.behind = behind;
         path.slots[0] = slot;

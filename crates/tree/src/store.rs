@@ -82,7 +82,7 @@ pub struct StoreCounters {
 /// ```
 #[derive(Clone, Copy, Default, Debug)]
 pub struct StoreMemory {
-    /// Those that can be dropped at any time, and what leads to all: the index, and links between nodes.
+    /// Those that can be dropped at any time; besides, the index of all blocks and the links between nodes.
     pub clean: u64,
     /// Those that wait for the next commit.
     pub dirty: u64,
@@ -131,7 +131,7 @@ impl BufferStore {
             clean_per_shard,
             dirty_bytes: CachePadded::default(),
             writing_bytes: AtomicU64::new(0),
-            watch: Arc::new(Watch::of_cache((clean_per_shard * SHARDS) as u64)),
+            watch: Arc::new(Watch::of_cache(clean_per_shard as u64 * SHARDS as u64)),
             sharing: Sharing::new(),
             readers: Readers::default(),
             ahead: ReadAheadQueue::default(),

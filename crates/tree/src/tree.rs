@@ -316,7 +316,7 @@ impl Tree {
         self.root.load_full()
     }
 
-    /// The root block now, for who looks at it for a moment and counts no reference.
+    /// The root block now, borrowed: the caller counts no reference.
     pub(crate) fn root_borrowed(&self) -> arc_swap::Guard<Arc<ExtentBuffer>> {
         self.root.load()
     }

@@ -1,17 +1,17 @@
 //! A reader-writer lock whose writers stand in line.
 //!
-//! Many threads that change one directory all want its lock, for a microsecond each. If all of them sleep at the lock itself, each unlocking wakes one. That one mostly
-//! finds the lock taken again, by a thread that was awake, and goes back to sleep: two changes of threads, which take ten times as long as the work, and nothing
-//! came of them. So a thread that finds the lock taken waits for its turn first. One thread at a time has it, and that one alone sleeps at
-//! the lock. An unlocking has nobody else to wake, and those that are awake go on with one after the other meanwhile.
+//! Many threads that change one directory want its lock, each for a microsecond. If all of them sleep at the lock, each unlocking wakes one. The woken thread mostly finds the
+//! lock taken by a thread that was awake, and sleeps again. Its two switches take ten times as long as the work. So a writer that finds the lock taken waits for its turn first.
+//! One writer at a time has the turn, and only this one sleeps at the lock. Threads that are awake pass it one after the other, and an unlocking wakes no other
+//! writer. Readers share the lock and have no turns.
 //!
-//! The turn is no lock of its own to other threads: a thread has it only while it waits for the lock behind it. So it has no rank.
+//! A thread has the turn only while it waits for the lock behind it. So the turn has no rank.
 
 use super::{Held, Place, Ranked, RankedRead, RankedRwLock, RankedWrite};
 use crate::gate::Reason;
 use crate::sync::{Mutex, lock_by};
 
-/// A reader-writer lock with a rank from [`rank`](super::rank), one of several that are taken in an order, for which many writers may wait at once.
+/// A reader-writer lock with a rank from [`rank`](super::rank), one of several that are taken in an order, and for which many writers wait at once.
 ///
 /// ```
 /// use creamery_base::gate::Reason;

@@ -53,6 +53,8 @@ counts! {
         compared_at_slot0,
         /// Parents let go early although they were to be kept; always 0.
         keep_violations,
+        /// Removals in a leaf that the thread had a finger on: no other block was locked.
+        removals_by_finger,
         /// Blocks copied.
         copies,
         /// Leaves split.

@@ -30,8 +30,7 @@ pub(crate) struct Linger {
 impl Linger {
     /// Returns when `ready` says that a request is there, or after a moment.
     ///
-    /// It asks `ready` once at least: a worker that its processor left for longer than a moment did not linger in vain
-    /// when a request came meanwhile.
+    /// Asks `ready` after the moment is over, too: a request may have come while another thread had the processor.
     pub(crate) fn until(&mut self, ready: impl Fn() -> bool) {
         if self.pause > 0 {
             self.pause -= 1;
@@ -39,14 +38,15 @@ impl Linger {
         }
         let begun = Instant::now();
         loop {
+            let is_over = begun.elapsed() >= MOMENT;
             if ready() {
                 self.vain = 0;
                 return;
             }
-            std::thread::yield_now();
-            if begun.elapsed() >= MOMENT {
+            if is_over {
                 break;
             }
+            std::thread::yield_now();
         }
         self.vain += 1;
         if self.vain >= VAIN_MAX {

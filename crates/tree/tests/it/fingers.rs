@@ -138,3 +138,44 @@ fn a_smaller_key_of_the_next_leafs_first_item_ends_a_leaf_earlier() {
     assert!(!goes_straight(&world, &key(1000, second.offset - 1)), "behind the new first key");
     verify(&world);
 }
+
+/// Removes `number`, of `world`'s items, and says whether that was by a finger.
+fn goes_straight_away(world: &World, number: u64) -> bool {
+    let before = world.tree.counters().removals_by_finger;
+    let key = key(1000, number * 10);
+    assert!(world.tree.remove_beside(&world.host, &key).expect("no damage"), "{key} was there");
+    assert_eq!(world.tree.get(&key, Wait::Yes, |_| ()).expect("no damage"), None);
+    world.tree.counters().removals_by_finger > before
+}
+
+#[test]
+fn removals_side_by_side_go_straight_to_their_leaf() {
+    let world = world();
+    let straight: Vec<bool> = (0..200).map(|number| goes_straight_away(&world, number)).collect();
+    assert!(!straight[0], "the first one comes from the root");
+    let by_finger = straight.iter().filter(|straight| **straight).count();
+    assert!(by_finger > 150, "{by_finger} of 200");
+    verify(&world);
+}
+
+#[test]
+fn a_removal_in_what_was_committed_comes_from_the_root() {
+    let world = world();
+    assert!(!goes_straight_away(&world, 20));
+    assert!(goes_straight_away(&world, 21));
+    world.commit();
+    assert!(!goes_straight_away(&world, 22), "the leaf is to be copied first");
+    assert!(goes_straight_away(&world, 23));
+    verify(&world);
+}
+
+#[test]
+fn a_removal_of_what_is_not_there_needs_no_way_down() {
+    let world = world();
+    goes_straight_away(&world, 20);
+    let before = world.tree.counters();
+    assert!(!world.tree.remove_beside(&world.host, &key(1000, 215)).expect("no damage"));
+    let now = world.tree.counters();
+    assert_eq!((now.searches, now.removals_by_finger), (before.searches + 1, before.removals_by_finger + 1));
+    verify(&world);
+}

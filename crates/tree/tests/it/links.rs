@@ -70,3 +70,19 @@ fn links_keep_a_part_of_the_cache_at_most() {
     let all = (1..=8_000).step_by(50).count();
     assert!(linked > 0 && linked < all, "{linked} of {all} items below links");
 }
+
+#[test]
+fn a_node_that_is_given_up_gives_its_part_back() {
+    // Room for 16 links. Each commit gives the root up, and a new one wants all its links.
+    let world = World::new(0);
+    (1..=2000).for_each(|number| {
+        world.tree.insert(&world.host, &key(1000, number), &[7; 1000]).expect("room");
+    });
+    for round in 0..10 {
+        world.tree.upsert(&world.host, &key(1000, 1), &[round; 1000]).expect("room");
+        world.commit();
+        (1..=2000).step_by(50).for_each(|number| drop(look_up(&world, number)));
+        let linked = (1..=2000).step_by(50).filter(|number| look_up(&world, *number).1 == 1).count();
+        assert_eq!(linked, 40, "round {round}");
+    }
+}

@@ -62,7 +62,7 @@ const SPARE_UNITS: u64 = 64;
 const FREEING_UNITS: u64 = 28;
 /// The part of it that only deleting subvolumes may take.
 const DROPPING_UNITS: u64 = 12;
-/// There is plenty where a quarter more can be handed out than is needed.
+/// Plenty of room is a quarter more than is needed.
 const PLENTY_PART: u64 = 4;
 
 /// How much room a promise leaves.
@@ -70,7 +70,7 @@ const PLENTY_PART: u64 = 4;
 enum Room {
     /// What is needed.
     Enough,
-    /// More. An advance leaves it: near the end of the room advances would only be called in again.
+    /// More. An advance leaves it, for near the end of the room other threads would call it in at once.
     Plenty,
 }
 
@@ -177,13 +177,15 @@ impl Engine {
 
     /// Reserves metadata for `units`; allocates a chunk, waits for its turn, has space freed or commits when it has to.
     pub(super) fn promise(&self, units: Units) -> Result<Ticket<'_>> {
-        let mut tried = Tried::default();
+        let (mut tried, mut was_called_in) = (Tried::default(), false);
         loop {
             let chunks = self.chunks.made();
             if let Some(ticket) = self.promise_at_once(units) {
                 return Ok(ticket);
             }
-            if self.reservations.call_in() {
+            // A thread that can stand in line does this once, for only the line keeps other threads from new advances.
+            if !(was_called_in && units.policy.stands_in_line()) && self.reservations.call_in() {
+                was_called_in = true;
                 continue;
             }
             // A chunk is no help where all that is missing is what delayed data counts on.
@@ -196,6 +198,7 @@ impl Engine {
             if !self.make_room(&mut tried, units.policy, SpaceKind::Metadata)? {
                 return Err(self.no_room_for(units));
             }
+            was_called_in = false;
         }
     }
 
@@ -232,7 +235,7 @@ impl Engine {
         Error::new(ErrorKind::NoSpace, message)
     }
 
-    /// Whether what can be handed out is so much when `sum` is promised (RESERVE-1).
+    /// Whether the blocks that can be handed out leave this `room` after a promise of `sum` (RESERVE-1).
     fn fits(&self, sum: u64, policy: FlushPolicy, room: Room) -> bool {
         let wanted = self.wanted(sum, policy);
         let now = if room == Room::Plenty { wanted.saturating_add(wanted / PLENTY_PART) } else { wanted };

@@ -294,6 +294,9 @@ impl Reservations {
             return None;
         }
         if !self.advances.take(need, generation) {
+            if self.is_anybody_waiting() {
+                return None; // the room is theirs first
+            }
             let more = need * advance::OPERATIONS;
             if !self.add(more, 0, fits) {
                 return None;
@@ -332,7 +335,10 @@ impl Reservations {
                 return Some(ticket);
             }
             if others == 0 && self.held() == 0 {
-                return None;
+                if self.advances.bytes() == 0 {
+                    return None;
+                }
+                continue; // a thread got an advance before it saw this one in line
             }
             seen = place.wait(Some(seen));
         }
@@ -535,6 +541,22 @@ mod tests {
         assert_eq!((reservations.may_use(), reservations.promised_to_handles()), (8 * UNIT, 0));
         assert!(reservations.take(wish(1), &most(8 * UNIT)).is_none());
         assert!(reservations.take_in_turn(|| wish(1), &most(8 * UNIT)).is_some());
+    }
+
+    #[test]
+    fn a_thread_gets_no_advance_while_another_one_stands_in_line() {
+        let reservations = Arc::new(Reservations::default());
+        let first = reservations.take(wish(2), &most(4 * UNIT)).expect("room");
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| reservations.take_in_turn(|| wish(3), &most(4 * UNIT)).is_some());
+            while !reservations.is_anybody_waiting() {
+                std::thread::yield_now();
+            }
+            assert!(reservations.take_advanced(wish(1), &most(1000 * UNIT)).is_none());
+            drop(first);
+            assert!(waits.join().expect("it ends well"));
+        });
+        assert!(reservations.take_advanced(wish(1), &most(1000 * UNIT)).is_some());
     }
 
     #[test]
