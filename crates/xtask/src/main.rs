@@ -40,7 +40,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   proof [STEP..]   before a release: what takes longer, each matrix as a whole; notes its result in docs/internals/proof.md
                    (--fstests DIR, --btrfs-progs DIR: checkouts for the suites that need one)
   bare-root        the README's two commands and .ci/run in a bare root folder of the distribution (as root; [demo|test|ci..])
-  tidy             the rules that a compiler does not know; --ratchet accepts today's debts
+  tidy             the rules that a compiler does not know; --ratchet accepts today's debts, --voice lists sentences to rewrite
   licences         what is linked and where it comes from, by cargo-deny (cargo installs it)
   readme           write what is made from data into README.md, docs/coverage.md and docs/limitations.md
   release          what is handed out: a static program, packages of it, their sums (--out DIR; --try: each in a bare root folder, as root)
@@ -106,6 +106,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["tidy"] => tidy::tidy(),
         ["licences"] => licences::check(),
         ["tidy", "--ratchet"] => tidy::accept_debts(),
+        ["tidy", "--voice"] => tidy::list_voice(),
         ["readme"] => readme::write_pages(),
         ["release", options @ ..] => release::release(options),
         ["publish"] => release::try_publishing(),

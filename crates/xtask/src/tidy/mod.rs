@@ -1,4 +1,4 @@
-//! Rules that a compiler does not know: arrows between crates, circles of files and of folders, the order of folders, sizes, words, the clock in tests, ranks of locks, invariants, links, tables that must be true, and say all that there is.
+//! Rules that a compiler does not know: arrows between crates, circles of files and of folders, the order of folders, sizes, words, the voice, the clock in tests, ranks of locks, invariants, links, tables that must be true, and say all that there is.
 
 mod arrows;
 mod circles;
@@ -13,6 +13,7 @@ mod ratchet;
 mod silent;
 mod sizes;
 mod tower;
+mod voice;
 mod words;
 
 use anyhow::{Result, bail};
@@ -26,6 +27,7 @@ pub(crate) fn tidy() -> Result<()> {
     tower::check(&mut complaints)?;
     sizes::check(&mut complaints)?;
     words::check(&mut complaints)?;
+    voice::check(&mut complaints)?;
     clock::check(&mut complaints)?;
     locks::check(&mut complaints)?;
     documents::check(&mut complaints)?;
@@ -43,9 +45,15 @@ pub(crate) fn tidy() -> Result<()> {
     bail!("{} complaints", complaints.len())
 }
 
+/// `cargo xtask tidy --voice`.
+pub(crate) fn list_voice() -> Result<()> {
+    voice::list()
+}
+
 /// `cargo xtask tidy --ratchet`.
 pub(crate) fn accept_debts() -> Result<()> {
     let circles = ("circles", circles::debts()?);
-    let sections = sizes::sections()?.into_iter().chain([circles]).chain(folders::debts()?);
+    let voice = ("voice", voice::debts()?);
+    let sections = sizes::sections()?.into_iter().chain([circles]).chain(folders::debts()?).chain([voice]);
     ratchet::write(&sections.collect::<Vec<_>>())
 }
