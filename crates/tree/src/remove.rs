@@ -27,6 +27,9 @@ const MISSES_MAX: u32 = 64;
 /// The searches of a removal, from the one with the fewest locks on.
 const LOCKS: [Intent; 2] = [Intent::Overwrite, Intent::Delete];
 
+/// A search for modification.
+type Find = fn(&Tree, &dyn CowHost, &Key, Intent) -> Result<(Path, bool)>;
+
 /// How far a leaf has the items of a range, which were removed.
 enum InLeaf {
     /// So many items were removed. The leaf has a later one behind the range, so the range ends here.
@@ -52,41 +55,32 @@ impl Tree {
     /// Removes the item at `key`; false when there is none.
     /// Errors: no space (for copies), device errors, damage.
     pub fn remove(&self, host: &dyn CowHost, key: &Key) -> Result<bool> {
-        self.remove_by(Self::find, host, key, |_| true)
+        self.remove_by(Self::find, host, key, &|_| true)
     }
 
-    /// As [`Tree::remove`], for one of many items in one leaf that this thread removes.
+    /// Removes the item at `key`, one of many in its leaf that this thread removes; false when there is none.
     /// Errors: those of [`Tree::remove`].
     pub fn remove_beside(&self, host: &dyn CowHost, key: &Key) -> Result<bool> {
-        self.remove_by(Self::find_to_remove_beside, host, key, |_| true)
+        self.remove_by(Self::find_to_remove_beside, host, key, &|_| true)
     }
 
-    /// Removes the item at `key`, if it `is` the right one; false, and nothing done, when it is not, or is not there.
-    /// Errors: no space (for copies), device errors, damage.
+    /// Removes the item at `key`, if it `is` the right one. False, and nothing done, when it is another one or there is none.
+    /// Errors: those of [`Tree::remove`].
     pub(crate) fn remove_if(
         &self,
         host: &dyn CowHost,
         key: &Key,
-        is: impl Fn(&[u8]) -> bool,
+        is: &dyn Fn(&[u8]) -> bool,
     ) -> Result<bool> {
         self.remove_by(Self::find, host, key, is)
     }
 
-    /// By this thread's finger with the first locks, else from the root.
-    fn find_to_remove_beside(&self, host: &dyn CowHost, key: &Key, intent: Intent) -> Result<(Path, bool)> {
-        match intent {
-            Intent::Overwrite => self.find_beside(host, key, intent),
-            _ => self.find(host, key, intent),
-        }
-    }
-
-    /// As [`Tree::remove_if`], with these searches.
     fn remove_by(
         &self,
-        find: impl Fn(&Self, &dyn CowHost, &Key, Intent) -> Result<(Path, bool)>,
+        find: Find,
         host: &dyn CowHost,
         key: &Key,
-        is: impl Fn(&[u8]) -> bool,
+        is: &dyn Fn(&[u8]) -> bool,
     ) -> Result<bool> {
         for intent in LOCKS {
             let (mut path, found) = find(self, host, key, intent)?;
@@ -99,6 +93,14 @@ impl Tree {
             }
         }
         unreachable!("the last locks are enough for each removal");
+    }
+
+    /// Finds a leaf by this thread's finger with the first locks, and from the root with stronger ones.
+    fn find_to_remove_beside(&self, host: &dyn CowHost, key: &Key, intent: Intent) -> Result<(Path, bool)> {
+        match intent {
+            Intent::Overwrite => self.find_beside(host, key, intent),
+            _ => self.find(host, key, intent),
+        }
     }
 
     /// Removes all items from `first` to `last`, both included, leaf by leaf; `each` sees every item before it

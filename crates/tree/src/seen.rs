@@ -97,7 +97,7 @@ impl Tree {
     /// Removes an item; false, and nothing done, when it is not as it was seen.
     /// Errors: no space (for copies), device errors, damage.
     pub fn remove_item(&self, host: &dyn CowHost, item: &SeenItem) -> Result<bool> {
-        self.remove_if(host, &item.key, |data| data.len() == item.len)
+        self.remove_if(host, &item.key, &|data| data.len() == item.len)
     }
 
     /// The way to an item that is as it was seen.
