@@ -303,7 +303,7 @@ impl File {
     /// # Errors
     /// When the device fails.
     pub fn sync_all(&self) -> Result<()> {
-        self.open.sync(false)
+        self.open.sync()
     }
 
     /// Makes the data that was written to the file so far durable, with what is needed to read it back, as
@@ -323,7 +323,7 @@ impl File {
     /// # Errors
     /// When the device fails.
     pub fn sync_data(&self) -> Result<()> {
-        self.open.sync(true)
+        self.open.sync()
     }
 
     /// Changes the permission bits, as [`std::fs::File::set_permissions`] (fchmod(2)).

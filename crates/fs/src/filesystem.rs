@@ -127,7 +127,7 @@ impl Filesystem {
         &self.engine
     }
 
-    /// Makes everything that ended before durable: a whole commit, until there is a log. Direct writes that began before are ended first.
+    /// Makes all changes that ended before durable, with a commit. Direct writes that began before end first.
     /// Errors: those of the commit; data that was written before could not be written back, reported once. Where several
     /// callers have to learn of that, each is one of [`Filesystem::sync_as`].
     pub fn sync(&self) -> Result<()> {

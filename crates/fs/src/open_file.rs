@@ -485,13 +485,11 @@ impl OpenFile {
         ops::kill_privileges(&self.inode, writer)
     }
 
-    /// Makes what was done to the file before durable: in the log where that can say it, else by a commit (`fsync`).
-    /// Direct writes to the file that began before are ended first.
-    /// `data_only` leaves out what is not needed to read the data back; there is nothing that this would save.
+    /// Makes all earlier changes of the file durable, as fsync(2): by the log where the log can express them, else by a commit. Direct writes to the file
+    /// that began before end first. fdatasync(2) is the same: the log has one item for the attributes, with the size among them.
     /// Errors: those of the devices or of the commit; data could not be written back: while this was open, or before and no
     /// opener has seen that. Each opener gets such an error once.
-    pub fn sync(&self, data_only: bool) -> Result<()> {
-        let _ = data_only;
+    pub fn sync(&self) -> Result<()> {
         let inode = &self.inode;
         inode.engine().check_open()?;
         if !inode.context().has(Fault::SyncedBesideDirect) {

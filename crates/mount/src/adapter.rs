@@ -383,7 +383,7 @@ impl Operations for Adapter {
 
     fn fsync(&self, _: &RequestContext<'_>, _: NodeId, handle: FileHandle, data_only: bool) -> Result<()> {
         let file = self.handles.get(handle)?;
-        Ok(file.sync(data_only)?)
+        Ok(file.sync()?)
     }
 
     fn setxattr(
@@ -470,7 +470,7 @@ impl Operations for Adapter {
     }
 
     fn fsyncdir(&self, _: &RequestContext<'_>, node: NodeId, _: FileHandle, data_only: bool) -> Result<()> {
-        Ok(self.fs.open_file(self.nodes.inode(node))?.sync(data_only)?)
+        Ok(self.fs.open_file(self.nodes.inode(node))?.sync()?)
     }
 
     fn syncfs(&self, ctx: &RequestContext<'_>, _: NodeId) -> Result<()> {

@@ -33,7 +33,7 @@ pub(crate) fn copy(
     }
     let shared = target.share_range(source, from, len, to)?;
     if is_durable || target.inode().item(Wait::Yes)?.flags.contains(InodeFlags::SYNC) {
-        target.sync(true)?;
+        target.sync()?;
     }
     Ok(shared)
 }

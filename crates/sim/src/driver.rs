@@ -528,7 +528,7 @@ impl Driver {
             Operation::SetReadOnly { subvolume, read_only } => {
                 fs.set_subvolume_read_only(self.id(*subvolume).subvolume, *read_only)
             }
-            Operation::Fsync { inode } => self.handle(*inode)?.sync(false),
+            Operation::Fsync { inode } => self.handle(*inode)?.sync(),
             Operation::Grow { more } => grow(fs, *more),
             Operation::Convert(conversion) => convert(fs, *conversion),
             Operation::Sync => fs.sync(),

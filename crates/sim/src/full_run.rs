@@ -334,7 +334,7 @@ impl Writer {
     fn fsync(&mut self, fs: &Filesystem) -> Result<()> {
         let at = self.any();
         let file = fs.open_file(self.files[at].id)?;
-        let done = file.sync(false);
+        let done = file.sync();
         fs.close(file);
         self.has_space(done).map(drop).context("fsync")
     }

@@ -141,7 +141,7 @@ impl Recorder {
                 let end = (at + 1 + random.below(7) as usize).min(SECTORS);
                 let bytes: Vec<u8> = (at..end).flat_map(|sector| content(file, sector, 0)).collect();
                 open.write_at((at * SECTOR) as u64, &bytes)?;
-                open.sync(false)?;
+                open.sync()?;
                 at = end;
             }
             fs.close(open);
@@ -260,7 +260,7 @@ impl Recorder {
         let (content, changes) = (BTreeMap::from([(file, self.now(file))]), BTreeMap::new());
         let is_synced = self.random.below(2) == 0;
         if is_synced {
-            target.sync(false)?;
+            target.sync()?;
         }
         let durable = is_synced.then(|| self.device.log_len());
         self.fs.close(source);

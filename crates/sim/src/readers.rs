@@ -211,7 +211,7 @@ impl Run {
                 fs.rename(self.root, &new_name, self.root, &name, RenameMode::Replace)?;
                 self.slots[slot].write().1 = fresh;
             }
-            _ => story.file.sync(false)?,
+            _ => story.file.sync()?,
         }
         Ok(())
     }
@@ -240,7 +240,7 @@ impl Run {
             for file in [&stays, &goes] {
                 file.write_at(at * SECTOR as u64, &sector(file.id(), at, 1))?;
                 // What is delayed would get one extent for each file.
-                file.sync(false)?;
+                file.sync()?;
             }
         }
         *self.comb.write() = Some(stays);

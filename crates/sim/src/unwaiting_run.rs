@@ -115,7 +115,7 @@ impl Run {
             let open = fs.open_file(id)?;
             let content = vec![1; (SECTORS * SECTOR) as usize];
             open.write_at(0, &content)?;
-            open.sync(false)?;
+            open.sync()?;
             open.fallocate(Fallocate::Allocate { keep_size: true }, SECTORS * SECTOR, SET_ASIDE * SECTOR)?;
             files.push(open);
             model.push(content);
@@ -141,7 +141,7 @@ impl Run {
                 self.files[file].fallocate(Fallocate::PunchHole, at, SECTOR)?;
                 self.put(file, at, &[0; SECTOR as usize]);
             }
-            5..8 => self.files[file].sync(false)?,
+            5..8 => self.files[file].sync()?,
             8 => self.fs.sync()?,
             9 => self.snapshot()?,
             10 => self.delete_snapshot()?,

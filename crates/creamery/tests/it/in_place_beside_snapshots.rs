@@ -102,7 +102,7 @@ fn acknowledged_data_stays(delayed_bytes: u64) -> Result<()> {
         move || {
             order.wait(|steps| steps.flushed);
             order.at_write.store(true, Ordering::SeqCst);
-            file.write_at(0, &[7; LEN]).and_then(|_| file.sync(false))
+            file.write_at(0, &[7; LEN]).and_then(|_| file.sync())
         }
     })?;
     let snapshot = fs.create_snapshot(root.subvolume, top, b"before", true)?;

@@ -147,7 +147,7 @@ fn random_changes_in_memory_read_back_as_a_vector_of_bytes() {
                 change(&file, &mut model, scale, &mut random);
                 compare(&fixture, &file, &model, &mut random);
             }
-            file.sync(false).expect("room");
+            file.sync().expect("room");
             assert_eq!((fixture.delalloc_bytes(), fixture.delalloc_metadata_bytes()), (0, 0));
             assert_eq!(file.stat(Wait::Yes).expect("it lives").size, model.size());
             drop(file);
@@ -169,7 +169,7 @@ fn small_writes_on_end_become_one_extent() {
     assert_eq!(items(file.inode()), "", "nothing is in the tree yet");
     let stat = file.stat(Wait::Yes).expect("it lives");
     assert_eq!((stat.size, stat.allocated), (8 * MIB, 8 * MIB));
-    file.sync(false).expect("room");
+    file.sync().expect("room");
     assert_eq!(items(file.inode()), "0+2048 a@0");
     let stat = file.stat(Wait::Yes).expect("it lives");
     assert_eq!((stat.size, stat.allocated), (8 * MIB, 8 * MIB));
@@ -182,7 +182,7 @@ fn a_file_that_grows_stays_together_on_the_volume() {
         [300, 301].map(|ino| opened(Arc::new(new_delayed_file(&fixture, ino, InodeFlags::empty(), MIB))));
     let append = |file: &OpenFile, at: u64| {
         file.write_at(at, &[7; 4 * SECTOR as usize]).expect("room");
-        file.sync(false).expect("room");
+        file.sync().expect("room");
         file.inode().file().data_behind().expect("it has data")
     };
     let hole = append(&other, 0);
@@ -258,17 +258,17 @@ fn a_write_that_fails_later_is_told_once_to_each_who_had_the_file_open() {
     let inode = Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), 64 * MIB));
     let [one, other] = [(); 2].map(|()| opened(Arc::clone(&inode)));
     one.write_at(0, &vec![1; 64 << 10]).expect("room");
-    one.sync(false).expect("the device works");
+    one.sync().expect("the device works");
     let used = engine.space().data_used;
     device.0.store(true, Ordering::Release);
     one.write_at(8192, &vec![MARK; 256 << 10]).expect("it is in memory");
     assert_eq!(one.stat(Wait::Yes).expect("it lives").size, 264 << 10);
-    assert_eq!(other.sync(false).map_err(|error| error.kind()), Err(ErrorKind::Io));
+    assert_eq!(other.sync().map_err(|error| error.kind()), Err(ErrorKind::Io));
     device.0.store(false, Ordering::Release);
     let late = opened(Arc::clone(&inode));
-    assert_eq!(one.sync(false).map_err(|error| error.kind()), Err(ErrorKind::Io));
+    assert_eq!(one.sync().map_err(|error| error.kind()), Err(ErrorKind::Io));
     for told in [&one, &other, &late] {
-        told.sync(false).expect("it was told, or is none of its business");
+        told.sync().expect("it was told, or is none of its business");
     }
     // The extent is referenced nowhere: the file is as if the write had never been.
     let mut out = vec![0; 64 << 10];
@@ -343,7 +343,7 @@ fn delayed_data_is_counted_until_it_is_on_disk() {
     fs.unlink(root, b"closed").expect("it is there");
     assert_eq!(counted(), MIB, "what is gone is never written");
     let written = fixture.volume().counters().write_bytes;
-    kept.sync(false).expect("room");
+    kept.sync().expect("room");
     assert_eq!(counted(), 0);
     assert!(fixture.volume().counters().write_bytes - written < 2 * MIB);
     assert_eq!(fixture.delalloc_metadata_bytes(), 0);
@@ -429,7 +429,7 @@ fn what_is_dirty_for_long_is_due_wherever_it_stands() {
         file
     };
     let synced: Vec<_> = (0..40).map(|number| make(format!("synced {number}"))).collect();
-    synced.iter().for_each(|file| file.sync(false).expect("room"));
+    synced.iter().for_each(|file| file.sync().expect("room"));
     let last = make("last".to_owned());
     let writeback = last.inode().context().writeback();
     assert!(matches!(writeback.due(&fixture), creamery_txn::Due::In(_)));
@@ -461,7 +461,7 @@ fn who_dies_writing_back_keeps_nobody() {
     file.write_at(0, &vec![MARK; 64 << 10]).expect("it is in memory");
     let died = creamery_base::panics::catch(|| inode.context().writeback().step());
     assert!(died.is_err());
-    assert!(file.sync(false).is_err(), "the data is lost, which is told");
+    assert!(file.sync().is_err(), "the data is lost, which is told");
     assert_eq!((engine.delalloc_bytes(), engine.delalloc_metadata_bytes(), delayed(&inode)), (0, 0, 0));
 }
 

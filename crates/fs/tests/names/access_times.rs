@@ -68,7 +68,7 @@ fn told_and_written(bench: &Bench) -> Result<()> {
     }
     // What is not written, a crash takes back, and nothing else.
     let open = fs.open_file_for(ids[0], Access::Read)?;
-    open.sync(false)?;
+    open.sync()?;
     drop(open);
     fs.crash()?;
     for (id, time) in ids.iter().zip(&mut times) {
@@ -105,7 +105,7 @@ fn a_change_of_an_inode_takes_its_access_time_along(bench: &Bench) -> Result<()>
     fs.file(dir, "entry")?;
     ensure!((atime(&fs, file)?, atime(&fs, dir)?) == (of_file, of_dir), "a change has taken them back");
     // Those who change commit without a word about access times.
-    fs.open_file(file)?.sync(false)?;
+    fs.open_file(file)?.sync()?;
     fs.engine().commit()?;
     fs.crash_and_check()?;
     ensure!((atime(&fs, file)?, atime(&fs, dir)?) == (of_file, of_dir), "they are not in the tree");

@@ -102,7 +102,7 @@ fn image(bench: &Bench) -> Result<(Fixture, String)> {
     for (name, found) in [("good", &content), ("bad", &changed)] {
         let file = fs.open_file(fs.file(fs.top(), name)?)?;
         ensure!(file.write_at(0, found)? == LEN);
-        file.sync(false)?;
+        file.sync()?;
         drop(file);
         digest = seal(bench, &fs, name, &content)?;
     }
@@ -153,7 +153,7 @@ fn library(bench: &Bench) -> Result<()> {
     fs.link(good, fs.top(), b"linked")?;
     fs.unlink(fs.top(), b"moved")?;
     let file = fs.open_file(good)?;
-    file.sync(false)?;
+    file.sync()?;
     drop(file);
     fs.crash_and_check()?;
     let file = fs.open_file(fs.find(fs.top(), "linked")?)?;

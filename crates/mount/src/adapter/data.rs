@@ -61,7 +61,7 @@ impl Adapter {
         }
         let written = written?;
         if flags::is_durable(write, path, file.inode().item(Wait::Yes)?.flags) {
-            file.sync(true)?;
+            file.sync()?;
         }
         Ok(written)
     }

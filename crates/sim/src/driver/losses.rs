@@ -106,7 +106,7 @@ impl Driver {
                 continue;
             }
             let before = self.failures();
-            let done = self.open[at].file.sync(false);
+            let done = self.open[at].file.sync();
             let around = Around { before, after: self.failures() };
             let opener = &mut self.open[at];
             self.errors.fsync(inode, opener.place, around, done.as_ref().err())?;

@@ -204,7 +204,7 @@ impl Way {
     fn ask(self, fs: &Filesystem, file: &OpenFile) -> Result<()> {
         match self {
             Self::Commit => fs.sync(),
-            Self::Fsync => file.sync(false),
+            Self::Fsync => file.sync(),
             Self::Close => fs.shut_down(),
         }
     }
@@ -247,7 +247,7 @@ fn fail_once(base: &Image, case: Case) -> Option<Ended> {
             assert!(told.contains(CABLE) && told.contains(&format!("phase {}", abort.phase)), "{told}");
             is_told(fs.sync());
             if case.way != Way::Close {
-                is_told(file.sync(true));
+                is_told(file.sync());
                 is_told(create(&fs, "later"));
                 is_told(fs.shut_down());
             }
@@ -370,7 +370,7 @@ fn a_device_that_fails_while_a_log_is_written_is_told() {
                 let fs = open_with(Arc::<Failing>::clone(&device), Options::default());
                 let file = work(&fs, case.new);
                 device.arm(Some((request, fate)), false);
-                let asked = file.sync(false);
+                let asked = file.sync();
                 let Some(struck) = device.struck() else {
                     asked.expect("nothing failed");
                     assert_eq!(fs.statistics().fsyncs.logged, 1, "it is not committed");
@@ -381,7 +381,7 @@ fn a_device_that_fails_while_a_log_is_written_is_told() {
                 let told = asked.expect_err("it aborted").to_string();
                 assert!(told.contains(CABLE) && told.contains("phase log"), "{told}");
                 assert_eq!(abort.phase, CommitPhase::Log, "{case:?}");
-                is_told(file.sync(true));
+                is_told(file.sync());
                 is_told(create(&fs, "later"));
                 is_told(fs.shut_down());
                 let is_new = struck == "finish" || struck == "publish" && fate == Fate::Arrives;
@@ -471,7 +471,7 @@ fn ask_while(
             outcome(match number % 4 {
                 0 => fs.sync(),
                 1 => fs.engine().commit_through(generation),
-                2 => file.sync(false),
+                2 => file.sync(),
                 _ => create(fs, &format!("other{number}")).and_then(|_| fs.sync()),
             })
         };

@@ -86,7 +86,7 @@ fn what_a_snapshot_shows_stays_while_others_write_in_place() {
                             open.write_at(at as u64, &vec![round; len]).expect("room");
                         }
                         if delayed_bytes > 0 && round % 4 == 0 {
-                            open.sync(true).expect("it is durable");
+                            open.sync().expect("it is durable");
                         }
                     }
                     fs.close(open);
@@ -216,7 +216,7 @@ fn a_synced_clone_keeps_its_data_until_its_truncation_is_durable() {
 fn a_truncation_is_undone(overwrite: Overwrite) {
     let (device, fs, [file, clone]) = cloned();
     let open = fs.open_file(clone).expect("there");
-    open.sync(false).expect("room");
+    open.sync().expect("room");
     fs.close(open);
     fs.set_attributes(clone, &SetAttributes::truncate(0)).expect("room");
     overwrite(&fs, file, 9);

@@ -80,7 +80,7 @@ impl Here<'_> {
     }
 
     fn sync(&self, file: InodeId) -> Result<()> {
-        self.fs.open_file(file)?.sync(false)
+        self.fs.open_file(file)?.sync()
     }
 }
 
@@ -417,7 +417,7 @@ fn what_logs_took_is_free_again_with_the_commit() {
     fs.sync().expect("room");
     for number in 0..COMMITS * SYNCS {
         file.write_at(number % SYNCS * 4096, &[number as u8; 4096]).expect("room");
-        file.sync(false).expect("room");
+        file.sync().expect("room");
         if number % SYNCS == SYNCS - 1 {
             fs.sync().expect("room");
         }
@@ -444,13 +444,13 @@ fn changes_far_apart_are_synced() {
         for piece in 0..PIECES {
             file.write_at((round * PIECES + piece) * 8192, &[7; 4096]).expect("room");
         }
-        file.sync(false).expect("it is logged, or committed");
+        file.sync().expect("it is logged, or committed");
     }
     assert!(fs.statistics().fsyncs.logged > ROUNDS / 2, "{:?}", fs.statistics().fsyncs);
     for number in 0..80 {
         file.write_at(number * ROUNDS * PIECES / 80 * 8192 + 4096, &[8; 4096]).expect("room");
     }
-    file.sync(false).expect("it is logged, or committed");
+    file.sync().expect("it is logged, or committed");
     assert!(fs.statistics().aborted.is_none());
     let (_, left) = open(&device.image());
     let id = left.lookup(left.root(TreeId::FS).expect("the root"), b"file", Wait::Yes).expect("it is there");
@@ -482,7 +482,7 @@ fn who_syncs_at_once_shares_writes() {
                 for round in 0..ROUNDS as u64 {
                     all_here.wait();
                     file.write_at(round * 4096, &[7; 4096]).expect("room");
-                    file.sync(false).expect("room");
+                    file.sync().expect("room");
                 }
                 fs.close(file);
             });

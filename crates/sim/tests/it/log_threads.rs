@@ -127,7 +127,7 @@ impl Worker<'_> {
 
     fn sync(&self, id: InodeId) {
         let open = self.fs.open_file(id).expect("it is there");
-        open.sync(false).expect("room");
+        open.sync().expect("room");
         self.fs.close(open);
     }
 

@@ -452,7 +452,7 @@ fn write_until_exceeded(fs: &Filesystem, top: InodeId, writer: u64) {
             let len = 1 + random.below(400_000) as usize;
             let written = file.write_at(0, &random.bytes(len));
             if number % 2 == 0 {
-                file.sync(true)?;
+                file.sync()?;
             }
             fs.close(file);
             written

@@ -220,7 +220,7 @@ fn synced(fault: Option<Fault>) {
     let asked = Asked::submit(&file, write(NEW, 2));
     let answers = world.answer();
     match thread_rng().gen_bool(0.5) {
-        true => file.sync(false).expect("room"),
+        true => file.sync().expect("room"),
         false => world.fs.sync().expect("room"),
     }
     assert!(asked.is_answered(), "DIRECT-10");

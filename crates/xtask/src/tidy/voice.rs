@@ -8,8 +8,11 @@ use anyhow::Result;
 use super::ratchet::{self, Debts};
 use crate::workspace::{files, read};
 
+/// Whether a line misses the rule in one way.
+type Habit = fn(&str) -> bool;
+
 /// Ways to miss the rule, by the name that the ratchet has for them.
-const HABITS: [(&str, fn(&str) -> bool); 4] =
+const HABITS: [(&str, Habit); 4] =
     [("who", has_who), ("told", has_told), ("same", begins_with_same), ("he", has_he)];
 
 /// Files with other people's words.

@@ -147,7 +147,7 @@ fn small_files_are_packed_into_the_tree() {
             let inode = Arc::new(new_file_with(&fixture, 300, InodeFlags::empty(), &options));
             let opened = opened(Arc::clone(&inode));
             opened.write_at(0, &text(len)).expect("room");
-            opened.sync(false).expect("room");
+            opened.sync().expect("room");
             let mut found = vec![0; usize::try_from(len + 9).expect("small")];
             let got = opened.read_at(0, &mut found, Wait::Yes).expect("readable");
             assert!(found[..got] == text(len), "{kind} {len}");
@@ -197,7 +197,7 @@ fn what_is_not_alone_in_its_file_is_not_packed_into_the_tree() {
     let opened = opened(Arc::clone(&inode));
     opened.write_at(0, &text(SECTOR)).expect("room");
     opened.write_at(1 << 20, &text(SECTOR)).expect("room");
-    opened.sync(false).expect("room");
+    opened.sync().expect("room");
     assert_eq!(inode.context().compression().counters().chunks, 0);
     audit(&fixture, &inode, &inode.item(Wait::Yes).expect("it lives"));
 }

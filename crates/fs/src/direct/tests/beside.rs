@@ -115,7 +115,7 @@ fn what_leaves_the_extents_as_they_are_spoils_no_plan() {
     direct(&file, SECTOR, &sectors(2, 2));
     assert_eq!(seen(), before, "over what is there");
     file.write_at(100, &[3; 100]).expect("room");
-    file.sync(false).expect("room");
+    file.sync().expect("room");
     assert_eq!(seen(), before, "the same through memory");
     file.fallocate(Fallocate::Allocate { keep_size: true }, 8 * SECTOR, 8 * SECTOR).expect("room");
     let prealloc = seen();

@@ -85,7 +85,7 @@ fn a_thread_with_locks_makes_nothing_durable() {
     let wish = world.fs.engine().start(creamery_txn::Units::items(1 << 16));
     assert_eq!(wish.map(drop).expect_err("so much there never is").kind(), ErrorKind::NoSpace);
     assert_eq!(answer.try_recv().err(), Some(TryRecvError::Empty), "DIRECT-16");
-    file.sync(false).expect("it is durable");
+    file.sync().expect("it is durable");
     answer.try_recv().expect("DIRECT-10: a sync ends it").outcome.expect("room");
 }
 

@@ -212,7 +212,7 @@ fn what_cannot_be_written_directly_goes_through_memory_to_the_device() {
     let file = open_named(&fixture, "f1", InodeFlags::empty());
     let small = |file: &OpenFile| {
         file.write_at(0, b"small").expect("room");
-        file.sync(false).expect("room");
+        file.sync().expect("room");
         assert_eq!(items(file.inode()), "0+1 inline 5");
     };
     small(&file);
@@ -359,9 +359,9 @@ fn what_is_lost_on_the_way_through_memory_is_told_to_each_opener_once() {
         let error = try_direct(&file, DirectAt::Offset(SECTOR + 1), &[byte; 5000]).expect_err("it fails");
         device.0.store(false, Ordering::Release);
         assert_eq!(error.kind(), ErrorKind::Io, "{error}");
-        file.sync(false).expect("it was told with the answer");
-        assert_eq!(other.sync(false).map_err(|error| error.kind()), Err(ErrorKind::Io));
-        other.sync(false).expect("it was told");
+        file.sync().expect("it was told with the answer");
+        assert_eq!(other.sync().map_err(|error| error.kind()), Err(ErrorKind::Io));
+        other.sync().expect("it was told");
     }
     let mut wanted = sectors(8, MARK);
     put(&mut wanted, SECTOR + 1, &[1; 5000]);
@@ -384,7 +384,7 @@ fn a_device_that_fails_is_told_to_the_writer_and_to_nobody_else() {
         assert_eq!(error.kind(), ErrorKind::Io, "{error}");
     }
     for opener in [&file, &other] {
-        opener.sync(false).expect("it is none of its business");
+        opener.sync().expect("it is none of its business");
     }
     assert!(content(&other) == sectors(8, 1), "the file is as if nobody had written");
     engine.commit().expect("nothing was aborted");
@@ -392,7 +392,7 @@ fn a_device_that_fails_is_told_to_the_writer_and_to_nobody_else() {
     // What was delayed before is lost, which its openers learn; the write goes on.
     other.write_at(SECTOR, &sectors(2, MARK)).expect("it is in memory");
     direct(&file, 2 * SECTOR, &sectors(1, 2));
-    assert_eq!(other.sync(false).map_err(|error| error.kind()), Err(ErrorKind::Io));
+    assert_eq!(other.sync().map_err(|error| error.kind()), Err(ErrorKind::Io));
     let mut wanted = sectors(8, 1);
     put(&mut wanted, 2 * SECTOR, &sectors(1, 2));
     assert!(content(&file) == wanted);

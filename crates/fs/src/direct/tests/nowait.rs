@@ -219,7 +219,7 @@ fn what_is_in_memory_only_is_not_written_back_for_who_must_not_wait() {
         assert_eq!(refusal(&tried), Some(Refusal::Delayed));
         assert_eq!(file.inode().engine().delalloc_bytes(), delayed, "DIRECT-4");
         assert_eq!(device.kept(), 0);
-        file.sync(false).expect("room");
+        file.sync().expect("room");
         attempt(&file, write(DirectAt::Offset(2 * SECTOR), 1)).expect("nothing is delayed any more");
         device.answer(0, How::Done);
         assert!(file.inode().context().in_flight().help());

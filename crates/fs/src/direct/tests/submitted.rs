@@ -89,7 +89,7 @@ fn a_request_is_answered_once_whatever_the_device_does() {
             assert_eq!((counters.submitted, counters.failed), (1, u64::from(how != How::Done)));
             assert!(content(&file) == wanted, "{at:?} {how:?}");
             audit(&engine, &inode, &inode.item(Wait::Yes).expect("it lives"));
-            file.sync(false).expect("its errors are its own");
+            file.sync().expect("its errors are its own");
             let used = engine.space().data_used;
             engine.commit().expect("nothing was aborted");
             assert!(engine.space().data_used <= used, "space that nobody got is back");
@@ -166,7 +166,7 @@ fn an_error_in_the_midst_of_a_request_is_its_own_and_none_of_it_is_completed() {
             }
             assert!(content(&file) == wanted, "{failing} {how:?}");
             audit(&engine, &inode, &inode.item(Wait::Yes).expect("it lives"));
-            file.sync(false).expect("its errors are its own");
+            file.sync().expect("its errors are its own");
         }
     }
 }
@@ -211,7 +211,7 @@ fn whoever_waits_for_what_a_request_carries_completes_it() {
         ("snapshot", over, |file| {
             drop(file.inode().subvolume().bar_writes_in_place(GivesUp::Never).expect("it waits"))
         }),
-        ("fsync", over, |file| file.sync(false).expect("room")),
+        ("fsync", over, |file| file.sync().expect("room")),
         ("close", over, |file| file.inode().context().in_flight().close()),
     ];
     for (name, at, waits) in rows {
@@ -243,7 +243,7 @@ fn who_waits_completes_nothing_of_other_files() {
     let rows: [(&str, Waits); 3] = [
         ("reads", |file| assert_eq!(file.read_at(SECTOR, &mut [0; 9], Wait::Yes).expect("a read"), 9)),
         ("alone", |file| drop(file.inode().lock_exclusive().expect("it lives"))),
-        ("fsync", |file| file.sync(false).expect("room")),
+        ("fsync", |file| file.sync().expect("room")),
     ];
     for (name, waits) in rows {
         for lands_before in [true, false] {
@@ -339,7 +339,7 @@ fn who_closes_a_filesystem_waits_for_its_requests() {
 fn what_was_submitted_before_a_sync_is_durable_behind_it() {
     type Syncs = fn(&Filesystem, &OpenFile);
     let rows: [(&str, Syncs); 3] = [
-        ("fsync", |_, file| file.sync(false).expect("room")),
+        ("fsync", |_, file| file.sync().expect("room")),
         ("sync", |fs, _| fs.sync().expect("room")),
         ("settle", |fs, _| fs.settle().expect("room")),
     ];

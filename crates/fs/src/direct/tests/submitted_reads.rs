@@ -233,7 +233,7 @@ fn who_writes_where_a_read_is_in_flight_completes_it_first() {
             let Some((engine, device, inode, file)) = on_answering(InodeFlags::empty()) else { return };
             let answer = submit(&file, 0, 2 * SECTOR);
             device.keep_reads(false);
-            file.sync(false).expect("it waits for no read");
+            file.sync().expect("it waits for no read");
             assert_eq!(file.write_at(2 * SECTOR, &[9]).expect("room"), 1, "it is elsewhere");
             let in_flight = inode.context().in_flight();
             assert!(!in_flight.reclaim_step().expect("nothing to do"), "a read keeps no room");

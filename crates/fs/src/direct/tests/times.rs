@@ -62,7 +62,7 @@ fn what_is_overwritten_is_durable_with_its_times() {
     let [is, in_tree] = told(file);
     assert_ne!(is, in_tree);
     let before = fs.statistics().fsyncs;
-    file.sync(true).expect("it is durable");
+    file.sync().expect("it is durable");
     let after = fs.statistics().fsyncs;
     assert_eq!(told(file), [is, is], "OVERWRITE-1");
     assert_eq!(after.logged, before.logged + 1, "it is not passed over");
@@ -130,7 +130,7 @@ fn an_access_time_takes_along_what_an_fsync_has_to_see() {
     let [is, in_tree] = told(file);
     assert_eq!(is, in_tree, "both are written");
     let before = fs.statistics().fsyncs.logged;
-    file.sync(true).expect("it is durable");
+    file.sync().expect("it is durable");
     assert_eq!(fs.statistics().fsyncs.logged, before + 1, "OVERWRITE-1: it is not passed over");
 }
 
@@ -143,7 +143,7 @@ fn delayed_data_of_before_does_not_hide_the_times_of_a_direct_write() {
     direct(file, 0, &sectors(2, 2));
     let [is, _] = told(file);
     assert!(is.0 > delayed.0 && is.1 > delayed.1 && is.2 > delayed.2);
-    file.sync(false).expect("room");
+    file.sync().expect("room");
     let [synced, in_tree] = told(file);
     assert!(synced == in_tree && synced.0 >= is.0, "writing back moves no time back");
 }

@@ -198,7 +198,7 @@ fn random_changes_are_listed_as_the_model_has_them() {
                 change(&file, &mut model, &mut random);
                 compare(&file, &model, &mut random);
             }
-            file.sync(false).expect("room");
+            file.sync().expect("room");
             model.flush();
             compare(&file, &model, &mut random);
             drop(file);

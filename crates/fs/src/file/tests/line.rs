@@ -52,7 +52,7 @@ fn who_is_written_and_synced_again_and_again_keeps_nobody_from_being_due() {
     for second in 0..10 {
         assert_ne!(writeback.due(&engine), creamery_txn::Due::Now, "after {second} seconds");
         clock.0.fetch_add(1, Ordering::SeqCst);
-        log.sync(false).expect("room");
+        log.sync().expect("room");
         log.write_at(0, b"data").expect("room");
     }
     assert_eq!(writeback.due(&engine), creamery_txn::Due::Now);

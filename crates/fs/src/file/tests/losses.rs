@@ -39,11 +39,11 @@ fn an_error_that_no_opener_has_seen_is_reported_to_the_next_ones() {
     drop(writer);
     assert!(inode.context().writeback().step(), "the background writes it back");
     let [second, third] = [(); 2].map(|()| opened(Arc::clone(&inode)));
-    assert_eq!(kind(second.sync(false)), Err(ErrorKind::Io));
+    assert_eq!(kind(second.sync()), Err(ErrorKind::Io));
     let fourth = opened(Arc::clone(&inode));
-    assert_eq!(kind(third.sync(false)), Err(ErrorKind::Io), "it had the file open when the second saw it");
-    assert_eq!(kind(fourth.sync(false)), Ok(()), "somebody has seen the error before it came");
-    assert_eq!((kind(second.sync(false)), kind(third.sync(false))), (Ok(()), Ok(())));
+    assert_eq!(kind(third.sync()), Err(ErrorKind::Io), "it had the file open when the second saw it");
+    assert_eq!(kind(fourth.sync()), Ok(()), "somebody has seen the error before it came");
+    assert_eq!((kind(second.sync()), kind(third.sync())), (Ok(()), Ok(())));
 }
 
 /// The table forgets objects that nobody uses, but none with an error that nobody has seen.
@@ -63,7 +63,7 @@ fn an_error_that_nobody_has_seen_outlives_the_pressure_on_the_table() {
         |round: u32| (0..1000).for_each(|number| drop(new_file_in(&fs, &format!("{round}-{number}"))));
     crowd(0);
     let next = fs.open_file(id).expect("it is there");
-    assert_eq!(kind(next.sync(false)), Err(ErrorKind::Io));
+    assert_eq!(kind(next.sync()), Err(ErrorKind::Io));
     let object = Arc::downgrade(next.inode());
     drop(next);
     crowd(1);
@@ -165,7 +165,7 @@ fn a_clone_of_data_that_another_thread_loses_fails() {
     let clone = |fs: &Arc<Filesystem>, file: &Arc<OpenFile>| {
         let target = new_file_in(fs, "target");
         let cloned = target.clone_range(file, 0, MIB, 0);
-        (kind(cloned), target.inode().file().size(), kind(file.sync(false)))
+        (kind(cloned), target.inode().file().size(), kind(file.sync()))
     };
     let Some(found) = beside_a_run_that_fails(clone) else { return };
     assert_eq!(

@@ -117,7 +117,7 @@ fn while_a_device_hangs_all_but_fsync_of_that_file_goes_on() {
         [300, 301].map(|ino| opened(Arc::new(new_delayed_file(&engine, ino, InodeFlags::empty(), 64 * MIB))));
     file.write_at(0, &[MARK; MIB as usize]).expect("room");
     let (seen, ended) = std::thread::scope(|scope| {
-        let fsync = scope.spawn(|| file.sync(false));
+        let fsync = scope.spawn(|| file.sync());
         is_reached.recv().expect("it is written back");
         let work = || -> Result<_> {
             let before = file.stat(Wait::Yes)?.size;
@@ -126,7 +126,7 @@ fn while_a_device_hangs_all_but_fsync_of_that_file_goes_on() {
             let mut out = vec![0; 2 * SECTOR as usize];
             file.read_at(0, &mut out, Wait::Yes)?;
             other.write_at(0, &[3; SECTOR as usize])?;
-            other.sync(false)?;
+            other.sync()?;
             engine.commit()?;
             Ok((before, file.stat(Wait::Yes)?.size, out))
         };
@@ -139,7 +139,7 @@ fn while_a_device_hangs_all_but_fsync_of_that_file_goes_on() {
     assert!(!ended, "the device has not taken the data");
     assert_eq!((seen.0, seen.1), (MIB, MIB + 10));
     assert!(seen.2.iter().enumerate().all(|(at, byte)| *byte == if at < SECTOR as usize { MARK } else { 1 }));
-    file.sync(false).expect("room");
+    file.sync().expect("room");
     let mut out = vec![0; MIB as usize + 10];
     assert_eq!(file.read_at(0, &mut out, Wait::Yes).expect("data"), out.len());
     let wanted = [(0, MARK), (SECTOR, 1), (2 * SECTOR, MARK), (MIB, 2), (MIB + 10, 2)];
@@ -175,7 +175,7 @@ fn what_is_behind_a_sector_that_is_lost_leaves_a_file_that_is_whole() {
     file.inode().flush().expect("room");
     file.write_at(0, &[MARK]).expect("room");
     file.write_at(5 * SECTOR, b"far").expect("room");
-    assert_eq!(file.sync(false).map_err(|error| error.kind()), Err(ErrorKind::Io));
+    assert_eq!(file.sync().map_err(|error| error.kind()), Err(ErrorKind::Io));
     assert_eq!(items(file.inode()), "0+1 a@0, 5+1 b@0");
     audit(&engine, file.inode(), &file.inode().item(Wait::Yes).expect("it lives"));
     let mut out = [1; 6];

@@ -107,7 +107,7 @@ fn a_clone_has_what_was_written_last_and_later_writes_of_neither_show_in_the_oth
     let (source, target) = (make(&fs, "source"), make(&fs, "target"));
     let mut expected = text(MIB);
     source.write_at(0, &expected).expect("room");
-    source.sync(false).expect("room");
+    source.sync().expect("room");
     source.write_at(5000, b"last").expect("room");
     target.write_at(0, &[9; 100_000]).expect("room");
     expected[5000..5004].copy_from_slice(b"last");
@@ -125,9 +125,9 @@ fn a_clone_has_what_was_written_last_and_later_writes_of_neither_show_in_the_oth
     aside.fallocate(crate::Fallocate::Allocate { keep_size: false }, 0, 16 * SECTOR).expect("room");
     other.clone_range(&aside, 0, 0, 0).expect("room");
     aside.write_at(0, &[1; SECTOR as usize]).expect("room");
-    aside.sync(false).expect("room");
+    aside.sync().expect("room");
     other.write_at(2 * SECTOR, &[2; SECTOR as usize]).expect("room");
-    other.sync(false).expect("room");
+    other.sync().expect("room");
     assert!(content(&other)[..2 * SECTOR as usize].iter().all(|byte| *byte == 0));
     assert!(content(&aside)[SECTOR as usize..].iter().all(|byte| *byte == 0));
     let small = make(&fs, "small");
@@ -147,7 +147,7 @@ fn what_differs_is_not_shared_and_what_is_equal_reads_as_before() {
         file.write_at(0, &bytes).expect("room");
     }
     other.write_at(2 * MIB, b"!").expect("room");
-    other.sync(false).expect("room");
+    other.sync().expect("room");
     let used = |fs: &Filesystem| {
         fs.sync().expect("room");
         fixture.space().data_used

@@ -70,7 +70,7 @@ fn data_that_is_dirty_is_found_without_the_tree_and_data_in_the_tree_without_pag
     assert_eq!(ask(&file, 7, Want::Hole), Some(3 * SECTOR), "all of it is delayed");
     let dirty = counters(&file);
     assert_eq!((dirty.calls, dirty.tree_searches, dirty.items), (2, 0, 0));
-    file.sync(false).expect("room");
+    file.sync().expect("room");
     assert_eq!(ask(&file, SECTOR + 5, Want::Data), Some(SECTOR + 5));
     let clean = counters(&file);
     assert_eq!((clean.tree_searches, clean.leaves, clean.items), (1, 1, 1));
@@ -103,7 +103,7 @@ fn a_scan_goes_on_in_the_leaf_where_it_was() {
     const COUNT: u64 = 600;
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let file = scattered(&fixture, 300, COUNT);
-    file.sync(false).expect("room");
+    file.sync().expect("room");
     let before = counters(&file);
     assert_eq!(partition(&file, 2 * COUNT * SECTOR).len() as u64, COUNT);
     let flushed = counters(&file);
@@ -112,7 +112,7 @@ fn a_scan_goes_on_in_the_leaf_where_it_was() {
     assert_eq!(searches + flushed.bookmarks_used - before.bookmarks_used, calls);
     // Whoever changes an extent ends what is remembered of all.
     file.write_at(SECTOR, &[MARK; SECTOR as usize]).expect("room");
-    file.sync(false).expect("room");
+    file.sync().expect("room");
     assert_eq!(ask(&file, 0, Want::Hole), Some(3 * SECTOR));
     assert_eq!(counters(&file).tree_searches, flushed.tree_searches + 1);
 }
@@ -181,7 +181,7 @@ fn who_reads_and_seeks_in_a_sparse_file_leaves_nothing_behind() {
     let (made, file) = fs.create_open(root, b"sparse", &NewInode::file(0o644)).expect("room");
     fs.set_attributes(made.id, &SetAttributes::truncate(64 * MIB)).expect("room");
     file.write_at(32 * MIB, b"data").expect("room");
-    file.sync(false).expect("room");
+    file.sync().expect("room");
     let kept = || {
         let memory = fs.memory();
         (

@@ -78,7 +78,7 @@ fn answers_are_those_of_a_model_in_five_states() {
             // Half of what is set aside for the next part.
             file.fallocate(Fallocate::Allocate { keep_size: true }, 0, scale * 2).expect("room");
             compare(&file, &model, "set aside, also behind the end");
-            file.sync(false).expect("room");
+            file.sync().expect("room");
         }
         let (engine, device) = fixture.again(hanging);
         let file = opened(Arc::new(named_in(&engine, "f1", 64 * MIB)));
@@ -100,7 +100,7 @@ fn answers_are_those_of_a_model_in_five_states() {
             flush.join().expect("no panic").expect("room");
         });
         compare(&file, &model, "landed and dirty");
-        file.sync(false).expect("room");
+        file.sync().expect("room");
         compare(&file, &model, "written in what was set aside");
         engine.commit().expect("room");
         drop(file);

@@ -193,7 +193,7 @@ impl Here {
             ["clone", source, at, len, path, to] => {
                 self.file(path)?.clone_range(&*self.file(source)?, size(at)?, size(len)?, size(to)?)?;
             }
-            ["fsync", path] => self.file(path)?.sync(false)?,
+            ["fsync", path] => self.file(path)?.sync()?,
             ["sync"] => self.fs.sync()?,
             _ => return Ok(false),
         }
