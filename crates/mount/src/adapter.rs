@@ -381,7 +381,7 @@ impl Operations for Adapter {
         Err(Errno::ENOSYS)
     }
 
-    fn fsync(&self, _: &RequestContext<'_>, _: NodeId, handle: FileHandle, data_only: bool) -> Result<()> {
+    fn fsync(&self, _: &RequestContext<'_>, _: NodeId, handle: FileHandle, _: bool) -> Result<()> {
         let file = self.handles.get(handle)?;
         Ok(file.sync()?)
     }
@@ -469,7 +469,7 @@ impl Operations for Adapter {
         Ok(())
     }
 
-    fn fsyncdir(&self, _: &RequestContext<'_>, node: NodeId, _: FileHandle, data_only: bool) -> Result<()> {
+    fn fsyncdir(&self, _: &RequestContext<'_>, node: NodeId, _: FileHandle, _: bool) -> Result<()> {
         Ok(self.fs.open_file(self.nodes.inode(node))?.sync()?)
     }
 

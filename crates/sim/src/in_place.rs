@@ -171,7 +171,7 @@ impl Recorder {
             0..11 => self.write(file),
             11..16 => {
                 let open = self.fs.open_file(self.files[file])?;
-                open.sync(self.random.below(2) == 0)?;
+                open.sync()?;
                 self.fs.close(open);
                 self.acknowledge(file..file + 1)
             }
