@@ -33,7 +33,7 @@ pub(super) fn paid_off<'a>(
 /// Writes today's debts as tomorrow's limits.
 pub(super) fn write(sections: &[(&str, Debts)]) -> Result<()> {
     let mut text = String::from(
-        "# What is longer than the house likes, and how many files of a crate use each other in circles, how many folders do, and how many\n# pairs of folders use each other, and lines of each room that do not speak plainly: may shrink, must not grow. cargo xtask tidy --ratchet writes it.\n",
+        "# What is longer than the house likes, and how many files of a crate use each other in circles, how many folders do, and how many\n# pairs of folders use each other, lines of each room that do not speak plainly, and invariants that nothing watches: may shrink, must not grow. cargo xtask tidy --ratchet writes it.\n",
     );
     for (name, debts) in sections {
         text += &format!("\n[{name}]\n");
