@@ -389,3 +389,19 @@ impl Drop for WriteGuard {
         buffer.watch.held(buffer.level, self.since);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clean(level: u8) -> Arc<ExtentBuffer> {
+        let (at, bytes) = (Logical::new(1 << 20), AlignedBuffer::zeroed(4096));
+        Arc::new(ExtentBuffer::clean(at, level, bytes, false, Arc::new(Watch::default())))
+    }
+
+    #[test]
+    #[should_panic(expected = "LINK-1")]
+    fn a_link_that_leads_no_level_down_is_a_bug() {
+        clean(2).link(0, &clean(2));
+    }
+}

@@ -34,6 +34,7 @@ mod committed;
 mod counters;
 mod cow;
 mod cursor;
+mod division;
 mod drop_tree;
 mod edit;
 mod finger;

@@ -1,4 +1,8 @@
 //! A path: the blocks that a search for modification holds, from the leaf up, with the slot chosen in each.
+//!
+//! # Invariants
+//! - PATH-1: a path holds a block at the block's own level.
+//! - PATH-2: below a block that is locked for writing, a path holds blocks that are locked for writing: a change climbs from the leaf as far as it has locks for.
 
 use std::sync::Arc;
 
@@ -42,7 +46,16 @@ pub(crate) struct Path {
 }
 
 impl Path {
+    /// Takes a block at `level`.
+    ///
+    /// # Panics
+    /// When it is of another level (PATH-1), or locked for reading below one that is locked for writing (PATH-2).
     pub(crate) fn set(&mut self, level: usize, guard: NodeGuard) {
+        assert_eq!(usize::from(guard.buffer().level()), level, "PATH-1: a block is at its own level");
+        assert!(
+            guard.is_write() || !self.holds_write(level + 1),
+            "PATH-2: a block is locked for reading below one that is locked for writing"
+        );
         self.nodes[level] = Some(guard);
     }
 
@@ -107,5 +120,53 @@ impl Path {
     /// Whether `key` is smaller than the key by which the parent finds the leaf.
     pub(crate) fn is_below_low_key(&self, key: &Key) -> bool {
         self.holds(1) && *key < self.block(1).key(self.slots[1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_base::lock::{Held, Place, rank};
+    use creamery_base::{Logical, Wait};
+    use creamery_device::AlignedBuffer;
+
+    use super::*;
+    use crate::watch::Watch;
+
+    fn block(level: u8) -> Arc<ExtentBuffer> {
+        let (at, bytes) = (Logical::new(1 << 20), AlignedBuffer::zeroed(4096));
+        Arc::new(ExtentBuffer::dirty(at, level, bytes, Arc::new(Watch::default())))
+    }
+
+    fn read(level: u8) -> NodeGuard {
+        let held = Held::tried(Place::of(rank::NODE));
+        NodeGuard::Read(block(level).lock_shared(held, Wait::No).expect("it is free"))
+    }
+
+    fn write(level: u8) -> NodeGuard {
+        let held = Held::tried(Place::of(rank::NODE));
+        NodeGuard::Write(block(level).try_write(held).expect("it is free"))
+    }
+
+    #[test]
+    fn a_path_takes_blocks_from_the_root_down() {
+        let mut path = Path::default();
+        path.set(2, read(2));
+        path.set(1, write(1));
+        path.set(0, write(0));
+        assert!(path.holds_write(0) && path.holds_write(1) && !path.holds_write(2));
+    }
+
+    #[test]
+    #[should_panic(expected = "PATH-1")]
+    fn a_block_at_another_level_is_a_bug() {
+        Path::default().set(1, write(0));
+    }
+
+    #[test]
+    #[should_panic(expected = "PATH-2")]
+    fn a_block_locked_for_reading_below_one_locked_for_writing_is_a_bug() {
+        let mut path = Path::default();
+        path.set(1, write(1));
+        path.set(0, read(0));
     }
 }

@@ -10,6 +10,7 @@ use creamery_base::{ErrorKind, Result, Wait};
 
 use crate::block_read::Missing;
 use crate::buffer::WriteGuard;
+use crate::division::Division;
 use crate::host::CowHost;
 use crate::path::{NodeGuard, Path};
 use crate::tree::Tree;
@@ -92,8 +93,10 @@ impl Tree {
     ) -> Result<()> {
         let parent_slot = path.slots[level + 1];
         let (here, there) = (path.block(level).count(), left.block().count());
+        let before = Division::of(left.block(), path.block(level));
         if here + there + MERGE_SLACK <= self.pointers_max() {
             left.block_mut().copy_ptrs_from(there, path.block(level), 0, here);
+            before.check(Division::of_one(left.block()));
             let NodeGuard::Write(old) = path.take(level) else { panic!("a thin node is not write-locked") };
             path.block_mut(level + 1).remove_ptrs(parent_slot, 1);
             path.slots[level + 1] = parent_slot - 1;
@@ -103,6 +106,7 @@ impl Tree {
         let moved = there.saturating_sub(here) / 2;
         path.block_mut(level).copy_ptrs_from(0, left.block(), there - moved, moved);
         left.block_mut().remove_ptrs(there - moved, moved);
+        before.check(Division::of(left.block(), path.block(level)));
         let first = path.block(level).key(0);
         path.block_mut(level + 1).set_key(parent_slot, &first);
         Ok(())
@@ -117,14 +121,17 @@ impl Tree {
     ) -> Result<()> {
         let parent_slot = path.slots[level + 1];
         let (here, there) = (path.block(level).count(), right.block().count());
+        let before = Division::of(path.block(level), right.block());
         if here + there + MERGE_SLACK <= self.pointers_max() {
             path.block_mut(level).copy_ptrs_from(here, right.block(), 0, there);
+            before.check(Division::of_one(path.block(level)));
             path.block_mut(level + 1).remove_ptrs(parent_slot + 1, 1);
             return self.give_up(host, &right, true);
         }
         let moved = there.saturating_sub(here) / 2;
         path.block_mut(level).copy_ptrs_from(here, right.block(), 0, moved);
         right.block_mut().remove_ptrs(0, moved);
+        before.check(Division::of(path.block(level), right.block()));
         let first = right.block().key(0);
         path.block_mut(level + 1).set_key(parent_slot + 1, &first);
         Ok(())

@@ -4,6 +4,7 @@ use creamery_base::Result;
 use creamery_format::{BlockRef, ITEM_LEN};
 
 use crate::buffer::WriteGuard;
+use crate::division::Division;
 use crate::host::CowHost;
 use crate::path::{NodeGuard, Path};
 use crate::tree::Tree;
@@ -117,8 +118,10 @@ impl Tree {
         let Some(mut right) = self.own_sibling(host, path, parent_slot + 1, sibling)? else {
             return Ok(false);
         };
+        let before = Division::of(path.block(0), right.block());
         right.block_mut().copy_items_from(0, path.block(0), at, items - at);
         path.block_mut(0).remove_items(at, items - at);
+        before.check(Division::of(path.block(0), right.block()));
         path.write(0).narrow();
         let first = right.block().key(0);
         path.block_mut(1).set_key(parent_slot + 1, &first);
@@ -146,8 +149,10 @@ impl Tree {
             return Ok(false);
         };
         let left_items = left.block().count();
+        let before = Division::of(left.block(), path.block(0));
         left.block_mut().copy_items_from(left_items, path.block(0), 0, at);
         path.block_mut(0).remove_items(0, at);
+        before.check(Division::of(left.block(), path.block(0)));
         let first = path.block(0).key(0);
         path.block_mut(1).set_key(parent_slot, &first);
         if goes_left {

@@ -16,6 +16,7 @@ use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_format::{ITEM_LEN, Key};
 
 use crate::buffer::WriteGuard;
+use crate::division::Division;
 use crate::host::CowHost;
 use crate::path::Path;
 use crate::search::Intent;
@@ -220,15 +221,18 @@ impl Tree {
         self.count(|counters| &counters.leaf_merges);
         let items = path.block(0).count();
         let Partner { mut leaf, side } = partner;
+        let before = Division::of(leaf.block(), path.block(0));
         match side {
             Side::Left => {
                 let at = leaf.block().count();
                 leaf.block_mut().copy_items_from(at, path.block(0), 0, items);
+                before.check(Division::of_one(leaf.block()));
                 self.remove_leaf(host, path)
             }
             Side::Right => {
                 let moved = leaf.block().count();
                 path.block_mut(0).copy_items_from(items, leaf.block(), 0, moved);
+                before.check(Division::of_one(path.block(0)));
                 let slot = path.slots[1] + 1;
                 path.block_mut(1).remove_ptrs(slot, 1);
                 self.give_up(host, &leaf, true)

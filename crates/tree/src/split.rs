@@ -13,6 +13,7 @@
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_format::{BlockRef, Key};
 
+use crate::division::Division;
 use crate::host::CowHost;
 use crate::path::{NodeGuard, Path};
 use crate::redistribute::{Cut, Insertion, Room};
@@ -98,11 +99,13 @@ impl Tree {
         }
         let Cut { at, goes_left } = cut.unwrap_or(Cut { at: insertion.slot, goes_left: !found });
         let old_count = path.block(0).count();
+        let before = Division::of_one(path.block(0));
         let hint = path.block(0).logical();
         let mut right = self.new_block(host, 0, hint)?;
         let moved = old_count - at;
         right.block_mut().copy_items_from(0, path.block(0), at, moved);
         path.block_mut(0).remove_items(at, moved);
+        before.check_split(path.block(0), right.block());
         path.write(0).narrow();
         let right_key = right.block().first_key().unwrap_or(*key);
         let parent_slot = path.slots[1] + 1;
@@ -130,8 +133,10 @@ impl Tree {
         let node_level = u8::try_from(level).expect("a level fits");
         let mut right = self.new_block(host, node_level, hint)?;
         let moved = node_count - middle;
+        let before = Division::of_one(path.block(level));
         right.block_mut().copy_ptrs_from(0, path.block(level), middle, moved);
         path.block_mut(level).remove_ptrs(middle, moved);
+        before.check_split(path.block(level), right.block());
         let (key, logical) = (right.block().key(0), right.block().logical());
         let parent_slot = path.slots[level + 1] + 1;
         path.block_mut(level + 1).insert_ptr(parent_slot, &key, logical, host.generation());
