@@ -1,9 +1,11 @@
 //! `cargo xtask readme`: the parts of pages that are made from data.
 //!
 //! `docs/coverage.md` and `docs/limitations.md` come from `docs/coverage/*.toml`. README.md takes its evidence and its speed from the
-//! files that the proof, the suites and the benches write, so that every number on the first page is one that a command wrote.
+//! files that the proof, the suites and the benches write, so that every number on the first page is one that a command wrote. The page about the design takes its
+//! table of locks from their declarations.
 
 mod evidence;
+mod locks;
 mod speed;
 
 use anyhow::{Context, Result};
@@ -14,6 +16,8 @@ use crate::workspace::{read, root};
 const README: &str = "README.md";
 const EVIDENCE: (&str, &str) = ("<!-- evidence: begin (cargo xtask readme) -->", "<!-- evidence: end -->");
 const SPEED: (&str, &str) = ("<!-- speed: begin (cargo xtask readme) -->", "<!-- speed: end -->");
+const DESIGN: &str = "docs/internals/design.md";
+const LOCKS: (&str, &str) = ("<!-- locks: begin (cargo xtask readme) -->", "<!-- locks: end -->");
 
 /// Writes the pages that are not up to date.
 pub(crate) fn write_pages() -> Result<()> {
@@ -44,7 +48,8 @@ fn pages() -> Result<Vec<(&'static str, String)>> {
     let mut readme = read(README)?;
     readme = between(&readme, EVIDENCE, &evidence::points(&sheets)?).context("in README.md")?;
     readme = between(&readme, SPEED, &speed::table()?).context("in README.md")?;
-    let mut pages = vec![(README, readme)];
+    let design = between(&read(DESIGN)?, LOCKS, &locks::table()?).with_context(|| format!("in {DESIGN}"))?;
+    let mut pages = vec![(README, readme), (DESIGN, design)];
     pages.extend(coverage::pages(&sheets)?);
     Ok(pages)
 }

@@ -40,7 +40,7 @@ ranks! {
     RANGE = 24;
     /// Making a subvolume, and changing what is said about one.
     SUBVOLUME_CHANGE = 25;
-    /// One cleaner at a time; whoever begins a handle may have to clean first.
+    /// One cleaner at a time. A thread may have to clean before it begins a handle.
     CLEANER = 26;
     /// Writing a run of delayed data back, or waiting for that; a thread that does it waits for no other run. Also completing a request that carries locks, and writing
     /// times that were noted.
