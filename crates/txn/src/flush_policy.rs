@@ -59,6 +59,11 @@ impl FlushPolicy {
         matches!(self, Self::FlushLimit | Self::FlushEvict | Self::FlushAllSteal)
     }
 
+    /// Whether an operation asks that frees space.
+    pub(crate) const fn frees(self) -> bool {
+        matches!(self, Self::FlushEvict | Self::FlushAllSteal)
+    }
+
     /// Whether that is all of it.
     pub(crate) const fn takes_all_of_the_reserve(self) -> bool {
         matches!(self, Self::FlushLimit | Self::FlushAllSteal)

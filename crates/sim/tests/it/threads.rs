@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
-use creamery_base::{InodeId, Wait};
+use creamery_base::{ErrorKind, InodeId, Wait};
 use creamery_fs::{FileType, Filesystem, NewInode, RenameMode};
 use creamery_sim::{
     Ask, Call, MadeBy, SimDevice, Told, fresh_image, linearizable, open, stored_seeds, threads_run,
@@ -178,4 +178,50 @@ fn what_threads_see_of_shared_directories_is_linearizable() {
 #[test]
 fn what_threads_see_of_shared_directories_is_linearizable_with_the_asked_seed() {
     shared(seed_of("shared"));
+}
+
+/// Threads that fill a filesystem, and empty it again.
+const FILLERS: usize = 32;
+
+/// A full filesystem has room for few removals at once. Each of them waits for others, and none is refused.
+#[test]
+fn many_threads_empty_a_full_filesystem() {
+    let made_by = MadeBy { node_size: 4096, len: 128 << 20, ..MadeBy::default() };
+    let device = Arc::new(SimDevice::new(fresh_image(&made_by).expect("an image")));
+    let fs = open(&device).expect("it opens");
+    let root = fs.root(fs.default_subvolume()).expect("the root directory");
+    let dirs: Vec<InodeId> = (0..FILLERS)
+        .map(|number| {
+            let name = format!("dir{number}");
+            fs.create(root, name.as_bytes(), &NewInode::directory(0o755)).expect("room").id
+        })
+        .collect();
+    let fill = |dir: InodeId| {
+        (0..)
+            .map(|number: u64| number.to_string().repeat(8))
+            .take_while(|name| match fs.create(dir, name.as_bytes(), &NewInode::file(0o644)) {
+                Ok(_) => true,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+                    false
+                }
+            })
+            .collect::<Vec<_>>()
+    };
+    let names: Vec<Vec<String>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = dirs.iter().map(|dir| scope.spawn(|| fill(*dir))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it ends well")).collect()
+    });
+    assert!(names.iter().map(Vec::len).sum::<usize>() > 1000);
+    std::thread::scope(|scope| {
+        for (dir, names) in dirs.iter().zip(names) {
+            let fs = &fs;
+            scope.spawn(move || {
+                for name in names {
+                    fs.unlink(*dir, name.as_bytes()).expect("a removal has its room");
+                }
+            });
+        }
+    });
+    fs.sync().expect("it is durable");
 }

@@ -62,6 +62,8 @@ const SPARE_UNITS: u64 = 64;
 const FREEING_UNITS: u64 = 28;
 /// The part of it that only deleting subvolumes may take.
 const DROPPING_UNITS: u64 = 12;
+/// How often an operation that frees space begins anew because other such operations took all the room that came back.
+const PASSED_MAX: u32 = 1000;
 /// Plenty of room is a quarter more than is needed.
 const PLENTY_PART: u64 = 4;
 
@@ -178,6 +180,7 @@ impl Engine {
     /// Reserves metadata for `units`; allocates a chunk, waits for its turn, has space freed or commits when it has to.
     pub(super) fn promise(&self, units: Units) -> Result<Ticket<'_>> {
         let (mut tried, mut was_called_in) = (Tried::default(), false);
+        let (mut others, mut passed) = (self.reservations.freeing_tickets(), 0);
         loop {
             let chunks = self.chunks.made();
             if let Some(ticket) = self.promise_at_once(units) {
@@ -196,7 +199,12 @@ impl Engine {
                 return Ok(ticket);
             }
             if !self.make_room(&mut tried, units.policy, SpaceKind::Metadata)? {
-                return Err(self.no_room_for(units));
+                let now = self.reservations.freeing_tickets();
+                if !units.policy.frees() || now == others || passed == PASSED_MAX {
+                    return Err(self.no_room_for(units));
+                }
+                // Other operations that free space took the room that came back. They bring more of it.
+                (tried, others, passed) = (Tried::default(), now, passed + 1);
             }
             was_called_in = false;
         }

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
-use creamery_base::{CachePadded, Generation};
+use creamery_base::{CachePadded, Generation, Striped};
 
 use super::advance::{self, Advances};
 use crate::units::Units;
@@ -71,6 +71,8 @@ pub(crate) struct Reservations {
     taking: RankedMutex<(), { rank::RESERVATION }>,
     line: RankedMutex<Line, { rank::LEAF }>,
     in_line: CachePadded<InLine>,
+    /// Tickets of operations that free space, so far.
+    freeing_tickets: Striped<AtomicU64>,
     #[cfg(feature = "faults")]
     copies_twice: std::sync::atomic::AtomicBool,
 }
@@ -272,6 +274,11 @@ impl Reservations {
         any
     }
 
+    /// How many tickets operations got so far that free space.
+    pub(crate) fn freeing_tickets(&self) -> u64 {
+        self.freeing_tickets.all().map(|tickets| tickets.load(Ordering::Relaxed)).sum()
+    }
+
     /// Whether somebody stands in line.
     fn is_anybody_waiting(&self) -> bool {
         self.in_line.threads.load(Ordering::SeqCst) > 0
@@ -347,6 +354,9 @@ impl Reservations {
     fn ticket<'r>(self: &'r Arc<Self>, wish: Wish, advanced: bool) -> Ticket<'r> {
         let (bytes, references, blocks) = (Cell::new(wish.bytes()), Cell::new(0), Cell::new(0));
         let more_references = Cell::new(wish.units.references);
+        if wish.units.policy.frees() {
+            self.freeing_tickets.mine().fetch_add(1, Ordering::Relaxed);
+        }
         Ticket { reservations: self, wish, bytes, more_references, references, blocks, advanced }
     }
 
