@@ -1,11 +1,11 @@
 //! The abort: the end of all writing, with its reason and its place.
 //!
-//! What was committed stays; what came after is lost, and everybody who has to do with it is told: whoever changes
-//! something or asks for a commit from then on by an error, and once, when it happens, who asked to be told.
+//! Committed data stays; later changes are lost. From then on every change and every commit fails with an error. One registered callback
+//! learns of the abort once, when it happens.
 //!
 //! # Invariants
 //! - ABORT-1: the first reason is kept. Later ones are mostly its consequences. Shown by `the_first_reason_is_kept`.
-//! - ABORT-2: it is told exactly once, also to somebody who asks after the abort. Shown by `an_abort_is_told_once`,
+//! - ABORT-2: the callback learns of it exactly once, also if it registers after the abort. Shown by `an_abort_is_told_once`,
 //!   `who_asks_after_the_abort_is_told_at_once`.
 
 use std::fmt;
@@ -17,7 +17,7 @@ use creamery_base::{Error, ErrorKind, Generation, Result};
 
 use crate::commit::CommitPhase;
 
-/// Why nothing can be written any more.
+/// The reason that nothing can be written any more.
 ///
 /// ```no_run
 /// # fn example(engine: &creamery_txn::Engine) {
@@ -30,27 +30,27 @@ use crate::commit::CommitPhase;
 pub struct Abort {
     /// The running transaction, the first that is not durable or the one after it.
     pub transaction: Generation,
-    /// What the commit on its way was at; `running` when there was none.
+    /// The phase of the commit on its way; `running` when there was none.
     pub phase: CommitPhase,
     /// File, line and column.
     pub place: String,
-    /// What went wrong.
+    /// The error.
     pub reason: String,
 }
 
 impl fmt::Display for Abort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The place in the source is for who looks into it, and no news to who wants a file written.
+        // The place in the source is for debugging, and of no use to a user who wants a file written.
         let Self { transaction, phase, reason, .. } = self;
         write!(f, "transaction {transaction} aborted, phase {phase}: {reason}")
     }
 }
 
-/// Somebody who wants to be told.
+/// A callback that learns of the abort.
 type Tell = Box<dyn FnOnce(&Abort) + Send>;
 
-/// What whoever comes later fails with where the host has no room. The words of the kind would be one more reason: a filesystem that is
-/// read-only because its host is full has room itself. What the host lacks says what to do, also where it is not the first who is told.
+/// The error of later operations where the host has no room. It leaves out the words of its kind, which would be one more reason: a filesystem that is
+/// read-only because its host is full has room itself. The host's error, as its source, names the remedy for every later caller, too.
 #[derive(Debug)]
 struct Refusal(Abort, io::Error);
 
@@ -66,10 +66,10 @@ impl std::error::Error for Refusal {
     }
 }
 
-/// Whether all writing has ended, and who is to be told.
+/// Whether all writing has ended, and the callback.
 #[derive(Default)]
 pub(crate) struct AbortCell {
-    /// With what the host said, if it is that it has no room.
+    /// With the host's error kind, if the host has no room.
     abort: OnceLock<(Abort, Option<io::ErrorKind>)>,
     tell: RankedMutex<Option<Tell>, { rank::LEAF }>,
 }
@@ -80,7 +80,7 @@ impl AbortCell {
         self.abort.get().map(|(abort, _)| abort)
     }
 
-    /// Ends all writing for good, unless something has already (ABORT-1). `host` is what the host's system said.
+    /// Ends all writing for good, unless it has ended already (ABORT-1). `host` is the error kind of the host's system.
     pub(crate) fn set(&self, abort: Abort, host: Option<io::ErrorKind>) {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         let full = host.filter(|host| matches!(host, StorageFull | QuotaExceeded | FileTooLarge));
@@ -89,7 +89,7 @@ impl AbortCell {
         }
     }
 
-    /// Errors: read-only: all writing has ended.
+    /// Checks that writing goes on. Errors: read-only: all writing has ended.
     pub(crate) fn check(&self) -> Result<()> {
         match self.abort.get() {
             None => Ok(()),
@@ -101,13 +101,13 @@ impl AbortCell {
         }
     }
 
-    /// Calls `tell` when there is an abort, at once if there is. Only the latest `tell` is kept.
+    /// Calls `tell` when there is an abort, at once if there is one already. Only the latest `tell` is kept.
     pub(crate) fn tell_to(&self, tell: Tell) {
         *self.tell.lock() = Some(tell);
         self.tell();
     }
 
-    /// Whoever takes the teller out calls it (ABORT-2): the one who aborts or the one who asks, whichever comes later.
+    /// Calls the callback, which one thread takes out (ABORT-2): the one that aborts or the one that registers, the later of both.
     fn tell(&self) {
         let Some(abort) = self.get() else { return };
         let tell = self.tell.lock().take();
@@ -116,10 +116,10 @@ impl AbortCell {
         }
     }
 
-    /// Puts the transaction and the phase of the abort in front of the error that a commit fails with.
+    /// Puts the transaction and the phase of the abort in front of a commit's error.
     pub(crate) fn named(&self, error: Error) -> Error {
         match self.get() {
-            // It says so already.
+            // Its message has both already.
             _ if error.kind() == ErrorKind::ReadOnly => error,
             Some(Abort { transaction, phase, .. }) => {
                 error.context(format_args!("transaction {transaction} aborted, phase {phase}"))
@@ -141,7 +141,7 @@ mod tests {
         Abort { transaction: Generation::new(9), phase: CommitPhase::Flush, place, reason }
     }
 
-    /// Somebody who counts what he is told.
+    /// A callback that counts its calls.
     fn counts(told: &Arc<AtomicUsize>, wants: &'static str) -> Tell {
         let told = Arc::clone(told);
         Box::new(move |abort| {

@@ -14,7 +14,7 @@ use crate::space_info::BlockGroup;
 /// The items of all block groups.
 pub(crate) struct BlockGroupItems {
     extent_tree: Arc<Tree>,
-    /// The tree of their own, if they have one.
+    /// Their own tree, if they have one.
     own: ArcSwapOption<Tree>,
 }
 
@@ -39,7 +39,7 @@ impl BlockGroupItems {
         Self { extent_tree, own: ArcSwapOption::new(own) }
     }
 
-    /// The tree of their own, if they have one.
+    /// Their own tree, if they have one.
     pub(crate) fn own_tree(&self) -> Guard<Option<Arc<Tree>>> {
         self.own.load()
     }
@@ -48,7 +48,7 @@ impl BlockGroupItems {
         self.own.load_full().unwrap_or_else(|| Arc::clone(&self.extent_tree))
     }
 
-    /// Takes the items of all `groups` to another tree: one of their own, or the extent tree.
+    /// Moves the items of all `groups` to another tree: a tree of their own, or the extent tree.
     ///
     /// # Errors
     /// Damage: there is no item; those of the tree.
@@ -70,7 +70,7 @@ impl BlockGroupItems {
         Ok(())
     }
 
-    /// How many bytes are used in the group of `chunk`.
+    /// Used bytes in the group of `chunk`.
     ///
     /// # Errors
     /// Damage: there is no item, or it does not fit the chunk; those of the tree.
@@ -98,7 +98,7 @@ impl BlockGroupItems {
         self.tree().insert(host, &key(group), item(group, group.recorded_used()).as_bytes())
     }
 
-    /// Writes how many bytes are used.
+    /// Writes the used bytes of a group.
     ///
     /// # Errors
     /// Damage; those of the tree.
@@ -114,7 +114,7 @@ impl BlockGroupItems {
         if updated == Some(true) { Ok(()) } else { Err(damaged(&key)) }
     }
 
-    /// Removes the item of a group that goes.
+    /// Removes a group's item.
     ///
     /// # Errors
     /// Those of the tree.

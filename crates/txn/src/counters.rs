@@ -1,4 +1,4 @@
-//! What the engine did, counted.
+//! Counters of the engine's work.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Counters {
         self.log_micros.record(micros(took));
     }
 
-    /// How often logs were written, how many tree blocks that was, and how long it took.
+    /// Number of log writes, tree blocks written by them, and their times.
     pub(crate) fn logs(&self) -> (u64, u64, HistogramSnapshot) {
         let [writes, blocks] =
             [&self.log_writes, &self.log_blocks_written].map(|counter| counter.load(Ordering::Relaxed));

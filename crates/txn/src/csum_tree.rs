@@ -10,12 +10,12 @@
 //!   its leaf, in one step from a right state to a right state. Shown by
 //!   `readers_notice_checksums_that_are_removed_in_two_steps`, `items_cut_in_two_steps_are_caught`.
 //! - CSUM-2: an item that holds a checksum which is still needed keeps its key, or gets one that is not behind that
-//!   sector: a reader who let go of one leaf finds the next item by its key. Shown by
+//!   sector: a reader that released one leaf finds the next item by its key. Shown by
 //!   `reads_beside_commits_in_schedules_from_a_fixed_seed`.
-//! - CSUM-3: the reference runner and threads that allocate data remove, beside threads that insert. A run of checksums that is
-//!   cut may be appended to meanwhile, so each of them says as what it saw the item, and looks again when it is not that any more.
+//! - CSUM-3: the reference runner and threads that allocate data remove, beside threads that insert. A run of checksums may grow
+//!   while another thread cuts it, so each change passes the item that its thread saw, and looks again when the item differs.
 //!   Shown by `extents_keep_their_checksums_while_their_neighbours_lose_theirs`.
-//! - CSUM-4: data space has no checksums when it is handed out. Freed extents lose theirs before; those that other programs left are
+//! - CSUM-4: data space has no checksums when it is handed out. Freed extents lose theirs before; leftovers of other programs are
 //!   removed when the space is allocated (`engine/data`). Shown by
 //!   `data_space_has_no_checksums_when_it_is_handed_out`.
 
@@ -26,9 +26,9 @@ use creamery_codec::ChecksumType;
 use creamery_format::{ITEM_LEN, Key, KeyType};
 use creamery_tree::{CowHost, Cursor, ReadAhead, SeenItem, Tree, Walk};
 
-/// How often in a row an item may be another one than the one that was just seen.
+/// Most times in a row that an item may differ from the one just seen.
 const MISSES_MAX: u32 = 64;
-/// Items that one handle removes of those that were left over.
+/// Leftover items that one handle removes.
 pub(crate) const LEFT_OVER_PER_HANDLE: u32 = 2;
 
 /// Checksums of a range, some of which may be missing.
@@ -44,7 +44,7 @@ impl Csums {
         self.present[index].then(|| &self.bytes[index * self.size..(index + 1) * self.size])
     }
 
-    /// The first sector of the range that has none.
+    /// The first sector of the range without a checksum.
     pub(crate) fn first_missing(&self) -> Option<usize> {
         self.present.iter().position(|present| !present)
     }
@@ -62,11 +62,11 @@ pub(crate) struct CsumTree {
     before_look: std::sync::OnceLock<BeforeLook>,
 }
 
-/// What a test does before somebody looks whether there are checksums.
+/// A test's callback before each look whether there are checksums.
 #[cfg(feature = "faults")]
 pub(crate) type BeforeLook = Box<dyn Fn() + Send + Sync>;
 
-/// What lies where in an item, in bytes of data that it stands for.
+/// An item, and the end of the data that it covers, bytes.
 #[derive(Clone, Copy)]
 struct Item {
     seen: SeenItem,
@@ -77,8 +77,8 @@ fn key(at: Logical) -> Key {
     Key::new(ObjectId::EXTENT_CSUM, KeyType::EXTENT_CSUM, at.get())
 }
 
-/// An item that is walked to and again and again not found by its key lies in a leaf that its parent is wrong about, or
-/// beside another one with its key.
+/// The error for an item that a walk finds and a search by key repeatedly does not: its leaf does not fit its parent, or
+/// another item has the same key.
 fn out_of_place(key: &Key) -> Error {
     Error::new(ErrorKind::Corrupt, format!("checksum item {key} is out of place"))
 }
@@ -96,18 +96,18 @@ impl CsumTree {
         }
     }
 
-    /// The tree, for what all trees have.
+    /// The tree, for operations on any tree.
     pub(crate) fn tree(&self) -> &Arc<Tree> {
         &self.tree
     }
 
-    /// Plants a fault: what lies on both sides of a removed range is written in two steps.
+    /// Plants a fault: removing a range from the middle of an item takes two steps.
     #[cfg(feature = "faults")]
     pub(crate) fn remove_in_two_steps(&self) {
         self.in_two_steps.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Has something done, once and for all, before somebody looks whether there are checksums.
+    /// Sets a callback, once and for all, before each look whether there are checksums.
     #[cfg(feature = "faults")]
     pub(crate) fn before_look(&self, before: BeforeLook) {
         assert!(self.before_look.set(before).is_ok(), "one at a time");
@@ -119,19 +119,19 @@ impl CsumTree {
         ((self.tree.max_item_size() - 2 * ITEM_LEN) / size - 1) * size
     }
 
-    /// Bytes of data that `len` bytes of checksums stand for.
+    /// Bytes of data that `len` bytes of checksums cover.
     fn covered(&self, len: usize) -> u64 {
         (len / self.checksum.size()) as u64 * self.sector
     }
 
-    /// The item that begins at `at` or before and where the cursor is, if it is one of checksums.
+    /// The item under the cursor, if it holds checksums and begins at `at` or before.
     fn item(&self, cursor: &Cursor<'_>, at: &Key) -> Option<Item> {
         let (key, data) = cursor.item().filter(|(key, _)| key.kind == KeyType::EXTENT_CSUM && key <= at)?;
         let end = key.offset.saturating_add(self.covered(data.len()));
         Some(Item { seen: SeenItem { key, len: data.len() }, end })
     }
 
-    /// Inserts the checksums of the sectors from `start` on, of which none has one (CSUM-4).
+    /// Inserts the checksums of the sectors from `start` on, none of which has one yet (CSUM-4).
     pub(crate) fn insert(&self, host: &dyn CowHost, start: Logical, csums: &[u8]) -> Result<()> {
         let most = self.most();
         let (mut at, mut rest) = (start, csums);
@@ -159,7 +159,7 @@ impl CsumTree {
         Ok(())
     }
 
-    /// Where the last [`LEFT_OVER_PER_HANDLE`] items of a range begin in it, or all if there are fewer; none when there is no item.
+    /// The start, within a range, of its last [`LEFT_OVER_PER_HANDLE`] items, or of all if there are fewer; `None` when there is no item.
     pub(crate) fn last_of(&self, start: Logical, len: u64) -> Result<Option<Logical>> {
         let (start, mut from) = (start.get(), start.get().saturating_add(len));
         let mut found = None;
@@ -197,7 +197,7 @@ impl CsumTree {
         Ok(())
     }
 
-    /// Whether a range has checksums, in part at least: one look, however many there are.
+    /// Whether a range has checksums, at least in part: one look, however many there are.
     pub(crate) fn any(&self, start: Logical, len: u64, wait: Wait) -> Result<bool> {
         #[cfg(feature = "faults")]
         self.before_look.get().into_iter().for_each(|before| before());
@@ -230,7 +230,7 @@ impl CsumTree {
                 0 => self.tree.remove_item(host, item)?,
                 _ => self.tree.truncate_item(host, item, front)?,
             };
-            std::thread::yield_now(); // where threads run side by side, they are let in
+            std::thread::yield_now(); // parallel threads run here
             self.tree.insert(host, new, &data[data.len() - back..])?;
             return Ok(true);
         }

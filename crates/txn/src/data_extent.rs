@@ -22,18 +22,18 @@ pub struct DataExtent {
     group: Arc<BlockGroup>,
     start: Logical,
     len: u64,
-    /// What limits of quota groups are reserved for.
+    /// The part of quota limits reserved for it.
     charge: Option<Charge>,
     completed: bool,
 }
 
 impl DataExtent {
-    /// Space that was taken out of `group`.
+    /// Creates the extent from space taken out of `group`.
     pub(crate) fn new(group: Arc<BlockGroup>, start: Logical, len: u64) -> Self {
         Self { group, start, len, charge: None, completed: false }
     }
 
-    /// Limits are reserved for it with what it needs of `charge`.
+    /// Takes its part of `charge`, which reserves quota limits for it.
     pub(crate) fn charge_for(&mut self, charge: Option<Charge>) {
         self.charge = charge.map(|mut charge| charge.take(self.len));
     }

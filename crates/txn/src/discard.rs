@@ -1,22 +1,22 @@
-//! Discarding: devices are told which bytes nobody needs any more, so that an image file gives the host its space back and a
+//! Discarding: the devices learn which bytes are not needed any more, so that an image file gives the host its space back and a
 //! disk need not keep them.
 //!
-//! What an extent leaves behind can be discarded when it can be handed out again: no superblock that is on the device, and no
-//! reader of an old root, needs it (PIN-1). That is done
+//! The space of a freed extent can be discarded when it can be handed out again: no superblock that is on the device, and no
+//! reader of an old root, needs it (PIN-1). It is discarded
 //!
-//! - as part of the commit that frees it, before anybody can be handed it ([`DiscardPolicy::Sync`]);
-//! - by the background, which takes what is still free of it out of what can be handed out and gives it back afterwards
+//! - as part of the commit that frees it, before it can be handed out ([`DiscardPolicy::Sync`]);
+//! - by the background, which withholds the part that is still free, and gives it back afterwards
 //!   ([`DiscardPolicy::Async`]);
-//! - with all other free space when somebody asks for it ([`Engine::trim`](crate::Engine::trim)), in the same way, and with what
-//!   no chunk has.
+//! - with all other free space by [`Engine::trim`](crate::Engine::trim), in the same way, and with unallocated
+//!   space.
 //!
-//! A device that fails to discard has lost nothing that anybody needs: that is counted, and told to who asked.
+//! A device that fails to discard loses no data that is in use: the failure is counted, and a caller of `trim` gets it.
 //!
 //! # Invariants
-//! - DISCARD-1: nobody is handed what is being discarded. Shown by `what_is_being_discarded_is_handed_to_nobody`.
-//! - DISCARD-2: what was promised stays there: of metadata only so much is taken as nobody was promised.
-//!   Shown by `what_was_committed_survives_every_power_cut`, with discards among what is cut.
-//! - DISCARD-3: nobody is told "no space" because of a discard: he waits until it is over and looks again.
+//! - DISCARD-1: space is never handed out while it is discarded. Shown by `what_is_being_discarded_is_handed_to_nobody`.
+//! - DISCARD-2: promised room stays available: discards take only metadata space that is not promised.
+//!   Shown by `what_was_committed_survives_every_power_cut`, with discards among the requests.
+//! - DISCARD-3: a discard never causes "no space": a thread without room waits until it is over and looks again.
 //!   Shown by `who_finds_no_room_waits_for_what_is_being_discarded`.
 
 use std::collections::VecDeque;
@@ -26,14 +26,14 @@ use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedGuard, RankedMutex, rank};
 use creamery_base::{Logical, memory};
 
-/// Whether what is freed is discarded.
+/// Whether and when freed space is discarded.
 ///
 /// ```
 /// assert_eq!(creamery_txn::DiscardPolicy::default(), creamery_txn::DiscardPolicy::Off);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum DiscardPolicy {
-    /// It is not.
+    /// Freed space is not discarded.
     #[default]
     Off,
     /// After the commit that frees it, in the background.
@@ -42,18 +42,18 @@ pub enum DiscardPolicy {
     Sync,
 }
 
-/// What a [`trim`](crate::Engine::trim) did.
+/// The result of a [`trim`](crate::Engine::trim).
 ///
 /// ```
 /// assert_eq!(creamery_txn::Trimmed::default().bytes, 0);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Trimmed {
-    /// Free bytes that the devices were told of, each copy counted.
+    /// Free bytes that the devices discarded, each copy counted.
     pub bytes: u64,
 }
 
-/// What waits to be discarded, and who discards.
+/// Extents that wait to be discarded, and the turn to discard.
 #[derive(Default)]
 pub(crate) struct Discards {
     policy: AtomicU8,
@@ -62,7 +62,7 @@ pub(crate) struct Discards {
     turn: RankedMutex<(), { rank::DISCARD }>,
 }
 
-/// The witness that nobody else has free space in his hands.
+/// The witness that no other thread withholds free space.
 pub(crate) type Turn<'a> = RankedGuard<'a, (), { rank::DISCARD }>;
 
 impl Discards {
@@ -93,7 +93,7 @@ impl Discards {
         self.queue.lock().extend(extents);
     }
 
-    /// Takes the one that waits longest.
+    /// Takes the extent that waits longest.
     pub(crate) fn pop(&self) -> Option<(Logical, u64)> {
         self.queue.lock().pop_front()
     }
@@ -102,13 +102,13 @@ impl Discards {
         self.queue.lock().is_empty()
     }
 
-    /// What the queue takes in memory, bytes.
+    /// Memory of the queue, bytes.
     pub(crate) fn memory(&self) -> u64 {
         memory::vec::<(Logical, u64)>(self.queue.lock().capacity())
     }
 }
 
-/// Extents with those joined that touch and for which `together` holds, in order of their addresses.
+/// Joins extents that touch and for which `together` holds. Returns them in order of their addresses.
 pub(crate) fn joined(
     extents: &[(Logical, u64)],
     together: impl Fn(Logical, Logical) -> bool,

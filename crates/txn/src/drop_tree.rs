@@ -1,8 +1,8 @@
 //! Dropping the trees of deleted subvolumes, a step for each handle.
 //!
-//! A subvolume that was deleted has an orphan item in the root tree and a root item without references, until nothing is left
-//! of its tree ([`creamery_tree::TreeDrop`]). How far it is dropped stands in the root item, in the transaction in which that is
-//! so: a crash leaves a tree to go on with, for us or for Linux, and so does a half-dropped one of Linux'.
+//! A deleted subvolume has an orphan item in the root tree and a root item without references, until nothing is left
+//! of its tree ([`creamery_tree::TreeDrop`]). The root item records the progress, in the same transaction as the drop:
+//! after a crash Creamery or Linux continues the drop, also one that Linux began.
 
 use std::sync::Arc;
 
@@ -15,25 +15,25 @@ use crate::units::Units;
 
 /// Items that a step changes: the root item, and with the last one the orphan item.
 const ITEMS: u32 = 2;
-/// References that a step queues, where a single block does not have more.
+/// References that a step queues, unless a single block has more.
 const REFERENCES: u32 = 64;
-/// Those for which no room is asked: one for each level (DROP-2).
+/// References for which no room is reserved: one for each level (DROP-2).
 const MORE_REFERENCES: u32 = creamery_format::LEVEL_MAX as u32 + 1;
 
-/// What is left after a step.
+/// Whether work is left after a step.
 ///
 /// ```
 /// assert_ne!(creamery_txn::Dropping::More, creamery_txn::Dropping::Done);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dropping {
-    /// Another step has something to do.
+    /// Another step is needed.
     More,
     /// The subvolume is gone.
     Done,
 }
 
-/// The tree of a deleted subvolume, on its way out.
+/// The tree of a deleted subvolume that is being dropped.
 ///
 /// ```no_run
 /// # fn drop_it(engine: &creamery_txn::Engine) -> creamery_base::Result<()> {
@@ -45,16 +45,16 @@ pub enum Dropping {
 /// ```
 pub struct SubvolumeDrop {
     tree: TreeDrop,
-    /// References that the next block needs.
+    /// References of the next block.
     needs: u32,
 }
 
-/// The note in the root tree that a subvolume is to be dropped.
+/// The key of a subvolume's orphan item in the root tree.
 pub(crate) const fn orphan(id: TreeId) -> Key {
     Key::new(ObjectId::ORPHAN, KeyType::ORPHAN_ITEM, id.get())
 }
 
-/// Where dropping is to go on.
+/// The position where dropping continues.
 fn progress(id: TreeId, item: &RawRootItem) -> Result<Option<DropProgress>> {
     let progress = DropProgress { key: Key::from(item.drop_progress), level: item.drop_level };
     match (progress.key.objectid.get(), progress.level) {
@@ -69,7 +69,7 @@ fn progress(id: TreeId, item: &RawRootItem) -> Result<Option<DropProgress>> {
 }
 
 impl SubvolumeDrop {
-    /// Goes on with a subvolume that was deleted, as its root item says.
+    /// Continues with a deleted subvolume at the position in its root item.
     /// Errors: not deleted; damage.
     pub(crate) fn new(tree: Arc<Tree>, key: &Key, item: &RawRootItem) -> Result<Self> {
         let id = tree.id();
@@ -80,13 +80,13 @@ impl SubvolumeDrop {
         Ok(Self { tree: TreeDrop::new(tree, Generation::new(key.offset), progress), needs: REFERENCES })
     }
 
-    /// The subvolume.
+    /// The id of the subvolume.
     #[must_use]
     pub fn id(&self) -> TreeId {
         self.tree.tree()
     }
 
-    /// What the next step asks for.
+    /// The units of the next step's handle.
     pub(crate) fn units(&self) -> Units {
         Units::reclaiming(ITEMS).referring(self.needs + MORE_REFERENCES).of(self.id())
     }
@@ -111,9 +111,9 @@ impl SubvolumeDrop {
 }
 
 impl Handle<'_> {
-    /// Takes the root item of a tree away of which nothing is left, and the note that it was to be dropped.
+    /// Removes the root item of an empty tree, and its orphan item.
     pub(crate) fn remove_tree(&self, id: TreeId) -> Result<()> {
-        // Before that: who finds no root item is to find that its quota group waits for what was freed.
+        // First the quota group: a thread that finds no root item must find that the group waits for the freed bytes.
         if id.is_subvolume() {
             self.qgroups().subvolume_gone(id);
         }
@@ -125,7 +125,7 @@ impl Handle<'_> {
         Ok(())
     }
 
-    /// Marks a subvolume as deleted: it is to be dropped.
+    /// Marks a subvolume as deleted, to be dropped.
     /// Errors: not found; no space; device errors; damage.
     pub fn orphan_subvolume(&self, id: TreeId) -> Result<()> {
         self.update_root_item(id, |item| {

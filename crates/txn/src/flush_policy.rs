@@ -1,20 +1,21 @@
-//! How far somebody goes for room that is not there.
+//! How far a thread goes for room that is not there.
 //!
-//! | policy | who asks | the reserve | stands in line | has others reclaim | commits |
+//! | policy | used by | the reserve | stands in line | makes others reclaim | commits |
 //! |---|---|---|---|---|---|
-//! | `NoFlush` | who can do without: access times, delayed data | no | no | no | no |
+//! | `NoFlush` | changes that can be left out: access times, delayed data | no | no | no | no |
 //! | `FlushLimit` | reclaimers, writing data back | yes | no | no | yes |
 //! | `FlushAll` | operations | no | yes | yes | yes |
 //! | `FlushData` | operations, for space of data before their handle | no | - | yes | yes |
 //! | `FlushEvict` | operations that free space | but for a part | yes | yes | yes |
-//! | `FlushAllSteal` | who deletes a subvolume | yes | yes | yes | yes |
+//! | `FlushAllSteal` | deletion of a subvolume | yes | yes | yes | yes |
 //!
 //! The reserve is room for [`FlushEvict`](FlushPolicy::FlushEvict) when all else is full, so that a full filesystem can be emptied. Where a
-//! snapshot shares the leaves, removing a file takes space instead: what it changes is copied. So a part of the reserve is for
-//! deleting subvolumes alone, which frees some then. The line is that of [`Reservations`](crate::space_info::Reservations). All of them allocate a chunk where one has room. The names are
-//! those of Linux (`btrfs_reserve_flush_enum`).
+//! snapshot shares the leaves, removing a file takes space instead, because it copies them. So a part of the reserve is for
+//! deleting subvolumes alone, which does free space then. The line is that of
+//! [`Reservations`](crate::space_info::Reservations). Every policy allocates a chunk where one has room. The names
+//! are those of Linux (`btrfs_reserve_flush_enum`).
 
-/// How far somebody goes for room that is not there.
+/// How far a thread goes for room that is not there.
 ///
 /// ```
 /// use creamery_txn::FlushPolicy;
@@ -22,39 +23,39 @@
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlushPolicy {
-    /// Takes what there is.
+    /// Takes available room only.
     NoFlush,
-    /// Commits, but asks nobody who may be waiting for it.
+    /// Commits, but makes no other thread reclaim: that one may be waiting for the caller.
     FlushLimit,
-    /// Does all there is.
+    /// Reclaims and commits.
     FlushAll,
-    /// The same for space of data.
+    /// Reclaims and commits, for space of data.
     FlushData,
-    /// The same, and takes from the reserve, but for what is there for deleting subvolumes.
+    /// Reclaims and commits, and takes the reserve except the part for deleting subvolumes.
     FlushEvict,
-    /// The same, and takes that, too.
+    /// Reclaims and commits, and takes all of the reserve.
     FlushAllSteal,
 }
 
 impl FlushPolicy {
-    /// Whether others are to write data back and to free what they put off.
+    /// Whether other threads write data back and free space for it.
     #[must_use]
     pub const fn reclaims(self) -> bool {
         matches!(self, Self::FlushAll | Self::FlushData | Self::FlushEvict | Self::FlushAllSteal)
     }
 
-    /// Whether a commit is made, so that what it frees can be handed out.
+    /// Whether it commits, so that freed space becomes available.
     #[must_use]
     pub const fn commits(self) -> bool {
         !matches!(self, Self::NoFlush)
     }
 
-    /// Whether others who hold a promise are waited for.
+    /// Whether it waits for other reservations to end.
     pub(crate) const fn stands_in_line(self) -> bool {
         matches!(self, Self::FlushAll | Self::FlushEvict | Self::FlushAllSteal)
     }
 
-    /// Whether the room may be taken that is left for those who free space.
+    /// Whether it may take the reserve, which is room for freeing space.
     pub(crate) const fn takes_reserve(self) -> bool {
         matches!(self, Self::FlushLimit | Self::FlushEvict | Self::FlushAllSteal)
     }
@@ -64,7 +65,7 @@ impl FlushPolicy {
         matches!(self, Self::FlushEvict | Self::FlushAllSteal)
     }
 
-    /// Whether that is all of it.
+    /// Whether it may take all of the reserve.
     pub(crate) const fn takes_all_of_the_reserve(self) -> bool {
         matches!(self, Self::FlushLimit | Self::FlushAllSteal)
     }

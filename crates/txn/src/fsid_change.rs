@@ -1,22 +1,22 @@
-//! Another filesystem UUID in every tree block.
+//! Changing the filesystem UUID in every tree block.
 //!
-//! Tree blocks are written where they lie, against the first rule of this house, and that is right here. Copies would not help: what
-//! refers to a block refers to its address, so a filesystem whose blocks are half old and half new is none for anybody, wherever the
-//! new halves lie; and room for all of them there may not be. What protects it is that nothing changes but three fields - checksum, UUID
-//! and the UUID of the chunk tree -, all at the start of a block, and that a block is good with either UUID:
+//! Tree blocks are overwritten in place, against Creamery's first rule, and that is right here. Copies would not help: references
+//! to a block name its address, so a filesystem whose blocks are half old and half new cannot be read, wherever the
+//! new halves lie; and there may be no room for all of them. The protection is that only three fields change (checksum, UUID
+//! and the UUID of the chunk tree), all at the start of a block, and that a block is good with either UUID:
 //!
-//! - Before the first block is touched every copy of all of them is read: what is damaged is told while nothing is changed, and no older
-//!   block of the same address, which a write has missed, is taken for the one that the extent tree knows.
-//! - They lie in the first sector, and a write is torn between sectors (`docs/internals/media-assumptions.md`), so a block is old or new. No
-//!   more than its first page is written, of each copy.
-//! - The leaf of the chunk tree with the device's item has the UUID at its other end, too, and is written as a whole, a copy at a time. Where it is
-//!   torn between both its checksum fits what its first sector says: the item is given that UUID when it is read.
-//! - What was begun the superblock says (`creamery_volume::FsidChange`), nobody else opens it meanwhile, and whoever goes on writes the
-//!   blocks that are not new yet. By then a block may have been lost: it stays as it is, and the others are not held up by it. One copy
-//!   that cannot be written is as good as lost, too, where another one was.
+//! - Before the first block changes, every copy of all of them is read: damage is reported while nothing is changed, and no older
+//!   block of the same address, which a write has missed, is taken for the one that the extent tree lists.
+//! - The fields lie in the first sector, and a write is torn between sectors (`docs/internals/media-assumptions.md`), so a block is old or new. Only
+//!   its first page is written, of each copy.
+//! - The leaf of the chunk tree with the device's item has the UUID at its other end, too, and is written as a whole, a copy at a time. If the
+//!   write is torn between both, the checksum fits the UUID in the first sector: reading gives the item that UUID.
+//! - The superblock records that a change has begun (`creamery_volume::FsidChange`), nothing else opens the filesystem meanwhile, and a later call writes the
+//!   blocks that are not new yet. By then a block may have been lost: it stays unchanged, and the others do not wait for it. One copy
+//!   that cannot be written counts as lost, too, where another one was written.
 //!
-//! Blocks are found in the extent tree, which has each once, in the order of their addresses; where a tree has one that is not listed
-//! there, nothing is begun (`unlisted`). Its own are among them: what was read of it
+//! The extent tree gives the blocks, each once, in the order of their addresses; where a tree has a block that is not listed
+//! there, nothing begins (`unlisted`). Its own blocks are among them: data read from them
 //! stays true, for keys and addresses do not change.
 
 mod unlisted;
@@ -35,15 +35,15 @@ use zerocopy::FromBytes;
 
 use unlisted::{Listed, WalkedTree};
 
-/// What is written of a block: less than a page hardly a device writes without reading it before.
+/// Bytes written of a block: a device mostly reads a page before it writes less than a page.
 const PAGE: usize = 4096;
 
-/// Is told how many tree blocks are done and how many there are, which is 0 as long as they are counted; an error of its ends the change.
+/// A callback with the number of tree blocks done and their total, which is 0 while they are counted; its error ends the change.
 pub type FsidProgress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 
-/// Gives every tree block the new UUID, and `random` as that of the chunk tree; durable when it returns. What ends it in the middle leaves a
-/// filesystem that nobody opens before it was called again. Gives how many tree blocks stay as they are since they cannot be read: none,
-/// unless it goes on with what was begun.
+/// Gives every tree block the new UUID, and `random` as that of the chunk tree; durable when it returns. An interruption leaves a
+/// filesystem that cannot be opened before this is called again. Returns the number of unreadable tree blocks that stay unchanged: 0,
+/// unless it continues an earlier change.
 ///
 /// ```no_run
 /// # fn example(device: std::sync::Arc<dyn creamery_device::BlockDevice>) -> creamery_base::Result<()> {
@@ -55,7 +55,7 @@ pub type FsidProgress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 /// ```
 ///
 /// # Errors
-/// A copy of a block is damaged, or on a device that is not here, or a tree has a block that the extent tree lacks, before anything was written; device errors; what `progress` gives.
+/// Before any write: a copy of a block is damaged, or on a missing device, or a tree has a block that the extent tree lacks. Later: device errors; errors of `progress`.
 pub fn change_fsid(change: FsidChange, random: Uuid, progress: FsidProgress<'_>) -> Result<u64> {
     let blocks = Blocks::open(&change, random)?;
     if let Some(chunk) = blocks.volume.chunks().iter().find(|chunk| chunk.has_parity()) {
@@ -91,10 +91,10 @@ pub fn change_fsid(change: FsidChange, random: Uuid, progress: FsidProgress<'_>)
 
 /// A tree block that the extent tree lists.
 struct ListedBlock {
-    /// But for its generation.
+    /// The expected header, without a generation.
     want: Expected,
-    /// The transaction that its extent item names. A block may be newer, as `btrfs check --repair` and others leave it: its parent says
-    /// what it is. One that is older is what a lost write left.
+    /// The generation in its extent item. A block may be newer, after `btrfs check --repair` for example: its parent has the right
+    /// generation. An older one is left from a lost write.
     item: Generation,
 }
 
@@ -112,12 +112,12 @@ impl ListedBlock {
     }
 }
 
-/// The tree blocks of a filesystem, each of which has one UUID or the other.
+/// The tree blocks of a filesystem, each of which has the old or the new UUID.
 struct Blocks {
     volume: Volume,
     old: Uuid,
     new: Uuid,
-    /// The UUID of the chunk tree that blocks are to have.
+    /// The new UUID of the chunk tree.
     chunk_tree: Uuid,
     extent_root: RootPointer,
 }
@@ -131,7 +131,7 @@ impl Blocks {
         let mut blocks = Self { volume, old, new, chunk_tree: random, extent_root: nowhere };
         let (logical, level, generation) = superblock.chunk_root();
         let chunk_root = RootPointer { logical, generation, level };
-        // One that goes on gives the same to all, where it can know it.
+        // A continued change uses the UUID of the first call, if it can be read.
         let first = blocks.read(&blocks.expect_root(TreeId::CHUNK, chunk_root))?;
         if change.is_begun() && BlockRef::new(&first).fsid() == new {
             blocks.chunk_tree = BlockRef::new(&first).chunk_tree_uuid();
@@ -212,12 +212,12 @@ impl Blocks {
             }
             Ok(())
         })?;
-        // A walk stops where another one was. So a tree that is dropped, of which blocks may be gone, comes after those that share its blocks.
+        // A walk stops at blocks where an earlier one was. So dropped trees, of which blocks may be gone, come after the trees that share their blocks.
         trees.sort_by_key(|tree| tree.is_dropped);
         trees.iter().try_for_each(|tree| listed.check(tree, &|want| self.read(want)))
     }
 
-    /// Calls `block` for every tree block, until that fails.
+    /// Calls `block` for every tree block, until it fails.
     fn each(&self, block: &mut dyn FnMut(&ListedBlock) -> Result<()>) -> Result<()> {
         let superblock = self.volume.superblock();
         self.leaves(&self.expect_root(TreeId::EXTENT, self.extent_root), &mut |leaf| {
@@ -242,7 +242,7 @@ impl Blocks {
         })
     }
 
-    /// Calls `leaf` for every leaf below a block. Each begins behind the one before, so there is an end.
+    /// Calls `leaf` for every leaf below a block. Each leaf's keys come after those of the one before, so the walk ends.
     fn leaves(&self, want: &Expected, leaf: &mut dyn FnMut(BlockRef<'_>) -> Result<()>) -> Result<()> {
         let mut last: Option<Key> = None;
         self.leaves_below(want, &mut |block| {
@@ -276,7 +276,7 @@ impl Blocks {
         })
     }
 
-    /// Insists that every copy is what is wanted, with the old UUID, and that all are of one transaction.
+    /// Checks that every copy is as expected, with the old UUID, and that all have one generation.
     fn check_copies(&self, listed: &ListedBlock) -> Result<()> {
         let mut want = Expected { fsid: self.old, ..listed.want };
         let newest = self.volume.generation();
@@ -299,7 +299,7 @@ impl Blocks {
         self.read_whole_or_torn(want).map(|(bytes, _)| bytes)
     }
 
-    /// A block that has one UUID or the other, and whether it is whole. Where a copy has the old one, that is it.
+    /// A block that has the old or the new UUID, and whether it is whole. A copy with the old UUID comes first.
     fn read_whole_or_torn(&self, want: &Expected) -> Result<(AlignedBuffer, bool)> {
         let read = |fsid| self.volume.read_tree_block(want.logical, &Expected { fsid, ..*want }, Wait::Yes);
         let old = match read(self.old) {
@@ -314,7 +314,7 @@ impl Blocks {
         }
     }
 
-    /// The leaf of the chunk tree whose first sector has another UUID than the device's item at its end, as what its first sector says.
+    /// The leaf of the chunk tree whose first sector has another UUID than the device's item at its end, with the UUID of its first sector in both.
     fn read_torn(&self, want: &Expected) -> Result<Option<AlignedBuffer>> {
         let mut bytes = AlignedBuffer::zeroed(self.node_size());
         let fsid_len = self.new.as_bytes().len();
@@ -331,10 +331,10 @@ impl Blocks {
         Ok(None)
     }
 
-    /// Writes a block with the new UUID, unless it is so already.
+    /// Writes a block with the new UUID, unless it has it already.
     fn change(&self, listed: &ListedBlock) -> Result<()> {
         let want = &listed.want;
-        // Of two copies that of the listed transaction is the right one; where none is of that, both are of a newer one.
+        // Of two copies the one with the listed generation is right; if neither has it, both have a newer one.
         let of_item = Expected { generation: Some(listed.item), ..*want };
         let (mut bytes, is_whole) = match self.read_whole_or_torn(&of_item) {
             Err(error) if error.kind() == ErrorKind::Unreadable => self.read_whole_or_torn(want)?,
@@ -346,7 +346,7 @@ impl Blocks {
         block.set_fsid(self.new);
         block.set_chunk_tree_uuid(self.chunk_tree);
         let has_device = set_device_fsid(&mut block, self.new)?;
-        // btrfstune gives a block its UUID first, and the items of devices in it theirs at the end.
+        // btrfstune changes a block's UUID first, and the UUIDs of its device items at the end.
         if is_whole && bytes[..] == found[..] {
             return Ok(());
         }
@@ -393,7 +393,7 @@ impl Blocks {
     }
 }
 
-/// Has the items of devices in a leaf of the chunk tree say whose they are; whether there are any.
+/// Sets the UUID in the device items of a leaf of the chunk tree. Returns whether there are any.
 fn set_device_fsid(block: &mut BlockMut<'_>, fsid: Uuid) -> Result<bool> {
     let leaf = block.as_ref();
     if !leaf.is_leaf() || leaf.owner() != TreeId::CHUNK {

@@ -1,6 +1,6 @@
 //! A handle on the running transaction: the right to change trees until it ends.
 //!
-//! Whoever holds a handle never waits for a commit, which waits for all handles. So a thread holds at most one,
+//! A thread that holds a handle never waits for a commit, which waits for all handles. So a thread holds at most one,
 //! reserves before it begins, and takes inode and range locks before.
 
 use std::cell::{Cell, RefCell};
@@ -36,7 +36,7 @@ use crate::transaction::{Joined, Transaction};
 /// # }
 /// ```
 ///
-/// What a thread holds is the thread's:
+/// A handle stays with its thread:
 ///
 /// ```compile_fail
 /// fn lend(handle: creamery_txn::Handle<'static>) {
@@ -50,22 +50,22 @@ pub struct Handle<'e> {
     ended: bool,
     _running: Option<Joined<'e>>,
     ticket: Option<Ticket<'e>>,
-    /// Bytes of what it was promised that were kept for delayed data before.
+    /// Bytes of its promise that were kept for delayed data before.
     kept_before: u64,
     /// Bytes of tree blocks that it took without a ticket.
     unpromised: Cell<u64>,
-    /// Queued when the work ends (REF-4).
+    /// References to drop when the handle ends (REF-4).
     given_up: RefCell<SmallVec<[GivenUp; 2]>>,
 }
 
-/// A reference to a data extent that somebody gives up.
+/// A reference to a data extent that the handle drops.
 struct GivenUp {
     start: Logical,
     len: u64,
     backref: Backref,
 }
 
-/// What handles change.
+/// The parts of the engine that handles change.
 #[derive(Clone, Copy)]
 pub(crate) struct HandlePorts<'e> {
     pub(crate) transaction: &'e Transaction,
@@ -80,19 +80,19 @@ pub(crate) struct HandlePorts<'e> {
     pub(crate) node_size: u32,
 }
 
-/// How somebody comes to a handle.
+/// How a handle was obtained.
 pub(crate) enum Right<'e> {
     /// Joined with a ticket: an operation.
     Operation(Joined<'e>, Ticket<'e>),
-    /// Joined, and promised nothing: a step of running refs. What it takes is part of what all promises leave for the commit
+    /// Joined without a promise: a step of running refs. Its blocks are part of the room that all promises leave for the commit
     /// (RESERVE-1).
     Refs(Joined<'e>),
-    /// The committer's own: the transaction is closed to others, or has nobody else.
+    /// The committer's own: the gate is closed, or no other thread uses the transaction.
     Committer,
 }
 
 impl<'e> Handle<'e> {
-    /// A handle on the running transaction. The thread has no other.
+    /// Creates a handle on the running transaction. The thread has no other.
     pub(crate) fn new(on: HandlePorts<'e>, right: Right<'e>) -> Self {
         if let Right::Operation(_, ticket) = &right {
             let same = ticket.generation() == on.transaction.generation();
@@ -118,12 +118,12 @@ impl<'e> Handle<'e> {
         }
     }
 
-    /// So many bytes of what it was promised were kept for delayed data before.
+    /// Notes that `bytes` bytes of the promise were kept for delayed data before.
     pub(crate) const fn came_of_kept(&mut self, bytes: u64) {
         self.kept_before = bytes;
     }
 
-    /// Takes its promise away from it, which changes nothing any more, and tells how many bytes of that were kept before.
+    /// Takes the unused promise from the handle, which changes nothing any more. Returns it, and how many bytes of it were kept before.
     pub(crate) fn give_up_promise(&mut self) -> (Option<Ticket<'e>>, u64) {
         let ticket = self.ticket.take();
         ticket.iter().for_each(Ticket::check_unused);
@@ -144,15 +144,15 @@ impl Handle<'_> {
         self.on.env.now()
     }
 
-    /// Bytes of tree blocks that it took without having been promised any.
+    /// Bytes of tree blocks that it took without a promise.
     pub(crate) fn unpromised(&self) -> u64 {
         self.unpromised.get()
     }
 
-    /// The commit took no more than every promise left for it, which was `need` (RESERVE-1).
+    /// Checks that the commit took no more than `need`, the bytes that every promise left for it (RESERVE-1).
     pub(crate) fn check_commit_need(&self, need: u64) {
         let taken = self.unpromised.get();
-        // How many blocks a tree has is what its root item says. On a damaged filesystem that may be anything, and there was room.
+        // A tree's number of blocks comes from its root item. On a damaged filesystem that may be any number, and there was room.
         let as_reckoned = taken <= need || !cfg!(feature = "faults");
         assert!(
             as_reckoned,
@@ -168,19 +168,19 @@ impl Handle<'_> {
         self.on.qgroups
     }
 
-    /// Holds on to room for `items` items that this handle was promised, for changes that are put off: a participant of
+    /// Keeps room for `items` items of this handle's promise, for changes that are put off: a participant of
     /// the commit makes them ([`crate::CommitParticipant`]), or a later handle.
     pub fn keep(&self, items: u32) -> KeptPromise {
         self.ticket.as_ref().expect("the commit's own handle puts nothing off").keep(items)
     }
 
-    /// The same for all that it was promised.
+    /// Keeps all room of this handle's promise, for changes that are put off.
     pub fn keep_all(&self) -> KeptPromise {
         self.ticket.as_ref().expect("the commit's own handle puts nothing off").keep_all()
     }
 
-    /// Finishes the work: what was changed is part of the next commit. Damage that shows only now - an extent loses a
-    /// reference that nobody got - aborts, and is told by whatever comes next.
+    /// Finishes the work: its changes are part of the next commit. Damage that shows only now, an extent that loses a
+    /// reference it never had, aborts the transaction; the next operation reports it.
     #[track_caller]
     pub fn end(mut self) {
         self.on.transaction.check_running(self.generation);
@@ -225,7 +225,7 @@ impl Handle<'_> {
         Ok(())
     }
 
-    /// Completes data that was `written` at `at` into an extent which is in use already, where nobody could read it: records
+    /// Completes data that was `written` at `at` into an extent which is in use already, where no thread could read it: records
     /// its checksums, as [`Handle::complete_data`] does.
     /// Errors: those of inserting checksums; the caller aborts then.
     pub fn complete_in_place(&self, at: Logical, written: Written, csums: Option<&[u8]>) -> Result<()> {
@@ -236,14 +236,14 @@ impl Handle<'_> {
         Ok(())
     }
 
-    /// Whoever asked for the handle reckoned with it (RESERVE-3). Participants of the commit reckoned before.
+    /// Counts a reference against the promise (RESERVE-3). Participants of the commit have none: their references were counted before.
     fn queue_reference(&self) {
         if let Some(ticket) = &self.ticket {
             ticket.queue_reference();
         }
     }
 
-    /// Queues one more reference to a data extent; `offset` as in [`Handle::complete_data`].
+    /// Queues one more reference to a data extent; `offset` is that of [`Handle::complete_data`].
     /// Errors: damage.
     pub fn add_data_ref(&self, start: Logical, len: u64, owner: InodeId, offset: u64) -> Result<()> {
         self.queue_reference();
@@ -251,8 +251,8 @@ impl Handle<'_> {
         self.on.extent_tree.refs().change(start, len, ExtentKind::Data, backref, 1)
     }
 
-    /// Gives up one reference to a data extent, which is queued when the handle ends (REF-4): the leaf that has it may be
-    /// shared, and when it is copied, later, the copy's references are made from what the leaf says.
+    /// Drops one reference to a data extent, which is queued when the handle ends (REF-4): the leaf that has it may be
+    /// shared, and a later copy of the leaf makes the copy's references from the items in the leaf.
     pub fn drop_data_ref(&self, start: Logical, len: u64, owner: InodeId, offset: u64) {
         self.queue_reference();
         self.given_up.borrow_mut().push(GivenUp { start, len, backref: Backref::of_file(owner, offset) });
@@ -263,18 +263,18 @@ impl Handle<'_> {
         self.on.superblock.add_incompat(features);
     }
 
-    /// Has the superblock say another label, with this transaction.
+    /// Sets the superblock's label, with this transaction.
     pub fn set_label(&self, label: &[u8]) {
         self.on.superblock.set_label(label);
     }
 
-    /// Has the superblock say that the devices have `more` bytes, with this transaction.
+    /// Adds `more` bytes to the superblock's total size of the devices, with this transaction.
     pub(crate) fn add_total_bytes(&self, more: u64) {
         self.on.superblock.add_total_bytes(more);
     }
 
-    /// A block for a log, which no tree counts (LOG-2). How many a log takes cannot be foretold: whose items lie far apart copies
-    /// many leaves.
+    /// Allocates a block for a log, which no tree counts (LOG-2). The number of blocks of a log is unknown in advance: changing items that lie far
+    /// apart copies many leaves.
     /// Errors: no space, or more than was promised.
     pub(crate) fn take_log_block(&self, hint: Logical) -> Result<Logical> {
         let len = u64::from(self.on.node_size);

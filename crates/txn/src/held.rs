@@ -8,12 +8,12 @@ thread_local! {
     static HELD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// For those who may wait for what a handle holds up. `rule` says why.
+/// Checks that this thread has no handle. `rule` is the panic message.
 pub(crate) fn assert_none(rule: &str) {
     assert!(!HELD.with(Cell::get), "{rule}");
 }
 
-/// It has one from now on, or has none any more.
+/// Sets whether this thread has a handle.
 pub(crate) fn set_held(held: bool) {
     HELD.with(|now| now.set(held));
 }

@@ -1,38 +1,39 @@
 //! Transactions: changing many trees as one.
 //!
 //! An [`Engine`] is an open filesystem below the level of files. Many threads change trees at once, each with a
-//! [`Handle`] on the one running transaction; [`Engine::commit`] makes everything durable that ended before. The
-//! mechanisms live in rooms of their own, each with its essay at the head of its file:
+//! [`Handle`] on the one running transaction; [`Engine::commit`] makes every change durable that ended before the call. Each
+//! mechanism has its own module, with an essay at the head of its file:
 //!
 //! | file | mechanism |
 //! |---|---|
-//! | `engine` | composes the others: what several of them do together |
-//! | `engine/reserve`, `space_info/reservations` | metadata is promised before a handle begins |
-//! | `space_info/advance` | each thread is promised more than it asks for, where there is plenty |
+//! | `engine` | composes the others: operations that span several of them |
+//! | `engine/reserve`, `space_info/reservations` | metadata is reserved before a handle begins |
+//! | `space_info/advance` | each thread reserves more than it asks for, where there is plenty |
 //! | `engine/delalloc`, `space_info/delalloc` | room for data that is written later |
-//! | `engine/make_room`, `reclaim` | who finds no room has others do what frees space |
-//! | `handle`, `units`, `flush_policy` | the right to change trees, what it asks for and how far that goes; the trees' host for copy on write |
-//! | `extent_tree` | who refers to which extent, and changes of that which wait |
-//! | `run_refs` | putting them into the tree, in steps beside those who work |
+//! | `engine/make_room`, `reclaim` | a thread that finds no room makes others free space |
+//! | `handle`, `units`, `flush_policy` | the right to change trees, its size and how far it goes for room; the trees' host for copy on write |
+//! | `extent_tree` | references to extents, and the queued changes of them |
+//! | `run_refs` | applies queued changes to the extent tree, in steps beside the working threads |
 //! | `space_info` | block groups, their sums, their free space in memory |
-//! | `free_space_tree`, `block_group_items` | the same on disk |
-//! | `engine/convert` | having it told in other trees |
+//! | `free_space_tree`, `block_group_items` | block groups and free space on disk |
+//! | `engine/convert` | moves free space or block groups to other trees |
 //! | `chunk_allocator` | where block groups come from and go to |
 //! | `engine/data`, `data_extent`, `csum_tree` | data extents and their checksums |
 //! | `transaction` | the generation and the gate |
-//! | `commit` | closing a transaction, the way to durability, and what old roots still need |
+//! | `commit` | closing a transaction, the way to durability, and the space that old roots still need |
 //! | `backref_walk` | from an extent to its users |
-//! | `qgroup`, `engine/quota` | quota groups: what subvolumes have, and their limits |
-//! | `background` | what has to be done and nobody waits for, in steps |
+//! | `qgroup`, `engine/quota` | quota groups: usage of subvolumes, and their limits |
+//! | `background` | work that no caller waits for, in steps |
 //! | `abort` | the end of all writing, with its reason and its place |
 //! | `roots`, `root_items` | the root tree; trees by their ids |
-//! | `tree_log`, `engine/log`, `engine/replay` | what fsync leaves for the next one who opens the filesystem |
-//! | `discard` | telling devices what nobody needs any more |
-//! | `counters` | what it did |
+//! | `tree_log`, `engine/log`, `engine/replay` | the log that fsync leaves for the next open of the filesystem |
+//! | `discard` | discards free space on the devices |
+//! | `counters` | counts of work done |
 //!
 //! # Locking
 //! Inode and range locks of the layer above, a turn to commit, then the transaction's gate (a handle), the turn to run
-//! delayed refs, the chunk mutex, node locks with a locked head before those of the extent tree, then the short locks of `creamery_base::lock::rank`. Whoever holds a handle never waits for a commit.
+//! delayed refs, the chunk mutex, node locks with a locked head before those of the extent tree, then the short locks of `creamery_base::lock::rank`.
+//! A thread that holds a handle never waits for a commit.
 
 mod abort;
 mod background;

@@ -1,18 +1,18 @@
-//! The right to write data in place, into an extent that is there already.
+//! The right to write data in place, into an existing extent.
 //!
-//! Who wants nothing to change in a block group - a scrub, a balance - has it read-only first and waits until nobody has this right
-//! there: what is allocated in the group is in somebody's hands or in the extent tree, but an extent that is overwritten looks
+//! An operation that must see no change in a block group, like a scrub or a balance, makes it read-only first and waits until no thread has this right
+//! there: an allocation in the group shows in a thread's handle or in the extent tree, but an overwritten extent looks
 //! the same before and after.
 //!
 //! # Invariants
-//! - NOCOW-4: while a block group is read-only nobody begins to write in place there.
+//! - NOCOW-4: while a block group is read-only no write in place begins there.
 //!   Shown by `who_writes_in_place_is_counted_and_a_read_only_group_takes_nobody`.
 
 use std::sync::Arc;
 
 use crate::space_info::BlockGroup;
 
-/// Somebody writes in place in a block group; counted until this is dropped.
+/// A write in place in a block group, counted until this is dropped.
 ///
 /// ```no_run
 /// # fn overwrite(engine: &creamery_txn::Engine, at: creamery_base::Logical) {
@@ -28,7 +28,7 @@ pub struct NocowWriter {
 }
 
 impl NocowWriter {
-    /// None when the group is read-only, or gone.
+    /// Begins a write in place. `None` when the group is read-only, or gone.
     pub(crate) fn new(group: Arc<BlockGroup>) -> Option<Self> {
         if group.begin_nocow() { Some(Self { group }) } else { None }
     }

@@ -1,13 +1,13 @@
-//! Layers above have work that frees space and was put off: who finds no room has them take some steps of it.
+//! Work of the layers above that frees space and was put off: a thread that finds no room makes them take some steps of it.
 //!
 //! # Invariants
 //! - RECLAIM-4: as long as a thread has a [`RoomClaim`] no thread keeps room for later. The room that comes back goes to the thread with the claim, and to operations that
 //!   end by themselves. Shown by `room_that_comes_back_is_not_kept_by_those_who_come_later`.
-//! - RECLAIM-1: reclaiming asks for no reclaiming: its own handles begin with [`Units::reclaiming`](crate::Units::reclaiming).
+//! - RECLAIM-1: reclaiming never starts reclaiming: its own handles begin with [`Units::reclaiming`](crate::Units::reclaiming).
 //!
 //! # Locking
-//! Who asks may hold inode and range locks. So a reclaimer locks nothing of the layers above that somebody who may ask for
-//! room could hold.
+//! A thread that looks for room may hold inode and range locks. So a reclaimer takes no lock of the layers above that such a thread
+//! could hold.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ thread_local! {
     static RECLAIMING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Somebody who has put off work that frees space.
+/// A component with work that frees space and was put off.
 ///
 /// ```
 /// use creamery_txn::Reclaimer;
@@ -39,16 +39,16 @@ thread_local! {
 /// }
 /// ```
 pub trait Reclaimer: Send + Sync {
-    /// Does one bounded step of it. False when there was nothing to do. Its handles begin with
-    /// [`Units::reclaiming`](crate::Units::reclaiming), and it takes no lock that somebody may hold who begins a handle.
-    /// An error says that it cannot go on for now.
+    /// Does one bounded step of the work. False when there was nothing to do. Its handles begin with
+    /// [`Units::reclaiming`](crate::Units::reclaiming), and it takes no lock that a thread may hold when it begins a handle.
+    /// An error means that it cannot go on for now.
     fn reclaim_step(&self) -> Result<bool>;
 
-    /// Whether steps, taken by whomever, freed something that is not committed yet.
+    /// Whether steps, on any thread, freed something that is not committed yet.
     fn has_freed(&self) -> bool;
 
-    /// Waits for the work that began before, is on its way of itself, and frees something when it ends. False when it never has any: then
-    /// no commit is needed for what that freed. It takes no lock that a step does not take.
+    /// Waits for running work that began before the call, ends by itself, and frees something at its end. False for a reclaimer that never has such work: then
+    /// no commit is needed afterwards. It takes no lock that a step does not take.
     fn wait_for_work(&self) -> bool {
         false
     }
@@ -57,11 +57,11 @@ pub trait Reclaimer: Send + Sync {
 #[derive(Default)]
 pub(crate) struct Reclaimers(RankedRwLock<Vec<Weak<dyn Reclaimer>>, { rank::LEAF }>);
 
-/// The threads that have found no room, have waited for all that was on its way, and look once more.
+/// Counts the threads that have found no room, have waited for all running work, and look once more.
 #[derive(Default)]
 pub(crate) struct RoomClaims(Arc<AtomicUsize>);
 
-/// A thread of these, until this goes.
+/// The claim of one such thread, which ends when this drops.
 pub(crate) struct RoomClaim(Arc<AtomicUsize>);
 
 impl RoomClaims {
@@ -70,7 +70,7 @@ impl RoomClaims {
         RoomClaim(Arc::clone(&self.0))
     }
 
-    /// Whether there are any (RECLAIM-4).
+    /// Whether any thread has a claim (RECLAIM-4).
     pub(crate) fn any(&self) -> bool {
         self.0.load(Ordering::SeqCst) > 0
     }
@@ -87,30 +87,30 @@ impl Reclaimers {
         self.0.write().push(reclaimer);
     }
 
-    /// Plants a fault: nobody is asked any more.
+    /// Plants a fault: no reclaimer is asked any more.
     #[cfg(feature = "faults")]
     pub(crate) fn forget(&self) {
         self.0.write().clear();
     }
 
-    /// Lets reclaimers take their steps. Whether a commit gives back what was freed by these, or by others since the last one.
+    /// Runs steps of the reclaimers. Returns whether a commit gives back space that these, or others since the last one, freed.
     pub(crate) fn reclaim(&self) -> bool {
         self.ask(|reclaimer| {
-            // Why one cannot go on is not what the asker wants to know.
+            // The caller does not need the reason that one cannot go on.
             let step = || reclaimer.reclaim_step().unwrap_or(false);
             let _ = (0..STEPS_PER_COMMIT).all(|_| step());
             reclaimer.has_freed()
         })
     }
 
-    /// Waits for the work of reclaimers that is on its way. Whether a commit may give back what that freed.
+    /// Waits for running work of the reclaimers. Returns whether a commit may give back space that it freed.
     pub(crate) fn wait(&self) -> bool {
         self.ask(Reclaimer::wait_for_work)
     }
 
-    /// Asks all of them. Whether any says yes.
+    /// Calls `ask` for all of them. Returns whether any answer is true.
     fn ask(&self, mut ask: impl FnMut(&(dyn Reclaimer + 'static)) -> bool) -> bool {
-        /// This thread reclaims no more, also when a step panics.
+        /// Ends this thread's reclaiming, also when a step panics.
         struct Ends;
         impl Drop for Ends {
             fn drop(&mut self) {
@@ -123,7 +123,7 @@ impl Reclaimers {
         );
         let _ends = Ends;
         let reclaimers: Vec<_> = self.0.read().iter().filter_map(Weak::upgrade).collect();
-        // Each of them, whatever those before it say.
+        // Each of them, whatever the answers before.
         let answers: Vec<_> = reclaimers.iter().map(|reclaimer| ask(&**reclaimer)).collect();
         answers.contains(&true)
     }
@@ -133,7 +133,7 @@ impl Reclaimers {
 mod tests {
     use super::*;
 
-    /// Has so many steps to take; the last one asks for reclaiming if it is `greedy`.
+    /// A reclaimer with `left` steps; the last one starts reclaiming if it is `greedy`.
     struct Steps {
         left: AtomicUsize,
         greedy: bool,

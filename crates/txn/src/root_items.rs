@@ -1,4 +1,4 @@
-//! What a handle does to subvolumes' root items, and making their trees.
+//! Changes of subvolumes' root items by a handle, and the creation of trees.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::roots::root_pointer;
 const ROOT_ITEM_INIT: u64 = 1 << 31;
 
 impl Handle<'_> {
-    /// Makes the tree of a new subvolume in the subvolume `within`, with its root directory's inode item and its own name "..", and its
-    /// root item. It is in the quota groups `groups` ([`Engine::keep_qgroups`](crate::Engine::keep_qgroups)).
+    /// Creates the tree of a new subvolume in the subvolume `within`, with its root directory's inode item and its own name "..", and its
+    /// root item. It becomes a member of the quota groups `groups` ([`Engine::keep_qgroups`](crate::Engine::keep_qgroups)).
     /// Errors: already exists; no space; device errors; damage. The caller aborts.
     pub fn create_subvolume_tree(
         &self,
@@ -53,7 +53,7 @@ impl Handle<'_> {
         item.otime.sec = otime.sec.into();
         item.otime.nsec = otime.nsec.into();
         item.ctime = item.otime;
-        // Before anybody can find its item: opened by that, it would be there twice.
+        // Before its item can be found: a thread that opened it from there would open it twice.
         let tree = roots.keep(tree);
         let key = Key::new(id.objectid(), KeyType::ROOT_ITEM, 0);
         roots.tree().insert(self, &key, item.as_bytes())?;
@@ -61,7 +61,7 @@ impl Handle<'_> {
         Ok(tree)
     }
 
-    /// Makes an empty tree that is no subvolume's.
+    /// Creates an empty tree that is no subvolume's.
     /// Errors: already exists; no space; device errors; damage. The caller aborts.
     pub(crate) fn create_tree(&self, id: TreeId) -> Result<Arc<Tree>> {
         let roots = self.root_tree();
@@ -79,7 +79,7 @@ impl Handle<'_> {
         Ok(tree)
     }
 
-    /// Changes a tree's root item. Where the root is stays the commit's business.
+    /// Changes a tree's root item, except its root pointer, which only the commit changes.
     /// Errors: not found; no space; device errors; damage.
     pub fn update_root_item(&self, id: TreeId, edit: impl FnOnce(&mut RawRootItem)) -> Result<()> {
         let roots = self.root_tree();

@@ -1,4 +1,4 @@
-//! The root tree: where every other tree's root is, and what the subvolumes are.
+//! The root tree: the roots of all other trees, and the root items of subvolumes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,8 +25,8 @@ pub(crate) fn find_root_item(root_tree: &Tree, id: TreeId) -> Result<Option<(Key
     Ok(Some((key, item)))
 }
 
-/// Compares the copies of all roots that the root tree names, in a volume of which a member missed writes: in two histories of equal steps they
-/// differ.
+/// Compares the copies of all roots in the root tree, in a volume of which a member missed writes: if the members' histories have equal generations, the
+/// copies differ.
 ///
 /// # Errors
 /// Unsupported: they differ. Device errors; damage.
@@ -52,15 +52,15 @@ pub(crate) fn expect_one_history(volume: &Volume, root_tree: &Tree) -> Result<()
     Ok(())
 }
 
-/// Where a root item says that the tree is.
+/// The root pointer in a root item.
 pub(crate) fn root_pointer(item: &RawRootItem) -> RootPointer {
     RootPointer { logical: item.root(), generation: item.root_generation(), level: item.level }
 }
 
-/// Opens a tree that nobody has opened yet, so that its root is as a commit left it.
+/// Opens a tree that is not open yet, so that its root is the one of a commit.
 ///
 /// # Errors
-/// Device errors; damage: a root that is newer than the filesystem, too, which a transaction could take for its own.
+/// Device errors; damage, for example a root that is newer than the filesystem, which a transaction could take for its own.
 pub(crate) fn open_by_item(store: &Arc<BufferStore>, id: TreeId, item: &RawRootItem) -> Result<Tree> {
     let root = root_pointer(item);
     let newest = store.volume().generation();
@@ -83,13 +83,13 @@ pub(crate) struct RootTree {
     tree: Arc<Tree>,
     open: RankedRwLock<HashMap<TreeId, Arc<Tree>>, { rank::TABLE }>,
     switches: Switches,
-    /// Whether one that was opened may share blocks with another tree.
+    /// Whether an opened tree may share blocks with another tree.
     shares_blocks: AtomicBool,
-    /// Whether such a block was copied since a subvolume was last dropped.
+    /// Whether a shared block was copied since a subvolume was last dropped.
     has_copied_shared: AtomicBool,
 }
 
-/// How trees that are opened run.
+/// Options of opened trees.
 #[derive(Clone, Copy)]
 pub(crate) struct Switches {
     pub(crate) early_unlock: bool,
@@ -110,7 +110,7 @@ impl RootTree {
         &self.tree
     }
 
-    /// Keeps a tree open that was opened otherwise, or made.
+    /// Keeps a tree open that was opened by other means, or created.
     pub(crate) fn keep(&self, tree: Tree) -> Arc<Tree> {
         self.switches.apply_to(&tree);
         let tree = Arc::new(tree);
@@ -120,19 +120,19 @@ impl RootTree {
         tree
     }
 
-    /// The tree `id`, opened when it is not yet.
+    /// The tree `id`, which is opened if it is not open yet.
     /// Errors: not found; device errors; damage.
     pub(crate) fn get(&self, id: TreeId) -> Result<Arc<Tree>> {
         if let Some(tree) = self.open.read().get(&id) {
             return Ok(Arc::clone(tree));
         }
-        // Others may open it meanwhile, change it and commit.
+        // Other threads may open it meanwhile, change it and commit.
         let _kept = self.tree.store().readers().guard();
         let (_, item) = self.item(id)?;
         let opened = open_by_item(self.tree.store(), id, &item);
         let mut open = self.open.write();
-        // Whoever opened it meanwhile may have changed it and committed: then the item that was read above says where the
-        // root was.
+        // A thread that opened it meanwhile may have changed it and committed: then the item read above has an old
+        // root.
         if let Some(tree) = open.get(&id) {
             return Ok(Arc::clone(tree));
         }
@@ -155,14 +155,14 @@ impl RootTree {
         }
     }
 
-    /// A shared block is copied: what it names has one user more.
+    /// Notes that a shared block is copied: its children have one user more.
     pub(crate) fn copy_shared(&self) {
         if !self.has_copied_shared() {
             self.has_copied_shared.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether a shared block was copied since a subvolume was last dropped: what is shared no more may be all since then.
+    /// Whether a shared block was copied since a subvolume was last dropped: that drop may have ended all sharing.
     pub(crate) fn has_copied_shared(&self) -> bool {
         self.has_copied_shared.load(Ordering::Relaxed)
     }
@@ -172,20 +172,20 @@ impl RootTree {
         self.shares_blocks.load(Ordering::Relaxed)
     }
 
-    /// A tree is gone: nobody finds it here, or what is written of it.
+    /// Forgets a tree that is gone, here and in the root tree.
     pub(crate) fn forget(&self, id: TreeId) {
         self.open.write().remove(&id);
         self.has_copied_shared.store(false, Ordering::Relaxed);
     }
 
-    /// All that are open, in order of their ids.
+    /// All open trees, in order of their ids.
     pub(crate) fn all(&self) -> Vec<Arc<Tree>> {
         let mut all: Vec<_> = self.open.read().values().cloned().collect();
         all.sort_unstable_by_key(|tree| tree.id());
         all
     }
 
-    /// What the open trees take in memory, bytes.
+    /// Memory of the open trees, bytes.
     pub(crate) fn memory(&self) -> u64 {
         let open = self.open.read();
         let trees: u64 = open.values().map(|tree| tree.memory()).sum();
@@ -230,19 +230,19 @@ impl RootTree {
         Ok(true)
     }
 
-    /// Makes a copy of the leaf that has a tree's item: the root tree is changed, and says what it said.
+    /// Copies the leaf with a tree's root item: the root tree changes, and its contents do not.
     /// Errors: not found; no space; device errors; damage.
     pub(crate) fn touch(&self, host: &dyn CowHost, id: TreeId) -> Result<()> {
         let (key, item) = self.item(id)?;
         self.tree.upsert(host, &key, item.as_bytes())
     }
 
-    /// How many blocks the running transaction has copied or made, all trees together. Nobody changes them meanwhile.
+    /// Number of blocks that the running transaction has copied or made, in all trees. No thread changes them meanwhile.
     pub(crate) fn own_blocks(&self) -> u64 {
         self.open.read().values().map(|tree| tree.own_blocks()).sum()
     }
 
-    /// What the trees are now is what the commit that is being closed will have.
+    /// Makes the present roots of all trees the commit roots of the closing commit.
     pub(crate) fn switch_commit_roots(&self) -> Result<()> {
         self.all().iter().try_for_each(|tree| {
             tree.switch_commit_root(tree.root_pointer()?);

@@ -1,23 +1,23 @@
-//! Running delayed refs: in rounds, each of which takes the extents in the order of their addresses, and in steps, beside those
-//! who work.
+//! Running delayed refs: in rounds, each of which takes the extents in the order of their addresses, and in steps, beside working
+//! threads.
 //!
-//! A commit can end only when no head is left, and with its gate closed nobody else can do anything. So most heads run before:
+//! A commit can end only when no head is left, and with its gate closed no other thread can work. So most heads run before:
 //!
-//! - who begins an operation while a great many wait takes one step first, if nobody else is at it;
-//! - so does he when a commit has fallen due, until few enough are left for the gate;
-//! - who asks for a commit takes all steps that are left, beside those who go on working.
+//! - a thread that begins an operation while a great many heads wait takes one step first, if no other thread runs one;
+//! - it also does so when a commit has fallen due, until few enough are left for the gate;
+//! - a caller of a commit takes all steps that are left, beside the threads that go on working.
 //!
-//! What they queue meanwhile, and what is changed only with the gate closed (roots, block groups), is left for the
-//! commit's last rounds. Waiting pays, too: what is allocated and freed again before its head has run never comes into the
-//! tree. So nobody runs heads early for nothing.
+//! Heads that these queue meanwhile, and changes that need the closed gate (roots, block groups), are left for the
+//! commit's last rounds. Waiting pays, too: an extent that is allocated and freed again before its head has run never comes into the
+//! tree. So no thread runs heads earlier than needed.
 //!
-//! A step has a part of the gate, like a handle, but was promised nothing: what running a head takes is part of what every
-//! promise leaves for the commit (RESERVE-1), and whether it is taken now or then is the same.
+//! A step has a part of the gate, like a handle, but no promise: every promise leaves the room that heads take for
+//! the commit (RESERVE-1), and it does not matter whether they take it now or then.
 //!
 //! # Invariants
 //! - RUN-1: one thread at a time runs heads: it alone changes the extent tree (beside the commit's critical section, which
-//!   nobody is beside) and the free space tree, and counts what is used. Held by `Turn`.
-//! - RUN-2: the items of a chunk are there before the free space tree is told what became of its space. An extent's chunk was
+//!   excludes all others) and the free space tree, and counts used space. Held by `Turn`.
+//! - RUN-2: the items of a chunk are there before the free space tree learns of changes in its space. An extent's chunk was
 //!   made before its head; it is recorded after the head has run, so no chunk is missed. Shown by
 //!   `what_data_leaves_is_there_for_metadata`.
 //! - RUN-3: a step ends with the free space tree up to date for all heads that it ran. So between two steps, and whenever the
@@ -44,7 +44,7 @@ pub(crate) struct RefRunner {
     round: RankedMutex<Round, { rank::RUN_REFS }>,
 }
 
-/// What a runner has before it and behind it.
+/// The work of a runner: heads to run, and extents freed.
 #[derive(Default)]
 pub(crate) struct Round {
     /// Extents whose heads this round is to run, descending.
@@ -53,7 +53,7 @@ pub(crate) struct Round {
     freed: Extents,
 }
 
-/// What heads are run against.
+/// The owners that running heads changes.
 #[derive(Clone, Copy)]
 pub(crate) struct Ports<'e> {
     pub(crate) extent_tree: &'e ExtentTree,
@@ -61,7 +61,7 @@ pub(crate) struct Ports<'e> {
     pub(crate) free_space_tree: &'e FreeSpaceTree,
     pub(crate) space: &'e Space,
     pub(crate) qgroups: &'e Qgroups,
-    /// Records the chunks that were made since the last time (RUN-2).
+    /// Records the chunks made since its last call (RUN-2).
     pub(crate) record_chunks: &'e dyn Fn() -> Result<bool>,
 }
 
@@ -69,19 +69,19 @@ pub(crate) struct Ports<'e> {
 pub(crate) type Turn<'r> = RankedGuard<'r, Round, { rank::RUN_REFS }>;
 
 impl RefRunner {
-    /// Waits for whoever runs heads. With a part of the gate, or all of it.
+    /// Waits for the thread that runs heads. The caller has a part of the gate, or all of it.
     pub(crate) fn turn(&self) -> Turn<'_> {
         self.round.lock()
     }
 
-    /// The right to run heads, if nobody has it.
+    /// The right to run heads, if no thread has it.
     pub(crate) fn try_turn(&self) -> Option<Turn<'_>> {
         self.round.try_lock()
     }
 }
 
 impl Round {
-    /// Runs the next heads; behind the last one of a round another begins.
+    /// Runs the next heads; after the last one of a round another round begins.
     ///
     /// # Errors
     /// No space, device errors; damage. The caller aborts.
@@ -107,7 +107,7 @@ impl Round {
     /// Runs all heads that there are now. False when there were none.
     ///
     /// # Errors
-    /// As [`Round::step`].
+    /// Those of [`Round::step`].
     pub(crate) fn round(&mut self, ports: Ports<'_>, host: &dyn CowHost) -> Result<bool> {
         self.left = ports.extent_tree.refs().extents();
         let any = !self.left.is_empty();
@@ -117,7 +117,7 @@ impl Round {
         Ok(any)
     }
 
-    /// What its lists take in memory, bytes: those of what is to be run, and of what was freed.
+    /// Memory of its lists, bytes: of heads to run, and of freed extents.
     pub(crate) fn memory(&self) -> (u64, u64) {
         (memory::vec::<Logical>(self.left.capacity()), memory::vec::<(Logical, u64)>(self.freed.capacity()))
     }
@@ -127,7 +127,7 @@ impl Round {
         std::mem::take(&mut self.freed)
     }
 
-    /// What became of an extent's space.
+    /// Accounts for an extent whose head has run: its quota groups, its space, its checksums.
     fn account(
         &mut self,
         ports: Ports<'_>,

@@ -1,8 +1,8 @@
 //! Snapshots of subvolumes' trees, while a transaction closes.
 //!
-//! A snapshot has what the transaction has that makes it, all of it and nothing of the next one. So it is taken by a
-//! [participant of the commit](crate::CommitParticipant), when all handles have ended and none begins: no change is half made
-//! then, and what is changed after it belongs to a transaction whose blocks are new.
+//! A snapshot contains all changes of the transaction that makes it, and none of the next one. So a
+//! [participant of the commit](crate::CommitParticipant) takes it, when all handles have ended and none begins: no change is half made
+//! then, and later changes belong to a transaction whose blocks are new.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 use crate::handle::Handle;
 use crate::qgroup::SnapshotTaken;
 
-/// What a snapshot is to be.
+/// The description of a new snapshot.
 ///
 /// ```
 /// use creamery_base::{Timespec, TreeId, Uuid};
@@ -31,24 +31,24 @@ use crate::qgroup::SnapshotTaken;
 /// ```
 #[derive(Clone, Debug)]
 pub struct NewSnapshot {
-    /// The subvolume that it is of.
+    /// The subvolume to snapshot.
     pub source: TreeId,
-    /// The subvolume in which its name is.
+    /// The subvolume that contains its name.
     pub within: TreeId,
-    /// Its own id, which no other has.
+    /// Its own id, which no other subvolume has.
     pub id: TreeId,
     /// Its own UUID.
     pub uuid: Uuid,
-    /// When it was made.
+    /// Time of creation.
     pub otime: Timespec,
-    /// Whether it is to stay as it is.
+    /// Whether it is read-only.
     pub read_only: bool,
-    /// The quota groups that it is in ([`Engine::keep_qgroups`](crate::Engine::keep_qgroups)).
+    /// The quota groups of which it becomes a member ([`Engine::keep_qgroups`](crate::Engine::keep_qgroups)).
     pub groups: Vec<QgroupId>,
 }
 
 impl NewSnapshot {
-    /// Its root item, made of the source's, where its root is `root` in the running transaction.
+    /// Its root item, made of the source's; `root` is its root in the running transaction.
     fn root_item(&self, source: &RawRootItem, root: RootPointer) -> RawRootItem {
         let mut item = *source;
         item.set_root(root.logical, root.level, root.generation);
@@ -62,7 +62,7 @@ impl NewSnapshot {
         flags.set(RootFlags::RDONLY, self.read_only);
         item.set_flags(flags);
         if !self.read_only {
-            // What was received is not what it may become.
+            // A writable copy no longer equals the received state.
             (item.received_uuid, item.stransid, item.rtransid) = ([0; 16], 0.into(), 0.into());
             (item.stime, item.rtime) = (RawTimespec::default(), RawTimespec::default());
         }
@@ -71,8 +71,8 @@ impl NewSnapshot {
 }
 
 impl Handle<'_> {
-    /// Takes a snapshot, with the commit's own handle. What delayed changes of the source have to be in it are in the tree.
-    /// Whoever changes the source after this in the same transaction does so by [`Tree::copying_all`].
+    /// Takes a snapshot, with the commit's own handle. The source's tree contains all delayed changes that belong into the snapshot.
+    /// Later changes of the source in the same transaction use [`Tree::copying_all`].
     /// Errors: not found; already exists; no space; device errors; damage. The transaction aborts.
     pub(crate) fn create_snapshot(&self, new: &NewSnapshot) -> Result<Arc<Tree>> {
         let roots = self.root_tree();
@@ -85,7 +85,7 @@ impl Handle<'_> {
         let mut item = new.root_item(&source_item, tree.root_pointer()?);
         let node_size = u64::from(source.store().volume().node_size());
         item.bytes_used = source.blocks().saturating_mul(node_size).into();
-        // Before anybody can find its item: opened by that, it would be there twice.
+        // Before its item can be found: a thread that opened it from there would open it twice.
         let tree = roots.keep(tree);
         let key = Key::new(new.id.objectid(), KeyType::ROOT_ITEM, self.generation().get());
         roots.tree().insert(self, &key, item.as_bytes())?;

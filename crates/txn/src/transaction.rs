@@ -1,12 +1,12 @@
-//! The running transaction: its generation, its gate, what its commit is at and has to flush, and its end when it aborts.
+//! The running transaction: its generation, its gate, its commit's phase, the data to flush, and its end by an abort.
 //!
 //! # Invariants
 //! - GATE-1: a handle has a part of the gate, its thread's, shared; the commit's critical section has all parts alone.
 //!   Held by `Joined`, `ClosedGate`.
 //! - GATE-2: generations follow each other with the gate closed, so a handle sees one only.
-//! - GATE-3: data that a transaction's metadata shows was written before, and is flushed by its commit: its token goes
+//! - GATE-3: data is written before a transaction's metadata refers to it, and that transaction's commit flushes it: its token goes
 //!   from the completed extent by way of the transaction to the flush.
-//! - GATE-4: data that was written over what trees show already is flushed by the first commit, or write of logs, that takes it to its flush.
+//! - GATE-4: data written over data that trees show already is flushed by the first commit, or write of logs, that takes it to its flush.
 //!   No handle shows such data. It belongs to no transaction, and may be added at any moment, beside a closed gate, too.
 //!   Shown by `what_is_overwritten_is_durable_with_its_times`.
 
@@ -29,7 +29,7 @@ pub(crate) struct Transaction {
     overwritten: RankedMutex<Option<Written>, { rank::LEAF }>,
     phase: PhaseNow,
     aborts: AbortCell,
-    /// The gate of those who were planted not to hold off the commit.
+    /// The gate of threads that, by a planted fault, do not hold off the commit.
     #[cfg(feature = "faults")]
     no_gate: std::sync::OnceLock<RankedRwLock<(), { rank::TRANSACTION }>>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Transaction {
 /// A part of the gate: the transaction does not end before it is given back (GATE-1).
 pub(crate) type Joined<'t> = RankedRead<'t, (), { rank::TRANSACTION }>;
 
-/// The closed gate: nobody has a handle.
+/// The closed gate: no thread has a handle.
 #[must_use]
 pub(crate) struct ClosedGate<'t> {
     transaction: &'t Transaction,
@@ -45,7 +45,7 @@ pub(crate) struct ClosedGate<'t> {
 }
 
 impl Transaction {
-    /// The one after `last`.
+    /// Creates the transaction after `last`.
     pub(crate) fn after(last: Generation) -> Self {
         Self {
             generation: AtomicU64::new(last.next().get()),
@@ -59,7 +59,7 @@ impl Transaction {
         }
     }
 
-    /// Plants a fault: nobody who joins holds off the commit.
+    /// Plants a fault: a thread that joins does not hold off the commit.
     #[cfg(feature = "faults")]
     pub(crate) fn forget_the_gate(&self) {
         let _planted = self.no_gate.set(RankedRwLock::default());
@@ -78,24 +78,24 @@ impl Transaction {
         self.gate.mine().read_for(Reason::Commit, 0)
     }
 
-    /// Waits until everybody has ended, and lets nobody begin.
+    /// Waits until all handles have ended, and lets none begin.
     pub(crate) fn close(&self) -> ClosedGate<'_> {
         let parts = self.gate.all().zip(0..);
         let parts = parts.map(|(gate, part)| gate.write_for(Reason::Commit, part)).collect();
         ClosedGate { transaction: self, _parts: parts }
     }
 
-    /// Data was written that this transaction's metadata shows (GATE-3).
+    /// Adds written data that this transaction's metadata refers to (GATE-3).
     pub(crate) fn wrote(&self, written: Written) {
         add(&mut self.written.lock(), written);
     }
 
-    /// Data was written over what trees show (GATE-4).
+    /// Adds data written over data that trees show (GATE-4).
     pub(crate) fn overwrote(&self, written: Written) {
         add(&mut self.overwritten.lock(), written);
     }
 
-    /// What was written since somebody flushed last, for who flushes now. Whoever shows any of it asks for a flush behind that.
+    /// Takes the data written since the last flush, for a caller that flushes now. A caller that shows any of it asks for a flush after that.
     pub(crate) fn take_written(&self) -> Option<Written> {
         let mut written = self.written.lock().take();
         let overwritten = self.overwritten.lock().take();
@@ -103,24 +103,24 @@ impl Transaction {
         written
     }
 
-    /// A handle that began in transaction `begun` ends.
+    /// Checks that a handle of transaction `begun` ends in it (GATE-2).
     pub(crate) fn check_running(&self, begun: Generation) {
         let running = self.generation();
         assert_eq!(begun, running, "GATE-2: a handle of transaction {begun} ends in {running}");
     }
 
-    /// Plants a fault: the next transaction begins beside those who have handles of this one.
+    /// Plants a fault: the next transaction begins beside handles of this one.
     #[cfg(feature = "faults")]
     pub(crate) fn begin_next_beside_handles(&self) {
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The commit on its way is at `phase` from now on.
+    /// Sets the phase of the commit on its way.
     pub(crate) fn enter(&self, phase: CommitPhase) {
         self.phase.enter(phase);
     }
 
-    /// Whether all writing has ended.
+    /// The abort, if all writing has ended.
     pub(crate) fn aborts(&self) -> &AbortCell {
         &self.aborts
     }
@@ -133,7 +133,7 @@ impl Transaction {
         }
     }
 
-    /// The same, for an operation died in its middle: nobody vouches for what is in memory.
+    /// Stops all writing for good after a panic in the middle of an operation: the state in memory may be inconsistent.
     pub(crate) fn abort_after_panic(&self, panic: &panics::Panic) {
         self.abort_at(panic.place.clone(), format!("a thread panicked: {}", panic.message), None);
     }
@@ -152,7 +152,7 @@ impl Transaction {
         done
     }
 
-    /// Errors: read-only: it aborted.
+    /// Checks that the transaction is not aborted. Errors: read-only: it is.
     pub(crate) fn check_not_aborted(&self) -> Result<()> {
         self.aborts.check()
     }
@@ -165,7 +165,7 @@ fn add(all: &mut Option<Written>, written: Written) {
     }
 }
 
-/// Aborts when the thread dies that has this: what it leaves half done is not to be committed by others.
+/// Aborts when the thread that has this panics: no other thread may commit its half-done changes.
 pub(crate) struct AbortsWhenItPanics<'t>(pub(crate) &'t Transaction);
 
 impl Drop for AbortsWhenItPanics<'_> {
@@ -178,12 +178,12 @@ impl Drop for AbortsWhenItPanics<'_> {
 }
 
 impl ClosedGate<'_> {
-    /// What is to be flushed, if anything was written.
+    /// Takes the data to flush, if any was written.
     pub(crate) fn take_written(&self) -> Option<Written> {
         self.transaction.take_written()
     }
 
-    /// Ends the transaction: whoever joins from now on is part of the next one (GATE-2).
+    /// Ends the transaction: a thread that joins from now on is part of the next one (GATE-2).
     pub(crate) fn begin_next(self) {
         let left = self.transaction.written.lock().is_some();
         assert!(!left, "GATE-3: what was written goes with its own transaction");

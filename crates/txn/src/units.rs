@@ -1,4 +1,4 @@
-//! What a handle asks for.
+//! The request of a handle.
 
 use creamery_base::TreeId;
 
@@ -30,51 +30,51 @@ impl Units {
         Self { items, references: 0, policy, subvolume: None, grows: true }
     }
 
-    /// For an operation that changes up to `items` items in different leaves.
+    /// Units for an operation that changes up to `items` items in different leaves.
     #[must_use]
     pub const fn items(items: u32) -> Self {
         Self::with(items, FlushPolicy::FlushAll)
     }
 
-    /// The same for an operation whose point is to free space: it may use the reserve, so that removing files
+    /// Units for an operation that frees space and changes up to `items` items: it may use the reserve, so that removing files
     /// works on a full filesystem.
     #[must_use]
     pub const fn freeing(items: u32) -> Self {
         Self::with(items, FlushPolicy::FlushEvict)
     }
 
-    /// The same for deleting a subvolume, which is what frees space where snapshots share all of it.
+    /// Units for deleting a subvolume, which frees space even where snapshots share all of it: it may use all of the reserve.
     #[must_use]
     pub const fn dropping(items: u32) -> Self {
         Self::with(items, FlushPolicy::FlushAllSteal)
     }
 
-    /// The same for a step of a [`Reclaimer`](crate::Reclaimer): no room does not make it ask for reclaiming.
+    /// Units for a step of a [`Reclaimer`](crate::Reclaimer): without room it does not reclaim.
     #[must_use]
     pub const fn reclaiming(items: u32) -> Self {
         Self::with(items, FlushPolicy::FlushLimit)
     }
 
-    /// The same for what can be left undone: nobody is asked to make room for it.
+    /// Units for an optional change: no thread makes room for it.
     #[must_use]
     pub const fn spare(items: u32) -> Self {
         Self::with(items, FlushPolicy::NoFlush)
     }
 
-    /// For queueing up to `references` references of extents besides one for each item: each makes the commit change leaves of
+    /// Adds up to `references` references of extents that the handle queues besides one for each item. Each makes the commit change leaves of
     /// other trees.
     #[must_use]
     pub const fn referring(self, references: u32) -> Self {
         Self { references, ..self }
     }
 
-    /// Names the subvolume that is changed.
+    /// Names the subvolume that the handle changes.
     #[must_use]
     pub const fn of(self, subvolume: TreeId) -> Self {
         Self { subvolume: Some(subvolume), ..self }
     }
 
-    /// For changing items that are there: limits of quota groups are not in the way.
+    /// Marks changes of existing items only: limits of quota groups do not apply.
     #[must_use]
     pub const fn growing_nothing(self) -> Self {
         Self { grows: false, ..self }
@@ -86,7 +86,7 @@ impl Units {
         self.policy
     }
 
-    /// The subvolume that is changed, where it is one.
+    /// The subvolume that the handle changes, if it changes one.
     #[must_use]
     pub const fn subvolume(self) -> Option<TreeId> {
         self.subvolume

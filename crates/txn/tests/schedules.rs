@@ -1,6 +1,6 @@
 //! Threads read data while another one frees their neighbours and commits, under a scheduler that runs one of them at a time
-//! and chooses the next at every lock, in an order that follows from a seed: whoever reads gets what was written, and what
-//! is rotten is told. And threads ask for the last room there is. `cargo test -p creamery-txn --features shuttle --test schedules`
+//! and chooses the next at every lock, in an order that follows from a seed: a reader gets the data that was written, and an error
+//! for rotten data. And threads ask for the last room. `cargo test -p creamery-txn --features shuttle --test schedules`
 //!
 //! A failure prints its seed and its schedule; `CREAMERY_SCHEDULES_SEED` begins with a seed again, and
 //! `CREAMERY_SCHEDULES` sets how many schedules each test runs.
@@ -26,13 +26,13 @@ use crate::neighbours::{World, empty_image};
 
 const SEED: u64 = 20_211_206;
 const READERS: usize = 2;
-/// A reader ends with the commits, or after so many reads: some schedules let nobody else run.
+/// A reader ends with the commits, or after so many reads: some schedules let no other thread run.
 const READS_MAX: usize = 300;
-/// Extents that one checksum item stands for at first: those with an even number are freed.
+/// Extents of one checksum item at first: those with an even number are freed.
 const SECTORS: usize = 6;
 const ROTTEN: usize = 5;
 
-/// What an execution is like.
+/// Parameters of an execution.
 #[derive(Clone, Copy)]
 struct Scenario {
     in_two_steps: bool,
@@ -79,7 +79,7 @@ fn execute(image: &Arc<MemoryDevice>, scenario: Scenario) {
     let Shared { world, all, done } = &*shared;
     for even in all.iter().step_by(2) {
         world.free(*even);
-        // In the same commit a new extent's checksum is inserted beside them, now and then where a freed one's was.
+        // The same commit inserts a new extent's checksum beside them, now and then in the place of a freed one's.
         world.fill(1);
     }
     done.store(true, Ordering::Relaxed);
@@ -120,7 +120,7 @@ fn reads_beside_commits_in_schedules_with_few_changes_of_threads() {
     run("schedules with few changes of threads", SEED, scheduler);
 }
 
-/// Holds on to room for metadata until there is none left, but for one item's.
+/// Keeps room for metadata until only that of one item is left.
 fn leave_room_for_one(world: &World) -> Vec<KeptPromise> {
     let mut kept = Vec::new();
     for items in [64, 16, 4, 1] {
@@ -133,7 +133,7 @@ fn leave_room_for_one(world: &World) -> Vec<KeptPromise> {
     kept
 }
 
-/// One execution: somebody who asks for more than there is does not take the last room from somebody whom it is enough for.
+/// One execution: a request for more than there is does not take the last room from a request that fits.
 fn ask_for_the_last_room(image: &Arc<MemoryDevice>) {
     const MORE_THAN_THERE_IS: u32 = 1000;
     const GREEDY: usize = 2;
@@ -163,7 +163,7 @@ fn who_asks_for_too_much_takes_no_room_from_others() {
     runner.run(move || ask_for_the_last_room(&image));
 }
 
-/// The canary: the harness finds readers that see an item half cut, which was planted.
+/// The canary: the harness finds the planted fault that readers see a half-cut item.
 #[test]
 fn items_cut_in_two_steps_are_caught() {
     let Some(image) = empty_image() else { return };
@@ -181,7 +181,7 @@ fn references_are_seen_in_the_tree_or_in_the_queue() {
     runner.run(move || moving_refs::execute(&image, false));
 }
 
-/// The canary: the harness finds who looks while a reference is in neither place, which was planted.
+/// The canary: the harness finds the planted fault that a thread looks while a reference is in neither place.
 #[test]
 fn references_that_move_unseen_are_caught() {
     let Some(image) = empty_image() else { return };

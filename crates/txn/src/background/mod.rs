@@ -1,20 +1,20 @@
-//! Background work: what has to be done and nobody waits for, cut into steps.
+//! Background work: work that no caller waits for, cut into steps.
 //!
-//! Deleting what has no name any more, running delayed refs, writing a closed transaction out, committing every so often: each
+//! Deleting inodes without a name, running delayed refs, writing a closed transaction out, committing every so often: each
 //! is a [`BackgroundWork`] that says whether a step of it is due. In production a few threads take the steps
-//! ([`Engine::start_background`](crate::Engine::start_background)); a simulator takes them one at a time, which one follows
-//! from its seed ([`Engine::background_step`](crate::Engine::background_step)). Nothing depends on either: those who work take
+//! ([`Engine::start_background`](crate::Engine::start_background)); a simulator takes them one at a time, in an order
+//! from its seed ([`Engine::background_step`](crate::Engine::background_step)). Nothing depends on either: working threads take
 //! a bounded share themselves, so an engine without threads does it all, only later.
 //!
 //! # Invariants
-//! - BACKGROUND-1: no more threads take steps of one work than it says. Shown by
+//! - BACKGROUND-1: no more threads take steps of one work than its `at_once` allows. Shown by
 //!   `no_more_threads_than_a_work_says_take_its_steps`.
-//! - BACKGROUND-2: a step that fails rests its work for [`REST`]; one that panics aborts the engine, and so does a work that
-//!   panics when it is asked whether a step is due: it is not asked again. Neither ends the thread that met it, and no other
-//!   work waits for it; nor does it for a step that does not end. Shown by
+//! - BACKGROUND-2: a step that fails rests its work for [`REST`]. A step that panics aborts the engine; so does a work that
+//!   panics in `due`, which is then never called again. Neither ends its thread. No other
+//!   work waits for it, nor for a step that does not end. Shown by
 //!   `a_step_that_fails_is_told_and_keeps_nobody` and its neighbours.
-//! - BACKGROUND-3: a thread sleeps only when nothing was due after it had said that it sleeps. So who has something due and then
-//!   finds nobody asleep needs to wake nobody. Shown by `who_has_something_due_wakes_who_sleeps`.
+//! - BACKGROUND-3: a thread sleeps only when nothing was due after it counted itself as a sleeper. So a thread that makes a step due and then
+//!   finds no sleeper needs to wake none. Shown by `who_has_something_due_wakes_who_sleeps`.
 
 mod report;
 mod threads;
@@ -33,7 +33,7 @@ pub use report::BackgroundReport;
 pub use threads::BackgroundThreads;
 pub(crate) use timer::CommitTimer;
 
-/// How long a work is left alone when a step of it failed.
+/// How long a work rests after a failed step.
 const REST: Duration = Duration::from_secs(1);
 
 /// When a step is due.
@@ -44,11 +44,11 @@ const REST: Duration = Duration::from_secs(1);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Due {
-    /// As soon as somebody has time.
+    /// As soon as a thread has time.
     Now,
-    /// After a while, if nothing changes until then.
+    /// After this time, if nothing changes until then.
     In(Duration),
-    /// Not before something happens, of which the pool is told ([`Engine::wake_background`](crate::Engine::wake_background)).
+    /// Not before an event for which the pool is woken ([`Engine::wake_background`](crate::Engine::wake_background)).
     Never,
 }
 
@@ -70,41 +70,41 @@ pub enum Due {
 /// }
 /// ```
 pub trait BackgroundWork: Send + Sync {
-    /// Its name, for people.
+    /// The name to show.
     fn name(&self) -> &'static str;
 
     /// Whether a step is due. It waits for nothing.
     fn due(&self) -> Due;
 
-    /// Takes one bounded step, which may be none when somebody else was faster.
-    /// Errors: why it cannot go on for now. It is tried again after a rest.
+    /// Takes one bounded step, which may do nothing when another thread was faster.
+    /// Errors: the reason that it cannot go on for now. It is tried again after a rest.
     fn step(&self) -> Result<()>;
 
-    /// Takes a step that is due only after a while, if there is one: for a caller that lets time pass as it likes.
+    /// Takes a step that is due only after a while, if there is one: for a caller with its own clock.
     /// Errors: those of [`BackgroundWork::step`].
     fn step_early(&self) -> Result<()> {
         self.step()
     }
 
-    /// How many may take steps of it at once.
+    /// How many threads may take steps of it at once.
     fn at_once(&self) -> usize {
         1
     }
 
-    /// The last thread that took steps has ended. It waits for nothing.
+    /// Called when the last thread that takes steps has ended. It waits for nothing.
     fn left(&self) {}
 }
 
-/// A work, and how it goes.
+/// A work, and its state.
 struct Slot {
     work: Arc<dyn BackgroundWork>,
-    /// Threads that take a step of it.
+    /// Threads that take a step of it now.
     at_it: AtomicUsize,
     /// When the latest of their steps began, microseconds.
     begun: AtomicU64,
     /// Until when it rests, microseconds.
     rests_until: AtomicU64,
-    /// It panicked when it was asked whether a step is due, and is not asked again.
+    /// Its `due` panicked, and is never called again.
     dead: AtomicBool,
     steps: AtomicU64,
     failures: AtomicU64,
@@ -128,10 +128,10 @@ impl Slot {
         }
     }
 
-    /// When a step is due that nobody takes yet. `died` is told when the work panics at the question.
+    /// When a step is due that no thread takes yet. Calls `died` when the work panics in `due`.
     fn due(&self, now: Duration, died: &dyn Fn(&Panic)) -> Due {
         if self.dead.load(Ordering::Relaxed) || self.at_it.load(Ordering::Relaxed) >= self.work.at_once() {
-            return Due::Never; // who is at it looks again
+            return Due::Never; // a thread that takes a step looks again after it
         }
         let rests = Duration::from_micros(self.rests_until.load(Ordering::Relaxed)).saturating_sub(now);
         let due = panics::catch(|| self.work.due()).unwrap_or_else(|panic| {
@@ -147,7 +147,7 @@ impl Slot {
         }
     }
 
-    /// A step of it failed, or it could not even say whether one is due.
+    /// Records a failure: a step failed, or `due` panicked.
     fn failed(&self, now: Duration, failure: &dyn fmt::Display) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         self.rests_until.store(micros(now + REST), Ordering::Relaxed);
@@ -173,7 +173,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// All works of an engine, and who takes their steps.
+/// All works of an engine, and the threads that take their steps.
 pub(crate) struct Background {
     env: Arc<dyn Env>,
     works: RankedRwLock<Vec<Arc<Slot>>, { rank::LEAF }>,
@@ -204,18 +204,18 @@ impl Background {
         self.wake();
     }
 
-    /// Whether threads take steps, so that others need not.
+    /// Whether threads take steps, so that other threads need not.
     pub(crate) fn has_threads(&self) -> bool {
         self.threads.load(Ordering::Relaxed) > 0
     }
 
-    /// Tells all works that the last thread has ended. Nobody is left to tell of a panic.
+    /// Calls `left` of all works: the last thread has ended. A panic in it has no thread left to report it.
     fn tell_that_all_have_ended(&self) {
         let works = self.works.read().clone();
         works.iter().for_each(|slot| drop(panics::catch(|| slot.work.left())));
     }
 
-    /// Tells those who sleep that something may be due (BACKGROUND-3).
+    /// Wakes the sleeping threads: a step may be due (BACKGROUND-3).
     pub(crate) fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) > 0 {
@@ -224,8 +224,8 @@ impl Background {
         }
     }
 
-    /// The works of which a step is due, and after what time the next one is if nothing happens. `ever` takes those in that are
-    /// due after a while: for who lets time pass as he likes.
+    /// The works of which a step is due now, and the time until the next one is due if nothing happens. `ever` includes works that are
+    /// due after a while: for a caller with its own clock.
     fn all_due(&self, ever: bool, died: &dyn Fn(&Panic)) -> (Vec<Arc<Slot>>, Option<Duration>) {
         let now = self.env.monotonic();
         let mut works = self.works.read().clone();
@@ -242,8 +242,8 @@ impl Background {
         (works, next)
     }
 
-    /// Takes one step on this thread, of a work that has something to do, now or after a while: `choose` says which of so many.
-    /// Its name, or none when there is nothing to do. `died` is told of a step that panics.
+    /// Takes one step on this thread, of a work that is due, now or after a while: `choose` gets their number and returns the index of one.
+    /// Returns its name, or `None` when no work is due. Calls `died` when the step panics.
     pub(crate) fn step(
         &self,
         choose: impl FnOnce(usize) -> usize,
@@ -258,7 +258,7 @@ impl Background {
         Some(slot.work.name())
     }
 
-    /// Takes a step of `slot` on this thread, as `step` does, if not enough others do.
+    /// Takes a step of `slot` on this thread, by calling `step`, unless enough threads do already.
     fn take_step(
         &self,
         slot: &Slot,

@@ -1,4 +1,4 @@
-//! How the background work goes, for those who ask.
+//! Reports of the background work.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Background;
 
-/// How one sort of background work goes.
+/// The state of one background work.
 ///
 /// ```
 /// let report = creamery_txn::BackgroundReport { name: "cleaner", steps: 7, ..Default::default() };
@@ -16,13 +16,13 @@ use super::Background;
 pub struct BackgroundReport {
     /// Its name.
     pub name: &'static str,
-    /// Steps that were taken.
+    /// Steps taken.
     pub steps: u64,
-    /// How many of them failed; a work that could not say whether one is due counts as well.
+    /// Failed steps, and a panic in `due`.
     pub failures: u64,
-    /// What the last of these said.
+    /// The message of the last failure.
     pub last_failure: Option<String>,
-    /// How long the step takes that is being taken.
+    /// How long the present step has taken.
     pub running: Option<Duration>,
 }
 

@@ -10,10 +10,10 @@ use creamery_base::{Error, ErrorKind, Result};
 
 use super::Background;
 
-/// More than processors, since who reads ahead or writes out waits for a device most of the time, and a step that takes long is to keep
-/// no others; no more than there is mostly work for.
+/// More than processors, since threads that read ahead or write out wait for a device most of the time, and a long step must not delay
+/// the others; no more than there is mostly work for.
 const THREADS: std::ops::RangeInclusive<usize> = 4..=6;
-/// How long a step that was begun may take when the threads are stopped, before they are left behind.
+/// How long running steps may take when the threads are stopped, before their threads are left behind.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Threads that take steps of background work until they are stopped, or this is dropped.
@@ -30,12 +30,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct BackgroundThreads {
     background: Arc<Background>,
     patience: Duration,
-    /// Whether it has waited for them: nobody does twice.
+    /// Whether it has waited for the threads, which it does once.
     stopped: bool,
 }
 
 impl BackgroundThreads {
-    /// Starts so many, 0 for none, as long as the engine `lives`. Those that cannot be had are done without.
+    /// Starts `threads` threads, 0 for none, which run as long as the engine `lives`. A thread that the host cannot start is left out.
     pub(crate) fn start(
         background: Arc<Background>,
         threads: usize,
@@ -54,21 +54,21 @@ impl BackgroundThreads {
         Self { background, patience: PATIENCE, stopped: false }
     }
 
-    /// How many are of use on this machine.
+    /// The useful number of threads on this machine.
     #[must_use]
     pub fn usual() -> usize {
         available_parallelism().map_or(2, usize::from).clamp(*THREADS.start(), *THREADS.end())
     }
 
-    /// Waits for the steps that were begun, and ends the threads. What waits is left.
-    /// Errors: busy, when a step has not ended for a minute. Its thread is left behind; that alone is no loss of anything, but
-    /// what comes next may have to wait for what it holds.
+    /// Waits for running steps, and ends the threads. Waiting work is left.
+    /// Errors: busy, when a step has not ended for a minute. Its thread is left behind; that alone loses nothing, but
+    /// later operations may have to wait for its locks.
     pub fn stop(mut self) -> Result<()> {
         self.end()
     }
 
-    /// As [`stop`](Self::stop), with another patience.
-    /// Errors: as there, after that time.
+    /// Waits for running steps at most `patience`, and ends the threads.
+    /// Errors: busy, when a step has not ended after that time.
     pub fn stop_within(mut self, patience: Duration) -> Result<()> {
         self.patience = patience;
         self.end()
@@ -98,12 +98,12 @@ impl BackgroundThreads {
 
 impl Drop for BackgroundThreads {
     fn drop(&mut self) {
-        // Who wants to know calls `stop`.
+        // A caller that needs the error calls `stop`.
         let _ = self.end();
     }
 }
 
-/// Counts a thread that is there, whatever it ends of.
+/// Counts a thread until it ends, for any reason.
 struct Counted<'b>(&'b Background);
 
 impl Drop for Counted<'_> {
@@ -136,7 +136,7 @@ impl Drop for Asleep<'_> {
 }
 
 impl Background {
-    /// What a thread does: steps while any is due, then it sleeps. Each begins its search at another work.
+    /// The loop of a thread: it takes steps while any is due, then it sleeps. Each thread begins its search at another work.
     fn run(&self, number: usize, lives: &dyn Fn() -> bool, died: &dyn Fn(&Panic)) {
         let _counted = Counted(self);
         let mut turn = number;
@@ -151,7 +151,7 @@ impl Background {
         }
     }
 
-    /// Sleeps until a step is due or somebody wakes it, if nothing is due now (BACKGROUND-3).
+    /// Sleeps until a step is due or another thread wakes it, if nothing is due now (BACKGROUND-3).
     fn sleep(&self, died: &dyn Fn(&Panic)) {
         let seen = *self.wakes.lock();
         let _asleep = Asleep::fall(&self.sleepers);

@@ -1,4 +1,4 @@
-//! When to commit if nobody asks.
+//! The timer of automatic commits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,30 +10,30 @@ use super::micros;
 pub(crate) struct CommitTimer {
     /// Microseconds between two commits; 0 for never.
     interval: AtomicU64,
-    /// When the last one began, microseconds.
+    /// When the last commit began, microseconds.
     last: AtomicU64,
 }
 
 impl CommitTimer {
-    /// From `now` on every so often; none, never.
+    /// Sets the time between commits, from `now` on; `None` for none.
     pub(crate) fn set(&self, interval: Option<Duration>, now: Duration) {
         let interval = interval.map_or(0, |interval| micros(interval).max(1));
         self.begin(now);
         self.interval.store(interval, Ordering::Relaxed);
     }
 
-    /// A commit begins.
+    /// Restarts the time: a commit begins.
     pub(crate) fn begin(&self, now: Duration) {
         self.last.store(micros(now), Ordering::Relaxed);
     }
 
-    /// Time between two; none when nobody commits by time.
+    /// Time between two commits; `None` when there are none by time.
     pub(crate) fn interval(&self) -> Option<Duration> {
         let interval = self.interval.load(Ordering::Relaxed);
         (interval > 0).then(|| Duration::from_micros(interval))
     }
 
-    /// How long it is to the next one; none when there is none.
+    /// Time left to the next commit; `None` when there are none by time.
     pub(crate) fn left(&self, now: Duration) -> Option<Duration> {
         let interval = self.interval.load(Ordering::Relaxed);
         let due = Duration::from_micros(self.last.load(Ordering::Relaxed).saturating_add(interval));

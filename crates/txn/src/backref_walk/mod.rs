@@ -1,40 +1,40 @@
 //! From an extent to its users: which files refer to the data at a logical address, in which subvolumes.
 //!
-//! The extent tree names who refers to an extent, one step up. A file is named by its subvolume, its inode and an offset
-//! (EXTENT_DATA_REF), or by the leaf that holds its items (SHARED_DATA_REF); a tree block by its tree (TREE_BLOCK_REF), in which
-//! its parent is found by searching for its first key, or by its parent's address (SHARED_BLOCK_REF). So the leaves that refer to
-//! the data come first, and from each leaf the way goes up, block by block, until it ends at roots (`roots`). A tree that is
-//! reached from a block shares all that is below that block: what refers to a leaf once may be a file of a thousand snapshots.
+//! The extent tree names the users of an extent, one step up. It names a file by its subvolume, its inode and an offset
+//! (EXTENT_DATA_REF), or by the leaf that holds its items (SHARED_DATA_REF); a tree block by its tree (TREE_BLOCK_REF), in which a
+//! search for the block's first key finds the parent, or by its parent's address (SHARED_BLOCK_REF). So a walk finds first the leaves that refer to
+//! the data, and goes up from each leaf, block by block, until it ends at roots (`roots`). A tree that is
+//! reached from a block shares everything below that block: one reference in a leaf may be a file of a thousand snapshots.
 //!
 //! # One moment
-//! The state that is looked at is the last commit's, all of it from one root tree (`trees`). Only there do the extent tree and the
-//! trees that refer say the same: while a transaction runs, an item is in its leaf before its reference is queued, references run
+//! A walk reads the state of the last commit, all of it from one root tree (`trees`). Only there do the extent tree and the
+//! referring trees agree: while a transaction runs, an item is in its leaf before its reference is queued, references run
 //! one extent at a time, and each step of a walk would have to see the queue and the tree at once, at every level, with the
-//! tree's shape changing below it. Who wants to know of what he has just done commits first, which leaves nothing queued
-//! (COMMIT-1); that costs a commit, and no rule for anybody else. Whoever must decide within a transaction, and may be told
-//! "shared" where that is not so, has `is_sole_user` of the extent tree. Quotas walk a second state, too: that of a transaction that
+//! tree's shape changing below it. A caller that wants its own latest changes commits first, which leaves nothing queued
+//! (COMMIT-1); that costs a commit, and no rule for other threads. A decision within a transaction, for which a wrong
+//! "shared" is acceptable, uses `is_sole_user` of the extent tree. Quotas walk a second state, too: that of a transaction that
 //! closes, whose gate is closed and which has nothing queued any more ([`ClosedBlocks`]).
 //!
 //! # How far
-//! "Who are they?" takes all ways to their ends. "Is there a second one?" ([`Sharing`](crate::Sharing)) ends with the second:
-//! of each block no more than two trees are looked for, and what is known of a block serves all that is below it.
+//! A walk for all users follows all ways to their ends. A walk for a second user ([`Sharing`](crate::Sharing)) ends with the second:
+//! for each block it looks for no more than two trees, and the result for a block serves all blocks below it.
 //!
 //! # Deleted subvolumes
-//! They use nothing any more, but what they have not dropped yet is still counted in their name: a leaf that a snapshot shares
-//! may be reached only by way of the deleted tree it came from. So the ways lead through deleted trees, and do not end there. For two
-//! questions they do: quotas count a deleted subvolume until it is dropped, and an extent is shared with a deleted subvolume or with a tree
+//! They use nothing any more, but extents that they have not dropped yet still count in their name: a leaf that a snapshot shares
+//! may be reached only by way of the deleted tree it came from. So ways lead through deleted trees, and do not end there. In two
+//! cases they do: quotas count a deleted subvolume until it is dropped, and an extent is shared with a deleted subvolume or with a tree
 //! that relocation has begun, as long as these keep its space.
-//! What such a tree has dropped is before the key in its root item, and is nobody's any more in its name.
+//! The items that such a tree has dropped lie before the key in its root item, and are no references of it any more.
 //!
 //! # Invariants
-//! - WALK-1: the level rises by one at each step up, and a block of level 7 has no parent; so every way ends, whatever the disk
-//!   says. Shown by `a_block_that_says_to_be_above_itself_is_damage`.
-//! - WALK-2: a block is walked up from once, however many ways lead to it.
+//! - WALK-1: the level rises by one at each step up, and a block of level 7 has no parent; so every way ends, also on a damaged
+//!   disk. Shown by `a_block_that_says_to_be_above_itself_is_damage`.
+//! - WALK-2: a walk goes up from a block once, however many ways lead to it.
 //!   Shown by `ways_that_meet_are_walked_once`.
-//! - WALK-3: a block that is said to be a parent has a pointer to its child, else it is damage.
+//! - WALK-3: a block that a reference names as parent has a pointer to its child, else it is damage.
 //!   Shown by `a_parent_that_does_not_point_to_its_child_is_damage`.
 //!
-//! Blocks that say to be their own parents are passed over: Linux writes that of the roots of trees that it relocates.
+//! References that name a block as its own parent are skipped: Linux writes them for the roots of trees that it relocates.
 //!
 //! # Locking
 //! Blocks of a commit do not change, so they are read without locks.
@@ -61,7 +61,7 @@ use roots::RootsAbove;
 use trees::Blocks;
 pub(crate) use trees::{ClosedBlocks, CommittedBlocks, Trees, read_by_address};
 
-/// No compressed extent holds more, bytes. Others hold what they take on disk.
+/// Most bytes in a compressed extent. Other extents hold their size on disk.
 const COMPRESSED_MAX: u64 = 128 << 10;
 
 /// A file extent item that refers to a data extent.
@@ -77,19 +77,19 @@ const COMPRESSED_MAX: u64 = 128 << 10;
 pub struct ExtentUser {
     /// The file.
     pub id: InodeId,
-    /// Where in the file, bytes.
+    /// Offset in the file, bytes.
     pub offset: u64,
-    /// Where in the extent it begins, bytes of what is in it.
+    /// Offset in the extent's (uncompressed) data, bytes.
     pub extent_offset: u64,
-    /// How much of the file it is, bytes.
+    /// Length in the file, bytes.
     pub len: u64,
-    /// Whether the extent's bytes are not the file's, since they are compressed.
+    /// Whether the extent is encoded (compressed), so that its bytes are not the file's.
     pub encoded: bool,
-    /// Whether the file's bytes are there, and the space is not only reserved for them.
+    /// Whether the file's bytes are written; false for preallocated space.
     pub is_written: bool,
 }
 
-/// A data extent, and whoever refers to it.
+/// A data extent, and its users.
 ///
 /// ```no_run
 /// # fn show(engine: &creamery_txn::Engine) -> creamery_base::Result<()> {
@@ -108,11 +108,11 @@ pub struct ExtentUsers {
     pub users: Vec<ExtentUser>,
 }
 
-/// How many refer to an extent: file extent items of one file that show it from one beginning are one.
+/// The number of users of an extent: file extent items of one file that show it from one beginning are one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Few {
     Nobody,
-    /// The file, and where in it the extent would begin, in 64 bits.
+    /// The file, and the offset in it where the extent would begin, in 64 bits.
     One(InodeId, u64),
     Several,
 }
@@ -129,7 +129,7 @@ struct Sighting {
 }
 
 impl Sighting {
-    /// The item at `key`, when it is a file extent item that refers to `extent`.
+    /// The item at `key`, if it is a file extent item that refers to `extent`.
     fn of(key: &Key, data: &[u8], extent: Logical) -> Option<Self> {
         if key.kind != KeyType::EXTENT_DATA {
             return None;
@@ -148,14 +148,14 @@ impl Sighting {
         })
     }
 
-    /// Where in the file the extent would begin. One whose head no file shows may begin before the file does: below zero, in
+    /// The offset in the file where the extent would begin. If no file shows the extent's head, it may begin before the file does: below zero, in
     /// 64 bits.
     const fn base(&self) -> u64 {
         self.offset.wrapping_sub(self.extent_offset)
     }
 }
 
-/// An extent, as its item has it.
+/// An extent, from its item.
 pub(crate) struct FoundExtent {
     pub(crate) at: Logical,
     /// Bytes.
@@ -181,10 +181,10 @@ impl FoundExtent {
     }
 }
 
-/// Whoever is told of users, until he breaks.
+/// A callback for users; it ends the walk with `Break`.
 type Each<'a> = dyn FnMut(TreeId, &Sighting) -> ControlFlow<()> + 'a;
 
-/// A walk over one state of the trees, with what it has learned.
+/// A walk over one state of the trees, with cached results.
 pub(crate) struct Walk<B> {
     trees: Trees<B>,
     roots: RootsAbove,
@@ -197,17 +197,17 @@ impl Walk<CommittedBlocks<'_>> {
 }
 
 impl<B: Blocks> Walk<B> {
-    /// For all users of extents.
+    /// A walk for all users of extents.
     pub(crate) fn for_all(trees: Trees<B>) -> Self {
         Self { trees, roots: RootsAbove::new(usize::MAX) }
     }
 
-    /// For [`Walk::few`] alone: deleted trees count, too, for what they have not dropped keeps its space.
+    /// A walk for [`Walk::few`] alone: deleted trees count, too, for the extents that they have not dropped keep their space.
     pub(crate) fn for_few(trees: Trees<B>) -> Self {
         Self { trees, roots: RootsAbove::with_deleted(2) }
     }
 
-    /// For [`Walk::roots`], of which those count, too, that were deleted and are not dropped yet.
+    /// A walk for [`Walk::roots`], which include trees that are deleted and not dropped yet.
     pub(crate) fn for_roots(trees: Trees<B>) -> Self {
         Self { trees, roots: RootsAbove::with_deleted(usize::MAX) }
     }
@@ -230,7 +230,7 @@ impl<B: Blocks> Walk<B> {
         Ok(found)
     }
 
-    /// The extents from `from` on, `most` of them about, and where the next one may be. `node_size` is what a tree block has,
+    /// The extents from `from` on, about `most` of them, and the start of the next one, if any. `node_size` is the size of a tree block,
     /// bytes. Errors: device errors; damage.
     pub(crate) fn extents(
         &mut self,
@@ -258,7 +258,7 @@ impl<B: Blocks> Walk<B> {
         }
     }
 
-    /// Whoever refers to the data extent in which `at` is. Errors: not found; device errors; damage.
+    /// The users of the data extent that contains `at`. Errors: not found; device errors; damage.
     pub(crate) fn users(&mut self, at: Logical) -> Result<ExtentUsers> {
         let found = references::data_extent(&mut self.trees, at)?;
         let missing = || Error::new(ErrorKind::NotFound, format!("no data extent at {at}"));
@@ -278,7 +278,7 @@ impl<B: Blocks> Walk<B> {
         Ok(ExtentUsers { start, len, users: users.into_iter().collect() })
     }
 
-    /// Whether nobody, one or several refer to the data extent that begins at `at`. It ends with the second.
+    /// Whether the data extent that begins at `at` has no user, one or several. It ends with the second.
     /// Errors: device errors; damage.
     pub(crate) fn few(&mut self, at: Logical) -> Result<Few> {
         let found = references::data_extent(&mut self.trees, at)?;
@@ -324,7 +324,7 @@ impl<B: Blocks> Walk<B> {
     }
 
     /// Looks in a subvolume for the items of one EXTENT_DATA_REF. They begin in the file where the extent would, or later, but
-    /// before its end. How many they are is not taken from the reference: items in leaves whose references are counted by the
+    /// before its end. The reference's count does not limit the search: items in leaves whose references are counted by the
     /// leaf may be among them.
     fn visit_in_tree(
         &mut self,
@@ -353,7 +353,7 @@ impl<B: Blocks> Walk<B> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Tells of what was seen in a leaf, for each tree that the leaf is part of.
+    /// Calls `each` for the items seen in a leaf, for each tree that the leaf is part of.
     fn tell(&mut self, leaf: Logical, seen: &[Sighting], each: &mut Each<'_>) -> Result<ControlFlow<()>> {
         if seen.is_empty() {
             return Ok(ControlFlow::Continue(()));

@@ -1,4 +1,4 @@
-//! What the extent tree says of who refers to an extent, a leaf of it at a time: of many references few may be needed.
+//! The references to an extent in the extent tree, a leaf of it at a time: a walk may need few of many.
 
 use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result};
 use creamery_format::{ExtentRef, Key, KeyType};
@@ -9,7 +9,7 @@ use crate::extent_tree::{Backref, ExtentItem};
 /// The references to one extent.
 pub(super) struct References {
     extent: Logical,
-    /// Where reading goes on.
+    /// The key at which reading continues.
     next: Option<Key>,
 }
 
@@ -19,7 +19,7 @@ impl References {
         Self { extent, next: Some(first) }
     }
 
-    /// Those in the next leaf, which may be none; none at all behind the last leaf.
+    /// The references in the next leaf, which may have none; `None` after the last leaf.
     /// Errors: device errors; damage.
     pub(super) fn next(&mut self, trees: &mut Trees<impl Blocks>) -> Result<Option<Vec<Backref>>> {
         let Some(from) = self.next.take() else { return Ok(None) };
@@ -43,11 +43,11 @@ impl References {
     }
 }
 
-/// The data extent in which `at` is: its address and its bytes on disk; none when there is none.
+/// The data extent that contains `at`: its address and its bytes on disk; `None` when there is none.
 /// Errors: device errors; damage.
 pub(super) fn data_extent(trees: &mut Trees<impl Blocks>, at: Logical) -> Result<Option<(Logical, u64)>> {
     use creamery_format::ExtentFlags;
-    // Behind an extent's own item are its references, and items of the block group that begins there. Three looks find it.
+    // After an extent's own item come its references, and items of the block group that begins there. Three looks find it.
     let mut from = Key::new(ObjectId::new(at.get()), KeyType::METADATA_ITEM, u64::MAX);
     for _ in 0..3 {
         let Some((key, data)) = trees.at_or_before(trees.extent_root(), &from)? else { return Ok(None) };

@@ -10,22 +10,22 @@ use super::references::References;
 use super::trees::{Blocks, Root, Trees};
 use crate::extent_tree::Backref;
 
-/// Blocks whose trees are kept in mind. When there are more, it begins anew.
+/// Blocks whose trees are cached. When there are more, the cache is cleared.
 const KNOWN_MAX: usize = 64 << 10;
 
 /// One step up from a block.
 enum Up {
-    /// It is the root of a tree that somebody sees.
+    /// It is the root of a tree that counts.
     Root(TreeId),
     Parent(Logical),
-    /// Nobody comes from there.
+    /// No tree that counts leads there.
     Nowhere,
 }
 
 pub(super) struct RootsAbove {
-    /// How many trees of a block are looked for.
+    /// Most trees to look for, for each block.
     most: usize,
-    /// Whether deleted trees are such, as long as they are not dropped, and trees of relocation.
+    /// Whether trees of relocation and deleted trees count, the latter until they are dropped.
     with_deleted: bool,
     known: HashMap<Logical, Arc<[TreeId]>>,
 }
@@ -39,13 +39,13 @@ impl RootsAbove {
         Self { most, with_deleted: false, known: HashMap::new() }
     }
 
-    /// `most` trees, of which those count, too, that were deleted and are not dropped yet, and those of relocation.
+    /// Looks for `most` trees, including deleted ones that are not dropped yet, and those of relocation.
     pub(super) fn with_deleted(most: usize) -> Self {
         Self { with_deleted: true, ..Self::new(most) }
     }
 
-    /// The trees that the block at `block`, of level `level`, is part of; when there are as many as are looked for, or more,
-    /// that many of them. It calls itself with the next level, at most seven times (WALK-1).
+    /// The trees that the block at `block`, of level `level`, is part of; at most `most` of them.
+    /// It calls itself with the next level, at most seven times (WALK-1).
     /// Errors: device errors; damage.
     pub(super) fn of(
         &mut self,
@@ -106,7 +106,7 @@ fn step_up(
     Ok(parent.map_or(Up::Nowhere, Up::Parent))
 }
 
-/// Found by the block's first key. Of a tree that is being dropped some blocks are gone, but none above one that is not.
+/// Finds the parent by the block's first key. Some blocks of a tree that is being dropped are gone, but none above an existing one.
 fn parent_in_tree(
     trees: &mut Trees<impl Blocks>,
     block: Logical,
@@ -125,7 +125,7 @@ fn first_key(trees: &mut Trees<impl Blocks>, block: Logical, level: u8) -> Resul
     BlockRef::new(&bytes).first_key().ok_or_else(|| damaged(block, "an empty tree block is not a root"))
 }
 
-/// Makes sure that `parent` is one (WALK-3).
+/// Checks that `parent` is one (WALK-3).
 fn parent_by_address(
     trees: &mut Trees<impl Blocks>,
     child: Logical,

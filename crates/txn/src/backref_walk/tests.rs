@@ -21,12 +21,12 @@ const ROOT_TREE: Logical = Logical::new(1 << 20);
 const EXTENT_TREE: Logical = Logical::new(2 << 20);
 const FILE: ObjectId = ObjectId::new(300);
 
-/// Blocks by address. What trees and references there are is put into the root and the extent tree when it is walked.
+/// Blocks by address. A walk puts the trees and references into the root tree and the extent tree first.
 #[derive(Default)]
 struct Forest {
     blocks: BTreeMap<Logical, Vec<u8>>,
     roots: BTreeMap<TreeId, RawRootItem>,
-    /// Kind of the extent, and who refers to it.
+    /// Kind of the extent, and its references.
     extents: BTreeMap<Logical, (ExtentFlags, Vec<Backref>)>,
 }
 
@@ -164,7 +164,7 @@ fn by_parent(parent: u64) -> Backref {
 /// Subvolume, inode and offset.
 type User = (u64, u64, u64);
 
-/// Each user, and what is known when the second one is enough.
+/// All users, and the answer that stops at the second user.
 fn users(forest: Forest) -> (Result<Vec<User>>, Result<Few>) {
     let source = forest.source();
     let found = Walk::for_all(trees(&source)).users(DATA + SECTOR);
@@ -187,7 +187,7 @@ const SECOND: TreeId = TreeId::new(257);
 #[test]
 fn the_file_of_one_reference_is_found_in_its_tree() {
     let mut forest = Forest::default();
-    // Two pieces with something else between them, and the same data elsewhere in the file, of which nobody speaks.
+    // Two pieces with something else between them, and the same data elsewhere in the file, to which no reference leads.
     let items = [
         item(FILE, 8 * SECTOR, 0, SECTOR),
         item(FILE, 10 * SECTOR, 2 * SECTOR, SECTOR),
@@ -256,7 +256,7 @@ fn ways_lead_through_deleted_trees_and_end_elsewhere() {
 #[test]
 fn a_tree_of_relocation_shares_what_it_keeps() {
     let mut forest = shared();
-    // Linux writes that the root of such a tree is its own parent.
+    // Linux names the root of such a tree as its own parent.
     forest.extents.get_mut(&Logical::new(3 << 24)).expect("a root").1 = vec![by_parent(3)];
     let (all, few) = users(forest);
     assert_eq!(all.expect("sound"), [(256, 300, 0)], "relocation uses nothing");
@@ -298,7 +298,7 @@ fn data_that_nobody_shows_any_more_has_no_users() {
 
 #[test]
 fn a_block_that_says_to_be_above_itself_is_damage() {
-    // The root of what Linux relocates says so, and is passed over.
+    // The root of a tree that Linux relocates names itself as parent, and is skipped.
     let mut forest = shared();
     forest.extents.get_mut(&Logical::new(3 << 24)).expect("a block").1 = vec![by_parent(3)];
     assert_eq!(users(forest).0.expect("passed over"), [(256, 300, 0)]);

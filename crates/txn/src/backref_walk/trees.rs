@@ -1,6 +1,6 @@
-//! The trees that one root tree leads to, read by address.
+//! The trees of one root tree, read by address.
 //!
-//! Blocks of a commit never change: who changes one copies it first. So what was read once is kept for a while.
+//! Blocks of a commit never change: a change copies a block first. So blocks are cached for a while.
 
 use std::collections::HashMap;
 
@@ -10,21 +10,21 @@ use creamery_tree::{BufferStore, CommitRootGuard, CommittedBlock, RootPointer};
 
 use crate::roots::{RootTree, root_pointer};
 
-/// Blocks that are kept. When there are more, it begins anew: the store has them, too, so this costs a look there.
+/// Blocks in the cache. When there are more, the cache is cleared: the store has them, too, so this costs a look there.
 const KEPT_MAX: usize = 256;
 
-/// Where blocks come from.
+/// The source of blocks.
 pub(crate) trait Blocks {
     /// The block at an address. Errors: device errors; damage, another level than `level` too.
     fn read(&self, at: Logical, level: u8) -> Result<CommittedBlock>;
 
-    /// Where a tree's root is, where its root item may not say so yet. Errors: device errors; damage.
+    /// A tree's root, where its root item may be out of date. Errors: device errors; damage.
     fn root(&self, _id: TreeId) -> Result<Option<RootPointer>> {
         Ok(None)
     }
 }
 
-/// The blocks that a commit left.
+/// The blocks of a commit.
 pub(crate) struct CommittedBlocks<'e> {
     store: &'e BufferStore,
     guard: CommitRootGuard,
@@ -42,7 +42,7 @@ impl Blocks for CommittedBlocks<'_> {
     }
 }
 
-/// The block at an address, whoever it belongs to. Errors: device errors; damage, another level than `level` too.
+/// The block at an address, of any tree. Errors: device errors; damage, another level than `level` too.
 pub(crate) fn read_by_address(store: &BufferStore, at: Logical, level: u8) -> Result<CommittedBlock> {
     let volume = store.volume();
     let want = Expected {
@@ -57,7 +57,7 @@ pub(crate) fn read_by_address(store: &BufferStore, at: Logical, level: u8) -> Re
     store.committed(&want)
 }
 
-/// The blocks of a transaction that closes: nobody changes them while its gate is closed.
+/// The blocks of a transaction that closes: they do not change while its gate is closed.
 pub(crate) struct ClosedBlocks<'e>(pub(crate) &'e RootTree);
 
 impl Blocks for ClosedBlocks<'_> {
@@ -74,13 +74,13 @@ impl Blocks for ClosedBlocks<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct Root {
     pub(super) pointer: RootPointer,
-    /// Whether it was deleted: nobody sees it any more, and some of it may be dropped.
+    /// Whether it is deleted: it cannot be reached by name, and some of it may be dropped.
     pub(super) is_deleted: bool,
-    /// What is before this key is dropped.
+    /// Everything before this key is dropped.
     pub(super) dropped_to: Key,
 }
 
-/// A leaf, and the key with which what comes after it begins.
+/// A leaf, and the first key of the next leaf.
 pub(super) struct Leaf {
     pub(super) at: Logical,
     pub(super) next: Option<Key>,
@@ -149,7 +149,7 @@ impl<B: Blocks> Trees<B> {
         Ok(bytes)
     }
 
-    /// Where the root of a tree is; none when there is no such tree. What relocation keeps of a tree is none.
+    /// The root of a tree; `None` when there is no such tree, and for the copies of trees that relocation makes.
     pub(super) fn root(&mut self, id: TreeId) -> Result<Option<Root>> {
         if let Some(known) = self.roots.get(&id) {
             return Ok(*known);
@@ -176,7 +176,7 @@ impl<B: Blocks> Trees<B> {
         RawRootItem::from_item(&data).map(Some).map_err(damaged)
     }
 
-    /// The block of level `level` in which `key` is or would be, and the first key of what comes after it.
+    /// The block of level `level` that has or would have `key`, and the first key of the next block.
     fn descend(&mut self, root: RootPointer, key: &Key, level: u8) -> Result<Leaf> {
         let (mut at, mut next) = (root.logical, None);
         let mut bytes = self.block(at, root.level)?;
@@ -200,8 +200,8 @@ impl<B: Blocks> Trees<B> {
         Ok(Leaf { at, next, bytes })
     }
 
-    /// The leaf in which `key` is or would be.
-    /// Errors: device errors; damage: leaves that do not follow each other, too, so that going on with `next` ends.
+    /// The leaf that has or would have `key`.
+    /// Errors: device errors; damage, for example leaves that do not follow each other: so a walk by `next` ends.
     pub(super) fn leaf(&mut self, root: RootPointer, key: &Key) -> Result<Leaf> {
         let leaf = self.descend(root, key, 0)?;
         if leaf.next.is_some_and(|next| next <= *key) {
@@ -211,7 +211,7 @@ impl<B: Blocks> Trees<B> {
         Ok(leaf)
     }
 
-    /// The parent of `child` in a tree; none when the tree does not lead there.
+    /// The parent of `child` in a tree; `None` when the tree does not lead there.
     pub(super) fn parent(
         &mut self,
         root: RootPointer,

@@ -19,27 +19,27 @@ const SYSTEM_BLOCKS_MIN: u64 = 8;
 /// Bytes that a chunk's item takes in a leaf at most, with two stripes.
 const CHUNK_ITEM_BYTES: u64 = 256;
 
-/// A wish for a chunk.
+/// A request for a chunk.
 #[derive(Clone, Copy)]
 pub(crate) struct NewChunk {
     pub(crate) kind: SpaceKind,
-    /// [`ChunkAllocator::made`] when there was no room in the chunks there were.
+    /// The value of [`ChunkAllocator::made`] when the existing chunks had no room.
     pub(crate) seen: u64,
     /// The running transaction.
     pub(crate) generation: Generation,
 }
 
-/// What metadata counts on of the space that no chunk has. Nothing more is promised of it while this is there.
+/// The unallocated space that metadata needs. While this exists, no promise takes more of it.
 pub(crate) struct Claim<'e> {
     pub(crate) _alone: RankedGuard<'e, (), { rank::RESERVATION }>,
-    /// Bytes for which chunks of metadata have to be possible.
+    /// Bytes for which chunks of metadata must stay possible.
     pub(crate) metadata: u64,
     /// Copies of a chunk of metadata.
     pub(crate) copies: u64,
 }
 
 impl ChunkAllocator {
-    /// Makes a chunk and its block group; false when no device has room for a useful one besides what is claimed. True also when
+    /// Makes a chunk and its block group; false when no device has room for a useful one besides the claimed space. True also when
     /// another thread made one meanwhile: there may be room in that. The transaction's gate is held (CHUNK-1).
     pub(crate) fn allocate<'e>(
         &self,
@@ -62,28 +62,28 @@ impl ChunkAllocator {
         self.make(&mut state, space, wish, claim)
     }
 
-    /// Whether the chunk tree has room for the items of the chunks that wait for them, of one more, and for other changes.
+    /// Whether the chunk tree has room for the items of all pending chunks, of one more, and for other changes.
     pub(super) fn has_system_room(&self, space: &Space, state: &State) -> bool {
         let node = u64::from(self.volume.node_size());
         let items = (state.pending.len() as u64 + state.recording + 1) * CHUNK_ITEM_BYTES;
-        // Leaves are half full at least.
+        // Leaves are at least half full.
         space.available(SpaceKind::System) >= (SYSTEM_BLOCKS_MIN + items / (node / 2)) * node
     }
 
-    /// Bytes for which chunks of data with so many `copies` can be made besides what is claimed.
+    /// Bytes for which chunks of data with so many `copies` can be made besides the claimed space.
     pub(crate) fn allocatable_data(&self, copies: u64, claim: &Claim<'_>) -> u64 {
         let all = self.allocatable(SpaceKind::Data, copies);
         if claim.metadata == 0 {
             return all;
         }
         let spare = self.allocatable(SpaceKind::Metadata, claim.copies).saturating_sub(claim.metadata);
-        // Whole stripes of metadata are left.
+        // Metadata takes whole stripes.
         let spare = spare / STRIPE * STRIPE;
         all.min(spare.saturating_mul(claim.copies) / copies)
     }
 
-    /// Takes places on the device for a chunk of this kind, as long as possible; none where there is no room for a useful one. Data
-    /// leaves what is claimed.
+    /// Takes places on the device for a chunk of this kind, as long as possible; `None` where there is no room for a useful one. Data
+    /// leaves the claimed space.
     fn take_places<'e>(
         &self,
         state: &mut State,
@@ -110,7 +110,7 @@ impl ChunkAllocator {
             let taken = device.take(offset, len);
             assert!(taken, "a hole on the device was not a hole");
         }
-        // What metadata counts on is there in the one way or the other all the time.
+        // The room that metadata counts on is there in one form or the other all the time.
         if kind != SpaceKind::Metadata {
             self.recount_unallocated(state);
         }
@@ -125,7 +125,7 @@ impl ChunkAllocator {
         claim: &dyn Fn() -> Claim<'e>,
     ) -> Result<bool> {
         let NewChunk { kind, generation, .. } = wish;
-        // Type and profile are those of the chunks that are there.
+        // A new chunk has the type and profile of the existing ones.
         let flags = space.last_flags(kind).unwrap_or(kind.flag());
         let copies = if flags.contains(BlockGroupFlags::DUP) { 2 } else { 1 };
         let found = self.take_places(state, kind, copies, claim);
@@ -135,7 +135,7 @@ impl ChunkAllocator {
         let (dev, dev_uuid) = (device.dev, device.uuid);
         let stripes = places.iter().map(|&offset| Stripe { dev, offset, dev_uuid }).collect();
         let sector = self.volume.sector_size();
-        // The last address may be in use: by a chunk that somebody made up.
+        // The last address may be in use: by a chunk in a forged image.
         let chunk = start.checked_add(len).map(|_| Chunk::new(start, len, flags, sector, stripes));
         let pushed = chunk.as_ref().map_or(Ok(()), |chunk| self.volume.push_chunk(chunk.clone()));
         let (Some(chunk), Ok(())) = (chunk, &pushed) else {
@@ -146,7 +146,7 @@ impl ChunkAllocator {
         let group = BlockGroup::new(start, len, flags, sector, 0, excluded_ranges(&chunk));
         let free = group.give_back(start, len);
         assert!(free, "nothing of a new group is free yet");
-        // Who was handed some of it finds it here.
+        // A thread that was handed space of it finds it here.
         self.newest.store(generation.get(), Ordering::SeqCst);
         {
             let _claim = claim();

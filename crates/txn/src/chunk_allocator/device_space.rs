@@ -1,4 +1,4 @@
-//! Which parts of a device belong to chunks.
+//! The parts of a device that belong to chunks.
 
 use std::collections::BTreeMap;
 
@@ -28,9 +28,9 @@ pub struct DeviceReport {
     pub id: DevId,
     /// Its UUID.
     pub uuid: Uuid,
-    /// Its size as the filesystem sees it, which may be less than what the host says.
+    /// Its size in the filesystem, which may be less than the host's device has.
     pub total_bytes: u64,
-    /// What chunks have of it.
+    /// Bytes of it in chunks.
     pub used_bytes: u64,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct DeviceSpace {
     holes: Holes,
 }
 
-/// What lies behind the front and in no extent, and what chunks can be made of it.
+/// The holes between the front and the end that no extent covers, and the chunks that can be made of them.
 #[derive(Default, Debug)]
 struct Holes {
     by_start: BTreeMap<u64, u64>,
@@ -56,8 +56,8 @@ struct Holes {
     superblocks: u64,
 }
 
-/// The shortest extent that a chunk of this kind is made of. The last bytes of a device hold data as well as others do; a chunk of
-/// metadata takes metadata itself, and is to give more.
+/// The shortest extent that a chunk of this kind is made of. Data can use even the last bytes of a device; a chunk of
+/// metadata takes metadata itself, and must give more than that.
 pub(super) const fn shortest_extent(kind: SpaceKind) -> u64 {
     match kind {
         SpaceKind::Data => STRIPE,
@@ -65,10 +65,10 @@ pub(super) const fn shortest_extent(kind: SpaceKind) -> u64 {
     }
 }
 
-/// Bytes that chunks whose extents have at least `shortest` bytes find in a hole, in whatever steps they are made: less than that
+/// Bytes of a hole that chunks with extents of at least `shortest` bytes can use, in any steps: less than that
 /// is left of it.
 fn offered(start: u64, len: u64, shortest: u64) -> u64 {
-    // The size of a device is what the disk says.
+    // The size of a device comes from the disk.
     let Some(first) = start.checked_next_multiple_of(STRIPE) else { return 0 };
     let whole = ((start + len) / STRIPE * STRIPE).saturating_sub(first);
     if whole < shortest { 0 } else { whole - (shortest - STRIPE) }
@@ -113,7 +113,7 @@ impl DeviceSpace {
         Self { dev, uuid, total, used: BTreeMap::new(), used_bytes: 0, holes }
     }
 
-    /// Where extents of the device begin, in order.
+    /// The starts of the device's extents, in order.
     pub(super) fn extents(&self) -> impl Iterator<Item = u64> {
         self.used.keys().copied()
     }
@@ -132,7 +132,7 @@ impl DeviceSpace {
         free
     }
 
-    /// Nothing of `[start, end)` is a hole any more; it lies in one.
+    /// Removes `[start, end)` from the hole in which it lies.
     fn fill_hole(&mut self, start: u64, end: u64) {
         if start >= end {
             return; // all of it lies in the front
@@ -150,7 +150,7 @@ impl DeviceSpace {
         }
     }
 
-    /// The first place at or behind `from` that no extent has: where it begins, and its length.
+    /// The first place at or behind `from` that no extent has: its start and its length.
     pub(super) fn first_hole(&self, from: u64) -> Option<(u64, u64)> {
         let holes = &self.holes.by_start;
         let before = holes.range(..from).next_back().filter(|(start, len)| *start + *len > from);
@@ -164,7 +164,7 @@ impl DeviceSpace {
         self.used.get(&start).copied()
     }
 
-    /// An extent that was taken is a hole again.
+    /// Turns an extent back into a hole.
     pub(super) fn give_back(&mut self, start: u64) {
         let len = self.used.remove(&start);
         let len = len.unwrap_or_else(|| panic!("device extent {start} was given back twice"));
@@ -185,7 +185,7 @@ impl DeviceSpace {
         self.holes.insert(from, to - from);
     }
 
-    /// It is `total` bytes long, if it is not longer already: what is new is a hole. By how many it grew.
+    /// Makes the device `total` bytes long, unless it is longer already; the new part is a hole. Returns by how many bytes it grew.
     pub(super) fn grow(&mut self, total: u64) -> u64 {
         let more = total.saturating_sub(self.total);
         let (from, to) = (self.total.max(RESERVED_FRONT), total);
@@ -193,7 +193,7 @@ impl DeviceSpace {
         if from >= to {
             return more;
         }
-        // What ends where the device did goes on.
+        // A hole at the old end grows.
         let last = self.holes.by_start.last_key_value().filter(|(start, len)| *start + *len == from);
         let start = last.map_or(from, |(&start, _)| start);
         self.holes.remove(start);
@@ -201,7 +201,7 @@ impl DeviceSpace {
         more
     }
 
-    /// What it takes in memory, bytes.
+    /// Memory in use, bytes.
     pub(super) fn memory(&self) -> u64 {
         memory::btree::<u64, u64>(self.used.len()) + memory::btree::<u64, u64>(self.holes.by_start.len())
     }
@@ -216,8 +216,8 @@ impl DeviceSpace {
         self.holes.bytes
     }
 
-    /// Bytes of chunks of this kind with so many `copies` that can be made of them, in whatever steps, without what superblock copies
-    /// take. At last there may be a [shortest](shortest_extent) extent for each copy but one.
+    /// Bytes of chunks of this kind with so many `copies` that can be made of the holes, in any steps, without the space of superblock
+    /// copies. At the end there may be a [shortest](shortest_extent) extent for each copy but one.
     pub(super) fn allocatable(&self, kind: SpaceKind, copies: u64) -> u64 {
         let offered = match kind {
             SpaceKind::Data => self.holes.for_data,
@@ -252,7 +252,7 @@ impl DeviceSpace {
         if high < low || !fits(low) {
             return None;
         }
-        // Where all copies of a length fit, those of a shorter one do. The whole length fits nearly always.
+        // If all copies of a length fit, so do those of a shorter one. The whole length fits nearly always.
         if fits(high) {
             low = high;
         }
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!((tiny.grow(2 * MIB), tiny.unused_bytes()), (MIB + MIB / 2, MIB));
     }
 
-    /// The holes are what the extents leave, whatever comes and goes.
+    /// Holes and extents always cover the whole device.
     #[test]
     fn holes_and_extents_are_the_whole_device() {
         let mut space = DeviceSpace::new(DevId::new(1), Uuid::nil(), 64 * MIB);
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(space.find(1, 40 * MIB, 11 * MIB, MIB), None);
     }
 
-    /// Whatever chunks are made, in whatever steps, they find as many bytes as are offered.
+    /// Chunks of any sizes, made in any steps, find as many bytes as are offered.
     #[test]
     fn chunks_find_what_the_holes_offer() {
         let mut random = Random::new(3);

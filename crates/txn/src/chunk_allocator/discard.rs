@@ -1,4 +1,4 @@
-//! Discarding what no chunk has.
+//! Discarding the unallocated space of devices.
 
 use creamery_base::{Physical, Result};
 use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS};
@@ -6,11 +6,11 @@ use creamery_volume::Piece;
 
 use super::ChunkAllocator;
 
-/// What is discarded at once at most, bytes: who wants a chunk waits for that long.
+/// Most bytes discarded at once: a thread that wants a chunk waits for that long.
 const AT_ONCE: u64 = 1 << 30;
 
 impl ChunkAllocator {
-    /// Discards all places of at least `min` bytes that no chunk has; returns how much that was, and what the devices were told.
+    /// Discards all unallocated places of at least `min` bytes. Returns their bytes, and the bytes that the devices discarded.
     ///
     /// # Errors
     /// Those of the devices.
@@ -18,10 +18,10 @@ impl ChunkAllocator {
         let (mut found, mut told) = (0, 0);
         let devices = self.state.lock().devices.len();
         for index in 0..devices {
-            // Up to where what is left of a hole is long enough with what was discarded before.
+            // Up to `until`, the rest of a hole is long enough together with the part discarded before.
             let (mut from, mut until) = (0, 0);
             loop {
-                // With the lock held nobody makes a chunk of it.
+                // With the lock held no thread makes a chunk of it.
                 let state = self.state.lock();
                 let device = &state.devices[index];
                 let Some((start, len)) = device.first_hole(from) else { break };

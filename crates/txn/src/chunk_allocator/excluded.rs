@@ -1,15 +1,15 @@
-//! What of a chunk is never handed out.
+//! The parts of a chunk that are never handed out.
 
 use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS};
 use creamery_volume::Chunk;
 
 use super::device_space::STRIPE;
 
-/// What boots from a device lies before its first superblock, and nothing lies at addresses before that.
+/// Boot loaders lie before a device's first superblock, and nothing lies at addresses before that.
 const BOOT_AREA: u64 = SUPERBLOCK_OFFSETS[0];
 
-/// What of a chunk is never handed out, as logical ranges: where its stripes lie in a boot area or on superblock copies, and
-/// the addresses before [`BOOT_AREA`]. Whole stripes, as Linux takes them out.
+/// The parts of a chunk that are never handed out, as logical ranges: where its stripes lie in a boot area or on superblock copies, and
+/// the addresses before [`BOOT_AREA`]. Whole stripes, like in Linux.
 pub(crate) fn excluded_ranges(chunk: &Chunk) -> Vec<(u64, u64)> {
     let superblocks = SUPERBLOCK_OFFSETS.map(|offset| (offset, offset + SUPERBLOCK_LEN as u64));
     let mut places = vec![(chunk.start.get(), BOOT_AREA)];

@@ -1,4 +1,4 @@
-//! Devices that become larger: what is new of them is a place for chunks.
+//! Devices that become larger: their new part is a place for chunks.
 
 use creamery_base::{DevId, Error, ErrorKind, Result};
 use creamery_format::RawDevItem;
@@ -9,8 +9,8 @@ use super::record::{damaged, device_item_key};
 use crate::handle::Handle;
 
 impl ChunkAllocator {
-    /// Has a device be `total` bytes long, as its item says with the handle's transaction. Chunks may lie in what is new from now
-    /// on: they are of that transaction or of a later one. Gives by how many bytes it grew; none where it is as long already.
+    /// Makes a device `total` bytes long, in its item with the handle's transaction. Chunks may lie in the new part from now
+    /// on: they are of that transaction or of a later one. Returns by how many bytes it grew; 0 where it is as long already.
     ///
     /// # Errors
     /// Not found; damage; those of the tree. The caller aborts.
@@ -25,7 +25,7 @@ impl ChunkAllocator {
         };
         let key = device_item_key(dev);
         let updated = self.chunk_tree.update(handle, &key, |data| {
-            // Of two that make it longer beside each other the longer one counts, whoever comes last.
+            // Of two concurrent calls the greater length counts, in any order.
             let longer = |item: &mut RawDevItem| item.total_bytes = item.total_bytes.get().max(total).into();
             RawDevItem::mut_from_bytes(data).map(longer).is_ok()
         })?;

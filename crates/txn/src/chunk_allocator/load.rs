@@ -1,4 +1,4 @@
-//! Reading what is on the devices.
+//! Reading the devices and their extents.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use zerocopy::FromBytes;
 
 use super::{ChunkAllocator, DeviceSpace};
 
-/// Reads which devices there are, and holds those that are given against them.
+/// Reads the list of devices, and checks the given devices against it.
 pub(crate) fn read_devices(volume: &Volume, chunk_tree: &Tree) -> Result<Vec<DeviceSpace>> {
     let mut devices = Vec::new();
     let first = Key::new(ObjectId::DEV_ITEMS, KeyType::DEV_ITEM, 0);
@@ -44,7 +44,7 @@ pub(crate) fn read_devices(volume: &Volume, chunk_tree: &Tree) -> Result<Vec<Dev
     Ok(devices)
 }
 
-/// Reads which parts of the devices belong to chunks.
+/// Reads the device extents: the parts of the devices that belong to chunks.
 pub(crate) fn read_device_extents(devices: &mut [DeviceSpace], dev_tree: &Tree) -> Result<()> {
     for device in devices {
         let first = Key::new(ObjectId::new(device.dev.get()), KeyType::DEV_EXTENT, 0);
@@ -68,7 +68,7 @@ pub(crate) fn read_device_extents(devices: &mut [DeviceSpace], dev_tree: &Tree) 
     Ok(())
 }
 
-/// Takes of the devices what chunks have, where nothing else says what is taken. What does not fit is left out.
+/// Marks the stripes of all chunks as taken, where the device tree cannot be read. A stripe that does not fit is left out.
 pub(crate) fn claim_chunks(devices: &mut [DeviceSpace], volume: &Volume) {
     for chunk in volume.chunks() {
         for stripe in &chunk.stripes {
@@ -82,7 +82,7 @@ pub(crate) fn claim_chunks(devices: &mut [DeviceSpace], volume: &Volume) {
 }
 
 impl ChunkAllocator {
-    /// Every stripe of a chunk has a device extent of its own: what is written follows the device tree, what is read
+    /// Checks that every stripe of a chunk has a device extent of its own: writes follow the device tree, reads
     /// the chunk tree.
     pub(crate) fn claim_device_extents(
         &self,
@@ -107,7 +107,7 @@ impl ChunkAllocator {
         Ok(())
     }
 
-    /// Every device extent is a chunk's: Linux does not mount a filesystem where one is nobody's.
+    /// Checks that every device extent belongs to a chunk: Linux does not mount a filesystem with another one.
     /// Errors: one is not among the `claimed` ones.
     pub(crate) fn check_claimed(&self, claimed: &HashSet<(DevId, u64)>) -> Result<()> {
         let state = self.state.lock();

@@ -1,8 +1,8 @@
 //! Chunks: allocating them, recording them in the trees, and giving empty ones back.
 //!
-//! A chunk is made while somebody reserves space, never under a node lock. Its mapping and its block group can be
-//! used at once; the items that tell of them - chunk, device extents, device, block group, free space - are
-//! written by the commit from a list of pending chunks, before anything else, so that what was placed in the
+//! A chunk is made during a reservation, never under a node lock. Its mapping and its block group can be
+//! used at once; the commit writes their items (chunk, device extents, device, block group, free space)
+//! from a list of pending chunks, before anything else, so that the contents of the
 //! chunk and the chunk itself become durable together.
 //!
 //! # Invariants
@@ -10,7 +10,7 @@
 //!   pending list and the end of its critical section.
 //! - CHUNK-2: before any other chunk, there is room for the chunk tree's own edits in the system groups. Shown by
 //!   `many_groups_cost_no_more_than_few`.
-//! - CHUNK-4: what is said to be allocatable can be had by making chunks, in whatever steps, as long as nothing else makes some. Shown by
+//! - CHUNK-4: bytes reported as allocatable can be had by making chunks, in any steps, as long as nothing else makes some. Shown by
 //!   `chunks_find_what_the_holes_offer`.
 //! - CHUNK-3: the device extents of a removed chunk are used again only after the commit that removed it.
 
@@ -50,8 +50,8 @@ pub(crate) struct ChunkAllocator {
     chunk_tree: Arc<Tree>,
     dev_tree: Arc<Tree>,
     state: RankedMutex<State, { rank::CHUNK_ALLOCATION }>,
-    /// Bytes on the devices that no chunk has, and those of chunks that can be made of them with one copy and with two; for threads
-    /// that may not wait.
+    /// Unallocated bytes on the devices, and bytes of chunks that can be made of them with one copy and with two; for threads
+    /// that must not wait.
     unallocated: AtomicU64,
     for_data: [AtomicU64; COPIES_MAX],
     for_metadata: [AtomicU64; COPIES_MAX],
@@ -61,14 +61,14 @@ pub(crate) struct ChunkAllocator {
     removed: AtomicU64,
 }
 
-/// What chunk allocation guards.
+/// The state under the chunk mutex.
 struct State {
     devices: Vec<DeviceSpace>,
     pending: Pending,
-    /// How many were taken from there, and are being recorded.
+    /// Number of chunks taken from `pending` that are being recorded.
     recording: u64,
     leaving: Leaving,
-    /// Somebody waits for groups in which nothing lives to be removed.
+    /// A thread waits for the removal of empty groups.
     removal_wanted: bool,
 }
 
@@ -77,7 +77,7 @@ impl State {
         self.devices.iter().map(DeviceSpace::unused_bytes).fold(0, u64::saturating_add)
     }
 
-    /// Bytes of chunks that can be made, which is on the first device.
+    /// Bytes of chunks that can be made, all on the first device.
     fn allocatable(&self, kind: SpaceKind, copies: usize) -> u64 {
         self.devices.first().map_or(0, |device| device.allocatable(kind, copies as u64))
     }
@@ -113,34 +113,34 @@ impl ChunkAllocator {
         }
     }
 
-    /// How many chunks were made since the filesystem was opened: who finds no room in those there are compares this before he
+    /// Number of chunks made since the filesystem was opened: a thread that finds no room in the existing ones compares this before it
     /// makes one.
     pub(crate) fn made(&self) -> u64 {
         self.made.load(Ordering::Acquire)
     }
 
-    /// The transaction that made a chunk last; 0 when none did since the filesystem was opened. Whoever was handed space of a
-    /// chunk and asks then is told of that chunk.
+    /// The transaction that made the last chunk; 0 when none was made since the filesystem was opened. A thread that got space of a
+    /// chunk and then calls this sees at least that chunk.
     pub(crate) fn newest(&self) -> Generation {
         Generation::new(self.newest.load(Ordering::SeqCst))
     }
 
-    /// How many chunks were removed since the filesystem was opened.
+    /// Number of chunks removed since the filesystem was opened.
     pub(crate) fn removed(&self) -> u64 {
         self.removed.load(Ordering::Acquire)
     }
 
-    /// How many chunks wait for their items.
+    /// Number of chunks that wait for their items.
     pub(crate) fn pending(&self) -> u64 {
         self.pending.load(Ordering::Acquire)
     }
 
-    /// Bytes on the devices that no chunk has.
+    /// Bytes on the devices that are in no chunk.
     pub(crate) fn unallocated(&self) -> u64 {
         self.unallocated.load(Ordering::Acquire)
     }
 
-    /// Bytes of chunks of this kind with so many `copies` that can be made, in whatever steps (CHUNK-4).
+    /// Bytes of chunks of this kind with so many `copies` that can be made, in any steps (CHUNK-4).
     pub(crate) fn allocatable(&self, kind: SpaceKind, copies: u64) -> u64 {
         let by_copies = match kind {
             SpaceKind::Data => &self.for_data,
@@ -150,7 +150,7 @@ impl ChunkAllocator {
         by_copies[copies - 1].load(Ordering::Acquire)
     }
 
-    /// Tells it anew after a change.
+    /// Recounts after a change.
     fn recount_unallocated(&self, state: &State) {
         self.unallocated.store(state.unallocated(), Ordering::Release);
         for (kind, by_copies) in
@@ -162,17 +162,17 @@ impl ChunkAllocator {
         }
     }
 
-    /// What the maps of the devices take in memory, bytes.
+    /// Memory of the maps of the devices, bytes.
     pub(crate) fn memory(&self) -> u64 {
         self.state.try_lock().map_or(0, |state| state.devices.iter().map(DeviceSpace::memory).sum())
     }
 
-    /// The devices that the chunk tree lists.
+    /// The devices in the chunk tree.
     pub(crate) fn devices(&self) -> Vec<DeviceReport> {
         self.state.lock().devices.iter().map(DeviceSpace::report).collect()
     }
 
-    /// How many devices the chunk tree lists.
+    /// Number of devices in the chunk tree.
     pub(crate) fn device_count(&self) -> u64 {
         self.state.lock().devices.len() as u64
     }

@@ -1,11 +1,11 @@
-//! What waits for the commit: chunks to be recorded, and device extents to be used again.
+//! Queues for the commit: chunks to record, and device extents to reuse.
 
 use std::sync::Arc;
 
 use creamery_base::{Generation, Logical};
 use creamery_volume::Chunk;
 
-/// Chunks whose items are still to be written, with the transaction that they were made in.
+/// Chunks whose items are still to be written, each with the transaction that made it.
 #[derive(Default)]
 pub(super) struct Pending(Vec<(Generation, Arc<Chunk>)>);
 
@@ -22,7 +22,7 @@ impl Pending {
         self.0.iter().any(|(_, chunk)| chunk.start == start)
     }
 
-    /// All of them, to be written in transaction `generation`.
+    /// Takes all chunks, to be written in transaction `generation`.
     pub(super) fn take(&mut self, generation: Generation) -> Vec<Arc<Chunk>> {
         let of_this = |(made_in, chunk): (Generation, Arc<Chunk>)| {
             assert_eq!(
@@ -52,12 +52,12 @@ impl Leaving {
         self.0.push((removed_in, extent));
     }
 
-    /// Bytes of them on one device.
+    /// Bytes of the extents on one device.
     pub(super) fn bytes(&self, device: usize) -> u64 {
         self.0.iter().filter(|(_, extent)| extent.device == device).map(|(_, extent)| extent.len).sum()
     }
 
-    /// All of them: transaction `durable` is.
+    /// Takes the extents that can be reused after transaction `durable` is durable.
     pub(super) fn take(&mut self, durable: Generation) -> Vec<DeviceExtent> {
         let of_this = |(removed_in, extent): (Generation, DeviceExtent)| {
             let start = extent.start;

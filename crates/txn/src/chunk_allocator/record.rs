@@ -29,23 +29,23 @@ pub(super) fn damaged(key: &Key) -> Error {
 }
 
 impl ChunkAllocator {
-    /// Whether chunks wait for their items, or somebody waits for groups to be removed.
+    /// Whether chunks wait for their items, or a thread waits for groups to be removed.
     pub(crate) fn has_work(&self) -> bool {
         let state = self.state.lock();
         state.pending.len() > 0 || state.removal_wanted
     }
 
-    /// The chunks whose items are to be written in transaction `generation`.
+    /// Takes the chunks whose items are to be written in transaction `generation`.
     pub(crate) fn take_pending(&self, generation: Generation) -> Vec<Arc<Chunk>> {
         let mut state = self.state.lock();
         let pending = state.pending.take(generation);
         state.recording += pending.len() as u64;
-        // With the lock: chunks are made beside a step that records them.
+        // With the lock: other threads make chunks beside a step that records them.
         self.pending.store(0, Ordering::Release);
         pending
     }
 
-    /// All that were [taken](Self::take_pending) are recorded.
+    /// Notes that all [taken](Self::take_pending) chunks are recorded.
     pub(crate) fn recorded(&self) {
         self.state.lock().recording = 0;
     }
@@ -79,7 +79,7 @@ impl ChunkAllocator {
         Ok(())
     }
 
-    /// Writes how much of each device is in chunks, into the device items.
+    /// Writes the bytes in chunks of each device into the device items.
     ///
     /// # Errors
     /// Damage; those of the tree.
@@ -103,7 +103,7 @@ impl ChunkAllocator {
         Ok(())
     }
 
-    /// What the chunk tree says of a device.
+    /// The chunk tree's item of a device.
     ///
     /// # Errors
     /// Damage; those of the tree.

@@ -11,17 +11,17 @@ use super::record::{chunk_key, device_extent_key};
 use crate::space_info::Space;
 
 impl ChunkAllocator {
-    /// Has the next commit remove groups in which nothing lives, also when there is nothing else to commit.
+    /// Makes the next commit remove empty groups, even when there is nothing else to commit.
     pub(crate) fn want_removal(&self) {
         self.state.lock().removal_wanted = true;
     }
 
-    /// The commit looks for groups in which nothing lives.
+    /// Takes the request for removal: the commit looks for empty groups.
     pub(crate) fn begin_removal(&self) {
         self.state.lock().removal_wanted = false;
     }
 
-    /// Whether the chunk tree has room for removing one more.
+    /// Whether the chunk tree has room for removing one more chunk.
     pub(crate) fn may_remove(&self, space: &Space) -> bool {
         self.has_system_room(space, &self.state.lock())
     }
@@ -55,7 +55,7 @@ impl ChunkAllocator {
         Ok(())
     }
 
-    /// Transaction `durable` is durable: the device extents of the chunks that it removed can be used again (CHUNK-3).
+    /// Makes the device extents of chunks that transaction `durable` removed available again, since it is durable (CHUNK-3).
     pub(crate) fn release_device_extents(&self, durable: Generation) {
         let mut state = self.state.lock();
         for DeviceExtent { device, start, .. } in state.leaving.take(durable) {

@@ -1,6 +1,6 @@
-//! What the last commits freed, until nobody reads it any more.
+//! Extents that the last commits freed, until no thread reads them any more.
 //!
-//! Space that a transaction freed may still be part of what somebody reads who has a guard at an earlier commit
+//! Space that a transaction freed may still be read by a thread with a guard at an earlier commit
 //! ([`creamery_tree::Readers`]). It is handed out when no such guard is left (PIN-1).
 
 use std::collections::VecDeque;
@@ -12,14 +12,14 @@ use creamery_volume::Committed;
 
 type Extents = Vec<(Logical, u64)>;
 
-/// The readers of commit roots, and what is kept for them.
+/// The readers of commit roots, and the extents kept for them.
 pub(crate) struct CommitRoots {
     readers: Readers,
     pinned: RankedMutex<VecDeque<(Generation, Extents)>, { rank::LEAF }>,
 }
 
 impl CommitRoots {
-    /// Those of a filesystem whose last commit is `last`.
+    /// Creates the roots of a filesystem whose last commit is `last`.
     pub(crate) fn new(readers: Readers, last: Generation) -> Self {
         readers.advance(last);
         Self { readers, pinned: RankedMutex::default() }
@@ -30,30 +30,30 @@ impl CommitRoots {
         self.readers.guard()
     }
 
-    /// What the lists of what was freed take in memory, bytes.
+    /// Memory of the lists of freed extents, bytes.
     pub(crate) fn memory(&self) -> u64 {
         let pinned = self.pinned.lock();
         let lists = pinned.iter().map(|(_, freed)| memory::vec::<(Logical, u64)>(freed.capacity()));
         memory::vec::<(Generation, Extents)>(pinned.capacity()) + lists.sum::<u64>()
     }
 
-    /// Transaction `generation` is durable and freed these extents.
+    /// Records that transaction `generation` is durable and freed these extents.
     pub(crate) fn publish(&self, generation: Generation, freed: Extents, _proof: &Committed) {
         self.advance(generation, freed);
     }
 
     fn advance(&self, generation: Generation, freed: Extents) {
-        // First: a guard that is taken meanwhile holds none of it back.
+        // First the readers: a guard taken meanwhile holds none of the extents back.
         self.readers.advance(generation);
         self.pinned.lock().push_back((generation, freed));
     }
 
-    /// Whether something that was freed waits for its readers.
+    /// Whether freed extents wait for their readers.
     pub(crate) fn keeps_any(&self) -> bool {
         !self.pinned.lock().is_empty()
     }
 
-    /// Takes the extents that nobody can read any more (PIN-1).
+    /// Takes the extents that no thread can read any more (PIN-1).
     pub(crate) fn take_releasable(&self) -> Extents {
         let unread = self.readers.unread();
         let mut pinned = self.pinned.lock();

@@ -15,25 +15,25 @@
 //!
 //! Settling is a fixed point: running a delayed ref changes the extent tree and the free space tree, which copies
 //! blocks, which queues delayed refs; recording roots changes the root tree. A block is copied only once per
-//! transaction, so it comes to rest; its passes are bounded all the same. With the gate closed nobody works, so what can
-//! be run before is (`run_refs`), down to about a millisecond's work.
+//! transaction, so it comes to rest; its passes are bounded all the same. No other thread works with the gate closed, so as many refs as possible
+//! run before (`run_refs`), down to about a millisecond's work.
 //!
-//! This room has the owners. The order of all that is the engine's: who asks for a commit and when one falls due is in
-//! `engine/commit`, the critical section in `engine/settle`.
+//! This module has the owners. The engine defines the order: `engine/commit` starts commits and decides when one falls due,
+//! `engine/settle` is the critical section.
 //!
 //! | file | |
 //! |---|---|
-//! | `phase` | what is done when, and what a crash leaves |
-//! | `turn` | one at a time; who was overtaken goes home |
-//! | `participant` | what layers above put off |
-//! | `next_superblock` | what the superblock will say |
+//! | `phase` | the phases, and the state after a crash in each |
+//! | `turn` | one commit at a time; a commit serves all threads that asked before it |
+//! | `participant` | deferred work of the layers above |
+//! | `next_superblock` | the next superblock |
 //! | `write_out` | from memory to the platter |
-//! | `commit_root` | what old roots still need |
+//! | `commit_root` | space that old roots still need |
 //!
 //! # Invariants
 //! - COMMIT-1: when the gate opens, every block reachable from the new superblock is either durable or in the
 //!   list to be written, and no delayed ref, pending chunk or unrecorded root is left.
-//! - COMMIT-2: a block in the list to be written is not changed any more but for its checksum and WRITTEN mark. Shown by
+//! - COMMIT-2: a block in the list to be written does not change any more, except its checksum and WRITTEN mark. Shown by
 //!   `commits_that_fell_due_survive_every_power_cut`.
 
 mod commit_root;
@@ -56,7 +56,7 @@ pub(crate) use phase::PhaseNow;
 pub(crate) use turn::{CommitTurn, CommitTurns};
 pub(crate) use write_out::{Blocks, Closed, CommittedPort, WriteOut, WriteOutPorts, sealed};
 
-/// What commits share.
+/// State that commits share.
 pub(crate) struct CommitPipeline {
     pub(crate) turns: CommitTurns,
     pub(crate) roots: CommitRoots,
@@ -65,7 +65,7 @@ pub(crate) struct CommitPipeline {
 }
 
 impl CommitPipeline {
-    /// Transaction `durable` is the last one.
+    /// Creates the pipeline; transaction `durable` is the last durable one.
     pub(crate) fn new(readers: Readers, durable: Generation) -> Self {
         Self {
             turns: CommitTurns::new(durable),
@@ -75,7 +75,7 @@ impl CommitPipeline {
         }
     }
 
-    /// What it takes in memory: for writing a transaction out, and the lists of what transactions freed; bytes.
+    /// Memory in use: for writing a transaction out, and for the lists of freed extents; bytes.
     pub(crate) fn memory(&self) -> (u64, u64) {
         let (write_out, freed) = self.write_out.memory();
         (write_out, freed + self.roots.memory())

@@ -1,14 +1,14 @@
-//! The next commit's superblock: what operations say about it meanwhile, and what only the commit knows.
+//! The next commit's superblock: changes by operations in the meantime, and values that only the commit knows.
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Generation};
 use creamery_format::{CompatRo, Incompat, Key, RawDevItem, RawRootBackup, Superblock};
 use creamery_tree::RootPointer;
 
-/// Owner of the next superblock. Whatever is to stand there is told here.
+/// Owner of the next superblock. All changes of it go through here.
 pub(crate) struct NextSuperblock(RankedMutex<Superblock, { rank::LEAF }>);
 
-/// What a commit knows about the transaction that it closes.
+/// Values of the transaction that a commit closes.
 pub(crate) struct Facts {
     pub(crate) generation: Generation,
     pub(crate) root: RootPointer,
@@ -16,9 +16,9 @@ pub(crate) struct Facts {
     pub(crate) extent_root: RootPointer,
     pub(crate) dev_root: RootPointer,
     pub(crate) csum_root: RootPointer,
-    /// Of the first subvolume.
+    /// Root of the first subvolume.
     pub(crate) fs_root: RootPointer,
-    /// What the chunk tree says of the device that the superblock is on.
+    /// The chunk tree's item of the superblock's device.
     pub(crate) device: RawDevItem,
     pub(crate) device_count: u64,
     /// Bytes in extents.
@@ -47,26 +47,26 @@ impl NextSuperblock {
         self.0.lock().compat_ro()
     }
 
-    /// Changes which these are.
+    /// Sets the features that a writer has to know.
     pub(crate) fn set_compat_ro(&self, features: CompatRo) {
         self.0.lock().raw_mut().compat_ro_flags = features.bits().into();
     }
 
-    /// The label that it says.
+    /// Its label.
     pub(crate) fn label(&self) -> Vec<u8> {
         self.0.lock().label().to_vec()
     }
 
-    /// Has it say another label.
+    /// Sets its label.
     pub(crate) fn set_label(&self, label: &[u8]) {
         self.0.lock().set_label(label);
     }
 
-    /// Has it say that the devices have `more` bytes together.
+    /// Adds `more` bytes to the total size of the devices.
     pub(crate) fn add_total_bytes(&self, more: u64) {
         let mut superblock = self.0.lock();
         let (total, sector) = (superblock.total_bytes(), u64::from(superblock.sector_size()));
-        // As Linux: what a device has beyond its last whole sector counts for nobody.
+        // Like in Linux: bytes of a device after its last whole sector do not count.
         let total = total.saturating_add(more) / sector * sector;
         superblock.raw_mut().total_bytes = total.into();
     }
@@ -77,12 +77,12 @@ impl NextSuperblock {
         self.0.lock().push_sys_chunk(key, item)
     }
 
-    /// The device that it is on.
+    /// The device that the superblock is on.
     pub(crate) fn device(&self) -> DevId {
         self.0.lock().dev_item().dev_id()
     }
 
-    /// What is to be written for a transaction that was closed. It is the one before of the next.
+    /// The superblock to write for a closed transaction. The next one starts from it.
     pub(crate) fn close(&self, facts: &Facts) -> Superblock {
         let mut superblock = self.0.lock();
         let raw = superblock.raw_mut();
@@ -104,7 +104,7 @@ impl NextSuperblock {
         raw.bytes_used = facts.bytes_used.into();
         // A commit ends all logs.
         (raw.log_root, raw.log_root_transid, raw.log_root_level) = (0.into(), 0.into(), 0);
-        // Space caches of the old kind are gone by now (CACHES-1). Where this number stays, behind the filesystem's, Linux makes new ones.
+        // Space caches of the old kind are gone by now (CACHES-1). If this number stays older than the filesystem's, Linux makes new ones.
         if CompatRo::from_bits_retain(raw.compat_ro_flags.get()).contains(CompatRo::FREE_SPACE_TREE) {
             raw.cache_generation = 0.into();
         }

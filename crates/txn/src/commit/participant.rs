@@ -1,4 +1,4 @@
-//! How layers above take part in a commit, without this crate knowing them.
+//! The interface by which layers above take part in a commit.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use creamery_base::lock::{RankedRwLock, rank};
 
 use crate::handle::Handle;
 
-/// Somebody who puts work off until the transaction closes.
+/// A component that defers work until the transaction closes.
 ///
 /// ```
 /// use creamery_txn::{CommitParticipant, Handle};
@@ -19,18 +19,18 @@ use crate::handle::Handle;
 /// }
 /// ```
 pub trait CommitParticipant: Send + Sync {
-    /// Does all that was put off, with the commit's own handle: no other is open, and none begins before it is done. It must
-    /// not wait for somebody who may be waiting for a handle. What it put off was promised ([`Handle::keep`]), so there is
-    /// room. An error aborts the transaction.
+    /// Does all deferred work, with the commit's own handle: no other is open, and none begins before it is done. It must
+    /// not wait for a thread that may wait for a handle. Its room was promised ([`Handle::keep`]), so there
+    /// is enough. An error aborts the transaction.
     fn settle(&self, handle: &Handle<'_>) -> Result<()>;
 
-    /// Whether it put something off that is a reason for a commit by itself. Asked when no handle is open.
+    /// Whether it has deferred work that is a reason for a commit by itself. Called when no handle is open.
     fn has_work(&self) -> bool {
         false
     }
 
-    /// Somebody asked for a commit, or it fell due by time: what is to be part of it and takes handles of its own is done now.
-    /// Nobody has closed anything yet.
+    /// Called when a caller asks for a commit, or one falls due by time: it does work that belongs to the commit and takes handles of its own.
+    /// The gate is still open.
     fn prepare(&self) {}
 }
 
@@ -38,7 +38,7 @@ pub trait CommitParticipant: Send + Sync {
 pub(crate) struct Participants(RankedRwLock<Vec<Arc<dyn CommitParticipant>>, { rank::LEAF }>);
 
 impl Participants {
-    /// Lets `participant` take part from now on.
+    /// Registers `participant` for all later commits.
     pub(crate) fn register(&self, participant: Arc<dyn CommitParticipant>) {
         self.0.write().push(participant);
     }

@@ -1,11 +1,11 @@
 //! The phases of a commit, by name.
 //!
-//! | phase | the gate | what is done | a crash leaves | a failure |
+//! | phase | the gate | work | a crash leaves | a failure |
 //! |---|---|---|---|---|
 //! | `running` | open | handles begin and end; heads are run in steps | the last commit | of an operation that has changed something aborts |
 //! | `close-gate` | closing | handles that have begun end | the last commit | of one of them aborts |
-//! | `settle` | closed | what was put off is done: participants, chunks, heads, block groups, roots | the last commit | aborts |
-//! | `take` | closed | the dirty blocks, the superblock and what was freed are taken; the next generation begins | the last commit | aborts |
+//! | `settle` | closed | deferred work is done: participants, chunks, heads, block groups, roots | the last commit | aborts |
+//! | `take` | closed | the dirty blocks, the superblock and the freed extents are taken; the next generation begins | the last commit | aborts |
 //! | `write-out` | open | the blocks are written, where nothing durable lies | the last commit | aborts |
 //! | `flush` | open | all devices make them durable | the last commit | aborts |
 //! | `publish` | open | the superblock is written | the last commit or this one | aborts; which of the two is not known |
@@ -13,8 +13,8 @@
 //! | `release` | open | space that only the last commit reached can be handed out | this commit | aborts |
 //! | `log` | open | no commit: the logs of the running transaction are written and made durable | the last commit, with these logs or those before | aborts; which of the two is not known |
 //!
-//! From `write-out` on the next transaction runs beside it. Where nothing is to be committed but data was written all the same,
-//! `flush` comes right behind `close-gate`. Who dies in the middle of a phase aborts as who fails does.
+//! From `write-out` on the next transaction runs beside it. If data was written and there is nothing to commit,
+//! `flush` comes right after `close-gate`. A panic in the middle of a phase aborts like a failure.
 //!
 //! `sim/tests/it/commit_faults.rs` shows the image that a failing device leaves in each of them, and the callers that get the error.
 
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 macro_rules! phases {
     ($($(#[$doc:meta])* $phase:ident $name:literal,)*) => {
-        /// What a commit is at.
+        /// The phase of a commit.
         ///
         /// ```
         /// use creamery_txn::CommitPhase;
@@ -37,7 +37,7 @@ macro_rules! phases {
         }
 
         impl CommitPhase {
-            /// All, in their order.
+            /// All phases, in their order.
             pub const ALL: &[Self] = &[$(Self::$phase),*];
 
             /// Its name.
@@ -50,14 +50,14 @@ macro_rules! phases {
 }
 
 phases! {
-    /// None has been asked for.
+    /// No commit is on its way.
     #[default]
     Running "running",
-    /// Nobody begins any more; who has begun ends.
+    /// No handle begins any more; open handles end.
     CloseGate "close-gate",
-    /// What was put off is done.
+    /// Deferred work is done.
     Settle "settle",
-    /// What is to be written is taken.
+    /// The blocks and the superblock to write are taken.
     Take "take",
     /// Blocks are written.
     WriteOut "write-out",
@@ -67,9 +67,9 @@ phases! {
     Publish "publish",
     /// Devices make it durable.
     Finish "finish",
-    /// What nobody needs any more can be handed out.
+    /// Space that is not needed any more can be handed out.
     Release "release",
-    /// None is on its way: logs are written.
+    /// No commit is on its way: logs are written.
     Log "log",
 }
 

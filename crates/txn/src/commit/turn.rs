@@ -1,16 +1,16 @@
-//! Whose turn it is to commit, and who need not any more.
+//! Turns to commit, and commits that serve several threads.
 //!
-//! Several ask for a commit at once: each fsync is one. One of them has the turn; when its transaction is durable, all whose
-//! changes were part of it go home, and one of the others has the next turn. So a commit serves everybody who asked while
+//! Several threads ask for a commit at once: each fsync is one. One of them has the turn. When its transaction is durable, all threads whose
+//! changes were part of it return, and one of the others has the next turn. So a commit serves every thread that asked while
 //! the one before was on its way.
 //!
-//! Threads that write and sync in turn would come in two halves then, each waiting for the other's commit, or in more: who is
-//! first to come back would commit for itself alone. So who has a turn right behind a commit that served several waits for as
-//! many to ask again, as long as that commit took at most ([`CommitTurns::gather`]).
+//! Threads that write and sync in turn would then split into two halves, each waiting for the other's commit, or into more parts: the thread that
+//! comes back first would commit for itself alone. So a thread that gets its turn right after a commit that served several waits until as
+//! many ask again, at most as long as that commit took ([`CommitTurns::gather`]).
 //!
 //! # Invariants
-//! - TURN-1: one commit at a time closes a transaction; a turn is given back by whatever way its owner leaves.
-//! - TURN-2: who returns without a turn finds its changes durable.
+//! - TURN-1: one commit at a time closes a transaction; a turn is given back however its owner leaves.
+//! - TURN-2: a thread that returns without a turn finds its changes durable.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,26 +19,26 @@ use creamery_base::Generation;
 use creamery_base::gate::Reason;
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 
-/// Nobody waits longer for others to ask.
+/// Longest wait for other threads to ask.
 const GATHER_MAX: Duration = Duration::from_millis(10);
 
 struct State {
     taken: bool,
     /// The last transaction that is durable.
     durable: Generation,
-    /// How many have asked for each transaction that is not.
+    /// How many threads have asked for each transaction that is not durable.
     asked: BTreeMap<Generation, usize>,
     /// The last commit.
     last: Last,
 }
 
-/// What is to be known of a commit.
+/// The record of a commit.
 #[derive(Clone, Copy, Default)]
 struct Last {
-    /// How many had asked for it.
+    /// How many threads had asked for it.
     served: usize,
     took: Duration,
-    /// When it was durable, by the engine's monotonic clock.
+    /// When it became durable, by the engine's monotonic clock.
     ended: Duration,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct CommitTurns {
     state: RankedMutex<State, { rank::LEAF }>,
     /// A turn was given back, or a transaction is durable.
     changed: RankedCondvar,
-    /// Somebody has asked; for who gathers.
+    /// A thread has asked; wakes a gathering one.
     more: RankedCondvar,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct CommitTurns {
 #[must_use]
 pub(crate) struct CommitTurn<'c> {
     turns: &'c CommitTurns,
-    /// What was asked for, if somebody did.
+    /// The transaction that was asked for, if the turn has one.
     asked: Option<Generation>,
     _held: Held,
 }
@@ -65,7 +65,7 @@ impl Drop for CommitTurn<'_> {
         let mut state = self.turns.state.lock();
         assert!(state.taken, "TURN-1: a turn is given back once");
         state.taken = false;
-        // Nothing became durable: there was nothing, or it failed.
+        // Nothing became durable: there was nothing to commit, or the commit failed.
         if let Some(generation) = self.asked
             && let Some(asked) = state.asked.get_mut(&generation)
         {
@@ -85,7 +85,7 @@ impl CommitTurns {
         Self { state: RankedMutex::new(state), changed: RankedCondvar::new(), more: RankedCondvar::new() }
     }
 
-    /// Waits for a turn; none when transaction `generation` has become durable meanwhile (TURN-2).
+    /// Waits for a turn; `None` when transaction `generation` has become durable meanwhile (TURN-2).
     pub(crate) fn take_unless_durable(&self, generation: Generation) -> Option<CommitTurn<'_>> {
         let held = Held::wait(Place::of(rank::COMMIT));
         let mut state = self.state.lock();
@@ -105,7 +105,7 @@ impl CommitTurns {
         Some(CommitTurn { turns: self, asked: Some(generation), _held: held })
     }
 
-    /// Waits for a turn, whatever becomes durable meanwhile.
+    /// Waits for a turn, even if transactions become durable meanwhile.
     pub(crate) fn take(&self) -> CommitTurn<'_> {
         let held = Held::wait(Place::of(rank::COMMIT));
         let mut state = self.state.lock();
@@ -118,7 +118,7 @@ impl CommitTurns {
         CommitTurn { turns: self, asked: None, _held: held }
     }
 
-    /// A turn, if nobody has it.
+    /// Takes a turn, if no thread has it.
     pub(crate) fn try_take(&self) -> Option<CommitTurn<'_>> {
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.taken, true) {
@@ -128,12 +128,12 @@ impl CommitTurns {
         Some(CommitTurn { turns: self, asked: None, _held: Held::tried(Place::of(rank::COMMIT)) })
     }
 
-    /// Whether somebody has it.
+    /// Whether a thread has the turn.
     pub(crate) fn is_taken(&self) -> bool {
         self.state.lock().taken
     }
 
-    /// Waits for those whom the last commit served to ask for `generation`, if that was `now`.
+    /// Waits for the threads that the last commit served to ask for `generation`, if that commit ended just before `now`.
     pub(crate) fn gather(&self, _turn: &CommitTurn<'_>, generation: Generation, now: Duration) {
         let state = self.state.lock();
         let Last { served, took, ended } = state.last;
@@ -145,7 +145,7 @@ impl CommitTurns {
         drop(self.more.pass_while_for(Reason::Commit, state, limit, missing));
     }
 
-    /// Transaction `generation`, whose commit took so long, is durable `now`.
+    /// Records that transaction `generation`, whose commit took `took`, is durable at `now`.
     pub(crate) fn durable(&self, generation: Generation, took: Duration, now: Duration) {
         let mut state = self.state.lock();
         let durable = state.durable;
@@ -162,7 +162,7 @@ impl CommitTurns {
 }
 
 impl State {
-    /// How many have asked for a transaction or one before it.
+    /// How many threads have asked for a transaction or one before it.
     fn asked_through(&self, generation: Generation) -> usize {
         self.asked.range(..=generation).map(|(_, asked)| asked).sum()
     }
@@ -226,7 +226,7 @@ mod tests {
             while turns.state.lock().asked_through(eight) < 3 {
                 std::thread::yield_now();
             }
-            // So long that only those who ask end the wait.
+            // So long that only asking threads end the wait.
             turns.durable(eight, Duration::from_secs(3600), now);
             drop(turn);
             assert!(others.into_iter().all(|other| other.join().expect("served")));
@@ -238,6 +238,6 @@ mod tests {
             assert!(late.into_iter().all(|other| other.join().expect("served")));
         });
         let turn = turns.take();
-        turns.gather(&turn, Generation::new(10), now + Duration::from_secs(1)); // nobody comes, and nobody waits
+        turns.gather(&turn, Generation::new(10), now + Duration::from_secs(1)); // no thread comes, and none waits
     }
 }

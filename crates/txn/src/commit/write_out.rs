@@ -1,12 +1,12 @@
-//! Writing a closed transaction out: its blocks in batches, each by whoever comes by, then the superblock.
+//! Writing a closed transaction out: its blocks in batches, on every thread that comes by, then the superblock.
 //!
-//! A commit that falls due in the middle of the work is written by those who work: who starts a handle takes one
-//! batch first, if nobody else has one, until none is left. So no thread falls behind the others by a whole commit,
-//! nobody waits for one beyond its critical section, and the engine needs no thread of its own. Where it has some
-//! (`background`), they take batches, too. Who asks for a commit takes batches until none is left, and waits for those that
-//! others took.
+//! The working threads write a commit that falls due in the middle of the work: a thread that starts a handle takes one
+//! batch first, if no other thread has one, until none is left. So no thread falls behind the others by a whole commit,
+//! no thread waits for a commit beyond its critical section, and the engine needs no thread of its own. Background threads
+//! (`background`), if there are any, take batches, too. A caller that asks for a commit takes batches until none is left, and waits for those that
+//! other threads took.
 //!
-//! Whoever gives back the last batch makes the transaction durable, in the order that the volume's types demand:
+//! The thread that gives back the last batch makes the transaction durable, in the order that the volume's types demand:
 //!
 //! ```text
 //!   the last batch is written  -> Written
@@ -15,13 +15,13 @@
 //!   flush all devices          -> Committed
 //!   unpin what the transaction freed
 //! ```
-//! Where nobody works and there are no such threads a write-out rests; a commit that is asked for, or the next one that falls
+//! Without working threads and without background threads a write-out rests; an explicit commit, or the next one that falls
 //! due, ends it first.
 //!
 //! # Invariants
 //! - WRITEOUT-1: at most one transaction is being written; the next one is closed when its superblock is durable.
-//! - WRITEOUT-2: a batch that was taken is given back, written or failed, by whatever way its taker leaves. A failed
-//!   one ends the write-out and aborts the engine; nobody goes on waiting for it.
+//! - WRITEOUT-2: a batch that was taken is given back, written or failed, however its thread leaves. A failed
+//!   one ends the write-out and aborts the engine; no thread goes on waiting for it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,27 +38,27 @@ use creamery_volume::{Committed, Volume, WriteBatch, Written};
 use super::CommitPhase;
 use crate::transaction::{AbortsWhenItPanics, Transaction};
 
-/// Blocks written in one batch: neighbours go to the device together, and who only came by is not kept for long.
+/// Blocks written in one batch: neighbours go to the device together, and a thread that only came by is not kept for long.
 const BATCH: usize = 32;
 
 pub(crate) type Blocks = Vec<Arc<ExtentBuffer>>;
 
-/// What the commit's critical section hands over besides the blocks to write.
+/// The output of the commit's critical section besides the blocks to write.
 pub(crate) struct Closed {
     pub(crate) generation: Generation,
     pub(crate) superblock: Superblock,
     pub(crate) block_count: usize,
     pub(crate) pinned: Vec<(Logical, u64)>,
-    /// Data that it shows.
+    /// Data that its metadata refers to.
     pub(crate) written: Written,
     /// When the commit began, by the engine's monotonic clock.
     pub(crate) begun: Duration,
 }
 
-/// What is done with a transaction that is durable.
+/// Called with a transaction when it is durable.
 pub(crate) type CommittedPort<'e> = dyn Fn(Closed, &Committed) -> Result<()> + Sync + 'e;
 
-/// What a transaction is written with.
+/// The parts of the engine that writing a transaction takes.
 #[derive(Clone, Copy)]
 pub(crate) struct WriteOutPorts<'e> {
     pub(crate) transaction: &'e Transaction,
@@ -79,24 +79,24 @@ enum Stage {
     #[default]
     Nothing,
     Writing(Writing),
-    /// Every block is written; somebody makes the transaction durable.
+    /// Every block is written; one thread makes the transaction durable.
     Finishing,
-    /// Somebody failed. There is no second try: the engine is aborted.
+    /// A thread failed. There is no second try: the engine is aborted.
     Failed,
 }
 
 struct Writing {
-    /// What nobody has taken yet.
+    /// Batches that no thread has taken yet.
     batches: VecDeque<Blocks>,
     /// Batches that were not given back yet.
     left: usize,
     written: Written,
     closed: Closed,
-    /// Memory for copies of blocks, for those who come next.
+    /// Memory for copies of blocks, for the next batches.
     spare: Vec<Arc<AlignedBuffer>>,
 }
 
-/// A part of the work that somebody has taken. Dropped before it is done, it fails the whole (WRITEOUT-2).
+/// A part of the work that a thread has taken. If it drops before it is done, the whole write-out fails (WRITEOUT-2).
 #[must_use]
 struct Share<'w> {
     write_out: &'w WriteOut,
@@ -107,11 +107,11 @@ struct Share<'w> {
 struct Batch<'w> {
     share: Share<'w>,
     blocks: Blocks,
-    /// Memory for their copies; its content is nobody's.
+    /// Memory for their copies.
     copies: Arc<AlignedBuffer>,
 }
 
-/// What is left when every block is written.
+/// The rest of the work when every block is written.
 struct Last<'w> {
     share: Share<'w>,
     closed: Closed,
@@ -140,7 +140,7 @@ impl WriteOut {
         let written = std::mem::replace(&mut closed.written, nothing);
         let mut batches: VecDeque<Blocks> = blocks.chunks(BATCH).map(<[_]>::to_vec).collect();
         if batches.is_empty() {
-            batches.push_back(Vec::new()); // whoever gives this one back writes the superblock
+            batches.push_back(Vec::new()); // the thread that gives it back writes the superblock
         }
         let mut stage = self.stage.lock();
         assert!(matches!(*stage, Stage::Nothing), "WRITEOUT-1: one transaction is written at a time");
@@ -158,7 +158,7 @@ impl WriteOut {
         !self.stage.lock().goes_on()
     }
 
-    /// What it takes in memory besides the blocks: lists of them with memory for copies, and the list of what was freed; bytes.
+    /// Memory in use besides the blocks, bytes: the lists of blocks with memory for copies, and the list of freed extents.
     pub(crate) fn memory(&self) -> (u64, u64) {
         let Stage::Writing(writing) = &*self.stage.lock() else { return (0, 0) };
         let lists: u64 =
@@ -168,12 +168,12 @@ impl WriteOut {
         (queue + lists + copies, memory::vec::<(Logical, u64)>(writing.closed.pinned.capacity()))
     }
 
-    /// Whether there are batches that nobody has taken yet.
+    /// Whether there are batches that no thread has taken yet.
     pub(crate) fn has_batches(&self) -> bool {
         matches!(&*self.stage.lock(), Stage::Writing(writing) if !writing.batches.is_empty())
     }
 
-    /// The next batch; if `alone`, only when nobody else has one.
+    /// Takes the next batch; if `alone`, only when no other thread has one.
     fn take(&self, alone: bool) -> Option<Batch<'_>> {
         let mut stage = self.stage.lock();
         let Stage::Writing(writing) = &mut *stage else { return None };
@@ -185,7 +185,7 @@ impl WriteOut {
         Some(Batch { share: Share { write_out: self, done: false }, blocks, copies })
     }
 
-    /// Waits until others have given back what they took. False when one of them failed.
+    /// Waits until the other threads have given back their batches. False when one of them failed.
     fn wait(&self) -> bool {
         let mut stage = self.stage.lock();
         if stage.goes_on() {
@@ -209,7 +209,7 @@ impl Drop for Share<'_> {
 }
 
 impl<'w> Batch<'w> {
-    /// Gives it back as written. When it was the last one, what is left is the caller's.
+    /// Gives the batch back as written. After the last one, returns the rest of the work.
     fn give_back(self, theirs: Written) -> Option<Last<'w>> {
         let Self { mut share, copies, .. } = self;
         let mut stage = share.write_out.stage.lock();
@@ -232,7 +232,7 @@ impl<'w> Batch<'w> {
 }
 
 impl WriteOut {
-    /// Writes a batch, if a transaction is being written out and nobody else is at it.
+    /// Writes a batch, if a transaction is being written out and no other thread writes one.
     ///
     /// # Errors
     /// Those of the devices.
@@ -240,7 +240,7 @@ impl WriteOut {
         self.write_a_batch(ports, true).map(|_| ())
     }
 
-    /// Writes a batch, if there is one, whoever else has some.
+    /// Writes a batch, if there is one, also beside other threads.
     ///
     /// # Errors
     /// Those of the devices.
@@ -248,10 +248,10 @@ impl WriteOut {
         self.write_a_batch(ports, false).map(|_| ())
     }
 
-    /// Writes what is left of the transaction that is being written out, and waits until it is durable.
+    /// Writes the remaining batches of the transaction that is being written out, and waits until it is durable.
     ///
     /// # Errors
-    /// Those of the devices; that others failed.
+    /// Those of the devices; the failure of another thread.
     pub(crate) fn complete(&self, ports: &WriteOutPorts<'_>) -> Result<()> {
         while self.write_a_batch(ports, false)? {}
         if self.wait() {
@@ -261,12 +261,12 @@ impl WriteOut {
         unreachable!("WRITEOUT-2: whoever fails aborts before anybody learns of it")
     }
 
-    /// False when there is no batch to take.
+    /// Writes the next batch. False when there is none to take.
     fn write_a_batch(&self, ports: &WriteOutPorts<'_>, alone: bool) -> Result<bool> {
         panics::note_places();
         let Some(mut batch) = self.take(alone) else { return Ok(false) };
         let _aborts = AbortsWhenItPanics(ports.transaction); // dropped before the batch
-        // Aborted before the share is dropped: whoever waits for it asks why.
+        // Aborts before the share drops: threads that wait for it read the reason.
         let written = ports.transaction.or_abort(ports.write(&mut batch))?;
         if let Some(Last { mut share, closed, written }) = batch.give_back(written) {
             let _aborts = AbortsWhenItPanics(ports.transaction); // dropped before this share, too
@@ -282,7 +282,7 @@ impl WriteOutPorts<'_> {
     fn write(&self, batch: &mut Batch<'_>) -> Result<Written> {
         let Batch { blocks, copies, .. } = batch;
         let node_size = self.volume.node_size() as usize;
-        // A device that has answered holds no memory any more (DEV-3); one that does so all the same keeps it.
+        // A device drops the memory when it answers (DEV-3). If one keeps it, the batch gets new memory.
         if copies.len() < blocks.len() * node_size || Arc::get_mut(copies).is_none() {
             *copies = Arc::new(AlignedBuffer::zeroed(blocks.len() * node_size));
         }
@@ -304,8 +304,8 @@ impl WriteOutPorts<'_> {
     }
 }
 
-/// Marks blocks that are not changed any more as written, and gives them their checksums; what is to be written are copies, in
-/// memory that nobody else has.
+/// Marks blocks that do not change any more as written, and gives them their checksums. The writes are of copies, in
+/// memory that nothing else uses.
 pub(crate) fn sealed(
     volume: &Volume,
     blocks: &[Arc<ExtentBuffer>],

@@ -1,4 +1,4 @@
-//! Who is told of an abort, and who may say that there is one.
+//! The abort: its callback, and the reasons for which the engine aborts.
 
 use std::panic::Location;
 
@@ -14,7 +14,7 @@ impl Engine {
         self.transaction.aborts().get()
     }
 
-    /// Waits until no commit is on its way, and gives the abort, if there was one: a commit that the abort met has failed by then, or is durable.
+    /// Waits until no commit is on its way, and returns the abort, if there was one: a commit that the abort met has failed by then, or is durable.
     /// Never call it with a handle.
     #[must_use]
     pub fn aborted_and_over(&self) -> Option<&Abort> {
@@ -25,13 +25,13 @@ impl Engine {
         Some(abort)
     }
 
-    /// Calls `tell` when the engine aborts, at once if it has already. It runs where the abort happens, perhaps under locks of the
-    /// filesystem: it must not ask for anything of it. Only the latest `tell` is kept.
+    /// Calls `tell` when the engine aborts, at once if it has already. It runs at the place of the abort, perhaps under locks of the
+    /// filesystem: it must not call into the filesystem. Only the latest `tell` is kept.
     pub fn tell_abort(&self, tell: impl FnOnce(&Abort) + Send + 'static) {
         self.transaction.aborts().tell_to(Box::new(tell));
     }
 
-    /// Stops all writing: an operation died in its middle, so nobody vouches for what is in memory.
+    /// Stops all writing after a panic in the middle of an operation: the state in memory may be inconsistent.
     pub fn abort_after_panic(&self, panic: &panics::Panic) {
         self.transaction.abort_after_panic(panic);
     }

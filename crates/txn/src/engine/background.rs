@@ -1,4 +1,4 @@
-//! What the engine does that nobody waits for, and who takes the steps of it.
+//! Background work of the engine, and the threads that take its steps.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,12 +20,12 @@ impl Engine {
         self.background.register(work);
     }
 
-    /// Tells the pool that a step of something may be due. It costs next to nothing while nobody sleeps, and waits for nothing.
+    /// Wakes the pool: a step of some work may be due. It costs next to nothing while no thread sleeps, and waits for nothing.
     pub fn wake_background(&self) {
         self.background.wake();
     }
 
-    /// Starts so many threads for the background work, 0 for none. Those that cannot be had are done without.
+    /// Starts up to `threads` threads for the background work, 0 for none. A thread that the host cannot start is left out.
     pub fn start_background(self: &Arc<Self>, threads: usize) -> BackgroundThreads {
         let engine = Arc::downgrade(self);
         let lives = {
@@ -49,20 +49,20 @@ impl Engine {
         self.background.has_threads()
     }
 
-    /// Takes one step of background work on this thread: `choose` says which of so many that have something to do, now or after
-    /// a while. Returns its name, or none when there was nothing to do. Never call it with a handle.
+    /// Takes one step of background work on this thread: `choose` gets the number of works that are due, now or after
+    /// a while, and returns the index of one. Returns its name, or `None` when none is due. Never call it with a handle.
     pub fn background_step(&self, choose: impl FnOnce(usize) -> usize) -> Option<&'static str> {
         self.begin_read_ahead();
         self.background.step(choose, &|panic| self.abort_after_panic(panic))
     }
 
-    /// How the background work goes, one sort after the other.
+    /// The state of the background work, one report for each work.
     #[must_use]
     pub fn background(&self) -> Vec<BackgroundReport> {
         self.background.report()
     }
 
-    /// Somebody takes steps of the background's from now on, so tree blocks can be read ahead.
+    /// Begins reading tree blocks ahead: from now on some thread takes background steps.
     fn begin_read_ahead(&self) {
         if self.options.read_ahead && !self.store.reads_ahead() {
             let background = Arc::downgrade(&self.background);
@@ -74,20 +74,20 @@ impl Engine {
         }
     }
 
-    /// Has the background commit every so often; none, never. Without threads for it, or somebody who takes its steps, that
-    /// does not happen.
+    /// Sets the time between commits by the background; `None` for none. This needs background threads, or a caller of
+    /// [`Engine::background_step`].
     pub fn commit_every(&self, interval: Option<Duration>) {
         self.timer.set(interval, self.env().monotonic());
         self.wake_background();
     }
 
-    /// Time between the commits that the background makes; none, when it makes none by time.
+    /// Time between the commits that the background makes; `None` when it makes none by time.
     #[must_use]
     pub fn commit_interval(&self) -> Option<Duration> {
         self.timer.interval()
     }
 
-    /// Has the pool know of what every engine that writes has to do.
+    /// Registers the background work of every engine: reading ahead, and the work that writing needs.
     pub(super) fn register_own_work(self: &Arc<Self>) {
         self.register_background(Arc::new(ReadingAhead(Arc::downgrade(self))));
         if self.is_opened_for_reading() {
@@ -102,7 +102,7 @@ impl Engine {
     }
 }
 
-/// Reads tree blocks before somebody comes to them.
+/// Reads tree blocks before a walk comes to them.
 struct ReadingAhead(Weak<Engine>);
 
 impl BackgroundWork for ReadingAhead {
@@ -126,7 +126,7 @@ impl BackgroundWork for ReadingAhead {
     }
 }
 
-/// What is due, if the engine is there and can write.
+/// When a step is due, if the engine exists and can write.
 fn due(engine: &Weak<Engine>, due: impl FnOnce(&Engine) -> Due) -> Due {
     match engine.upgrade() {
         Some(engine) if engine.read_only().is_none() => due(&engine),
@@ -200,7 +200,7 @@ impl BackgroundWork for Committing {
     }
 }
 
-/// Discards what commits have freed.
+/// Discards the space that commits have freed.
 struct Discarding(Weak<Engine>);
 
 impl BackgroundWork for Discarding {
@@ -217,7 +217,7 @@ impl BackgroundWork for Discarding {
     }
 }
 
-/// Counts what quotas have not counted yet.
+/// Counts extents that quotas have not counted yet.
 struct Rescanning(Weak<Engine>);
 
 impl BackgroundWork for Rescanning {

@@ -1,5 +1,5 @@
-//! Commits that are asked for, and commits that fall due: who makes them. What a commit is, its order and why it survives a
-//! crash is in `commit`; its critical section in `settle`.
+//! Starting commits: explicit commits, and commits that fall due. The module `commit` describes a commit, its order and why it survives a
+//! crash; `settle` has its critical section.
 
 use std::sync::Arc;
 
@@ -13,30 +13,30 @@ use crate::handle::Handle;
 use crate::run_refs::{self, Turn};
 use crate::transaction::AbortsWhenItPanics;
 
-/// Heads that are left for the critical section: about a millisecond's work.
+/// Heads that stay for the critical section: about a millisecond's work.
 const LEFT_FOR_THE_GATE: usize = 512;
-/// Rounds of heads before the gate closes. Those who work beside them queue more, and might do so for ever.
+/// Rounds of heads before the gate closes. The bound is needed because working threads keep queueing heads.
 const ROUNDS_MAX: usize = 8;
-/// From which part of [`Options::delayed_refs_max`](crate::Options::delayed_refs_max) on those who work run heads.
+/// Handles run heads from this part of [`Options::delayed_refs_max`](crate::Options::delayed_refs_max) on.
 const RUN_FROM: usize = 4;
 
 impl Engine {
-    /// Commits the running transaction: everything that ended before this call is durable when it returns. Never
-    /// call it with a handle. What was opened for reading has nothing to commit.
-    /// Errors: whatever made the transaction abort, now or before.
+    /// Commits the running transaction: every change that ended before this call is durable when it returns. Never
+    /// call it with a handle. On an engine opened for reading it does nothing.
+    /// Errors: the reason of the abort, which may be an earlier one.
     pub fn commit(&self) -> Result<()> {
         self.pipeline.participants.prepare();
         self.commit_running()
     }
 
-    /// The same for who needs what a commit frees, and is in the middle of something.
+    /// Commits the running transaction without calling the participants' `prepare`, for a caller in the middle of an operation that needs freed space.
     pub(super) fn commit_running(&self) -> Result<()> {
         self.commit_through(self.generation())
     }
 
-    /// Makes transaction `generation` and all before it durable, which may have happened already: somebody else's commit
-    /// serves whoever has a part in it. Never call it with a handle.
-    /// Errors: as [`Engine::commit`].
+    /// Makes transaction `generation` and all before it durable, unless they are already: one commit
+    /// serves every thread that has a part in it. Never call it with a handle.
+    /// Errors: those of [`Engine::commit`]; unsupported, before the log is replayed.
     pub fn commit_through(&self, generation: Generation) -> Result<()> {
         if self.is_opened_for_reading() {
             return Ok(());
@@ -48,7 +48,7 @@ impl Engine {
         let Some(turn) = self.pipeline.turns.take_unless_durable(generation) else { return Ok(()) };
         self.check_writable()?;
         let done = self.end_write_out().and_then(|()| {
-            // The transaction that was being written may have been the one.
+            // The transaction that was just written may be `generation`.
             if generation < self.generation() {
                 return Ok(());
             }
@@ -58,8 +58,8 @@ impl Engine {
         done.and_then(|()| self.end_write_out()).map_err(|error| self.transaction.aborts().named(error))
     }
 
-    /// Takes part in what is due: writing a commit that others began, running heads, and beginning a commit when so much is
-    /// waiting that memory or the commit's length asks for it. One step of each at most; waits for a commit only when the
+    /// Does a share of the work that is due: writes a batch of the commit that is being written, runs heads, and begins a commit when waiting
+    /// changes take too much memory or make the commit too long. At most one step of each; it waits for a commit only when the
     /// budget is used up.
     pub(super) fn commit_if_due(&self) -> Result<()> {
         if self.log_waits() {
@@ -67,7 +67,7 @@ impl Engine {
         }
         self.share_write_out()?;
         let heads = self.extent_tree.refs().len();
-        // The background is told only where nobody is at it: it has one at a time, and there are many who come by.
+        // Background work is woken only where no thread runs heads: it has one runner, and many handles come by.
         if self.many_refs_wait() && self.share_run_refs()? {
             self.wake_background();
         }
@@ -90,7 +90,7 @@ impl Engine {
             None if !used_up() => return Ok(()),
             None => self.pipeline.turns.take(),
         };
-        // Who waited for another commit may have nothing left to do.
+        // Another commit, for which this thread waited, may have done all of it.
         if self.is_commit_due() && (self.pipeline.write_out.is_over() || used_up()) {
             self.end_write_out()?;
             self.close(&turn)?;
@@ -98,13 +98,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether so many heads wait that it is time to run some beside those who work.
+    /// Whether so many heads wait that handles run some of them.
     pub(super) fn many_refs_wait(&self) -> bool {
         self.extent_tree.refs().len() > self.options.delayed_refs_max / RUN_FROM
     }
 
-    /// Whether memory, or the commit's own length, asks for one. Each copies blocks again that were just written, so the later
-    /// the better; what is left of the budget is for those who go on meanwhile.
+    /// Whether memory, or the length of the commit, asks for a commit. Each commit makes later changes copy blocks again, so the later
+    /// the better; the rest of the budget is for threads that go on during the commit.
     pub(super) fn is_commit_due(&self) -> bool {
         self.is_more_waiting(self.options.dirty_bytes / 4 * 3) || self.qgroups.is_much_noted()
     }
@@ -114,11 +114,11 @@ impl Engine {
             || self.extent_tree.refs().len() > self.options.delayed_refs_max
     }
 
-    /// Runs a step of heads, if nobody else does. Whether it did.
+    /// Runs a step of heads, unless another thread does. Returns whether it ran one.
     pub(super) fn share_run_refs(&self) -> Result<bool> {
         let handle = self.handle_for_refs()?;
         match self.runner.try_turn() {
-            // Who only began an operation is not to take it for an answer to that.
+            // The kind `Aborted` tells a caller that begins an operation that the error is not its own.
             Some(turn) => self.run_a_step(handle, turn).map(|()| true).map_err(|error| {
                 let what = "running delayed references";
                 self.transaction.aborts().named(Error::with_source(ErrorKind::Aborted, what, error))
@@ -130,14 +130,14 @@ impl Engine {
         }
     }
 
-    /// Runs a step of heads, behind whoever does.
+    /// Runs a step of heads; waits for the thread that runs one.
     pub(super) fn run_refs(&self) -> Result<()> {
         let handle = self.handle_for_refs()?;
         let turn = self.runner.turn();
         self.run_a_step(handle, turn)
     }
 
-    /// Runs all heads there are but for a few, in steps beside others who work.
+    /// Runs all heads but for a few, in steps beside working threads.
     fn run_refs_before_the_gate(&self) -> Result<()> {
         let refs = self.extent_tree.refs();
         for _ in 0..ROUNDS_MAX {
@@ -163,7 +163,7 @@ impl Engine {
 
     /// Closes the running transaction, when the one before is over, and begins to write it out.
     fn close(&self, _turn: &CommitTurn<'_>) -> Result<()> {
-        // Before the turn is given back: nobody else is to commit what is left.
+        // Drops before the turn does: no other thread may commit a half-closed transaction.
         let _aborts = AbortsWhenItPanics(&self.transaction);
         let generation = self.generation();
         self.logs.close(generation);
@@ -182,8 +182,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes a batch, if a transaction is being written out and nobody else is at it: who writes to a file stands in line
-    /// there, and there is other work to do.
+    /// Writes a batch, if a transaction is being written out and no other thread writes one: threads that write to the same file would queue
+    /// there instead of doing other work.
     /// Errors: those of the devices.
     fn share_write_out(&self) -> Result<()> {
         if self.store().writing_bytes() == 0 {
@@ -192,19 +192,19 @@ impl Engine {
         self.pipeline.write_out.share(&self.write_out_ports(&|closed, proof| self.committed(closed, proof)))
     }
 
-    /// Whether there is something of a transaction to be written out that nobody has taken yet.
+    /// Whether the write-out has batches that no thread has taken yet.
     pub(super) fn has_batches(&self) -> bool {
         self.pipeline.write_out.has_batches()
     }
 
-    /// Writes a batch of it.
+    /// Writes a batch of the transaction that is being written out.
     /// Errors: those of the devices.
     pub(super) fn write_a_batch(&self) -> Result<()> {
         self.pipeline.write_out.step(&self.write_out_ports(&|closed, proof| self.committed(closed, proof)))
     }
 
-    /// Writes what is left of the transaction that is being written out, and waits until it is durable.
-    /// Errors: those of the devices; that others failed.
+    /// Writes the remaining batches of the transaction that is being written out, and waits until it is durable.
+    /// Errors: those of the devices; the failure of another thread.
     pub(super) fn end_write_out(&self) -> Result<()> {
         let committed = |closed: Closed, proof: &_| self.committed(closed, proof);
         self.pipeline.write_out.complete(&self.write_out_ports(&committed))
@@ -219,12 +219,12 @@ impl Engine {
         }
     }
 
-    /// A transaction is durable: what it freed can be handed out, and who waits for it goes home.
+    /// Ends a commit that is durable: releases the space that it freed, and wakes the threads that wait for it.
     fn committed(&self, closed: Closed, proof: &Committed) -> Result<()> {
         self.extent_tree.refs().forget_lost(closed.generation);
         let roots = &self.pipeline.roots;
         roots.publish(closed.generation, closed.pinned, proof);
-        // What no durable superblock and no reader of an old root needs.
+        // Blocks that no durable superblock and no reader of an old root needs.
         self.store.forget_unread_ahead();
         self.release(&roots.take_releasable())?;
         self.release_device_extents();
@@ -236,7 +236,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What was written and that no metadata tells of is flushed, too, when somebody asks for durability.
+    /// Flushes data that was written without a change of metadata, when a caller asks for durability.
     pub(super) fn flush_written(&self, written: Option<Written>) -> Result<()> {
         let Some(written) = written else { return Ok(()) };
         self.transaction.enter(CommitPhase::Flush);
@@ -244,7 +244,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A guard for reading the trees as the last commit left them.
+    /// A guard for reading the trees of the last commit.
     pub fn commit_root_guard(&self) -> CommitRootGuard {
         self.pipeline.roots.guard()
     }

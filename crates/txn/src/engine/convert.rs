@@ -1,13 +1,13 @@
-//! Conversions of a filesystem: its free space comes to be told in a tree, its block groups in one of their own or in the extent tree
-//! again.
+//! Conversions of a filesystem: to a free space tree, and of its block groups to a tree of their own or back to the extent
+//! tree.
 //!
-//! All of it is done with the gate closed, in one transaction, when everything that was queued before is in the trees. What filling
-//! the new tree queues itself runs behind that, against trees that agree again (RUN-3). So a crash leaves the one filesystem or the other,
+//! A conversion is one transaction with the gate closed, after all queued changes are in the trees. Changes that filling
+//! the new tree queues run after it, against trees that agree again (RUN-3). So after a crash the filesystem is in the old form or in the new one,
 //! never half of either.
 //!
 //! # Invariants
-//! - CONVERT-1: between the look at what is free in a block group and the last one's items no delayed ref runs. Held by the gate:
-//!   nobody else is there. Shown by `conversions_survive_every_power_cut`.
+//! - CONVERT-1: from the first look at a block group's free space to the last group's items no delayed ref runs. Held by the gate:
+//!   no other thread is inside. Shown by `conversions_survive_every_power_cut`.
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ use crate::roots::find_root_item;
 use crate::space_info::BlockGroup;
 use crate::units::Units;
 
-/// Items that a conversion takes room for besides those that grow with the filesystem.
+/// Items that a conversion reserves besides those that grow with the filesystem.
 const ITEMS: u64 = 8;
-/// Bytes in a leaf that the item of a block group takes, and the one that says how its free space is told.
+/// Bytes in a leaf of a block group's item and its free space info item.
 const GROUP_BYTES: u64 =
     (2 * ITEM_LEN + size_of::<RawBlockGroupItem>() + size_of::<RawFreeSpaceInfo>()) as u64;
 
-/// How else a filesystem is to tell of its space.
+/// A change of the trees that describe a filesystem's space.
 ///
 /// ```
 /// use creamery_txn::Conversion;
@@ -37,16 +37,16 @@ const GROUP_BYTES: u64 =
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Conversion {
-    /// Of what is free, in a tree (`btrfstune --convert-to-free-space-tree`, Linux' `space_cache=v2`).
+    /// Adds the free space tree (`btrfstune --convert-to-free-space-tree`, Linux' `space_cache=v2`).
     ToFreeSpaceTree,
-    /// Of its block groups, in a tree of their own, which is mounted faster (`btrfstune --convert-to-block-group-tree`).
+    /// Moves the block groups to a tree of their own, which mounts faster (`btrfstune --convert-to-block-group-tree`).
     ToBlockGroupTree,
-    /// Of its block groups, in the extent tree (`btrfstune --convert-from-block-group-tree`).
+    /// Moves the block groups back to the extent tree (`btrfstune --convert-from-block-group-tree`).
     FromBlockGroupTree,
 }
 
 impl Conversion {
-    /// Whether a filesystem with these features is as this makes it.
+    /// Whether a filesystem with these features has this conversion already.
     fn is_done(self, features: CompatRo) -> bool {
         match self {
             Self::ToFreeSpaceTree => features.contains(CompatRo::FREE_SPACE_TREE),
@@ -55,7 +55,7 @@ impl Conversion {
         }
     }
 
-    /// The tree that this makes.
+    /// The id of the tree that this conversion creates, if it creates one.
     const fn makes(self) -> Option<TreeId> {
         match self {
             Self::ToFreeSpaceTree => Some(TreeId::FREE_SPACE),
@@ -74,9 +74,9 @@ impl Conversion {
 }
 
 impl Engine {
-    /// Converts the filesystem; durable when it returns, with what is in the trees already. False when there was nothing to convert. Never
+    /// Converts the filesystem; the conversion and all earlier changes are durable on return. False when there was nothing to convert. Never
     /// call it with a handle.
-    /// Errors: invalid: a block group tree, where free space has no tree or holes are listed, which Linux refuses; in use: another
+    /// Errors: invalid: a block group tree without a free space tree or without no-holes, which Linux refuses; in use: another
     /// conversion; damage: the tree is there; no space; those of a commit.
     pub fn convert(&self, conversion: Conversion) -> Result<bool> {
         self.check_writable()?;
@@ -88,7 +88,7 @@ impl Engine {
         }
         let handle = self.start(Units::items(self.items_to_convert(conversion)))?;
         let (running, room) = (handle.generation(), handle.keep_all());
-        // While there is a handle nobody else's conversion comes between the feature, the tree and this one.
+        // While this thread holds a handle, no other conversion comes between the feature, the tree and this one.
         let waits = match conversion.is_done(self.superblock.compat_ro()) {
             true => Ok(false),
             false => self
@@ -102,7 +102,7 @@ impl Engine {
         }
         let committed = self.commit_through(running);
         if committed.is_err() {
-            *self.conversion.lock() = None; // its room goes
+            *self.conversion.lock() = None; // gives its room back
         }
         drop(room);
         committed.map(|()| true)
@@ -117,7 +117,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A tree that the superblock knows nothing of may say anything.
+    /// Refuses a tree that is there although the superblock lacks its feature: it may contain anything.
     fn check_is_not_there(&self, conversion: Conversion) -> Result<()> {
         let Some(tree) = conversion.makes() else { return Ok(()) };
         match find_root_item(self.root_tree.tree(), tree)? {
@@ -140,7 +140,7 @@ impl Engine {
         Err(Error::invalid(format!("a block group tree needs {missing}, or Linux does not mount it")))
     }
 
-    /// Room, in items: for what is made, with leaves that are half full, for leaves that change, and for dropping a tree.
+    /// Items to reserve: for the new tree, with half-full leaves, for leaves that change, and for dropping a tree.
     fn items_to_convert(&self, conversion: Conversion) -> u32 {
         let (sector, chunks) = (u64::from(self.sector_size()), self.volume().chunks());
         let bytes = |of_group: fn(u64, u64) -> u64| {
@@ -158,14 +158,14 @@ impl Engine {
         u32::try_from(items.saturating_add(dropped).saturating_add(ITEMS)).unwrap_or(u32::MAX)
     }
 
-    /// With the gate closed: the conversion that somebody waits for.
+    /// Runs the waiting conversion, if there is one, with the gate closed.
     pub(super) fn convert_what_waits(&self, handle: &Handle<'_>) -> Result<()> {
         let Some(conversion) = self.conversion.lock().take() else { return Ok(()) };
         let features = self.superblock.compat_ro();
         if conversion.is_done(features) {
-            return Ok(()); // somebody was faster
+            return Ok(()); // another thread was faster
         }
-        // So that the extent tree tells all there is, and the items of block groups do.
+        // This completes the extent tree and the items of block groups.
         let record_chunks = || self.record_chunks(handle);
         self.record_chunks(handle)?;
         while self.runner.turn().round(self.ports(&record_chunks), handle)? {}

@@ -19,20 +19,20 @@ use crate::qgroup::Charge;
 use crate::space_info::{BlockGroup, DelallocReservation, SpaceKind};
 use crate::units::Units;
 
-/// Whether the data of a file has checksums, which the file's flags say.
+/// Whether the data of a file has checksums, by the file's flags.
 ///
 /// ```
 /// assert_ne!(creamery_txn::DataCsums::Present, creamery_txn::DataCsums::Absent);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DataCsums {
-    /// Every sector has one: without it nobody knows whether the data is good.
+    /// Every sector has one: without it the data cannot be checked.
     Present,
-    /// The file is NODATASUM: its data is taken as it is.
+    /// The file is NODATASUM: its data is not checked.
     Absent,
 }
 
-/// What sectors of data are held against: their checksums, or nothing.
+/// The checksums to check sectors of data against, or none.
 ///
 /// ```
 /// use creamery_base::{Logical, Wait};
@@ -48,7 +48,7 @@ pub enum DataCsums {
 pub struct FoundCsums(Option<(ChecksumType, Csums)>);
 
 impl FoundCsums {
-    /// What is known of the sector at `index`, which was read as `bytes`.
+    /// The verdict on the sector at `index`, which was read as `bytes`.
     fn judge(&self, index: usize, bytes: &[u8]) -> Verdict {
         let Some((kind, found)) = &self.0 else { return Verdict::Unknown };
         let agrees = found.get(index) == Some(creamery_codec::checksum(*kind, bytes).as_bytes(*kind));
@@ -59,9 +59,9 @@ impl FoundCsums {
 impl Engine {
     /// Hands out sector-aligned space for `len` bytes of data, or less, but not below `min`: at `near` if all of it is free there,
     /// else in the same block group if that has a run of `len` bytes, else where it fits best. Call it before a
-    /// handle begins: it may allocate a chunk, have others free space, or commit ([`FlushPolicy::FlushData`]).
-    /// It is for the subvolume `owner`.
-    /// Errors: no space, also after all that; a limit of the subvolume's quota groups is in the way; read-only; those of a commit.
+    /// handle begins: it may allocate a chunk, make other threads free space, or commit ([`FlushPolicy::FlushData`]).
+    /// The space is for the subvolume `owner`.
+    /// Errors: no space, also after all that; a limit of the subvolume's quota groups would be exceeded; read-only; those of a commit.
     pub fn allocate_data(
         &self,
         owner: TreeId,
@@ -83,7 +83,8 @@ impl Engine {
         Ok(extent)
     }
 
-    /// The same out of what is kept in `room`, for who writes data back: it asks nobody to do that ([`FlushPolicy::FlushLimit`]).
+    /// Hands out sector-aligned space that `room` keeps, for a writer of delayed data: it makes no thread write data back ([`FlushPolicy::FlushLimit`]).
+    /// `len`, `min`, `near` and the errors are those of [`Engine::allocate_data`], without quota limits.
     pub fn allocate_reserved(
         &self,
         len: u64,
@@ -125,8 +126,8 @@ impl Engine {
         }
     }
 
-    /// Removes checksums that no extent has, as a log that was given up leaves them (CSUM-4). There may be any number of them, and what
-    /// a handle may change is bounded: so each handle removes a few.
+    /// Removes checksums in the range that belong to no extent; a log that was given up leaves such (CSUM-4). Their number is unbounded, and the changes
+    /// of a handle are not: so each handle removes a few.
     fn remove_left_over_csums(&self, extent: &DataExtent) -> Result<()> {
         let end = (extent.start() + extent.len()).get();
         while let Some(from) = self.csum_tree.last_of(extent.start(), extent.len())? {
@@ -139,8 +140,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes data space out of the groups there are: `len` bytes, or less, but not below `min`. What is kept for data to be
-    /// written later is left for others, but for `own` bytes of it.
+    /// Takes data space out of the existing groups: `len` bytes, or less, but not below `min`. It leaves the space that is kept for delayed
+    /// data, except `own` bytes of it.
     fn take_data(
         &self,
         len: u64,
@@ -149,8 +150,8 @@ impl Engine {
         own: u64,
     ) -> Option<(Arc<BlockGroup>, Logical, u64)> {
         let _running = self.join();
-        // How much there is for data is looked at and taken in one step: two would take the last of it twice, or take what was
-        // kept for others or, of groups that are shared, promised to metadata meanwhile.
+        // Reading how much there is for data and taking it is one step: two steps would take the last of it twice, or take space that is
+        // kept for delayed data or, in shared groups, was promised to metadata meanwhile.
         let shares_groups = self.shares_groups();
         if shares_groups {
             self.reservations.call_in();
@@ -158,21 +159,21 @@ impl Engine {
         let _alone = self.reservations.hold();
         let kept = self.delalloc.data().saturating_sub(own);
         let sector = u64::from(self.sector_size());
-        // All others leave what is kept where it is.
+        // Callers without `own` leave the kept space untouched.
         let room = if own > 0 { self.space.available(SpaceKind::Data) } else { self.data_room() };
         let most = room.saturating_sub(kept) / sector * sector;
         if most < min { None } else { self.space.allocate_data(len.min(most), min, near) }
     }
 
     /// Writes whole sectors to space that was handed out. Blocks until the device took them; durable with the
-    /// commit of the transaction that is told ([`Handle::complete_data`](crate::Handle::complete_data)).
+    /// commit of the transaction of [`Handle::complete_data`](crate::Handle::complete_data).
     /// Errors: device errors.
     pub fn write_data(&self, extent: &DataExtent, data: &[u8]) -> Result<Written> {
         assert!(data.len() as u64 <= extent.len(), "writing past the space that was handed out");
         self.volume().write_data(extent.start(), data)
     }
 
-    /// The same of shared buffers at `at`, which lies in space that was handed out or set aside: in as few requests as possible.
+    /// Writes shared buffers at `at`, in space that was handed out or set aside: in as few requests as possible. Durable like with [`Engine::write_data`].
     /// Errors: device errors.
     pub fn write_data_parts(&self, at: Logical, parts: Parts) -> Result<Written> {
         let mut batch = WriteBatch::default();
@@ -180,9 +181,9 @@ impl Engine {
         self.volume().write(batch)
     }
 
-    /// Whether only file extent items of `owner` with this `offset` (as of [`Handle::complete_data`](crate::Handle::complete_data))
-    /// refer to the extent of `len` bytes at `start`, which was made after `since`, the generation up to which blocks of
-    /// the owner's tree may be shared; no others did in the last durable commit, or in a log behind it. "No" may be wrong. True until the owner or who knows it makes another reference.
+    /// Whether only file extent items of `owner` with this `offset` (that of [`Handle::complete_data`](crate::Handle::complete_data))
+    /// refer to the extent of `len` bytes at `start`, and others did neither in the last durable commit nor in a log behind it. The extent was made after `since`,
+    /// the generation up to which blocks of the owner's tree may be shared. "No" may be wrong. "Yes" holds until a caller makes another reference.
     /// Errors: would block; device errors; damage.
     pub fn is_data_exclusive(
         &self,
@@ -202,21 +203,21 @@ impl Engine {
         self.csum_tree.any(start, len, wait)
     }
 
-    /// The right to write in place at a range of an extent; none when its block group takes nothing new, or when a part of it is in
+    /// The right to write in place at a range of an extent; `None` when its block group takes no new data, or when a part of the range is in
     /// no group.
     pub fn nocow_writer(&self, at: Logical, len: u64) -> Option<NocowWriter> {
         let group = self.space.group_at(at).filter(|group| group.holds(at, len))?;
         NocowWriter::new(group)
     }
 
-    /// Data was written over what is there, and no tree changes because of it: the next commit, or the next writing of logs, flushes it.
-    /// A caller that wants it durable asks for one of these behind this. It takes an innermost lock only, and no handle.
+    /// Notes data that was written over existing data, which changes no tree: the next commit, or the next write of logs, flushes it.
+    /// A caller that wants it durable asks for one of these afterwards. It takes an innermost lock only, and no handle.
     pub fn overwrote(&self, written: Written) {
         self.transaction.overwrote(written);
     }
 
-    /// How many writes in place have begun in the block group at an address; none while one is under way, or where there is no group. What
-    /// lies there and has no checksum is of one moment where this is the same number before and after it is read.
+    /// Number of writes in place that have begun in the block group at an address; `None` while one runs, or where there is no group. A read of
+    /// data without checksums saw one moment if this number is equal before and after it.
     #[must_use]
     pub fn writes_in_place(&self, at: Logical) -> Option<u64> {
         self.space.group_at(at)?.nocow_begun()
@@ -224,7 +225,7 @@ impl Engine {
 
     /// Reads whole sectors of an extent in use and checks them against the checksum tree, when the data has checksums.
     /// Errors: would block; device errors; unreadable, naming the sector, when it has no checksum or no copy matches it, unless
-    /// that is passed over ([`creamery_volume::Rescue`]).
+    /// the rescue option ignores that ([`creamery_volume::Rescue`]).
     pub fn read_data(&self, at: Logical, out: &mut [u8], csums: DataCsums, wait: Wait) -> Result<()> {
         let sector = self.sector_size() as usize;
         assert!(out.len().is_multiple_of(sector));
@@ -239,7 +240,7 @@ impl Engine {
         }
     }
 
-    /// Sector by sector, so that one that is good somewhere is read from there.
+    /// Reads sector by sector, so that a sector with one good copy is read from that copy.
     fn read_past_checksums(&self, at: Logical, out: &mut [u8], wait: Wait) -> Result<()> {
         let sector = self.sector_size() as usize;
         for (number, bytes) in out.chunks_mut(sector).enumerate() {
@@ -258,7 +259,7 @@ impl Engine {
         self.volume().read_data(at, out, &|index, bytes| found.judge(index, bytes), wait)
     }
 
-    /// What `len` bytes of an extent in use, whole sectors, are held against when they are read.
+    /// The checksums of `len` bytes of an extent in use, whole sectors, to check a read against.
     /// Errors: would block; device errors; damage; unreadable, naming the first sector that has no checksum.
     pub fn find_csums(&self, at: Logical, len: usize, csums: DataCsums, wait: Wait) -> Result<FoundCsums> {
         if csums == DataCsums::Absent {
@@ -277,8 +278,8 @@ impl Engine {
         Ok(FoundCsums(Some((kind, found))))
     }
 
-    /// Reads ranges of extents in use, whole sectors, each into its buffer, and holds them against what was found for them. Waits for nothing;
-    /// `done` gets a report of each, in their order. Nothing is repaired on the way; [`read_data`](Self::read_data) does that. `wait` is that of
+    /// Reads ranges of extents in use, whole sectors, each into its buffer, and checks them against their checksums. It does not block;
+    /// `done` gets a report of each, in their order. It repairs nothing; [`read_data`](Self::read_data) does. `wait` is that of
     /// [`Volume::submit_read`](creamery_volume::Volume::submit_read).
     pub fn submit_read_data(
         &self,

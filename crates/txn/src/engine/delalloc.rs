@@ -14,11 +14,11 @@ use crate::units::Units;
 const OPERATION_UNITS: u64 = 16;
 
 impl Engine {
-    /// Keeps room for `bytes` bytes of data to be written later, and for changing `items` items when that is done. None when
-    /// there is not enough for all of it: then others may free some ([`Reclaimer`](crate::Reclaimer)), or the data is written
-    /// at once: its policy is [`FlushPolicy::NoFlush`]. It allocates a chunk of data where one has room, and waits for a commit's
+    /// Keeps room for `bytes` bytes of data to be written later, and for changing `items` items then. `None` when
+    /// there is not enough for all of it: then other threads may free some ([`Reclaimer`](crate::Reclaimer)), or the caller writes the data
+    /// at once. Its policy is [`FlushPolicy::NoFlush`]. It allocates a chunk of data where one has room, and waits for a commit's
     /// critical section at most.
-    /// Errors: a limit of the subvolume's quota groups is in the way, which what is written back and committed may move.
+    /// Errors: a limit of the subvolume's quota groups would be exceeded; writing data back and committing may help.
     pub fn reserve_delalloc(
         &self,
         subvolume: TreeId,
@@ -33,7 +33,7 @@ impl Engine {
                 return Ok(None); // RECLAIM-4
             }
             let chunks = self.chunks.made();
-            // Asking and adding is one step, for those who are promised metadata and those who take data, too.
+            // Asking and adding is one step, also beside reservations of metadata and allocations of data.
             let alone = self.reservations.hold();
             if !self.metadata_fits_later(metadata) {
                 return Ok(None);
@@ -48,8 +48,8 @@ impl Engine {
         }
     }
 
-    /// Keeps room for changing `items` items when data was written over what is there, which takes no space. None when there is not enough
-    /// now. It makes no chunk, has nobody free any, and waits for nothing.
+    /// Keeps room for changing `items` items after data was written over existing data, which takes no data space. `None` when there is not enough
+    /// now. It makes no chunk, makes no thread free space, and waits for nothing.
     pub fn keep_at_once(&self, items: u32) -> Option<DelallocReservation> {
         let metadata = u64::from(items) * self.item_bytes();
         let _alone = self.reservations.hold();
@@ -59,22 +59,22 @@ impl Engine {
         fits.then(|| self.delalloc.keep(0, metadata, None))
     }
 
-    /// Whether the block groups there are have so much more data to be kept, and where they are shared so much metadata. What is kept
+    /// Whether the existing block groups have room for `bytes` more of delayed data and, where they are shared, `metadata` more. Room that is kept
     /// already has its place there (DELALLOC-7).
     fn data_fits_later(&self, bytes: u64, metadata: u64) -> bool {
         let shared = if self.shares_groups() { metadata } else { 0 };
         self.data_room() >= self.delalloc.data() + bytes + shared
     }
 
-    /// Bytes that data may take of the block groups there are, all that is kept for it included.
+    /// Bytes that data may take of the existing block groups, including all that is kept for it.
     pub(super) fn data_room(&self) -> u64 {
         if self.shares_groups() { self.data_headroom() } else { self.space.available(SpaceKind::Data) }
     }
 
-    /// Whether so much more metadata can be kept: in the block groups there are, or in such that can be made (DELALLOC-7).
+    /// Whether `metadata` more bytes can be kept: in the existing block groups, or in new ones (DELALLOC-7).
     fn metadata_fits_later(&self, metadata: u64) -> bool {
         if self.shares_groups() {
-            return true; // it is looked at with the data
+            return true; // `data_fits_later` checks it
         }
         let copies = self.space.copies(SpaceKind::Metadata);
         let promised = self.reservations.may_use() + metadata;
@@ -82,7 +82,7 @@ impl Engine {
             <= self.chunks.allocatable(SpaceKind::Metadata, copies)
     }
 
-    /// Whether what is kept has its place when a handle of this policy makes it `promised` bytes of metadata (DELALLOC-7).
+    /// Whether kept metadata still has its place when a handle of this policy raises the promises to `promised` bytes (DELALLOC-7).
     pub(super) fn fits_later(&self, promised: u64, policy: FlushPolicy) -> bool {
         let copies = self.space.copies(SpaceKind::Metadata);
         let more =
@@ -90,14 +90,14 @@ impl Engine {
         self.metadata_beyond(promised, policy) <= more
     }
 
-    /// Bytes of the metadata that is kept that have no block group yet, when `promised` bytes are promised besides, and what `policy`
-    /// leaves of the reserve is left.
+    /// Bytes of kept metadata without a block group yet, when `promised` bytes are promised besides, and the part of the reserve that
+    /// `policy` leaves is left.
     fn metadata_beyond(&self, promised: u64, policy: FlushPolicy) -> u64 {
         let wanted = self.wanted_later(promised + self.delalloc.metadata(), policy);
         wanted.saturating_sub(self.available_blocks())
     }
 
-    /// What delayed data counts on of what no chunk has; without any, what the next operation may need, so that there are some when
+    /// The unallocated bytes that delayed data needs for metadata; without delayed data, the need of the next operation, so that some are left when
     /// data has taken all the rest.
     pub(super) fn claim(&self) -> Claim<'_> {
         let _alone = self.reservations.hold();
@@ -108,12 +108,12 @@ impl Engine {
         Claim { _alone, metadata, copies }
     }
 
-    /// Bytes of data for which chunks can still be made when what is delayed now is written: that takes far less metadata than is kept
+    /// Bytes of data for which chunks can still be made after the delayed data is written: that takes far less metadata than is kept
     /// for it.
     pub(super) fn allocatable_data(&self) -> u64 {
         let mut claim = self.claim();
         if claim.metadata > 0 {
-            // By what is in use: a filesystem that is only read has not loaded what is free.
+            // By the bytes in use: an engine opened for reading has not loaded the free space.
             let groups = self.space.figures(SpaceKind::Metadata);
             let next = self.wanted_later(OPERATION_UNITS * self.item_bytes(), FlushPolicy::NoFlush);
             claim.metadata = next.saturating_sub(groups.total.saturating_sub(groups.used));
@@ -127,27 +127,27 @@ impl Engine {
         self.delalloc.data()
     }
 
-    /// Bytes of metadata that are kept for that.
+    /// Bytes of metadata that are kept for data to be written later.
     #[must_use]
     pub fn delalloc_metadata_bytes(&self) -> u64 {
         self.delalloc.metadata()
     }
 
-    /// Splits off what `room` has for changing `items` items.
+    /// Splits off the room that `room` has for changing `items` items.
     pub fn split_off(&self, room: &mut DelallocReservation, items: u32) -> DelallocReservation {
         room.take(0, u64::from(items) * self.item_bytes())
     }
 
-    /// As [`Engine::start`], for changing `units` when data for which `room` is kept was written: what is kept of metadata
-    /// for so many becomes the handle's. It asks nobody to write data back, for that is what it does.
+    /// Begins a handle like [`Engine::start`], for changing `units` after the data of `room` was written: the metadata kept
+    /// for so many items becomes the handle's. It makes no thread write data back, for the caller does that.
     pub fn start_reserved(&self, units: Units, room: &mut DelallocReservation) -> Result<Handle<'_>> {
-        // What is kept is nobody's until the handle has it: who writes back is let at all of it ([`Engine::fits`]).
+        // Until the handle has it, kept room belongs to no thread: writers of delayed data may use all of it ([`Engine::fits`]).
         let mut handle = self.start(Units { policy: FlushPolicy::FlushLimit, ..units })?;
         handle.came_of_kept(room.has_promise(u64::from(units.items) * self.item_bytes()));
         Ok(handle)
     }
 
-    /// Ends a handle of [`Engine::start_reserved`] that changed nothing: what was kept for that is in `room` again, and nobody else
+    /// Ends a handle of [`Engine::start_reserved`] that changed nothing: its kept room is in `room` again, and no other thread
     /// can take it in between (DELALLOC-9).
     ///
     /// # Panics
@@ -156,7 +156,7 @@ impl Engine {
     pub fn end_unused(&self, mut handle: Handle<'_>, room: &mut DelallocReservation) {
         assert!(room.is_of(&self.delalloc), "DELALLOC-1: room of another filesystem");
         let (promise, bytes) = handle.give_up_promise();
-        // Who looks at both sums sees it in one of them.
+        // A thread that reads both sums sees it in one of them.
         let alone = self.reservations.hold();
         room.keep_again(bytes);
         drop(promise);

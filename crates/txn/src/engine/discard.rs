@@ -1,4 +1,4 @@
-//! Discarding what is free: what a commit frees, and all of it.
+//! Discarding free space: the space that a commit frees, and all of it.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::flush_policy::FlushPolicy;
 use crate::held;
 use crate::space_info::{BlockGroup, SpaceKind};
 
-/// Free space that is out of everybody's reach at once at most, bytes: others may need it.
+/// Most free space withheld at once, bytes: other threads may need it.
 const AT_ONCE: u64 = 64 << 20;
 /// Extents that one step of the background looks at.
 const EXTENTS_PER_STEP: usize = 64;
 
-/// Free space out of everybody's reach. It goes back when dropped.
+/// Free space that no thread can allocate. It goes back when dropped.
 struct Withheld {
     group: Arc<BlockGroup>,
     start: Logical,
@@ -29,14 +29,14 @@ impl Drop for Withheld {
 }
 
 impl Engine {
-    /// Discards, from now on, what is freed, or does not.
+    /// Sets whether and when freed space is discarded, from now on.
     pub fn set_discard(&self, policy: DiscardPolicy) {
         self.discards.set_policy(policy);
     }
 
     /// Discards free space that lies in pieces of at least `min` bytes: between two logical addresses in block groups of data and
-    /// of metadata, as far as nobody was promised it, and, where the addresses begin at 0, what no chunk has. What was freed
-    /// since the last commit is committed first.
+    /// of metadata, except promised room, and, where the addresses begin at 0, unallocated space of the devices. It
+    /// commits first, which frees the space of earlier changes.
     /// Errors: read-only; aborted; those of the commit and the devices; unsupported, when no device has such a thing.
     pub fn trim(&self, (start, end): (u64, u64), min: u64) -> Result<Trimmed> {
         held::assert_none("trimming commits");
@@ -67,7 +67,7 @@ impl Engine {
         Ok(trimmed)
     }
 
-    /// Extents that were freed can be handed out from now on; they are discarded as the policy says.
+    /// Makes freed extents available again; discards them according to the policy.
     pub(super) fn release(&self, freed: &[(Logical, u64)]) -> Result<()> {
         let policy = self.discards.policy();
         let in_one_group = |before, behind| {
@@ -76,7 +76,7 @@ impl Engine {
         };
         if policy == DiscardPolicy::Sync {
             for (at, len) in joined(freed, in_one_group) {
-                // It is counted; nobody has lost anything.
+                // The volume counts a failure; no data is lost by it.
                 let _ = self.volume().discard(at, len);
             }
         }
@@ -88,12 +88,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether something waits to be discarded.
+    /// Whether extents wait to be discarded.
     pub(super) fn has_discards(&self) -> bool {
         !self.discards.is_empty()
     }
 
-    /// Discards some of what waits for it.
+    /// Discards some of the extents that wait for it.
     pub(super) fn discard_step(&self) -> Result<()> {
         let min = u64::from(self.sector_size());
         for _ in 0..EXTENTS_PER_STEP {
@@ -104,15 +104,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Discards what waits for it when the filesystem is closed: nobody will do it later. A device that fails has lost nothing.
+    /// Discards the extents that wait for it when the filesystem is closed: the last chance to do so. A failing device loses no data by it.
     pub(super) fn discard_the_rest(&self) {
         while self.has_changes() && self.has_discards() && self.discard_step().is_ok() {}
     }
 
-    /// Discards what is free of a range of a block group; returns how much that was, and what the devices were told.
+    /// Discards the free space of a range in a block group. Returns its bytes, and the bytes that the devices discarded.
     fn discard_free(&self, (mut at, end): (u64, u64), min: u64) -> Result<(u64, u64)> {
         let (mut found, mut told) = (0, 0);
-        // Behind what was taken, how much more there was of the same part: that is long enough with it.
+        // The rest of the last part: with the piece already discarded it is long enough.
         let mut rest = 0;
         while at < end {
             let _turn = self.discards.take_turn();
@@ -121,7 +121,7 @@ impl Engine {
                 if rest == 0 {
                     break;
                 }
-                (at, rest) = (at + rest, 0); // somebody has it by now
+                (at, rest) = (at + rest, 0); // another thread has it by now
                 continue;
             };
             (at, rest) = (part.start.get() + part.len, more);
@@ -131,13 +131,13 @@ impl Engine {
         Ok((found, told))
     }
 
-    /// The first free part of a range in a block group, or its front, out of everybody's reach until it is dropped (DISCARD-1);
-    /// and how much more of it there is.
+    /// Withholds the first free part of a range in a block group, or its front, until it is dropped (DISCARD-1).
+    /// Also returns how much more of it there is.
     fn take_free(&self, range: (u64, u64), min: u64) -> Option<(Withheld, u64)> {
         let group = self.space.group_at(Logical::new(range.0))?;
         let range = (range.0, range.1.min(group.end().get()));
         let kinds = [SpaceKind::Data, SpaceKind::Metadata].map(|kind| group.flags.contains(kind.flag()));
-        // Whoever is promised something meanwhile is promised what is left.
+        // A promise given meanwhile is of the rest.
         let (most, _alone) = match kinds {
             [true, false] => (AT_ONCE, None),
             [_, true] => {
@@ -146,14 +146,14 @@ impl Engine {
                 let spare = self.unpromised_metadata();
                 (AT_ONCE.min(spare - spare % u64::from(self.sector_size())), Some(alone))
             }
-            // The chunk tree's own is some megabytes, and nobody is promised any of it.
+            // The chunk tree's groups have some megabytes, and promises are not for them.
             [false, false] => return None,
         };
         let (start, len, rest) = group.take_part(range, min, most)?;
         Some((Withheld { group, start, len }, rest))
     }
 
-    /// Bytes of metadata that nobody was promised, and no commit and nobody who frees space may need (DISCARD-2).
+    /// Bytes of metadata that are not promised, and that neither a commit nor freeing space may need (DISCARD-2).
     fn unpromised_metadata(&self) -> u64 {
         let wanted = self.wanted(self.reservations.may_use(), FlushPolicy::FlushAll);
         self.space.available(SpaceKind::Metadata).saturating_sub(wanted)

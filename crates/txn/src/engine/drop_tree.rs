@@ -1,4 +1,4 @@
-//! Dropping deleted subvolumes: which there are, and the handles of the steps (`drop_tree`).
+//! Dropping deleted subvolumes: the list of them, and the handles of the steps (`drop_tree`).
 
 use creamery_base::{ObjectId, Result, TreeId, Wait};
 use creamery_format::KeyType;
@@ -7,7 +7,7 @@ use super::Engine;
 use crate::drop_tree::{Dropping, SubvolumeDrop, orphan};
 
 impl Engine {
-    /// The subvolumes that were deleted and are not dropped yet, as the root tree has them. Notes of others are passed over.
+    /// The deleted subvolumes in the root tree that are not dropped yet. Orphan items of other objects are ignored.
     /// Errors: device errors; damage.
     pub fn orphan_subvolumes(&self) -> Result<Vec<TreeId>> {
         let mut found = Vec::new();
@@ -25,7 +25,7 @@ impl Engine {
         Ok(found)
     }
 
-    /// Begins to drop a subvolume that was deleted, or goes on with that. Nobody uses it any more: no inode of it is in memory, and
+    /// Begins to drop a deleted subvolume, or continues that. The subvolume must be unused: no inode of it is in memory, and
     /// the transaction that deleted it is durable.
     /// Errors: not found; not deleted; device errors; damage.
     pub fn begin_drop(&self, id: TreeId) -> Result<SubvolumeDrop> {
@@ -33,8 +33,8 @@ impl Engine {
         SubvolumeDrop::new(self.tree(id)?, &key, &item)
     }
 
-    /// Takes a step of that, in a handle of its own.
-    /// Errors: no space, and it may be tried again; damage and device errors, and then the transaction aborts.
+    /// Takes a step of dropping a subvolume, in a handle of its own.
+    /// Errors: no space, after which it may be tried again; damage and device errors, and then the transaction aborts.
     pub fn drop_step(&self, drop: &mut SubvolumeDrop) -> Result<Dropping> {
         let handle = self.start(drop.units())?;
         match drop.step(&handle) {

@@ -1,8 +1,8 @@
-//! The trees as the last durable commit left them.
+//! The trees of the last durable commit.
 //!
-//! A tree's commit root is that of the last transaction that closed, which may still be on its way to the devices. A walker that compares what is on
-//! the devices needs an earlier moment: what the superblock there leads to. A guard keeps all of that from being overwritten, so what such a
-//! walker finds bad is bad, however much is written beside it.
+//! A tree's commit root is that of the last transaction that closed, which may still be on its way to the devices. A walker that checks the
+//! devices needs an earlier state: the one of the superblock there. A guard keeps all its blocks from being overwritten, so damage that such a
+//! walker finds is real, however much is written beside it.
 //!
 //! # Invariants
 //! - SCRUB-1: the trees are those of one commit that is durable, and the guard is at that commit or at an earlier one. Held by [`DurableTree`]: no
@@ -39,7 +39,7 @@ pub struct DurableTrees<'e> {
     root_tree: DurableTree,
 }
 
-/// A tree as a durable commit left it, which [`DurableTrees::cursor`] walks over. No lock of it is taken: it is none that anybody changes.
+/// A tree of a durable commit, which [`DurableTrees::cursor`] walks over. Walking takes no lock of it: the tree never changes.
 ///
 /// ```no_run
 /// # fn show(engine: &creamery_txn::Engine) -> creamery_base::Result<()> {
@@ -55,7 +55,7 @@ pub struct DurableTree {
 }
 
 impl Engine {
-    /// The trees as the last durable commit left them, for a walker that yields: it drops them soon after
+    /// The trees of the last durable commit, for a walker that yields: it drops them soon after
     /// [`is_in_the_way`](DurableTrees::is_in_the_way).
     /// Errors: device errors; damage.
     ///
@@ -77,19 +77,19 @@ impl Engine {
 }
 
 impl DurableTrees<'_> {
-    /// The commit.
+    /// The generation of the commit.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.superblock.generation()
     }
 
-    /// Its superblock.
+    /// The superblock of the commit.
     #[must_use]
     pub const fn superblock(&self) -> &Superblock {
         &self.superblock
     }
 
-    /// Whether somebody waits for space that the commit has and later ones have not.
+    /// Whether a thread waits for space that the commit uses and later ones do not.
     #[must_use]
     pub fn is_in_the_way(&self) -> bool {
         self.guard.is_in_the_way()
@@ -120,7 +120,7 @@ impl DurableTrees<'_> {
         Ok(root_pointer(&item))
     }
 
-    /// A cursor at the first item of one of its trees whose key is `start` or greater.
+    /// A cursor at the first item of `tree` whose key is `start` or greater.
     /// Errors: device errors; damage.
     ///
     /// # Panics

@@ -1,4 +1,4 @@
-//! Devices of which the filesystem gets more.
+//! Growing the filesystem on a device.
 
 use creamery_base::{DevId, Error, ErrorKind, Result};
 
@@ -6,8 +6,8 @@ use super::Engine;
 use crate::units::Units;
 
 impl Engine {
-    /// Has the filesystem take `total` bytes of a device, with the running transaction: a multiple of the sector, and no
-    /// more than there are. Nothing is done where it has as many.
+    /// Makes the filesystem take `total` bytes of a device, with the running transaction: a multiple of the sector, and no
+    /// more than the device has. It does nothing where it has as many already.
     /// Errors: not found; the device is shorter; read-only; no space; damage.
     pub fn grow_device(&self, dev: DevId, total: u64) -> Result<()> {
         let sector = u64::from(self.sector_size());
@@ -20,11 +20,11 @@ impl Engine {
             );
             return Err(Error::invalid(what));
         }
-        // Somebody may have been faster, with more.
+        // Another thread may have been faster, with more.
         if total <= has {
             return Ok(());
         }
-        // It makes room as whoever deletes something does, also where there is none.
+        // It may use the reserve, like a deletion: it also has to work on a full filesystem.
         let handle = self.start(Units::freeing(1))?;
         match self.chunks.grow_device(&handle, dev, total) {
             Ok(more) => {

@@ -25,7 +25,7 @@ impl Engine {
         Ok(Handle::new(self.handle_ports(), Right::Operation(running, ticket)))
     }
 
-    /// A part of the running transaction, and a promise that was given in it (RESERVE-5).
+    /// Joins the running transaction, with a promise that was given in it (RESERVE-5).
     fn join_with_promise(&self, units: Units) -> Result<(Ticket<'_>, Joined<'_>)> {
         loop {
             let ticket = self.promise(units)?;
@@ -33,7 +33,7 @@ impl Engine {
             if ticket.generation() == self.generation() {
                 return Ok((ticket, running));
             }
-            // A commit has closed that transaction meanwhile, which only a commit can do again.
+            // A commit has closed the promise's transaction meanwhile; only another commit can do that again.
             drop(running);
         }
     }
@@ -46,7 +46,7 @@ impl Engine {
         Ok(Handle::new(self.handle_ports(), Right::Refs(running)))
     }
 
-    /// The committer's own handle: the transaction is already closed to others.
+    /// The committer's own handle: the gate is closed.
     pub(super) fn committing_handle(&self) -> Handle<'_> {
         Handle::new(self.handle_ports(), Right::Committer)
     }

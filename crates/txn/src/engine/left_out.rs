@@ -1,9 +1,9 @@
-//! What is done without, where somebody wants files off a damaged filesystem ([`creamery_volume::Rescue`]).
+//! Opening a damaged filesystem without some of its trees, to read its files ([`creamery_volume::Rescue`]).
 //!
-//! Of the trees that a filesystem is opened by, reading needs those of chunks and roots, which lead to the others. That of
-//! checksums it can do without where unchecked data is better than none. All others serve who writes: how much of a group is used,
-//! who refers to what, what of a device is taken. Where one cannot be read an empty one stands for it, and what would be in it
-//! is said to be as Linux says it then: a group is full, and a device is taken where chunks are.
+//! Reading needs the trees of chunks and roots, which lead to the others. It can do without the checksum tree
+//! where unchecked data is better than none. All other trees serve writing: the used bytes of a group,
+//! the references to an extent, the allocated space of a device. Where one cannot be read an empty tree stands for it, and its contents
+//! are assumed, like in Linux: a group is full, and a device is allocated where chunks are.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use creamery_volume::{Chunk, Rescue};
 use super::Engine;
 use crate::chunk_allocator::{DeviceSpace, claim_chunks, read_device_extents};
 
-/// What may be left out, and is noted then.
+/// Decides which trees may be left out, and notes each that is.
 pub(super) struct LeftOut<'a> {
     store: &'a Arc<BufferStore>,
     rescue: Rescue,
@@ -25,12 +25,12 @@ impl<'a> LeftOut<'a> {
         Self { store, rescue: store.volume().rescue() }
     }
 
-    /// Whether anything may be.
+    /// Whether any tree may be left out.
     pub(super) const fn may_be(&self) -> bool {
         self.rescue.ignore_bad_roots
     }
 
-    /// Notes what was wrong with a tree. Errors: that, when it may not be left out.
+    /// Notes the error of a tree. Errors: that error, when the tree may not be left out.
     pub(super) fn note(&self, id: TreeId, error: Error) -> Result<()> {
         if !self.may_be() {
             return Err(error);
@@ -39,7 +39,7 @@ impl<'a> LeftOut<'a> {
         Ok(())
     }
 
-    /// A tree, or what stands for it, and whether it does.
+    /// The tree, or an empty one for it, and whether it is the empty one.
     pub(super) fn unless(&self, id: TreeId, opened: Result<Tree>) -> Result<(Tree, bool)> {
         match opened {
             Ok(tree) => Ok((tree, false)),
@@ -47,14 +47,14 @@ impl<'a> LeftOut<'a> {
         }
     }
 
-    /// That of checksums, and whether data is read without them.
+    /// The checksum tree, or an empty one for it, and whether data is read without checksums.
     pub(super) fn unless_csums(&self, opened: Result<Tree>) -> Result<(Tree, bool)> {
         let with = Rescue { ignore_bad_roots: self.may_be() || self.rescue.ignore_data_csums, ..self.rescue };
         let (tree, is_left_out) = Self { rescue: with, ..*self }.unless(TreeId::CSUM, opened)?;
         Ok((tree, is_left_out || self.rescue.ignore_data_csums))
     }
 
-    /// What of the devices is taken.
+    /// Marks the allocated space of the devices.
     pub(super) fn devices(
         &self,
         mut devices: Vec<DeviceSpace>,
@@ -72,7 +72,7 @@ impl<'a> LeftOut<'a> {
 }
 
 impl Engine {
-    /// How many bytes of a group are used: all, when that cannot be read and need not be.
+    /// Used bytes of a group: all of it, when its item cannot be read and the rescue option ignores that.
     pub(super) fn used_of(&self, chunk: &Chunk) -> Result<u64> {
         match self.block_groups.used(chunk) {
             Err(_) if self.volume().rescue().ignore_bad_roots => Ok(chunk.len),

@@ -1,5 +1,5 @@
-//! Syncing without a commit: putting inodes into the logs of the running transaction, and making these durable. What logs are is
-//! in `tree_log`; what an inode's log has to say is the business of the layer above.
+//! Syncing without a commit: putting inodes into the logs of the running transaction, and making these durable. `tree_log` describes
+//! logs; the layer above decides what an inode's log contains.
 
 use std::sync::Arc;
 
@@ -19,15 +19,15 @@ use crate::units::Units;
 const BLOCKS_PER_PUT: u64 = 18;
 
 impl Engine {
-    /// A subvolume as the last commit has it, for who is to put an inode of it into the logs. None when logs cannot say what was
-    /// changed since: the subvolume or a chunk is new, the filesystem has new features, there are to be no logs. Then a commit has to.
+    /// The last commit's view of a subvolume, for a caller that puts an inode of it into the logs. `None` when only a commit can record the
+    /// changes since: the subvolume or a chunk is new, the filesystem has new features, or logs are off.
     /// Errors: those of the commit that is being written; device errors; damage.
     pub fn log_base(&self, tree: &Tree) -> Result<Option<Arc<LogBase>>> {
         if !self.options.tree_log || self.is_opened_for_reading() || self.log_waits() {
             return Ok(None);
         }
         self.check_writable()?;
-        // What a log says is meant for the last commit, which may be on its way.
+        // A log builds on the last commit, which may still be on its way.
         if !self.pipeline.write_out.is_over() {
             self.end_write_out()?;
         }
@@ -46,13 +46,13 @@ impl Engine {
         })
     }
 
-    /// Has everybody commit who syncs from here on to the end of the handle's transaction: it changes what no log can say, and
-    /// what is synced would not be found where it is now.
+    /// Makes every sync from here on to the end of the handle's transaction a commit: the handle changes something that no log can record,
+    /// and a replay would not find a synced file at its new place.
     pub fn give_up_logs(&self, handle: &Handle<'_>) {
         self.logs.give_up(handle.generation(), None);
     }
 
-    /// The same if the logs have the inode: it gets a name, and with that goes all that it is now.
+    /// Gives up the logs if they contain the inode `id`: it gets a name, and a log of that name would need the inode's whole state.
     pub fn give_up_logs_of(&self, handle: &Handle<'_>, id: InodeId) {
         self.logs.give_up(handle.generation(), Some(id));
     }
@@ -62,24 +62,24 @@ impl Engine {
         self.chunks.newest() < generation
     }
 
-    /// Whether who is to read what the transaction has made has to know more than the superblock on the devices says (LOG-7).
+    /// Whether reading the running transaction takes a feature that the superblock on the devices does not name (LOG-7).
     fn has_new_features(&self) -> bool {
         self.superblock.incompat() != self.volume().superblock().incompat()
     }
 
-    /// The ticket of an inode that is in the logs already, as it was after at least `sequence` changes.
+    /// The ticket of an inode that is in the logs already, in its state after at least `sequence` changes.
     pub fn is_logged(&self, base: &LogBase, ino: ObjectId, sequence: u64) -> Option<LogTicket> {
         self.logs.ticket_of(base, ino, sequence)
     }
 
-    /// What the logs have of a subvolume, from the item at or before `first` to `last`. Nothing, once they take no more.
+    /// A subvolume's items in the logs, from the item at or before `first` to `last`. Empty, once the logs are closed.
     /// Errors: damage.
     pub fn logged_items(&self, base: &LogBase, first: &Key, last: &Key) -> Result<Vec<(Key, Vec<u8>)>> {
         self.logs.items(base, first, last)
     }
 
-    /// The inodes other than `ino` that the logs have given one of these names, or the number of one: a replay could not give it to
-    /// both, so who puts it tells of them, too.
+    /// The inodes other than `ino` that have one of these names, or the number of one, in the logs: a replay could not give it to
+    /// both, so a caller that logs `ino` logs these, too.
     pub fn logged_owners(&self, base: &LogBase, ino: ObjectId, links: &[LogLink]) -> Vec<ObjectId> {
         self.logs.owners(base, ino, links)
     }
@@ -89,12 +89,12 @@ impl Engine {
         self.logs.names_of(base, ino)
     }
 
-    /// Which numbers of a directory's entries the logs have given to whom.
+    /// The numbers of a directory's entries in the logs, each with its inode.
     pub fn logged_entries(&self, base: &LogBase, dir: ObjectId) -> Vec<(u64, ObjectId)> {
         self.logs.entries_of(base, dir)
     }
 
-    /// Puts inodes into the logs, in place of what they have of them. None when they cannot say it: then a commit has to. Never call
+    /// Puts inodes into the logs, in place of their earlier state there. `None` when logs cannot record it: then the caller commits. Never call
     /// it with a handle.
     /// Errors: closed; read-only; aborted.
     pub fn log_inodes(&self, base: &LogBase, group: &LogGroup) -> Result<Option<LogTicket>> {
@@ -104,8 +104,8 @@ impl Engine {
             Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(None),
             Err(error) => return Err(error),
         };
-        // Whoever committed meanwhile has made it durable, or somebody has to; as well as where what is to be put takes a feature that
-        // is new since there was a base.
+        // After a commit of another thread the change is durable, or the caller commits. The caller also commits where the change takes a feature
+        // that is newer than the base.
         let ticket = if handle.generation() == base.generation() && !self.has_new_features() {
             let csums = |at: Logical, len: u64| self.csums_of(at, len);
             self.logs.put(&handle, self.store(), base, group, &csums)
@@ -116,7 +116,7 @@ impl Engine {
         Ok(ticket)
     }
 
-    /// What does not fit into a handle is no log.
+    /// The units of a handle that puts `group`. A group that does not fit into a handle is not logged.
     fn units_of_put(&self, group: &LogGroup) -> Units {
         let (node, sector) = (u64::from(self.node_size()), u64::from(self.sector_size()));
         let csum = self.checksum_type().size() as u64;
@@ -125,7 +125,7 @@ impl Engine {
     }
 
     /// Checksums of data, in runs as long as an item may be.
-    /// Errors: a sector has none: the file has other data there by now, and whoever synced it commits.
+    /// Errors: not found: a sector has no checksum, because the file has other data there by now, and the sync commits.
     fn csums_of(&self, at: Logical, len: u64) -> Result<Vec<(Logical, Vec<u8>)>> {
         let (sector, most) = (u64::from(self.sector_size()), self.csum_tree.most());
         let sectors = usize::try_from(len / sector).expect("an extent's sectors can be counted");
@@ -143,12 +143,12 @@ impl Engine {
         Ok(runs)
     }
 
-    /// Makes what was put into the logs durable, with all data that was written before: by writing the logs, or waiting for who
-    /// does; by a commit, where one has begun. Never call it with a handle.
+    /// Makes the change of `ticket` durable, with all data that was written before: writes the logs, or waits for the thread that
+    /// does; or commits, where a commit has begun. Never call it with a handle.
     /// Errors: those of the devices, and then all writing has ended; those of the commit.
     pub fn sync_log(&self, ticket: LogTicket) -> Result<()> {
-        // On a device that is quicker than a thread's share of a processor nobody would ever find company: who is about to put
-        // something goes first.
+        // On a device that is quicker than a thread's time slice no sync would ever share a write: threads that are about to put
+        // something go first.
         std::thread::yield_now();
         loop {
             self.check_writable()?;
@@ -157,7 +157,7 @@ impl Engine {
                 Turn::Durable => return Ok(()),
                 Turn::Commit => return self.commit_through(ticket.generation()),
                 Turn::Write(mut log) => {
-                    // Those who wait for it are told when the abort is there, if there is one.
+                    // Threads that wait for this write see the abort, if there is one, when they wake.
                     let written = self.transaction.or_abort(self.write_log(&mut log));
                     let logged = written.map_err(|error| self.transaction.aborts().named(error))?;
                     log.durable(&logged);
@@ -172,7 +172,7 @@ impl Engine {
         let begun = self.env().monotonic();
         let (volume, writes) = (self.volume(), std::mem::take(&mut log.writes));
         let written = volume.write(writes)?;
-        // GATE-3: what the items show goes to the platter with them.
+        // GATE-3: the data of the items goes to the platter with them.
         let written = match self.transaction.take_written() {
             Some(data) => written.and(data),
             None => written,

@@ -1,15 +1,20 @@
 //! Making room when there is none.
 //!
-//! Who finds no room - for data before a handle begins, or for what a handle is to be promised - has the reclaimers take some
-//! steps and commits, so that what they freed can be handed out, and tries again. A commit leaves block groups in which nothing
-//! lives any more; the next one gives them back, so that who waits for a chunk of another kind gets their place. Only when there
-//! is nothing left of all that and a commit did not help either, the thread waits, once, for work that is on its way and gives back room when
-//! it ends. The thread claims the room that comes back, so no other thread keeps room for later meanwhile. If that does not help either, the operation fails with "no space". Before all that, who has free space in his hands to discard it is waited for; at last, for a moment, those are who read what a commit has freed.
+//! A thread may find no room, for data before a handle begins or for a handle's reservation. It tries again after each of these:
+//!
+//! 1. It waits for a thread that holds free space in order to discard it.
+//! 2. The reclaimers take some steps, and a commit makes the freed space available. A commit leaves empty block groups; the next one
+//!    removes them, so that their place is there for chunks of another kind.
+//! 3. When all that frees nothing more, it waits, once, for running work that gives back room when it ends. The thread claims that room,
+//!    so no other thread keeps room for later meanwhile.
+//! 4. It waits, up to `READS_MAX`, for readers of space that a commit freed.
+//!
+//! If nothing helps, the operation fails with "no space".
 //!
 //! # Invariants
-//! - RECLAIM-2: nobody who holds a handle reclaims or waits for one who does.
-//! - RECLAIM-3: who finds no room asks a bounded number of times: a group that was made for him and is idle still is none that
-//!   he has removed, and what is on its way is waited for once. Shown by `clones_until_the_filesystem_is_full`.
+//! - RECLAIM-2: a thread that holds a handle neither reclaims nor waits for a thread that does.
+//! - RECLAIM-3: a thread that finds no room asks a bounded number of times: a group that was made for it and is still idle does not count
+//!   as removed, and it waits once for running work. Shown by `clones_until_the_filesystem_is_full`.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -23,33 +28,33 @@ use crate::held;
 use crate::reclaim::{Reclaimer, RoomClaim};
 use crate::space_info::SpaceKind;
 
-/// How long a reader of what was freed is waited for that does not yield: a read of a device, and more.
+/// Longest wait for a reader of freed space that does not yield: a read of a device, and more.
 const READS_MAX: Duration = Duration::from_millis(200);
 
-/// What somebody who finds no room has tried already.
+/// The steps that a thread without room has tried already.
 #[derive(Default)]
 pub(super) struct Tried {
     committed: bool,
-    /// What was on its way was waited for, and what comes back of that is claimed (RECLAIM-4).
+    /// It waited for running work, and claims the room that comes back (RECLAIM-4).
     awaited: Option<RoomClaim>,
-    /// Whoever discarded something has given it back.
+    /// It waited for the thread that discards.
     discarded: bool,
-    /// Whoever reads what a commit freed was waited for.
+    /// It waited for readers of freed space.
     waited: bool,
-    /// A commit to have groups removed, when so many chunks had been.
+    /// The count of removed chunks when it last committed to have groups removed.
     for_removal: Option<u64>,
 }
 
 impl Engine {
-    /// Asks `reclaimer` for its work when there is no room, as long as somebody has it.
+    /// Registers `reclaimer`: the engine asks it to free space when there is no room, as long as the `Arc` lives.
     pub fn register_reclaimer(&self, reclaimer: &Arc<impl Reclaimer + 'static>) {
         let reclaimer: Weak<dyn Reclaimer> = Arc::downgrade(&(Arc::clone(reclaimer) as Arc<dyn Reclaimer>));
         self.reclaimers.register(reclaimer);
     }
 
-    /// Has others free something, and commits, so that it can be handed out. False when neither can help: there is nothing to
-    /// free and no block group of another kind to give back, and whoever asks, for space of this `kind`, has committed already; or
-    /// `policy` goes not so far.
+    /// Makes others free space, and commits, so that the space is available. Returns false when neither can help: nothing is left to
+    /// free, no block group of another `kind` can go, and the caller has committed already; or
+    /// `policy` does not go that far.
     pub(super) fn make_room(&self, tried: &mut Tried, policy: FlushPolicy, kind: SpaceKind) -> Result<bool> {
         held::assert_none("RECLAIM-2: nobody who holds a handle reclaims");
         if !policy.commits() || self.log_waits() {
@@ -60,7 +65,7 @@ impl Engine {
             return Ok(true);
         }
         let freed = policy.reclaims() && self.reclaimers.reclaim();
-        // What a commit has emptied goes with the next one. It is no use to ask for that again when nothing went.
+        // The next commit removes groups that this one empties. Asking again is of no use when none was removed.
         let removed = self.chunks.removed();
         let empty = tried.for_removal != Some(removed) && self.want_idle_groups_removed(kind);
         if tried.committed && !freed && !empty {
@@ -69,7 +74,7 @@ impl Engine {
                 if self.reclaimers.wait() {
                     gate::passing(Reason::Reservation, || self.commit_running())?;
                 }
-                // Also what ended just before is looked for.
+                // This also finds room of work that ended just before.
                 return Ok(true);
             }
             if std::mem::replace(&mut tried.waited, true) || !self.pipeline.roots.keeps_any() {
@@ -77,7 +82,7 @@ impl Engine {
             }
             self.store.forget_read_ahead();
             self.store.readers().wait(READS_MAX);
-            self.store.forget_read_ahead(); // what a walker queued in the meantime
+            self.store.forget_read_ahead(); // a walker may have queued more in the meantime
             // There may be nothing left to commit.
             self.release(&self.pipeline.roots.take_releasable())?;
         }

@@ -1,8 +1,8 @@
-//! How much memory an engine has, and who in it.
+//! The memory of an engine, by component.
 //!
-//! Everybody who keeps something that grows with the filesystem or with the work says what that takes: its capacity where a
-//! collection tells it, else an estimate (`base::memory`). What an operation needs while it runs is in none of the figures, nor
-//! is what the allocator adds to each piece. A test holds the sum against what a process really has (`sim/tests/memory`).
+//! Each component whose memory grows with the filesystem or with the work reports it: its capacity where a
+//! collection tells it, else an estimate (`base::memory`). No figure contains the memory of an operation while it runs, nor
+//! the allocator's overhead. A test compares the sum with the memory of a real process (`sim/tests/memory`).
 
 use creamery_device::AlignedBuffer;
 use creamery_tree::StoreMemory;
@@ -20,15 +20,15 @@ pub struct EngineMemory {
     pub clean_blocks: u64,
     /// Tree blocks that wait for the next commit.
     pub dirty_blocks: u64,
-    /// Tree blocks that a commit is writing out, and what it needs for that.
+    /// Tree blocks that a commit is writing out, and its memory for that.
     pub writing_blocks: u64,
     /// Tree blocks of logs.
     pub log_blocks: u64,
-    /// Kept for tree blocks to come; the process has it, not this engine alone.
+    /// Kept for later tree blocks; it belongs to the process, not to this engine alone.
     pub spare_blocks: u64,
     /// Changes of references that are not yet in the extent tree.
     pub delayed_refs: u64,
-    /// Lists of what was freed and waits for a commit, or to be discarded.
+    /// Lists of freed extents that wait for a commit, or to be discarded.
     pub pinned: u64,
     /// Free space of block groups.
     pub free_space: u64,
@@ -43,7 +43,7 @@ pub struct EngineMemory {
 }
 
 impl Engine {
-    /// How much memory it has. Takes some milliseconds where very much waits for a commit.
+    /// The memory in use. Takes some milliseconds where very many changes wait for a commit.
     #[must_use]
     pub fn memory(&self) -> EngineMemory {
         let StoreMemory { clean, dirty, writing } = self.store().memory();

@@ -1,31 +1,31 @@
 //! One open filesystem below the level of files: its trees, its space, its running transaction.
 //!
-//! The engine composes. What has state is an owner in a room of its own and knows nothing of the engine; what several owners do
-//! together is a method of the engine, here:
+//! The engine composes. Each stateful component (an owner) has a module of its own and does not depend on the engine. Operations that span
+//! owners are methods of the engine, here:
 //!
-//! | file | what they do together |
+//! | file | operation |
 //! |---|---|
-//! | `open` | are made from what is on the devices |
-//! | `refusal` | are kept from being written |
-//! | `left_out` | are done without, where a filesystem is damaged |
-//! | `handles`, `reserve`, `make_room` | let somebody begin who was promised room |
-//! | `data` | hand out, write and read data |
-//! | `delalloc` | keep room for data that is written later |
-//! | `discard` | discard what is free |
-//! | `grow` | get more of a device |
-//! | `space` | make, record and remove block groups |
-//! | `background` | do what nobody waits for |
+//! | `open` | makes the owners from the devices |
+//! | `refusal` | reasons that forbid writing |
+//! | `left_out` | opens a damaged filesystem without some trees |
+//! | `handles`, `reserve`, `make_room` | begin handles, with reserved room |
+//! | `data` | hands out, writes and reads data |
+//! | `delalloc` | keeps room for data that is written later |
+//! | `discard` | discards free space |
+//! | `grow` | takes more of a device |
+//! | `space` | makes, records and removes block groups |
+//! | `background` | work that no caller waits for |
 //! | `commit`, `settle` | close a transaction and make it durable |
-//! | `log` | make durable what somebody syncs, without a commit |
-//! | `quota` | count what subvolumes have, and keep them to it |
-//! | `replay` | bring logs into the trees |
-//! | `space_caches` | take away what Linux would take for true |
-//! | `abort` | end all writing |
-//! | `durable` | show the trees of the last durable commit |
-//! | `users` | tell who refers to data |
-//! | `statistics`, `memory` | tell what they did, and what memory they take |
+//! | `log` | makes synced files durable without a commit |
+//! | `quota` | counts the usage of subvolumes, and enforces their limits |
+//! | `replay` | brings logs into the trees |
+//! | `space_caches` | removes caches that Linux would believe |
+//! | `abort` | ends all writing |
+//! | `durable` | shows the trees of the last durable commit |
+//! | `users` | finds the users of data |
+//! | `statistics`, `memory` | report counts, and the memory in use |
 //!
-//! Nobody but these files names [`Engine`]. Who looks for a rule finds it with the owner.
+//! Only these files name [`Engine`]. The rules are in the modules of the owners.
 
 mod abort;
 mod background;
@@ -105,23 +105,23 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Dirty tree blocks to have at most, those that a commit is writing out among them; a commit is due at three quarters.
     pub dirty_bytes: u64,
-    /// Extents with queued changes of references at which a commit is due. From a quarter of it on, who works runs some of them.
+    /// Extents with queued changes of references at which a commit is due. From a quarter of it on, handles run some of them.
     pub delayed_refs_max: usize,
     /// Insertions let go of parents before they search the leaf. Off, to measure what that is worth.
     pub early_unlock: bool,
     /// Batches of items that continue the thread's last one go straight to its leaf. Off, to measure what that is worth.
     pub fingers: bool,
-    /// Walks through trees have what they come to read before. Off, to measure what that is worth.
+    /// Walks through trees read ahead. Off, to measure what that is worth.
     pub read_ahead: bool,
-    /// Who syncs writes to a log, where that is enough. Off, every one is a commit (Linux' `notreelog`).
+    /// A sync writes to a log, where that is enough. Off, every sync is a commit (Linux' `notreelog`).
     pub tree_log: bool,
-    /// Who is about to write a log waits a moment for others, when the last one was for several: on a device that turns a write
-    /// more costs more than that (Linux' `nossd`).
+    /// A sync waits a moment for others before it writes a log, when the last log served several: on a rotational device one
+    /// more write costs more than the wait (Linux' `nossd`).
     pub gather_syncs: bool,
-    /// Data that should have checksums is not read without them where their tree is left out as it cannot be read: space of an earlier
-    /// commit may be in use again.
+    /// Refuses to read data that should have checksums where the checksum tree is unreadable and left out: a later commit may have
+    /// reused the space of an earlier one.
     pub earlier_commit: bool,
-    /// Takes the times of locks on tree blocks.
+    /// Measures the times of locks on tree blocks.
     pub lock_times: bool,
     /// Clock and randomness.
     pub env: Arc<dyn Env>,
@@ -146,7 +146,7 @@ impl Default for Options {
     }
 }
 
-/// An open filesystem's transactions and trees. Files and directories are the business of the layer above.
+/// An open filesystem's transactions and trees. Files and directories belong to the layer above.
 ///
 /// ```no_run
 /// # fn open(volume: creamery_volume::Volume) -> creamery_base::Result<()> {
@@ -177,7 +177,7 @@ pub struct Engine {
     discards: Discards,
     counters: Counters,
     superblock: NextSuperblock,
-    /// What its space is to be told in when the transaction closes.
+    /// The conversion to do when the transaction closes.
     conversion: RankedMutex<Option<Conversion>, { rank::LEAF }>,
     transaction: Transaction,
     pipeline: CommitPipeline,
@@ -185,11 +185,11 @@ pub struct Engine {
     qgroups: Arc<Qgroups>,
     background: Arc<Background>,
     timer: CommitTimer,
-    /// Why nothing may be written, known from the start.
+    /// The reason, known at open, that forbids writing.
     read_only: Option<String>,
-    /// Whether data is read whose checksum is wrong or not to be found.
+    /// Whether reads return data with a wrong or missing checksum.
     takes_unchecked_data: bool,
-    /// Whether it was closed: nobody may begin anything any more.
+    /// Whether it was closed: no operation may begin.
     closed: AtomicBool,
     /// Whether a log has to be replayed before anything is committed (REPLAY-2).
     log_waits: AtomicBool,
@@ -215,7 +215,7 @@ struct Parts {
 
 impl Engine {
     fn from_parts(parts: Parts, options: Options) -> Self {
-        panics::note_places(); // whoever dies in the middle of a change is asked what of
+        panics::note_places(); // an abort after a panic reports its place
         let superblock = parts.volume.superblock();
         parts.store.set_lock_timing(options.lock_times);
         let switches = Switches { early_unlock: options.early_unlock, fingers: options.fingers };
@@ -275,13 +275,13 @@ impl Engine {
         }
     }
 
-    /// The tree `id`: a fixed one, or a subvolume's, read when it is first asked for.
+    /// The tree `id`: a fixed one, or a subvolume's, which is read at the first call.
     /// Errors: not found; device errors; damage.
     pub fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
         self.root_tree.get(id)
     }
 
-    /// A tree's root item as it stands in the root tree; where the root is it says as of the last commit.
+    /// A tree's root item in the root tree. Its address of the root is the one of the last commit.
     /// Errors: not found; device errors; damage.
     pub fn root_item(&self, id: TreeId) -> Result<RawRootItem> {
         self.root_tree.item(id).map(|(_, item)| item)
@@ -345,7 +345,7 @@ impl Engine {
         self.transaction.generation()
     }
 
-    /// Why the filesystem cannot be written; none when it can.
+    /// The reason that the filesystem cannot be written; `None` when it can.
     #[must_use]
     pub fn read_only(&self) -> Option<String> {
         self.aborted().map(ToString::to_string).or_else(|| self.read_only.clone())
@@ -357,7 +357,7 @@ impl Engine {
         self.read_only.is_some()
     }
 
-    /// Errors: read-only, with the reason.
+    /// Checks that the filesystem can be written. Errors: read-only, with the reason.
     pub fn check_writable(&self) -> Result<()> {
         self.abort_when_poisoned();
         match self.read_only() {
@@ -366,7 +366,7 @@ impl Engine {
         }
     }
 
-    /// Refuses who comes after [`shut_down`](Self::shut_down).
+    /// Refuses callers that come after [`shut_down`](Self::shut_down).
     /// Errors: closed.
     pub fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::SeqCst) {
@@ -375,12 +375,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Commits what was begun, lets nobody begin anything from then on, and gives the devices back, whoever still has a
-    /// reference. Never call it with a handle.
+    /// Commits, refuses every later operation, and gives the devices back even if references to the engine
+    /// remain. Never call it with a handle.
     /// Errors: those of the commit and of the devices; it is closed all the same.
     pub fn shut_down(&self) -> Result<()> {
-        // Who begins a handle looks at this with a part of the gate. In the one order of all these (SeqCst), whoever joins a
-        // transaction later than the one that the commit asks for comes behind this, and is refused.
+        // A thread that begins a handle reads this while it holds a part of the gate. In the one order of all these (SeqCst), a thread that joins
+        // a transaction later than the one to commit reads `true`, and is refused.
         self.closed.store(true, Ordering::SeqCst);
         let committed = self.commit();
         if committed.is_ok() {
@@ -394,7 +394,7 @@ impl Engine {
         self.transaction.join()
     }
 
-    /// What delayed refs are run against.
+    /// The owners that running delayed refs changes.
     fn ports<'e>(&'e self, record_chunks: &'e dyn Fn() -> Result<bool>) -> Ports<'e> {
         let Self { extent_tree, csum_tree, free_space_tree, space, qgroups, .. } = self;
         Ports { extent_tree, csum_tree, free_space_tree, space, qgroups, record_chunks }

@@ -1,8 +1,8 @@
-//! Opening: from the superblock to all fixed trees, and the judgement whether writing is possible.
+//! Opening: reads the superblock and all fixed trees, and decides whether writing is possible.
 //!
-//! Feature bits are not all that decides. Write access is refused, by name, while the filesystem is in a state
-//! that this version cannot continue. What the superblock tells - a seed device, say - the volume has
-//! refused already; the others are in `refusal`.
+//! Not only feature bits decide. Write access is refused, by name, while the filesystem is in a state
+//! that this version cannot continue. The volume has already refused states that the superblock shows, for example a seed
+//! device; the others are in `refusal`.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::chunk_allocator::read_devices;
 use crate::roots::{expect_one_history, find_root_item, open_by_item};
 
 impl Engine {
-    /// Opens the filesystem on `volume`. When it can only be read, [`Engine::read_only`] says why; it is an
-    /// error if writing was asked for ([`Options::read_only`] is false).
+    /// Opens the filesystem on `volume`. When it can only be read, [`Engine::read_only`] gives the reason; that is an
+    /// error when writing was requested ([`Options::read_only`] is false).
     /// Errors: read-only, by name; unsupported; device errors; damage.
     pub fn open(volume: Volume, options: Options) -> Result<Arc<Self>> {
         let volume = Arc::new(volume);
@@ -30,7 +30,7 @@ impl Engine {
         let chunk_tree = open_fixed(&store, TreeId::CHUNK, chunk_root)?;
         read_chunks(&volume, &chunk_tree)?;
         let named = |error: Error| error.context(volume.describe());
-        let devices = read_devices(&volume, &chunk_tree).map_err(named)?; // before they are asked for anything else
+        let devices = read_devices(&volume, &chunk_tree).map_err(named)?; // before any other request
         let (logical, level) = superblock.root();
         let root = RootPointer { logical, generation: superblock.generation(), level };
         let root_tree = open_fixed(&store, TreeId::ROOT, root)?;
@@ -51,7 +51,7 @@ impl Engine {
         let has_group_tree = superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE);
         let devices = left_out.devices(devices, (&dev_tree, no_dev_tree)).map_err(named)?;
         let refusal = match left_out.may_be() {
-            true => None, // nobody writes
+            true => None, // read-only
             false => refusal_to_write(&volume, &superblock, &root_tree, &dev_tree, &devices)?
                 .or(contradicted_skinny(&superblock, &extent_tree)?),
         };
@@ -65,7 +65,7 @@ impl Engine {
                     let tree = required(TreeId::FREE_SPACE);
                     Some(tree.map_err(|error| error.context("the free space tree, which writing needs"))?)
                 }
-                // Reading needs none.
+                // Reading does not need it.
                 _ => None,
             },
             block_group_tree: match has_group_tree {
@@ -93,7 +93,7 @@ impl Engine {
     }
 }
 
-/// Why it is not written, if so. Errors: it should be, and is refused.
+/// The reason that the filesystem is opened read-only, if it is. Errors: read-only, when writing was requested and is refused.
 fn read_only(volume: &Volume, refusal: Option<String>, options: &Options) -> Result<Option<String>> {
     match refusal {
         Some(reason) if !options.read_only => {
@@ -105,7 +105,7 @@ fn read_only(volume: &Volume, refusal: Option<String>, options: &Options) -> Res
     }
 }
 
-/// The buffer store needs the chunk tree's UUID, which stands in every tree block: read from the first one.
+/// Opens the buffer store with the chunk tree's UUID, which stands in every tree block: it reads the UUID from the first one.
 fn open_store(volume: &Arc<Volume>, chunk_root: RootPointer, options: &Options) -> Result<BufferStore> {
     let want = Expected {
         logical: chunk_root.logical,

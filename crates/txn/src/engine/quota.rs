@@ -1,4 +1,4 @@
-//! Quotas, with the trees of the engine: what a closing transaction counts and writes (`qgroup`), rescans, and what people change.
+//! Quotas, with the trees of the engine: counting and writing when a transaction closes (`qgroup`), rescans, and changes by users.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::roots::find_root_item;
 use crate::snapshot::NewSnapshot;
 use crate::units::Units;
 
-/// Groups that a new subvolume is to be in stay as long as this is held ([`Engine::keep_qgroups`]).
+/// Keeps the groups of a new subvolume in place until this is dropped ([`Engine::keep_qgroups`]).
 ///
 /// ```
 /// fn is_kept(_: &creamery_txn::KeptGroups<'_>) {}
@@ -31,15 +31,15 @@ pub struct KeptGroups<'a> {
     _alone: RankedGuard<'a, (), { rank::QGROUP_CHANGE }>,
 }
 
-/// Items that a change of groups takes room for: it may split leaves.
+/// Items that a change of groups reserves: it may split leaves.
 const ITEMS: u32 = 4;
-/// How often others are asked to free something before a limit refuses.
+/// Rounds of reclaiming before a limit refuses.
 const RECLAIMS: usize = 4;
 /// Groups whose items fill a leaf, at least.
 const GROUPS_PER_LEAF: usize = 16;
 
 impl Engine {
-    /// Reads the quotas there are.
+    /// Reads the quotas of the filesystem, if it has any.
     /// Errors: device errors; damage.
     pub(super) fn load_quotas(&self) -> Result<()> {
         if find_root_item(self.root_tree.tree(), TreeId::QUOTA)?.is_none() {
@@ -49,7 +49,7 @@ impl Engine {
         let loaded = self.tree(TreeId::QUOTA).and_then(|tree| State::load(tree, last));
         let loaded = loaded.and_then(|state| self.check_mode(state));
         let Some(mut state) = (match loaded {
-            // Nobody who only reads needs them.
+            // A read-only engine can do without them.
             Err(_) if self.read_only().is_some() => None,
             loaded => loaded?,
         }) else {
@@ -60,7 +60,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Simple quotas name owners in extent items, which nobody understands where the superblock does not say that it is so.
+    /// Refuses simple quotas without their feature in the superblock: they put owners into extent items, which only the feature announces.
     fn check_mode(&self, state: Option<Box<State>>) -> Result<Option<Box<State>>> {
         let is_simple = state.as_ref().is_some_and(|state| state.mode() == QuotaMode::Simple);
         if is_simple && !self.volume().superblock().incompat().contains(Incompat::SIMPLE_QUOTA) {
@@ -77,7 +77,7 @@ impl Engine {
         self.extent_tree.refs().set_keeps_cancelled(mode == Some(QuotaMode::Full));
     }
 
-    /// Up to which generation each subvolume shares its blocks.
+    /// Notes for each subvolume the generation up to which its blocks may be shared.
     fn note_last_snapshots(&self, state: &mut State) -> Result<()> {
         for (id, last_snapshot) in self.subvolume_roots()? {
             state.set_last_snapshot(id, last_snapshot);
@@ -104,7 +104,7 @@ impl Engine {
         Ok(found)
     }
 
-    /// With the gate closed: quotas begin, end or are counted anew, where somebody wants that.
+    /// Enables or disables quotas, or begins a rescan, if a switch waits. The gate is closed.
     pub(super) fn switch_quotas(&self, handle: &Handle<'_>) -> Result<()> {
         match self.qgroups.take_switch() {
             None => {}
@@ -112,10 +112,10 @@ impl Engine {
                 self.qgroups.with(State::begin_rescan);
             }
             Some(Switch::Enable(mode)) => {
-                // What is left of some that were ended by a program that did not end it all.
+                // Another program may have left a part of an earlier quota tree.
                 self.drop_quota_tree(handle)?;
                 let tree = handle.create_tree(TreeId::QUOTA)?;
-                // What is made from the next transaction on counts.
+                // Extents of the next transaction and later ones count.
                 let mut state = Box::new(State::new(tree, mode, handle.generation().next()));
                 for (id, last_snapshot) in self.subvolume_roots()? {
                     state.set_last_snapshot(id, last_snapshot);
@@ -138,7 +138,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes the quota tree, if there is one, all of it in this transaction: half of it is nothing that Linux writes to.
+    /// Removes the quota tree, if there is one, all of it in this transaction: Linux does not write to half a quota tree.
     fn drop_quota_tree(&self, handle: &Handle<'_>) -> Result<()> {
         if find_root_item(self.root_tree.tree(), TreeId::QUOTA)?.is_none() {
             return Ok(());
@@ -154,8 +154,8 @@ impl Engine {
         self.qgroups.with(|state| state.blocks_needed(self.node_size())).unwrap_or(0)
     }
 
-    /// Takes a snapshot, with the commit's own handle. What delayed changes of the source have to be in it are in the tree. Whoever
-    /// changes the source after this in the same transaction does so by [`Tree::copying_all`].
+    /// Takes a snapshot, with the commit's own handle. The source's tree contains all delayed changes that belong into the snapshot. Later changes
+    /// of the source in the same transaction use [`Tree::copying_all`].
     /// Errors: not found; already exists; no space; device errors; damage. The transaction aborts.
     pub fn create_snapshot(&self, handle: &Handle<'_>, new: &NewSnapshot) -> Result<Arc<Tree>> {
         if self.qgroups.mode() == Some(QuotaMode::Full) {
@@ -166,7 +166,7 @@ impl Engine {
         handle.create_snapshot(new)
     }
 
-    /// Counts what has changed in the transaction that closes and is not counted yet, and has the numbers written. True when there
+    /// Counts the changes of the closing transaction that are not counted yet, and writes the numbers. True when there
     /// was something to write.
     pub(super) fn settle_quotas(&self, handle: &Handle<'_>) -> Result<bool> {
         let is_idle = self.store().dirty_bytes() == 0 && !self.qgroups.has_work();
@@ -187,7 +187,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Walks the back references of what was noted, in the last commit and in this transaction (QGROUP-1).
+    /// Walks the back references of noted extents, in the last commit and in this transaction (QGROUP-1).
     fn count_changed(&self) -> Result<()> {
         let Some(changed) = self.qgroups.with(State::take_changed).filter(|changed| !changed.is_empty())
         else {
@@ -197,7 +197,7 @@ impl Engine {
         self.store().settle_low_keys()?;
         let walked = self.walk_changed(changed);
         match walked {
-            // A reference that leads nowhere is no reason to write nothing any more, nor is a block that cannot be read.
+            // A reference that leads nowhere, or an unreadable block, is no reason to end all writing.
             Err(error) if error.kind().is_damage() => {
                 self.qgroups.with(State::mark_inconsistent);
                 Ok(())
@@ -244,19 +244,19 @@ impl Engine {
     /// Counts the next extents of a rescan. False when there is none.
     /// Errors: device errors and damage, which end the rescan: the numbers are inconsistent, and the next commit says so.
     pub fn quota_rescan_step(&self) -> Result<bool> {
-        // What the running transaction changes is counted when it closes, from the state that is counted here.
+        // Changes of the running transaction are counted when it closes, relative to the state that is counted here.
         self.end_write_out()?;
         let running = self.join();
         let (before, guard) = (self.generation(), self.commit_root_guard());
         let Some(from) = self.qgroups.with(|state| state.status().rescan).flatten() else { return Ok(false) };
         if guard.generation().next() != before {
-            return Ok(true); // another one has closed meanwhile
+            return Ok(true); // another transaction has closed meanwhile
         }
         let walk = self.committed_walk();
-        // Nobody waits for the device but who counts.
+        // Other threads do not wait for the device.
         drop(running);
         let counted = match walk.and_then(|walk| self.count_some(walk, from.into())) {
-            // As Linux does: what cannot be read now is asked for by the next rescan, not again and again by this one.
+            // Linux also ends the rescan: the next rescan tries the unreadable block again, not this one again and again.
             Err(error) if error.kind().is_damage() => {
                 self.qgroups.with(|state| state.give_up_rescan(error.without_kind()));
                 return Err(error.context("counting for quotas, which ends here"));
@@ -265,7 +265,7 @@ impl Engine {
         };
         let _running = self.join();
         if self.generation() != before {
-            return Ok(true); // in which this may be something else
+            return Ok(true); // another transaction runs: the extents may have changed
         }
         self.qgroups.counting.rescanned.add(counted.extents.len() as u64);
         self.qgroups.with(|state| state.rescanned(from.into(), &counted));
@@ -286,31 +286,31 @@ impl Engine {
         Ok(counted)
     }
 
-    /// Whether there are quotas, and how they stand.
+    /// The state of the quotas; `None` while they are off.
     #[must_use]
     pub fn quota_status(&self) -> Option<QuotaStatus> {
         self.qgroups.with(|state| state.status())
     }
 
-    /// What ended the last rescan before everything was counted, if it did not end well since the filesystem was opened.
+    /// The error that ended the last rescan early, if one did since the filesystem was opened.
     #[must_use]
     pub fn quota_rescan_failure(&self) -> Option<String> {
         self.qgroups.with(|state| state.rescan_failure()).flatten()
     }
 
-    /// The quota groups, in the order of their ids. Errors: not found, while there are no quotas.
+    /// The quota groups, in the order of their ids. Errors: not found, while quotas are off.
     pub fn qgroups(&self) -> Result<Vec<Qgroup>> {
         self.qgroups.with(|state| state.list()).ok_or_else(quotas_are_off)
     }
 
-    /// What counting took.
+    /// Figures of counting.
     #[must_use]
     pub fn qgroup_counters(&self) -> QgroupCounters {
         self.qgroups.counting.figures()
     }
 
-    /// Begins to count: every subvolume gets a group. Full quotas are inconsistent until everything is counted
-    /// ([`Engine::quota_rescan_step`]). Nothing, when they are on already. Never call it with a handle.
+    /// Enables quotas: every subvolume gets a group. Full quotas are inconsistent until a rescan has counted everything
+    /// ([`Engine::quota_rescan_step`]). It does nothing when quotas are on already. Never call it with a handle.
     /// Errors: read-only; no space; device errors; damage.
     pub fn enable_quotas(&self, mode: QuotaMode) -> Result<()> {
         self.check_writable()?;
@@ -323,8 +323,8 @@ impl Engine {
         self.switch(items.saturating_add(self.quota_tree_items()?), Switch::Enable(mode))
     }
 
-    /// Ends the quotas, and removes all that is known of groups. Nothing, when they are off. Never call it with a handle.
-    /// Errors: as [`Engine::enable_quotas`].
+    /// Disables quotas, and removes all groups. It does nothing when quotas are off. Never call it with a handle.
+    /// Errors: those of [`Engine::enable_quotas`].
     pub fn disable_quotas(&self) -> Result<()> {
         self.check_writable()?;
         let _alone = self.qgroups.changing.lock();
@@ -334,7 +334,7 @@ impl Engine {
         self.switch(self.quota_tree_items()?, Switch::Disable)
     }
 
-    /// Room, in items, for dropping the quota tree that there is, and for one that is made.
+    /// Items to reserve for dropping the existing quota tree, and for creating one.
     fn quota_tree_items(&self) -> Result<u32> {
         let blocks = match find_root_item(self.root_tree.tree(), TreeId::QUOTA)? {
             Some(_) => self.tree(TreeId::QUOTA)?.blocks(),
@@ -343,8 +343,8 @@ impl Engine {
         Ok(ITEMS.saturating_add(u32::try_from(blocks).unwrap_or(u32::MAX)))
     }
 
-    /// Counts everything anew, beginning when the running transaction closes. Never call it with a handle.
-    /// Errors: not found, while there are no quotas; invalid, with simple ones; in use: one runs.
+    /// Begins a rescan, which counts everything anew, when the running transaction closes. Never call it with a handle.
+    /// Errors: not found, while quotas are off; invalid, with simple ones; in use: a rescan runs.
     pub fn begin_quota_rescan(&self) -> Result<()> {
         self.check_writable()?;
         let _alone = self.qgroups.changing.lock();
@@ -365,7 +365,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes a group. Errors: not found, while there are no quotas; already exists; invalid: that of a subvolume that is not there;
+    /// Creates a group. Errors: not found, while quotas are off; already exists; invalid: the group of a subvolume that does not exist;
     /// those of a commit.
     pub fn create_qgroup(&self, id: QgroupId) -> Result<()> {
         let lives =
@@ -376,7 +376,7 @@ impl Engine {
         self.edit_qgroups(|state| state.create(id))
     }
 
-    /// Removes a group. One whose subvolume is just gone counts that first, by a commit. Never call it with a handle.
+    /// Removes a group. If its subvolume was just dropped, a commit counts that first. Never call it with a handle.
     /// Errors: not found; in use: it has members, or its subvolume is there; those of a commit.
     pub fn remove_qgroup(&self, id: QgroupId) -> Result<()> {
         let lives = match id.subvolume() {
@@ -389,20 +389,20 @@ impl Engine {
         if self.qgroups.with(|state| state.is_going(id)) == Some(true) {
             self.commit()?;
             if self.qgroups.with(|state| state.has(id)) == Some(false) {
-                return Ok(()); // it had nothing any more, and went by itself
+                return Ok(()); // it was empty, and the commit removed it
             }
         }
         self.edit_qgroups(|state| state.remove(id))
     }
 
-    /// Makes `member` a member of `group`, or no more so. Full quotas may be inconsistent then: [`Engine::quota_status`].
+    /// Makes `member` a member of `group`, or ends that. Full quotas may be inconsistent then: [`Engine::quota_status`].
     /// Errors: not found; invalid; already exists; those of a commit.
     pub fn assign_qgroup(&self, member: QgroupId, group: QgroupId, is: bool) -> Result<()> {
         self.edit_qgroups(|state| state.assign(member, group, is))
     }
 
-    /// Looks at the groups that a new subvolume is to be a member of, which stay then, and quotas neither begin nor end, as long as
-    /// that is held. Without quotas nothing comes of them, as on Linux.
+    /// Checks the groups of which a new subvolume is to be a member. They stay, and quotas neither begin nor end, as long as
+    /// the result lives. Without quotas the groups are ignored, like in Linux.
     /// Errors: not found; invalid: one is a subvolume's.
     pub fn keep_qgroups(&self, groups: &[QgroupId]) -> Result<Option<KeptGroups<'_>>> {
         if groups.is_empty() {
@@ -415,7 +415,7 @@ impl Engine {
         Ok(Some(kept))
     }
 
-    /// Sets or clears a group's limit of what it refers to, or of what is exclusive to it. Errors: not found; those of a commit.
+    /// Sets or clears a group's limit of referenced bytes, or of exclusive bytes. Errors: not found; those of a commit.
     pub fn limit_qgroup(&self, id: QgroupId, most: Option<u64>, exclusive: bool) -> Result<()> {
         self.edit_qgroups(|state| state.limit(id, most, exclusive))
     }
@@ -444,7 +444,7 @@ impl Engine {
         committed
     }
 
-    /// Has others free what they put off, and commits: what a limit refuses may fit when that is counted. Never call it with a
+    /// Makes other threads free space, and commits: a change that a limit refuses may fit when that is counted. Never call it with a
     /// handle. Errors: those of the commit.
     pub fn count_what_is_freed(&self) -> Result<()> {
         held::assert_none("RECLAIM-2: nobody who holds a handle reclaims");
@@ -455,9 +455,9 @@ impl Engine {
         gate::passing(Reason::Reservation, || self.commit_running())
     }
 
-    /// Takes what metadata may grow by from the limits of the subvolume that is changed; it is given back when the transaction
-    /// closes. Who frees something is let through.
-    /// Errors: a limit is in the way, after a commit, too.
+    /// Takes the possible growth of metadata from the limits of the subvolume that changes; it is given back when the transaction
+    /// closes. Changes that free space are never refused.
+    /// Errors: a limit would be exceeded, after a commit, too.
     pub(super) fn charge_metadata(&self, units: Units) -> Result<()> {
         if !self.qgroups.is_limited() || units.policy != FlushPolicy::FlushAll || !units.grows {
             return Ok(());

@@ -1,5 +1,5 @@
-//! What keeps a filesystem from being written, beyond what the superblock tells: states that this version cannot continue, and such as Linux
-//! does not mount. Reading stays possible. What a leaf must be for a writer is checked when it is read (`creamery_volume`, VOL-7).
+//! Reasons not to write a filesystem, beyond those in the superblock: states that this version cannot continue, and states that Linux
+//! does not mount. Reading stays possible. A writer's demands on a leaf are checked when it is read (`creamery_volume`, VOL-7).
 
 use creamery_base::{ObjectId, Result, TreeId, Wait};
 use creamery_format::{CompatRo, Incompat, Key, KeyType, RawDevReplace, SuperFlags, Superblock};
@@ -12,10 +12,10 @@ use crate::roots::find_root_item;
 
 /// Replacement states in which a device is being replaced (started, suspended).
 const REPLACE_ACTIVE: [u64; 2] = [1, 4];
-/// The last generation that is continued: transactions for ever follow it before the numbers are used up.
+/// The last generation that is continued: after it there are enough numbers left for any number of transactions.
 const GENERATION_MAX: u64 = u64::MAX - (1 << 48);
 
-/// Why this filesystem may not be written, if so.
+/// The reason that this filesystem must not be written, if there is one.
 pub(super) fn refusal_to_write(
     volume: &Volume,
     superblock: &Superblock,
@@ -86,7 +86,7 @@ pub(super) fn refusal_to_write(
     Ok(None)
 }
 
-/// Whether metadata is skinny though the superblock says that it is not, as its own root shows. Linux reads no such tree.
+/// The reason not to write when metadata is skinny against the superblock, which the item of the root tree's root shows. Linux reads no such tree.
 pub(super) fn contradicted_skinny(superblock: &Superblock, extent_tree: &Tree) -> Result<Option<String>> {
     if superblock.incompat().contains(Incompat::SKINNY_METADATA) {
         return Ok(None);
@@ -97,7 +97,7 @@ pub(super) fn contradicted_skinny(superblock: &Superblock, extent_tree: &Tree) -
     Ok(found.map(|()| "its metadata is skinny, and its superblock says that it is not".to_owned()))
 }
 
-/// Trees that Linux does not mount without, though nobody reads them then.
+/// Names a missing tree that Linux needs to mount, though Creamery could do without it.
 fn missing_tree(root_tree: &Tree) -> Result<Option<String>> {
     for id in [TreeId::FS, TreeId::DATA_RELOC] {
         match find_root_item(root_tree, id)? {

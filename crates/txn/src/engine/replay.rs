@@ -1,12 +1,12 @@
-//! The right to bring logs into the trees, before anybody else changes them. What logs are is in `tree_log`; what their items
-//! mean is the business of the layer above.
+//! The right to bring logs into the trees, before any other change. `tree_log` describes logs; the layer above
+//! interprets their items.
 //!
-//! It is one transaction, however much there is: a superblock without the log tells that all of it was replayed. So nothing
-//! commits before the end, and what is queued for the extent tree is not run before: an extent that loses its last reference to
+//! A replay is one transaction, of any size: a superblock without the log means that all of it was replayed. So nothing
+//! commits before the end, and no queued change of the extent tree runs before: an extent that loses its last reference to
 //! an item of the log gets it back.
 //!
 //! # Invariants
-//! - REPLAY-1: what only the logs reach is out of everybody's reach until a superblock without them is durable. Shown by
+//! - REPLAY-1: space that only the logs reach is withheld until a superblock without them is durable. Shown by
 //!   `logs_of_linux_are_replayed_as_linux_does`.
 //! - REPLAY-2: while a log waits, nothing commits. Shown by `nothing_commits_before_a_log_is_replayed`.
 
@@ -24,7 +24,7 @@ use crate::space_info::BlockGroup;
 use crate::tree_log::{LogTree, open_logs};
 use crate::units::Units;
 
-/// Space that nobody is handed until this is dropped.
+/// Space that is not handed out until this is dropped.
 struct Withheld {
     group: Arc<BlockGroup>,
     at: Logical,
@@ -39,9 +39,9 @@ impl Drop for Withheld {
 
 /// A data extent that items of logs name.
 enum LoggedExtent {
-    /// The extent tree has it, or will when everything queued has run.
+    /// The extent tree has it, or will when all queued changes have run.
     Counted { len: u64 },
-    /// The last commit does not know it, and no item in a tree refers to it yet.
+    /// The last commit does not have it, and no item in a tree refers to it yet.
     New(DataExtent),
 }
 
@@ -54,7 +54,7 @@ impl LoggedExtent {
     }
 }
 
-/// The replay of the logs of a filesystem, which nobody else uses yet. Dropped unfinished it leaves the logs on the devices, and
+/// The replay of the logs of a filesystem that no other thread uses yet. If it drops unfinished, the logs stay on the devices, and
 /// nothing can be written.
 ///
 /// ```no_run
@@ -80,7 +80,7 @@ impl Engine {
         self.log_waits.load(Ordering::Acquire)
     }
 
-    /// Opens the logs, if there are any and the filesystem may be written.
+    /// Opens the logs, if there are any and the filesystem can be written.
     /// Errors: device errors; damage of the logs. Nothing was changed.
     pub fn begin_replay(&self) -> Result<Option<(Replay<'_>, Vec<LogTree>)>> {
         if !self.log_waits() {
@@ -111,9 +111,9 @@ impl Engine {
 }
 
 impl Replay<'_> {
-    /// Looks at a data extent that an item of a log names, before anything is changed: it is in the extent tree, or its place is
+    /// Checks a data extent that an item of a log names, before any change: it is in the extent tree, or its space is
     /// free and is withheld from now on.
-    /// Errors: device errors; damage: neither is so.
+    /// Errors: device errors; damage: neither is true.
     pub fn withhold_extent(&mut self, start: Logical, len: u64) -> Result<()> {
         if let Some(known) = self.extents.get(&start) {
             let same = known.len() == len;
@@ -134,18 +134,18 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Queues one more reference to an extent that was [looked at](Self::withhold_extent), by `owner`'s file extent item whose
+    /// Queues one more reference to an extent that was [checked](Self::withhold_extent), by `owner`'s file extent item whose
     /// key offset less its offset into the extent is `offset`.
     /// Errors: damage; the caller aborts then.
     ///
     /// # Panics
-    /// When it was not.
+    /// When it was not checked.
     pub fn refer(&mut self, handle: &Handle<'_>, start: Logical, owner: InodeId, offset: u64) -> Result<()> {
         let extent = self.extents.get_mut(&start).expect("all extents of logs were looked at");
         let len = extent.len();
         match std::mem::replace(extent, LoggedExtent::Counted { len }) {
             LoggedExtent::Counted { .. } => handle.add_data_ref(start, len, owner, offset),
-            // The log is durable, and so is what it names.
+            // The log is durable, and so is its data.
             LoggedExtent::New(extent) => {
                 let written = self.engine.volume.nothing_written();
                 handle.complete_data(extent, written, owner, offset, None)
@@ -153,8 +153,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Records the checksums of the sectors from `at` on, one after another, where they are not known yet.
-    /// Errors: device errors; damage: another checksum is known; the caller aborts then.
+    /// Records the checksums of the sectors from `at` on, one after another, where the tree has none.
+    /// Errors: device errors; damage: the tree has another checksum; the caller aborts then.
     pub fn insert_csums(&self, handle: &Handle<'_>, at: Logical, csums: &[u8]) -> Result<()> {
         let (tree, size) = (&self.engine.csum_tree, self.engine.checksum_type().size());
         let sector = u64::from(self.engine.sector_size());
@@ -182,12 +182,12 @@ impl Replay<'_> {
         insert(missing)
     }
 
-    /// Commits what was replayed, and with it the end of the logs.
+    /// Commits the replayed changes, and with them the end of the logs.
     /// Errors: those of the commit.
     pub fn finish(self) -> Result<()> {
         let engine = self.engine;
         engine.drop_space_caches()?;
-        // There may have been nothing in the logs that is not in the trees. The superblock changes all the same.
+        // All items of the logs may be in the trees already. The superblock changes all the same.
         let handle = engine.start(Units::items(1))?;
         let touched = engine.root_tree.touch(&handle, TreeId::FS);
         match touched {

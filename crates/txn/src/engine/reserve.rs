@@ -1,27 +1,27 @@
 //! Reserving metadata before a handle begins, so that "no space" comes early and never in the middle of a
 //! commit.
 //!
-//! A handle says how many tree leaves it may change at most; each is reckoned with a whole path copied and split
-//! once. What handles were promised, plus what the commit itself will need for the trees it must update (extent,
-//! free space, block groups, checksums, roots), must fit into the space that can be handed out right now. If it
-//! does not, a chunk is allocated; if there is no room for one, it waits until other handles have ended, others free what they
-//! put off and a commit frees what is pinned (`make_room`); if that does not help, the answer is "no space" and nothing has been
-//! changed. The sum of what was promised and the line of those who wait are [`Reservations`](crate::space_info::Reservations).
+//! A handle states the most tree leaves it may change; the reckoning takes a whole path copied and split
+//! once for each. The promises to handles, plus the commit's own need for the trees that it must update (extent,
+//! free space, block groups, checksums, roots), must fit into the space that can be handed out right now. If they
+//! do not, a chunk is allocated. If there is no room for one, the thread waits until other handles have ended, other threads free space
+//! and a commit frees pinned space (`make_room`). If that does not help, the answer is "no space" and nothing has
+//! changed. [`Reservations`](crate::space_info::Reservations) has the sum of all promises and the line of waiting threads.
 //!
-//! What the commit needs is bounded from two sides: a queued reference change touches one leaf of each of those
-//! trees, and a tree cannot be copied more than once as a whole. What was copied in this transaction already, by heads that
-//! were run before its commit (`run_refs`), is not copied again (OWN-1): it takes no more room but by splitting.
+//! Two bounds limit the commit's need: a queued reference change touches one leaf of each of those
+//! trees, and a tree cannot be copied more than once as a whole. Blocks that this transaction has copied already, by heads that
+//! ran before its commit (`run_refs`), are not copied again (OWN-1): they take more room only by splitting.
 //!
-//! So the same promise needs less room the later it is given, and with the next transaction all of it again. A promise is for
-//! the transaction in which it was given and no other (RESERVE-5): who finds that another one runs when he has joined it, asks
-//! again, and so does who was promised room in advance.
+//! So one promise needs less room the later it is given, and all of it again in the next transaction. A promise is for
+//! the transaction in which it was given and no other (RESERVE-5): a thread that joins and finds that another transaction runs reserves
+//! again, and so does a thread with an advance.
 //!
-//! Where trees share blocks, copying one queues references that no handle asked room for. What they take at the next commit is within
-//! what is reckoned for any; what they take for good - they split leaves of the extent tree - is left besides.
+//! Where trees share blocks, copying one queues references that no handle reserved. Their room at the next commit is within
+//! the general reckoning; the room that they take for good, because they split leaves of the extent tree, is left besides.
 //!
 //! # Invariants
 //! - RESERVE-1: no handle begins unless promised + commit's need + its own need fit into what can be handed out,
-//!   the commit's need reckoned as it will be when the handle has used all that it was promised. A handle that does
+//!   the commit's need reckoned for the time after the handle has used all of its promise. A handle that does
 //!   not free space leaves room for one that does.
 //! - RESERVE-5: a handle is of the transaction in which its promise was given. Shown by
 //!   `what_another_transaction_promised_is_not_taken_in_this_one`.
@@ -36,7 +36,7 @@ use crate::flush_policy::FlushPolicy;
 use crate::space_info::{SpaceKind, Ticket, Wish};
 use crate::units::Units;
 
-/// Blocks reckoned per changed leaf: a path of four levels copied, and each split once.
+/// Blocks reserved per changed leaf: a path of four levels copied, and each split once.
 const BLOCKS_PER_UNIT: u64 = 8;
 /// Blocks that every commit may need besides: roots, device items, chunk items.
 const BLOCKS_PER_COMMIT: u64 = 24;
@@ -50,29 +50,29 @@ const LEAVES_PER_HEAD: u64 = 8;
 
 /// Blocks by which each of the trees may become higher.
 const GROWTH: u64 = 2;
-/// A new chunk changes leaves of the device, block group and free space trees, as a queued change does.
+/// A new chunk changes leaves of the device, block group and free space trees, like a queued change.
 const HEADS_PER_CHUNK: u64 = 1;
-/// Leaves that are changed when a block group goes, of two copies at most: its item, its free space, its device extents.
+/// Leaves that change when a block group with at most two copies goes: for its item, its free space, its device extents.
 const ITEMS_PER_REMOVAL: u64 = 4;
 /// Changes that copying a block queues: of the new one and of the old one.
 const HEADS_PER_BLOCK: u64 = 2;
 /// Room in mixed block groups that data leaves for the metadata of operations to come.
 const SPARE_UNITS: u64 = 64;
-/// Room that only handles which free space may take, so that a full filesystem can be emptied.
+/// Room that only handles that free space may take, so that a full filesystem can be emptied.
 const FREEING_UNITS: u64 = 28;
 /// The part of it that only deleting subvolumes may take.
 const DROPPING_UNITS: u64 = 12;
 /// How often an operation that frees space begins anew because other such operations took all the room that came back.
 const PASSED_MAX: u32 = 1000;
-/// Plenty of room is a quarter more than is needed.
+/// Plenty of room is a quarter more than the need.
 const PLENTY_PART: u64 = 4;
 
 /// How much room a promise leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Room {
-    /// What is needed.
+    /// The room needed.
     Enough,
-    /// More. An advance leaves it, for near the end of the room other threads would call it in at once.
+    /// More than that. An advance leaves it: near the end of the room other threads would call the advance in at once.
     Plenty,
 }
 
@@ -80,7 +80,7 @@ enum Room {
 #[derive(Clone, Copy)]
 struct CommitTreeBlocks {
     all: u64,
-    /// Those that the transaction has not copied yet.
+    /// Those that this transaction has not copied yet.
     to_copy: u64,
 }
 
@@ -99,12 +99,12 @@ impl Engine {
         self.need(more, trees)
     }
 
-    /// The same of a transaction that has copied nothing yet, as the next one will be.
+    /// Bytes that the commit of a transaction that has copied nothing yet, like the next one, may have to allocate when handles copy `more` blocks until then.
     pub(super) fn whole_commit_need(&self, more: u64) -> u64 {
         self.need(more, self.commit_tree_blocks().none_copied())
     }
 
-    /// On a damaged filesystem a root may claim any number.
+    /// Counts blocks of all commit trees. On a damaged filesystem a root may claim any number.
     fn commit_tree_blocks(&self) -> CommitTreeBlocks {
         let mut sum = CommitTreeBlocks { all: 0, to_copy: 0 };
         self.each_commit_tree(|tree| {
@@ -122,7 +122,7 @@ impl Engine {
         let heads = queued + self.store().dirty_bytes() / node + HEADS_PER_BLOCK * more;
         let reached = heads.saturating_mul(LEAVES_PER_HEAD).saturating_add(self.ripple());
         let copied = trees.to_copy.min(reached);
-        // Leaves that were full split at their first insertion from now on, whoever has copied them. Each copy is a change of the
+        // Full leaves split at their first insertion from now on, copied or not. Each copy is a change of the
         // extent tree, too.
         let split = trees.all.min(reached);
         let changes = heads.saturating_add(copied);
@@ -130,9 +130,9 @@ impl Engine {
         (copied + grown + BLOCKS_PER_COMMIT + self.quota_blocks()) * node
     }
 
-    /// Leaves that a commit may copy only because others were copied: the place that a copied block leaves is told in the leaf of
-    /// the extent tree that has its item, which is copied for that and leaves a place, and so on until it meets one that was
-    /// copied already. That goes through all leaves that have items of tree blocks at most, and through those of the free space
+    /// Leaves that a commit may copy only because other leaves were copied: the leaf of the extent tree that has a copied block's item changes,
+    /// so it is copied, too, and its own old place changes another leaf, and so on until that chain meets a leaf that was
+    /// copied already. It goes through all leaves that have items of tree blocks at most, and through those of the free space
     /// tree beside them.
     fn ripple(&self) -> u64 {
         let node = u64::from(self.node_size());
@@ -140,8 +140,8 @@ impl Engine {
         2 + 2 * blocks.saturating_mul(BYTES_PER_BLOCK_ITEM) / (node / 2)
     }
 
-    /// Bytes that the commit may allocate whose gate is closed: for itself and for what was put off. That much every promise
-    /// left for it (RESERVE-1).
+    /// Bytes that the commit with the closed gate may allocate: for itself and for changes that were put off. Every promise
+    /// left that much for it (RESERVE-1).
     pub(super) fn need_of_this_commit(&self) -> u64 {
         let kept = self.reservations.promised_to_handles();
         kept + self.commit_need(kept / u64::from(self.node_size()))
@@ -161,7 +161,7 @@ impl Engine {
         self.space.available(SpaceKind::Metadata).saturating_sub(taken)
     }
 
-    /// What removing a block group may take, bytes: in the trees of block groups, of free space and of devices.
+    /// Bytes that removing a block group may take: in the trees of block groups, of free space and of devices.
     pub(super) fn removal_bytes(&self) -> u64 {
         ITEMS_PER_REMOVAL * self.item_bytes()
     }
@@ -172,12 +172,12 @@ impl Engine {
         self.node_size() / creamery_format::KEY_PTR_LEN as u32
     }
 
-    /// What changing an item may take, bytes.
+    /// Bytes that changing an item may take.
     pub(super) fn item_bytes(&self) -> u64 {
         BLOCKS_PER_UNIT * u64::from(self.node_size())
     }
 
-    /// Reserves metadata for `units`; allocates a chunk, waits for its turn, has space freed or commits when it has to.
+    /// Reserves metadata for `units`. If it has to, it allocates a chunk, waits for its turn, makes other threads free space or commits.
     pub(super) fn promise(&self, units: Units) -> Result<Ticket<'_>> {
         let (mut tried, mut was_called_in) = (Tried::default(), false);
         let (mut others, mut passed) = (self.reservations.freeing_tickets(), 0);
@@ -191,7 +191,7 @@ impl Engine {
                 was_called_in = true;
                 continue;
             }
-            // A chunk is no help where all that is missing is what delayed data counts on.
+            // A chunk is no help where only room that is kept for delayed data is missing.
             if self.lacks_blocks_for(units) && self.allocate_chunk(SpaceKind::Metadata, chunks)? {
                 continue;
             }
@@ -210,7 +210,7 @@ impl Engine {
         }
     }
 
-    /// Room from this thread's advance, else from what there is.
+    /// Reserves room from this thread's advance, else from the free room.
     fn promise_at_once(&self, units: Units) -> Option<Ticket<'_>> {
         let policy = units.policy;
         let in_line = if policy.takes_reserve() { 0 } else { self.reservations.left_to_those_in_line()? };
@@ -220,17 +220,17 @@ impl Engine {
         advanced.or_else(|| self.reservations.take(self.wish(units), &|sum| fits(sum, policy, Room::Enough)))
     }
 
-    /// Waits in line for the reservation; none when no other ticket is left that could free room.
+    /// Waits in line for the reservation; `None` when no other ticket is left that could free room.
     fn promise_in_turn(&self, units: Units) -> Option<Ticket<'_>> {
         let policy = units.policy;
-        // Others may wait for what is reclaimed.
+        // Other threads may wait for reclaimed space.
         if !policy.stands_in_line() {
             return None;
         }
         self.reservations.take_in_turn(|| self.wish(units), &|sum| self.fits(sum, policy, Room::Enough))
     }
 
-    /// What a handle for `units` wants now. Asked for before anything that it depends on is looked at (RESERVE-5).
+    /// The request of a handle for `units`. It reads the generation before anything that depends on it (RESERVE-5).
     fn wish(&self, units: Units) -> Wish {
         Wish { units, item: self.item_bytes(), generation: self.generation() }
     }
@@ -251,32 +251,32 @@ impl Engine {
         self.available_blocks() >= now && (leaves_room || self.fits_later(sum, policy))
     }
 
-    /// Bytes that tree blocks may take of the block groups there are: without the delayed data that has its place there.
+    /// Bytes that tree blocks may take of the existing block groups: without delayed data that has its place there.
     pub(super) fn available_blocks(&self) -> u64 {
         let data = if self.shares_groups() { self.delalloc.data() } else { 0 };
         self.space.available(SpaceKind::Metadata).saturating_sub(data)
     }
 
-    /// Whether the block groups there are have too little for `units`, with the references that come with them, what is kept for
-    /// delayed data left out.
+    /// Whether the existing block groups have too little for `units` and their references, not counting room that is kept for
+    /// delayed data.
     fn lacks_blocks_for(&self, units: Units) -> bool {
         let fits = |sum| self.available_blocks() >= self.wanted(sum, units.policy);
         self.reservations.take(self.wish(units), &fits).is_none()
     }
 
-    /// Bytes that have to be there when `sum` is promised: for handles, for who frees space, for the commit.
+    /// Bytes that have to be available when `sum` is promised: for handles, for freeing space, for the commit.
     pub(super) fn wanted(&self, sum: u64, policy: FlushPolicy) -> u64 {
         let (reserve, copies) = self.left_by(policy);
         self.needed(sum + reserve, copies, Self::commit_need)
     }
 
-    /// Bytes that `wanted` counts before a transaction that has copied nothing yet.
+    /// Bytes like those of `wanted`, for a transaction that has copied nothing yet.
     pub(super) fn wanted_later(&self, sum: u64, policy: FlushPolicy) -> u64 {
         let (reserve, copies) = self.left_by(policy);
         self.needed(sum + reserve, copies, Self::whole_commit_need)
     }
 
-    /// Bytes of the reserve that this policy leaves, and for how many copies of shared blocks.
+    /// Bytes of the reserve that this policy leaves, and the number of copies of shared blocks that it leaves room for.
     fn left_by(&self, policy: FlushPolicy) -> (u64, u64) {
         let (units, copies) = match policy {
             _ if policy.takes_all_of_the_reserve() => (0, 0),
@@ -286,13 +286,13 @@ impl Engine {
         (units * self.item_bytes(), copies)
     }
 
-    /// Bytes for `handles`, for their commit, and for what so many `copies` of shared blocks take for good.
+    /// Bytes for `handles`, for their commit, and for the permanent growth by so many `copies` of shared blocks.
     fn needed(&self, handles: u64, copies: u64, commit_need: fn(&Self, u64) -> u64) -> u64 {
         let growth = copies * self.growth_by_a_shared_copy();
         handles + growth + commit_need(self, handles / u64::from(self.node_size()))
     }
 
-    /// Bytes that copying one leaf that a snapshot shares may take for good: it makes a reference of each extent that the leaf
+    /// Bytes that copying one leaf that a snapshot shares may take for good: the copy adds a reference to each extent that the leaf
     /// names, and each of these may split another leaf of the extent tree.
     fn growth_by_a_shared_copy(&self) -> u64 {
         if !self.root_tree.shares_blocks() {

@@ -1,4 +1,4 @@
-//! The critical section: with the gate closed, everything that was put off is done, until nothing changes any more.
+//! The critical section: with the gate closed, all queued and deferred changes are applied, until nothing changes any more.
 
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId};
 use creamery_format::Superblock;
@@ -11,14 +11,14 @@ use crate::handle::Handle;
 const PASSES_MAX: usize = 64;
 
 impl Engine {
-    /// The critical section. None when there was nothing to commit.
+    /// The critical section. `None` when there was nothing to commit.
     pub(super) fn close_transaction(&self) -> Result<Option<(Closed, Blocks)>> {
         let begun = self.env().monotonic();
         self.transaction.enter(CommitPhase::CloseGate);
         let gate = self.transaction.close();
         self.check_writable()?;
         if self.has_nothing_to_commit() {
-            // What a reader kept from being handed out when the last commit ended.
+            // Releases space that a reader still needed when the last commit ended.
             self.release(&self.pipeline.roots.take_releasable())?;
             self.qgroups.with(|state| state.forget_pending());
             return self.flush_written(gate.take_written()).map(|()| None);
@@ -35,7 +35,7 @@ impl Engine {
         settled?;
         self.check_writable()?;
         if self.store().dirty_bytes() == 0 {
-            // Groups were to be removed and none could be: a superblock is as new as its root, so there is none to write.
+            // Groups were to be removed and none could be: no superblock is written, for it would be newer than its root.
             return self.flush_written(gate.take_written()).map(|()| None);
         }
         self.transaction.enter(CommitPhase::Take);
@@ -63,7 +63,7 @@ impl Engine {
         Ok(Some((Closed { generation, superblock, block_count, pinned, written, begun }, blocks)))
     }
 
-    /// What the logs took is free when the transaction is durable (LOG-2).
+    /// Pins the blocks of the logs, which are free when the transaction is durable (LOG-2).
     fn end_logs(&self, generation: Generation, pinned: &mut Vec<(Logical, u64)>) -> Result<()> {
         let len = u64::from(self.node_size());
         self.logs.end(generation).into_iter().try_for_each(|at| {
@@ -72,8 +72,8 @@ impl Engine {
         })
     }
 
-    /// Whether somebody has changed something since the filesystem was opened. Until then what works by itself - deleting orphans,
-    /// counting for quotas, discarding - leaves the devices as they are ([`creamery_volume::Volume::is_untouched`]).
+    /// Whether anything has changed since the filesystem was opened. Until then automatic work (deleting orphans,
+    /// counting for quotas, discarding) leaves the devices as they are ([`creamery_volume::Volume::is_untouched`]).
     pub fn has_changes(&self) -> bool {
         !self.volume().is_untouched() || self.delalloc.data() > 0 || !self.has_nothing_to_commit()
     }
@@ -87,15 +87,15 @@ impl Engine {
             && self.conversion.lock().is_none()
     }
 
-    /// Does everything that is queued until nothing is (COMMIT-1).
-    /// What was put off by others takes at most `need` bytes of tree blocks; they are in the tree already.
+    /// Applies all queued changes until none is left (COMMIT-1).
+    /// Deferred changes take at most `need` bytes of tree blocks; they are in the trees already.
     fn settle(&self, handle: &Handle<'_>, need: u64) -> Result<()> {
         #[cfg(feature = "faults")]
         if self.settles_nothing.load(std::sync::atomic::Ordering::Relaxed) {
             return Ok(());
         }
         handle.check_commit_need(need);
-        // Removing groups is not part of what was left: it looks at what there is by itself, from one to the next.
+        // Removing groups is not part of `need`: it checks the available room itself, for each group.
         let removed = self.remove_idle_groups(handle)?;
         let need = if removed { handle.unpromised() + self.need_of_this_commit() } else { need };
         let record_chunks = || self.record_chunks(handle);

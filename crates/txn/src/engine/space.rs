@@ -1,4 +1,4 @@
-//! The engine's part in space: what the owners of it do together.
+//! Operations on space that span its owners.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::free_space_tree::GroupFreeSpace;
 use crate::handle::Handle;
 use crate::space_info::{BlockGroup, SpaceInfo, SpaceKind};
 
-/// Groups that one commit removes at most: its critical section is not to last for the sake of space that nobody waits for.
+/// Most groups that one commit removes: its critical section must not get long for space that no thread waits for.
 const REMOVED_AT_ONCE: usize = 64;
 
 impl Engine {
@@ -39,7 +39,7 @@ impl Engine {
         if with_free_space { self.chunks.check_claimed(&claimed) } else { Ok(()) }
     }
 
-    /// Visits what is free in a chunk, of which so much is used, as the last commit left it, in order. Errors: device errors; damage.
+    /// Visits the free extents of a chunk with `used` bytes in use, in the last commit, in order. Errors: device errors; damage.
     fn each_free_extent(&self, chunk: &Chunk, used: u64, visit: &mut dyn FnMut(u64, u64)) -> Result<()> {
         match self.free_space_tree.tree() {
             Some(tree) => {
@@ -52,7 +52,7 @@ impl Engine {
         }
     }
 
-    /// Makes a chunk for `kind`, if none was made since there were `seen`; false when no device has room for a useful one.
+    /// Makes a chunk for `kind`, unless one was made since the count was `seen`; false when no device has room for a useful one.
     /// Waits for a commit's critical section to end.
     pub(super) fn allocate_chunk(&self, kind: SpaceKind, seen: u64) -> Result<bool> {
         let running = self.join();
@@ -60,22 +60,22 @@ impl Engine {
         self.chunks.allocate(&self.space, wish, &|| self.claim(), &running)
     }
 
-    /// Whether chunks wait for their items, or somebody waits for groups to be removed.
+    /// Whether chunks wait for their items, or a thread waits for groups to be removed.
     pub(super) fn has_pending_chunks(&self) -> bool {
         self.chunks.has_work()
     }
 
-    /// Bytes on the devices that no chunk has.
+    /// Bytes on the devices that are in no chunk.
     pub(super) fn unallocated(&self) -> u64 {
         self.chunks.unallocated()
     }
 
-    /// How many devices the chunk tree lists.
+    /// The number of devices in the chunk tree.
     pub(super) fn device_count(&self) -> u64 {
         self.chunks.device_count()
     }
 
-    /// What the chunk tree says of the device that the superblock is on.
+    /// The chunk tree's item of the superblock's device.
     pub(super) fn recorded_device(&self) -> Result<RawDevItem> {
         let dev = self.superblock.device();
         self.chunks.recorded_device(dev)
@@ -111,14 +111,14 @@ impl Engine {
         Ok(any)
     }
 
-    /// Gives back some block groups in which nothing lives, but for one of each sort. Called at the beginning of a commit.
-    /// True when there were any.
+    /// Removes some empty block groups, except one of each sort. Called at the beginning of a commit.
+    /// True when it removed any.
     pub(super) fn remove_idle_groups(&self, handle: &Handle<'_>) -> Result<bool> {
         self.chunks.begin_removal();
         let mut left = REMOVED_AT_ONCE;
         for info in self.space.removable() {
             for start in self.removable_groups(info, left) {
-                // The others' removal may have taken the room for this one's, or count on it.
+                // The removal of other groups may have taken the room for this one's removal, or count on this group.
                 let may_go = |group: &_| self.is_removal_affordable() && self.may_go(group);
                 let group = self.space.group_at(start).filter(|group| may_go(group));
                 if let Some(group) = group.filter(|group| self.retire(group)) {
@@ -134,8 +134,8 @@ impl Engine {
         Ok(removed)
     }
 
-    /// Whether the next commit would remove groups, so that there is a place for one of `kind`; has it do that, even if it has
-    /// nothing else to do. Groups of that kind do not count: in their place there would be what there is.
+    /// Whether the next commit would remove groups, so that there is a place for one of `kind`. If so, it makes the next commit do that, even if it has
+    /// nothing else to do. Groups of `kind` itself do not count: their removal gains nothing.
     pub(super) fn want_idle_groups_removed(&self, kind: SpaceKind) -> bool {
         let _running = self.join();
         let mut infos = self.space.removable_for(kind);
@@ -160,21 +160,21 @@ impl Engine {
             && !self.counts_on(group)
     }
 
-    /// Whether there is room for the leaves that the removal of a group changes, beside what this commit needs anyway: nobody
-    /// was promised it.
+    /// Whether there is room for the leaves that the removal of a group changes, besides this commit's own need: no
+    /// promise covers it.
     fn is_removal_affordable(&self) -> bool {
         self.space.available(SpaceKind::Metadata) >= self.need_of_this_commit() + self.removal_bytes()
     }
 
-    /// Nothing is handed out of a group any more, unless delayed data counts on it by now, or a discard took some of it: asking and
+    /// Stops allocation from a group, unless delayed data counts on it by now, or a discard withholds some of it. Asking and
     /// leaving is one step.
     fn retire(&self, group: &BlockGroup) -> bool {
         let _alone = self.reservations.hold();
         !self.counts_on(group) && group.leave()
     }
 
-    /// Whether delayed data, this commit and the next operations may need what an idle group offers. Room was kept and handles began
-    /// because of it (DELALLOC-7, RESERVE-1), and the next one would allocate it again at once.
+    /// Whether delayed data, this commit and the next operations may need an idle group's space. Room was kept and handles began
+    /// because of it (DELALLOC-7, RESERVE-1), and the next operation would allocate it again at once.
     fn counts_on(&self, group: &BlockGroup) -> bool {
         let is_for = |kind: SpaceKind| group.flags.contains(kind.flag());
         if is_for(SpaceKind::Data)
@@ -200,7 +200,7 @@ impl Engine {
         Ok(())
     }
 
-    /// After the commit that removed chunks is durable: their device extents can be used again (CHUNK-3).
+    /// Makes the device extents of removed chunks available again, after the commit that removed them is durable (CHUNK-3).
     pub(super) fn release_device_extents(&self) {
         self.chunks.release_device_extents(self.volume().generation());
     }

@@ -1,13 +1,13 @@
-//! Space caches of the old kind: where there is no free space tree, Linux may keep what is free in files of the root tree, one for each
-//! block group, to which a header leads.
+//! Space caches of the old kind (v1): without a free space tree, Linux may keep the free space in files of the root tree, one for each
+//! block group, each with a header that leads to it.
 //!
-//! They are not kept here, and must not stay either. Linux passes over all of them at the first mount after somebody else's commit,
-//! whose generation is not theirs. But it writes anew only those of the groups in which it changes something, and from then on
-//! their generation is the filesystem's: at the second mount it takes the others for good, and hands out what is in use. So
+//! Creamery does not write these files, and must not leave them. Linux ignores all of them at the first mount after a commit of another program,
+//! for their generation is older. But it rewrites only those of the groups in which it changes something, and from then on
+//! their generation is the filesystem's: at the second mount it trusts the other files, too, and hands out space in use. So
 //! they go with the first commit. Linux makes new ones.
 //!
 //! # Invariants
-//! - CACHES-1: no commit that changes what is free leaves a header. Shown by `no_space_cache_is_left`.
+//! - CACHES-1: a commit that changes free space leaves no header. Shown by `no_space_cache_is_left`.
 
 use creamery_base::{InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_format::{Key, KeyType};
@@ -18,14 +18,14 @@ use crate::extent_tree::file_extent_address;
 use crate::handle::Handle;
 use crate::units::Units;
 
-/// Items that are removed in one handle.
+/// Items removed in one handle.
 const AT_ONCE: usize = 16;
-/// Headers that lie in one leaf at least, but for the first and the last.
+/// Least number of headers in one leaf, except the first and the last.
 const PER_LEAF: u32 = 16;
 
 impl Engine {
-    /// Removes the caches, the headers before what they lead to; what was left of others goes, too. Part of the transaction that
-    /// runs. Nothing where there is a free space tree, or nothing is written.
+    /// Removes the caches, each header before its file; leftovers of other removals go, too. Part of the running
+    /// transaction. It does nothing where there is a free space tree, or when the engine is read-only.
     /// Errors: no space; device errors, damage.
     pub fn drop_space_caches(&self) -> Result<()> {
         if self.read_only().is_some() || self.free_space_tree.loaded().is_some() {
@@ -43,7 +43,7 @@ impl Engine {
         files.into_iter().try_for_each(|file| self.drop_space_cache(file))
     }
 
-    /// How many headers there are, and the files in the root tree: there are no others there.
+    /// The number of headers, and the files in the root tree, which are all cache files.
     fn space_caches(&self) -> Result<(u32, Vec<ObjectId>)> {
         let (mut headers, mut files) = (0, Vec::new());
         let walk = Walk::new(Wait::Yes, ReadAhead::ForwardAlways);
@@ -60,7 +60,7 @@ impl Engine {
         Ok((headers, files))
     }
 
-    /// Removes a file of the root tree, its item last: by that it is found again if this is cut off. A subvolume may have its number.
+    /// Removes a file of the root tree, its item last: after an interruption the item leads to the rest. A subvolume may have the same number.
     fn drop_space_cache(&self, file: ObjectId) -> Result<()> {
         let tree = self.root_tree.tree();
         let (item, behind) =
@@ -98,7 +98,7 @@ impl Engine {
         }
     }
 
-    /// Does `work` in a handle; what fails in the middle of it aborts.
+    /// Calls `work` with a handle; an error in the middle of it aborts.
     fn in_a_handle(&self, units: Units, work: impl FnOnce(&Handle<'_>) -> Result<()>) -> Result<()> {
         let handle = self.start(units)?;
         match work(&handle) {

@@ -1,4 +1,4 @@
-//! What the engine did and has, for those who ask.
+//! Figures of the engine's work and state.
 
 use std::collections::BTreeMap;
 
@@ -23,20 +23,20 @@ pub struct EngineCounters {
     pub blocks_written: u64,
     /// How long commits took from beginning to end, microseconds. A call that found nothing to commit is not counted.
     pub commit_micros: HistogramSnapshot,
-    /// How long they kept handles from beginning, microseconds: from when a commit asks for the gate, for nobody gets in
-    /// while it waits for those inside.
+    /// How long they kept handles from beginning, microseconds: from the moment when a commit asks for the gate, since no handle begins
+    /// while it waits for the open ones.
     pub gate_closed_micros: HistogramSnapshot,
-    /// How often logs were made durable, each time for all who had asked by then.
+    /// Writes of logs, each of which served all syncs until then.
     pub log_writes: u64,
-    /// Tree blocks written for that.
+    /// Tree blocks written by them.
     pub log_blocks_written: u64,
-    /// How long that took, microseconds.
+    /// How long they took, microseconds.
     pub log_micros: HistogramSnapshot,
     /// Bytes of metadata promised to handles that have not ended.
     pub promised_bytes: u64,
     /// Extents with changes of references that wait for the next commit.
     pub delayed_refs: u64,
-    /// What the block cache did.
+    /// Figures of the block cache.
     pub store: creamery_tree::StoreCounters,
 }
 
@@ -53,15 +53,15 @@ pub struct SpaceReport {
     pub used: u64,
     /// On the devices and in no chunk.
     pub unallocated: u64,
-    /// Bytes of data for which chunks can be made of that.
+    /// Bytes of data for which chunks can be made of the unallocated space.
     pub data_allocatable: u64,
     /// In data block groups.
     pub data_total: u64,
     /// In data extents.
     pub data_used: u64,
-    /// By how much that will change with the next commit; an extent that others refer to as well counts as freed until then.
+    /// Change of `data_used` by the next commit; an extent that other files refer to as well counts as freed until then.
     pub data_pending: i64,
-    /// Of data that is being written, and in no file yet.
+    /// Data that is being written, and in no file yet.
     pub data_handed_out: u64,
     /// In metadata block groups.
     pub metadata_total: u64,
@@ -83,16 +83,16 @@ pub struct SpaceReport {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupSum {
-    /// What they are for, and how many copies they keep.
+    /// Their type and profile.
     pub flags: BlockGroupFlags,
     /// Their length, each copy counted once.
     pub total: u64,
-    /// What is in extents, as their items say.
+    /// Bytes in extents, by their items.
     pub used: u64,
 }
 
 impl Engine {
-    /// What the engine did so far.
+    /// Figures of the engine's work so far.
     #[must_use]
     pub fn counters(&self) -> EngineCounters {
         let (commits, blocks_written) = self.counters.commits();
@@ -112,7 +112,7 @@ impl Engine {
         }
     }
 
-    /// How reading ahead goes in the extent tree, in the checksum tree, or in all others together.
+    /// Figures of reading ahead in the extent tree, in the checksum tree, or in all others together.
     #[must_use]
     pub fn read_ahead_of(&self, tree: TreeId) -> ReadAheadCounters {
         self.store().read_ahead_of(tree)
@@ -124,7 +124,7 @@ impl Engine {
         self.chunks.devices()
     }
 
-    /// The block groups by kind and profile, those of data first, as the last commit left them.
+    /// The block groups by kind and profile, those of data first, in the last commit.
     #[must_use]
     pub fn group_sums(&self) -> Vec<GroupSum> {
         let mut sums = BTreeMap::new();
@@ -139,7 +139,7 @@ impl Engine {
         sums.into_values().collect()
     }
 
-    /// Where each block group begins, and what is in extents there, as the last commit left them.
+    /// The start of each block group, and its bytes in extents, in the last commit.
     #[must_use]
     pub fn group_uses(&self) -> Vec<(Logical, u64)> {
         let mut uses = Vec::new();
@@ -158,13 +158,13 @@ impl Engine {
         self.store().lock_times().to_vec()
     }
 
-    /// What each open tree did so far, in order of their ids.
+    /// Figures of each open tree so far, in order of their ids.
     #[must_use]
     pub fn tree_counters(&self) -> Vec<(TreeId, TreeCounters)> {
         self.root_tree.all().iter().map(|tree| (tree.id(), tree.counters())).collect()
     }
 
-    /// How the space is used now. What is pending stands in a field of its own, as far as it is known before the commit.
+    /// How the space is used now. Pending changes have a field of their own, as far as they are known before the commit.
     #[must_use]
     pub fn space(&self) -> SpaceReport {
         // In the order in which data moves on: some may count twice meanwhile, and none is missed.

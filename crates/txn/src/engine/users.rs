@@ -1,4 +1,4 @@
-//! Who refers to data, as the last commit left it: `backref_walk`, with the trees of the engine.
+//! The users of data in the last commit: `backref_walk`, with the trees of the engine.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,13 @@ use creamery_base::{Error, InodeId, Logical, Result};
 use super::Engine;
 use crate::backref_walk::{CommittedBlocks, ExtentUsers, Few, Trees, Walk};
 
-/// Extents whose number of users is kept in mind. When there are more, it begins anew.
+/// Extents whose number of users is cached. When there are more, the cache is cleared.
 const KNOWN_MAX: usize = 64 << 10;
-/// After so many questions it looks whether there is a newer commit.
+/// Questions after which it looks for a newer commit.
 const STALE_AFTER: u32 = 1000;
 
-/// Tells whether files share their data, of many extents one after the other, each in much less time than it takes to name all
-/// users. It answers for a commit, not for what was done since; after many questions for a later one, so that it keeps no space
+/// Answers whether files share their data, for many extents one after the other, each in much less time than it takes to name all
+/// users. The answers are for a commit, not for later changes; after many questions for a later commit, so that it does not keep space
 /// from being used again.
 ///
 /// ```no_run
@@ -31,10 +31,10 @@ pub struct Sharing<'e> {
 }
 
 impl Sharing<'_> {
-    /// Whether anybody but `id` refers to the data extent that begins at `at`, or that file itself at another place: `base` is
-    /// where in the file the extent would begin, the item's offset in the file less its offset in the extent, in 64 bits. Items
-    /// that show parts of an extent where they were written share nothing with each other. An extent that the commit does not
-    /// know is not shared, nor is one of which damage hides the users from who passes over bad trees.
+    /// Whether a file other than `id` refers to the data extent that begins at `at`, or that file itself at another place: `base` is
+    /// the offset in the file where the extent would begin, the item's offset in the file less its offset in the extent, in 64 bits. Items
+    /// that show parts of an extent where they were written share nothing with each other. False for an extent that the commit does not
+    /// have, and for one whose users damage hides when the rescue option ignores bad trees.
     ///
     /// # Errors
     /// Device errors; damage.
@@ -54,14 +54,14 @@ impl Sharing<'_> {
         })
     }
 
-    /// Whether a damaged extent tree is no reason to end.
+    /// Whether the rescue option ignores this error of a damaged extent tree.
     fn passes_over(&self, error: &Error) -> bool {
         error.kind().is_damage() && self.engine.volume().rescue().ignore_bad_roots
     }
 
     fn look(&mut self, at: Logical) -> Result<Few> {
         let few = match self.walk.few(at) {
-            // Who reads past that is told of what is left out; what nobody can say is not said.
+            // The notes of the volume name the tree that is left out; the users are unknown.
             Err(error) if self.passes_over(&error) => Few::Nobody,
             few => few?,
         };
@@ -83,7 +83,7 @@ impl Sharing<'_> {
 }
 
 impl Engine {
-    /// Whoever refers to the data extent in which `at` is, as the last commit left it.
+    /// The users of the data extent that contains `at`, in the last commit.
     ///
     /// # Errors
     /// Not found: there is no data extent. Device errors; damage.
@@ -91,7 +91,7 @@ impl Engine {
         Walk::for_all(self.committed_trees()?).users(at)
     }
 
-    /// Begins to tell which files share their data.
+    /// Begins to answer which files share their data.
     ///
     /// # Errors
     /// Device errors; damage.
@@ -100,9 +100,9 @@ impl Engine {
         Ok(Sharing { engine: self, walk, known: HashMap::new(), asked: 0 })
     }
 
-    /// The trees as the last commit left them, for walking them.
+    /// The trees of the last commit, for walking them.
     fn committed_trees(&self) -> Result<Trees<CommittedBlocks<'_>>> {
-        // The guard comes first: what it keeps is at least what the pointer read after it needs.
+        // The guard comes first: it keeps at least the blocks of the pointer that is read after it.
         let guard = self.commit_root_guard();
         let root_tree = self.root_tree.tree().commit_root();
         Trees::new(CommittedBlocks::new(&self.store, guard), root_tree)

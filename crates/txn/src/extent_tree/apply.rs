@@ -11,7 +11,7 @@ use super::owners::Owners;
 use super::ref_head::RefHead;
 use super::tree::ExtentTree;
 
-/// How far behind its hash the item of a data reference may stand; a bound for hostile images.
+/// Greatest distance of a data reference's item from its hash; a bound for hostile images.
 const HASH_REACH: u64 = 1 << 16;
 
 pub(super) fn item_key(at: Logical, kind: ExtentKind, len: u64) -> Key {
@@ -28,13 +28,13 @@ pub(super) fn item_keys(at: Logical, kind: ExtentKind, len: u64) -> [Key; 2] {
 }
 
 impl ExtentTree {
-    /// The most bytes that an extent item may have: a sixteenth of a leaf, as Linux has it.
+    /// The most bytes that an extent item may have: a sixteenth of a leaf, like in Linux.
     fn extent_item_max(&self) -> usize {
         let leaf = self.tree.max_item_size() + creamery_format::ITEM_LEN;
         (leaf >> 4) - creamery_format::ITEM_LEN
     }
 
-    /// Reads an extent's item, the key under which it stands and how many bytes it has.
+    /// Reads an extent's item, with its key and its length in bytes.
     fn find_extent(
         &self,
         at: Logical,
@@ -84,7 +84,7 @@ impl ExtentTree {
         self.change_extent(host, &key, item, head, Some(len))
     }
 
-    /// Changes the references of an extent whose item has so many bytes, if there is one.
+    /// Changes the references of an extent; `len` is the length of its item in bytes, if it has one.
     fn change_extent(
         &self,
         host: &dyn CowHost,
@@ -105,7 +105,7 @@ impl ExtentTree {
             Error::new(ErrorKind::Corrupt, format!("extent item {key} counts fewer references than exist"))
         })?;
         let after = Owners::of(&item);
-        // Of a tree block its header says it.
+        // The owner of a tree block is in its header.
         let owner = if item.flags.contains(ExtentFlags::DATA) { item.owner } else { head.owner };
         let payer = owner.map(|owner| (owner, item.generation));
         if item.refs == 0 {
@@ -120,7 +120,7 @@ impl ExtentTree {
         Ok(Applied { outcome: Outcome::Changed, before, after, payer })
     }
 
-    /// Changes one reference, wherever it stands.
+    /// Changes one reference, in the item or in an item of its own.
     fn change_backref(
         &self,
         host: &dyn CowHost,
@@ -146,7 +146,7 @@ impl ExtentTree {
             }
             return Ok(());
         }
-        // One of a block is there once and says no more than its key does: whether it is there shows when it is taken out.
+        // A block's reference occurs once, and its item has only the key: removing it shows whether it was there.
         let is_in_key = matches!(backref, Backref::TreeBlock { .. } | Backref::SharedBlock { .. });
         if is_in_key && has_keyed && change == -1 {
             let is_gone = self.tree.remove(host, &backref.key(key.objectid))?;
@@ -165,11 +165,11 @@ impl ExtentTree {
         Ok(())
     }
 
-    /// The items of its own that hold a reference, with their counts: as many as `change` needs.
+    /// The reference's own items, with their counts: as many as `change` needs.
     ///
-    /// Data references with one hash were put at neighbouring offsets, and those that went left gaps. So one that is
-    /// dropped is looked for among all that follow its hash, as Linux does. One that is added is looked for within
-    /// [`HASH_REACH`], for there may be a great many behind. Linux does not look behind a gap then, so a reference may
+    /// Data references with one hash were put at neighbouring offsets, and removed ones left gaps. So a dropped
+    /// reference is searched among all items that follow its hash, like in Linux. An added one is searched within
+    /// [`HASH_REACH`], for a great many may follow. Linux does not look behind a gap then, so a reference may
     /// have several items.
     fn keyed_items(&self, extent: ObjectId, backref: Backref, change: i64) -> Result<Vec<(Key, u32)>> {
         let first = backref.key(extent);
@@ -200,7 +200,7 @@ impl ExtentTree {
         Ok(found)
     }
 
-    /// Changes the count of a reference that has these items; none when they count too few.
+    /// Changes the count of a reference that has these items; `None` when their counts are too small.
     fn change_keyed(
         &self,
         host: &dyn CowHost,
@@ -220,7 +220,7 @@ impl ExtentTree {
         Ok((change == 0).then_some(()))
     }
 
-    /// Gives a reference an item of its own, at the first free key.
+    /// Inserts an item for a reference, at the first free key.
     fn insert_keyed(&self, host: &dyn CowHost, extent: ObjectId, backref: Backref, count: u32) -> Result<()> {
         let (first, data) = (backref.key(extent), backref.keyed_data(count));
         let tries = if matches!(backref, Backref::ExtentData { .. }) { HASH_REACH } else { 1 };

@@ -1,13 +1,13 @@
-//! Back references: who refers to an extent.
+//! Back references: the users of an extent.
 
 use creamery_base::{InodeId, Logical, ObjectId, TreeId};
 use creamery_format::{ExtentRef, FILE_EXTENT_INLINE, Key, RawFileExtent};
 use zerocopy::FromBytes;
 
-/// Who refers to an extent.
+/// One reference to an extent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Backref {
-    /// A tree, by its id: the block's place is found by searching that tree.
+    /// A tree, by its id: a search of that tree finds the block's place.
     TreeBlock { root: TreeId },
     /// A tree block, by its parent's address.
     SharedBlock { parent: Logical },
@@ -17,7 +17,7 @@ pub(crate) enum Backref {
     SharedData { parent: Logical },
 }
 
-/// What an extent is.
+/// The kind of an extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ExtentKind {
     /// A tree block of this level.
@@ -27,12 +27,12 @@ pub(crate) enum ExtentKind {
 }
 
 impl Backref {
-    /// A file's, by the offset of its file extent item's key less the item's offset into the extent.
+    /// The reference of a file, by the offset of its file extent item's key less the item's offset into the extent.
     pub(crate) fn of_file(owner: InodeId, offset: u64) -> Self {
         Self::ExtentData { root: owner.subvolume, ino: owner.ino, offset }
     }
 
-    /// The reference as the format has it, counted `count` times.
+    /// The reference in its on-disk form, counted `count` times.
     pub(crate) fn counted(self, count: u32) -> ExtentRef {
         match self {
             Self::TreeBlock { root } => ExtentRef::TreeBlock { root },
@@ -44,7 +44,7 @@ impl Backref {
         }
     }
 
-    /// Who refers, and how often; none for the owner of simple quotas, who is no reference.
+    /// The reference and its count; `None` for the owner entry of simple quotas, which is no reference.
     pub(crate) fn from_format(found: ExtentRef) -> Option<(Self, u32)> {
         let backref = match found {
             ExtentRef::TreeBlock { root } => Self::TreeBlock { root },
@@ -64,21 +64,21 @@ impl Backref {
         Key::new(extent, form.kind(), form.key_offset())
     }
 
-    /// The data of that item.
+    /// The data of the reference's own item.
     pub(crate) fn keyed_data(self, count: u32) -> Vec<u8> {
         let mut data = Vec::new();
         self.counted(count).write_keyed(&mut data);
         data
     }
 
-    /// Bytes that it takes in an extent item.
+    /// Bytes of the reference inside an extent item.
     pub(crate) fn inline_len(self) -> usize {
         ExtentRef::inline_len(self.counted(1).kind()).expect("every reference has an inline form")
     }
 }
 
-/// Where a regular or preallocated file extent item's data lies: address, bytes on disk, offset into the extent.
-/// None for inline data and holes.
+/// The address of a regular or preallocated file extent item's data, its bytes on disk, and the offset into the extent.
+/// `None` for inline data and holes.
 pub(crate) fn file_extent_address(data: &[u8]) -> Option<(Logical, u64, u64)> {
     let (extent, _) = RawFileExtent::ref_from_prefix(data).ok()?;
     if extent.kind == FILE_EXTENT_INLINE || extent.disk_bytenr.get() == 0 {

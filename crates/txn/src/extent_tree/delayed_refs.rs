@@ -2,24 +2,24 @@
 //!
 //! Every extent with a change has one *head*: whether its extent item is still to be inserted, and by how much
 //! each reference changes. Changes of the same reference merge in the head, so that an extent that is allocated
-//! and freed within one transaction mostly never reaches the extent tree. Handles queue (`handle`); `run_refs` says when heads
-//! are run and by whom, `run` how one is.
+//! and freed within one transaction mostly never reaches the extent tree. Handles queue changes (`handle`); `run_refs` decides when and on
+//! which thread heads run; `run` runs one.
 //!
 //! # Where a reference is
 //! A reference is in the extent tree or in a head. Running a head moves it, and takes longer than a short lock may be held.
-//! So a head is *locked* while it runs: who runs it has taken its changes out ([`DelayedRefs::lock`]), and puts them into
-//! the tree. Who asks how often an extent is referred to looks at the head with the extent's leaf held, and finds it
-//! locked while neither place has the truth. It may not wait with the leaf held, which the runner wants: it lets go of the
-//! leaf, waits ([`DelayedRefs::wait`]), and looks again. What is queued meanwhile is a change from what the tree will
-//! say then.
+//! So a head is *locked* while it runs: the running thread takes its changes out ([`DelayedRefs::lock`]), and puts them into
+//! the tree. A thread that counts an extent's references looks at the head with the extent's leaf held, and finds it
+//! locked while neither place has the truth. It must not wait with the leaf held, which the runner needs: it releases the
+//! leaf, waits ([`DelayedRefs::wait`]), and looks again. A change queued meanwhile is relative to the tree after the
+//! run.
 //!
 //! # Invariants
-//! - REF-1: a head whose extent is to be inserted never has a negative sum. Only somebody else's pointer to space that was
+//! - REF-1: a head whose extent is to be inserted never has a negative sum. Only an older pointer to space that was
 //!   free can break it, which is damage. Shown by `references_to_space_that_was_free_are_damage`.
 //! - REF-2: a head is run by one thread at a time; a reference is seen in the tree, in the head, or the head is locked.
 //! - REF-3: a locked head is given back, run or not.
-//! - REF-4: a data reference is given up when the leaf that had it is the transaction's own, or does not have it any more. Before,
-//!   the extent may have that one reference only in the extent tree, and copying the leaf is what makes the other ones: a head
+//! - REF-4: a data reference is dropped when the leaf that had it is the transaction's own, or does not have it any more. Before,
+//!   that reference may be the extent's only one in the extent tree, and copying the leaf adds the others: a head
 //!   that ran in between would free an extent that a snapshot needs. Shown by
 //!   `an_extent_is_freed_when_who_gives_it_up_is_done`.
 //!
@@ -40,7 +40,7 @@ use super::ref_head::{RefHead, was_free};
 
 const SHARDS: usize = 32;
 
-/// A head, and whether somebody runs what was queued before.
+/// A head, and whether a thread runs its earlier changes.
 struct Entry {
     head: RefHead,
     locked: bool,
@@ -65,30 +65,30 @@ pub(crate) struct DelayedRefs {
     heads: CachePadded<AtomicUsize>,
     /// The sum of [`RefHead::data_bytes`] of all heads, those that run included, wrapping.
     data_bytes: CachePadded<AtomicI64>,
-    /// Whether a head stays of which everything was taken back, until somebody has heard of it.
+    /// Whether a head whose changes all cancelled stays until it is reported.
     keeps_cancelled: AtomicBool,
     #[cfg(feature = "faults")]
     unlocked: std::sync::atomic::AtomicBool,
 }
 
-/// What is known of an extent's head, or of what of it somebody asks for.
+/// The queued changes of an extent, or a part of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Queued<Of = RefHead> {
-    /// There is none: the tree says all.
+    /// There is no head: the tree is complete.
     Nothing,
-    /// So much is to change.
+    /// These changes are queued.
     Changes(Of),
-    /// It is being run: what is in the tree is unknown.
+    /// The head runs: the state in the tree is unknown.
     Locked,
 }
 
-/// A head that is being run (REF-2). Given back by [`LockedHead::ran`]; dropped before, its changes are queued again.
+/// A head that runs (REF-2). [`LockedHead::ran`] unlocks it; if it drops before, its changes are queued again.
 #[must_use]
 pub(crate) struct LockedHead<'r> {
     refs: &'r DelayedRefs,
     at: Logical,
     head: RefHead,
-    /// Whether it has, and whether anybody has the extent then.
+    /// Whether it has run, and whether the extent is left then.
     ran: Option<bool>,
     _held: Held,
 }
@@ -98,7 +98,7 @@ impl LockedHead<'_> {
         &self.head
     }
 
-    /// Unlocks it: all that it stood for is in the tree, where the extent `is_left` or not.
+    /// Unlocks the head: its changes are in the tree. `is_left` says whether the extent still exists there.
     pub(crate) fn ran(mut self, is_left: bool) {
         self.ran = Some(is_left);
     }
@@ -125,7 +125,7 @@ impl Drop for LockedHead<'_> {
                 self.refs.heads.fetch_sub(1, Ordering::Relaxed);
             }
         } else {
-            // Nobody goes on from here: the transaction is aborted. Who looks until then finds what was queued.
+            // The transaction is aborted. Until its end, readers find the queued changes.
             entry.head.must_insert |= self.head.must_insert;
             entry.head.full_backref |= self.head.full_backref;
             entry.head.cancelled |= self.head.cancelled;
@@ -149,13 +149,13 @@ impl DelayedRefs {
         }
     }
 
-    /// Plants a fault: nobody sees that a head runs.
+    /// Plants a fault: readers do not see that a head runs.
     #[cfg(feature = "faults")]
     pub(crate) fn run_unlocked(&self) {
         self.unlocked.store(true, Ordering::Relaxed);
     }
 
-    /// From now on changes that are taken back are told of, or not.
+    /// Sets whether heads whose changes all cancelled stay to be reported.
     pub(crate) fn set_keeps_cancelled(&self, keeps: bool) {
         self.keeps_cancelled.store(keeps, Ordering::Relaxed);
     }
@@ -165,8 +165,8 @@ impl DelayedRefs {
         &self.shards[usize::try_from(mixed).expect("five bits")]
     }
 
-    /// Lets `edit` change the head of an extent, which there may have been none of. Where a `dropped` reference leaves nothing in the head
-    /// it is noted (LOST-1).
+    /// Lets `edit` change the head of an extent, which is created if there is none. If the change by `dropped` cancels with a queued one,
+    /// the dropped reference is noted (LOST-1).
     fn edit<R>(
         &self,
         at: Logical,
@@ -203,7 +203,7 @@ impl DelayedRefs {
     /// Queues the first reference of an extent that was just allocated.
     ///
     /// # Errors
-    /// Damage: somebody had a reference to it while it was free.
+    /// Damage: a reference to it exists from the time when it was free.
     pub(crate) fn insert(&self, at: Logical, len: u64, kind: ExtentKind, backref: Backref) -> Result<()> {
         let head = RefHead::first(kind, len, backref);
         let mut entries = self.shard(at).entries.lock();
@@ -219,7 +219,7 @@ impl DelayedRefs {
     /// Queues one change of one reference.
     ///
     /// # Errors
-    /// Damage: an extent of this transaction loses a reference that nobody got.
+    /// Damage: an extent of this transaction loses a reference that it never had.
     pub(crate) fn change(
         &self,
         at: Logical,
@@ -237,10 +237,10 @@ impl DelayedRefs {
         self.edit(at, len, ExtentKind::TreeBlock { level }, None, |head| head.full_backref = true);
     }
 
-    /// Queues giving up a reference of a tree block. Whoever gives up the last one says whose block it was.
+    /// Queues dropping a reference of a tree block. `owner` is the block's tree, where the last reference drops.
     ///
     /// # Errors
-    /// As [`DelayedRefs::change`].
+    /// Those of [`DelayedRefs::change`].
     pub(crate) fn give_up_block(
         &self,
         at: Logical,
@@ -255,8 +255,8 @@ impl DelayedRefs {
         })
     }
 
-    /// Drops the only reference of an extent allocated in this transaction and forgets the head; false, and
-    /// nothing done, when the head is not of that sort, or runs.
+    /// Drops the only reference of an extent allocated in this transaction and forgets the head. Returns false, and does
+    /// nothing, when the head has other changes, or runs.
     pub(crate) fn cancel(&self, at: Logical, backref: Backref) -> bool {
         let mut entries = self.shard(at).entries.lock();
         let cancels =
@@ -268,12 +268,12 @@ impl DelayedRefs {
         cancels
     }
 
-    /// What is queued for an extent now. Read the extent's item before, and hold its leaf still (see the head of this file).
+    /// The changes queued for an extent now. Read the extent's item before, and hold its leaf still (see the head of this file).
     pub(crate) fn queued(&self, at: Logical) -> Queued {
         self.queued_of(at, RefHead::clone)
     }
 
-    /// The same, of which only a part is wanted.
+    /// A `part` of the changes queued for an extent now. Read the extent's item before, and hold its leaf still.
     pub(crate) fn queued_of<Of>(&self, at: Logical, part: impl FnOnce(&RefHead) -> Of) -> Queued<Of> {
         match self.shard(at).entries.lock().heads.get(&at) {
             None => Queued::Nothing,
@@ -284,7 +284,7 @@ impl DelayedRefs {
         }
     }
 
-    /// Waits until nobody runs the head of an extent. Without a block of the extent tree.
+    /// Waits until no thread runs the head of an extent. The caller holds no block of the extent tree.
     pub(crate) fn wait(&self, at: Logical) {
         let _held = Held::wait(Place::of(rank::REF_HEAD));
         let shard = self.shard(at);
@@ -295,7 +295,7 @@ impl DelayedRefs {
         }
     }
 
-    /// Locks a head and takes what is queued; none when there is no head any more. What nothing came of is forgotten.
+    /// Locks a head and takes its changes; `None` when there is no head any more. A head without changes is forgotten.
     pub(crate) fn lock(&self, at: Logical) -> Option<LockedHead<'_>> {
         let mut entries = self.shard(at).entries.lock();
         let entry = entries.heads.get_mut(&at)?;
@@ -312,18 +312,18 @@ impl DelayedRefs {
         Some(LockedHead { refs: self, at, head, ran: None, _held: held })
     }
 
-    /// Whether anybody but `user` has dropped a reference of the extent and may have it again after a power cut (LOST-1). Asked after
-    /// the extent tree and what is queued.
+    /// Whether a user other than `user` has dropped a reference of the extent and may have it again after a power cut (LOST-1). Call it after
+    /// reading the extent tree and the queue.
     pub(crate) fn has_lost_others(&self, at: Logical, user: Backref) -> bool {
         self.shard(at).entries.lock().lost.has_others(at, user)
     }
 
-    /// Transaction `generation` closes: no head is left.
+    /// Closes the dropped references of transaction `generation`, which closes: no head is left.
     pub(crate) fn close_lost(&self, generation: Generation) {
         self.shards.iter().for_each(|shard| shard.entries.lock().lost.close(generation));
     }
 
-    /// References that were dropped up to transaction `durable` are so after a power cut, too.
+    /// Forgets references that were dropped up to transaction `durable`: a power cut does not bring them back.
     pub(crate) fn forget_lost(&self, durable: Generation) {
         for shard in &self.shards {
             let forgotten = shard.entries.lock().lost.forget_durable(durable);
@@ -331,12 +331,12 @@ impl DelayedRefs {
         }
     }
 
-    /// How many heads there are.
+    /// The number of heads.
     pub(crate) fn len(&self) -> usize {
         self.heads.load(Ordering::Relaxed)
     }
 
-    /// What the heads take in memory, bytes.
+    /// Memory of the heads, bytes.
     pub(crate) fn memory(&self) -> u64 {
         let of = |shard: &CachePadded<Shard>| {
             let entries = shard.entries.lock();
@@ -346,8 +346,8 @@ impl DelayedRefs {
         self.shards.iter().map(of).sum()
     }
 
-    /// By how much the bytes in data extents will change when all heads have run. An extent that was there and that somebody
-    /// else refers to counts as freed until then: who that is, only the extent tree knows.
+    /// By how much the bytes in data extents will change when all heads have run. An older extent with another
+    /// user counts as freed until then: only the extent tree knows the other users.
     pub(crate) fn data_bytes(&self) -> i64 {
         self.data_bytes.load(Ordering::Relaxed)
     }
@@ -414,7 +414,7 @@ mod tests {
         refs.change(new, len, ExtentKind::Data, owner, 2).expect("no damage");
         assert_eq!(refs.data_bytes(), LEN);
         for at in refs.extents() {
-            let Some(locked) = refs.lock(at) else { continue }; // what came and went
+            let Some(locked) = refs.lock(at) else { continue }; // came and went
             let before = refs.data_bytes();
             let stood_for = locked.head().data_bytes();
             locked.ran(true);

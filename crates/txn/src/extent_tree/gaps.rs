@@ -1,4 +1,4 @@
-//! What is free, as the extent tree tells it: what lies between extents. For filesystems that have no free space tree.
+//! Free space from the extent tree: the gaps between extents. For filesystems that have no free space tree.
 
 use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
 use creamery_format::{Key, KeyType};
@@ -7,11 +7,11 @@ use creamery_tree::{ReadAhead, Walk};
 use super::tree::ExtentTree;
 
 impl ExtentTree {
-    /// Visits the gaps between the extents of a block group, of which so much is `used`, whole sectors, in order. While nothing is queued.
+    /// Visits the gaps between the extents of a block group with `used` bytes in use, whole sectors, in order. The queue is empty.
     ///
     /// # Errors
-    /// Device errors; damage: extents that overlap, leave the group, are not whole sectors, or are not all of what is used: what
-    /// misses its item would be handed out.
+    /// Device errors; damage: extents that overlap, leave the group, are not whole sectors, or do not add up to `used`: the space of an extent
+    /// without an item would be handed out.
     pub(crate) fn each_gap(
         &self,
         (start, len): (Logical, u64),

@@ -1,5 +1,5 @@
-//! Extent items in memory: how many refer to an extent, and who. References stand in the item itself while it is
-//! small, else as items of their own. The layout is `creamery_format`'s; here is what changing it needs.
+//! Extent items in memory: the count of references to an extent, and the references. They stand in the item itself while it is
+//! small, else as items of their own. `creamery_format` defines the layout; this file has the changes.
 //!
 //! Inline references are sorted by type upwards and within a type by their key offset downwards. Linux' tree checker
 //! demands that order.
@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::backref::Backref;
 
-/// Bytes of the shortest and of the longest inline reference: a type and a number, or with a count what names an item of a file.
+/// Bytes of the shortest and of the longest inline reference: a type and a number, or a file's reference with its count.
 const INLINE_MIN: usize = 9;
 const INLINE_MAX: usize = 29;
 
@@ -34,13 +34,13 @@ impl ExtentItem {
         Self { refs: 0, generation, flags, block_info: Vec::new(), owner: None, inline: Vec::new() }
     }
 
-    /// The same of what counts for `owner`.
+    /// Sets the owner for simple quotas.
     pub(super) fn owned_by(self, owner: Option<TreeId>) -> Self {
         Self { owner, ..self }
     }
 
-    /// One of a tree block of this level, where metadata is not skinny. Such an item has room for the first key of the block, too. That
-    /// changes while the block does, and nobody reads it: Linux leaves zeros there where it does not know the key.
+    /// The item of a tree block of this level, where metadata is not skinny. It has room for the first key of the block, too. That key
+    /// changes with the block, and nothing reads it: Linux leaves zeros there where it does not know the key.
     pub(crate) fn of_old_block(generation: Generation, level: u8) -> Self {
         let info = RawTreeBlockInfo { key: Key::MIN.into(), level };
         Self { block_info: info.as_bytes().to_vec(), ..Self::new(generation, ExtentFlags::TREE_BLOCK) }
@@ -82,12 +82,12 @@ impl ExtentItem {
         out
     }
 
-    /// No fewer bytes than it has.
+    /// An upper bound of its bytes.
     fn len_at_most(&self) -> usize {
         size_of::<RawExtentItem>() + self.block_info.len() + (self.inline.len() + 1) * INLINE_MAX
     }
 
-    /// The level of a tree block, where the item says it.
+    /// The level of a tree block, where the item has it.
     pub(crate) fn level(&self) -> Option<u8> {
         RawTreeBlockInfo::ref_from_bytes(&self.block_info).ok().map(|info| info.level)
     }
@@ -97,7 +97,7 @@ impl ExtentItem {
         self.inline.iter().map(|(_, count)| u64::from(*count)).sum()
     }
 
-    /// Puts a new inline reference where the order wants it; false when the item would outgrow `most` bytes.
+    /// Inserts a new inline reference in order; false when the item would outgrow `most` bytes.
     pub(crate) fn insert_inline(&mut self, backref: Backref, count: u32, most: usize) -> bool {
         if !self.inline.is_empty() && self.to_bytes().len() + backref.inline_len() > most {
             return false;

@@ -1,11 +1,11 @@
 //! Data extents that lost a reference which the last durable commit has, or a log behind it.
 //!
 //! A file is its extent's only user as soon as the others have dropped their references. After a power cut these have them again until the
-//! commit that drops them is durable: what is written in place before that is read by files to which it was never written. So each
-//! reference that is dropped is noted, until then.
+//! commit that drops them is durable: other files would then show data that was written in place for this file. So each
+//! dropped reference is noted until then.
 //!
 //! # Invariants
-//! - LOST-1: a reference of a data extent that was dropped is queued, or noted here, until the transaction that dropped it is durable or the
+//! - LOST-1: a dropped reference of a data extent is queued, or noted here, until the transaction that dropped it is durable or the
 //!   extent is freed. Shown by `a_reference_that_was_dropped_counts_until_that_is_durable`,
 //!   `a_committed_file_keeps_its_data_until_its_removal_is_durable`, `a_synced_clone_keeps_its_data_until_its_truncation_is_durable`.
 
@@ -15,7 +15,7 @@ use creamery_base::{Generation, Logical, memory};
 
 use super::backref::Backref;
 
-/// One or two of the references that an extent lost. Two differ, so one of them is another file's, whichever file asks; more are not
+/// One or two of the references that an extent lost. Two are enough: they differ, so for any file one of them is another file's. More are not
 /// kept, however many an extent loses.
 #[derive(Clone, Copy)]
 pub(super) struct Dropped {
@@ -40,9 +40,9 @@ pub(super) type ByExtent = BTreeMap<Logical, Dropped>;
 /// The dropped references of some extents.
 #[derive(Default)]
 pub(super) struct LostReferences {
-    /// Of the running transaction.
+    /// References dropped in the running transaction.
     running: ByExtent,
-    /// Of those that closed and are not durable, up to this one.
+    /// References dropped in closed transactions that are not durable, up to `closed_at`.
     closed: ByExtent,
     closed_at: Generation,
 }
@@ -53,24 +53,24 @@ fn note(map: &mut ByExtent, at: Logical, backref: Backref) {
 }
 
 impl LostReferences {
-    /// The extent at `at` loses this reference in the running transaction.
+    /// Notes that the extent at `at` loses this reference in the running transaction.
     pub(super) fn note(&mut self, at: Logical, backref: Backref) {
         note(&mut self.running, at, backref);
     }
 
-    /// Nobody has the extent any more.
+    /// Forgets a freed extent.
     pub(super) fn forget(&mut self, at: Logical) {
         self.running.remove(&at);
         self.closed.remove(&at);
     }
 
-    /// Whether anybody but `user` may have the extent again after a power cut.
+    /// Whether a user other than `user` may have the extent again after a power cut.
     pub(super) fn has_others(&self, at: Logical, user: Backref) -> bool {
         let of = |map: &ByExtent| map.get(&at).is_some_and(|dropped| dropped.has_others(user));
         of(&self.running) || of(&self.closed)
     }
 
-    /// The running transaction closes.
+    /// Closes the running transaction.
     pub(super) fn close(&mut self, generation: Generation) {
         self.closed_at = generation;
         let running = std::mem::take(&mut self.running);
@@ -87,13 +87,13 @@ impl LostReferences {
         }
     }
 
-    /// Transaction `durable` is durable. What nobody needs any more is the caller's to drop, without the lock.
+    /// Forgets references of transactions up to `durable`. The caller drops the result without the lock.
     #[must_use]
     pub(super) fn forget_durable(&mut self, durable: Generation) -> ByExtent {
         if durable >= self.closed_at { std::mem::take(&mut self.closed) } else { ByExtent::new() }
     }
 
-    /// What they take in memory, bytes.
+    /// Memory in use, bytes.
     pub(super) fn memory(&self) -> u64 {
         memory::btree::<Logical, Dropped>(self.running.len() + self.closed.len())
     }

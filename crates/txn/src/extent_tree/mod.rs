@@ -1,15 +1,15 @@
-//! The extent tree: who refers to which extent, as it will be when everything queued has run.
+//! The extent tree: the references to each extent, in the state after all queued changes have run.
 //!
 //! | file | |
 //! |---|---|
-//! | `backref` | who refers |
-//! | `ref_head`, `delayed_refs` | changes that wait |
+//! | `backref` | one reference to an extent |
+//! | `ref_head`, `delayed_refs` | queued changes |
 //! | `item`, `apply`, `run` | the extent item, and putting changes into the tree |
-//! | `owners` | who has an extent, as far as its item tells |
-//! | `gaps` | what is free, where no free space tree says so |
-//! | `references`, `sole_user` | asking how often a block is referred to, and whether data is by one file alone |
+//! | `owners` | the trees that refer to an extent, as far as its item shows |
+//! | `gaps` | free space, where there is no free space tree |
+//! | `references`, `sole_user` | the number of references to a block, and whether data has one file as its only user |
 //!
-//! Allocating and freeing only queue; `RefRunner` has the queue applied, one head at a time, while others go on.
+//! Allocating and freeing only queue changes; `RefRunner` applies the queue, one head at a time, beside working threads.
 
 mod apply;
 mod backref;

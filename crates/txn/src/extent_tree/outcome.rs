@@ -1,10 +1,10 @@
-//! What became of an extent.
+//! The effect of a head on its extent.
 
 use creamery_base::{Generation, TreeId};
 
 use super::owners::Owners;
 
-/// What running one head did to its extent.
+/// The effect of running one head on its extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     /// The extent is new.
@@ -17,15 +17,15 @@ pub(crate) enum Outcome {
     NeverThere,
 }
 
-/// What running one head did, for those who count.
+/// The result of running one head, for accounting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Applied {
     pub(crate) outcome: Outcome,
-    /// Who had the extent.
+    /// The owners before.
     pub(crate) before: Owners,
-    /// Who has it now.
+    /// The owners after.
     pub(crate) after: Owners,
-    /// For whom it counts where each extent counts for one, and when it was made.
+    /// The tree for which the extent counts under simple quotas, and the generation in which it was made.
     pub(crate) payer: Option<(TreeId, Generation)>,
 }
 

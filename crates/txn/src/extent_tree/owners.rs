@@ -1,4 +1,4 @@
-//! Who has an extent, as far as its item tells.
+//! The trees that refer to an extent, as far as its item shows.
 
 use creamery_base::{Generation, TreeId};
 
@@ -10,12 +10,12 @@ use super::item::ExtentItem;
 pub(crate) enum Owners {
     Nobody,
     /// Every reference names this tree, and the extent was made in this transaction. Trees that share the tree's blocks may reach
-    /// it, too, when it is old enough for that.
+    /// it, too, when it is old enough.
     Sole {
         root: TreeId,
         generation: Generation,
     },
-    /// Several, or one by the address of a block.
+    /// Several trees, or one by the address of a block.
     Several,
 }
 

@@ -5,31 +5,31 @@ use smallvec::SmallVec;
 
 use super::backref::{Backref, ExtentKind};
 
-/// What is queued for one extent.
+/// The queued changes of one extent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RefHead {
     pub(crate) kind: ExtentKind,
     pub(crate) len: u64,
     /// The extent was allocated in this transaction: its item does not exist yet.
     pub(crate) must_insert: bool,
-    /// FULL_BACKREF is to be set.
+    /// Whether to set FULL_BACKREF.
     pub(crate) full_backref: bool,
-    /// The tree that made it, where that is known and wanted.
+    /// The tree that made it, where that is known and needed.
     pub(crate) owner: Option<TreeId>,
-    /// Whether something was queued that was taken back, and somebody wants to know of that: who has the extent may have changed
-    /// all the same. A copy of a shared block gives what it points to a reference, by which its tree has it, and takes that back with the pointer.
+    /// Whether changes were queued that cancelled out, and quotas need to know: the extent's owners may have changed
+    /// all the same. A copy of a shared block adds a reference to each child, which gives the child to its tree, and takes it back with the pointer.
     pub(crate) cancelled: bool,
     pub(crate) changes: SmallVec<[(Backref, i64); 2]>,
 }
 
 impl RefHead {
-    /// Nothing, yet, of an extent that is there.
+    /// Creates a head without changes, for an existing extent.
     pub(crate) fn new(kind: ExtentKind, len: u64) -> Self {
         let (must_insert, full_backref, owner, cancelled) = Default::default();
         Self { kind, len, must_insert, full_backref, owner, cancelled, changes: SmallVec::new() }
     }
 
-    /// The first reference of an extent that was just allocated.
+    /// Creates a head with the first reference of an extent that was just allocated.
     pub(crate) fn first(kind: ExtentKind, len: u64, backref: Backref) -> Self {
         let changes = SmallVec::from_slice(&[(backref, 1)]);
         let owner = match backref {
@@ -39,7 +39,7 @@ impl RefHead {
         Self { must_insert: true, owner, changes, ..Self::new(kind, len) }
     }
 
-    /// What its changes take on the heap, bytes.
+    /// Memory of its changes on the heap, bytes.
     pub(crate) fn memory(&self) -> u64 {
         if self.changes.spilled() { memory::vec::<(Backref, i64)>(self.changes.capacity()) } else { 0 }
     }
@@ -54,18 +54,18 @@ impl RefHead {
         !self.must_insert && !self.full_backref && self.changes.is_empty()
     }
 
-    /// Whether there is nothing to run, or to tell.
+    /// Whether there is nothing to run, and nothing to report.
     pub(crate) fn is_void(&self) -> bool {
         !self.cancelled && self.changes_nothing()
     }
 
-    /// Whether `backref`, of an extent that is not in the tree yet, is all there is.
+    /// Whether the only change is `backref`, of an extent that is not in the tree yet.
     pub(crate) fn is_sole(&self, backref: Backref) -> bool {
         self.must_insert && self.changes.as_slice() == [(backref, 1)].as_slice()
     }
 
-    /// By how much the bytes in data extents change when the head runs, if nobody else refers to an extent that was
-    /// there before.
+    /// By how much the bytes in data extents change when the head runs, if an older extent has no other
+    /// user.
     pub(crate) fn data_bytes(&self) -> i64 {
         if self.kind != ExtentKind::Data {
             return 0;
@@ -89,7 +89,7 @@ impl RefHead {
             }
             None => self.changes.push((backref, by)),
         }
-        // REF-1. Only somebody else's pointer to space that was free can break it.
+        // REF-1. Only an older pointer to space that was free can break it.
         if self.must_insert && self.sum() < 0 {
             return Err(was_free(at, "lost more references than it got"));
         }

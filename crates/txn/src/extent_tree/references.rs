@@ -1,4 +1,4 @@
-//! How often a tree block is referred to, and how.
+//! The references to a tree block, and their form.
 
 use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
 use creamery_format::{ExtentFlags, ExtentItem as ItemView, Key};
@@ -11,13 +11,13 @@ use super::item::ExtentItem;
 use super::ref_head::RefHead;
 use super::tree::ExtentTree;
 
-/// How often in a row an extent may be on its way into the tree and be found in neither place.
+/// Most times in a row that an extent on its way into the tree may be found in neither place.
 pub(super) const MISSES_MAX: u32 = 64;
 
-/// What there is of references, in an item or queued for it.
+/// References in an item, or their queued changes.
 #[derive(Clone, Copy, Default)]
 struct Counted {
-    /// How many, or how many more.
+    /// The number of references, or its change.
     count: i64,
     full_backref: bool,
     /// Whether the item does not exist yet.
@@ -28,7 +28,7 @@ impl Counted {
     fn of_item(key: &Key, data: &[u8]) -> Result<Self> {
         let damaged = |kind| Error::with_source(ErrorKind::Corrupt, format!("extent item {key}"), kind);
         let head = ItemView::parse(key.kind, data).map_err(damaged)?.head;
-        // More than these are damage, and more than the changes of a transaction can bring back.
+        // A larger count is damage, and the changes of a transaction cannot bring it back.
         let count = i64::try_from(head.refs.get()).unwrap_or(i64::MAX);
         let full_backref = head.flags().contains(ExtentFlags::FULL_BACKREF);
         Ok(Self { count, full_backref, must_insert: false })
@@ -38,7 +38,7 @@ impl Counted {
         Self { count: head.sum(), full_backref: head.full_backref, must_insert: head.must_insert }
     }
 
-    /// What both come to.
+    /// The sum of an item and its queued changes.
     fn with(self, at: Logical, queued: Self) -> Result<BlockReferences> {
         let count = self.count.checked_add(queued.count).and_then(|count| u64::try_from(count).ok());
         let count = count.filter(|&count| count > 0).ok_or_else(|| unreferenced(at))?;
@@ -47,21 +47,21 @@ impl Counted {
 }
 
 impl ExtentTree {
-    /// References of a tree block as they will be when everything queued has run. It may wait for a head that runs, so
-    /// without a block of this tree. With [`Wait::No`] it waits for locks of this tree's blocks all the same.
+    /// References of a tree block in the state after all queued changes have run. It may wait for a head that runs, so
+    /// the caller holds no block of this tree. Even with [`Wait::No`] it waits for locks of this tree's blocks.
     ///
     /// # Errors
-    /// Would block: for a device, or for a head that runs; device errors; damage: nobody refers to it.
+    /// Would block: for a device, or for a head that runs; device errors; damage: the block has no reference.
     pub(crate) fn block_references(&self, at: Logical, level: u8, wait: Wait) -> Result<BlockReferences> {
         let mut misses = 0;
         loop {
-            // Without an item there is no leaf to hold. That is the truth while the head says so (REF-2).
+            // Without an item there is no leaf to hold. The head's answer is the truth as long as it is there (REF-2).
             let (item, queued) = match self.see_block(at, level, wait)? {
                 Some((item, queued)) => (Some(item), queued),
                 None => (None, self.refs.queued_of(at, Counted::of_head)),
             };
             match (item, queued) {
-                // Who runs it may wait for a device.
+                // The running thread may wait for a device.
                 (_, Queued::Locked) if wait == Wait::No => return Err(ErrorKind::WouldBlock.into()),
                 (_, Queued::Locked) => self.refs.wait(at),
                 (Some(item), Queued::Nothing) => return item.with(at, Counted::default()),
@@ -69,7 +69,7 @@ impl ExtentTree {
                 (None, Queued::Changes(queued)) if queued.must_insert => {
                     return Counted::default().with(at, queued);
                 }
-                // It was put into the tree between the two looks.
+                // A head put it into the tree between the two reads.
                 (None, _) if misses < MISSES_MAX => misses += 1,
                 (None, _) => return Err(unreferenced(at)),
             }
@@ -86,7 +86,7 @@ impl ExtentTree {
         Ok(item.is_some_and(|item| item.flags.contains(ExtentFlags::DATA)))
     }
 
-    /// Looks at a tree block's item, and with its leaf held at what is queued. Tree blocks of old filesystems have
+    /// Reads a tree block's item, and with its leaf held the queued changes. Tree blocks of old filesystems have
     /// EXTENT_ITEMs.
     fn see_block(&self, at: Logical, level: u8, wait: Wait) -> Result<Option<(Counted, Queued<Counted>)>> {
         let kind = ExtentKind::TreeBlock { level };

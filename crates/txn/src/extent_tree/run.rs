@@ -1,4 +1,4 @@
-//! Running one head: what is queued for an extent goes into the extent tree (`apply`). Which heads, and when: `run_refs`.
+//! Running one head: putting the queued changes of an extent into the extent tree (`apply`). `run_refs` decides which heads run, and when.
 
 use creamery_base::{Logical, Result};
 use creamery_tree::CowHost;
@@ -17,10 +17,10 @@ pub(crate) struct Ran {
 }
 
 impl ExtentTree {
-    /// Puts what is queued for an extent into the tree; none when nothing is.
+    /// Puts the queued changes of an extent into the tree; `None` when there are none.
     ///
     /// # Errors
-    /// No space, device errors; damage: what is queued does not fit to what the tree says.
+    /// No space, device errors; damage: the changes contradict the tree.
     pub(crate) fn run(&self, host: &dyn CowHost, at: Logical) -> Result<Option<Ran>> {
         let Some(locked) = self.refs.lock(at) else { return Ok(None) };
         let RefHead { kind, len, .. } = *locked.head();

@@ -1,4 +1,4 @@
-//! Whether a data extent is referred to by one file alone.
+//! Whether one file is the only user of a data extent.
 
 use creamery_base::{ErrorKind, Generation, Logical, Result, Wait};
 
@@ -11,10 +11,10 @@ use super::references::MISSES_MAX;
 use super::tree::ExtentTree;
 
 impl ExtentTree {
-    /// Whether `user` is all that refers to a data extent, which was made after `since`, when everything queued has run. "No" may
-    /// be wrong: a reference that is queued to go still counts, so does one that was dropped until that is durable (LOST-1), and so does
-    /// one that stands in an item of its own. It may wait
-    /// for a head that runs, so without a block of this tree.
+    /// Whether `user` is the only user of a data extent made after `since`, in the state after all queued changes have run. "No" may
+    /// be wrong: it counts a reference that is queued to go, one whose drop is not durable yet (LOST-1), and
+    /// one in an item of its own. It may wait
+    /// for a head that runs, so the caller holds no block of this tree.
     ///
     /// # Errors
     /// Would block; device errors; damage.
@@ -28,14 +28,14 @@ impl ExtentTree {
     ) -> Result<bool> {
         let key = item_key(at, ExtentKind::Data, len);
         for _ in 0..MISSES_MAX {
-            // What is queued is looked at with the item's leaf held (REF-2). Without an item there is none to hold.
+            // Reads the queue with the item's leaf held (REF-2). Without an item there is no leaf to hold.
             let see = |data: &[u8]| (ExtentItem::parse(&key, data), self.refs.queued(at));
             let (item, queued) = match self.tree.get_locked(&key, wait, see)? {
                 Some((item, queued)) => (Some(item?), queued),
                 None => (None, self.refs.queued(at)),
             };
             match (item, queued) {
-                // Who runs it may wait for a device.
+                // The running thread may wait for a device.
                 (_, Queued::Locked) if wait == Wait::No => return Err(ErrorKind::WouldBlock.into()),
                 (_, Queued::Locked) => self.refs.wait(at),
                 (Some(item), Queued::Nothing) => {
@@ -48,7 +48,7 @@ impl ExtentTree {
                 (None, Queued::Changes(head)) if head.must_insert => {
                     return Ok(is_all_queued(&head, user) && !self.refs.has_lost_others(at, user));
                 }
-                // It was put into the tree between the two looks.
+                // A head put it into the tree between the two reads.
                 (None, _) => {}
             }
         }

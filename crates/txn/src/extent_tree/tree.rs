@@ -1,4 +1,4 @@
-//! The owner: the tree and its queue.
+//! The owner of the extent tree: the tree and its queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use creamery_tree::Tree;
 
 use super::delayed_refs::DelayedRefs;
 
-/// The extent tree and what waits to be put into it.
+/// The extent tree and its queued changes.
 pub(crate) struct ExtentTree {
     pub(super) tree: Arc<Tree>,
     pub(super) refs: DelayedRefs,
@@ -15,7 +15,7 @@ pub(crate) struct ExtentTree {
     pub(super) node_size: u32,
     /// Whether items of tree blocks have their level in the key.
     pub(super) is_skinny: bool,
-    /// Whether the items of data name the tree that made it, for simple quotas.
+    /// Whether the items of data name the tree that made the data, for simple quotas.
     names_owners: AtomicBool,
 }
 
@@ -24,17 +24,17 @@ impl ExtentTree {
         Self { tree, refs: DelayedRefs::new(), node_size, is_skinny, names_owners: AtomicBool::new(false) }
     }
 
-    /// The tree, for what all trees have.
+    /// The tree, for operations on any tree.
     pub(crate) fn tree(&self) -> &Arc<Tree> {
         &self.tree
     }
 
-    /// What is queued.
+    /// The queued changes.
     pub(crate) fn refs(&self) -> &DelayedRefs {
         &self.refs
     }
 
-    /// From now on the items of new data name the tree that made it, or do not.
+    /// Sets whether the items of new data name the tree that made it, from now on.
     pub(crate) fn set_names_owners(&self, names: bool) {
         self.names_owners.store(names, Ordering::Relaxed);
     }

@@ -9,14 +9,14 @@ use super::group::{GroupFreeSpace, Info, damaged, extent_key};
 use super::plan::SpaceRun;
 
 impl GroupFreeSpace {
-    /// Writes what is free as bitmaps.
+    /// Rewrites the free space as bitmaps.
     pub(super) fn convert_to_bitmaps(&self, host: &dyn CowHost, info: Info) -> Result<()> {
         let free = self.extents()?;
         self.delete(host)?;
         self.insert_bitmaps(host, info, &free)
     }
 
-    /// Records a group of which nothing is recorded.
+    /// Writes the bitmaps of a group without items.
     pub(super) fn insert_bitmaps(&self, host: &dyn CowHost, info: Info, free: &[(u64, u64)]) -> Result<()> {
         self.set_info(host, Info { flags: info.flags | FREE_SPACE_USING_BITMAPS, ..info })?;
         let mut extents = free.iter().peekable();
@@ -46,7 +46,7 @@ impl GroupFreeSpace {
         Ok(())
     }
 
-    /// Writes what is free as extents.
+    /// Rewrites the free space as extents.
     pub(super) fn convert_to_extents(&self, host: &dyn CowHost, info: Info) -> Result<()> {
         let free = self.extents()?;
         self.delete(host)?;

@@ -51,14 +51,14 @@ pub(super) fn extent_key(start: u64, len: u64) -> Key {
     Key::new(ObjectId::new(start), KeyType::FREE_SPACE_EXTENT, len)
 }
 
-/// The free space of one group in the tree, with what changing it needs.
+/// The free space of one group in the tree, with the values that changing it needs.
 pub(crate) struct GroupFreeSpace {
     pub(super) tree: Arc<Tree>,
     pub(super) group: GroupRange,
     pub(super) sector: u64,
 }
 
-/// Where a group lies.
+/// The address range of a group.
 #[derive(Clone, Copy)]
 pub(super) struct GroupRange {
     pub(super) start: Logical,
@@ -82,22 +82,22 @@ impl FreeSpaceTree {
         Self { tree: ArcSwapOption::new(tree), sector_size }
     }
 
-    /// The tree, for what all trees have.
+    /// The tree, for operations on any tree.
     pub(crate) fn tree(&self) -> Option<Arc<Tree>> {
         self.tree.load_full()
     }
 
-    /// The same for a look at it.
+    /// A guard of the tree, for a short look at it.
     pub(crate) fn loaded(&self) -> arc_swap::Guard<Option<Arc<Tree>>> {
         self.tree.load()
     }
 
-    /// From now on this is it.
+    /// Sets the tree, from now on.
     pub(crate) fn set(&self, tree: Arc<Tree>) {
         self.tree.store(Some(tree));
     }
 
-    /// What the tree says of `group`; none when the filesystem has no such tree.
+    /// The free space of `group` in the tree; `None` when the filesystem has no such tree.
     pub(crate) fn of_group(&self, group: &BlockGroup) -> Option<GroupFreeSpace> {
         self.tree().map(|tree| GroupFreeSpace::new(tree, group.start, group.len, self.sector_size))
     }
@@ -129,13 +129,13 @@ impl GroupFreeSpace {
         Self::bytes_at_most(self.group.len, self.sector) / ITEM_LEN as u64
     }
 
-    /// Bytes in leaves that a group of so many bytes takes at most, its info item apart: those of its bitmaps.
+    /// The most bytes in leaves of a group of so many bytes, without its info item: those of its bitmaps.
     pub(crate) fn bytes_at_most(len: u64, sector: u64) -> u64 {
         let bitmaps = len.div_ceil(BITMAP_BYTES * 8 * sector);
         bitmaps * (ITEM_LEN as u64 + BITMAP_BYTES)
     }
 
-    /// Records a group in which these extents are free, which follow each other and never touch.
+    /// Writes the items of a group with these free extents, which follow each other and never touch.
     pub(crate) fn fill(&self, host: &dyn CowHost, free: &[(u64, u64)]) -> Result<()> {
         let extents = u32::try_from(free.len()).map_err(|_| damaged(self.group, "too many free extents"))?;
         let info = Info { extents, flags: 0 };
@@ -146,7 +146,7 @@ impl GroupFreeSpace {
         free.iter().try_for_each(|&(start, len)| self.tree.insert(host, &extent_key(start, len), &[]))
     }
 
-    /// Records a new group, all of it free.
+    /// Writes the items of a new group, all of it free.
     pub(crate) fn create(&self, host: &dyn CowHost) -> Result<()> {
         self.fill(host, &[(self.group.start.get(), self.group.len)])
     }
@@ -187,7 +187,7 @@ impl GroupFreeSpace {
         Ok(())
     }
 
-    /// Visits what the items list, in order: extents, or the set bits of bitmaps one by one.
+    /// Visits the contents of the items, in order: extents, or the set bits of bitmaps one by one.
     fn each_piece(&self, info: Info, visit: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
         let (start, end) = (self.group.start.get(), self.group.end().get());
         let mut cursor =
@@ -216,7 +216,7 @@ impl GroupFreeSpace {
         Ok(())
     }
 
-    /// Where an item ends that begins at `at` or behind it.
+    /// The end of an item that begins at `at` or behind it.
     fn item_end(&self, key: &Key, at: u64) -> Result<u64> {
         let start = key.objectid.get();
         let aligned = key.offset.is_multiple_of(self.sector)
@@ -234,7 +234,7 @@ impl GroupFreeSpace {
     }
 }
 
-/// Where the extent of an item ends.
+/// The end of an item's extent.
 pub(super) fn end_of(key: &Key) -> Option<u64> {
     key.objectid.get().checked_add(key.offset)
 }

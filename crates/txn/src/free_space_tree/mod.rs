@@ -1,4 +1,4 @@
-//! The free space tree: what is free in each block group, on disk.
+//! The free space tree: the free space of each block group, on disk.
 //!
 //! # On disk
 //! Per block group `(start FREE_SPACE_INFO length)`: extent count u32, flags u32 (1 = bitmaps). Then either
@@ -7,10 +7,10 @@
 //! items would take more room than its bitmaps, and back when they would take clearly less (section "free space
 //! tree" of the on-disk format documentation).
 //!
-//! Superblock copies that lie in a group count as free here; whoever hands out space leaves them out.
+//! Superblock copies that lie in a group count as free here; allocation leaves them out.
 //!
 //! The tree changes when delayed refs run, never when space is handed out or unpinned; between two commits it
-//! therefore says what the last commit says.
+//! therefore equals the state of the last commit.
 //!
 //! # Invariants
 //! - FREE-1: two free extents of a group never touch; the info item counts them. Shown by

@@ -20,8 +20,8 @@ impl SpaceRun {
     }
 }
 
-/// What becomes of space in a step, in the order of addresses, runs that follow each other joined: the tree is changed once
-/// for many extents side by side.
+/// Changes of space in a step, in the order of addresses, with adjacent runs joined: one change of the tree
+/// covers many neighbouring extents.
 #[derive(Default, Debug)]
 pub(crate) struct SpacePlan(Vec<SpaceRun>);
 
@@ -34,7 +34,7 @@ impl SpacePlan {
         }
     }
 
-    /// The runs, cut where `group_end` says that the group ends that an address lies in.
+    /// The runs, cut at the ends of groups; `group_at` gives an address's group and its end.
     pub(crate) fn by_group<G>(
         self,
         group_at: impl Fn(Logical) -> Result<(G, Logical)>,
@@ -61,7 +61,7 @@ impl SpacePlan {
 }
 
 impl GroupFreeSpace {
-    /// Brings the group up to date for `runs`, which all lie in it: what became free was not, and what became used was.
+    /// Brings the group up to date for `runs`, which all lie in it: freed runs were used before, and used runs were free.
     ///
     /// # Errors
     /// No space, device errors; damage.
@@ -88,7 +88,7 @@ impl GroupFreeSpace {
         }
     }
 
-    /// Takes a range, which is free as a whole, out of the extents.
+    /// Removes a range, all of it free, from the extents.
     fn remove(&self, host: &dyn CowHost, info: &mut Info, run: &SpaceRun) -> Result<()> {
         let &SpaceRun { start, len, .. } = run;
         let last = extent_key(start.get(), u64::MAX);
@@ -122,7 +122,7 @@ impl GroupFreeSpace {
         Ok(())
     }
 
-    /// Puts a range, none of which is free, among the extents.
+    /// Adds a range, none of it free, to the extents.
     fn add(&self, host: &dyn CowHost, info: &mut Info, run: &SpaceRun) -> Result<()> {
         let &SpaceRun { start, len, .. } = run;
         let (from, to) = (start.get(), start.get() + len);
@@ -164,13 +164,13 @@ impl GroupFreeSpace {
         }
     }
 
-    /// Gives a free extent that was just found other bounds, which keep its place among the others.
+    /// Changes the bounds of a free extent that was just found; its place among the others stays.
     fn rekey(&self, host: &dyn CowHost, key: &Key, new: &Key) -> Result<()> {
         let found = self.tree.rekey(host, key, new, |_| ())?;
         if found { Ok(()) } else { Err(damaged(self.group, &format!("{key} is out of place"))) }
     }
 
-    /// So many extents less than the info item says.
+    /// The extent count of the info item, less `less`.
     pub(super) fn counted(&self, extents: u32, less: u32) -> Result<u32> {
         extents.checked_sub(less).ok_or_else(|| damaged(self.group, "the info item counts too few extents"))
     }

@@ -1,10 +1,10 @@
-//! Blocks that trees have and the extent tree lacks.
+//! Blocks that a tree has and the extent tree lacks.
 //!
-//! A change of the UUID finds the blocks in the extent tree. One that is not listed there would keep the old UUID, and whatever is in it
-//! or below it could not be read any more. So the trees are walked, too, before the first block is written, and one such block refuses the
+//! A change of the UUID finds the blocks in the extent tree. A block that is not listed there would keep the old UUID, and its contents
+//! and all blocks below it would become unreadable. So a walk over all trees comes before the first write, and one such block refuses the
 //! whole change.
 //!
-//! Of a tree that is being dropped, or that a balance has left, blocks may be gone already: there, one that is not listed is passed over.
+//! Blocks of a tree that is being dropped, or that a balance has left, may be gone already: there, an unlisted block is ignored.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use creamery_base::{Error, ErrorKind, Logical, Result, TreeId};
 use creamery_device::AlignedBuffer;
 use creamery_format::{BlockRef, Expected};
 
-/// The blocks that the extent tree lists, and those of them that a walk has come to.
+/// The blocks that the extent tree lists, and those of them that a walk has reached.
 #[derive(Default)]
 pub(super) struct Listed {
     blocks: HashSet<Logical>,
@@ -28,19 +28,19 @@ pub(super) struct WalkedTree {
 }
 
 impl Listed {
-    /// The extent tree lists a block.
+    /// Adds a block that the extent tree lists.
     pub(super) fn add(&mut self, at: Logical) {
         self.blocks.insert(at);
     }
 
-    /// Walks a tree.
+    /// Walks a tree, and checks that its blocks are listed.
     /// Errors: a block is not listed; those of `read`.
     pub(super) fn check(
         &mut self,
         tree: &WalkedTree,
         read: &dyn Fn(&Expected) -> Result<AlignedBuffer>,
     ) -> Result<()> {
-        // Its depth is bounded by the levels, which the check of a block that was read holds to go down by one.
+        // The levels bound its depth: reading checks that each is one lower than its parent's.
         let mut todo = vec![Expected { owner: None, ..tree.root }];
         while let Some(want) = todo.pop() {
             if !self.blocks.contains(&want.logical) {
@@ -54,7 +54,7 @@ impl Listed {
                 );
                 return Err(Error::new(ErrorKind::Corrupt, what));
             }
-            // What is below a leaf is no block, and what trees share is walked once.
+            // A leaf has no blocks below it, and shared blocks are walked once.
             if want.level == Some(0) || !self.reached.insert(want.logical) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Extents whose roots have changed in the running transaction, as far as that has to be walked.
+//! Extents whose roots changed in the running transaction and need a walk.
 
 use std::collections::BTreeSet;
 
@@ -9,28 +9,28 @@ use crate::extent_tree::ExtentKind;
 /// The subvolumes that reach an extent.
 pub(crate) type Roots = BTreeSet<TreeId>;
 
-/// What is counted for an extent.
+/// The roots that are counted for an extent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Before {
-    /// What the last commit says, and every snapshot that was taken since.
+    /// The roots in the last commit, and every snapshot taken since.
     Commit,
-    /// These roots, as they were when so many snapshots had been taken in the transaction.
+    /// These roots, at the time when the transaction had taken so many snapshots.
     Known(Roots, usize),
 }
 
-/// An extent that is to be looked at when the transaction closes.
+/// An extent to walk when the transaction closes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Changed {
     pub(crate) kind: ExtentKind,
     /// Bytes.
     pub(crate) len: u64,
     pub(crate) before: Before,
-    /// Whether something has changed since that was counted.
+    /// Whether it has changed since it was counted.
     pub(crate) touched: bool,
 }
 
 impl Changed {
-    /// Whether the last commit has to say what was counted.
+    /// Whether the counted roots are those of the last commit.
     pub(crate) fn needs_commit(&self) -> bool {
         self.before == Before::Commit
     }
@@ -41,11 +41,11 @@ impl Changed {
 pub(crate) struct SnapshotTaken {
     pub(crate) source: TreeId,
     pub(crate) id: TreeId,
-    /// Where its name is.
+    /// The subvolume that contains it.
     pub(crate) within: TreeId,
     pub(crate) generation: Generation,
     /// The source's root block.
     pub(crate) root: Logical,
-    /// Bytes of that.
+    /// Size of that block, bytes.
     pub(crate) node_size: u64,
 }

@@ -1,4 +1,4 @@
-//! Room taken from limits before something is written.
+//! Room taken from limits before a write.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use creamery_base::{Error, ErrorKind, QgroupId, Result, TreeId};
 
 use super::Qgroups;
 
-/// Bytes that somebody is to write for a subvolume, of whose groups at least one has a limit. Given back when it is dropped
+/// Bytes to be written for a subvolume, of whose groups at least one has a limit. A drop gives them back
 /// (QGROUP-3).
 pub(crate) struct Charge {
     qgroups: Arc<Qgroups>,
-    /// The quotas that they were then, and the groups from which it was taken.
+    /// The epoch of the quotas at the time, and the groups from which it was taken.
     epoch: u64,
     groups: Arc<[QgroupId]>,
     bytes: u64,
 }
 
 impl Charge {
-    /// Splits off so many bytes, or what there is of them.
+    /// Splits off `bytes` bytes, or all if there are fewer.
     pub(crate) fn take(&mut self, bytes: u64) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -25,7 +25,7 @@ impl Charge {
         Self { qgroups, epoch: self.epoch, groups, bytes }
     }
 
-    /// Adds what `other` has; when that was taken elsewhere, it is given back.
+    /// Adds the bytes of `other`; if they come from other groups, they are given back.
     pub(crate) fn add(&mut self, mut other: Self) {
         if self.epoch == other.epoch && self.groups == other.groups {
             self.bytes += std::mem::take(&mut other.bytes);
@@ -36,7 +36,7 @@ impl Charge {
         self.bytes
     }
 
-    /// It is written in the running transaction, and counts until that closes.
+    /// Marks the bytes as written in the running transaction; they stay pending until it closes.
     pub(crate) fn written(mut self) {
         let bytes = std::mem::take(&mut self.bytes);
         self.qgroups.settle_charge(self.epoch, &self.groups, bytes, true);
@@ -52,13 +52,13 @@ impl Drop for Charge {
 }
 
 impl Qgroups {
-    /// Takes `bytes` from the limits of a subvolume's groups; none where there are none.
-    /// Errors: a limit is in the way.
+    /// Takes `bytes` from the limits of a subvolume's groups; `None` where no group has a limit.
+    /// Errors: a limit would be exceeded.
     pub(crate) fn charge(self: &Arc<Self>, subvolume: TreeId, bytes: u64) -> Result<Option<Charge>> {
         self.charge_some(subvolume, bytes, bytes, 1)
     }
 
-    /// The same for as much as there is room for: `most` bytes, or fewer, but not below `min`, in whole `unit`s.
+    /// Takes as many bytes as the limits have room for: `most`, or fewer, but not below `min`, in whole `unit`s. `None` where no group has a limit.
     pub(crate) fn charge_some(
         self: &Arc<Self>,
         subvolume: TreeId,
@@ -115,7 +115,7 @@ impl Qgroups {
             for id in groups.iter().filter(|_| state.epoch == epoch) {
                 let Some(group) = state.forest.get_mut(*id) else { continue };
                 let left = group.reserved.checked_sub(bytes);
-                // One that was removed and made anew has none of it.
+                // A group that was removed and created again has none of it.
                 group.reserved = left.unwrap_or(0);
                 if written {
                     group.pending = group.pending.saturating_add(bytes);

@@ -1,4 +1,4 @@
-//! What counting quotas took.
+//! Figures of counting quotas.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +17,7 @@ pub struct QgroupCounters {
     pub traced: u64,
     /// Extents that rescans counted.
     pub rescanned: u64,
-    /// How often a limit was in the way.
+    /// Requests that would have exceeded a limit.
     pub exceeded: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Groups, who is a member of which, and their sums.
+//! Groups, their members, and their sums.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use creamery_format::RawQgroupLimit;
 
 use super::changed::Roots;
 
-/// Limit flags: that of referenced bytes, that of exclusive bytes.
+/// Limit flags: for referenced bytes, for exclusive bytes.
 const MAX_REFERENCED: u64 = 1;
 const MAX_EXCLUSIVE: u64 = 2;
 
@@ -18,14 +18,14 @@ const MAX_EXCLUSIVE: u64 = 2;
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct QgroupUsage {
-    /// Of extents that it reaches.
+    /// Of extents that the group reaches.
     pub referenced: u64,
-    /// Of those that nobody else reaches.
+    /// Of extents that no subvolume outside the group reaches.
     pub exclusive: u64,
 }
 
 impl QgroupUsage {
-    /// The same, where nobody else has any of it.
+    /// The usage, if all of it is exclusive or `apart` is set; else `None`.
     fn alone(self, apart: bool) -> Option<Self> {
         (apart || self.referenced == self.exclusive).then_some(self)
     }
@@ -37,7 +37,7 @@ impl QgroupUsage {
         })
     }
 
-    /// False when there is not so much to take, or more than fits.
+    /// Adds or takes bytes. False when there are too few to take, or the sum overflows.
     pub(super) fn change(&mut self, by: Self, gone: bool) -> bool {
         let change = if gone { Change::Take } else { Change::Add };
         let referenced = change.apply(&mut self.referenced, by.referenced);
@@ -45,20 +45,20 @@ impl QgroupUsage {
     }
 }
 
-/// The most that a group may have, bytes; none, as much as there is.
+/// The most that a group may have, bytes; `None` is unlimited.
 ///
 /// ```
 /// assert_eq!(creamery_txn::QgroupLimits::default().referenced, None);
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct QgroupLimits {
-    /// Of extents that it reaches.
+    /// Of extents that the group reaches.
     pub referenced: Option<u64>,
-    /// Of those that nobody else reaches.
+    /// Of extents that no subvolume outside the group reaches.
     pub exclusive: Option<u64>,
 }
 
-/// A quota group, as it is shown.
+/// A quota group for display.
 ///
 /// ```
 /// use creamery_base::{QgroupId, TreeId};
@@ -73,9 +73,9 @@ pub struct QgroupLimits {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Qgroup {
-    /// Its name.
+    /// Its id.
     pub id: QgroupId,
-    /// As of the last commit, and what is known since.
+    /// Usage at the last commit, plus known changes since.
     pub usage: QgroupUsage,
     /// Its limits.
     pub limits: QgroupLimits,
@@ -91,9 +91,9 @@ pub(crate) struct Group {
     pub(super) limit: RawQgroupLimit,
     parents: BTreeSet<QgroupId>,
     members: BTreeSet<QgroupId>,
-    /// Bytes that are promised to who is about to write.
+    /// Bytes promised to writers.
     pub(super) reserved: u64,
-    /// Bytes that were written in the running transaction, whether they are in the sums already or not.
+    /// Bytes written in the running transaction, whether they are in the sums already or not.
     pub(super) pending: u64,
     /// Whether its sums differ from those in the quota tree.
     pub(super) dirty: bool,
@@ -137,7 +137,7 @@ impl Group {
     }
 }
 
-/// What an extent's bytes do to a sum.
+/// The effect of an extent's bytes on a sum.
 #[derive(Clone, Copy)]
 enum Change {
     None,
@@ -154,7 +154,7 @@ impl Change {
         }
     }
 
-    /// False when there is not so much to take.
+    /// Applies it to a sum. False when there is too little to take.
     fn apply(self, sum: &mut u64, len: u64) -> bool {
         let changed = match self {
             Self::None => return true,
@@ -170,7 +170,7 @@ impl Change {
 #[derive(Default)]
 pub(crate) struct Forest {
     groups: BTreeMap<QgroupId, Group>,
-    /// How many pairs there are of a member and its group.
+    /// Number of pairs of a member and its group.
     relations: usize,
 }
 
@@ -187,7 +187,7 @@ impl Forest {
         self.groups.insert(id, group);
     }
 
-    /// How many items say what they are, at most.
+    /// The most items that describe all groups.
     pub(super) fn items(&self) -> usize {
         2 * (self.groups.len() + self.relations) + 1
     }
@@ -200,7 +200,7 @@ impl Forest {
         self.groups.values().any(|group| group.limits() != QgroupLimits::default())
     }
 
-    /// All of them, as they are shown.
+    /// All groups, for display.
     pub(super) fn list(&self) -> Vec<Qgroup> {
         let shown = |(id, group): (&QgroupId, &Group)| Qgroup {
             id: *id,
@@ -237,7 +237,7 @@ impl Forest {
         Ok(())
     }
 
-    /// Ends that. False when it was not so.
+    /// Ends a membership. False when there was none.
     pub(super) fn unassign(&mut self, member: QgroupId, group: QgroupId) -> bool {
         let was = self.groups.get_mut(&member).is_some_and(|below| below.parents.remove(&group));
         if let Some(above) = self.groups.get_mut(&group) {
@@ -265,24 +265,24 @@ impl Forest {
         Ok(parents)
     }
 
-    /// The group and all that it is in, each once.
+    /// The group and all groups above it, each once.
     pub(super) fn with_ancestors(&self, id: QgroupId) -> Vec<QgroupId> {
         self.reached(id, |group| &group.parents).into_iter().collect()
     }
 
-    /// The group of a subvolume and all that it is in. None of one whose number is that of a group of groups.
+    /// The group of a subvolume and all groups above it. Empty if the subvolume's number is that of a group of groups.
     pub(super) fn groups_of(&self, subvolume: TreeId) -> Vec<QgroupId> {
         let id = QgroupId::of(subvolume);
         if id.level() == 0 { self.with_ancestors(id) } else { Vec::new() }
     }
 
-    /// The subvolumes in a group.
+    /// The subvolumes in a group and in all groups below it.
     pub(super) fn subvolumes(&self, id: QgroupId) -> BTreeSet<TreeId> {
         self.reached(id, |group| &group.members).into_iter().filter_map(QgroupId::subvolume).collect()
     }
 
-    /// What the subvolumes in `member` bring to `group` and to all that it is in; none where no sum tells. Those that another way leads
-    /// there bring nothing: asked while `member` is no member of `group`. Where `apart`, no two subvolumes count the same bytes.
+    /// The usage that the subvolumes in `member` bring to `group` and to all groups above it; `None` where no sum gives it. A subvolume that reaches
+    /// one of these by another way brings nothing to it: call this while `member` is no member of `group`. With `apart`, no two subvolumes count the same bytes.
     pub(super) fn brought(
         &self,
         member: QgroupId,
@@ -300,13 +300,13 @@ impl Forest {
                 *sum = sum.zip(brings).and_then(|(sum, brings)| sum.with(brings));
             }
         }
-        // The member's own sum tells also where its subvolumes share among themselves.
+        // The member's own sum is right even where its subvolumes share among themselves.
         let whole = self.groups.get(&member).and_then(|group| group.usage.alone(apart));
         let told = |(id, (count, sum))| (id, if count == subvolumes.len() { whole } else { sum });
         above.into_iter().zip(new).map(told).collect()
     }
 
-    /// The group, and all that is reached from it. Each is gone on from once: there may be a great many ways.
+    /// The group, and all that is reached from it by `next`. It follows each once: there may be a great many ways.
     fn reached(&self, id: QgroupId, next: impl Fn(&Group) -> &BTreeSet<QgroupId>) -> BTreeSet<QgroupId> {
         let (mut found, mut left) = (BTreeSet::new(), vec![id]);
         while let Some(id) = left.pop() {
@@ -319,7 +319,7 @@ impl Forest {
         found
     }
 
-    /// An extent of one subvolume comes or goes. False when a sum had not so much.
+    /// Counts an extent of one subvolume that comes or goes. False when a sum was too small.
     pub(super) fn count_one(&mut self, root: TreeId, len: u64, gone: bool) -> bool {
         if QgroupId::of(root).level() > 0 {
             return true;
@@ -331,7 +331,7 @@ impl Forest {
         })
     }
 
-    /// Does something to a group and all that it is in. False when any of it was false.
+    /// Calls `count` for a group and all groups above it. False when any call was false.
     pub(super) fn count_in(&mut self, id: QgroupId, mut count: impl FnMut(&mut Group) -> bool) -> bool {
         let mut all = true;
         let alone = self.groups.get(&id).is_some_and(|group| group.parents.is_empty());
@@ -344,7 +344,7 @@ impl Forest {
         all
     }
 
-    /// An extent is reached by other subvolumes than before. False when a sum had not so much.
+    /// Counts an extent whose set of subvolumes changes. False when a sum was too small.
     pub(super) fn count(&mut self, before: &Roots, after: &Roots, len: u64) -> bool {
         if before == after {
             return true;
@@ -420,7 +420,7 @@ mod tests {
             [usage(&forest, 1, 1), usage(&forest, 1, 2), usage(&forest, 2, 1)],
             [(10, 0), (10, 0), (10, 10)]
         );
-        // One without a group is somebody else all the same.
+        // A subvolume without a group counts as an outsider, too.
         assert!(forest.count(&roots(&[256, 258]), &roots(&[256, 999]), 10));
         assert_eq!([usage(&forest, 0, 256), usage(&forest, 2, 1)], [(10, 0), (10, 0)]);
         assert!(forest.count(&roots(&[256, 999]), &roots(&[256]), 10));
@@ -447,7 +447,7 @@ mod tests {
         // All of them are in 2/1 already.
         let wanted = [(id(1, 2), some(10, 10)), (id(2, 1), some(0, 0))];
         assert_eq!(brought(&forest, id(0, 256), id(1, 2), false), wanted);
-        // What 258 has others have, too.
+        // Other subvolumes share the extents of 258.
         forest.insert(id(1, 3), group());
         assert_eq!(brought(&forest, id(0, 258), id(1, 3), false), [(id(1, 3), None)]);
         assert_eq!(brought(&forest, id(0, 258), id(1, 3), true), [(id(1, 3), some(40, 30))]);

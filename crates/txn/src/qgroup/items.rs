@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::QuotaMode;
 use super::forest::QgroupUsage;
 
-/// Bytes that an item takes in a leaf at most.
+/// Most bytes of an item in a leaf.
 pub(super) const LEN_MAX: u64 = 65;
 const ON: u64 = 1;
 const RESCAN: u64 = 2;
@@ -34,7 +34,7 @@ pub(super) fn bytes_of<T: IntoBytes + Immutable>(item: &T) -> Vec<u8> {
     item.as_bytes().to_vec()
 }
 
-/// What is written of a group's sums. What is compressed counts as it lies on disk, as Linux has it.
+/// A group's info item. Compressed extents count by their size on disk, like in Linux.
 pub(super) fn info(generation: Generation, usage: QgroupUsage) -> Vec<u8> {
     bytes_of(&RawQgroupInfo {
         generation: generation.get().into(),
@@ -45,7 +45,7 @@ pub(super) fn info(generation: Generation, usage: QgroupUsage) -> Vec<u8> {
     })
 }
 
-/// The status.
+/// The status item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Status {
     pub(super) generation: Generation,
@@ -77,7 +77,7 @@ impl Status {
         bytes
     }
 
-    /// None of another version, which Linux takes for quotas that are off.
+    /// Parses the status item. `None` for another version, which Linux takes for disabled quotas.
     pub(super) fn parse(data: &[u8]) -> Result<Option<Self>> {
         let damaged = |what: &str| Error::new(ErrorKind::Corrupt, format!("quota status item: {what}"));
         let (status, rest) = RawQgroupStatus::ref_from_prefix(data).map_err(|_| damaged("too short"))?;

@@ -12,11 +12,11 @@ use super::forest::{Group, QgroupUsage};
 use super::items::{STATUS, Status, no_limit};
 use super::state::State;
 
-/// Members of groups that are read at most; there is one for each pair. A bound for hostile images.
+/// Most memberships that are read, one for each pair. A bound for hostile images.
 const RELATIONS_MAX: usize = 1 << 20;
 
 impl State {
-    /// Reads the quotas of a filesystem whose last transaction was `last`; none, when they are off.
+    /// Reads the quotas of a filesystem whose last transaction was `last`; `None`, when they are off.
     /// Errors: device errors; damage.
     pub(crate) fn load(tree: Arc<Tree>, last: Generation) -> Result<Option<Box<Self>>> {
         let Some(status) = tree.get(&STATUS, Wait::Yes, Status::parse)?.transpose()?.flatten() else {
@@ -28,7 +28,7 @@ impl State {
         let mut state = Box::new(Self::new(Arc::clone(&tree), status.mode, status.enabled_in));
         state.rescan = status.rescan.filter(|_| status.mode == QuotaMode::Full);
         state.written_in = last;
-        // Somebody who knows nothing of quotas has written since.
+        // A program without support for quotas has written since.
         let is_old = status.mode == QuotaMode::Full && status.generation != last;
         state.inconsistent = status.inconsistent || is_old;
         state.spoiled = is_old && state.rescan.is_some();
@@ -44,7 +44,7 @@ impl State {
                         QgroupUsage { referenced: info.referenced.get(), exclusive: info.exclusive.get() };
                     state.forest.insert(id, Group::new(usage, no_limit()));
                 }
-                // They come behind all sums.
+                // Limits come after all sums.
                 KeyType::QGROUP_LIMIT => {
                     let (limit, _) = RawQgroupLimit::ref_from_prefix(data).map_err(|_| short())?;
                     if let Some(group) = state.forest.get_mut(id) {
@@ -60,12 +60,12 @@ impl State {
             cursor.advance()?;
         }
         drop(cursor);
-        // Numbers that are there though nothing was counted yet would be counted twice (QGROUP-2).
+        // Numbers of a rescan that has counted nothing yet would be counted twice (QGROUP-2).
         let is_first = state.rescan == Some(Logical::new(0));
         let has_numbers = |(_, group): (QgroupId, &mut Group)| group.usage != QgroupUsage::default();
         state.spoiled |= is_first && state.forest.iter_mut().any(has_numbers);
         for (one, other) in relations.into_iter().filter(|(one, other)| one < other) {
-            // One that names a group that is not there says nothing, to Linux either.
+            // A relation with a group that does not exist is ignored, like in Linux.
             if state.forest.assign(one, other).is_err() {
                 state.inconsistent |= status.mode == QuotaMode::Full;
             }

@@ -1,49 +1,49 @@
-//! Quota groups: what subvolumes refer to, what of it is theirs alone, and limits of both.
+//! Quota groups: the extents that subvolumes refer to, the part that only they refer to, and limits of both.
 //!
 //! Each subvolume has a group, and groups may be members of others, of a higher level. A group's *referenced* bytes are those of
 //! all extents - tree blocks and data, as they lie on disk - that a subvolume in it can reach; its *exclusive* bytes those that
-//! none outside it can. Both follow from the set of subvolumes that reach an extent, its *roots*: who changes that set changes
+//! no subvolume outside it can. Both follow from the set of subvolumes that reach an extent, its *roots*: a change of that set changes
 //! the sums of the groups that see the difference ([`forest`]).
 //!
 //! # What a change costs
 //! Linux notes every extent whose references change, and walks its back references twice when the transaction closes: in the
 //! trees of the last commit and in those to come. Here most are known without a walk ([`Owners`]): an extent whose references
 //! all name one subvolume, and which is younger than that subvolume's last snapshot, is reached from there alone, before and
-//! after. So a head that runs (`run_refs`) says what becomes of the sums, and they are added up at once. What is left - extents that snapshots or
-//! clones share - is noted ([`changed`]), once for a transaction, and walked when it closes (`engine/quota`).
+//! after. So a head that runs (`run_refs`) gives the difference of the sums, which is added at once. The rest, extents that snapshots or
+//! clones share, is noted ([`changed`]), once for a transaction, and walked when it closes (`engine/quota`).
 //!
-//! What is queued for an extent may cancel out and change its roots all the same: who copies a shared block gives what it points
-//! to a reference of its own, and takes that back when he copies the next block down. So a head of which everything was taken back
-//! stays, and is told of when it would have run (`RefHead::cancelled`).
+//! Queued changes of an extent may cancel out and change its roots all the same: copying a shared block adds references of the copy to
+//! the block's children, and copying the next block down takes one back. So a head whose changes all cancelled
+//! stays, and is reported when it would have run (`RefHead::cancelled`).
 //!
-//! The roots of an extent may change while its references do not: with the tree of a deleted subvolume goes a pointer to a
-//! block that others have, too, and all that is below it loses a root. Who gives up such a pointer has what is below noted
-//! first ([`trace`]). And a snapshot adds a root to everything that its source reaches. That is one sum: what was exclusive to the source, its own
-//! root block left out, is exclusive no more, and the new group refers to as much as the source's does ([`snapshots`]). For that all
-//! that was done before has to be counted, so a snapshot first runs the heads there are.
+//! The roots of an extent may change while its references do not: the tree of a deleted subvolume takes a pointer to a
+//! shared block with it, and everything below that block loses a root. Dropping such a pointer notes all extents below it
+//! first ([`trace`]). And a snapshot adds a root to every extent that its source reaches. That is one sum: bytes that were exclusive to the source,
+//! except its own root block, are exclusive no more, and the new group refers to as much as the source's does ([`snapshots`]). That needs
+//! all earlier changes to be counted, so a snapshot first runs the heads there are.
 //!
-//! Groups above the source may see a difference that no sum tells. Then the numbers are marked as inconsistent, as Linux does it, and
-//! a rescan ([`rescan`]) makes them true again.
+//! Groups above the source may see a difference that no sum gives. Then the numbers are marked as inconsistent, like in Linux, and
+//! a rescan ([`rescan`]) corrects them.
 //!
 //! # Simple quotas
-//! There an extent counts for the subvolume that made it, as long as it exists and whoever refers to it. Data has its owner in its
-//! extent item, a tree block in its header; what is older than the quotas counts for nobody. Nothing is walked.
+//! An extent counts for the subvolume that made it, as long as the extent exists, independent of its references. Data has its owner in its
+//! extent item, a tree block in its header; extents older than the quotas count for no subvolume. There are no walks.
 //!
 //! # On disk
-//! The quota tree is written while the transaction closes and by nobody else: a status, and two items for each group. The status names the
-//! transaction, so whoever opens a filesystem that somebody without quotas has written since finds them inconsistent.
+//! Only the commit's critical section writes the quota tree: a status, and two items for each group. The status names the
+//! transaction. If a writer without quotas commits, the next open sees an older status and marks the numbers as inconsistent.
 //!
 //! # Limits
 //! Room is taken from a limit before anything is written: for data with the room of its space (`space_info/delalloc`), for
-//! metadata with the handle. What was used counts again when the transaction closes; until then it stands in `pending` ([`charge`]).
+//! metadata with the handle. The used part counts again when the transaction closes; until then it stands in `pending` ([`charge`]).
 //!
 //! # Invariants
-//! - QGROUP-1: until the transaction closes, each extent whose roots changed is either counted as it stands in the extent tree,
-//!   or noted with what was counted for it before. Shown by `groups_count_what_a_walk_finds`.
-//! - QGROUP-2: while a rescan runs, what is below its mark is counted, and nothing above it.
+//! - QGROUP-1: until the transaction closes, each extent whose roots changed is either counted by its state in the extent tree,
+//!   or noted with its earlier count. Shown by `groups_count_what_a_walk_finds`.
+//! - QGROUP-2: while a rescan runs, extents below its mark are counted, and none above it.
 //!   Shown by `a_rescan_beside_those_who_write_counts_right`.
 //! - QGROUP-3: a reservation is given back once. Held by `Charge`.
-//! - QGROUP-4: what was taken from a limit is reserved until the transaction has it that counts it, and pending until that closes: data in
+//! - QGROUP-4: bytes taken from a limit are reserved until the transaction contains them, and pending until it closes: data in
 //!   flight while one closes is reserved for the next. Shown by `data_in_flight_counts_against_a_limit_when_a_transaction_closes`.
 
 mod changed;
@@ -80,7 +80,7 @@ pub(crate) use state::{State, Switch};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QuotaMode {
-    /// An extent counts for all who refer to it.
+    /// An extent counts for all subvolumes that refer to it.
     Full,
     /// An extent counts for the subvolume that made it.
     Simple,
@@ -103,15 +103,15 @@ pub(crate) struct Qgroups {
     /// Extents that wait to be walked.
     noted: AtomicUsize,
     state: RankedMutex<Option<Box<State>>, { rank::LEAF }>,
-    /// Held by who switches them, or changes groups.
+    /// Held while quotas are switched, or groups change.
     pub(crate) changing: RankedMutex<(), { rank::QGROUP_CHANGE }>,
-    /// What is to become of them when the transaction closes.
+    /// The switch of quotas to do when the transaction closes.
     switch: RankedMutex<Option<Switch>, { rank::LEAF }>,
     pub(crate) counting: Counting,
 }
 
 impl Qgroups {
-    /// How they are counted; none while there are no quotas.
+    /// How extents are counted; `None` while quotas are off.
     pub(crate) fn mode(&self) -> Option<QuotaMode> {
         match self.mode.load(Ordering::Acquire) {
             FULL => Some(QuotaMode::Full),
@@ -124,7 +124,7 @@ impl Qgroups {
         self.limited.load(Ordering::Relaxed)
     }
 
-    /// From now on these count; none, nobody does.
+    /// Replaces the state of the quotas, which counts from now on; `None` turns them off.
     pub(crate) fn set(&self, state: Option<Box<State>>) {
         let mode = match state.as_deref().map(State::mode) {
             None => OFF,
@@ -141,8 +141,8 @@ impl Qgroups {
         self.mode.store(mode, Ordering::Release);
     }
 
-    /// Has the quotas switched when the running transaction closes.
-    /// Errors: in use, when they are about to be switched already.
+    /// Switches the quotas when the running transaction closes.
+    /// Errors: in use, when another switch waits.
     pub(crate) fn switch_at_close(&self, switch: Switch) -> Result<()> {
         let mut waiting = self.switch.lock();
         if waiting.is_some() {
@@ -152,12 +152,12 @@ impl Qgroups {
         Ok(())
     }
 
-    /// What waits to be done with the gate closed.
+    /// Takes the switch that waits for the closed gate.
     pub(crate) fn take_switch(&self) -> Option<Switch> {
         self.switch.lock().take()
     }
 
-    /// Whether the numbers or groups were changed by somebody who wants them written.
+    /// Whether the quota tree has to be written: a switch waits, or numbers or groups have changes to write.
     pub(crate) fn has_work(&self) -> bool {
         self.switch.lock().is_some() || self.with(|state| state.has_writes()).unwrap_or(false)
     }
@@ -167,7 +167,7 @@ impl Qgroups {
         self.noted.load(Ordering::Relaxed) > NOTED_DUE
     }
 
-    /// The transaction has closed.
+    /// Begins the next transaction: the running one has closed.
     pub(crate) fn begin_next(&self) {
         self.with(State::begin_next);
         self.set_noted(None);
@@ -177,7 +177,7 @@ impl Qgroups {
         self.noted.store(noted.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Looks at what there is; none while there are no quotas.
+    /// Calls `look` with the state; `None` while quotas are off.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&mut State) -> R) -> Option<R> {
         if self.mode.load(Ordering::Acquire) == OFF {
             return None;
@@ -185,7 +185,7 @@ impl Qgroups {
         self.state.lock().as_deref_mut().map(look)
     }
 
-    /// Changes groups at somebody's wish. Errors: not found, while there are no quotas; those of `edit`.
+    /// Changes groups for a caller. Errors: not found, while quotas are off; those of `edit`.
     pub(crate) fn edit<R>(&self, edit: impl FnOnce(&mut State) -> Result<R>) -> Result<R> {
         let edited = self.with(|state| (edit(state), state.forest.is_limited()));
         let (edited, limited) = edited.ok_or_else(quotas_are_off)?;
@@ -193,7 +193,7 @@ impl Qgroups {
         edited
     }
 
-    /// A head of the extent at `at` has run.
+    /// Counts a head of the extent at `at` that has run.
     pub(crate) fn ran(&self, at: Logical, ran: &Ran, generation: Generation) {
         match self.mode.load(Ordering::Acquire) {
             FULL => {
@@ -223,12 +223,12 @@ impl Qgroups {
         });
     }
 
-    /// A subvolume was made in the running transaction, in the subvolume `within`, and is in these groups.
+    /// Adds a group for a subvolume made in the running transaction in the subvolume `within`, as a member of `groups`.
     pub(crate) fn subvolume_created(&self, id: TreeId, within: TreeId, groups: &[QgroupId]) {
         self.with(|state| state.subvolume_created(id, within, groups));
     }
 
-    /// Nothing is left of a subvolume's tree: its group goes when it counts nothing any more.
+    /// Notes that a subvolume's tree is gone: its group goes when it counts nothing any more.
     pub(crate) fn subvolume_gone(&self, id: TreeId) {
         self.with(|state| state.gone.push(id));
     }

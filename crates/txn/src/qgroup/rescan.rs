@@ -1,8 +1,8 @@
-//! Rescans: counting every extent there is, in steps, beside those who write.
+//! Rescans: counting every extent there is, in steps, beside working threads.
 //!
-//! A step counts the next extents as the last commit has them, while that is the one before the running transaction, whose changes
-//! are noted and counted when it closes, for what is below the mark (QGROUP-2). The mark stands in the status, so a rescan that is
-//! cut off goes on from there, for Linux, too.
+//! A step counts the next extents from the last commit, while that is the one before the running transaction. Changes of the running transaction
+//! below the mark are noted and counted when it closes (QGROUP-2). The mark stands in the status, so Creamery or Linux continues an
+//! interrupted rescan from there.
 
 use creamery_base::{Generation, Logical};
 
@@ -12,15 +12,15 @@ use super::state::State;
 /// Extents that a step counts.
 pub(crate) const STEP: usize = 128;
 
-/// What a step has counted.
+/// The result of a step.
 pub(crate) struct Counted {
     pub(crate) extents: Vec<(Roots, u64)>,
-    /// Where the next one begins; none, when everything is counted.
+    /// Where the next extent begins; `None`, when everything is counted.
     pub(crate) next: Option<Logical>,
 }
 
 impl State {
-    /// A step from `from` on was taken. Nothing, when the rescan has begun anew meanwhile.
+    /// Adds the result of a step that began at `from`. It does nothing if the rescan has begun anew meanwhile.
     pub(crate) fn rescanned(&mut self, from: Logical, counted: &Counted) {
         if self.rescan != Some(from) {
             return;
@@ -31,7 +31,7 @@ impl State {
         }
         let fits = |(roots, len): &(Roots, u64)| self.forest.count(&Roots::new(), roots, *len);
         if !counted.extents.iter().all(fits) {
-            // More than 64 bits hold: an image says anything, and would say it again.
+            // The sum overflows 64 bits: only a hostile image does this, and a new rescan would find the same.
             self.give_up_rescan("a quota group has more than 64 bits hold".to_owned());
             return;
         }
@@ -39,7 +39,7 @@ impl State {
         if counted.next.is_none() {
             self.inconsistent = false;
         }
-        // So that the next commit tells where it is.
+        // The next commit writes the new mark.
         self.written_in = Generation::default();
     }
 }

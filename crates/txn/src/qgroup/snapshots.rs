@@ -1,10 +1,14 @@
-//! What a snapshot does to the numbers.
+//! The effect of a snapshot on the numbers.
 //!
-//! Right after it, whatever the source reaches the snapshot reaches, but for the source's own root block. Of the source's bytes
-//! nothing is exclusive any more but that block. The snapshot's root block is an extent like any other and counted as such.
+//! Right after it, the snapshot reaches all extents that the source reaches, except the source's own root block. Only that block is still
+//! exclusive to the source. The snapshot's root block is an extent like any other and counted like that.
 //!
-//! For a group above, that is enough where it has both (nothing changes), where the source is all that it has (as for the
-//! source), and where it has had nothing before the snapshot came to it. Else some extents change for it and others do not.
+//! For a group above, that is enough in three cases:
+//! - It contains both: nothing changes.
+//! - It contains only the source: it changes like the source.
+//! - It was empty before the snapshot came to it.
+//!
+//! Else some extents change for it and others do not.
 
 use creamery_base::{Logical, QgroupId};
 
@@ -14,8 +18,8 @@ use super::forest::QgroupUsage;
 use super::state::State;
 
 impl State {
-    /// The roots of the extent at `at` that were counted, and what snapshots have added since. `commit` is what the last commit
-    /// says.
+    /// The counted roots of the extent at `at`, with those that snapshots have added since. `commit` has its roots in the last
+    /// commit.
     pub(crate) fn counted(&self, at: Logical, before: &Before, commit: Roots) -> Roots {
         let (mut roots, from) = match before {
             Before::Commit => (commit, 0),
@@ -29,7 +33,7 @@ impl State {
         roots
     }
 
-    /// Counts a snapshot, which is in these groups. All that was done before it is counted.
+    /// Counts a snapshot, which is a member of `groups`. All earlier changes are counted.
     pub(crate) fn snapshot(&mut self, taken: SnapshotTaken, groups: &[QgroupId]) {
         self.begin_group(taken.id, taken.within, groups);
         let (source, id) = (QgroupId::of(taken.source), QgroupId::of(taken.id));
@@ -46,7 +50,7 @@ impl State {
             self.mark_inconsistent();
             return;
         };
-        // Of what is counted so far.
+        // Only if it is counted so far.
         let own = if self.counts(taken.root) { taken.node_size } else { 0 };
         let mut sound = usage.referenced >= own && usage.exclusive >= own;
         let (shared, lost) = (usage.referenced.saturating_sub(own), usage.exclusive.saturating_sub(own));

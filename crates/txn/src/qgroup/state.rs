@@ -1,4 +1,4 @@
-//! The quotas of a filesystem: groups, their numbers, and what of the running transaction is not in these yet.
+//! The quotas of a filesystem: groups, their numbers, and changes of the running transaction that are not in the numbers yet.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::forest::{Forest, Group, Qgroup, QgroupLimits, QgroupUsage};
 use super::items::{self, Status};
 use crate::extent_tree::{Owners, Ran};
 
-/// What quotas are, as a whole.
+/// The state of the quotas as a whole.
 ///
 /// ```
 /// use creamery_txn::{QuotaMode, QuotaStatus};
@@ -23,18 +23,18 @@ use crate::extent_tree::{Owners, Ran};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QuotaStatus {
-    /// How they are counted.
+    /// How extents are counted.
     pub mode: QuotaMode,
-    /// Whether the numbers may be wrong; a rescan makes them right.
+    /// Whether the numbers may be wrong; a rescan corrects them.
     pub inconsistent: bool,
-    /// How far a rescan is that runs: the logical address up to which everything is counted.
+    /// Progress of a running rescan: the logical address up to which everything is counted.
     pub rescan: Option<u64>,
 }
 
-/// Blocks that the tree may need besides: nodes, and what little trees have.
+/// Blocks that the tree may need besides: nodes, and the minimum of small trees.
 const BLOCKS_MORE: u64 = 8;
 
-/// What becomes of the quotas when the transaction closes.
+/// A change of the quotas when the transaction closes.
 pub(crate) enum Switch {
     Enable(QuotaMode),
     Disable,
@@ -44,27 +44,27 @@ pub(crate) enum Switch {
 /// The quotas.
 pub(crate) struct State {
     pub(super) tree: Arc<Tree>,
-    /// Tells these quotas from those before and after them.
+    /// Distinguishes these quotas from earlier and later ones.
     pub(super) epoch: u64,
     mode: QuotaMode,
     /// The first transaction whose extents simple quotas count.
     pub(super) enabled_in: Generation,
     pub(super) inconsistent: bool,
-    /// Where a rescan is (QGROUP-2).
+    /// The mark of a rescan (QGROUP-2).
     pub(super) rescan: Option<Logical>,
-    /// Whether the numbers became wrong while it ran: then it begins anew.
+    /// Whether the numbers became wrong during the rescan: then it begins anew.
     pub(super) spoiled: bool,
-    /// What ended the last rescan before everything was counted.
+    /// The error that ended the last rescan early.
     failure: Option<String>,
     pub(super) forest: Forest,
     pub(super) changed: HashMap<Logical, Changed>,
-    /// Up to which generation blocks of a subvolume may be shared with its snapshots, as of the last commit.
+    /// The generation up to which blocks of a subvolume may be shared with its snapshots, as of the last commit.
     pub(super) last_snapshots: HashMap<TreeId, Generation>,
     /// The snapshots of this transaction.
     pub(super) taken: Vec<SnapshotTaken>,
     /// Subvolumes whose trees are dropped.
     pub(super) gone: Vec<TreeId>,
-    /// Items that are to be written; none, removed.
+    /// Items to write; `None` removes the item.
     pub(super) writes: BTreeMap<Key, Option<Vec<u8>>>,
     /// The transaction whose status was written last.
     pub(super) written_in: Generation,
@@ -99,13 +99,13 @@ impl State {
         &self.tree
     }
 
-    /// What they are.
+    /// The mode, consistency and rescan progress.
     pub(crate) fn status(&self) -> QuotaStatus {
         let rescan = self.rescan.map(Logical::get);
         QuotaStatus { mode: self.mode, inconsistent: self.inconsistent, rescan }
     }
 
-    /// The status as it is written in a transaction.
+    /// The status item to write in a transaction.
     pub(super) fn status_item(&self, generation: Generation) -> Status {
         Status {
             generation,
@@ -121,28 +121,28 @@ impl State {
         self.forest.list()
     }
 
-    /// The numbers may be wrong from here on.
+    /// Marks the numbers as possibly wrong from here on.
     pub(crate) fn mark_inconsistent(&mut self) {
-        // Simple quotas have nothing that could be counted anew.
+        // A recount is impossible for simple quotas.
         if self.mode == QuotaMode::Full {
             self.inconsistent = true;
             self.spoiled = self.rescan.is_some();
         }
     }
 
-    /// What cannot be counted ends a rescan.
+    /// Ends a rescan that cannot count an extent, for the reason `why`.
     pub(crate) fn give_up_rescan(&mut self, why: String) {
         self.mark_inconsistent();
         self.failure = Some(why);
         (self.rescan, self.spoiled, self.written_in) = (None, false, Generation::default());
     }
 
-    /// What ended the last rescan before everything was counted, if it did not end well.
+    /// The error that ended the last rescan early, if one did.
     pub(crate) fn rescan_failure(&self) -> Option<String> {
         self.failure.clone()
     }
 
-    /// Whether somebody's wish waits to be written.
+    /// Whether a requested change waits to be written.
     pub(super) fn has_writes(&self) -> bool {
         !self.writes.is_empty() || self.written_in == Generation::default()
     }
@@ -150,16 +150,16 @@ impl State {
     /// Blocks of the quota tree that the commit may copy or make.
     pub(crate) fn blocks_needed(&self, node_size: u32) -> u64 {
         let items = (self.forest.items() + self.writes.len()) as u64;
-        // Each is copied and split once, at most; leaves are an eighth full at least. What the tree's root says is no bound.
+        // Each is copied and split once, at most; leaves are at least an eighth full. The tree's root gives no reliable bound.
         2 * (items.saturating_mul(items::LEN_MAX) / u64::from(node_size / 8)).saturating_add(BLOCKS_MORE)
     }
 
-    /// Up to which generation a subvolume's blocks may be shared.
+    /// Sets the generation up to which a subvolume's blocks may be shared.
     pub(crate) fn set_last_snapshot(&mut self, id: TreeId, generation: Generation) {
         self.last_snapshots.insert(id, generation);
     }
 
-    /// The subvolumes that reach an extent, one or none, when its references alone tell.
+    /// The one subvolume that reaches an extent, or none, if its references alone determine that.
     fn sole(&self, owners: Owners) -> Option<Option<TreeId>> {
         match owners {
             Owners::Nobody => Some(None),
@@ -172,12 +172,12 @@ impl State {
         }
     }
 
-    /// The same as a set.
+    /// The subvolumes that reach an extent, as a set, if its references alone determine that.
     pub(crate) fn known(&self, owners: Owners) -> Option<Roots> {
         self.sole(owners).map(|root| root.into_iter().collect())
     }
 
-    /// A head has run.
+    /// Counts or notes an extent whose head has run.
     pub(super) fn ran(&mut self, at: Logical, ran: &Ran, counting: &Counting) {
         if let Some(changed) = self.changed.get_mut(&at) {
             changed.touched = true;
@@ -195,35 +195,35 @@ impl State {
             }
             return;
         }
-        // Of no subvolume, before and after.
+        // No subvolume reaches it, before and after.
         if before == Some(None) && after == Some(None) {
             return;
         }
-        // What is known now is so as of before the snapshots of this transaction.
+        // The known roots are those before the snapshots of this transaction.
         let before = self.known(ran.applied.before).map_or(Before::Commit, |roots| Before::Known(roots, 0));
         self.changed.insert(at, Changed { kind: ran.kind, len: ran.len, before, touched: true });
     }
 
-    /// An extent of one subvolume comes or goes.
+    /// Counts an extent of one subvolume that comes or goes.
     pub(super) fn count_one(&mut self, root: TreeId, len: u64, gone: bool) {
         if !self.forest.count_one(root, len, gone) {
             self.mark_inconsistent();
         }
     }
 
-    /// An extent is reached by others than before.
+    /// Counts an extent whose set of subvolumes changes.
     pub(crate) fn count(&mut self, before: &Roots, after: &Roots, len: u64) {
         if !self.forest.count(before, after, len) {
             self.mark_inconsistent();
         }
     }
 
-    /// Whether what becomes of an extent is counted (QGROUP-2).
+    /// Whether changes of an extent are counted (QGROUP-2).
     pub(crate) fn counts(&self, at: Logical) -> bool {
         self.rescan.is_none_or(|mark| at < mark)
     }
 
-    /// The extents that wait to be looked at, in the order of their addresses.
+    /// Takes the extents to walk, in the order of their addresses.
     pub(crate) fn take_changed(&mut self) -> Vec<(Logical, Changed)> {
         let touched = self.changed.iter_mut().filter(|(_, changed)| changed.touched);
         let mut changed: Vec<_> = touched.map(|(at, changed)| (*at, changed.clone())).collect();
@@ -232,14 +232,14 @@ impl State {
         changed
     }
 
-    /// Those that were looked at have these roots now: who changes them again in this transaction goes on from there.
+    /// Records the counted roots of a walked extent: later changes in this transaction start from these.
     pub(crate) fn keep_counted(&mut self, at: Logical, roots: Roots) {
         if let Some(changed) = self.changed.get_mut(&at) {
             changed.before = Before::Known(roots, self.taken.len());
         }
     }
 
-    /// Makes a group. Errors: already exists.
+    /// Creates a group. Errors: already exists.
     pub(crate) fn create(&mut self, id: QgroupId) -> Result<()> {
         if self.forest.get(id).is_some() {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("quota group {id}")));
@@ -256,7 +256,7 @@ impl State {
         self.writes.insert(items::limit_key(id), Some(items::bytes_of(&limit)));
     }
 
-    /// Whether it is the group of a subvolume whose end is not in the numbers yet: it is when the transaction closes.
+    /// Whether it is the group of a dropped subvolume whose end the numbers do not contain yet: they do when the transaction closes.
     pub(crate) fn is_going(&self, id: QgroupId) -> bool {
         self.forest.get(id).is_some() && self.gone.iter().any(|&gone| QgroupId::of(gone) == id)
     }
@@ -266,7 +266,7 @@ impl State {
     }
 
     /// Removes a group, and its part in others. Errors: not found; in use: it has members, or with simple quotas extents that count
-    /// for it, or what its subvolume freed is still to be counted, for the groups above it, too.
+    /// for it, or space that its subvolume freed is still to be counted, for the groups above it, too.
     pub(crate) fn remove(&mut self, id: QgroupId) -> Result<()> {
         if self.is_going(id) {
             let message = format!("quota group {id}, whose subvolume's end is not counted yet");
@@ -283,7 +283,7 @@ impl State {
         for key in [items::info_key(id), items::limit_key(id)] {
             self.writes.insert(key, None);
         }
-        // Nothing has them any more: they were wrong, and so are those above.
+        // These bytes belong to no subvolume any more: the numbers were wrong, and so are those of the groups above.
         if holds && above {
             self.mark_inconsistent();
         }
@@ -297,8 +297,8 @@ impl State {
         }
     }
 
-    /// Makes `member` a member of `group`, or ends that. What all of it has is known where it is exclusive to the member; else
-    /// the numbers are inconsistent from then on. A group above that reaches the member by another way, too, stays as it is.
+    /// Makes `member` a member of `group`, or ends that. The effect on the sums is known where all of the member's bytes are exclusive to it; else
+    /// the numbers are inconsistent from then on. A group above that reaches the member by another way, too, stays unchanged.
     /// Errors: invalid; not found; already exists.
     pub(crate) fn assign(&mut self, member: QgroupId, group: QgroupId, is: bool) -> Result<()> {
         let simple = self.mode == QuotaMode::Simple;
@@ -340,7 +340,7 @@ impl State {
         Ok(())
     }
 
-    /// A snapshot has the limits of its source.
+    /// Gives a snapshot the limits of its source.
     pub(super) fn inherit_limits(&mut self, source: QgroupId, id: QgroupId) {
         let Some(limit) = self.forest.get(source).map(|group| group.limit) else { return };
         if let Some(group) = self.forest.get_mut(id) {
@@ -349,7 +349,7 @@ impl State {
         }
     }
 
-    /// Whether a new subvolume may come into a group. Errors: invalid: it is one of a subvolume; not found.
+    /// Checks whether a new subvolume may become a member of a group. Errors: invalid: it is a subvolume's group; not found.
     pub(crate) fn check_joinable(&self, group: QgroupId) -> Result<()> {
         if group.level() == 0 {
             return Err(Error::invalid(format!(
@@ -362,17 +362,17 @@ impl State {
         }
     }
 
-    /// A subvolume has a group from its beginning, which is a member of `groups`.
+    /// Creates the group of a new subvolume, as a member of `groups`.
     pub(super) fn subvolume_created(&mut self, id: TreeId, within: TreeId, groups: &[QgroupId]) {
         self.set_last_snapshot(id, Generation::default());
         self.begin_group(id, within, groups);
     }
 
-    /// The group of a new subvolume, which may be there already, with limits. With simple quotas it is a member of the same as that
-    /// of the subvolume that it is made in, where nothing else is said.
+    /// Creates the group of a new subvolume, unless it exists already, with limits. With simple quotas and without `groups`, it becomes a member of
+    /// the groups of the subvolume `within` that contains it.
     pub(super) fn begin_group(&mut self, id: TreeId, within: TreeId, groups: &[QgroupId]) {
         if QgroupId::of(id).level() > 0 {
-            return; // its number is that of a group of groups
+            return; // this number is a group of groups
         }
         let _exists = self.create(QgroupId::of(id));
         let groups = match self.mode {
@@ -384,7 +384,7 @@ impl State {
         }
     }
 
-    /// Groups of subvolumes that are no more go, when there is nothing in them.
+    /// Removes the empty groups of subvolumes that are gone.
     pub(super) fn remove_gone(&mut self) {
         for id in std::mem::take(&mut self.gone) {
             self.last_snapshots.remove(&id);
@@ -397,13 +397,13 @@ impl State {
         }
     }
 
-    /// Begins to count from nothing, with the gate closed.
+    /// Begins to count from zero, with the gate closed.
     pub(crate) fn begin_rescan(&mut self) {
         self.changed.clear();
         self.restart_rescan();
     }
 
-    /// The same in the midst of a transaction: what it changes was noted, since a rescan runs.
+    /// Begins to count from zero in the middle of a transaction: the transaction's changes were noted since it began, because a rescan runs.
     pub(super) fn restart_rescan(&mut self) {
         for (_, group) in self.forest.iter_mut() {
             (group.usage, group.dirty) = (QgroupUsage::default(), true);
@@ -412,7 +412,7 @@ impl State {
         self.failure = None;
     }
 
-    /// What the commit has to write, and what begins anew with the next transaction. None, when it has it all.
+    /// Takes the items that the commit has to write, and resets the state of the transaction. `None`, when there are none to write.
     pub(crate) fn close(&mut self, generation: Generation) -> Option<BTreeMap<Key, Option<Vec<u8>>>> {
         self.remove_gone();
         self.forget_pending();
@@ -431,12 +431,12 @@ impl State {
         (!writes.is_empty()).then_some(writes)
     }
 
-    /// What was written is in the numbers, or came to nothing.
+    /// Resets the pending bytes: they are in the numbers, or were not used.
     pub(crate) fn forget_pending(&mut self) {
         self.forest.iter_mut().for_each(|(_, group)| group.pending = 0);
     }
 
-    /// The transaction has closed.
+    /// Begins the next transaction: the running one has closed.
     pub(super) fn begin_next(&mut self) {
         self.changed.clear();
         for taken in std::mem::take(&mut self.taken) {
@@ -445,7 +445,7 @@ impl State {
         }
     }
 
-    /// What it takes in memory, bytes, about.
+    /// Memory in use, about, bytes.
     pub(crate) fn memory(&self) -> u64 {
         let changed = size_of::<(Logical, Changed)>() as u64 * self.changed.capacity() as u64;
         changed + (size_of::<(QgroupId, Group)>() * self.forest.items()) as u64

@@ -1,4 +1,4 @@
-//! What a deleted subvolume shared: the extents below a block to which it gives up its pointer.
+//! Extents that a deleted subvolume shared: those below a block to which it drops its pointer.
 
 use creamery_base::{Logical, Result};
 use creamery_format::{BlockRef, KeyType};
@@ -10,15 +10,15 @@ use super::state::State;
 use crate::backref_walk::read_by_address;
 use crate::extent_tree::{ExtentKind, file_extent_address};
 
-/// Extents that are noted in a transaction at most. When there are more, the numbers are inconsistent: to walk them all would
-/// hold everybody up.
+/// Most extents noted in a transaction. With more, the numbers become inconsistent: walking them all would
+/// stop all other threads for too long.
 const NOTED_MAX: usize = 128 << 10;
-/// Blocks of a subtree that are read at most.
+/// Most blocks of a subtree that are read.
 const BLOCKS_MAX: usize = 4096;
 
 impl Qgroups {
-    /// Notes everything below the block at `at`, of level `level`: it is about to lose a root. What is below a block that is
-    /// shared does not change. Errors: device errors; damage.
+    /// Notes all extents below the block at `at`, of level `level`, which is about to lose a root. Blocks below a
+    /// shared block do not change. Errors: device errors; damage.
     pub(crate) fn trace(&self, store: &BufferStore, at: Logical, level: u8) -> Result<()> {
         let is_known = |state: &mut State| state.inconsistent && state.rescan.is_none();
         if self.with(is_known) != Some(false) {

@@ -1,10 +1,10 @@
-//! Advances: room that a thread was promised before it asks, so that threads with small operations do not all change the
+//! Advances: room promised to a thread before it asks, so that threads with small operations do not all change the
 //! same sum each time they begin and end one.
 //!
-//! Where there is plenty, a thread that asks for room gets it several times over; the operations after take from that, and
-//! what they give back is collected until the thread asks again. All of it counts as promised meanwhile, and a promise is
-//! kept no worse for having been made early (RESERVE-1): what was given back is not used a second time, because what the
-//! commit will need was reckoned for one use. When room gets short, everybody's advance is called in first.
+//! Where there is plenty, a thread that asks for room gets it several times over. Its later operations take from that, and
+//! the room that they give back is collected until the thread asks again. All of it counts as promised meanwhile, and an early
+//! promise is as good as any other (RESERVE-1): room given back is not used a second time, because the reckoning of the
+//! commit's need is for one use. When room gets short, the advances of all threads are called in first.
 //!
 //! # Invariants
 //! - ADVANCE-1: `fresh` and `spent` of all threads are part of the sum of promises, and of no handle's promise.
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Generation, Striped};
 
-/// An advance is for so many operations like the one that asked.
+/// Number of operations, like the one that asked, for which an advance is.
 pub(super) const OPERATIONS: u64 = 8;
 
-/// What one thread has.
+/// The advance of one thread.
 #[derive(Default)]
 struct Advance {
     /// The transaction in which `fresh` was promised.
@@ -29,7 +29,7 @@ struct Advance {
 }
 
 impl Advance {
-    /// What was promised in another transaction is not used in this one (RESERVE-5).
+    /// Moves room promised in another transaction to `spent`: it is not used in this one (RESERVE-5).
     fn keep_of(&mut self, generation: Generation) {
         if self.generation != generation {
             self.spent += std::mem::take(&mut self.fresh);
@@ -38,7 +38,7 @@ impl Advance {
     }
 }
 
-/// What all threads have.
+/// The advances of all threads.
 #[derive(Default)]
 pub(super) struct Advances(Striped<RankedMutex<Advance, { rank::LEAF }>>);
 
@@ -54,8 +54,8 @@ impl Advances {
         left.is_some()
     }
 
-    /// Adds `fresh` bytes that were just promised in transaction `generation` to this thread's advance. Returns what it had given back, which is to leave
-    /// the sum.
+    /// Adds `fresh` bytes that were just promised in transaction `generation` to this thread's advance. Returns the bytes given back before, which the caller
+    /// takes from the sum.
     pub(super) fn refill(&self, fresh: u64, generation: Generation) -> u64 {
         let mut advance = self.0.mine().lock();
         advance.keep_of(generation);
@@ -68,7 +68,7 @@ impl Advances {
         self.0.mine().lock().spent += bytes;
     }
 
-    /// Calls in what all threads have. Returns whether that was anything.
+    /// Calls in the advances of all threads. Returns whether there were any.
     pub(super) fn call_in(&self, promised: &AtomicU64) -> bool {
         let mut any = false;
         for advance in self.0.all() {
@@ -80,7 +80,7 @@ impl Advances {
         any
     }
 
-    /// Bytes in them.
+    /// Bytes in all advances.
     pub(super) fn bytes(&self) -> u64 {
         self.0
             .all()

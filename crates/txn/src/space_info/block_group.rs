@@ -1,7 +1,7 @@
 //! Block groups: the allocation view of a chunk.
 //!
-//! What a group says of itself - its part of the sums, and in which lists it stands - follows from its state, and is told when
-//! its lock is let go, before anybody else gets it.
+//! A group's share of the sums and its places in lists follow from its state. They are updated when its lock is released,
+//! before another thread gets it.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -20,60 +20,60 @@ pub(crate) struct BlockGroup {
     pub(crate) start: Logical,
     pub(crate) len: u64,
     pub(crate) flags: BlockGroupFlags,
-    /// What is never handed out, though the free space tree counts it as free, as Linux has it, and extents may lie there that
-    /// somebody else made.
+    /// Ranges that are never handed out, though the free space tree counts them as free, like in Linux; extents made by another
+    /// program may lie there.
     excluded: Box<[(u64, u64)]>,
     sector: u64,
     info: Arc<SpaceInfo>,
     state: RankedMutex<State, { rank::BLOCK_GROUP }>,
 }
 
-/// What changes in a block group.
+/// The mutable state of a block group.
 #[derive(Debug)]
 struct State {
-    /// Bytes in extents, as the block group item says once all delayed refs have run.
+    /// Bytes in extents, like in the block group item after all delayed refs have run.
     used: u64,
     /// The value that the item holds now.
     recorded_used: u64,
-    /// What can be handed out.
+    /// Space that can be handed out.
     free: FreeSpace,
     /// Free space has changed since the longest run was looked for.
     free_changed: bool,
-    /// There was no place for a tree block, and nothing came back since.
+    /// There was no place for a tree block, and no space came back since.
     no_block_fits: bool,
-    /// What could be handed out if nothing lived here: all but what is excluded.
+    /// Bytes of free space of the empty group: all but the excluded ranges.
     capacity: u64,
-    /// Bytes freed whose last commit still reaches them.
+    /// Freed bytes that the last commit still uses.
     pinned: u64,
-    /// Where the last tree block went.
+    /// The end of the last allocated tree block.
     cursor: u64,
-    /// How many ask that nothing new be placed here (scrub, balance, removal); nests.
+    /// Number of requests that nothing new be placed here (scrub, balance, removal); nests.
     read_only: u32,
-    /// Bytes of data space handed out that no file refers to yet.
+    /// Bytes of data space handed out that belong to no file yet.
     handed_out: u64,
-    /// How many write in place here.
+    /// Number of writers in place here.
     nocow_writers: u32,
-    /// How many have begun to.
+    /// Number of writes in place that have begun here.
     nocow_begun: u64,
-    /// Bytes of free space that are out of everybody's reach.
+    /// Bytes of free space that are withheld.
     withheld: u64,
-    /// One of the groups of the filesystem: neither being read yet nor gone.
+    /// Whether it is one of the groups of the filesystem: neither being read yet nor gone.
     member: bool,
-    /// What was told last.
+    /// The figures of the last update.
     figures: Figures,
     listing: Listing,
     memory: u64,
 }
 
 impl State {
-    /// What can be handed out; nothing of a group that is read-only or gone. Only who holds the lock knows.
+    /// The space that can be handed out; `None` for a group that is read-only or gone. Valid while the lock is held.
     fn offered(&mut self) -> Option<&mut FreeSpace> {
         (self.read_only == 0 && self.member).then_some(&mut self.free)
     }
 
-    /// Whether nothing lives here and nothing is on its way, so that the group can be given back.
+    /// Whether the group is empty and no allocation is on its way, so that it can be given back.
     fn is_idle(&self) -> bool {
-        // What was handed out in this transaction is not counted as used yet, but it is not free either.
+        // Space handed out in this transaction is not counted as used yet, but it is not free either.
         self.free.total() == self.capacity
             && self.used == 0
             && self.recorded_used == 0
@@ -86,7 +86,7 @@ impl State {
     }
 }
 
-/// A group with its lock held. Letting go tells what changed.
+/// A group with its lock held. Its drop updates the sums and lists.
 struct Locked<'g> {
     group: &'g BlockGroup,
     state: RankedGuard<'g, State, { rank::BLOCK_GROUP }>,
@@ -119,7 +119,7 @@ impl Drop for Locked<'_> {
 }
 
 impl BlockGroup {
-    /// A group of which `used` bytes are in extents and none are free; those are given to it by [`Self::give_back`]. It counts
+    /// Creates a group with `used` bytes in extents and no free space; [`Self::give_back`] adds free space. It counts
     /// when it [joins](Self::join) the others.
     pub(crate) fn new(
         start: Logical,
@@ -157,7 +157,7 @@ impl BlockGroup {
         Locked { group: self, state: self.state.lock() }
     }
 
-    /// Its part of the sums.
+    /// Its share of the sums.
     fn figures(&self, state: &State) -> Figures {
         if !state.member {
             return Figures::default();
@@ -188,19 +188,19 @@ impl BlockGroup {
         }
     }
 
-    /// Counts from now on as one of `info`'s groups.
+    /// Makes it one of `info`'s groups.
     pub(super) fn join(&mut self, info: &Arc<SpaceInfo>) {
         self.info = Arc::clone(info);
     }
 
-    /// Begins to count, once it can be found.
+    /// Makes it count, once it can be found.
     pub(super) fn appear(&self) {
         self.info.group_added(self.start, self.flags);
         self.lock().member = true;
     }
 
-    /// Stops counting: nothing is handed out from now on. False, and nothing done, when something lives in it, or a discard holds
-    /// some of it back.
+    /// Stops counting: nothing is handed out from now on. Returns false, and does nothing, when it is in use, or a discard withholds
+    /// some of it.
     #[must_use]
     pub(crate) fn leave(&self) -> bool {
         let mut state = self.lock();
@@ -219,7 +219,7 @@ impl BlockGroup {
         whole && at >= self.start && at.checked_add(len).is_some_and(|end| end <= self.end())
     }
 
-    /// Gives space back, but for what is excluded; false when a part of it is free already.
+    /// Gives space back, except excluded ranges; false when a part of it is free already.
     #[must_use]
     pub(crate) fn give_back(&self, at: Logical, len: u64) -> bool {
         self.give_back_locked(&mut self.lock(), at, len)
@@ -249,7 +249,7 @@ impl BlockGroup {
         Some((Logical::new(at), got))
     }
 
-    /// The same, all `len` bytes of it, at `near` if they are free, else where they fit best.
+    /// Hands out all `len` bytes of data space, at `near` if they are free, else where they fit best.
     pub(super) fn allocate_data_near(&self, near: Logical, len: u64) -> Option<(Logical, u64)> {
         let mut state = self.lock();
         if state.listing.longest < len {
@@ -261,7 +261,7 @@ impl BlockGroup {
         Some((Logical::new(at), got))
     }
 
-    /// Hands out this data space, if all of it is free; as [`Self::allocate_data`].
+    /// Hands out this data space, if all of it is free. It goes back or stays like that of [`Self::allocate_data`].
     pub(crate) fn claim_data(&self, at: Logical, len: u64) -> bool {
         let mut state = self.lock();
         let range = (at.get(), at.get() + len);
@@ -273,8 +273,8 @@ impl BlockGroup {
         taken
     }
 
-    /// Takes the first free part of `[from, to)` that has `min` bytes, and at most `most` of it, so that nobody is handed it, and
-    /// says how much more of it there is. It goes back by [`Self::put_back`].
+    /// Withholds the first free part of `[from, to)` that has `min` bytes, and at most `most` of it, from allocation. Also
+    /// returns how much more of it there is. It goes back by [`Self::put_back`].
     pub(crate) fn take_part(&self, range: (u64, u64), min: u64, most: u64) -> Option<(Logical, u64, u64)> {
         let mut state = self.lock();
         let (at, len, rest) = state.offered()?.take_part(range, min, most)?;
@@ -283,7 +283,7 @@ impl BlockGroup {
         Some((Logical::new(at), len, rest))
     }
 
-    /// What [`Self::take_part`] took is free again.
+    /// Frees space that [`Self::take_part`] withheld.
     pub(crate) fn put_back(&self, at: Logical, len: u64) {
         let mut state = self.lock();
         state.withheld -= len;
@@ -291,12 +291,12 @@ impl BlockGroup {
         let _ = self.give_back_locked(&mut state, at, len);
     }
 
-    /// Data space that was handed out is part of a file.
+    /// Counts handed-out data space as part of a file.
     pub(crate) fn complete_data(&self, len: u64) {
         self.lock().handed_out -= len;
     }
 
-    /// Data space that was handed out is part of nothing.
+    /// Gives handed-out data space back unused.
     pub(crate) fn abandon_data(&self, at: Logical, len: u64) {
         let mut state = self.lock();
         state.handed_out -= len;
@@ -305,7 +305,7 @@ impl BlockGroup {
         let _ = self.give_back_locked(&mut state, at, len);
     }
 
-    /// Hands out a tree block of `len` bytes, behind the last one where there is room.
+    /// Hands out a tree block of `len` bytes, after the last one where there is room.
     pub(super) fn allocate_block(&self, len: u64) -> Option<Logical> {
         let mut state = self.lock();
         if state.no_block_fits {
@@ -321,7 +321,7 @@ impl BlockGroup {
         Some(Logical::new(at))
     }
 
-    /// Counts bytes in extents; false when that cannot be.
+    /// Counts bytes in extents; false when the sum would be impossible.
     #[must_use]
     pub(super) fn count_used(&self, len: u64, added: bool) -> bool {
         let mut state = self.lock();
@@ -331,7 +331,7 @@ impl BlockGroup {
         true
     }
 
-    /// What its item is to say, when it says something else; it does from now on.
+    /// The new value for its item, if it changed; it counts as recorded from now on.
     pub(crate) fn take_change(&self) -> Option<u64> {
         let mut state = self.lock();
         let changed = state.used != state.recorded_used;
@@ -339,7 +339,7 @@ impl BlockGroup {
         changed.then_some(state.used)
     }
 
-    /// What its item says.
+    /// The value in its item.
     pub(crate) fn recorded_used(&self) -> u64 {
         self.state.lock().recorded_used
     }
@@ -363,12 +363,12 @@ impl BlockGroup {
         self.give_back_locked(&mut state, at, len)
     }
 
-    /// Whether nothing lives here and nothing is on its way.
+    /// Whether the group is empty and no allocation is on its way.
     pub(crate) fn is_idle(&self) -> bool {
         self.lock().is_idle()
     }
 
-    /// One more writes in place here (NOCOW-4). False, and nothing counted, when nothing may.
+    /// Begins a write in place (NOCOW-4). Returns false, and counts nothing, when the group takes none.
     pub(crate) fn begin_nocow(&self) -> bool {
         let mut state = self.lock();
         let may = state.read_only == 0 && state.member;
@@ -377,7 +377,7 @@ impl BlockGroup {
         may
     }
 
-    /// How many have begun to write in place here; none while somebody does.
+    /// Number of writes in place that have begun here; `None` while one runs.
     pub(crate) fn nocow_begun(&self) -> Option<u64> {
         let state = self.lock();
         (state.nocow_writers == 0).then_some(state.nocow_begun)
@@ -389,14 +389,14 @@ impl BlockGroup {
             state.nocow_writers.checked_sub(1).expect("who began to write in place ends it");
     }
 
-    /// Asks that nothing new be placed here, or takes that back; asking nests.
+    /// Sets or takes back the request that nothing new be placed here; requests nest.
     #[cfg(test)]
     pub(super) fn set_read_only(&self, read_only: bool) {
         let mut state = self.lock();
         state.read_only = if read_only { state.read_only + 1 } else { state.read_only - 1 };
     }
 
-    /// Bytes of data space handed out that no file refers to yet.
+    /// Bytes of data space handed out that belong to no file yet.
     #[cfg(test)]
     pub(super) fn handed_out(&self) -> u64 {
         self.state.lock().handed_out

@@ -1,19 +1,19 @@
-//! Room for data that is in memory only, and for the metadata that writing it back will take: what data and delayed changes
-//! "may use".
+//! Room for data that is in memory only, and for the metadata that writing it back will take: the part of "may use" for data
+//! and delayed changes.
 //!
-//! A write that is put off (delayed allocation) takes its room at once, so that "no space" is told to who writes and not to
-//! nobody. The room is kept as two sums that everybody else leaves alone: bytes of data, which
+//! A delayed write (delayed allocation) takes its room at once, so that "no space" is an error of the write and not
+//! lost later. The room is kept as two sums that all other requests leave alone: bytes of data, which
 //! [`Engine::allocate_data`](crate::Engine::allocate_data) does not hand out to others, and bytes of metadata, which no
-//! promise takes. The data lies in block groups that there are: a reservation makes a chunk where they have too little. The metadata
-//! may lie where no chunk is yet, for it is the worst case of what writing back takes: chunks of data leave that much, and chunks
+//! promise takes. The data has its place in existing block groups: a reservation makes a chunk where they have too little. The metadata
+//! may have its place where no chunk is yet, for it is the worst case of writing back: chunks of data leave that much, and chunks
 //! of metadata come when it is needed.
 //!
 //! # Invariants
-//! - DELALLOC-7: what is kept can be allocated. The data fits into what data block groups can hand out; the metadata, with all
-//!   that is promised and the commit's need, into metadata block groups and the chunks that can still be made (CHUNK-4). Whatever takes from one
-//!   of these looks at the sums first, with the reservations held. Shown by `whatever_a_full_filesystem_accepted_is_there`.
-//! - DELALLOC-1: the sums are those of all reservations that exist: each is given back once, by whoever has it last.
-//! - DELALLOC-9: what a handle was promised out of a reservation is kept again, all of it, when the handle ends without a change
+//! - DELALLOC-7: kept room can be allocated. The data fits into the free space of data block groups; the metadata, with all
+//!   promises and the commit's need, into metadata block groups and the chunks that can still be made (CHUNK-4). Each allocation from one
+//!   of these checks the sums first, with the reservations held. Shown by `whatever_a_full_filesystem_accepted_is_there`.
+//! - DELALLOC-1: the sums are those of all reservations that exist: each is given back once, by its last owner.
+//! - DELALLOC-9: a handle's promise out of a reservation is kept again, all of it, when the handle ends without a change
 //!   ([`Engine::end_unused`](crate::Engine::end_unused)). Shown by `a_step_that_is_planned_anew_loses_no_room`.
 
 use std::sync::Arc;
@@ -31,17 +31,17 @@ pub(crate) struct DelallocAccount {
 }
 
 impl DelallocAccount {
-    /// Bytes of data space that are kept.
+    /// Bytes of data space kept.
     pub(crate) fn data(&self) -> u64 {
         self.data.load(Ordering::SeqCst)
     }
 
-    /// Bytes of metadata space that are kept.
+    /// Bytes of metadata space kept.
     pub(crate) fn metadata(&self) -> u64 {
         self.metadata.load(Ordering::SeqCst)
     }
 
-    /// Keeps so much more.
+    /// Keeps more room.
     pub(crate) fn keep(
         self: &Arc<Self>,
         data: u64,
@@ -54,8 +54,8 @@ impl DelallocAccount {
     }
 }
 
-/// Room kept for data that is to be written later, and for the metadata of that. What is left of it is given back when it is
-/// dropped.
+/// Room kept for data that is to be written later, and for its metadata. A drop gives the rest
+/// back.
 ///
 /// ```no_run
 /// # fn put_off(engine: &creamery_txn::Engine) -> Option<creamery_txn::DelallocReservation> {
@@ -70,7 +70,7 @@ pub struct DelallocReservation {
     account: Arc<DelallocAccount>,
     data: u64,
     metadata: u64,
-    /// What of the data limits of quota groups are reserved for.
+    /// The part of quota limits reserved for the data.
     charge: Option<Charge>,
 }
 
@@ -81,13 +81,13 @@ impl DelallocReservation {
         self.data
     }
 
-    /// Bytes of metadata that are kept for it.
+    /// Bytes of metadata kept for it.
     #[must_use]
     pub const fn metadata_bytes(&self) -> u64 {
         self.metadata
     }
 
-    /// Splits off room for `data` bytes with `metadata` bytes, or what there is of them.
+    /// Splits off room for `data` bytes with `metadata` bytes, or all if there is less.
     pub fn take(&mut self, data: u64, metadata: u64) -> Self {
         let (data, metadata) = (data.min(self.data), metadata.min(self.metadata));
         self.data -= data;
@@ -96,7 +96,7 @@ impl DelallocReservation {
         Self { account: Arc::clone(&self.account), data, metadata, charge }
     }
 
-    /// Adds what `other` has.
+    /// Adds the room of `other`.
     ///
     /// # Panics
     /// When `other` is of another filesystem.
@@ -111,23 +111,23 @@ impl DelallocReservation {
         }
     }
 
-    /// `data` bytes of it have space now. What is reserved for them of the limits of quota groups stays so, with the space, until a
+    /// Gives up room for `data` bytes that have space now. The quota limits reserved for them stay reserved, with the space, until a
     /// transaction has the data (QGROUP-4).
     pub(crate) fn has_space(&mut self, data: u64) -> Option<Charge> {
         self.take(data, 0).charge.take()
     }
 
-    /// A handle was promised `metadata` bytes of it, or what there was. Returns how many.
+    /// Gives up `metadata` bytes, or all if there are fewer, to a handle's promise. Returns how many.
     pub(crate) fn has_promise(&mut self, metadata: u64) -> u64 {
         self.take(0, metadata).metadata
     }
 
-    /// Whether it is kept in `account`.
+    /// Whether `account` keeps it.
     pub(crate) fn is_of(&self, account: &Arc<DelallocAccount>) -> bool {
         Arc::ptr_eq(&self.account, account)
     }
 
-    /// So many bytes of metadata that a handle was promised are kept again.
+    /// Keeps `metadata` bytes again that were in a handle's promise.
     pub(crate) fn keep_again(&mut self, metadata: u64) {
         self.account.metadata.fetch_add(metadata, Ordering::SeqCst);
         self.metadata += metadata;

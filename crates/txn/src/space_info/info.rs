@@ -8,12 +8,12 @@ use creamery_format::BlockGroupFlags;
 
 use super::lists::{Listing, Lists};
 
-/// Sums over block groups, or one group's part of them; bytes.
+/// Sums over block groups, or one group's share; bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Figures {
     /// In block groups.
     pub(crate) total: u64,
-    /// In extents, as the block group items will say when all delayed refs have run.
+    /// In extents, like in the block group items after all delayed refs have run.
     pub(crate) used: u64,
     /// Can be handed out now.
     pub(crate) free: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Handed out and in no extent item yet: not kept, but what is left.
+    /// Handed out and in no extent item yet; computed as the rest.
     #[cfg(test)]
     pub(crate) fn reserved(&self, excluded: u64) -> u64 {
         self.total - excluded - self.used - self.free - self.pinned - self.read_only
@@ -41,12 +41,12 @@ struct Sums {
     pinned: AtomicU64,
     read_only: AtomicU64,
     handed_out: AtomicU64,
-    /// What lists of free space take in memory.
+    /// Memory of the groups' free space.
     memory: AtomicU64,
 }
 
-/// The space of all block groups of one type: its sums, and which groups are worth looking at. What metadata may use of it
-/// besides is the business of the [reservations](super::Reservations).
+/// The space of all block groups of one type: its sums, and lists of groups worth a look. The
+/// [reservations](super::Reservations) decide how metadata may use it.
 #[derive(Default)]
 pub(crate) struct SpaceInfo {
     sums: CachePadded<Sums>,
@@ -63,7 +63,7 @@ fn change(sum: &AtomicU64, before: u64, after: u64) {
 }
 
 impl SpaceInfo {
-    /// The sums now, each for itself.
+    /// The sums now, each on its own.
     pub(crate) fn figures(&self) -> Figures {
         let of = |sum: &AtomicU64| sum.load(Ordering::Acquire);
         let Sums { total, used, free, pinned, read_only, handed_out, memory: _ } = &*self.sums;
@@ -82,7 +82,7 @@ impl SpaceInfo {
         self.sums.free.load(Ordering::Acquire)
     }
 
-    /// A group's part of the sums changes (SPACE-1). Its lock is held.
+    /// Changes a group's share of the sums (SPACE-1). The group's lock is held.
     pub(super) fn recount(&self, before: Figures, after: Figures) {
         let Sums { total, used, free, pinned, read_only, handed_out, memory: _ } = &*self.sums;
         change(total, before.total, after.total);
@@ -93,29 +93,29 @@ impl SpaceInfo {
         change(handed_out, before.handed_out, after.handed_out);
     }
 
-    /// What a group's free space takes in memory changes (SPACE-1). Its lock is held.
+    /// Changes the memory of a group's free space in the sum (SPACE-1). The group's lock is held.
     pub(super) fn recount_memory(&self, before: u64, after: u64) {
         change(&self.sums.memory, before, after);
     }
 
-    /// What the groups' free space takes in memory, bytes.
+    /// Memory of the groups' free space, bytes.
     pub(super) fn free_space_memory(&self) -> u64 {
         self.sums.memory.load(Ordering::Acquire)
     }
 
-    /// What the lists of groups take in memory, bytes.
+    /// Memory of the lists of groups, bytes.
     pub(super) fn lists_memory(&self) -> u64 {
         self.lists.lock().memory()
     }
 
-    /// What a group offers, or what is to be done with it, changes (SPACE-2). Its lock is held.
+    /// Changes the lists of a group (SPACE-2). The group's lock is held.
     pub(super) fn relist(&self, group: Logical, before: Listing, after: Listing) {
         if before != after {
             self.lists.lock().relist(group, before, after);
         }
     }
 
-    /// One more group.
+    /// Counts a new group.
     pub(super) fn group_added(&self, start: Logical, flags: BlockGroupFlags) {
         let mut lists = self.lists.lock();
         lists.groups += 1;
@@ -125,34 +125,34 @@ impl SpaceInfo {
         }
     }
 
-    /// One group less.
+    /// Counts a group that is gone.
     pub(super) fn group_removed(&self, flags: BlockGroupFlags) {
         let mut lists = self.lists.lock();
         lists.groups -= 1;
         lists.dup -= usize::from(flags.contains(BlockGroupFlags::DUP));
     }
 
-    /// See [`Lists::for_data`].
+    /// The group for a data allocation: [`Lists::for_data`].
     pub(super) fn for_data(&self, len: u64, min: u64) -> Option<(u64, Logical)> {
         self.lists.lock().for_data(len, min)
     }
 
-    /// See [`Lists::for_blocks`].
+    /// The group for a tree block: [`Lists::for_blocks`].
     pub(super) fn for_blocks(&self) -> Option<Logical> {
         self.lists.lock().for_blocks()
     }
 
-    /// Groups in which nothing lives.
+    /// Empty groups.
     pub(crate) fn idle(&self) -> Vec<Logical> {
         self.lists.lock().idle()
     }
 
-    /// Groups whose items do not say what is used.
+    /// Groups whose items have outdated used bytes.
     pub(super) fn changed(&self) -> Vec<Logical> {
         self.lists.lock().changed()
     }
 
-    /// How many groups there are.
+    /// Number of groups.
     pub(crate) fn groups(&self) -> usize {
         self.lists.lock().groups
     }
@@ -162,7 +162,7 @@ impl SpaceInfo {
         self.lists.lock().dup > 0
     }
 
-    /// Where the last group is or was, and how it is made.
+    /// Address and flags of the last group, which may be gone.
     pub(super) fn last(&self) -> Option<(Logical, BlockGroupFlags)> {
         self.lists.lock().last
     }

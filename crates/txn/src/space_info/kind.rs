@@ -1,9 +1,9 @@
-//! What space is for.
+//! The kinds of space.
 
 use creamery_base::TreeId;
 use creamery_format::BlockGroupFlags;
 
-/// What a block group is for.
+/// The use of a block group.
 ///
 /// ```
 /// use creamery_txn::SpaceKind;
@@ -20,7 +20,7 @@ pub enum SpaceKind {
 }
 
 impl SpaceKind {
-    /// Which sort of block group holds the blocks of a tree.
+    /// The kind of block group that holds the blocks of a tree.
     pub(crate) fn of_tree(tree: TreeId) -> Self {
         if tree == TreeId::CHUNK { Self::System } else { Self::Metadata }
     }

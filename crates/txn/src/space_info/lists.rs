@@ -1,6 +1,6 @@
-//! Which block groups of one type have something to offer or something to be done, so that nobody looks at all of them.
+//! Lists of the block groups of one type that offer space or need work, so that no operation looks at all of them.
 //!
-//! A group is in these lists as its state says, from one unlocking of it to the next (SPACE-2). Whoever picks one out of a list
+//! A group's lists follow from its state, from one release of its lock to the next (SPACE-2). A thread that picks a group out of a list
 //! locks it and looks again.
 
 use std::collections::BTreeSet;
@@ -8,16 +8,16 @@ use std::collections::BTreeSet;
 use creamery_base::{Logical, memory};
 use creamery_format::BlockGroupFlags;
 
-/// In which lists a group stands.
+/// The lists of one group.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Listing {
-    /// The longest run that it offers to data, bytes; 0 is none.
+    /// The longest run that it offers to data, bytes; 0 for none.
     pub(super) longest: u64,
     /// It may have room for a tree block.
     pub(super) blocks: bool,
-    /// Nothing lives in it.
+    /// It is empty.
     pub(super) idle: bool,
-    /// Its item does not say what is used.
+    /// The used bytes in its item are out of date.
     pub(super) changed: bool,
 }
 
@@ -28,10 +28,10 @@ pub(super) struct Lists {
     with_blocks: BTreeSet<Logical>,
     idle: BTreeSet<Logical>,
     changed: BTreeSet<Logical>,
-    /// How many groups there are, and how many of those keep two copies on one device.
+    /// Number of groups, and number of those that keep two copies on one device.
     pub(super) groups: usize,
     pub(super) dup: usize,
-    /// The group at the highest address that there ever was: the next one is made like it.
+    /// The group with the highest address so far: the next one is made like it.
     pub(super) last: Option<(Logical, BlockGroupFlags)>,
 }
 
@@ -68,19 +68,19 @@ impl Lists {
         self.with_blocks.first().copied()
     }
 
-    /// What they take in memory, bytes.
+    /// Memory of the lists, bytes.
     pub(super) fn memory(&self) -> u64 {
         let of = |list: &BTreeSet<Logical>| memory::btree::<Logical, ()>(list.len());
         let by_longest = memory::btree::<(u64, Logical), ()>(self.by_longest.len());
         by_longest + of(&self.with_blocks) + of(&self.idle) + of(&self.changed)
     }
 
-    /// Groups in which nothing lives.
+    /// Empty groups.
     pub(super) fn idle(&self) -> Vec<Logical> {
         self.idle.iter().copied().collect()
     }
 
-    /// Groups whose items do not say what is used.
+    /// Groups whose items have outdated used bytes.
     pub(super) fn changed(&self) -> Vec<Logical> {
         self.changed.iter().copied().collect()
     }

@@ -1,4 +1,4 @@
-//! Space: what there is, what is used, and what was promised.
+//! Space: its total, its used part, and its promises.
 //!
 //! ```text
 //!   a block group's bytes     used | reserved | pinned | free or read-only | excluded
@@ -9,14 +9,14 @@
 //!   excluded                  under superblock copies
 //!   may use                   of what is free, promised to handles of metadata, or kept for data in memory
 //! ```
-//! A [`SpaceInfo`] keeps the sums over all block groups of one type, and lists of those that are worth looking at: by their longest
-//! run for data, with room for a tree block, with nothing in them, with an item to be written. So an allocation, a reservation
-//! and a commit cost the same with ten groups and with a hundred thousand. Who promises what of it is told in
-//! [`Reservations`]; what is kept for data that was not written yet, in [`DelallocReservation`].
+//! A [`SpaceInfo`] keeps the sums over all block groups of one type, and lists of the groups that are worth a look: by their longest
+//! run for data, with room for a tree block, empty ones, with an item to be written. So an allocation, a reservation
+//! and a commit cost the same with ten groups and with a hundred thousand. [`Reservations`] describes
+//! promises; [`DelallocReservation`] describes room for data that is not written yet.
 //!
 //! # Invariants
 //! - SPACE-1: the sums are those over the groups, whenever no group's lock is held.
-//! - SPACE-2: a group stands in the lists as its state says, whenever its lock is not held.
+//! - SPACE-2: the lists of a group follow from its state, whenever its lock is not held.
 
 mod advance;
 mod block_group;

@@ -1,19 +1,19 @@
-//! Reservations of metadata: one sum of what may be used, and the tickets that are parts of it.
+//! Reservations of metadata: one sum of all promised bytes, and the tickets that are parts of it.
 //!
-//! Who wants room asks whether the sum with his part still fits; both is one step, so nobody is refused for the sake of somebody
-//! who is refused as well. A ticket that was given ends with its handle, or is kept for work that was put off.
+//! A reservation checks whether the sum with its part still fits, and adds its part, in one step. So a refused request never makes another
+//! one fail. A ticket ends with its handle, or is kept for work that was put off.
 //!
 //! # Waiting
-//! A handle that is open counts twice: by its ticket and by the blocks that it has taken already. So a thread that finds no room stands in
-//! line, first come, first served, until it fits or no other thread holds a ticket. Handles that free space do not look at the line: nobody else may take the
-//! room that is left for them.
+//! An open handle counts twice: by its ticket and by the blocks that it has taken already. So a thread that finds no room stands in
+//! line, first come, first served, until it fits or no other thread holds a ticket. Handles that free space do not look at the line: the
+//! room that is left for them is for no other handle.
 //!
-//! A thread that comes later passes the line only if there is room for all that those in line want, and for its own part besides. So once there is
+//! A thread that comes later passes the line only if there is room for all requests in line, and for its own besides. So once there is
 //! room again, new threads pass the line at once. Without that rule the first thread that waited would keep the line alive for ever: every later
-//! thread would queue behind it, and every operation would wake one. Each change wakes the first in line, no other.
+//! thread would queue behind it, and every operation would wake one. Each change wakes only the first in line.
 //!
 //! # Invariants
-//! - RESERVE-3: a handle queues no more references of data extents than it was promised items, for each makes the commit change
+//! - RESERVE-3: a handle queues no more references of data extents than its promise has items, for each makes the commit change
 //!   leaves of other trees.
 
 use std::cell::Cell;
@@ -30,9 +30,9 @@ use crate::units::Units;
 
 #[derive(Default)]
 struct Sums {
-    /// Promised to open handles, to what they put off, and to threads in advance; bytes.
+    /// Promised to open handles, to work that they put off, and to threads in advance; bytes.
     may_use: AtomicU64,
-    /// Of that, for what handles put off.
+    /// The part of it for work that handles put off.
     kept: AtomicU64,
     /// References that may be queued besides.
     references: AtomicU64,
@@ -62,7 +62,7 @@ struct InLine {
     references: AtomicU64,
 }
 
-/// All that was promised of metadata.
+/// All promises of metadata.
 #[derive(Default)]
 pub(crate) struct Reservations {
     sums: CachePadded<Sums>,
@@ -77,7 +77,7 @@ pub(crate) struct Reservations {
     copies_twice: std::sync::atomic::AtomicBool,
 }
 
-/// What somebody wants to be promised.
+/// A request for a promise.
 #[derive(Clone, Copy)]
 pub(crate) struct Wish {
     pub(crate) units: Units,
@@ -113,7 +113,7 @@ impl Ticket<'_> {
         self.wish.generation
     }
 
-    /// Takes room for `items` items out of it, to be held for longer.
+    /// Splits off room for `items` items, to be held for longer.
     pub(crate) fn keep(&self, items: u32) -> KeptPromise {
         let bytes = u64::from(items) * self.wish.item;
         let left = self.bytes.get().checked_sub(bytes).expect("a handle keeps no more than it was promised");
@@ -122,19 +122,19 @@ impl Ticket<'_> {
         KeptPromise { reservations: Arc::clone(self.reservations), bytes, references: 0 }
     }
 
-    /// Takes all the room out of it, that for references, too.
+    /// Splits off all its room, including that for references.
     pub(crate) fn keep_all(&self) -> KeptPromise {
         let mut kept = self.keep(self.wish.units.items);
         kept.references = self.more_references.take();
         kept
     }
 
-    /// Whether a tree block of `len` bytes may be taken.
+    /// Whether it has room for one more tree block of `len` bytes.
     pub(crate) fn has_room_for(&self, len: u64) -> bool {
         self.blocks.get() + len <= self.wish.bytes()
     }
 
-    /// The handle did nothing with it.
+    /// Checks that the handle used none of it.
     pub(crate) fn check_unused(&self) {
         assert!(
             (self.blocks.get(), self.references.get()) == (0, 0) && self.bytes.get() == self.wish.bytes(),
@@ -142,7 +142,7 @@ impl Ticket<'_> {
         );
     }
 
-    /// One more tree block of `len` bytes is taken (RESERVE-1).
+    /// Counts one more tree block of `len` bytes (RESERVE-1).
     pub(crate) fn take_block(&self, len: u64) {
         let (blocks, most) = (self.blocks.get() + len, self.wish.bytes());
         assert!(
@@ -153,7 +153,7 @@ impl Ticket<'_> {
         self.blocks.set(blocks);
     }
 
-    /// One more reference of a data extent is queued (RESERVE-3).
+    /// Counts one more queued reference of a data extent (RESERVE-3).
     pub(crate) fn queue_reference(&self) {
         let references = self.references.get() + 1;
         assert!(
@@ -178,8 +178,8 @@ impl Drop for Ticket<'_> {
     }
 }
 
-/// Metadata room for changes that a handle put off: they are made at the latest when the transaction closes, and the room
-/// is given back by dropping this when they are.
+/// Metadata room for changes that a handle put off. They are made at the latest when the transaction closes; dropping this afterwards
+/// gives the room back.
 ///
 /// ```no_run
 /// # fn put_off(engine: &creamery_txn::Engine) -> creamery_base::Result<creamery_txn::KeptPromise> {
@@ -199,7 +199,7 @@ pub struct KeptPromise {
 impl Drop for KeptPromise {
     fn drop(&mut self) {
         self.reservations.forget_references(self.references);
-        // In this order: who looks between takes it for a handle's, and is told right after.
+        // In this order: a thread that reads between sees room of a handle, and learns of the change right after.
         self.reservations.sums.kept.fetch_sub(self.bytes, Ordering::SeqCst);
         self.reservations.sums.may_use.fetch_sub(self.bytes, Ordering::SeqCst);
         self.reservations.tell_change();
@@ -239,17 +239,17 @@ impl Drop for Place<'_> {
 }
 
 impl Reservations {
-    /// Bytes promised, whoever has them.
+    /// Bytes promised, including advances.
     pub(crate) fn may_use(&self) -> u64 {
         self.sums.may_use.load(Ordering::SeqCst)
     }
 
-    /// Bytes promised to open handles, and to what they put off; threads' advances left out.
+    /// Bytes promised to open handles, and to work that they put off; threads' advances left out.
     pub(crate) fn promised_to_handles(&self) -> u64 {
         self.may_use().saturating_sub(self.advances.bytes())
     }
 
-    /// References that may be queued besides those that are; what is promised in advance has none.
+    /// References that promises allow besides those queued; advances have none.
     pub(crate) fn references(&self) -> u64 {
         self.sums.references.load(Ordering::SeqCst)
     }
@@ -260,12 +260,12 @@ impl Reservations {
         }
     }
 
-    /// Keeps others from being promised anything, so that what is looked at stays so.
+    /// Keeps other threads from taking promises, so that figures stay as they are.
     pub(crate) fn hold(&self) -> RankedGuard<'_, (), { rank::RESERVATION }> {
         self.taking.lock()
     }
 
-    /// Calls in what threads were promised in advance. Returns whether that was anything.
+    /// Calls in the advances of all threads. Returns whether there were any.
     pub(crate) fn call_in(&self) -> bool {
         let any = self.advances.call_in(&self.sums.may_use);
         if any {
@@ -279,18 +279,18 @@ impl Reservations {
         self.freeing_tickets.all().map(|tickets| tickets.load(Ordering::Relaxed)).sum()
     }
 
-    /// Whether somebody stands in line.
+    /// Whether a thread stands in line.
     fn is_anybody_waiting(&self) -> bool {
         self.in_line.threads.load(Ordering::SeqCst) > 0
     }
 
-    /// Bytes that a passing thread must leave for the line. None while a waiting thread wants references: no thread passes then.
+    /// Bytes that a passing thread must leave for the line. `None` while a waiting thread wants references: no thread passes then.
     pub(crate) fn left_to_those_in_line(&self) -> Option<u64> {
         let InLine { threads: _, bytes, references } = &*self.in_line;
         (references.load(Ordering::SeqCst) == 0).then(|| bytes.load(Ordering::SeqCst))
     }
 
-    /// A ticket for a wish out of this thread's advance, which is filled up if the sum `fits` with that.
+    /// A ticket out of this thread's advance, which is refilled if the sum `fits` with the refill.
     pub(crate) fn take_advanced<'r>(
         self: &'r Arc<Self>,
         wish: Wish,
@@ -318,7 +318,7 @@ impl Reservations {
         Some(self.ticket(wish, true))
     }
 
-    /// A ticket for a wish, if the sum `fits` with that.
+    /// A ticket for a request, if the sum `fits` with it.
     pub(crate) fn take<'r>(
         self: &'r Arc<Self>,
         wish: Wish,
@@ -327,7 +327,8 @@ impl Reservations {
         self.add(wish.bytes(), wish.units.references, fits).then(|| self.ticket(wish, false))
     }
 
-    /// The same, waiting in line while others hold tickets that may end; `wish` is what is wanted at the time.
+    /// A ticket for a request, after waiting in line while other threads hold tickets that may end. `wish` gives the request at the time. `None` when no
+    /// ticket is left that could free room.
     pub(crate) fn take_in_turn<'r>(
         self: &'r Arc<Self>,
         wish: impl Fn() -> Wish,
@@ -362,11 +363,11 @@ impl Reservations {
 
     /// Adds `need` and `references` to the sums if they fit then.
     fn add(&self, need: u64, references: u32, fits: &dyn Fn(u64) -> bool) -> bool {
-        // Alone: between two additions the sum only falls, so a sum that is as it was before is one from which nothing was taken meanwhile.
+        // Alone: between two additions the sum only falls, so if the sum is unchanged, no ticket ended meanwhile.
         let _alone = self.taking.lock();
         self.sums.references.fetch_add(references.into(), Ordering::SeqCst);
         loop {
-            // First the sum, then, in `fits`, what there is: the blocks of a handle that ends between count twice, and never not at all. And a handle that ends
+            // First the sum, then, in `fits`, the available bytes: the blocks of a handle that ends between count twice, and never not at all. And a handle that ends
             // in between may leave the room that was missing.
             let sum = self.may_use();
             if fits(sum + need) {
@@ -380,7 +381,7 @@ impl Reservations {
         }
     }
 
-    /// Plants a fault: room is kept for what was copied already.
+    /// Plants a fault: promises leave room for blocks that were copied already.
     #[cfg(feature = "faults")]
     pub(crate) fn reckon_copies_twice(&self) {
         self.copies_twice.store(true, Ordering::Relaxed);
@@ -406,9 +407,9 @@ impl Reservations {
         Place { reservations: self, waiter, wish }
     }
 
-    /// Has the first in line look again.
+    /// Makes the first in line look again.
     fn tell_change(&self) {
-        // Who comes into the line after this looks at the sum after this.
+        // A thread that comes into the line after this reads the sum after this.
         if self.is_anybody_waiting() {
             let mut line = self.line.lock();
             line.changes += 1;
@@ -435,7 +436,7 @@ mod tests {
         move |sum| sum <= bytes
     }
 
-    /// Asking and adding is one step: who asks for more than there is never stands in the way of somebody else.
+    /// Asking and adding is one step: a request for more than there is never makes another one fail.
     #[test]
     fn who_is_refused_takes_no_room_from_others() {
         const ROUNDS: usize = 5_000;
@@ -505,7 +506,7 @@ mod tests {
         assert_eq!(served.into_inner().expect("not poisoned"), [0, 1, 2, 3]);
     }
 
-    /// Each of many threads that meets a line stands in it for ever, if there is no rule by which it passes.
+    /// Without a rule for passing, each of many threads that meets a line stands in it for ever.
     #[test]
     fn a_thread_passes_the_line_where_there_is_room_for_all_in_it_and_itself() {
         let reservations = Arc::new(Reservations::default());

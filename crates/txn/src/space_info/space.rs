@@ -24,7 +24,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// No groups; the superblock says that `bytes_used` bytes are in extents.
+    /// Creates it without groups; by the superblock, `bytes_used` bytes are in extents.
     pub(crate) fn new(bytes_used: u64) -> Self {
         let info = Arc::<SpaceInfo>::default;
         Self {
@@ -37,7 +37,7 @@ impl Space {
         }
     }
 
-    /// What holds this kind of space.
+    /// The sums of the groups that hold this kind of space.
     fn infos(&self, kind: SpaceKind) -> impl Iterator<Item = &Arc<SpaceInfo>> {
         let (first, second) = match kind {
             SpaceKind::Data => (&self.data, Some(&self.mixed)),
@@ -47,12 +47,12 @@ impl Space {
         [first].into_iter().chain(second)
     }
 
-    /// Each sort of groups but those of the chunk tree.
+    /// The sums of all groups, except those of the chunk tree, by sort.
     pub(crate) fn removable(&self) -> [&SpaceInfo; 3] {
         [&self.data, &self.mixed, &self.metadata]
     }
 
-    /// The same without those that hold `kind`.
+    /// The sums of all groups, except those of the chunk tree and those that hold `kind`, by sort.
     pub(crate) fn removable_for(&self, kind: SpaceKind) -> impl Iterator<Item = &SpaceInfo> {
         let is_of_it =
             move |info: &SpaceInfo| self.infos(kind).any(|of_it| std::ptr::eq(&raw const **of_it, info));
@@ -69,7 +69,7 @@ impl Space {
         }
     }
 
-    /// From now on space is handed out of `group`.
+    /// Adds `group`, from which space is handed out from now on.
     pub(crate) fn add_group(&self, mut group: BlockGroup) {
         group.join(self.info_of(group.flags));
         let group = Arc::new(group);
@@ -100,12 +100,12 @@ impl Space {
         [&self.data, &self.mixed, &self.metadata, &self.system]
     }
 
-    /// What the groups' free space takes in memory, bytes.
+    /// Memory of the groups' free space, bytes.
     pub(crate) fn free_space_memory(&self) -> u64 {
         self.all_infos().into_iter().map(SpaceInfo::free_space_memory).sum()
     }
 
-    /// What the groups themselves take in memory, with all that leads to them, bytes.
+    /// Memory of the groups themselves, with their indexes, bytes.
     pub(crate) fn groups_memory(&self) -> u64 {
         let groups = self.groups.read().len();
         let lists: u64 = self.all_infos().into_iter().map(SpaceInfo::lists_memory).sum();
@@ -113,7 +113,7 @@ impl Space {
         groups as u64 * memory::shared::<BlockGroup>() + index + lists
     }
 
-    /// The groups whose items do not say what is used.
+    /// The groups whose items have outdated used bytes.
     pub(crate) fn changed_groups(&self) -> Vec<Arc<BlockGroup>> {
         let changed = self.all_infos().into_iter().flat_map(SpaceInfo::changed);
         changed.filter_map(|start| self.group_at(start)).collect()
@@ -134,7 +134,7 @@ impl Space {
         })
     }
 
-    /// How many copies a group of this kind keeps on one device, at most.
+    /// Most copies that a group of this kind keeps on one device.
     pub(crate) fn copies(&self, kind: SpaceKind) -> u64 {
         if self.infos(kind).any(|info| info.has_dup()) { 2 } else { 1 }
     }
@@ -161,7 +161,7 @@ impl Space {
         drop(groups);
         loop {
             let start = self.infos(kind).find_map(|info| info.for_blocks())?;
-            // A group that has none is not listed any more, nor is one that is gone.
+            // A group without room is not listed any more, nor is one that is gone.
             let group = self.group_at(start);
             if let Some(at) = group.and_then(|group| group.allocate_block(len)) {
                 return Some(at);
@@ -186,7 +186,7 @@ impl Space {
         loop {
             let found = self.infos(SpaceKind::Data).filter_map(|info| info.for_data(len, min));
             let (_, start) = found.max_by_key(|&(longest, _)| longest.min(len))?;
-            // Where somebody was faster, the group is listed with what it has left.
+            // If another thread was faster, the group is listed with its remaining run.
             let group = self.group_at(start);
             if let Some((group, (at, got))) = group.and_then(|group| {
                 let found = group.allocate_data(len, min)?;
@@ -203,7 +203,7 @@ impl Space {
         group.ok_or_else(|| damaged(at, len, "is no whole sectors of a block group"))
     }
 
-    /// Counts bytes that an extent item now stands for, or no longer.
+    /// Counts bytes that an extent item now covers, or no longer.
     ///
     /// # Errors
     /// Damage: the extent lies in no block group, or the group's item and the extents in it disagree.
@@ -212,7 +212,7 @@ impl Space {
         let all = self.bytes_used.load(Ordering::Relaxed);
         let all = if added { all.checked_add(len) } else { all.checked_sub(len) };
         match all {
-            // Whoever runs delayed refs counts, one at a time (RUN-1).
+            // Only one thread counts at a time: the one that runs delayed refs (RUN-1).
             Some(all) if group.count_used(len, added) => self.bytes_used.store(all, Ordering::Relaxed),
             _ => {
                 let what = "does not fit to what its block group and the superblock count as used";
@@ -222,7 +222,7 @@ impl Space {
         Ok(())
     }
 
-    /// Bytes in extents, all groups together; what the superblock records.
+    /// Bytes in extents, all groups together, for the superblock.
     pub(crate) fn bytes_used(&self) -> u64 {
         self.bytes_used.load(Ordering::Relaxed)
     }

@@ -19,7 +19,7 @@ fn is_damage(outcome: Result<()>) -> bool {
     outcome.is_err_and(|error| error.kind() == ErrorKind::Corrupt)
 }
 
-/// What the sums should be, by looking at every group.
+/// The sum over all groups, for comparison.
 fn counted(space: &Space) -> u64 {
     space.groups.read().values().map(|group| group.available()).sum()
 }
@@ -60,7 +60,7 @@ fn space_that_is_free_cannot_be_freed() {
     assert!(is_damage(space.unpin(used, 4096)));
 }
 
-/// SPACE-1: whatever happens to an extent, the sums are those of the groups.
+/// SPACE-1: after any change of an extent, the sums are those of the groups.
 #[test]
 fn sums_follow_an_extent_through_its_life() {
     let space = space();

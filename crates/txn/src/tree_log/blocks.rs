@@ -1,13 +1,13 @@
-//! The blocks of a transaction's logs: they come from the space of metadata, and no tree counts them.
+//! The blocks of a transaction's logs: they come from metadata space, and no tree counts them.
 //!
-//! A log is written again and again, each time with copies of what changed since. A block that was written may be what the last
-//! superblock leads to; so it is not used again before one is on the platter that does without it. Then it is, for the same logs:
-//! they take no more space the more often somebody syncs.
+//! A log is written again and again, each time with copies of its changed blocks. The last superblock may lead to a written
+//! block; so it is not reused before a superblock without it is on the platter. Then the same logs reuse it:
+//! they take no more space the more often files are synced.
 //!
 //! # Invariants
-//! - LOG-2: blocks of logs have no extent items, and go back when the transaction is durable that ends the logs.
+//! - LOG-2: blocks of logs have no extent items, and are freed when the transaction that ends the logs is durable.
 //!   Shown by `what_logs_took_is_free_again_with_the_commit`.
-//! - LOG-3: no block is used again while a superblock that may be found after a crash leads to it.
+//! - LOG-3: no block is reused while a superblock that may be found after a crash leads to it.
 //!   Shown by `blocks_of_logs_are_used_again_and_never_too_early`.
 
 use std::cell::RefCell;
@@ -19,30 +19,30 @@ use creamery_tree::{BlockReferences, CowHost, FreedBlock};
 
 use crate::handle::Handle;
 
-/// The blocks that a transaction's logs have.
+/// The blocks of a transaction's logs.
 #[derive(Default)]
 pub(super) struct LogBlocks {
     /// All of them.
     all: Vec<Logical>,
-    /// Those that nothing leads to.
+    /// Blocks that nothing leads to.
     unused: Vec<Logical>,
-    /// Those made since the logs were sealed last: not on the way to a device.
+    /// Blocks made since the last seal: not on the way to a device.
     fresh: HashSet<Logical>,
-    /// Those given up since then, and on a device: the last superblock may lead to them.
+    /// Blocks dropped since then that are on a device: the last superblock may lead to them.
     given_up: Vec<Logical>,
 }
 
-/// Blocks that were given up before the logs were sealed.
+/// Blocks that were dropped before the logs were sealed.
 #[must_use]
 pub(super) struct GivenUp(Vec<Logical>);
 
 impl LogBlocks {
-    /// How many there are.
+    /// The number of blocks.
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// All of them, when the transaction ends.
+    /// All blocks, when the transaction ends.
     pub(super) fn into_all(self) -> Vec<Logical> {
         self.all
     }
@@ -68,19 +68,19 @@ impl LogBlocks {
         }
     }
 
-    /// What there is from now on changes in copies.
+    /// Seals the blocks: from now on changes are made in copies.
     pub(super) fn seal(&mut self) -> GivenUp {
         self.fresh.clear();
         GivenUp(std::mem::take(&mut self.given_up))
     }
 
-    /// A superblock that leads to what was sealed then is on the platter (LOG-3).
+    /// Makes dropped blocks reusable: a superblock that leads to the sealed logs is on the platter (LOG-3).
     pub(super) fn durable(&mut self, given_up: GivenUp) {
         self.unused.extend(given_up.0);
     }
 }
 
-/// What trees of logs are changed with.
+/// The host of copy on write for trees of logs.
 pub(super) struct LogHost<'a, 'e> {
     pub(super) handle: &'a Handle<'e>,
     pub(super) blocks: &'a RefCell<LogBlocks>,

@@ -1,4 +1,4 @@
-//! Which names a log gives to whom: a replay could not give one to two inodes.
+//! The names in a log, and their inodes: a replay could not give one name to two inodes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,7 +17,7 @@ pub(super) struct GivenNames {
 }
 
 impl GivenNames {
-    /// Who has a name, and who has its number.
+    /// The inode with a link's name, and the inode with its number.
     pub(super) fn owners(&self, link: &LogLink) -> impl Iterator<Item = ObjectId> {
         let by_name = self.names.get(&link.dir).and_then(|names| names.get(&link.name));
         let by_number = self.numbers.get(&(link.dir, link.index));
@@ -29,13 +29,13 @@ impl GivenNames {
         self.of.get(&ino).map_or(&[], Vec::as_slice)
     }
 
-    /// Which numbers of a directory's entries were given to whom.
+    /// The numbers of a directory's entries, each with its inode.
     pub(super) fn entries_of(&self, dir: ObjectId) -> Vec<(u64, ObjectId)> {
         let entries = self.numbers.range((dir, 0)..=(dir, u64::MAX));
         entries.map(|((_, number), ino)| (*number, *ino)).collect()
     }
 
-    /// Has an inode these names and no others.
+    /// Gives an inode these names and no others.
     pub(super) fn give(&mut self, ino: ObjectId, links: &[LogLink]) {
         for link in self.of.remove(&ino).unwrap_or_default() {
             self.name_bytes -= 2 * link.name.len();
@@ -59,7 +59,7 @@ impl GivenNames {
         }
     }
 
-    /// What they take in memory, bytes.
+    /// Memory in use, bytes.
     pub(super) fn memory(&self) -> u64 {
         memory::hash_map::<ObjectId, Vec<LogLink>>(self.of.capacity())
             + memory::hash_map::<ObjectId, HashMap<Vec<u8>, ObjectId>>(self.names.capacity())

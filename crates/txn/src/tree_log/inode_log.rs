@@ -1,9 +1,9 @@
-//! What is to be said of inodes when they are synced.
+//! The input of the logs: the items of inodes that are synced.
 
 use creamery_base::{Logical, ObjectId};
 use creamery_format::{Key, KeyType};
 
-/// How much of an inode its log is told.
+/// The part of an inode that its log contains.
 ///
 /// ```
 /// use creamery_txn::LogScope;
@@ -12,17 +12,17 @@ use creamery_format::{Key, KeyType};
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LogScope {
-    /// All that there is to say.
+    /// The whole inode.
     All,
-    /// Of extents only those in some parts of the file, in order. What the log has of the rest since it was put with `since` changes
-    /// stays. No extent that it has is only in part in one of them.
+    /// Of extents only those in some parts of the file, in order. The log keeps the rest from its put with `since` changes.
+    /// No extent in the log lies only partly in one of the ranges.
     Extents {
         /// The inode's number of changes then.
         since: u64,
-        /// Beginnings and ends.
+        /// Starts and ends.
         ranges: Vec<(u64, u64)>,
     },
-    /// What a directory is and what it is called, nothing of what is in it: it is not synced itself.
+    /// A directory's inode and names, without its entries: it is not synced itself.
     Names,
 }
 
@@ -35,7 +35,7 @@ pub enum LogScope {
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct LogLink {
-    /// The directory that it is in.
+    /// The directory that contains it.
     pub dir: ObjectId,
     /// The number of its entry there.
     pub index: u64,
@@ -43,7 +43,7 @@ pub struct LogLink {
     pub name: Vec<u8>,
 }
 
-/// What is known of an inode when it is synced.
+/// The state of an inode when it is synced.
 ///
 /// ```
 /// use creamery_base::ObjectId;
@@ -54,27 +54,27 @@ pub struct LogLink {
 pub struct InodeLog {
     /// The inode.
     pub ino: ObjectId,
-    /// Its number of changes: what was seen later has a greater one.
+    /// Its number of changes: a later state has a greater one.
     pub sequence: u64,
-    /// All items that its log is to have of what `scope` says, in order of their keys.
+    /// All items of `scope` for the log, in order of their keys.
     pub items: Vec<(Key, Vec<u8>)>,
-    /// What they are all of.
+    /// The part of the inode that the items cover.
     pub scope: LogScope,
-    /// Where its data lies that has checksums: address and bytes.
+    /// Location of its data that has checksums: address and bytes.
     pub data: Vec<(Logical, u64)>,
-    /// All names that it has.
+    /// All names of the inode.
     pub links: Vec<LogLink>,
 }
 
 impl InodeLog {
-    /// A log that has nothing of `ino` yet.
+    /// Creates a log of `ino` without items.
     #[must_use]
     pub const fn of(ino: ObjectId) -> Self {
         let scope = LogScope::All;
         Self { ino, sequence: 0, items: Vec::new(), scope, data: Vec::new(), links: Vec::new() }
     }
 
-    /// The keys that the items are all of.
+    /// The key ranges that the items cover completely.
     pub(super) fn key_ranges(&self) -> Vec<(Key, Key)> {
         let at = |kind, offset| Key::new(self.ino, kind, offset);
         let before = |kind: KeyType| (at(KeyType::UNTYPED, 0), at(KeyType::new(kind.get() - 1), u64::MAX));
@@ -90,12 +90,12 @@ impl InodeLog {
         }
     }
 
-    /// Bytes that the items take.
+    /// Bytes of the items.
     fn bytes(&self) -> u64 {
         self.items.iter().map(|(_, data)| (data.len() + creamery_format::ITEM_LEN) as u64).sum()
     }
 
-    /// Leaves that its items and its checksums, of `csum` bytes each, may be in.
+    /// Leaves that may contain its items and its checksums, of `csum` bytes each.
     fn leaves(&self, node: u64, sector: u64, csum: u64) -> u64 {
         let sectors: u64 = self.data.iter().map(|(_, len)| len.div_ceil(sector)).sum();
         let bytes = self.bytes() + sectors * csum;
@@ -103,7 +103,7 @@ impl InodeLog {
     }
 }
 
-/// Inodes that go into the logs together: who is synced, and those without whom a replay would get his names wrong.
+/// Inodes that go into the logs together: the synced one, and those without which a replay would get its names wrong.
 ///
 /// ```
 /// use creamery_base::ObjectId;
@@ -113,20 +113,20 @@ impl InodeLog {
 /// ```
 #[derive(Clone, Default, Debug)]
 pub struct LogGroup {
-    /// What there is to say of each.
+    /// The log of each inode.
     pub inodes: Vec<InodeLog>,
-    /// Those that have no name any more and get none again. The log may have something of them.
+    /// Inodes that have no name any more and get none again. The log may contain them.
     pub gone: Vec<ObjectId>,
 }
 
 impl LogGroup {
-    /// Whether it says something of an inode.
+    /// Whether the group contains an inode.
     #[must_use]
     pub fn tells_of(&self, ino: ObjectId) -> bool {
         self.gone.contains(&ino) || self.inodes.iter().any(|inode| inode.ino == ino)
     }
 
-    /// How many inodes it says something of.
+    /// Number of inodes in the group.
     pub(super) fn len(&self) -> usize {
         self.inodes.len() + self.gone.len()
     }

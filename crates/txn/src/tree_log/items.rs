@@ -15,21 +15,21 @@ use super::inode_log::{InodeLog, LogGroup, LogLink, LogScope};
 use super::ranges::Ranges;
 use crate::handle::Handle;
 
-/// Clean blocks of logs that stay in memory, bytes; who syncs the same inode again finds its items there.
+/// Clean blocks of logs that stay in memory, bytes; another sync of the same inode finds its items there.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// Tells the checksums of a range of data, in runs of as many as an item may have.
+/// Returns the checksums of a range of data, in runs as long as an item may be.
 pub(crate) type CsumSource<'a> = dyn Fn(Logical, u64) -> Result<Vec<(Logical, Vec<u8>)>> + 'a;
 
-/// Checksums that a log is to get.
+/// New checksums for a log.
 #[derive(Default)]
 pub(super) struct Csums {
     ranges: Vec<(u64, u64)>,
     runs: Vec<(Logical, Vec<u8>)>,
 }
 
-/// The checksums of a group's data that a subvolume's log, if there is one, has not yet.
-/// Errors: some has none; device errors; damage.
+/// The checksums of a group's data that a subvolume's log, if there is one, does not have yet.
+/// Errors: a sector has none; device errors; damage.
 pub(super) fn read_csums(
     log: Option<&Log>,
     subvolume: TreeId,
@@ -66,9 +66,9 @@ pub(super) struct Log {
 
 struct SubvolumeLog {
     tree: Tree,
-    /// Where the root item says that its root is.
+    /// The root pointer in its root item.
     recorded: Option<RootPointer>,
-    /// What was seen of each inode last that is there as a whole, and in which batch that is written.
+    /// The number of changes of each completely logged inode at its last put, and the batch of that put.
     inodes: HashMap<ObjectId, (u64, u64)>,
     given: GivenNames,
     csums: Ranges,
@@ -82,12 +82,12 @@ impl Log {
         Ok(Self { store, blocks, roots, logs: HashMap::new() })
     }
 
-    /// How many blocks it has.
+    /// The number of blocks.
     pub(super) fn block_count(&self) -> usize {
         self.blocks.borrow().len()
     }
 
-    /// What it takes in memory, bytes.
+    /// Memory in use, bytes.
     pub(super) fn memory(&self) -> u64 {
         let blocks = self.store.memory();
         let names: u64 = self.logs.values().map(|log| log.given.memory()).sum();
@@ -106,29 +106,29 @@ impl Log {
         self.blocks.into_inner()
     }
 
-    /// Where the superblock is to lead.
+    /// The root of the logs, for the superblock.
     pub(super) fn root(&self) -> Result<RootPointer> {
         self.roots.root_pointer()
     }
 
-    /// The batch with which an inode was or is written that was put when it had at least `sequence` changes (LOG-5).
+    /// The batch of an inode's put, if that had at least `sequence` changes (LOG-5).
     pub(super) fn batch_of(&self, subvolume: TreeId, ino: ObjectId, sequence: u64) -> Option<u64> {
         self.logs.get(&subvolume)?.batch_of(ino, sequence)
     }
 
-    /// The last batch of those with which all of a group was or is written, if it was put as it is or later.
+    /// The last batch that contains a part of a group, if all of the group was put in this or a later state.
     pub(super) fn batch_of_all(&self, subvolume: TreeId, group: &LogGroup) -> Option<u64> {
         let mut batches =
             group.inodes.iter().map(|inode| self.batch_of(subvolume, inode.ino, inode.sequence));
         batches.try_fold(0, |last, batch| batch.map(|batch| last.max(batch)))
     }
 
-    /// Whether it has something of an inode.
+    /// Whether it contains an inode.
     pub(super) fn has(&self, id: InodeId) -> bool {
         self.logs.get(&id.subvolume).is_some_and(|log| log.inodes.contains_key(&id.ino))
     }
 
-    /// Whether the log has of an inode what `inode` says the difference to.
+    /// Whether it has the state to which `inode` is the difference.
     pub(super) fn is_followed_by(&self, subvolume: TreeId, inode: &InodeLog) -> bool {
         let LogScope::Extents { since, .. } = &inode.scope else { return true };
         let seen = self.logs.get(&subvolume).and_then(|log| log.inodes.get(&inode.ino));
@@ -143,8 +143,8 @@ impl Log {
         collect(log.tree.cursor_at_or_before(first, Wait::Yes)?, last)
     }
 
-    /// Whether it would have to give somebody a name, or the number of an entry, that it has given to somebody else, of whom the group
-    /// says nothing. Who had it then may have lost it since, and a replay could not give it to both.
+    /// Whether it would have to give a name, or the number of an entry, to another inode than before, when the group does not contain the earlier
+    /// one. The earlier inode may have lost the name since, and a replay could not give it to both.
     pub(super) fn has_names_of_others(&self, subvolume: TreeId, group: &LogGroup) -> bool {
         let Some(log) = self.logs.get(&subvolume) else { return false };
         group.inodes.iter().any(|inode| {
@@ -153,7 +153,7 @@ impl Log {
         })
     }
 
-    /// Whether an inode has lost so many of the names that the log has given it that nobody has promised the blocks for that.
+    /// Whether an inode has lost more of its logged names than a put's promise has blocks for.
     pub(super) fn takes_back_many(&self, subvolume: TreeId, group: &LogGroup) -> bool {
         let Some(log) = self.logs.get(&subvolume) else { return false };
         let lost = |inode: &InodeLog| {
@@ -163,25 +163,25 @@ impl Log {
             || group.gone.iter().any(|ino| log.given.of(*ino).len() > 1)
     }
 
-    /// The names that it has given an inode.
+    /// The names of an inode in the log.
     pub(super) fn names_of(&self, subvolume: TreeId, ino: ObjectId) -> Vec<LogLink> {
         self.logs.get(&subvolume).map_or_else(Vec::new, |log| log.given.of(ino).to_vec())
     }
 
-    /// Which numbers of a directory's entries it has given to whom.
+    /// The numbers of a directory's entries in the log, each with its inode.
     pub(super) fn entries_of(&self, subvolume: TreeId, dir: ObjectId) -> Vec<(u64, ObjectId)> {
         self.logs.get(&subvolume).map_or_else(Vec::new, |log| log.given.entries_of(dir))
     }
 
-    /// The other inodes that it has given one of the names, or the number of one.
+    /// The other inodes that have one of the names, or the number of one, in the log.
     pub(super) fn owners(&self, subvolume: TreeId, ino: ObjectId, links: &[LogLink]) -> Vec<ObjectId> {
         let Some(log) = self.logs.get(&subvolume) else { return Vec::new() };
         let owners = links.iter().flat_map(|link| log.given.owners(link));
         owners.filter(|owner| *owner != ino).collect()
     }
 
-    /// Makes the items of inodes those of `group`, to be written with `batch`. What was seen of one later stays.
-    /// Errors: no space; device errors. The logs are of no use any more.
+    /// Makes the items of inodes those of `group`, to be written with `batch`. A later state of an inode stays.
+    /// Errors: no space; device errors. The logs are useless afterwards.
     pub(super) fn put(
         &mut self,
         handle: &Handle<'_>,
@@ -230,14 +230,14 @@ impl SubvolumeLog {
         }
     }
 
-    /// The batch with which an inode was or is written that was put when it had at least `sequence` changes (LOG-5).
+    /// The batch of an inode's put, if that had at least `sequence` changes (LOG-5).
     fn batch_of(&self, ino: ObjectId, sequence: u64) -> Option<u64> {
         let (seen, batch) = self.inodes.get(&ino)?;
         (seen.wrapping_sub(sequence).cast_signed() >= 0).then_some(*batch)
     }
 
-    /// Items that stay as they are are not touched: mostly it is the inode's alone that changes. Nor does a directory keep entries for
-    /// names that the inode has lost since the log was told of them.
+    /// Puts the items of an inode. It does not touch equal items: mostly only the inode's item changes. It removes directory entries for
+    /// names that the inode has lost since its last put.
     fn put_items(&mut self, host: &dyn CowHost, inode: &InodeLog) -> Result<()> {
         let mut items = &inode.items[..];
         for (first, last) in inode.key_ranges() {
@@ -251,7 +251,7 @@ impl SubvolumeLog {
         lost.into_iter().try_for_each(|link| self.remove_entry(host, link, inode.ino))
     }
 
-    /// The inode is gone: without a name it is nothing to a replay.
+    /// Marks an inode as gone: a replay ignores an inode without a name.
     fn bury(&mut self, host: &dyn CowHost, ino: ObjectId) -> Result<()> {
         let key = Key::new(ino, KeyType::INODE_ITEM, 0);
         let item = self.tree.get(&key, Wait::Yes, |data| RawInodeItem::read_from_bytes(data).ok())?;
@@ -265,7 +265,7 @@ impl SubvolumeLog {
         Ok(())
     }
 
-    /// Removes the entry of a directory that says a name is an inode's.
+    /// Removes the directory entry that gives a name to an inode.
     fn remove_entry(&self, host: &dyn CowHost, link: &LogLink, ino: ObjectId) -> Result<()> {
         let key = Key::new(link.dir, KeyType::DIR_INDEX, link.index);
         let is_it = |data: &[u8]| {
@@ -301,7 +301,7 @@ impl SubvolumeLog {
         Ok(())
     }
 
-    /// The ranges of some data of which it has no checksums yet.
+    /// The ranges of some data whose checksums the log does not have yet.
     fn without_csums(&self, data: &[(Logical, u64)]) -> Result<Vec<(u64, u64)>> {
         let mut missing = Vec::new();
         for &(at, len) in data {

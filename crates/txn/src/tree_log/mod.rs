@@ -1,20 +1,20 @@
-//! Log trees: what fsync made durable after the last commit, as it lies on the devices.
+//! Log trees: the changes that fsync made durable after the last commit, in their form on the devices.
 //!
-//! An fsync that had to wait for a commit would wait for everybody's work. Instead it writes copies of the items that it is about
-//! into a tree beside the others, one for each subvolume; a tree of their roots, which the superblock names, leads to them. When
-//! power goes, the next one who may write brings them into the subvolumes' trees, and commits: the replay
+//! An fsync that waits for a commit waits for the work of all threads. Instead it writes copies of the inode's items
+//! into a log tree, one for each subvolume; a tree of their roots, which the superblock names, leads to them. After a power cut
+//! the next writable open brings them into the subvolumes' trees, and commits: the replay
 //! ([`Replay`](crate::Replay)). A commit before that ends all logs.
 //!
 //! ```text
 //!   superblock.log_root -> (TREE_LOG ROOT_ITEM subvolume) -> inodes, names, file extents, ..., (EXTENT_CSUM EXTENT_CSUM address)
 //! ```
-//! No tree counts their blocks, nor the extents that are new: the last commit takes their places for free. So they are withheld
-//! from the first moment on (REPLAY-1), which also shows a log that lies about them, and nothing is taken for a block that
-//! another tree has.
+//! No tree counts their blocks, nor the new extents: in the last commit their space is free. So it is withheld
+//! from the start of an open (REPLAY-1). That also detects a log that lies about its space, and keeps the blocks of
+//! other trees apart.
 //!
 //! # Writing
-//! Whoever syncs puts the items of his inode into the logs in memory, with a handle; then the first one who finds nobody writing
-//! seals what there is and writes it, for all who have put theirs by then:
+//! A thread that syncs puts the items of its inode into the logs in memory, with a handle. Then the first thread that finds no writer
+//! seals the logs and writes them, for all threads that have put theirs by then:
 //!
 //! ```text
 //!   put the items               handle, then the logs' lock; sealed blocks are copied before they change
@@ -24,30 +24,30 @@
 //!   superblock of the last commit, with the logs' root, first copy -> Published
 //!   flush                       -> Logged
 //! ```
-//! What a log says is meant for the trees as the last commit left them. So the last commit is durable before anything is put, and
-//! whoever puts compares with it ([`LogBase`]). When a transaction is about to close, its logs take no more; who asks then waits
+//! A log is relative to the trees of the last commit. So the last commit is durable before anything is put, and
+//! a put compares with it ([`LogBase`]). When a transaction is about to close, its logs take no more; a later sync waits
 //! for the commit.
 //!
 //! | file | |
 //! |---|---|
 //! | `open` | reading the logs that are on the devices |
 //! | `writer` | the logs of the running transaction |
-//! | `inode_log` | what is to be said of inodes |
-//! | `items` | what is in the logs |
-//! | `given_names` | which names they give to whom |
-//! | `blocks` | what space they take |
-//! | `ranges` | the sectors whose checksums they have |
+//! | `inode_log` | the log of one inode |
+//! | `items` | the items in the logs |
+//! | `given_names` | the names in the logs, and their inodes |
+//! | `blocks` | the space of the logs |
+//! | `ranges` | the sectors with checksums in the logs |
 //!
 //! # Invariants
 //! - LOG-1: blocks of logs are of the transaction behind the last commit, each is reached once, and none is in use. Shown by
 //!   `logs_that_lie_are_refused_by_name`.
 //! - LOG-4: a superblock with logs is written only between the one of the last commit and the one of the next, and leads to nothing
 //!   in a chunk that the last commit does not have. Shown by `what_was_synced_survives_every_power_cut`.
-//! - LOG-5: what an inode's log says never goes back: of two who put the same inode, the one who saw it later stays.
+//! - LOG-5: the log of an inode never goes back: of two puts of one inode, the one with the later state stays.
 //!   Shown by `an_older_look_at_an_inode_does_not_replace_a_newer_one`.
-//! - LOG-6: who says only what changed of an inode's extents says it of what the log has of it.
+//! - LOG-6: a put of only the changes of an inode's extents is relative to the inode's state in the log.
 //!   Shown by `what_was_synced_survives_every_power_cut`.
-//! - LOG-7: a log has nothing that takes a feature to read it which the last commit's superblock does not name: the feature is noted
+//! - LOG-7: reading a log takes no feature that the last commit's superblock does not name: the feature is noted
 //!   before the item can be seen. Shown by `what_takes_a_new_feature_to_read_is_not_put_into_a_log`.
 
 mod blocks;

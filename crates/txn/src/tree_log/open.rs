@@ -1,4 +1,4 @@
-//! Opening the logs that are on the devices. Every block is looked at, once (LOG-1).
+//! Opening the logs on the devices. It reads every block, once (LOG-1).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,23 +22,23 @@ pub struct LogTree {
 }
 
 impl LogTree {
-    /// Whose log it is.
+    /// The subvolume whose log it is.
     #[must_use]
     pub const fn subvolume(&self) -> TreeId {
         self.subvolume
     }
 
-    /// Its items, which are not to be changed.
+    /// Its items, which must not change.
     #[must_use]
     pub const fn tree(&self) -> &Tree {
         &self.tree
     }
 }
 
-/// Opens the logs that the superblock of `store`'s volume leads to. `withhold` is called with each block before it is read.
+/// Opens the logs that the superblock of `store`'s volume leads to. It calls `withhold` with each block before it reads the block.
 ///
 /// # Errors
-/// Device errors; damage, as LOG-1 has it.
+/// Device errors; damage by the rules of LOG-1.
 pub(crate) fn open_logs(
     store: &Arc<BufferStore>,
     withhold: &mut dyn FnMut(Logical) -> Result<()>,
@@ -70,7 +70,7 @@ fn open(store: &Arc<BufferStore>, root: RootPointer) -> Result<Tree> {
     Tree::open(Arc::clone(store), TreeId::TREE_LOG, root, 0, Generation::default())
 }
 
-/// What an item of the logs' root tree says.
+/// The subvolume and root pointer in an item of the logs' root tree.
 fn log_of(key: &Key, data: &[u8]) -> Result<(TreeId, RootPointer)> {
     let subvolume = TreeId::new(key.offset);
     let is_one = key.objectid == TreeId::TREE_LOG.objectid() && key.kind == KeyType::ROOT_ITEM;
@@ -95,7 +95,7 @@ struct Blocks<'a> {
 }
 
 impl Blocks<'_> {
-    /// Those of one tree (LOG-1). It ends: no block is met twice, and each takes free space.
+    /// Withholds and reads the blocks of one tree (LOG-1). It ends: no block comes twice, and each takes free space.
     fn walk(&mut self, root: RootPointer) -> Result<()> {
         let volume = self.store.volume();
         let mut waiting = vec![(root, None)];

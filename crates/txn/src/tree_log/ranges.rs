@@ -1,13 +1,13 @@
-//! Ranges of addresses that were dealt with.
+//! A set of address ranges.
 
 use std::collections::BTreeMap;
 
-/// Ranges that do not overlap, by their beginnings.
+/// Ranges that do not overlap, by their starts.
 #[derive(Default)]
 pub(super) struct Ranges(BTreeMap<u64, u64>);
 
 impl Ranges {
-    /// The parts of `[start, end)` that are in none.
+    /// The parts of `[start, end)` that are in no range.
     pub(super) fn missing(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let (mut missing, mut from) = (Vec::new(), start);
         let before = self.0.range(..=start).next_back().map(|(_, &end)| end);

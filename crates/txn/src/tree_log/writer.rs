@@ -1,4 +1,4 @@
-//! The logs of the running transaction, and whose turn it is to write them.
+//! The logs of the running transaction, and the turn to write them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use super::items::{CsumSource, Log, read_csums};
 use crate::commit::sealed;
 use crate::handle::Handle;
 
-/// Blocks of logs in a transaction at most. With more the commit would take as long as it always did, and the replay longer.
+/// Most blocks of logs in a transaction. With more, the commit takes as long as ever, and the replay longer.
 const BLOCKS_MAX: usize = 2048;
-/// As long as who writes waits for others: a tick of Linux' clock, as that waits.
+/// Longest wait of a writer for other syncs: a tick of Linux' clock, which waits as long.
 const GATHER_MAX: Duration = Duration::from_millis(4);
 
-/// A subvolume as the last commit has it, which is durable: what a replay of the running transaction's logs begins from.
+/// A subvolume's tree in the last commit, which is durable: a replay of the running transaction's logs begins from it.
 ///
 /// ```no_run
 /// # fn look(base: &creamery_txn::LogBase) {
@@ -48,26 +48,26 @@ impl LogBase {
         Arc::new(Self { generation, subvolume, tree, _kept: kept })
     }
 
-    /// The transaction whose logs are meant.
+    /// The transaction that the logs belong to.
     #[must_use]
     pub const fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// The subvolume.
+    /// The id of the subvolume.
     #[must_use]
     pub const fn subvolume(&self) -> TreeId {
         self.subvolume
     }
 
-    /// The subvolume's items, which are not to be changed.
+    /// The subvolume's items, which must not change.
     #[must_use]
     pub const fn tree(&self) -> &Tree {
         &self.tree
     }
 }
 
-/// What somebody has put into the logs, to be made durable with [`Engine::sync_log`](crate::Engine::sync_log).
+/// A change that a caller has put into the logs. [`Engine::sync_log`](crate::Engine::sync_log) makes it durable.
 ///
 /// ```no_run
 /// # fn sync(engine: &creamery_txn::Engine, ticket: creamery_txn::LogTicket) -> creamery_base::Result<()> {
@@ -88,13 +88,13 @@ impl LogTicket {
     }
 }
 
-/// Whether logs take more.
+/// Whether logs take more inodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Open,
     /// Their transaction is about to close.
     Closing,
-    /// Something cannot be said in them, or putting it failed half way.
+    /// Logs cannot record a change, or putting it failed half way.
     Useless,
 }
 
@@ -104,12 +104,12 @@ struct State {
     stage: Stage,
     bases: HashMap<TreeId, Arc<LogBase>>,
     log: Option<Log>,
-    /// What is put now is written with this batch.
+    /// The batch that writes the inodes put now.
     filling: u64,
-    /// How often something was put into that, and into the one before.
+    /// How many puts are in the filling batch, and in the one before.
     puts: usize,
     served: usize,
-    /// This one and those before are durable.
+    /// This batch and those before it are durable.
     durable: u64,
     writing: bool,
 }
@@ -118,24 +118,24 @@ struct State {
 pub(crate) struct TreeLogs {
     state: RankedMutex<State, { rank::TREE_LOG }>,
     changed: RankedCondvar,
-    /// Who writes waits for others first.
+    /// Whether a writer waits for other syncs first.
     gathers: bool,
     more: RankedCondvar,
 }
 
 type Locked<'l> = RankedGuard<'l, State, { rank::TREE_LOG }>;
 
-/// What is left to do for somebody who has put something.
+/// The work that is left for a thread that has put something.
 pub(crate) enum Turn<'l> {
     /// Nothing: it is durable.
     Durable,
-    /// A commit: the logs say no more.
+    /// A commit: the logs are given up or closed.
     Commit,
-    /// Writing, for all who have put something.
+    /// Writing, for all threads that have put something.
     Write(SealedLog<'l>),
 }
 
-/// Logs that do not change any more, to be written. Dropped before they are durable, they are of no use.
+/// Logs that do not change any more, to be written. If they drop before they are durable, the logs are useless.
 #[must_use]
 pub(crate) struct SealedLog<'l> {
     logs: &'l TreeLogs,
@@ -143,14 +143,14 @@ pub(crate) struct SealedLog<'l> {
     blocks: Vec<Arc<ExtentBuffer>>,
     given_up: Option<GivenUp>,
     batch: u64,
-    /// Where the superblock is to lead.
+    /// The root of the logs, for the superblock.
     pub(crate) root: RootPointer,
-    /// What is to be written.
+    /// The writes to make.
     pub(crate) writes: WriteBatch,
 }
 
 impl State {
-    /// Transaction `generation` runs; nothing happens when that is known.
+    /// Begins the logs of the running transaction `generation`, unless they have begun.
     fn begin(&mut self, generation: Generation) {
         if self.generation < generation {
             assert!(self.log.is_none(), "LOG-2: logs of transaction {} were not ended", self.generation);
@@ -163,7 +163,7 @@ impl State {
 }
 
 impl TreeLogs {
-    /// The logs behind a commit: transaction `generation` has none yet.
+    /// Creates the logs after a commit: transaction `generation` has none yet.
     pub(crate) fn new(generation: Generation, gathers: bool) -> Self {
         let state = State {
             generation,
@@ -180,14 +180,14 @@ impl TreeLogs {
         Self { state: RankedMutex::new(state), changed, gathers, more }
     }
 
-    /// The logs of transaction `generation`, which runs; none when they take no more.
+    /// Locks the logs of transaction `generation`, which runs; `None` when they take no more.
     fn of(&self, generation: Generation) -> Option<Locked<'_>> {
         let mut state = self.state.lock();
         state.begin(generation);
         (state.generation == generation && state.stage == Stage::Open).then_some(state)
     }
 
-    /// A subvolume as the last commit has it, opened by `open` if nobody has asked yet; none when logs take no more.
+    /// The last commit's view of a subvolume, which `open` opens at the first call; `None` when the logs take no more.
     pub(crate) fn base(
         &self,
         generation: Generation,
@@ -204,7 +204,7 @@ impl TreeLogs {
         Ok(Some(Arc::clone(state.bases.entry(subvolume).or_insert(base))))
     }
 
-    /// The ticket of who put an inode when it had at least `sequence` changes.
+    /// The ticket of the put of an inode that had at least `sequence` changes then.
     pub(crate) fn ticket_of(&self, base: &LogBase, ino: ObjectId, sequence: u64) -> Option<LogTicket> {
         let state = self.of(base.generation)?;
         let batch = state.log.as_ref()?.batch_of(base.subvolume, ino, sequence)?;
@@ -232,14 +232,14 @@ impl TreeLogs {
         log.map_or_else(Vec::new, |log| log.names_of(base.subvolume, ino))
     }
 
-    /// Which numbers of a directory's entries a subvolume's log has given to whom.
+    /// The numbers of a directory's entries in a subvolume's log, each with its inode.
     pub(crate) fn entries_of(&self, base: &LogBase, dir: ObjectId) -> Vec<(u64, ObjectId)> {
         let state = self.of(base.generation);
         let log = state.as_ref().and_then(|state| state.log.as_ref());
         log.map_or_else(Vec::new, |log| log.entries_of(base.subvolume, dir))
     }
 
-    /// Puts inodes into the logs; none when they cannot say it, and a commit has to.
+    /// Puts inodes into the logs; `None` when they cannot record it: then the caller commits.
     pub(crate) fn put(
         &self,
         handle: &Handle<'_>,
@@ -255,7 +255,7 @@ impl TreeLogs {
         let subvolume = base.subvolume;
         let is_said = match &state.log {
             Some(log) => {
-                // Somebody has seen it later and was faster.
+                // Another thread has put a later state of it.
                 if let Some(batch) = log.batch_of_all(subvolume, group) {
                     return Some(LogTicket { generation, batch });
                 }
@@ -269,9 +269,9 @@ impl TreeLogs {
         if !is_said {
             return None;
         }
-        // The file has other data there by now: who synced it commits.
+        // The file has other data there by now: the sync commits.
         let csums = read_csums(state.log.as_ref(), subvolume, group, csums).ok()?;
-        // Nobody writes what is half put, also when the one who puts it panics. A failure is none of who syncs: he commits.
+        // No thread writes a half-put inode, not even after a panic in between. A failure is not an error of the sync, which commits.
         state.stage = Stage::Useless;
         let put = match &mut state.log {
             Some(log) => log.put(handle, subvolume, group, batch, &csums),
@@ -289,7 +289,7 @@ impl TreeLogs {
         Some(LogTicket { generation, batch })
     }
 
-    /// Waits for as many to put something as the last write was for.
+    /// Waits, up to `GATHER_MAX`, until as many threads put something as the last write served.
     fn gather<'l>(&'l self, state: Locked<'l>, ticket: LogTicket) -> Locked<'l> {
         let missing = |state: &mut State| {
             let is_open = state.stage == Stage::Open && state.generation == ticket.generation;
@@ -298,9 +298,9 @@ impl TreeLogs {
         self.more.pass_while_for(Reason::Commit, state, GATHER_MAX, missing)
     }
 
-    /// What is left to do for the owner of `ticket`; waits for who writes. `says_all` is asked, once all blocks of the logs are there,
+    /// The work that is left for the owner of `ticket`; waits for the thread that writes. Once all blocks of the logs exist, it calls `says_all`:
     /// whether the last commit has all the chunks that they may lie in (LOG-4).
-    /// Errors: those of looking at the logs' root.
+    /// Errors: those of reading the logs' root.
     pub(crate) fn turn(
         &self,
         volume: &Volume,
@@ -338,10 +338,10 @@ impl TreeLogs {
         Ok(Turn::Write(SealedLog { logs: self, store, blocks, given_up, batch, root, writes }))
     }
 
-    /// Has the logs of transaction `generation` take no more, and waits for who writes them: it is about to close.
+    /// Closes the logs of transaction `generation`, which is about to close, and waits for the thread that writes them.
     pub(crate) fn close(&self, generation: Generation) {
         let mut state = self.state.lock();
-        // Perhaps nobody has synced anything in it yet: who comes now is too late all the same.
+        // Perhaps no thread has synced anything in it yet: one that comes now is too late all the same.
         state.begin(generation);
         if state.generation == generation && state.stage == Stage::Open {
             state.stage = Stage::Closing;
@@ -352,8 +352,8 @@ impl TreeLogs {
         }
     }
 
-    /// Has the logs of transaction `generation`, which runs, take no more: something was changed that they cannot say. With `of`
-    /// only if they have that inode.
+    /// Gives up the logs of the running transaction `generation`: they cannot record a change. With `of`,
+    /// only if they contain that inode.
     pub(crate) fn give_up(&self, generation: Generation, of: Option<InodeId>) {
         let Some(mut state) = self.of(generation) else { return };
         let has = |id: InodeId| state.log.as_ref().is_some_and(|log| log.has(id));
@@ -364,7 +364,7 @@ impl TreeLogs {
         }
     }
 
-    /// The transaction does not close after all: there was nothing to commit, and so nothing to log.
+    /// Opens the logs again: the transaction did not close, for it had nothing to commit, and so nothing to log.
     pub(crate) fn reopen(&self, generation: Generation) {
         let mut state = self.state.lock();
         if state.generation == generation && state.stage == Stage::Closing {
@@ -373,7 +373,7 @@ impl TreeLogs {
         }
     }
 
-    /// Ends the logs of transaction `generation`, which closes: their blocks go when it is durable (LOG-2).
+    /// Ends the logs of transaction `generation`, which closes. Returns their blocks, which are freed when it is durable (LOG-2).
     pub(crate) fn end(&self, generation: Generation) -> Vec<Logical> {
         let mut state = self.state.lock();
         if state.generation > generation {
@@ -385,19 +385,19 @@ impl TreeLogs {
         state.log.take().map_or_else(Vec::new, |log| log.into_blocks().into_all())
     }
 
-    /// What they take in memory, bytes.
+    /// Memory in use, bytes.
     pub(crate) fn memory(&self) -> u64 {
         self.state.lock().log.as_ref().map_or(0, Log::memory)
     }
 }
 
 impl SealedLog<'_> {
-    /// How many blocks there are to write.
+    /// The number of blocks to write.
     pub(crate) fn block_count(&self) -> usize {
         self.blocks.len()
     }
 
-    /// The logs are on the platter: whoever put something goes home.
+    /// Records that the logs are durable; the drop wakes the threads that wait.
     pub(crate) fn durable(mut self, _proof: &Logged) {
         self.store.written(&self.blocks);
         let given_up = self.given_up.take().expect("this is the end of it");

@@ -1,4 +1,4 @@
-//! Data written in buffers that are handed over.
+//! Data written from buffers that the caller hands over.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ fn buffers_that_are_handed_over_lie_one_after_another() {
     assert!(out.chunks(MIB).zip(1..).all(|(bytes, number)| bytes.iter().all(|byte| *byte == number)));
 }
 
-/// Checksums that no extent has, as a log that was given up leaves them: more items than one handle may remove.
+/// Checksums without an extent, left by a log that was given up: more items than one handle may remove.
 #[test]
 fn data_space_has_no_checksums_when_it_is_handed_out() {
     const SECTOR: u64 = 4096;

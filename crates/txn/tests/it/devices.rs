@@ -1,4 +1,4 @@
-//! The superblock's number of devices decides nothing: the chunk tree lists them, and a commit writes how many there are.
+//! The superblock's number of devices decides nothing: the chunk tree lists them, and a commit writes their number.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn open(images: &[&Path], mode: Mode) -> Result<Arc<Engine>> {
     Engine::open(Volume::open(devices, mode)?, Options { read_only, ..Options::default() })
 }
 
-/// New images on which mkfs.btrfs made one filesystem; none when there is nobody to make and judge it.
+/// New images on which mkfs.btrfs made one filesystem; `None` without the tools to make and check it.
 fn images(scratch: &Scratch, names: &[&str], options: &[&str]) -> Option<Vec<PathBuf>> {
     if !Judges::here().have(&[Judge::Root, Judge::BtrfsProgs, Judge::KernelBtrfs, Judge::LoopDevices]) {
         println!("skipped: root, btrfs-progs, kernel btrfs or loop devices missing");
@@ -60,7 +60,7 @@ fn expect_number(image: &Path, number: u64) {
     superblocks(image, |_, at, superblock| assert_eq!(superblock.device_count(), number, "at {at}"));
 }
 
-/// Two commits that leave no item behind.
+/// Two commits that leave no item.
 fn work(engine: &Engine) {
     let tree = engine.tree(TreeId::FS).expect("the top level");
     let key = Key::new(ObjectId::new(1_000_000), KeyType::new(100), 0);
@@ -88,14 +88,14 @@ fn a_number_that_is_too_large_is_corrected_by_a_commit() {
         drop(reading);
         expect_number(image, number);
         std::fs::copy(image, &theirs).expect("a copy");
-        // What Linux does.
+        // Linux writes to one image.
         let mut mount = LoopMount::mount(&theirs, &scratch.file("mounted"), "").expect("Linux mounts it");
         std::fs::write(mount.dir().join("file"), "by Linux").expect("it writes");
         let complaints = mount.unmount_and_tell().expect("unmounts");
         let said = format!("num_devices {number} mismatch with DEV_ITEM count 1");
         assert!(complaints.iter().any(|line| line.contains(&said)), "{complaints:?}");
         expect_number(&theirs, 1);
-        // And we.
+        // Creamery writes to the other.
         let engine = open(&[image], Mode::ReadWrite).expect("its one device is there");
         work(&engine);
         engine.shut_down().expect("closed");

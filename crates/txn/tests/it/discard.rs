@@ -1,4 +1,4 @@
-//! Discarding beside those who want space.
+//! Discards beside threads that want space.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,10 +13,10 @@ use creamery_volume::{Mode, Volume};
 
 use crate::neighbours::empty_image;
 
-/// Holds discards back, and notes where they are.
+/// Holds discards back, and notes their ranges.
 #[derive(Default)]
 struct Gate {
-    /// Those that lie in one of these.
+    /// Discards in these ranges are held back.
     closed: Mutex<Vec<(u64, u64)>>,
     changed: Condvar,
     waiting: AtomicUsize,
@@ -61,7 +61,7 @@ fn open() -> Option<(Arc<Engine>, Arc<Hooked<Gate>>)> {
     Some((Engine::open(volume, Options::default()).expect("writable"), device))
 }
 
-/// All data space that there is.
+/// Takes all data space.
 fn take_all(engine: &Engine) -> Vec<DataExtent> {
     let mut taken = Vec::new();
     loop {
@@ -80,7 +80,7 @@ fn on_device(engine: &Engine, extent: &DataExtent) -> (u64, u64) {
     (copies.mirrors()[0][0].at.offset, extent.len())
 }
 
-/// All data space, on the device; the chunks that it lies in are there from now on.
+/// All data space, on the device; its chunks exist from now on.
 fn all_of_it(engine: &Engine) -> (u64, Vec<(u64, u64)>) {
     let all = take_all(engine);
     (sum(&all), all.iter().map(|extent| on_device(engine, extent)).collect())
@@ -99,7 +99,7 @@ fn what_is_being_discarded_is_handed_to_nobody() {
         let trim = scope.spawn(|| engine.trim((0, u64::MAX), 0));
         device.wait_for_somebody();
         let (at, len) = *device.seen.lock().last().expect("one is held back");
-        // Others find room, but not that.
+        // Other threads find room, but not this range.
         for _ in 0..64 {
             let extent = engine.allocate_data(TreeId::FS, 64 << 10, 4096, None).expect("room");
             let (start, size) = on_device(&engine, &extent);
@@ -125,7 +125,7 @@ fn who_finds_no_room_waits_for_what_is_being_discarded() {
             watch.this_thread();
             sum(&take_all(&engine))
         });
-        // It takes what there is, and then stands where it has to wait for ever, or ends too early.
+        // It takes the free space, and then waits for the discard; an error would end it too early.
         wait_until("it to wait for what is discarded", || everything.is_finished() || watch.waits());
         device.open();
         assert_eq!(everything.join().expect("no panic"), all, "some of it was told to be no space");

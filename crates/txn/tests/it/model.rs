@@ -1,5 +1,5 @@
-//! Random changes of a tree against a map in memory, over many commits, on an image made by mkfs.btrfs; in the
-//! end everything is removed again and `btrfs check` judges what the transactions left.
+//! Random changes of a tree against a map in memory, over many commits, on an image made by mkfs.btrfs; at the
+//! end everything is removed again and `btrfs check` checks the result.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -55,7 +55,7 @@ fn check(path: &Path) {
 }
 
 fn key_of(number: u64) -> Key {
-    // A type that nobody knows, so that its content is free.
+    // An unknown key type, so that the content is free.
     Key::new(ObjectId::new(1_000_000 + number / 7), KeyType::new(100), number % 7)
 }
 

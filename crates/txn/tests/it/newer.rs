@@ -32,7 +32,7 @@ fn edit(image: &Path, engine: &Engine, at: Logical, change: impl FnOnce(&mut [u8
     places.iter().for_each(|&place| file.write_all_at(&bytes, place).expect("a write"));
 }
 
-/// Makes the root of tree `id`, a leaf, one of the transaction that the next engine runs: in its header and in its item. Gives
+/// Gives the root of tree `id`, a leaf, the generation of the next engine's transaction: in its header and in its item. Returns
 /// its address.
 fn disown(image: &Path, id: TreeId) -> Logical {
     let engine = open(image).expect("it opens");

@@ -1,4 +1,4 @@
-//! What older tools left: block groups at the front of the device, and a superblock that is behind the trees.
+//! Layouts of older tools: block groups at the front of the device, and a superblock that is older than the trees.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -17,7 +17,7 @@ use creamery_volume::{Chunk, Mode, Stripe, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
 const MIB: u64 = 1 << 20;
-/// Where the group on the front of the device is.
+/// The address of the group on the front of the device.
 const START: u64 = 1 << 30;
 /// mkfs.btrfs makes a group of 8 MiB.
 const MORE_THAN_A_GROUP: u64 = 4_000;
@@ -29,7 +29,7 @@ fn open(path: &Path) -> Arc<Engine> {
     Engine::open(volume, Options::default()).expect("writable")
 }
 
-/// An image, or none when there is nobody to make and judge it.
+/// An image, or `None` without the tools to make and check it.
 fn image(scratch: &Scratch) -> Option<std::path::PathBuf> {
     if !Judges::here().have(&[Judge::Root, Judge::BtrfsProgs, Judge::KernelBtrfs, Judge::LoopDevices]) {
         println!("skipped: root, btrfs-progs, kernel btrfs or loop devices missing");
@@ -97,7 +97,7 @@ fn add_group_at_the_front(engine: &Engine) {
     engine.commit().expect("a commit");
 }
 
-/// Work that makes tree blocks, five items in each, and leaves nothing.
+/// Work that makes tree blocks, five items in each, and leaves no item.
 fn work(engine: &Engine, items: u64) {
     let tree = engine.tree(TreeId::FS).expect("the top level");
     let key = |number: u64| Key::new(ObjectId::new(1_000_000 + number), KeyType::new(100), 0);
@@ -132,7 +132,7 @@ fn nothing_is_written_before_the_first_superblock() {
     let mut mount = LoopMount::mount(&image, &scratch.file("mounted"), "").expect("the kernel mounts it");
     std::fs::write(mount.dir().join("file"), "by the kernel").expect("it writes");
     let mut complaints = mount.unmount_and_tell().expect("unmounts");
-    // It warns of such a layout, and uses it.
+    // `btrfs check` warns of such a layout, and accepts it.
     complaints.retain(|line| !line.contains("inside the reserved space"));
     assert!(complaints.is_empty(), "{complaints:?}");
     work(&open(&image), MORE_THAN_A_GROUP);

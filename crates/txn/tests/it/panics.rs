@@ -1,4 +1,4 @@
-//! A thread that dies with a tree block half edited: everybody else goes on reading, nobody commits any more, and the
+//! A thread that panics with a tree block half edited: all other threads go on reading, none commits any more, and the
 //! image stays at the last commit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -42,7 +42,7 @@ fn remove(engine: &Engine, number: u64) {
     handle.end();
 }
 
-/// Dies while it changes item 1; with its transaction handle, or so that somebody ends the handle in good order.
+/// Panics while it changes item 1; its transaction handle dies with it, or survives and ends in good order.
 fn die_half_way(engine: &Engine, handle_survives: bool) {
     let tree = engine.tree(TreeId::FS).expect("the top level");
     let handle = engine.start(Units::items(1)).expect("room");
@@ -87,7 +87,7 @@ fn died(handle_survives: bool, reason: &str) {
     let death = std::thread::scope(|scope| scope.spawn(|| die_half_way(&engine, handle_survives)).join());
     assert!(death.is_err() || handle_survives);
 
-    // No lock is left: others read, and are told why they cannot write.
+    // No lock is left: other threads read, and a commit fails with the reason.
     assert_eq!(read(&engine, 2), Some(vec![1; 64]));
     let error = engine.commit().expect_err("nothing may be committed");
     assert!(error.to_string().contains(reason), "{error}");

@@ -1,4 +1,4 @@
-//! Data is read while commits remove the checksums of its neighbours: what is good is read, what is rotten is not.
+//! Reads while commits remove the checksums of neighbours: good data is read, rotten data is not.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -62,7 +62,7 @@ fn data_without_a_checksum_is_read_for_nodatasum_files_only() {
     assert!(error.to_string().contains(&at.to_string()), "{error}");
 }
 
-/// Who gives up references has not changed the leaf yet that has them, and somebody else runs heads meanwhile.
+/// A handle drops references, has not changed their leaf yet, and another thread runs heads meanwhile.
 #[test]
 fn an_extent_is_freed_when_who_gives_it_up_is_done() {
     const EXTENTS: usize = 8;
@@ -71,7 +71,7 @@ fn an_extent_is_freed_when_who_gives_it_up_is_done() {
     let all = world.fill(EXTENTS);
     let handle = world.engine.start(Units::freeing(EXTENTS as u32)).expect("room");
     all.iter().for_each(|at| world.give_up(&handle, *at));
-    // As long as a quarter of `delayed_refs_max` waits, each who begins runs some.
+    // As long as a quarter of `delayed_refs_max` waits, each new handle runs some.
     std::thread::scope(|scope| {
         let others = scope
             .spawn(|| (0..EXTENTS).for_each(|_| world.engine.start(Units::items(1)).expect("room").end()));
@@ -115,7 +115,7 @@ fn durable_trees_stay_as_they_are_beside_commits() {
     assert!(!now.is_in_the_way(), "nobody waits for room");
 }
 
-/// A tree of one commit is none of another one.
+/// A guard of one commit does not fit a tree of another commit.
 #[test]
 #[should_panic(expected = "SCRUB-1")]
 fn a_tree_of_an_earlier_commit_is_not_walked_under_a_later_guard() {
@@ -129,7 +129,7 @@ fn a_tree_of_an_earlier_commit_is_not_walked_under_a_later_guard() {
     let _ = now.cursor(&tree, &Key::MIN, Wait::Yes);
 }
 
-/// A commit waits for handles, so it waits for nobody who walks over a durable commit.
+/// A commit waits for handles, so a thread with a handle must not walk over a durable commit.
 #[test]
 #[should_panic(expected = "SCRUB-5")]
 fn nobody_who_holds_a_handle_walks_over_a_durable_commit() {

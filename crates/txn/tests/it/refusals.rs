@@ -14,7 +14,7 @@ use creamery_tree::Tree;
 use creamery_txn::{Conversion, Engine, Options};
 use creamery_volume::{Mode, Volume};
 
-/// Where the first superblock is.
+/// Address of the first superblock.
 const FIRST_SUPERBLOCK: u64 = 65_536;
 
 fn open(path: &Path, read_only: bool) -> Result<Arc<Engine>> {
@@ -26,7 +26,7 @@ fn open(path: &Path, read_only: bool) -> Result<Arc<Engine>> {
     Engine::open(volume, Options { read_only, ..Options::default() })
 }
 
-/// Damages the copy of the chunk tree's root that is read first, which the other one stands in for.
+/// Damages the copy of the chunk tree's root that is read first; the other copy replaces it.
 fn damage_a_copy(image: &Path) {
     let device = FileDevice::open(image, Access::ReadOnly).expect("the image opens");
     let volume = Volume::open(vec![Arc::new(device)], Mode::ReadOnly).expect("a filesystem");
@@ -37,7 +37,7 @@ fn damage_a_copy(image: &Path) {
     file.write_all_at(&[0xa5; 64], copies.mirrors()[0][0].at.offset + 300).expect("a write");
 }
 
-/// An image made with these options, and perhaps tuned, is refused with `words`.
+/// Checks that an image made with these options, and perhaps tuned, is refused with `words`.
 fn refused(mkfs: &[&str], tune: &[&str], words: &str) {
     if !Judges::here().have(&[Judge::BtrfsProgs]) {
         println!("skipped: btrfs-progs missing");
@@ -79,7 +79,7 @@ fn made(options: &[&str]) -> (Scratch, PathBuf) {
     (scratch, image)
 }
 
-/// Changes the first superblock of an image, and has its checksum follow.
+/// Changes the first superblock of an image, and updates its checksum.
 fn change_superblock(image: &Path, change: impl FnOnce(&mut [u8])) {
     let mut superblock = vec![0; 4096];
     let file = std::fs::File::options().read(true).write(true).open(image).expect("the image opens");
@@ -90,11 +90,11 @@ fn change_superblock(image: &Path, change: impl FnOnce(&mut [u8])) {
     file.write_all_at(&superblock, FIRST_SUPERBLOCK).expect("a superblock");
 }
 
-/// Where the superblock has its compat_ro bits, and those of the free space tree.
+/// Offset of the superblock's compat_ro bits, and the bits of the free space tree.
 const COMPAT_RO: usize = 180;
 const FREE_SPACE_TREE: u8 = 3;
 const FREE_SPACE_TREE_VALID: u8 = 2;
-/// Where it has its incompat bits, and the bit of skinny metadata in the second byte.
+/// Offset of its incompat bits, and the bit of skinny metadata in the second byte.
 const INCOMPAT: usize = 188;
 const SKINNY_METADATA: u8 = 1;
 
@@ -137,7 +137,7 @@ fn skinny_metadata_that_the_superblock_denies() {
     open(&image, true).expect("reading is possible");
 }
 
-/// A tree that the superblock does not know of any more is stale: no other is made in its place, and all is as it was.
+/// A tree that the superblock does not name any more is stale: a conversion makes no other in its place, and changes nothing.
 #[test]
 fn a_free_space_tree_that_the_superblock_denies_is_in_the_way_of_another() {
     if !Judges::here().have(&[Judge::BtrfsProgs]) {
@@ -162,8 +162,7 @@ fn data_item() -> Vec<u8> {
     [head, vec![178], names, 1_u32.to_le_bytes().to_vec()].concat()
 }
 
-/// What is free is what lies between extents: those that lie wrong, and one that is missing, are told before anything is handed out.
-/// Where the last extent begins.
+/// The start of the last extent.
 fn last_extent(tree: &Tree) -> u64 {
     let mut last = 0;
     let mut cursor = tree.cursor(&Key::MIN, Wait::Yes).expect("no damage");
@@ -196,6 +195,7 @@ fn an_extent_that_overlaps_the_next_one_is_not_written() {
     open(&image, false).expect("the last commit is there");
 }
 
+/// Without a free space tree the gaps between extents are free: a misplaced extent, or a missing one, is an error before anything is handed out.
 #[test]
 fn extents_that_lie_wrong_where_there_is_no_free_space_tree() {
     if !Judges::here().have(&[Judge::BtrfsProgs]) {
@@ -206,12 +206,12 @@ fn extents_that_lie_wrong_where_there_is_no_free_space_tree() {
         let (_scratch, image) = made(&["-O", "^free-space-tree,^block-group-tree"]);
         let engine = open(&image, false).expect("it opens");
         let tree = engine.tree(TreeId::EXTENT).expect("it is there");
-        // A tree that this does not change.
+        // The extent of a tree that this does not change.
         let block = engine.root_item(TreeId::DATA_RELOC).expect("it is there").root().get();
         let handle = engine.start(creamery_txn::Units::items(1)).expect("room");
         match len {
             Some(len) => {
-                // Behind all others: one that overlaps the next one is not written.
+                // After all other extents: one that overlaps the next one is not written.
                 let lies = Key::new(ObjectId::new(last_extent(&tree) + 65536), KeyType::EXTENT_ITEM, len);
                 tree.insert(&handle, &lies, &data_item()).expect("room");
             }
@@ -248,7 +248,7 @@ fn nothing_commits_before_a_log_is_replayed() {
         return;
     }
     let (_scratch, image) = made(&[]);
-    // The root tree's root takes the part of a log, which it cannot be.
+    // The superblock names the root tree's root as a log, which it cannot be.
     change_superblock(&image, |superblock| superblock.copy_within(80..88, 96));
     let before = std::fs::read(&image).expect("the image");
     let engine = open(&image, false).expect("it is opened for being replayed");

@@ -1,4 +1,4 @@
-//! Writing to trees that share blocks: the kernel makes snapshots of snapshots, we change inode items in every
+//! Writing to trees that share blocks: the kernel makes snapshots of snapshots, Creamery changes inode items in every
 //! subvolume in turn and at random, and `btrfs check` counts the references. Files with hundreds of clones have
 //! references that do not fit into their extent items; copying their leaves adds references by parent to those.
 
@@ -24,7 +24,7 @@ fn shell(script: &str) {
     assert!(done.status.success(), "{script}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// How many references have items of their own, by type: data by tree, data by parent.
+/// Numbers of references with items of their own, by type: data by tree, data by parent.
 fn keyed_references(engine: &Engine) -> (usize, usize) {
     let tree = engine.tree(TreeId::EXTENT).expect("the extent tree");
     let mut cursor = tree.cursor(&Key::MIN, Wait::Yes).expect("a cursor");
@@ -37,7 +37,7 @@ fn keyed_references(engine: &Engine) -> (usize, usize) {
     (by_tree, by_parent)
 }
 
-/// All subvolumes that the root tree knows.
+/// All subvolumes in the root tree.
 fn subvolumes(engine: &Engine) -> Vec<TreeId> {
     let root_tree = engine.tree(TreeId::ROOT).expect("the root tree");
     let mut found = Vec::new();

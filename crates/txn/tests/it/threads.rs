@@ -39,10 +39,10 @@ fn work(engine: &Engine, thread: u64) {
     }
 }
 
-/// Conversions of each thread that converts, at least: however busy the machine is, the others wait for them.
+/// Least number of conversions of each converting thread: even on a busy machine the other threads wait for them.
 const CONVERSIONS: u32 = 6;
 
-/// Takes the block groups to the extent tree and back until the others are `done` and it has done so often enough.
+/// Moves the block groups to the extent tree and back until the others are `done` and it has done so often enough.
 fn convert_until(engine: &Engine, done: &AtomicBool) {
     let mut converted = 0;
     while !done.load(Ordering::Relaxed) || converted < CONVERSIONS {

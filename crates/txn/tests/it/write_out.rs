@@ -1,4 +1,4 @@
-//! Commits that fall due are written by those who work, a batch each; whoever waits for a batch that fails is told.
+//! Working threads write commits that fall due, a batch each; a thread that waits for a failed batch gets the error.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,18 +15,18 @@ use creamery_volume::{Mode, Volume};
 use crate::remove::remove_in_steps;
 
 const NODE: u64 = 4096;
-/// The engine's batch.
+/// Bytes of an engine's batch.
 const BATCH_BYTES: u64 = 32 * NODE;
 const DIRTY_BYTES: u64 = 2 << 20;
 
-/// What becomes of the write that is held.
+/// The fate of the held write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Fails,
     Panics,
 }
 
-/// Holds one write until it is told what becomes of it.
+/// Holds one write until it gets its fate.
 #[derive(Default)]
 struct Holding {
     armed: AtomicBool,
@@ -78,7 +78,7 @@ struct World {
     inserted: u64,
 }
 
-/// None where there is no `mkfs.btrfs`.
+/// `None` without `mkfs.btrfs`.
 fn world(name: &str) -> Option<World> {
     if !Judges::here().have(&[Judge::BtrfsProgs]) {
         println!("skipped: btrfs-progs missing");
@@ -127,7 +127,7 @@ fn writing(engine: &Engine) -> u64 {
     engine.counters().store.writing_bytes
 }
 
-/// Has `btrfs check` judge an image without our items, which belong to no file.
+/// Checks an image with `btrfs check`, without the test's items, which belong to no file.
 fn judge(engine: Arc<Engine>, image: &Path) {
     let (first, last) = (ObjectId::new(1_000_000), ObjectId::new(1 << 24));
     let [first, last] = [first, last].map(|objectid| Key::new(objectid, KeyType::new(0), 0));
@@ -180,7 +180,7 @@ fn nobody_writes_more_than_a_batch_of_a_commit_that_fell_due() {
         );
     }
     let inserted = world.inserted;
-    let (_scratch, image) = world.close(); // without a commit: what is there is what fell due
+    let (_scratch, image) = world.close(); // without a commit: it contains only commits that fell due
     let engine = open_again(&image);
     let kept = (0..inserted).find(|&number| !is_there(&engine, number)).unwrap_or(inserted);
     assert!(kept > inserted / 2, "{kept} of {inserted}");
@@ -213,11 +213,11 @@ fn a_batch_that_fails_is_told_to_whoever_waits_for_it() {
 #[test]
 fn a_batch_whose_writer_dies_is_told_to_whoever_waits_for_it() {
     let told = one_batch_goes_wrong(Fate::Panics);
-    // Where it is, is for the log.
+    // The place is only in the log.
     assert!(told.contains("dies while it writes") && !told.contains("write_out.rs:"), "{told}");
 }
 
-/// Once it is armed, every thread but one dies when it writes; that one waits until another is dying.
+/// Once it is armed, every thread but one panics when it writes; that one waits until another panics.
 #[derive(Default)]
 struct Deadly {
     spared: Mutex<Option<std::thread::ThreadId>>,
@@ -262,7 +262,7 @@ fn a_helper_that_dies_is_told_with_its_words_and_its_place() {
     );
 }
 
-/// One thread comes by and takes a batch, another one asks for a commit and waits for it. What the other one is told.
+/// One thread comes by and takes a batch; another one asks for a commit and waits for it. Returns the message of that thread's error.
 fn one_batch_goes_wrong(fate: Fate) -> String {
     let Some(mut world) = world(&format!("write-out-{fate:?}")) else {
         return "the cable was pulled, it dies while it writes, tests/it/write_out.rs:".to_owned();

@@ -1,4 +1,4 @@
-//! References that move from the queue into the extent tree while somebody counts them: each is seen in one of the two.
+//! References that move from the queue into the extent tree while another thread counts them: each is seen in one of the two.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::neighbours::World;
 
 /// Blocks whose references change.
 const BLOCKS: usize = 4;
-/// So few heads make those who work run some.
+/// A limit so low that handles run some heads.
 const REFS_MAX: usize = 8;
 const ROUNDS: usize = 6;
 /// A second tree that refers to them.
@@ -47,7 +47,7 @@ pub(crate) fn execute(image: &Arc<MemoryDevice>, unlocked: bool) {
         let world = Arc::clone(&world);
         thread::spawn(move || {
             for _ in 0..ROUNDS {
-                // Whoever begins runs some.
+                // Each new handle runs some.
                 world.engine.start(Units::items(1)).expect("room").end();
             }
             world.engine.commit().expect("a commit");

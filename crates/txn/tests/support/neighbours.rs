@@ -14,7 +14,7 @@ use creamery_volume::{Mode, Volume, Written};
 pub(crate) const SECTOR: usize = 4096;
 const OWNER: InodeId = InodeId { subvolume: TreeId::FS, ino: ObjectId::new(1000) };
 
-/// An image made by mkfs.btrfs; none, and a line that says so, where that is missing.
+/// An image made by mkfs.btrfs; `None`, and a printed line, without that program.
 pub(crate) fn empty_image() -> Option<Arc<MemoryDevice>> {
     if !Judges::here().have(&[Judge::BtrfsProgs]) {
         println!("skipped: btrfs-progs missing");
@@ -30,7 +30,7 @@ pub(crate) fn empty_image() -> Option<Arc<MemoryDevice>> {
     Some(Arc::new(MemoryDevice::copy_of(&file).expect("it is read")))
 }
 
-/// What is written goes into memory of its own; the device below stays as it is.
+/// A device whose writes go into memory of its own; the device below stays unchanged.
 struct Overlay {
     below: Arc<MemoryDevice>,
     written: Mutex<BTreeMap<u64, [u8; SECTOR]>>, // innermost: nothing is called while it is held but `below`
@@ -93,7 +93,7 @@ impl BlockDevice for Overlay {
     }
 }
 
-/// What stands in the sector at `at`.
+/// The content of the sector at `at`.
 fn content(at: Logical) -> [u8; SECTOR] {
     let mut bytes = [0; SECTOR];
     bytes.chunks_mut(8).for_each(|word| word.copy_from_slice(&at.get().to_le_bytes()));
@@ -111,7 +111,7 @@ impl World {
         Self::with(image, Options::default())
     }
 
-    /// As usual but for `options`.
+    /// A world with `options`.
     pub(crate) fn with(image: &Arc<MemoryDevice>, options: Options) -> Self {
         let device = Arc::new(Overlay { below: Arc::clone(image), written: Mutex::default() });
         let volume =
@@ -127,7 +127,7 @@ impl World {
         (extent, written)
     }
 
-    /// So many extents, committed. They lie side by side where that much is free.
+    /// Writes `sectors` extents and commits. They lie side by side where that much is free.
     pub(crate) fn fill(&self, sectors: usize) -> Vec<Logical> {
         let kind = self.engine.checksum_type();
         let all: Vec<Logical> = (0..sectors)
@@ -159,12 +159,12 @@ impl World {
         at
     }
 
-    /// Gives up the only reference to the extent at `at`, when `handle` ends.
+    /// Drops the only reference to the extent at `at`, when `handle` ends.
     pub(crate) fn give_up(&self, handle: &Handle<'_>, at: Logical) {
         handle.drop_data_ref(at, SECTOR as u64, OWNER, at.get());
     }
 
-    /// Gives up the only reference to the extent at `at`; the next commit frees it.
+    /// Drops the only reference to the extent at `at`; the next commit frees it.
     pub(crate) fn free(&self, at: Logical) {
         let handle = self.engine.start(Units::freeing(1)).expect("room");
         self.give_up(&handle, at);
@@ -181,14 +181,14 @@ impl World {
         self.device.write(physical / SECTOR as u64, bytes);
     }
 
-    /// Reads the extent at `at`, which is in use: it is what was written.
+    /// Reads the extent at `at`, which is in use: the data is as written.
     pub(crate) fn read_good(&self, at: Logical) {
         let mut bytes = [0; SECTOR];
         self.engine.read_data(at, &mut bytes, DataCsums::Present, Wait::Yes).expect("good data");
         assert_eq!(bytes, content(at));
     }
 
-    /// Reads the extent at `at`, which is in use and rotten: nobody gets to see it.
+    /// Reads the extent at `at`, which is in use and rotten: the read fails.
     pub(crate) fn read_rotten(&self, at: Logical) {
         let error = self
             .engine

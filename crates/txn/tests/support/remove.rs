@@ -1,4 +1,4 @@
-//! Removing many items with handles that were promised what that takes.
+//! Removing many items with handles of sufficient promises.
 
 use creamery_base::{TreeId, Wait};
 use creamery_format::Key;

@@ -1,8 +1,8 @@
-//! Free space of a fragmented block group: a bit for each sector, and over the bits a tree that knows the runs.
+//! Free space of a fragmented block group: a bit for each sector, and above the bits a tree of the runs.
 //!
-//! A leaf of the tree stands for [`LEAF`] sectors, a node above for what its two children stand for; each knows how many
-//! free sectors there are at its front, at its back, and in its longest run. So the first run of a length is found from the
-//! root down, also where it crosses leaves. Changes set bits only; what they made stale is counted again when somebody asks.
+//! A leaf of the tree covers [`LEAF`] sectors, a node above covers its two children; each has the number of
+//! free sectors at its front, at its back, and in its longest run. So a search from the root finds the first run of a length,
+//! also where it crosses leaves. Changes only set bits; the next search recounts the stale nodes.
 
 /// Sectors of a leaf: as many as a bitmap item covers.
 const LEAF: u64 = 2048;
@@ -37,20 +37,20 @@ fn index(number: u64) -> usize {
     usize::try_from(number).expect("an index into memory that is there")
 }
 
-/// Leaves that hold so many sectors, and as many as a whole tree has.
+/// Number of leaves that cover so many sectors, and number of leaves of a complete tree.
 fn leaves(sectors: u64) -> (u64, u64) {
     let used = sectors.div_ceil(LEAF).max(1);
     (used, used.next_power_of_two())
 }
 
 impl Bitmap {
-    /// Bytes of memory that a bitmap of so many sectors takes.
+    /// Memory of a bitmap of so many sectors, bytes.
     pub(super) fn bytes(sectors: u64) -> u64 {
         let (used, whole) = leaves(sectors);
         used * (LEAF / 8 + size_of::<u32>() as u64) + 2 * whole * size_of::<Runs>() as u64
     }
 
-    /// A bitmap of so many sectors, none of them free.
+    /// Creates a bitmap of so many sectors, none of them free.
     pub(super) fn new(sectors: u64) -> Self {
         let (used, whole) = leaves(sectors);
         Self {
@@ -67,12 +67,12 @@ impl Bitmap {
         self.free
     }
 
-    /// Runs of free sectors that nothing free touches.
+    /// Number of maximal runs of free sectors.
     pub(super) fn runs(&self) -> u64 {
         self.runs
     }
 
-    /// What it takes on the heap, bytes.
+    /// Memory on the heap, bytes.
     pub(super) fn memory(&self) -> u64 {
         let (words, nodes) = (size_of_val(&self.words[..]), size_of_val(&self.nodes[..]));
         (words + nodes + self.stale.capacity() * size_of::<u32>()) as u64
@@ -112,7 +112,7 @@ impl Bitmap {
         self.words.get(index(sector / WORD_BITS)).is_some_and(|word| word >> (sector % WORD_BITS) & 1 == 1)
     }
 
-    /// Counts again where bits have changed, first the leaves, then what is above them.
+    /// Recounts stale leaves, then the nodes above them.
     fn refresh(&mut self) {
         let leaves = self.nodes.len() / 2;
         for leaf in self.stale.iter().map(|&leaf| leaf as usize) {
@@ -134,7 +134,7 @@ impl Bitmap {
         self.nodes[1].longest
     }
 
-    /// Where the first run of at least `count` sectors begins.
+    /// The start of the first run of at least `count` sectors.
     pub(super) fn first_fit(&mut self, count: u64) -> Option<u64> {
         if self.longest() < count {
             return None;
@@ -172,7 +172,7 @@ impl Bitmap {
         })
     }
 
-    /// The first run of free sectors in `[from, to)`: where it begins, and how many they are.
+    /// The first run of free sectors in `[from, to)`: its start and its length.
     pub(super) fn first_part(&self, from: u64, to: u64) -> Option<(u64, u64)> {
         let first = self.next(from, to, true)?;
         Some((first, self.next(first, to, false).unwrap_or(to) - first))
@@ -202,7 +202,7 @@ fn masks(first: u64, count: u64) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
-/// Where `count` set bits begin at a multiple of `count`.
+/// The bits at which `count` set bits begin at a multiple of `count`.
 fn aligned_places(mut bits: u64, count: u64) -> u64 {
     assert!(count.is_power_of_two() && count <= WORD_BITS, "{count} sectors do not lie in one word");
     let multiples = u64::MAX / (u64::MAX >> (WORD_BITS - count));

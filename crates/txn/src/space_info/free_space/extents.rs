@@ -18,17 +18,17 @@ impl Extents {
         self.total
     }
 
-    /// How many there are.
+    /// Number of extents.
     pub(super) fn count(&self) -> usize {
         self.by_start.len()
     }
 
-    /// What they take on the heap, bytes.
+    /// Memory on the heap, bytes.
     pub(super) fn memory(&self) -> u64 {
         memory::btree::<u64, u64>(self.count()) + memory::btree::<(u64, u64), ()>(self.count())
     }
 
-    /// All of them, in order of address.
+    /// All extents, in order of address.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.by_start.iter().map(|(&start, &len)| (start, len))
     }
@@ -38,7 +38,7 @@ impl Extents {
         self.by_len.last().map_or(0, |&(len, _)| len)
     }
 
-    /// Gives space back; joins it with its neighbours. False, and nothing done, when a part of it is free already:
+    /// Gives space back; joins it with its neighbours. Returns false, and does nothing, when a part of it is free already:
     /// in a damaged filesystem two extents may claim the same space.
     #[must_use]
     pub(super) fn add(&mut self, start: u64, len: u64) -> bool {
@@ -97,7 +97,7 @@ impl Extents {
         Some((start, len))
     }
 
-    /// The first free part of `[from, to)`: where it begins, and its length.
+    /// The first free part of `[from, to)`: its start and its length.
     pub(super) fn first_part(&self, from: u64, to: u64) -> Option<(u64, u64)> {
         let before = self.by_start.range(..from).next_back().filter(|(start, len)| *start + *len > from);
         let (&start, &len) = before.or_else(|| self.by_start.range(from..to).next())?;

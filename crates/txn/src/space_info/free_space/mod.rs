@@ -1,11 +1,11 @@
-//! Free space of one block group in memory: what may be handed out right now.
+//! Free space of one block group in memory: the space that may be handed out right now.
 //!
-//! It starts as the free space tree says and differs from it afterwards by two things on purpose: space handed
+//! It starts with the contents of the free space tree and differs from it afterwards in two ways on purpose: space handed
 //! out in the running transaction is already gone here, and space freed in it (pinned) is not here yet.
 //!
 //! # Memory
-//! Few extents are kept as [`Extents`], the shortest that fits being handed out; more than would take the memory of a
-//! [`Bitmap`] become one, of which the first run that fits is handed out. So a group takes what the cheaper form takes. At
+//! Few extents are kept as [`Extents`], of which the shortest that fits is handed out; when they would take more memory than a
+//! [`Bitmap`], they become one, of which the first run that fits is handed out. So a group takes the memory of the cheaper form. At
 //! worst, with sectors of 4 KiB, that is 48 KiB for each GiB of the group and 1 KiB besides (FREE-SPACE-1), and never
 //! much more than the free space tree takes on disk, which has a bit for each sector or 25 bytes for each extent.
 //!
@@ -20,9 +20,9 @@ mod tests;
 use bitmap::Bitmap;
 use extents::Extents;
 
-/// What an extent takes in the two indexes, reckoned with half-filled nodes, bytes.
+/// Bytes of an extent in the two indexes, reckoned with half-filled nodes.
 const EXTENT_BYTES: u64 = 80;
-/// A bitmap goes back to extents at this part of what made it one, so that few changes do not go back and forth.
+/// A bitmap goes back to extents below this part of its threshold, so that few changes do not go back and forth.
 const BACK: u64 = 2;
 /// A bitmap's first sector is a multiple of so many, so that alignment of addresses is alignment of bits.
 const ALIGNMENT: u64 = 64;
@@ -31,7 +31,7 @@ const ALIGNMENT: u64 = 64;
 #[derive(Debug)]
 pub(crate) struct FreeSpace {
     sector: u64,
-    /// Where a bitmap begins, bytes.
+    /// Start of a bitmap, bytes.
     origin: u64,
     /// Sectors from there to the group's end.
     sectors: u64,
@@ -45,7 +45,7 @@ enum Form {
 }
 
 impl FreeSpace {
-    /// A group of `len` bytes, none of them free. All addresses and lengths are multiples of `sector`.
+    /// Creates the free space of a group of `len` bytes, none of them free. All addresses and lengths are multiples of `sector`.
     pub(crate) fn new(start: u64, len: u64, sector: u64) -> Self {
         let origin = start / sector / ALIGNMENT * ALIGNMENT * sector;
         let sectors = (start + len - origin) / sector;
@@ -68,7 +68,7 @@ impl FreeSpace {
         }
     }
 
-    /// Gives space of the group back; joins it with its neighbours. False, and nothing done, when a part of it is free
+    /// Gives space of the group back; joins it with its neighbours. Returns false, and does nothing, when a part of it is free
     /// already: in a damaged filesystem two extents may claim the same space.
     #[must_use]
     pub(crate) fn add(&mut self, start: u64, len: u64) -> bool {
@@ -137,8 +137,8 @@ impl FreeSpace {
         taken.map(|(at, got, _)| (at, got)).or_else(|| self.allocate_best(len, len))
     }
 
-    /// Takes the first free part of `[from, to)` that has `min` bytes, and at most `most` of it: where it begins, the length that
-    /// was taken, and how much more of the part there is.
+    /// Takes the first free part of `[from, to)` that has `min` bytes, and at most `most` of it. Returns its start, the length
+    /// taken, and how much more of the part there is.
     pub(crate) fn take_part(
         &mut self,
         (from, to): (u64, u64),
@@ -174,7 +174,7 @@ impl FreeSpace {
         }
     }
 
-    /// What it takes on the heap, bytes.
+    /// Memory on the heap, bytes.
     pub(crate) fn memory(&self) -> u64 {
         match &self.form {
             Form::Extents(extents) => extents.memory(),
@@ -189,7 +189,7 @@ impl FreeSpace {
         ((start - self.origin) / self.sector, len / self.sector)
     }
 
-    /// Changes to the form that takes less memory, where the other one took it. Where nothing is free, that is none.
+    /// Changes to the form that takes less memory, if it has the other one. Without free space it takes none.
     fn choose_form(&mut self) {
         self.change_form();
         self.check_form();

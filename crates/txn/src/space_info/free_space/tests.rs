@@ -8,7 +8,7 @@ const SECTOR: u64 = 4096;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// What FREE-SPACE-1 promises for a group of `len` bytes.
+/// The bound of FREE-SPACE-1 for a group of `len` bytes.
 fn memory_max(len: u64) -> u64 {
     len * 48 / MIB + 1024
 }
@@ -81,7 +81,7 @@ fn a_bitmap_joins_what_crosses_its_words_and_leaves() {
     let mut space = alternating(0, len);
     assert!(matches!(space.form, Form::Bitmap(_)));
     assert_eq!(space.longest(), SECTOR);
-    // 8 MiB is where one leaf ends.
+    // One leaf ends at 8 MiB.
     for at in (8 * MIB - 9 * SECTOR..8 * MIB + 20 * SECTOR).step_by(2 * SECTOR as usize) {
         assert!(space.add(at, SECTOR));
     }
@@ -104,7 +104,7 @@ fn a_bitmap_goes_back_to_extents() {
     assert_eq!((space.total(), space.longest()), (GIB, GIB));
 }
 
-/// The same group as a set of sectors.
+/// The free space of a group as a set of sectors, for comparison.
 struct Model {
     start: u64,
     sectors: u64,
@@ -208,7 +208,7 @@ fn parts_are_taken_where_they_are_free_and_long_enough() {
             if is_bitmap { alternating(0, 64 * MIB) } else { FreeSpace::new(0, 64 * MIB, SECTOR) };
         let base = 32 * MIB;
         let at = |sector: u64| base + sector * SECTOR;
-        // Nothing but three runs is free from here on: of 2, 1 and 5 sectors.
+        // Only three runs are free from here on: of 2, 1 and 5 sectors.
         while space.take_part((base, 64 * MIB), SECTOR, GIB).is_some() {}
         assert!(space.add(at(10), 2 * SECTOR) && space.add(at(20), SECTOR) && space.add(at(30), 5 * SECTOR));
         assert_eq!(matches!(space.form, Form::Bitmap(_)), is_bitmap);
