@@ -1,4 +1,4 @@
-//! fallocate(2): what it does to an open file.
+//! fallocate(2) on an open file.
 
 use creamery_base::{Error, ErrorKind, Result, Wait};
 
@@ -7,7 +7,7 @@ use crate::inode::permission::{check_not_append_only, check_not_immutable, check
 use crate::inode::{FILE_SIZE_MAX, InodeItem};
 use crate::open_file::OpenFile;
 
-/// What becomes of a range of a file.
+/// The operation of fallocate(2) on a range of a file.
 ///
 /// ```
 /// use creamery_fs::Fallocate;
@@ -16,24 +16,24 @@ use crate::open_file::OpenFile;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fallocate {
-    /// Its holes get space, which reads as zeros; the file grows over it, or keeps its size.
+    /// Gives the holes of the range space, which reads as zeros; the file grows over it, or keeps its size.
     Allocate {
-        /// The file does not grow; what lies behind its end has space all the same.
+        /// The file does not grow; the range past its end gets space all the same.
         keep_size: bool,
     },
-    /// It becomes a hole; the file keeps its size.
+    /// Makes the range a hole; the file keeps its size.
     PunchHole,
-    /// It becomes zeros that have space; the file grows over it, or keeps its size.
+    /// Makes the range zeros that have space; the file grows over it, or keeps its size.
     ZeroRange {
-        /// The file does not grow; what lies behind its end has space all the same.
+        /// The file does not grow; the range past its end gets space all the same.
         keep_size: bool,
     },
 }
 
 impl OpenFile {
-    /// Does to the `len` bytes from `offset` on what `mode` says.
-    /// Errors: no space; too large; nothing to do it to; it is no file; the inode is marked immutable, or append-only and what is
-    /// there would change; it has fs-verity.
+    /// Applies `mode` to the `len` bytes from `offset` on.
+    /// Errors: no space; too large; an empty range; it is no file; the inode is marked immutable, or append-only and existing data
+    /// would change; it has fs-verity.
     pub fn fallocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         if len == 0 {
             return Err(Error::invalid("a range without a length"));
@@ -46,7 +46,7 @@ impl OpenFile {
         check(&locked, mode)?;
         let end =
             offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(ErrorKind::FileTooLarge)?;
-        // Growing over a gap changes what lies between the old end and the range.
+        // Growing over a gap changes the bytes between the old end and the range.
         let range = inode.lock_range(offset.min(locked.size), end, Wait::Yes)?;
         inode.settle(&mut locked)?;
         let item = locked.item_mut();

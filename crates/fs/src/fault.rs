@@ -1,6 +1,5 @@
-//! Faults that tests plant, under the scheduler and elsewhere, each the way something is easily done wrong: a harness that finds
-//! nothing proves little, so it has to find these. Without the features `shuttle` and `faults` none can be planted, and nothing
-//! is left of them.
+//! Faults that tests plant, under the scheduler and elsewhere. Each is an easy mistake: a harness that finds nothing proves little,
+//! so it has to find these. Without the features `shuttle` and `faults` none can be planted, and no code of them is left.
 
 #[cfg(any(feature = "shuttle", feature = "faults"))]
 use std::sync::OnceLock;
@@ -12,35 +11,35 @@ use std::sync::OnceLock;
     allow(unreachable_pub, reason = "named outside only by those who plant it")
 )]
 pub enum Fault {
-    /// What was put off is forgotten after the INODE_ITEM in the tree was written or deleted, not with that.
+    /// Delayed changes are forgotten after the INODE_ITEM in the tree was written or deleted, not with that.
     DelayedForgottenLate,
-    /// Who has read an item does not look whether an object left meanwhile that would have told more.
+    /// A thread that has read an item does not check whether an object with newer facts left memory meanwhile.
     LossUnnoticed,
-    /// Who looks up an entry without a type asks the inode while the directory is locked.
+    /// A lookup of an entry without a type asks the inode while the directory is locked.
     DirectoryKeptLocked,
     /// The end of a file is looked up in one step and written at in another.
     EndLookedUpBefore,
-    /// Attributes are told as the tree has them, whatever an object has put off.
+    /// Attributes are reported as the tree has them, without the delayed changes of an object.
     ObjectPassedOver,
-    /// Who makes a file durable leaves what is delayed where it is.
+    /// Making a file durable leaves its delayed data in memory.
     SyncedWithoutData,
-    /// It is not noted where extents change, for the log.
+    /// Changes of extents are not noted for the log.
     ChangesUnnoted,
-    /// Who locks an inode does not wait for requests that carry its lock.
+    /// Locking an inode does not wait for requests that carry its lock.
     CarriedNotWaitedFor,
     /// A request that writes in place lets snapshots begin before its device has answered.
     InPlaceGivenBackEarly,
-    /// Who makes something durable does not wait for direct writes that began before.
+    /// Making a file durable does not wait for direct writes that began before.
     SyncedBesideDirect,
-    /// An fsync leaves the times of writes over what the file has where they are.
+    /// An fsync leaves the times of overwriting writes in memory.
     TimesLeftBehind,
     /// A request does not count as a change of its subvolume.
     ChangeNotCarried,
-    /// A direct read that nobody waits for locks no byte.
+    /// A submitted direct read locks no byte.
     ReadWithoutRange,
     /// A direct write shares the inode though delayed data makes the file longer.
     SharedBesideGrowth,
-    /// An opener starts behind all errors of writing back, those too that nobody has seen.
+    /// A newly opened file skips all errors of writeback so far, also those not reported yet.
     OpenedBehindErrors,
 }
 

@@ -1,4 +1,4 @@
-//! The open filesystem: what its parts do, under one roof. `subvolumes` has what is done with those.
+//! The open filesystem: the operations of its parts, under one roof. `subvolumes` has the operations on subvolumes.
 
 mod quotas;
 mod subvolumes;
@@ -52,14 +52,14 @@ pub struct Filesystem {
     inodes: Arc<Inodes>,
     names: Names,
     cleaner: Arc<Cleaner>,
-    /// The caller of [`Filesystem::sync`].
+    /// The default caller of [`Filesystem::sync`].
     caller: SyncCaller,
     resizing: RankedMutex<(), { rank::RESIZE }>,
     counting: RankedMutex<(), { rank::DEVICE_ERRORS }>,
     replayed: Option<Replayed>,
 }
 
-/// A caller of [`Filesystem::sync_as`]: it learns of each loss of written data once, whatever other callers have learned.
+/// A caller of [`Filesystem::sync_as`]: it gets each loss of written data reported once, whatever other callers have got.
 ///
 /// ```no_run
 /// # fn example(fs: &creamery_fs::Filesystem) -> creamery_base::Result<()> {
@@ -74,9 +74,9 @@ pub struct SyncCaller(ErrSeq);
 
 /// Opening and closing.
 impl Filesystem {
-    /// Opens the files of `engine`. When it may write, what was unlinked but not deleted at the last crash or shutdown is
-    /// for the cleaner ([`Filesystem::clean_step`]), subvolume by subvolume as they are first used. What was synced behind the
-    /// last commit is brought in before that, and committed. The devices get none of that before somebody changes something
+    /// Opens the files of `engine`. If it may write, inodes that were unlinked but not deleted at the last crash or shutdown are
+    /// for the cleaner ([`Filesystem::clean_step`]), subvolume by subvolume as they are first used. Before that the log of synced
+    /// changes since the last commit is replayed and committed. The devices get none of that before the first change
     /// ([`creamery_volume::Volume::is_untouched`]).
     pub fn open(engine: Arc<Engine>, options: FsOptions) -> Result<Arc<Self>> {
         let replayed = {
@@ -90,7 +90,7 @@ impl Filesystem {
         let subvolumes = Subvolumes::new(Arc::clone(&context))?;
         let inodes = Arc::new(Inodes::new(subvolumes, options.inodes_cached));
         engine.register(Arc::clone(context.delayed()) as Arc<dyn CommitParticipant>);
-        // After what was put off, which a snapshot has.
+        // After the delayed items, which a snapshot has.
         engine.register(Arc::clone(inodes.subvolumes().at_close()) as Arc<dyn CommitParticipant>);
         let cleaner = Arc::new(Cleaner::new(Arc::clone(&inodes), options.cleaning_steps));
         engine.register_reclaimer(&cleaner);
@@ -107,15 +107,15 @@ impl Filesystem {
             inodes.subvolumes().find_dead()?;
             inodes.subvolumes().get(inodes.subvolumes().default(), Wait::Yes)?;
         }
-        // Who only reads asks for the subvolume that is wanted; what became of another one does not matter.
+        // A reader asks for the subvolume that it wants; the state of another one does not matter.
         let names = Names::new(Arc::clone(&inodes), Arc::clone(&cleaner));
         let (caller, resizing, counting) =
             (SyncCaller::default(), RankedMutex::default(), RankedMutex::default());
         Ok(Arc::new(Self { engine, inodes, names, cleaner, caller, resizing, counting, replayed }))
     }
 
-    /// What was in logs when the filesystem was opened, if there were any: what had been synced behind the last commit, and is now
-    /// part of the next one.
+    /// The logs that were replayed when the filesystem was opened, if there were any: changes synced after the last commit, which
+    /// are now part of the next one.
     #[must_use]
     pub const fn replayed(&self) -> Option<Replayed> {
         self.replayed
@@ -127,21 +127,21 @@ impl Filesystem {
         &self.engine
     }
 
-    /// Makes all changes that ended before durable, with a commit. Direct writes that began before end first.
-    /// Errors: those of the commit; data that was written before could not be written back, reported once. Where several
-    /// callers have to learn of that, each is one of [`Filesystem::sync_as`].
+    /// Makes all operations that ended before durable, by a whole commit. Direct writes that began before end first. Errors: those of the
+    /// commit; data that was written before could not be written back, reported once. Where several callers need that report, each one
+    /// calls [`Filesystem::sync_as`].
     pub fn sync(&self) -> Result<()> {
         self.sync_as(&self.caller)
     }
 
-    /// Does what [`Filesystem::sync`] does, for `caller`.
-    /// Errors: as there; `caller` learns of each loss once.
+    /// Does the work of [`Filesystem::sync`], for `caller`.
+    /// Errors: those of `sync`; each loss is reported to `caller` once.
     pub fn sync_as(&self, caller: &SyncCaller) -> Result<()> {
         self.make_durable().and_then(|()| self.report_losses(caller))
     }
 
-    /// Does what [`Filesystem::sync`] does on the way of an operation, which reports what became of itself: a loss of data that
-    /// others wrote stays for a caller of that.
+    /// Does the work of [`Filesystem::sync`] as part of an operation that reports its own outcome. A loss of data that others wrote
+    /// stays to be reported by `sync`.
     /// Errors: those of the commit.
     pub fn make_durable(&self) -> Result<()> {
         self.end_requests();
@@ -151,12 +151,12 @@ impl Filesystem {
         self.engine.commit()
     }
 
-    /// Writes back what is delayed now. The openers and the callers of sync learn what fails.
+    /// Writes back the data that is delayed now. Open files and sync report the errors.
     fn write_back(&self) {
         let _ = self.context().writeback().flush_all();
     }
 
-    /// Waits for the direct writes that began before. Who asked for one learns what fails.
+    /// Waits for the direct writes that began before. Each answer reports its own error.
     fn end_requests(&self) {
         if !self.context().has(Fault::SyncedBesideDirect) {
             self.context().in_flight().wait_for_those_begun(|_| true);
@@ -167,8 +167,8 @@ impl Filesystem {
         self.context().writeback().report_losses(&caller.0)
     }
 
-    /// Brings what was done into the trees of the last commit, for a walk of references there: what is queued is in no tree
-    /// yet, and data that is delayed has no extent. A loss of data stays for the callers of sync.
+    /// Brings all changes into the trees of the last commit, for a walk of references there: queued references are in no tree yet,
+    /// and delayed data has no extent. A loss of data stays to be reported by sync.
     /// Errors: those of the commit.
     pub(crate) fn commit_before_walk(&self) -> Result<()> {
         if self.engine.read_only().is_some() {
@@ -178,7 +178,7 @@ impl Filesystem {
         self.engine.commit()
     }
 
-    /// A subvolume, which nobody drops as long as this is kept. Errors: not found; device errors; damage.
+    /// A subvolume, which stays undropped as long as this value is kept. Errors: not found; device errors; damage.
     pub(crate) fn subvolume(&self, id: TreeId) -> Result<SubvolumeRef> {
         self.inodes.subvolumes().get(id, Wait::Yes)
     }
@@ -188,7 +188,7 @@ impl Filesystem {
         self.resizing.lock()
     }
 
-    /// Lets one thread at a time change the errors of devices: what it writes follows from what it reads.
+    /// Lets one thread at a time change the error counts of devices: the value written depends on the value read.
     pub(crate) fn count_alone(&self) -> RankedGuard<'_, (), { rank::DEVICE_ERRORS }> {
         self.counting.lock()
     }
@@ -197,23 +197,23 @@ impl Filesystem {
         self.inodes.context()
     }
 
-    /// Access times for which there is no room are lost; whatever else is wrong the commit says.
+    /// Writes the delayed times. Access times for which there is no room are lost; the commit reports any other error.
     fn write_times(&self) {
         let context = self.inodes.context();
         let _ = context.access_times().write_all(&self.engine);
-        // That fails when writing has ended, which the commit says.
+        // This fails when writing has ended; the commit reports that.
         let _ = context.overwrite_times().write_all();
     }
 
-    /// Does what [`Filesystem::sync`] does, with nothing left to do: inodes that have lost their last user are deleted, all of
-    /// them.
-    /// Errors: as there. What cannot be deleted stays an orphan, to be deleted when the filesystem is opened again.
+    /// Does the work of [`Filesystem::sync`], and deletes all inodes that have lost their last user.
+    /// Errors: those of `sync`. An inode that cannot be deleted stays an orphan, and is deleted when the filesystem is opened
+    /// again.
     pub fn settle(&self) -> Result<()> {
         self.settle_as(&self.caller)
     }
 
-    /// Does what [`Filesystem::settle`] does, for `caller`.
-    /// Errors: as there; `caller` learns of each loss once.
+    /// Does the work of [`Filesystem::settle`], for `caller`.
+    /// Errors: those of `settle`; each loss is reported to `caller` once.
     pub fn settle_as(&self, caller: &SyncCaller) -> Result<()> {
         self.clean_what_changed();
         self.end_requests();
@@ -223,8 +223,8 @@ impl Filesystem {
         self.report_losses(caller)
     }
 
-    /// Lets what opening found go on, as the first change does: deleting what has no name, dropping deleted subvolumes, counting for
-    /// quotas. For callers that wait for one of these. Nothing where the filesystem is only read.
+    /// Starts the work that opening found, as the first change does: deleting inodes without names, dropping deleted subvolumes,
+    /// counting for quotas. For callers that wait for one of these. Does nothing on a read-only filesystem.
     /// Errors: device errors.
     pub fn begin_changes(&self) -> Result<()> {
         if self.engine.read_only().is_none() {
@@ -234,38 +234,38 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Cleans, if something has changed. Until then the first change has to do the work that opening found.
+    /// Cleans, if there are changes. Until then the work that opening found waits for the first change.
     fn clean_what_changed(&self) {
         if self.engine.has_changes() {
             self.clean();
         }
     }
 
-    /// Discards free space in pieces of at least `min` bytes, between two logical addresses; what has no name any more is
-    /// deleted first. Errors: those of [`Engine::trim`].
+    /// Discards free space in pieces of at least `min` bytes, between two logical addresses. It first deletes inodes that have no
+    /// name any more. Errors: those of [`Engine::trim`].
     pub fn trim(&self, range: (u64, u64), min: u64) -> Result<Trimmed> {
         self.clean();
         self.engine.trim(range, min)
     }
 
-    /// Makes everything durable and gives the devices back, whoever still has a reference or an open file: all that these
-    /// ask for is refused from then on. Direct requests that are in flight are completed and answered before.
-    /// Errors: those of the commit and of the devices; data was lost since the filesystem was opened, whoever learned of that
-    /// before. It is closed all the same.
+    /// Makes everything durable and gives the devices back, whatever references and open files remain: each later operation on
+    /// these fails. Direct requests in flight are completed and answered before.
+    /// Errors: those of the commit and of the devices; data was lost since the filesystem was opened, even if that was reported
+    /// before. The filesystem is closed all the same.
     pub fn shut_down(&self) -> Result<()> {
         self.context().in_flight().close();
         self.clean_what_changed();
         self.context().writeback().close();
         self.write_back();
         self.write_times();
-        // Also what a caller has learned before, for this says what is on the devices. A write from now on reports itself what
-        // becomes of it.
+        // Includes losses that were reported before, for this answer is about the content of the devices. A write from now on
+        // reports its own outcome.
         let written = self.report_losses(&SyncCaller::default());
         self.engine.shut_down().and(written)
     }
 
-    /// The inodes of which direct requests are in flight, each once: their devices have not answered, or nobody has completed them yet. Whoever
-    /// closes the filesystem waits for these.
+    /// The inodes that have direct requests in flight, each once: their devices have not answered, or no thread has completed them yet.
+    /// [`Filesystem::shut_down`] waits for these.
     ///
     /// ```no_run
     /// # fn example(fs: &creamery_fs::Filesystem) {
@@ -279,32 +279,32 @@ impl Filesystem {
         self.context().in_flight().inodes()
     }
 
-    /// Calls `tell` with a file of which delayed data was lost: whoever keeps what was read of it, as the kernel does, has to ask
-    /// again. It is called once the file is as it was before, from wherever data is written back, and must not wait.
+    /// Calls `tell` with a file of which delayed data was lost. A cache of the file's data, such as the kernel's, has to read it
+    /// again. The call comes once the file has its earlier content again, from any thread that writes back, and must not wait.
     ///
     /// # Panics
-    /// When somebody is told already.
+    /// When a function is registered already.
     pub fn tell_loss(&self, tell: impl Fn(InodeId) + Send + Sync + 'static) {
         self.context().writeback().tell_losses_to(tell);
     }
 
-    /// How full the filesystem is. As on Linux, the figures are in terms of data: where data has two copies, half of
-    /// the devices counts, and what metadata takes counts for all its copies. Data counts as soon as it was written, and no
-    /// more as soon as the last user of what has no name is gone, be it the device that just takes some of it. Its space can
-    /// be used again when that is committed, which whoever needs it sees to.
+    /// The space of the filesystem, used and free. As on Linux, the figures are in terms of data: where data has two copies, half
+    /// of the devices counts, and metadata counts for all its copies. Data counts as soon as it is written. It counts no more as
+    /// soon as the last user of an inode without names is gone; a device that is still writing its data is such a user. Its space
+    /// can be used again after a commit; an operation that needs the space commits.
     #[must_use]
     pub fn statfs(&self) -> FsStatistics {
         FsStatistics::of(self.inodes.context())
     }
 
-    /// What has been done since the filesystem was opened. The numbers are read one after the other while work goes on,
-    /// so two of them may be of slightly different moments.
+    /// Counts of the operations since the filesystem was opened. The numbers are read one after the other while work goes on, so
+    /// two of them may be of slightly different moments.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         Statistics::of(&self.inodes, self.memory())
     }
 
-    /// How much memory it has, and for what. It looks at what there is, which may take some milliseconds.
+    /// The memory that the filesystem uses, by purpose. Counting it may take some milliseconds.
     #[must_use]
     pub fn memory(&self) -> MemoryReport {
         MemoryReport::of(&self.inodes, &self.names)
@@ -324,13 +324,14 @@ impl Filesystem {
 impl Filesystem {
     /// The inode called `name` in `dir`. Crosses into subvolumes, and knows `.` and `..`.
     ///
-    /// A directory has to say itself that this is its name. Each has one, so whoever follows names meets no directory
-    /// twice and walks in no circle, whatever the entries of a damaged filesystem say.
+    /// A directory inode has to name its parent and name itself. Each has one name, so a walk along names meets no directory twice
+    /// and walks in no circle, whatever the entries of a damaged filesystem say.
     pub fn lookup(&self, dir: InodeId, name: &[u8], wait: Wait) -> Result<InodeId> {
         self.names.lookup(dir, name, wait)
     }
 
-    /// As [`Filesystem::lookup`], and what the entry says that it is (the inode itself, where that is no type).
+    /// The inode called `name` in `dir` ([`Filesystem::lookup`]), and its type by the entry (by the inode, where the entry has
+    /// none).
     pub fn lookup_kind(&self, dir: InodeId, name: &[u8], wait: Wait) -> Result<(InodeId, FileType)> {
         self.names.lookup_kind(dir, name, wait)
     }
@@ -352,8 +353,9 @@ impl Filesystem {
         self.names.read_dir(dir, offset, wait, each)
     }
 
-    /// As [`Filesystem::read_dir`], up to the position where `range` ends. With the [end](Self::end_of_dir) that the
-    /// directory had when its listing began, that ends even if somebody keeps renaming what he is told about.
+    /// Reports the entries of `dir` ([`Filesystem::read_dir`]) up to the position where `range` ends. With the
+    /// [end](Self::end_of_dir) that the directory had when its listing began, the listing ends even if another process keeps
+    /// renaming the reported entries.
     pub fn read_dir_range(
         &self,
         dir: InodeId,
@@ -374,7 +376,7 @@ impl Filesystem {
         self.names.create(dir, name, new)
     }
 
-    /// Makes a new file called `name` in `dir`, open: nobody can remove it between.
+    /// Makes a new file called `name` in `dir`, and opens it: no other thread can remove it in between.
     pub fn create_open(
         &self,
         dir: InodeId,
@@ -384,9 +386,9 @@ impl Filesystem {
         self.names.create_open(dir, name, new)
     }
 
-    /// Makes a new file called `name` in `dir` that has `content` from the beginning: cheaper than making it and
-    /// writing to it, and a crash shows both or none. The size in what is returned is less than asked for when free
-    /// space is in very many pieces; [`OpenFile::write_at`] takes the rest.
+    /// Makes a new file called `name` in `dir` that has `content` from the beginning. This costs less than making it and writing to
+    /// it, and a crash shows both or none. The returned size is less than asked for when free space is in very many pieces;
+    /// [`OpenFile::write_at`] takes the rest.
     pub fn create_file_with(
         &self,
         dir: InodeId,
@@ -397,15 +399,15 @@ impl Filesystem {
         self.names.create_file_with(dir, name, new, content)
     }
 
-    /// Packs the `bytes` of a small file that is still to be [made](Filesystem::create_file_with), by any thread and in any order:
-    /// what takes long of that is done then. None when nothing is compressed, or the file is too long for that.
+    /// Compresses the `bytes` of a small file that is still to be [made](Filesystem::create_file_with), by any thread and in any
+    /// order. `None` when nothing is compressed, or the file is too long for that.
     #[must_use]
     pub fn pack_ahead(&self, bytes: &[u8]) -> Option<PackedAhead> {
         data::pack_ahead(self.context(), self.subvolume(TreeId::FS).ok()?.tree(), bytes)
     }
 
-    /// Makes a file without a name in the subvolume of `dir`, open. It goes when it is closed, unless it is given
-    /// a name before.
+    /// Makes a file without a name in the subvolume of `dir`, open. The file is deleted when it is
+    /// closed, unless it gets a name before.
     pub fn tmpfile(&self, dir: InodeId, new: &NewInode<'_>) -> Result<(Attributes, Arc<OpenFile>)> {
         self.names.tmpfile(dir, new)
     }
@@ -415,7 +417,7 @@ impl Filesystem {
         self.names.link(target, dir, name)
     }
 
-    /// Removes the name `name` of something that is no directory.
+    /// Removes the name `name` of an inode that is no directory.
     pub fn unlink(&self, dir: InodeId, name: &[u8]) -> Result<()> {
         self.names.unlink(dir, name)
     }
@@ -425,7 +427,7 @@ impl Filesystem {
         self.names.rmdir(dir, name)
     }
 
-    /// Gives what is called `name` in `from` the name `new_name` in `to` instead.
+    /// Renames the entry `name` in `from` to `new_name` in `to`: [`std::fs::rename`], `rename(2)`.
     pub fn rename(
         &self,
         from: InodeId,
@@ -446,8 +448,8 @@ impl Filesystem {
         self.inodes.get(id, wait)
     }
 
-    /// Lets go of an inode, which leaves what has neither a name nor a user any more to the cleaner. A small one is
-    /// deleted at once. (Dropping the object alone takes no step of the cleaner.)
+    /// Lets go of an inode. One that has neither a name nor a user any more is left to the cleaner, which deletes a small one at
+    /// once. (Dropping the object alone takes no step of the cleaner.)
     pub fn release(&self, inode: Arc<Inode>) {
         drop(inode);
         self.cleaner.help();
@@ -458,23 +460,23 @@ impl Filesystem {
         self.open_file_for(id, Access::Read)
     }
 
-    /// Opens an inode for what `access` says. Errors: it is marked immutable, or append-only and is to be written elsewhere.
+    /// Opens an inode for the given `access`. Errors: it is marked immutable, or append-only and is to be written elsewhere.
     pub fn open_file_for(&self, id: InodeId, access: Access) -> Result<Arc<OpenFile>> {
         Ok(Arc::new(OpenFile::open(Arc::clone(&self.inodes), id, access)?))
     }
 
-    /// Closes a file: lets go of it, which leaves one that has no name to the cleaner if this was its last use. A small one
-    /// is deleted at once. (Dropping the object alone takes no step of the cleaner.)
+    /// Closes a file. If this was the last use of an inode without a name, the cleaner deletes it, at once if it is small.
+    /// (Dropping the object alone takes no step of the cleaner.)
     pub fn close(&self, file: Arc<OpenFile>) {
         drop(file);
         self.cleaner.help();
     }
 
-    /// Takes the inode `id`, as long as its item cannot be read, for a directory of root's, from 1970, into which nobody else
-    /// may look: whose it was and who might is not known.
+    /// Presents the inode `id`, as long as its item cannot be read, as a directory of root's from 1970 that no other user may
+    /// enter: its owner and its mode are lost.
     ///
     /// # Errors
-    /// Something may be written: nobody changes what is not known.
+    /// The filesystem is writable: an inode without an item must not be changed.
     pub fn take_for_directory(&self, id: InodeId) -> Result<()> {
         if self.engine.read_only().is_none() {
             return Err(Error::invalid("a directory whose inode is lost is for reading only"));
@@ -488,9 +490,9 @@ impl Filesystem {
         self.inodes.attributes(id, wait)
     }
 
-    /// Tells that an inode was read, listed or followed, which moves its access time where that is wanted
-    /// ([`FsOptions::atime`]). Reading alone does not: who reads on behalf of somebody else tells. It waits for nothing that
-    /// reading does not wait for, and an access time that cannot be noted is lost without a word.
+    /// Notes that an inode was read, listed or followed, which moves its access time where that is wanted ([`FsOptions::atime`]).
+    /// Reading alone does not: a program that reads on behalf of another one calls this. It waits for nothing that reading does not
+    /// wait for. An access time that cannot be noted is lost without an error.
     pub fn accessed(&self, id: InodeId) {
         if self.inodes.context().access_times().options().atime != Atime::Off
             && let Ok(inode) = self.inodes.get(id, Wait::Yes)
@@ -505,7 +507,7 @@ impl Filesystem {
         self.inodes.context().access_times().options()
     }
 
-    /// Says which accesses move access times from now on.
+    /// Sets which accesses move access times from now on.
     pub fn set_atime(&self, options: AtimeOptions) {
         self.inodes.context().access_times().set_options(options);
     }
@@ -534,13 +536,13 @@ impl Filesystem {
 
 /// Compression.
 impl Filesystem {
-    /// What new data is compressed with, where a file does not say otherwise.
+    /// The compression of new data, where a file has no setting of its own.
     #[must_use]
     pub fn compress(&self) -> Option<Compress> {
         self.inodes.context().compression().option()
     }
 
-    /// The same for all that is written to the image from now on; what is delayed is among that.
+    /// Sets the compression of all data that is written to the image from now on, delayed data included.
     pub fn set_compress(&self, compress: Option<Compress>) {
         self.inodes.context().compression().set_option(compress);
     }
@@ -549,20 +551,20 @@ impl Filesystem {
 /// Cleaning up after inodes that have neither a name nor a user.
 impl Filesystem {
     /// Takes one step of the cleaner: deletes a bounded number of items of one inode that has neither a name nor a user.
-    /// When somebody else takes one, it waits for that.
-    /// Errors: no space, and the inode is tried again later; aborted; damage, and then the inode is left to the next
-    /// time the filesystem is opened.
+    /// If another thread takes a step, this waits for it.
+    /// Errors: no space, and the inode is tried again later; aborted; damage, and then the inode is left to the next time the
+    /// filesystem is opened.
     pub fn clean_step(&self) -> Result<Cleaning> {
         self.cleaner.step()
     }
 
-    /// Takes steps until nothing is left of what waited when it began, as an unmount does; whoever goes on unlinking does not
-    /// keep it. What cannot be deleted is left to the next time the filesystem is opened.
+    /// Takes steps until the inodes that waited at the beginning are gone, as an unmount does: unlinks meanwhile do not prolong it.
+    /// An inode that cannot be deleted is left to the next time the filesystem is opened.
     pub fn clean(&self) {
         self.cleaner.clean();
     }
 
-    /// Whether something waits for the cleaner.
+    /// Whether an inode waits for the cleaner.
     #[must_use]
     pub fn has_cleaning(&self) -> bool {
         !self.inodes.context().dead().is_empty()

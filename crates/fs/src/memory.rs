@@ -1,8 +1,8 @@
-//! One stated total of memory: what a filesystem has in memory, and who in it.
+//! The memory of a filesystem: one total, and its parts.
 //!
-//! Each figure is the answer of the one who has the memory, who counts capacities and not only what is in them; where a
-//! collection does not tell, it is an estimate (`creamery_base::memory`). So the total is what the filesystem has asked the
-//! allocator for, within some per cent; what the allocator adds, and what operations need while they run, comes on top.
+//! Each figure comes from the owner of the memory, which counts capacities, not only contents. Where a collection does not say, it
+//! is an estimate (`creamery_base::memory`). So the total is the memory that the filesystem has requested from the allocator,
+//! within some per cent. The allocator's overhead, and the memory of running operations, come on top.
 
 use creamery_txn::EngineMemory;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::inode::Inodes;
 use crate::names::Names;
 
-/// Memory of a filesystem, and who has it; bytes.
+/// Memory of a filesystem, by owner, in bytes.
 ///
 /// ```
 /// let memory = creamery_fs::MemoryReport { inodes_bytes: 3, delayed_refs_bytes: 4, ..Default::default() };
@@ -19,17 +19,17 @@ use crate::names::Names;
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryReport {
-    /// All of it.
+    /// The sum of all parts.
     pub total_bytes: u64,
     /// Clean tree blocks, which are dropped when there are too many, and the index of all tree blocks.
     pub clean_blocks_bytes: u64,
     /// Tree blocks that wait for the next commit.
     pub dirty_blocks_bytes: u64,
-    /// Tree blocks that a commit is writing out, and what it needs for that.
+    /// Tree blocks that a commit is writing out, and the memory of that write.
     pub writing_blocks_bytes: u64,
-    /// Tree blocks of the logs of what was synced since the last commit.
+    /// Tree blocks of the logs of changes synced since the last commit.
     pub log_blocks_bytes: u64,
-    /// Kept for tree blocks to come. The whole process has it, whichever filesystem is asked.
+    /// Kept for later tree blocks. It belongs to the whole process, whichever filesystem is asked.
     pub spare_blocks_bytes: u64,
     /// Changes of references that are not yet in the extent tree.
     pub delayed_refs_bytes: u64,
@@ -45,7 +45,7 @@ pub struct MemoryReport {
     pub delayed_data_bytes: u64,
     /// Inodes, those in use among them, with the ranges that are locked.
     pub inodes_bytes: u64,
-    /// Entries of directories that were put off.
+    /// Delayed entries of directories.
     pub delayed_items_bytes: u64,
     /// Directories that paths led through.
     pub known_directories_bytes: u64,
@@ -53,7 +53,7 @@ pub struct MemoryReport {
     pub unpacked_extents_bytes: u64,
     /// Quota groups, and extents that are to be counted for them.
     pub qgroups_bytes: u64,
-    /// What was verified lately of files with fs-verity.
+    /// Recently verified blocks of files with fs-verity.
     pub verity_bytes: u64,
     /// The list of inodes that wait to be deleted.
     pub dead_inodes_bytes: u64,

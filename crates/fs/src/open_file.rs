@@ -29,18 +29,18 @@ use crate::ops::{self, Writer};
 use crate::seek::{self, SeekCursor, Want};
 use crate::verity::{self, VerityInfo};
 
-/// What a file is opened for.
+/// The access for which a file is opened.
 ///
 /// ```
 /// assert_ne!(creamery_fs::Access::Append, creamery_fs::Access::Write);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Only to read.
+    /// Read only.
     Read,
-    /// To write behind the end, and maybe to read.
+    /// Append, and maybe read.
     Append,
-    /// To write anywhere, and maybe to read.
+    /// Write anywhere, and maybe read.
     Write,
 }
 
@@ -54,14 +54,14 @@ pub enum Access {
 pub struct OpenFile {
     inodes: Arc<Inodes>,
     inode: Arc<Inode>,
-    /// Which errors of writing back this opener has seen.
+    /// The writeback errors that this opener has seen.
     errors_seen: ErrSeq,
-    /// Where the last search for data or a hole ended.
+    /// The memory of the last search for data or a hole.
     seek_cursor: SeekCursor,
 }
 
 impl OpenFile {
-    /// Opens an inode that was just made: nobody can have deleted it.
+    /// Opens an inode that was just made: no thread can have deleted it.
     pub(crate) fn new(inodes: Arc<Inodes>, inode: Arc<Inode>) -> Self {
         let behind_all = inode.context().has(Fault::OpenedBehindErrors);
         let place = |errors: &WriteErrors| if behind_all { errors.behind_all() } else { errors.opened() };
@@ -69,8 +69,8 @@ impl OpenFile {
         Self { inodes, inode, errors_seen, seek_cursor: SeekCursor::default() }
     }
 
-    /// Opens an inode for what `access` says. Errors: it was deleted meanwhile; it is marked immutable, or append-only and is to
-    /// be written elsewhere; it has fs-verity and is to be written; its subvolume is read-only.
+    /// Opens an inode for `access`. Errors: it was deleted meanwhile; it is marked immutable, or append-only and is to be written
+    /// elsewhere; it has fs-verity and is to be written; its subvolume is read-only.
     pub(crate) fn open(inodes: Arc<Inodes>, id: InodeId, access: Access) -> Result<Self> {
         let inode = inodes.get(id, Wait::Yes)?;
         if access != Access::Read {
@@ -97,18 +97,18 @@ impl OpenFile {
         &self.inode
     }
 
-    /// Its attributes, also when it has no name any more.
+    /// The attributes of the inode, also when it has no name any more.
     pub fn stat(&self, wait: Wait) -> Result<Attributes> {
         self.inode.stat(wait)
     }
 
-    /// Reads from `offset` into `out`; returns how much there was before the end.
+    /// Reads from `offset` into `out`; returns the number of bytes before the end of the file.
     pub fn read_at(&self, offset: u64, out: &mut [u8], wait: Wait) -> Result<usize> {
         self.read_and(|_, _| (), offset, out, wait)
     }
 
-    /// Reads from `offset` into `buffer` itself, which comes back with the answer: from a device, and what is in memory only from there.
-    /// A read is short only where the file ends.
+    /// Reads from `offset` into `buffer` itself, which comes back with the answer. Data comes from a device; only delayed data comes
+    /// from memory. A read is short only where the file ends.
     ///
     /// ```no_run
     /// use creamery_device::AlignedBuffer;
@@ -120,23 +120,23 @@ impl OpenFile {
     /// ```
     ///
     /// # Errors
-    /// As the `outcome` of the answer: the inode is no file; device errors; damage that no copy mends. The buffer has nothing of the file
-    /// then.
+    /// The `outcome` of the answer has them: the inode is no file; device errors; damage that no copy repairs. The buffer has no bytes of
+    /// the file then.
     #[must_use = "it has what was read"]
     pub fn read_direct(&self, offset: u64, mut buffer: AlignedBuffer) -> DirectDone {
         let outcome = self.read_direct_into(offset, &mut buffer);
         if outcome.is_err() {
-            // It may have what no checksum stands for.
+            // It may have bytes that no checksum covers.
             buffer.fill(0);
         }
         DirectDone { buffer, outcome }
     }
 
-    /// As [`read_direct`](Self::read_direct), into bytes that are lent. After an error they mean nothing. The device reads into them
-    /// without a copy where they begin at a page.
+    /// Reads directly, like [`read_direct`](Self::read_direct), into borrowed bytes. After an error their content has no meaning.
+    /// The device reads into them without a copy where they begin at a page.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`read_direct`](Self::read_direct).
     pub fn read_direct_into(&self, offset: u64, out: &mut [u8]) -> Result<DirectPart> {
         let counters = &self.inode.context().counters().direct;
         let wanted = (offset, out.len());
@@ -151,7 +151,7 @@ impl OpenFile {
         Ok(DirectPart { offset, len })
     }
 
-    /// Reads, and tells `note` of the file as it is then.
+    /// Reads, and passes the file in its present state to `note`.
     fn read_and(
         &self,
         note: impl FnOnce(&FileInode<'_>, &InodeItem),
@@ -163,7 +163,7 @@ impl OpenFile {
         inode.engine().check_open()?;
         let inode = &inode.regular()?;
         let range = inode.lock_range_shared(offset, offset.saturating_add(out.len() as u64), wait)?;
-        // Who cuts the file has locked what he cuts: as long as the file is now it stays where this range is.
+        // Truncation locks the part that it cuts: so the present size holds for this range.
         let item = inode.item(wait)?;
         note(inode, &item);
         let read = file::read(inode, &item, offset, out, wait)?;
@@ -171,26 +171,26 @@ impl OpenFile {
         Ok(read)
     }
 
-    /// Tells that the file was read, as [`Filesystem::accessed`](crate::Filesystem::accessed) does.
+    /// Notes that the file was read, as [`Filesystem::accessed`](crate::Filesystem::accessed) does.
     pub fn accessed(&self) {
         self.inode.accessed();
     }
 
-    /// Writes `data` at `offset`. Returns how much was written: less than all only when space ran out on the way. The data is in
-    /// memory then, and in the file for everybody who looks; on a device it is when it was written back.
+    /// Writes `data` at `offset`. Returns the number of bytes written: less than all only when space ran out on the way. All
+    /// readers of the file see the data then. It is in memory, and on a device after writeback.
     /// Errors: no space; too large; the inode is marked immutable or append-only, or has fs-verity.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
         self.write_if(offset, data, |item, _| check_overwrites(item))
     }
 
-    /// Like [`write_at`](Self::write_at), for a caller that appends and takes `offset` for the end: what is marked append-only
-    /// may be written so. Errors: as there; it is marked append-only and ends elsewhere.
+    /// Writes like [`write_at`](Self::write_at), for a caller that appends and takes `offset` for the end: this is allowed on an
+    /// append-only file. Errors: those of `write_at`; the file is marked append-only and ends elsewhere.
     pub fn append_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
         self.write_if(offset, data, check_appends)
     }
 
-    /// Writes `data` behind the end, wherever that is by then: others may append meanwhile. Returns where it begins, and how
-    /// much was written: less than all only when space ran out on the way.
+    /// Writes `data` at the end, wherever that is by then: other writers may append meanwhile. Returns its position, and the number
+    /// of bytes written: less than all only when space ran out on the way.
     /// Errors: no space; too large; the inode is marked immutable, or has fs-verity.
     pub fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
         if self.inode.context().has(Fault::EndLookedUpBefore) {
@@ -209,9 +209,9 @@ impl OpenFile {
         Ok((end, written))
     }
 
-    /// Writes whole sectors out of `data` itself, which comes back with the answer; on a device they are then, and
-    /// in the file for everybody. As durable as any write: [`sync`](Self::sync) makes it so. What does not begin and end with sectors, and what goes over data that is compressed or
-    /// stored in the tree itself, goes through memory, and is written back before the answer.
+    /// Writes whole sectors out of `data` itself, which comes back with the answer. The data is then on a device, and all readers of the file see it. It is as durable as any
+    /// write: [`sync`](Self::sync) makes it so. Two kinds of writes go through memory, and are written back before the answer: those that do not begin and end with sectors, and
+    /// those over data that is compressed or inline.
     ///
     /// ```no_run
     /// use creamery_device::AlignedBuffer;
@@ -223,25 +223,29 @@ impl OpenFile {
     /// ```
     ///
     /// # Errors
-    /// As the `outcome` of the answer; they are those of this write, and no other opener hears of them. Only of a write through memory
-    /// they are those of writing the file back, and so of what others have written to it, too: every opener hears of them, this one with
-    /// the answer. No space for any of it; too large; the inode is no file, is marked immutable or append-only,
-    /// or has fs-verity; the subvolume or the filesystem is read-only; device errors; damage.
+    /// The `outcome` of the answer has them. They are those of this write, and no other opener gets them. Only a write through memory
+    /// has the errors of writing the file back, and so of other writers' data, too: every opener gets those, this one with the answer.
+    /// No space for any of it; too large; the inode is no file, is marked immutable or append-only, or has fs-verity; the subvolume or
+    /// the filesystem is read-only; device errors; damage.
     #[must_use = "it tells whether it was written"]
     pub fn write_direct(&self, at: DirectAt, data: AlignedBuffer) -> DirectDone {
         let data = Arc::new(data);
         let outcome = self.write_direct_shared(at, &SharedBytes::from(Arc::clone(&data)));
-        // A device that has it still, against the rules, makes this a copy.
+        // A device that still holds it, against the rules, makes this a copy.
         DirectDone { buffer: Arc::unwrap_or_clone(data), outcome }
     }
 
-    /// As [`read_direct`](Self::read_direct) or [`write_direct`](Self::write_direct), for a caller that does not wait: `done` is called with the answer. The call itself may
-    /// take as long as any operation: it waits for locks, for others to end where too much is in flight
-    /// ([`FsOptions::direct_bytes`](crate::FsOptions::direct_bytes)), and carries out a write that goes through memory.
+    /// Submits a [`read_direct`](Self::read_direct) or [`write_direct`](Self::write_direct) for a caller that does not wait: `done` is called with the answer. The call
+    /// itself may take as long as any operation. It waits for locks, and for other requests where too much is in flight
+    /// ([`FsOptions::direct_bytes`](crate::FsOptions::direct_bytes)), and it carries out a write that goes through memory.
     ///
-    /// A request ends on a device's thread, where that waits for nothing, or in the background. Without threads there it ends with a [`DirectWaiter`], a write in [`sync`](Self::sync), and all in
-    /// [`Filesystem::shut_down`](crate::Filesystem::shut_down), and in calls that wait for what they have locked. Where the last user of the filesystem goes,
-    /// who has not shut it down, the answer is an error.
+    /// A request ends on a device's thread, where that waits for nothing, or in the background. Without background threads it ends in one of these calls:
+    /// - a wait of a [`DirectWaiter`];
+    /// - [`sync`](Self::sync), if it is a write;
+    /// - [`Filesystem::shut_down`](crate::Filesystem::shut_down);
+    /// - a call that waits for something that the request has locked.
+    ///
+    /// If the last user of the filesystem goes without a shutdown, the answer is an error.
     ///
     /// ```no_run
     /// use std::sync::mpsc::channel;
@@ -282,7 +286,7 @@ impl OpenFile {
         }
     }
 
-    /// Submits a write, which `durable` makes durable before it is answered, if that is wanted.
+    /// Submits a write, which `durable`, if given, makes durable before it is answered.
     fn submit_write(
         &self,
         at: DirectAt,
@@ -292,7 +296,7 @@ impl OpenFile {
     ) {
         let data = Arc::new(data);
         let bytes = self.inode.context().in_flight().make_room(data.len() as u64);
-        // Before anything can panic: it is owed from now on.
+        // Before any possible panic: the answer is owed from now on.
         let answer = Answer::of_write(Arc::clone(&data), done, bytes).when_durable(durable);
         let started = self.begin_direct(at, &SharedBytes::from(Arc::clone(&data)));
         drop(data);
@@ -307,16 +311,16 @@ impl OpenFile {
         }
     }
 
-    /// Who waits for answers to requests that were submitted to this file, or polls for them.
+    /// Makes a waiter for answers to requests that were submitted to this file; it can also poll for them.
     pub fn direct_waiter(&self) -> DirectWaiter {
         DirectWaiter::new(&self.inode)
     }
 
-    /// As [`write_direct`](Self::write_direct), of bytes that nobody changes until this returns. The device has them without a copy
-    /// where they begin at a page.
+    /// Writes directly, like [`write_direct`](Self::write_direct), from shared bytes that stay unchanged until this returns. The
+    /// device gets them without a copy where they begin at a page.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`write_direct`](Self::write_direct).
     pub fn write_direct_shared(&self, at: DirectAt, data: &SharedBytes) -> Result<DirectPart> {
         match self.begin_direct(at, data)? {
             Started::Done(part) => Ok(part),
@@ -324,7 +328,7 @@ impl OpenFile {
         }
     }
 
-    /// Begins a direct write; what cannot be one goes through memory, and has ended then.
+    /// Begins a direct write. A write that cannot be direct goes through memory, and has ended then.
     fn begin_direct(&self, at: DirectAt, data: &SharedBytes) -> Result<Started> {
         let file = &self.inode.regular()?;
         let counters = &file.context().counters().direct;
@@ -338,23 +342,23 @@ impl OpenFile {
         }
     }
 
-    /// Writes what cannot be written directly, and waits until it is on a device.
+    /// Writes through memory, and waits until the data is on a device.
     fn write_through_memory(&self, file: &FileInode<'_>, at: DirectAt, data: &[u8]) -> Result<DirectPart> {
         let errors = file.write_errors().so_far();
         let (offset, len) = match at {
             DirectAt::Offset(offset) => (offset, self.write_at(offset, data)?),
             DirectAt::End => self.append(data)?,
         };
-        // Somebody else may have had it in flight before.
+        // Another thread may have had it in flight before.
         let _ = file.flush();
         file.write_errors().since(errors).inspect_err(|_| {
-            // The caller has it by that, so this opener's next sync does not tell it again.
+            // The caller has the error by that, so this opener's next sync does not report it again.
             let _ = file.write_errors().report(&self.errors_seen);
         })?;
         Ok(DirectPart { offset, len })
     }
 
-    /// A write is about to return: nobody who closes the filesystem may have missed what it left in memory.
+    /// Writes the file back before a write returns, if the filesystem is closing: the close may have missed its delayed data.
     fn written(&self, file: &FileInode<'_>) -> Result<()> {
         if !file.context().writeback().is_closing() {
             return Ok(());
@@ -362,7 +366,7 @@ impl OpenFile {
         file.flush().and(file.write_errors().report(&self.errors_seen))
     }
 
-    /// Writes what `check` lets pass: beside others where it does not grow the file.
+    /// Writes if `check` passes: shared with others where the write does not grow the file.
     fn write_if(
         &self,
         offset: u64,
@@ -429,7 +433,7 @@ impl OpenFile {
         if data.is_empty() {
             return Ok(0);
         }
-        // Growing over a gap changes what lies between the old end and the new data.
+        // Growing over a gap changes the bytes between the old end and the new data.
         let range = inode.lock_range(offset.min(item.size), end, Wait::Yes)?;
         let written = match room {
             Some(room) => file::write((inode, &self.inode), item, offset, data, room).map(|()| data.len()),
@@ -450,8 +454,9 @@ impl OpenFile {
         self.seek(offset, Want::Hole, &|| false)
     }
 
-    /// Either of these, for a caller who may give up: `is_interrupted` is asked again and again while there is much to look at.
-    /// Errors: [`ErrorKind::NotFound`] as there; [`ErrorKind::Interrupted`]; device errors; damage.
+    /// Searches for `want`, for a caller that may give up: `is_interrupted` is called again and again while a long search runs.
+    /// Errors: [`ErrorKind::NotFound`], like [`seek_data`](Self::seek_data) and [`seek_hole`](Self::seek_hole);
+    /// [`ErrorKind::Interrupted`]; device errors; damage.
     pub fn seek(&self, offset: u64, want: Want, is_interrupted: &dyn Fn() -> bool) -> Result<u64> {
         let inode = &self.inode;
         inode.engine().check_open()?;
@@ -468,7 +473,8 @@ impl OpenFile {
         &self.seek_cursor
     }
 
-    /// The digest of a file with fs-verity; none of any other. It takes as long whatever the file's size: reading is what compares.
+    /// The digest of a file with fs-verity; `None` for any other. It takes as long whatever the file's size: reading verifies the
+    /// data.
     /// Errors: it is no file; items are missing or make no sense; device errors; damage.
     pub fn verity(&self) -> Result<Option<VerityInfo>> {
         let inode = &self.inode;
@@ -478,17 +484,16 @@ impl OpenFile {
         verity::info(inode.context().kept_verity(), inode.tree(), inode.id, &item, Wait::Yes)
     }
 
-    /// Takes set-user-id and set-group-id away because somebody writes to the file; `writer` is asked with its group, if it has any
-    /// of them. Tells whether there
-    /// was anything to take: most of the time there is not, and nothing is changed.
+    /// Clears set-user-id and set-group-id because of a write to the file. `writer` is called with its group, if it has any of
+    /// these bits. Returns whether there was a bit to clear: most of the time there is not, and nothing is changed.
     pub fn kill_privileges(&self, writer: impl FnOnce(u32) -> Writer) -> Result<bool> {
         ops::kill_privileges(&self.inode, writer)
     }
 
     /// Makes all earlier changes of the file durable, as fsync(2): by the log where the log can express them, else by a commit. Direct writes to the file
     /// that began before end first. fdatasync(2) is the same: the log has one item for the attributes, with the size among them.
-    /// Errors: those of the devices or of the commit; data could not be written back: while this was open, or before and no
-    /// opener has seen that. Each opener gets such an error once.
+    /// Errors: those of the devices or of the commit; data could not be written back, while this was open, or before and not
+    /// reported to any opener yet. Each opener gets such an error once.
     pub fn sync(&self) -> Result<()> {
         let inode = &self.inode;
         inode.engine().check_open()?;
@@ -496,7 +501,7 @@ impl OpenFile {
             inode.context().in_flight().wait_for_those_begun(|id| id == inode.id);
         }
         if !inode.context().has(Fault::SyncedWithoutData) {
-            // What fails is reported below.
+            // Failures are reported below.
             let _ = inode.flush();
         }
         let synced = fsync(&self.inodes, inode);
@@ -514,8 +519,8 @@ impl Drop for OpenFile {
     }
 }
 
-/// Begins to write directly; once more where a limit of quota groups refused all of it, for what delayed data overwrites may be all
-/// that is in the way.
+/// Begins to write directly, and tries once more where a limit of quota groups refused all of it: data that delayed writes replace
+/// may be all that exceeds the limit.
 fn begin_within_limits(
     (inode, file): (&Arc<Inode>, &FileInode<'_>),
     at: DirectAt,
@@ -523,7 +528,7 @@ fn begin_within_limits(
 ) -> Result<Way> {
     match direct::begin((inode, file), at, data) {
         Err(error) if error.kind() == ErrorKind::QuotaExceeded => {
-            // The openers of the files learn what is lost of those.
+            // Open files report the losses of those writes.
             let _ = file.context().writeback().flush_subvolume(file.id.subvolume);
             direct::begin((inode, file), at, data)
         }
@@ -531,8 +536,8 @@ fn begin_within_limits(
     }
 }
 
-/// Room for delaying a write of `data`; none when it is to be written at once: nothing may be delayed, or there is no room.
-/// It may write others' data back, so nothing is locked yet.
+/// Keeps room for delaying a write of `data`; `None` when it has to be written at once: nothing may be delayed, or there is no
+/// room. It may write back other files' data, so nothing is locked yet.
 fn room_for(file: &FileInode<'_>, data: &[u8]) -> Result<Option<DelallocReservation>> {
     file.engine().check_open()?;
     file.check_writable()?;
@@ -543,13 +548,13 @@ fn room_for(file: &FileInode<'_>, data: &[u8]) -> Result<Option<DelallocReservat
         let (writeback, subvolume) = (file.context().writeback(), file.id.subvolume);
         let reserve = || reserve::keep(file.engine(), subvolume, data.len() as u64);
         match writeback.make_room(data.len(), reserve) {
-            // What is kept for writes, and what overwritten data frees, is known when all that is written and committed.
+            // Writeback and a commit show how much of the kept room is needed, and how much overwritten data frees.
             Err(error) if error.kind() == ErrorKind::QuotaExceeded => {
-                // The openers of other files learn what is lost of those.
+                // Open files report the losses of those writes.
                 let _ = writeback.flush_subvolume(subvolume);
                 file.engine().count_what_is_freed()?;
                 match writeback.make_room(data.len(), reserve) {
-                    // It may take no new space at all, or a part of it.
+                    // It may take no new space at all, or less.
                     Err(error) if error.kind() == ErrorKind::QuotaExceeded => Ok(None),
                     room => room,
                 }

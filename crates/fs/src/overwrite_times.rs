@@ -1,14 +1,14 @@
-//! Times of direct writes over what a file has: noted in memory, written to the tree later.
+//! Times of direct writes over existing data: noted in memory, written to the tree later.
 //!
-//! A direct write in place over data that the file shows already changes the modification and change time of the file, and its change counter, and
-//! nothing else of a tree. So it begins no handle: the inode notes its times as it notes that of a read (`access_time`), and stands in a queue,
-//! which the background writes after [`WRITTEN_AFTER`]. Three things differ from a read:
+//! A direct write in place over existing data changes the modification and change time of the file, and its change counter, and nothing else of a
+//! tree. So it begins no handle: the inode notes its times as it notes that of a read (`access_time`), and stands in a queue, which the background
+//! writes after [`WRITTEN_AFTER`]. Three things differ from a read:
 //!
 //! | | read | write |
 //! |---|---|---|
-//! | room to write the time | is asked for when the time is written; without, the time goes back | is kept since the request began, so no time is lost |
+//! | room to write the time | is reserved when the time is written; without room, the time goes back | is kept since the request began, so no time is lost |
 //! | fsync | leaves the time | writes it first: the item's transid then shows a change to make durable |
-//! | a snapshot, a sync, a subvolume that becomes read-only | a snapshot leaves it | all of them write it first: whoever compares by times sees that the data is another |
+//! | a snapshot, a sync, a subvolume that becomes read-only | a snapshot leaves it | all of them write it first: a comparison by times shows that the data differs |
 //!
 //! One thread at a time writes times (the turn). A thread that takes the turn after a write finds that write's times in the tree, or in the queue.
 //!
@@ -31,7 +31,7 @@ use creamery_base::lock::{RankedGuard, RankedMutex, rank};
 use creamery_base::{Result, memory};
 use creamery_txn::{BackgroundWork, Due, Engine, Reclaimer};
 
-/// How long times are left to those who may change the inode anyway.
+/// How long times wait for another change of the inode.
 const WRITTEN_AFTER: Duration = Duration::from_secs(5);
 /// Files that may wait: room for an item is kept for each.
 const FILES_MAX: usize = if cfg!(feature = "shuttle") { 1 } else { 64 };
@@ -39,25 +39,25 @@ const FILES_MAX: usize = if cfg!(feature = "shuttle") { 1 } else { 64 };
 /// The files of a filesystem with times of writes that are still to be written.
 #[derive(Default)]
 pub(crate) struct OverwriteTimes {
-    /// In the order in which they were written to. The queue holds none of them alive.
+    /// The files in the order in which they were written to. The queue holds none of them alive.
     queue: RankedMutex<VecDeque<Queued>, { rank::TABLE }>,
     turn: RankedMutex<(), { rank::WRITEBACK }>,
 }
 
-/// The witness that nobody else writes such times.
+/// The witness that no other thread writes such times.
 pub(crate) type TimesTurn<'a> = RankedGuard<'a, (), { rank::WRITEBACK }>;
 
 /// A file with times of writes that are noted and not written.
 pub(crate) trait Overwritten: Send + Sync {
-    /// Writes them out of the room that is kept, if that is still to be done. Errors: aborted; the filesystem is being closed.
+    /// Writes them out of the room that is kept, unless they are written already. Errors: aborted; the filesystem is being closed.
     fn write_times(&self, turn: &TimesTurn<'_>) -> Result<()>;
 }
 
-/// A file that waits, and since when, by the monotonic clock.
+/// A file that waits, and the time since which it waits, by the monotonic clock.
 type Queued = (Duration, Weak<dyn Overwritten>);
 
 impl OverwriteTimes {
-    /// What the queue takes in memory, bytes.
+    /// The memory of the queue, in bytes.
     pub(crate) fn memory(&self) -> u64 {
         memory::vec::<Queued>(self.queue.lock().capacity())
     }
@@ -71,7 +71,7 @@ impl OverwriteTimes {
         self.len() < FILES_MAX
     }
 
-    /// Puts a file into the queue that has noted its first write. Its user tells the background.
+    /// Puts a file into the queue that has noted its first write. The caller wakes the background.
     pub(crate) fn add(&self, file: Weak<dyn Overwritten>, engine: &Engine) {
         let now = engine.env().monotonic();
         self.queue.lock().push_back((now, file));
@@ -99,7 +99,8 @@ impl OverwriteTimes {
     /// Errors: the first of those of [`Overwritten::write_times`].
     pub(crate) fn write_all(&self) -> Result<()> {
         let turn = self.turn();
-        // What other threads took out of the queue before is written, and all that is in it somebody takes out.
+        // The times of files that other threads took out of the queue before are written, and some thread takes out all that are in
+        // it.
         let waiting = self.len();
         drop(turn);
         (0..waiting).try_for_each(|_| self.write_first().map(drop))
@@ -115,7 +116,7 @@ impl OverwriteTimes {
     }
 }
 
-/// A reservation that does not fit has these times written, which gives kept room back.
+/// Reclaims by writing these times when a reservation does not fit, which gives kept room back.
 impl Reclaimer for OverwriteTimes {
     fn reclaim_step(&self) -> Result<bool> {
         self.write_first()
@@ -126,7 +127,7 @@ impl Reclaimer for OverwriteTimes {
     }
 }
 
-/// Has the pool of `engine` write what waits for too long.
+/// Registers the writing of times that wait for too long with the pool of `engine`.
 pub(crate) fn register(engine: &Arc<Engine>, times: &Arc<OverwriteTimes>) {
     engine.register_reclaimer(times);
     engine

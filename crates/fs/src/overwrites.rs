@@ -1,11 +1,11 @@
-//! Where the bytes of a file go when they are written over, and why: what somebody asks whose file is to stay where it is.
+//! The destination of the bytes of a file when they are written over, and the reason: for users whose file has to stay where it is.
 //!
-//! The rules are those of a write (`data/nocow.rs`), and it is the look of a write that is taken (`data/one_extent.rs`), at each item
-//! of the file for itself. So an answer is as good as one write: the first one over what a snapshot has, or into space that was set
-//! aside, changes it. Nothing is written but what is delayed, which has no place before that.
+//! The rules are those of a write (`data/nocow.rs`), and the check is that of a write (`data/one_extent.rs`), at each item of the
+//! file for itself. So an answer is as good as one write: the first write over a snapshot's data, or into preallocated space, changes
+//! it. Nothing is written but delayed data, which has no place before that.
 //!
 //! # Locking
-//! The range of the whole file, shared, so that the items stay what they are; within, what the look takes. Who writes to the file waits meanwhile.
+//! The range of the whole file, shared, so that the items stay as they are; within it, the locks of the check. Writers of the file wait meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::data::in_one_extent;
 use crate::inode::{FileInode, InodeFlags, InodeItem};
 use crate::open_file::OpenFile;
 
-/// What becomes of bytes of a file that are written over.
+/// The destination of bytes of a file that are written over.
 ///
 /// ```
 /// use creamery_fs::Overwrite;
@@ -29,37 +29,37 @@ use crate::open_file::OpenFile;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Overwrite {
-    /// They stay where they are.
+    /// The bytes stay where they are.
     InPlace,
-    /// They stay where they are this time: the space was set aside, and has no data yet.
+    /// The bytes stay where they are this time: the space was set aside, and has no data yet.
     Prealloc,
-    /// They go to new space: the file is not NODATACOW.
+    /// The bytes go to new space: the file is not NODATACOW.
     CopyOnWrite,
-    /// They go to new space: they have checksums, though the file is NODATACOW.
+    /// The bytes go to new space: they have checksums, though the file is NODATACOW.
     Checksums,
-    /// They go to new space: they are compressed.
+    /// The bytes go to new space: they are compressed.
     Compressed,
-    /// They go to new space: a snapshot or another file has the extent, or the file itself at another place, or would have it again
+    /// The bytes go to new space: a snapshot or another file has the extent, or the file itself at another place, or would have it again
     /// after a power cut.
     Shared,
-    /// They go to new space, or stay in the tree: they are stored there.
+    /// The bytes go to new space, or stay in the tree: they are stored there.
     Inline,
-    /// They go to new space: they have none.
+    /// The bytes go to new space: they have none.
     Hole,
-    /// They go to new space: their block group takes no writes.
+    /// The bytes go to new space: their block group takes no writes.
     GroupReadOnly,
-    /// They cannot be written over: the subvolume is read-only, or the file is immutable, append-only or sealed by fs-verity.
+    /// The bytes cannot be written over: the subvolume is read-only, or the file is immutable, append-only or sealed by fs-verity.
     ReadOnly,
 }
 
 impl Overwrite {
-    /// Whether they stay where they are.
+    /// Whether the bytes stay where they are.
     #[must_use]
     pub const fn is_in_place(self) -> bool {
         matches!(self, Self::InPlace | Self::Prealloc)
     }
 
-    /// Its name for programs.
+    /// The name of the destination for programs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -76,13 +76,13 @@ impl Overwrite {
         }
     }
 
-    /// What a refused write of an item says. None: of what a writer who may wait is not refused for.
+    /// The meaning of a refused write of an item. `None` for refusals that a writer that may wait never gets.
     const fn of(why: Refusal) -> Option<Self> {
         Some(match why {
             Refusal::Copied => Self::CopyOnWrite,
             Refusal::Checksums => Self::Checksums,
             Refusal::Compressed => Self::Compressed,
-            // One that is being taken has it.
+            // A snapshot that is being taken has the extent.
             Refusal::Shared | Refusal::Snapshot => Self::Shared,
             Refusal::Inline => Self::Inline,
             Refusal::Hole => Self::Hole,
@@ -92,7 +92,7 @@ impl Overwrite {
     }
 }
 
-/// How much of a file has the same [`Overwrite`].
+/// The part of a file that has one [`Overwrite`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct OverwriteCount {
     /// Extents, as far as the file shows them, or holes.
@@ -101,7 +101,7 @@ pub struct OverwriteCount {
     pub bytes: u64,
 }
 
-/// What becomes of the bytes of a file that are written over.
+/// The destinations of the bytes of a file that are written over.
 ///
 /// ```no_run
 /// # fn example(file: &creamery_fs::OpenFile) -> creamery_base::Result<()> {
@@ -116,13 +116,13 @@ pub struct OverwriteCount {
 pub struct Overwrites(BTreeMap<Overwrite, OverwriteCount>);
 
 impl Overwrites {
-    /// How much of the file that is.
+    /// The part of the file with this destination.
     #[must_use]
     pub fn of(&self, overwrite: Overwrite) -> OverwriteCount {
         self.0.get(&overwrite).copied().unwrap_or_default()
     }
 
-    /// All that there is of the file; nothing of an empty one.
+    /// All parts of the file; an empty file has no part.
     pub fn iter(&self) -> impl Iterator<Item = (Overwrite, OverwriteCount)> {
         self.0.iter().map(|(overwrite, count)| (*overwrite, *count))
     }
@@ -141,8 +141,8 @@ impl Overwrites {
 }
 
 impl OpenFile {
-    /// What becomes of each byte up to the end of the file when it is written over next. What is delayed is written back before,
-    /// where anything can be written. References in the extent tree are looked up of each extent of a NODATACOW file.
+    /// Returns the destination of each byte up to the end of the file when it is written over next. Delayed data is written back
+    /// before, where anything can be written. For each extent of a NODATACOW file, this looks up its references in the extent tree.
     ///
     /// # Errors
     /// It is no regular file; data that could not be written back; device errors; damage.
@@ -152,7 +152,7 @@ impl OpenFile {
         let file = &inode.regular()?;
         file.flush()?;
         let locked = file.lock_range_shared(0, u64::MAX, Wait::Yes)?;
-        // What became dirty meanwhile. Nothing more does while the range is locked.
+        // Writes back pages that became dirty meanwhile. No more do while the range is locked.
         file.flush()?;
         let item = file.item(Wait::Yes)?;
         let ranges = ranges(file, item.size)?;
@@ -174,7 +174,7 @@ impl OpenFile {
     }
 }
 
-/// Flags of files that nobody writes over.
+/// Flags of files that cannot be written over.
 const FIXED: InodeFlags =
     InodeFlags::IMMUTABLE.union(InodeFlags::READONLY).union(InodeFlags::APPEND).union(InodeFlags::VERITY);
 
@@ -192,7 +192,7 @@ fn ranges(file: &FileInode<'_>, size: u64) -> Result<Vec<(u64, u64)>> {
     Ok(ranges)
 }
 
-/// Looks at one item, as a write over all of it does, or as several do where it is too long for one.
+/// Checks one item, as a write over all of it does, or as several writes do where it is too long for one.
 fn look(
     file: &FileInode<'_>,
     item: &InodeItem,

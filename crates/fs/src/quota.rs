@@ -1,4 +1,4 @@
-//! Quotas as people ask for them: what is to change, and what there is.
+//! Quotas as users ask for them: changes, and reports.
 
 use creamery_base::{Logical, QgroupId};
 use creamery_txn::{QgroupCounters, QuotaMode, QuotaStatus};
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub enum QuotaChange {
     /// Begin to count, and give each subvolume a group. Full quotas begin with a rescan.
     Enable {
-        /// An extent counts for the subvolume that made it, not for all who refer to it.
+        /// An extent counts for the subvolume that made it, not for all subvolumes that refer to it.
         simple: bool,
     },
     /// Forget all groups.
@@ -27,25 +27,25 @@ pub enum QuotaChange {
     Destroy(QgroupId),
     /// Make a group a member of another one.
     Assign {
-        /// Of the lower level.
+        /// The group of the lower level.
         member: QgroupId,
-        /// Of the higher one.
+        /// The group of the higher level.
         group: QgroupId,
     },
-    /// End that.
+    /// End the membership of a group in another one.
     Remove {
-        /// Of the lower level.
+        /// The group of the lower level.
         member: QgroupId,
-        /// Of the higher one.
+        /// The group of the higher level.
         group: QgroupId,
     },
     /// Set or clear one limit of a group.
     Limit {
-        /// The group; none, that of the subvolume that is asked.
+        /// The group; `None` for that of the subvolume that is asked.
         group: Option<QgroupId>,
-        /// The most bytes; none, as many as there are.
+        /// The most bytes; `None` for no limit.
         most: Option<u64>,
-        /// Of bytes that nobody else has, instead of all.
+        /// The limit is on bytes that no other group reaches, instead of all.
         exclusive: bool,
     },
     /// Remove the groups of subvolumes that are gone.
@@ -61,21 +61,22 @@ pub enum QuotaChange {
 #[serde(default)]
 #[non_exhaustive]
 pub struct QgroupReport {
-    /// Its name.
+    /// The number of the group.
     pub id: QgroupId,
     /// Bytes of extents that it reaches.
     pub referenced: u64,
-    /// Of those that nobody else reaches.
+    /// Bytes of those extents that no other group reaches.
     pub exclusive: u64,
-    /// The most of the former; none, no limit.
+    /// The limit of `referenced`; `None` for no limit.
     pub max_referenced: Option<u64>,
-    /// The most of the latter.
+    /// The limit of `exclusive`; `None` for no limit.
     pub max_exclusive: Option<u64>,
     /// The groups of which it is a member.
     pub parents: Vec<QgroupId>,
-    /// Its members.
+    /// The members of the group.
     pub members: Vec<QgroupId>,
-    /// The path of its subvolume from the top level, which is empty for that; none, of other groups and where it is gone.
+    /// The path of its subvolume from the top level, which has an empty one; `None` for other groups and where the subvolume is
+    /// gone.
     pub path: Option<Vec<u8>>,
     /// Whether its subvolume is deleted, and not all of that is dropped.
     pub is_deleted: bool,
@@ -90,21 +91,22 @@ pub struct QgroupReport {
 #[serde(default)]
 #[non_exhaustive]
 pub struct QuotaReport {
-    /// Whether there are any.
+    /// Whether quotas are enabled.
     pub enabled: bool,
-    /// Whether an extent counts for who made it.
+    /// Whether an extent counts for the subvolume that made it.
     pub simple: bool,
     /// Whether the numbers may be wrong.
     pub inconsistent: bool,
-    /// How far a rescan is that runs: everything up to this logical address is counted.
+    /// The progress of a running rescan: everything up to this logical address is counted.
     pub rescan: Option<Logical>,
-    /// What ended the last rescan before everything was counted; none, when it ended well, or the filesystem was opened later.
+    /// The error that ended the last rescan before everything was counted; `None` when it ended well, or the filesystem was opened
+    /// later.
     pub rescan_failure: Option<String>,
-    /// In the order of their names.
+    /// The groups, in the order of their names.
     pub groups: Vec<QgroupReport>,
 }
 
-/// What counting took, since the filesystem was opened.
+/// The cost of counting, since the filesystem was opened.
 ///
 /// ```
 /// assert_eq!(creamery_fs::QuotaStatistics::default().known, 0);
@@ -121,7 +123,7 @@ pub struct QuotaStatistics {
     pub traced: u64,
     /// Extents that rescans counted.
     pub rescanned: u64,
-    /// How often a limit was in the way.
+    /// How often a limit refused an operation.
     pub exceeded: u64,
 }
 

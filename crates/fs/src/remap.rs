@@ -1,11 +1,11 @@
 //! Sharing: a range of one file gets the extents of a range of another, or of another place in the same file.
 //!
-//! What may be shared is decided here, by the rules of ioctl_ficlonerange(2) and ioctl_fideduperange(2): ranges begin with
-//! sectors, and end with one or with the file. Then both inodes are locked alone, in the order of their ids, and what is delayed
-//! of either is written back, so that `data::clone_range` finds everything in the trees.
+//! This module decides which ranges may be shared, by the rules of ioctl_ficlonerange(2) and ioctl_fideduperange(2): ranges begin
+//! with sectors, and end with one or with the file. Then it locks both inodes alone, in the order of their ids, and writes back
+//! their delayed data, so that `data::clone_range` finds everything in the trees.
 //!
 //! # Invariants
-//! - REMAP-1: of a file that a range is deduplicated in no byte changes: both ranges are locked from the comparison on.
+//! - REMAP-1: deduplicating a range changes no byte of the file: both ranges are locked from the comparison on.
 //!   Shown by `what_differs_is_not_shared_and_what_is_equal_reads_as_before`.
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
@@ -22,7 +22,7 @@ use crate::open_file::OpenFile;
 /// Bytes that are compared at once.
 const COMPARED: u64 = 1 << 20;
 
-/// What deduplicating came to.
+/// The outcome of deduplicating.
 ///
 /// ```
 /// use creamery_fs::Deduped;
@@ -38,23 +38,23 @@ pub enum Deduped {
     Shared(u64),
 }
 
-/// What somebody wants to share, by which rules.
+/// The rules by which ranges are shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Purpose {
-    /// All of the range, or nothing.
+    /// Shares all of the range, or nothing.
     Clone,
-    /// As much of it as can be shared.
+    /// Shares as much of the range as can be shared.
     Copy,
-    /// As much of it as can be shared, if it is equal.
+    /// Shares as much of the range as can be shared, if the data is equal.
     Dedupe,
 }
 
-/// A file, and what it is.
+/// A file, and its item.
 type Known<'a> = (&'a FileInode<'a>, &'a InodeItem);
 
 /// The inodes of both ends, locked alone.
 struct Both<'a> {
-    /// None when it is the target.
+    /// `None` when it is the target.
     source: Option<ExclusiveInode<'a>>,
     target: ExclusiveInode<'a>,
 }
@@ -78,11 +78,11 @@ impl<'a> Both<'a> {
 }
 
 impl OpenFile {
-    /// Shares the `len` bytes that `source` has from `from` on: this file has them from `to` on then, in place of what is there,
-    /// and grows over them. With a `len` of 0 all that `source` has from there on.
+    /// Shares the `len` bytes of `source` from `from` on: this file then has them from `to` on, in place of its own, and grows if
+    /// needed. A `len` of 0 means all of `source` from there on.
     /// Errors: invalid for ranges that do not begin and end with sectors (the end of `source` will do, unless this file goes on
     /// behind it), that overlap, that go beyond the end of `source`, and for files of which one has checksums and one has not;
-    /// too large; no space; of another filesystem; what writing can fail with. After an error on the way a first part is shared.
+    /// too large; no space; of another filesystem; those of writing. After an error on the way a first part is shared.
     pub fn clone_range(&self, source: &Self, from: u64, len: u64, to: u64) -> Result<()> {
         self.remap(source, CloneRange { from, to, len, keep_times: false }, Purpose::Clone, |_, _, _| {
             Ok(true)
@@ -90,9 +90,9 @@ impl OpenFile {
         .map(drop)
     }
 
-    /// Shares what can be shared of a range that is to be copied, from its front on; returns how many bytes. For the rest, or
-    /// where [`ErrorKind::Unsupported`] says that it is all, the caller copies.
-    /// Errors: as [`OpenFile::clone_range`], before anything is shared; on the way it is less that is.
+    /// Shares as much as possible of a range that is to be copied, from its front on; returns how many bytes. The caller copies the
+    /// rest, or all where the error is [`ErrorKind::Unsupported`].
+    /// Errors: those of [`OpenFile::clone_range`], before anything is shared; later an error only makes the shared part shorter.
     pub fn share_range(&self, source: &Self, from: u64, len: u64, to: u64) -> Result<u64> {
         if len == 0 {
             return Ok(0);
@@ -101,9 +101,9 @@ impl OpenFile {
             .map(|shared| shared.map_or(0, |range| range.len))
     }
 
-    /// Shares the `len` bytes that `source` has from `from` on, if this file has the same from `to` on, or as many of them as end
-    /// with a sector. The file has the same bytes after it, and the same times.
-    /// Errors: as [`OpenFile::clone_range`]; either range goes beyond the end of its file; what reading can fail with.
+    /// Shares the `len` bytes that `source` has from `from` on, if this file has equal bytes from `to` on, or as many of them as
+    /// end with a sector. The content and the times of the file stay.
+    /// Errors: those of [`OpenFile::clone_range`]; either range goes beyond the end of its file; those of reading.
     pub fn dedupe_range(&self, source: &Self, from: u64, len: u64, to: u64) -> Result<Deduped> {
         if len == 0 {
             return Ok(Deduped::Already(0));
@@ -124,7 +124,8 @@ impl OpenFile {
         })
     }
 
-    /// Shares `range`, or the part of it that `purpose` lets, if `wanted` says so once everything is locked. Returns what was.
+    /// Shares `range`, or the part of it that `purpose` lets, if `wanted` returns true once everything is locked. Returns the
+    /// outcome.
     fn remap(
         &self,
         source: &Self,
@@ -152,7 +153,7 @@ impl OpenFile {
         if let Some(source) = &mut both.source {
             from.settle(source)?;
         }
-        // Growing over a gap changes what lies between the old end and the range.
+        // Growing over a gap changes the bytes between the old end and the range.
         let locked = to.lock_range(range.to.min(both.target.size), range.to + range.len, Wait::Yes)?;
         to.settle(&mut both.target)?;
         let source_item = both.source().clone();
@@ -172,7 +173,7 @@ impl OpenFile {
 }
 
 impl Filesystem {
-    /// Whether the data of a file made in `dir` has checksums. It shares no data with a file of which that is not so.
+    /// Whether the data of a file made in `dir` has checksums. It shares no data with a file that differs in that.
     /// Errors: not found; damage.
     pub fn new_file_has_checksums(&self, dir: InodeId) -> Result<bool> {
         let flags = self.stat(dir, Wait::Yes)?.flags;
@@ -180,7 +181,7 @@ impl Filesystem {
     }
 }
 
-/// What of `range` may be shared; none when that is nothing, and nothing was asked for.
+/// The part of `range` that may be shared; `None` when there is none, and the caller asked for none.
 fn check(
     both: &Both<'_>,
     range: CloneRange,
@@ -234,7 +235,7 @@ fn check(
     Ok(Some(CloneRange { len, ..range }))
 }
 
-/// Whether both have the same bytes.
+/// Whether both ranges have equal bytes.
 fn is_equal(from: Known<'_>, to: Known<'_>, range: &CloneRange) -> Result<bool> {
     let most = usize::try_from(range.len.min(COMPARED)).expect("a piece fits in memory");
     let mut bytes = [vec![0; most], vec![0; most]];

@@ -1,6 +1,6 @@
-//! Making something in place of what has the name, which keeps it until the new one is whole.
+//! Making a file in place of an existing one, which keeps its name until the new one is whole.
 //!
-//! The new one has a name beside it until then. Who is killed leaves that behind only where a commit came in between.
+//! The new one has a name beside it until then. A killed program leaves the new one behind only where a commit came in between.
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
@@ -8,11 +8,10 @@ use crate::inode::xattr::{CAPABILITIES, COMPRESSION};
 use crate::names::RenameMode;
 use crate::{FileType, Filesystem, InodeFlags, SetAttributes, XattrMode};
 
-/// Flags that forbid changes: nothing takes the place of what has them.
+/// Flags that forbid changes: a file with one of them is not replaced.
 const LASTING: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
 
-/// Something new, which may not be called yet what it is to be called. [`finish`](Self::finish) gives it its name; without that it is
-/// removed.
+/// A new inode that may still have a temporary name. [`finish`](Self::finish) gives it its name; without that it is removed.
 ///
 /// ```no_run
 /// # fn example(fs: &creamery_fs::Filesystem, dir: creamery_base::InodeId) -> creamery_base::Result<()> {
@@ -27,14 +26,14 @@ const LASTING: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
 pub struct Replacing<'f> {
     fs: &'f Filesystem,
     dir: InodeId,
-    /// What it is called meanwhile; none when it is finished.
+    /// The temporary name; `None` when it is finished.
     meanwhile: Option<Vec<u8>>,
     name: Vec<u8>,
     /// The regular file that had to go before the new one was whole.
     gone: Option<Old>,
 }
 
-/// Whose a file is that goes, and for whom, and how its data is to be written.
+/// The owner, mode, extended attributes and flags of the file that goes, for the new one.
 #[derive(Clone)]
 struct Old {
     flags: InodeFlags,
@@ -43,9 +42,9 @@ struct Old {
 }
 
 impl Filesystem {
-    /// Calls `make` with `name`, or where that is taken by what is no directory, with another one of the same directory: what is made
-    /// is in place of the old when it is finished. `bytes` are still to be written to it; where there is no room for them beside the
-    /// old one and there is without it, that goes first.
+    /// Calls `make` with `name`. Where an inode that is no directory has that name, `make` gets another one of the same directory,
+    /// and the new inode replaces the old one when it is finished. `bytes` are still to be written to it. Where there is no room for
+    /// them beside the old one, but there is without it, the old one goes first.
     ///
     /// # Errors
     /// [`ErrorKind::AlreadyExists`] when a directory has the name; those of `make`, and of removing the old one, before anything is made.
@@ -95,7 +94,7 @@ impl Filesystem {
 }
 
 impl Old {
-    /// That of the regular file that has the name; none if nothing has, or what is none.
+    /// The properties of the regular file called `name`; `None` if there is none, or it is no regular file.
     fn called(fs: &Filesystem, dir: InodeId, name: &[u8]) -> Result<Option<Self>> {
         match fs.lookup_kind(dir, name, Wait::Yes) {
             Ok((id, FileType::File)) => Self::of(fs, id).map(Some),
@@ -110,9 +109,9 @@ impl Old {
         let mut xattrs = Vec::new();
         for name in fs.list_xattrs(id, Wait::Yes)? {
             match fs.get_xattr(id, &name, Wait::Yes) {
-                // It was given to a program that is no more.
+                // The capabilities were given to a program that is no more.
                 _ if name == CAPABILITIES => {}
-                // Of no space of names that anybody reads.
+                // Its namespace is one that no program reads.
                 Err(error) if error.kind() == ErrorKind::Unsupported => {}
                 value => xattrs.push((name, value?)),
             }
@@ -121,9 +120,9 @@ impl Old {
         Ok(Self { flags: is.flags - LASTING, attributes, xattrs })
     }
 
-    /// Gives `id`, which is empty still, what data is written by, in place of what it had from its directory.
+    /// Gives `id`, which is still empty, the flags that decide how data is written, in place of those from its directory.
     fn give_flags(&self, fs: &Filesystem, id: InodeId) -> Result<()> {
-        // From overwriting in place to compression there is no way but by neither.
+        // A change from overwriting in place to compression has to go through neither.
         for flags in [InodeFlags::empty(), self.flags] {
             where_it_can(
                 fs.set_attributes(id, &SetAttributes { flags: Some(flags), ..SetAttributes::default() }),
@@ -134,7 +133,7 @@ impl Old {
             .map_or(Ok(()), |(name, value)| where_it_can(fs.set_xattr(id, name, value, XattrMode::Any)))
     }
 
-    /// Gives `id` the rest of it, in place of what it had from its directory.
+    /// Gives `id` the other properties, in place of those from its directory.
     fn give(&self, fs: &Filesystem, id: InodeId) -> Result<()> {
         for name in fs.list_xattrs(id, Wait::Yes)? {
             if !self.xattrs.iter().any(|(kept, _)| *kept == name) {
@@ -144,13 +143,13 @@ impl Old {
         for (name, value) in &self.xattrs {
             where_it_can(fs.set_xattr(id, name, value, XattrMode::Any))?;
         }
-        // Behind the ACL, which may move the mode.
+        // After the ACL, which may change the mode.
         fs.set_attributes(id, &self.attributes).map(drop)
     }
 }
 
-/// What the old one had and nobody could give it today, such as compression in a word of a later Linux, is left out: the content is
-/// worth more.
+/// Ignores the error of a property of the old file that cannot be given today, for example compression in a word of a later Linux:
+/// the content is worth more.
 fn where_it_can<T>(given: Result<T>) -> Result<()> {
     match given {
         Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
@@ -159,16 +158,17 @@ fn where_it_can<T>(given: Result<T>) -> Result<()> {
 }
 
 impl Replacing<'_> {
-    /// Gives `made`, a regular file without data so far, the flags of the file that it is in place of, if it is, and what that says of
-    /// compression: its data is then written as that one's would be. For who ends with [`finish_as_the_old`](Self::finish_as_the_old).
+    /// Gives `made`, a regular file without data so far, the flags and the compression property of the file that it replaces, if it
+    /// does: its data is then written as the old one's would be. For callers that end with
+    /// [`finish_as_the_old`](Self::finish_as_the_old).
     ///
     /// # Errors
-    /// Of reading and setting attributes.
+    /// Those of reading and setting attributes.
     pub fn begin_as_the_old(&self, made: InodeId) -> Result<()> {
         self.old()?.map_or(Ok(()), |old| old.give_flags(self.fs, made))
     }
 
-    /// What the old one is now, or was when it had to go.
+    /// The properties of the old one now, or when it had to go.
     fn old(&self) -> Result<Option<Old>> {
         match self.meanwhile.as_ref().filter(|meanwhile| **meanwhile != self.name) {
             Some(_) => Old::called(self.fs, self.dir, &self.name),
@@ -176,20 +176,20 @@ impl Replacing<'_> {
         }
     }
 
-    /// The same for a regular file that brings no attributes of its own: `made` gets owner, mode and extended attributes that the file has
-    /// now that it is in place of, if it is, as a file keeps them into which cp(1) writes.
+    /// Gives `made` its name like [`finish`](Self::finish), for a regular file that brings no attributes of its own. `made` first gets the
+    /// owner, mode and extended attributes of the file that it replaces, if it does, as cp(1) keeps them when it overwrites a file.
     ///
     /// # Errors
-    /// As of [`finish`](Self::finish), and of reading and setting attributes.
+    /// Those of [`finish`](Self::finish), and of reading and setting attributes.
     pub fn finish_as_the_old(self, made: InodeId) -> Result<()> {
         self.old()?.map_or(Ok(()), |old| old.give(self.fs, made))?;
         self.finish()
     }
 
-    /// Gives it its name; the old one goes.
+    /// Gives the new inode its name; the old one goes.
     ///
     /// # Errors
-    /// As of renaming; the old one has its name still.
+    /// Those of renaming; the old one still has its name.
     pub fn finish(mut self) -> Result<()> {
         if let Some(meanwhile) = self.meanwhile.as_ref().filter(|meanwhile| **meanwhile != self.name) {
             self.fs.rename(self.dir, meanwhile, self.dir, &self.name, RenameMode::Replace)?;
@@ -202,7 +202,7 @@ impl Replacing<'_> {
 impl Drop for Replacing<'_> {
     fn drop(&mut self) {
         if let Some(meanwhile) = &self.meanwhile {
-            // Why it was not finished is more news than that it cannot be removed.
+            // The error of the operation matters more than a failure to remove the file.
             let _ = self.fs.unlink(self.dir, meanwhile);
         }
     }

@@ -1,13 +1,13 @@
-//! How much of a device a filesystem has: it may have more.
+//! The size of a filesystem on a device: it may grow.
 //!
-//! A file is made longer first, then the filesystem, in one transaction: the device's item in the chunk tree, its copy in the
-//! superblock, and the sum there. A crash in between leaves a file with room behind the filesystem, which is no harm, and which
-//! the next try takes. A failure gives the file its old length back, unless a superblock may say the new size: once a commit
-//! has begun to write superblocks, the devices may hold either one. Somebody else's abort makes a resize fail while a commit is still on its way,
-//! so that is waited for first. Less of a device cannot be had: what lies behind the new end would have to be moved.
+//! A resize makes the file longer first, then the filesystem, in one transaction: the device's item in the chunk tree, its copy in the
+//! superblock, and the sum there. A crash in between leaves a file that is longer than its filesystem; this is harmless, and the next resize uses
+//! the room. A failure gives the file its old length back, unless a superblock may have the new size: once a commit has begun to write
+//! superblocks, the devices may hold either one. An abort by another thread makes a resize fail while a commit is still on its way, so the resize
+//! waits for that first. A filesystem cannot shrink: the blocks past the new end would have to be moved.
 //!
 //! # Invariants
-//! - RESIZE-1: a file is cut only while no superblock says the new size, and none can any more. Shown by
+//! - RESIZE-1: a file is cut only while no superblock has the new size, and none can get it any more. Shown by
 //!   `a_resize_that_fails_while_others_commit_leaves_the_file_as_long_as_the_superblock_says`.
 
 use creamery_base::{DevId, Error, ErrorKind, HumanSize, Result};
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Filesystem;
 
-/// How much of a device a filesystem is to have, bytes. What is no whole sector at the end is left out.
+/// The requested size of a filesystem on a device, in bytes. A part of a sector at the end is left out.
 ///
 /// ```
 /// # fn example(fs: &creamery_fs::Filesystem) -> creamery_base::Result<()> {
@@ -29,17 +29,17 @@ use crate::Filesystem;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NewSize {
-    /// All that there is.
+    /// All of the device.
     Max,
-    /// So many.
+    /// So many bytes.
     Bytes(u64),
-    /// So many more than it has.
+    /// So many bytes more than now.
     More(u64),
-    /// So many less than it has.
+    /// So many bytes less than now.
     Less(u64),
 }
 
-/// A device of which a filesystem has another part.
+/// The result of a resize.
 ///
 /// ```
 /// let same = creamery_fs::Resized { device: 1, path: "disk.img".into(), from: 1 << 30, to: 1 << 30 };
@@ -47,21 +47,21 @@ pub enum NewSize {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Resized {
-    /// Its number in the filesystem.
+    /// The number of the device in the filesystem.
     pub device: u64,
-    /// The file or device of the host, or the name of a device of one's own.
+    /// The file or device of the host, or the name of a custom device.
     pub path: String,
-    /// Bytes that the filesystem had of it.
+    /// Bytes of the device that the filesystem had.
     pub from: u64,
-    /// Bytes that it has.
+    /// Bytes of the device that the filesystem has now.
     pub to: u64,
 }
 
 impl Filesystem {
-    /// Has the filesystem take more of a device. A file that is too short is made longer; a partition and a block device are as
-    /// long as they are. Durable when it returns, with every change so far.
-    /// Errors: not found: there is no such device; unsupported: it would be less; no space: the device is shorter; read-only; those of
-    /// a commit. A file has its old length then, unless it was the commit's superblock that could not be written.
+    /// Grows the filesystem on a device. A file that is too short is made longer; a partition and a block device keep their length.
+    /// Durable when it returns, with every change so far.
+    /// Errors: not found: there is no such device; unsupported: the filesystem would shrink; no space: the device is shorter;
+    /// read-only; those of a commit. A file has its old length then, unless the commit failed to write its superblock.
     pub fn resize(&self, device: DevId, size: NewSize) -> Result<Resized> {
         let engine = self.engine();
         engine.check_writable()?;
@@ -70,7 +70,7 @@ impl Filesystem {
         let _alone = self.resize_alone();
         let has = engine.devices().into_iter().find(|member| member.id == device);
         let from = has.ok_or_else(not_found)?.total_bytes;
-        // By now: it may have been made longer since it was opened.
+        // The present length: the device may have been made longer since it was opened.
         let len = on.lengthen(0)?;
         let wanted = match size {
             NewSize::Max => Some(len),
@@ -81,7 +81,7 @@ impl Filesystem {
         let wanted = wanted.ok_or_else(|| Error::invalid("the size would be 16 EiB or more"))?;
         let sector = u64::from(engine.sector_size());
         let to = match wanted / sector * sector {
-            // What is there need not end with a whole sector.
+            // The present size need not end with a whole sector.
             to if wanted >= from => to.max(from),
             to => to,
         };
@@ -109,22 +109,22 @@ impl Filesystem {
     }
 }
 
-/// Whether no superblock says the new size, nor will (RESIZE-1): `published` is how many superblocks were written before, `is_running`
-/// whether the transaction has the new size.
+/// Whether no superblock has the new size, nor will get it (RESIZE-1). `published` is the number of superblocks written before,
+/// `is_running` whether the transaction has the new size.
 fn is_unsaid(engine: &Engine, published: u64, is_running: bool) -> bool {
     let is_over = engine.aborted_and_over().is_some() || !is_running;
     is_over && engine.volume().counters().publishes == published
 }
 
-/// Gives a file that is `from` bytes long still its old length back. Where that fails the file is longer than its filesystem, which is no
-/// harm.
+/// Gives a file that is `from` bytes long its old length back. Where that fails the file is longer than its filesystem, which is
+/// harmless.
 fn shorten(device: &dyn BlockDevice, from: u64, to: u64) {
     if device.lengthen(0).is_ok_and(|len| len == from) {
         let _ = device.resize(to);
     }
 }
 
-/// Says of a device that has its length from elsewhere how long it is.
+/// The error for a device whose length cannot be changed here, with its length.
 fn too_short(error: Error, len: u64, to: u64) -> Error {
     match error.kind() {
         ErrorKind::Unsupported => {
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    /// By how much a device is longer after a resize that failed; none where the host cannot make the filesystem.
+    /// The growth of a device in a resize that failed; `None` where the host cannot make the filesystem.
     fn longer_by(fails: fn(u64) -> bool) -> Option<u64> {
         let (engine, device) = fixture(Kind::DEFAULT)?.behind(Fails(fails));
         let fs = Filesystem::open(engine, FsOptions::default()).expect("opening writes nothing");
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// The resize fails while it writes data back, for somebody aborts; the commit that has the new size is on its way then, and ends well.
+    /// The resize fails during its writeback because of an abort; the commit that has the new size is on its way then, and ends well.
     #[test]
     fn a_resize_that_fails_while_others_commit_leaves_the_file_as_long_as_the_superblock_says() {
         let Some(fixture) = fixture(Kind::DEFAULT) else { return };

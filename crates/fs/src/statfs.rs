@@ -1,4 +1,4 @@
-//! How full the filesystem is, as `statfs` tells it.
+//! The space of the filesystem, used and free, for `statfs(2)`.
 
 use creamery_format::NAME_LEN_MAX;
 
@@ -16,7 +16,7 @@ use crate::statfs_of_set::SetSpace;
 pub struct FsStatistics {
     /// Bytes of a block in the figures below.
     pub block_size: u32,
-    /// Blocks that there are.
+    /// Blocks in total.
     pub blocks: u64,
     /// Blocks that are not in use.
     pub blocks_free: u64,
@@ -27,10 +27,10 @@ pub struct FsStatistics {
 }
 
 impl FsStatistics {
-    /// Of the filesystem with this context.
+    /// The figures of the filesystem with this context.
     pub(crate) fn of(context: &Context) -> Self {
         let (engine, dead) = (context.engine(), context.dead());
-        // What is kept is looked at before what has its place: data moves on from one to the other.
+        // Kept room is read before used space, because data moves from one to the other.
         let kept = engine.delalloc_bytes();
         let space = engine.space();
         let block_size = engine.sector_size();

@@ -1,7 +1,7 @@
-//! How full a filesystem of several devices is: it is only read, so nothing is under way.
+//! The space of a filesystem of several devices: it is only read, so nothing is under way.
 //!
-//! Data that no chunk has yet goes to chunks of the profile that data has: as wide as there are devices with room for stripes, and each copy on
-//! a device of its own for mirrors. On devices of unequal room Linux counts fewer bytes for mirrors than its allocator then gives.
+//! New data goes to chunks of the data profile: as wide as there are devices with room for stripes, and for mirrors each copy on a device of
+//! its own. On devices of unequal room Linux counts fewer bytes for mirrors than its allocator then gives.
 
 use creamery_format::BlockGroupFlags;
 use creamery_txn::Engine;
@@ -19,7 +19,7 @@ pub(crate) struct SetSpace {
 }
 
 impl SetSpace {
-    /// None where there is one device alone.
+    /// The figures, or `None` for a single device.
     pub(crate) fn of(engine: &Engine) -> Option<Self> {
         let devices = engine.devices();
         if devices.len() < 2 {
@@ -44,7 +44,7 @@ impl SetSpace {
     }
 }
 
-/// Sums may be those of a disk that lies.
+/// A sum that does not overflow on the values of a damaged disk.
 fn total_of(bytes: impl IntoIterator<Item = u64>) -> u64 {
     bytes.into_iter().fold(0, u64::saturating_add)
 }

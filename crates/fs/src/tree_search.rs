@@ -1,4 +1,4 @@
-//! Looking at the items of a tree as they are, for programs that do so on Linux (`BTRFS_IOC_TREE_SEARCH`).
+//! A search for items of a tree in their present state, for programs that use `BTRFS_IOC_TREE_SEARCH` on Linux.
 
 use std::ops::ControlFlow;
 
@@ -7,7 +7,7 @@ use creamery_format::{Key, KeyType};
 use creamery_tree::{ReadAhead, Walk};
 use creamery_txn::Engine;
 
-/// Which items of a tree are looked for: those between two keys, in blocks of some transactions. Bounds belong to it.
+/// The items of a tree to search for: those between two keys, in blocks of some transactions. Bounds are included.
 ///
 /// ```
 /// use creamery_base::TreeId;
@@ -53,11 +53,11 @@ pub struct FoundItem<'a> {
     pub kind: u32,
     /// The offset.
     pub offset: u64,
-    /// What it says.
+    /// The bytes of the item.
     pub data: &'a [u8],
 }
 
-/// Reports what is found, in the order of keys, until `each` breaks; it runs under a lock of the tree and must not wait.
+/// Reports the found items, in the order of keys, until `each` breaks; it runs under a lock of the tree and must not wait.
 /// Errors: not found; damage.
 pub(crate) fn search(
     engine: &Engine,

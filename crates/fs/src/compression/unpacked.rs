@@ -1,12 +1,12 @@
-//! Compressed extents that were unpacked for a part of what is in them, kept for who comes for another part.
+//! Compressed extents that were unpacked for a small part, kept for readers of another part.
 //!
-//! Whoever wants a small part of a compressed extent has all of it read, and as much of it unpacked as leads to that part. Who reads a
-//! file piece by piece would do so for each piece. So who comes to an extent a second time has it unpacked whole, and the last few
-//! that were are kept. An extent never changes, and its space is somebody else's only after a commit: then what is there has
-//! another generation, and so another name.
+//! A read of a small part of a compressed extent reads all of it from the device, and unpacks it up to that part. Reading a file piece
+//! by piece would do so for each piece. So the second read of an extent unpacks it whole, and the last few unpacked extents are kept.
+//! An extent never changes, and its space gets another owner only after a commit: the data there then has another generation, and so
+//! another name.
 //!
 //! # Invariants
-//! - UNPACKED-1: what was read without checksums is given to nobody who wants them looked at. Shown by
+//! - UNPACKED-1: data that was read without checksums never reaches a reader that wants them verified. Shown by
 //!   `what_was_read_without_its_checksum_is_not_taken_for_read_with_it`.
 
 use std::collections::VecDeque;
@@ -19,15 +19,15 @@ use creamery_format::Compression;
 use creamery_format::file_extent::Extent;
 use creamery_txn::DataCsums;
 
-/// Extents that are kept; each has 128 KiB at most.
+/// Upper bound of the kept extents; each has 128 KiB at most.
 const KEPT_MAX: usize = 8;
-/// Extents of which it is known that somebody came for a small part.
+/// Upper bound of the extents noted as read in part.
 const ASKED_MAX: usize = 16;
 
-/// What an extent unpacks to.
+/// The unpacked data of an extent.
 type Unpacked = Arc<Box<[u8]>>;
 
-/// Which extent it is, as long as the filesystem is open, and how it was read.
+/// The name of an extent as long as the filesystem is open, and whether it was read with checksums.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Name {
     disk_bytenr: Logical,
@@ -48,16 +48,16 @@ impl Name {
 /// The extents of one filesystem that are kept.
 #[derive(Default)]
 pub(crate) struct UnpackedExtents {
-    /// The one that was used last is at the end.
+    /// The most recently used one is at the end.
     kept: RankedMutex<VecDeque<(Name, Unpacked)>, { rank::LEAF }>,
-    /// The one that was asked for last is at the end.
+    /// The most recently requested one is at the end.
     asked: RankedMutex<VecDeque<Name>, { rank::LEAF }>,
     hits: AtomicU64,
     unpacked: AtomicU64,
 }
 
 impl UnpackedExtents {
-    /// What an extent unpacks to, if it is kept.
+    /// The unpacked data of an extent, if it is kept.
     pub(crate) fn get(&self, extent: &Extent, csums: DataCsums) -> Option<Unpacked> {
         let name = Name::of(extent, csums);
         let mut kept = self.kept.lock();
@@ -70,7 +70,7 @@ impl UnpackedExtents {
         Some(bytes)
     }
 
-    /// Notes that somebody wants a small part of an extent; whether somebody did lately.
+    /// Notes a read of a small part of an extent. Returns whether there was another one lately.
     pub(crate) fn is_asked_again(&self, extent: &Extent, csums: DataCsums) -> bool {
         let name = Name::of(extent, csums);
         let mut asked = self.asked.lock();
@@ -84,13 +84,13 @@ impl UnpackedExtents {
         false
     }
 
-    /// Keeps what an extent unpacks to, in place of what was not used for longest.
+    /// Keeps the unpacked data of an extent, in place of the least recently used one.
     pub(crate) fn keep(&self, extent: &Extent, csums: DataCsums, bytes: Vec<u8>) {
         let name = Name::of(extent, csums);
         let bytes = Arc::new(bytes.into_boxed_slice());
         let mut kept = self.kept.lock();
         if kept.iter().any(|(known, _)| *known == name) {
-            return; // somebody else was as fast
+            return; // another thread was as fast
         }
         let gone = if kept.len() >= KEPT_MAX { kept.pop_front() } else { None };
         kept.push_back((name, bytes));
@@ -98,17 +98,17 @@ impl UnpackedExtents {
         drop(gone);
     }
 
-    /// So many were unpacked.
+    /// Counts unpacked extents.
     pub(crate) fn count(&self, unpacked: usize) {
         self.unpacked.fetch_add(unpacked as u64, Ordering::Relaxed);
     }
 
-    /// How many extents were unpacked, and how often one was kept that was wanted.
+    /// How many extents were unpacked, and how often a wanted one was kept.
     pub(crate) fn counted(&self) -> (u64, u64) {
         (self.unpacked.load(Ordering::Relaxed), self.hits.load(Ordering::Relaxed))
     }
 
-    /// What is kept, bytes.
+    /// The memory of the kept extents, in bytes.
     pub(crate) fn memory(&self) -> u64 {
         self.kept.lock().iter().map(|(_, bytes)| bytes.len() as u64).sum()
     }
@@ -136,7 +136,7 @@ mod tests {
         for number in 0..KEPT_MAX as u64 {
             kept.keep(&extent(number), DataCsums::Present, vec![number as u8; 8192]);
         }
-        // Whoever asks for it keeps it from going first; a part of it is the same extent.
+        // A request for it keeps it from going first; a part of it is the same extent.
         let part = Extent { offset: 4096, num_bytes: 4096, ..extent(0) };
         assert!(kept.get(&part, DataCsums::Present).is_some_and(|bytes| **bytes == [0; 8192][..]));
         kept.keep(&extent(100), DataCsums::Present, vec![100; 8192]);

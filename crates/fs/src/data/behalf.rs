@@ -1,21 +1,21 @@
-//! On whose behalf extents change, and the file that their space is for.
+//! The party on whose behalf extents change, and the file that their space is for.
 
 use creamery_base::{Logical, Result, TreeId};
 use creamery_txn::{DataExtent, DelallocReservation, Engine, Handle, Units};
 
 use crate::inode::{FileInode, InodeFlags};
 
-/// On whose behalf the extents of a file change.
+/// The party on whose behalf the extents of a file change.
 pub(crate) enum Behalf<'a> {
-    /// An operation's: it asks for room, and the file changes now.
+    /// An operation: it reserves room, and the file changes now.
     Operation,
-    /// The same of one that leaves what the file has, and its times, as they are.
+    /// An operation that leaves the file's content and its times as they are.
     Rearranging,
-    /// An operation's that is in flight. Its room was kept when it began: it asks nobody to write data back or to free any.
+    /// An operation in flight. Its room was kept when it began: it asks no thread to write data back or to free any.
     Flight(&'a mut DelallocReservation),
-    /// Writeback's: room is kept, and the times are those of the writes that it carries out.
+    /// Writeback: room is kept, and the times are those of the writes that it carries out.
     Writeback(&'a mut DelallocReservation),
-    /// The same of what its run needs to have in front of it.
+    /// Writeback of changes that its run needs in front of it.
     BeforeRun(&'a mut DelallocReservation),
 }
 
@@ -23,22 +23,22 @@ pub(crate) enum Behalf<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct For<'e> {
     pub(super) engine: &'e Engine,
-    /// The subvolume that it is in.
+    /// The subvolume that the file is in.
     pub(super) owner: TreeId,
     pub(super) flags: InodeFlags,
-    /// Where its space is to be, if possible.
+    /// The preferred place of its space.
     pub(super) near: Option<Logical>,
 }
 
 impl<'e> For<'e> {
-    /// A file that there is, which has `flags`.
+    /// Describes an existing file, which has `flags`.
     pub(super) fn of(inode: &'e FileInode<'_>, flags: InodeFlags) -> Self {
         Self { engine: inode.engine(), owner: inode.id.subvolume, flags, near: inode.data_behind() }
     }
 }
 
 impl Behalf<'_> {
-    /// Space for data of `file`: `len` bytes, or less, but not below `min`.
+    /// Allocates space for data of `file`: `len` bytes, or less, but not below `min`.
     pub(crate) fn allocate(&mut self, file: &For<'_>, len: u64, min: u64) -> Result<DataExtent> {
         let For { engine, owner, near, .. } = *file;
         match self {
@@ -49,7 +49,7 @@ impl Behalf<'_> {
         }
     }
 
-    /// A handle for `units`, to change `inode`.
+    /// Starts a handle for `units`, to change `inode`.
     pub(crate) fn start<'e>(&mut self, inode: &'e FileInode<'_>, units: Units) -> Result<Handle<'e>> {
         let (engine, units) = (inode.engine(), units.of(inode.id.subvolume));
         match self {
@@ -60,7 +60,7 @@ impl Behalf<'_> {
         }
     }
 
-    /// Ends a handle of [`Behalf::start`] that changed nothing, because it has to be planned anew: the room for it is kept again.
+    /// Ends a handle of [`Behalf::start`] that changed nothing, because the change has to be planned anew. Keeps its room again.
     pub(crate) fn end_unused(&mut self, inode: &FileInode<'_>, handle: Handle<'_>) {
         match self {
             Self::Operation | Self::Rearranging => handle.end(),
@@ -70,7 +70,7 @@ impl Behalf<'_> {
         }
     }
 
-    /// The file has the data up to `stop`; its item is locked still.
+    /// Notes that the file has the data up to `stop`, while its item is still locked.
     pub(crate) fn completed(&self, inode: &FileInode<'_>, stop: u64) {
         if let Self::Writeback(_) = self {
             inode.delalloc().complete_to(stop);

@@ -1,8 +1,8 @@
 //! Cloning: a file gets the extents that another one has, so that both share them until one of them is written to.
 //!
-//! The source's items are read in pieces; each handle drops what the target has there and puts copies of the items in its place,
-//! cut to the range, each with a reference of its own. Prealloc is shared as prealloc, and a hole becomes a hole. Data that is
-//! stored inline has no extent to share: it is written to the target as any data is.
+//! The source's items are read in pieces. Each handle drops the target's items there and puts copies of the source's in their
+//! place, cut to the range, each with a reference of its own. Prealloc is shared as prealloc, and a hole becomes a hole. Inline
+//! data has no extent to share: it is written to the target as any data is.
 //!
 //! ```text
 //!   source   |--- a ---|--- b ---|   (hole)   |--- c ---|        items of extents a, b, c
@@ -10,7 +10,7 @@
 //!   target         |-a-|-- b ----|   (hole)   |-c-|              the same extents, shown in part
 //! ```
 //!
-//! The caller has both inodes alone and nothing of them is delayed; they may be one, if the ranges do not overlap.
+//! The caller has both inodes alone, without delayed data; they may be one, if the ranges do not overlap.
 //!
 //! # Invariants
 //! - CLONE-1: after it the target's range reads as the source's, and both files as before everywhere else; after an error on the
@@ -33,28 +33,28 @@ use crate::inode::{FileInode, Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::in_handle;
 
-/// Pieces put into the target in one handle at most, and looked at together. A full filesystem is not asked for fewer: what a clone takes does not come
-/// back, and each step would wait for a commit.
+/// Upper bound of the pieces put into the target in one handle, and read together. A full filesystem gets no smaller steps: a clone does not give its
+/// space back, and each step would wait for a commit.
 pub(super) const PIECES_MAX: usize = 16;
 
-/// What is cloned to where.
+/// The ranges of a clone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CloneRange {
-    /// Where the source's range begins, whole sectors.
+    /// The beginning of the source's range, whole sectors.
     pub(crate) from: u64,
-    /// Where the target's range begins, whole sectors.
+    /// The beginning of the target's range, whole sectors.
     pub(crate) to: u64,
     /// Bytes; whole sectors, unless it ends with the source.
     pub(crate) len: u64,
-    /// Whether the target's times stay: the data is what it had before.
+    /// Whether the target's times stay, because its data does.
     pub(crate) keep_times: bool,
 }
 
-/// What a piece of the source is.
+/// The kind of a piece of the source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Shared {
     Hole,
-    /// In the tree itself.
+    /// Data in the tree itself.
     Inline,
     Extent {
         extent: Extent,
@@ -72,9 +72,9 @@ pub(super) struct Piece {
 
 pub(super) type Pieces = SmallVec<[Piece; PIECES_MAX]>;
 
-/// Clones `range` of `source`, whose item is `source_item`, to `target`, whose item is `item`. `reached` follows: the target has
-/// the source's range up to there, also after an error, and is no longer than that makes it.
-/// Errors: no space; damage; what writing can fail with, where data is stored inline; aborted.
+/// Clones `range` of `source`, whose item is `source_item`, to `target`, whose item is `item`. The target has the source's range up
+/// to `reached`, also after an error, and is no longer than that makes it.
+/// Errors: no space; damage; those of writing, where data is stored inline; aborted.
 pub(crate) fn clone_range(
     source: &Inode,
     source_item: &InodeItem,
@@ -120,7 +120,7 @@ fn write_all(target: &FileInode<'_>, item: &mut InodeItem, at: u64, data: &[u8])
     if written == data.len() { Ok(()) } else { Err(ErrorKind::NoSpace.into()) }
 }
 
-/// The first pieces of a range of `source`, without gaps; `most` at most, and one that is inline is alone.
+/// The first pieces of a range of `source`, without gaps; `most` at most, and an inline one is alone.
 pub(super) fn pieces(source: &Inode, (start, end): (u64, u64), most: usize) -> Result<Pieces> {
     let sector = u64::from(source.engine().sector_size());
     let mut found = Pieces::new();
@@ -179,7 +179,7 @@ pub(crate) fn is_shared(source: &Inode, target: &Inode, range: &CloneRange) -> R
     Ok(true)
 }
 
-/// Puts `pieces`, or the first ones of them, into the target in one handle. Returns up to where of the source.
+/// Puts `pieces`, or the first ones of them, into the target in one handle. Returns the end of that in the source.
 fn clone_step(
     target: &FileInode<'_>,
     item: &mut InodeItem,
@@ -224,7 +224,7 @@ fn clone_step(
 }
 
 impl Piece {
-    /// What of it lies before `stop`.
+    /// The part of it before `stop`.
     fn until(mut self, stop: u64) -> Self {
         self.end = self.end.min(stop);
         if let Shared::Extent { extent, .. } = &mut self.what {
@@ -244,8 +244,8 @@ impl Piece {
     }
 }
 
-/// Puts the pieces where there is room for them, with the references. Returns how many bytes the target has by that, and what it is
-/// marked with.
+/// Puts the pieces into the gap made for them, with the references. Returns the number of bytes that the target gains, and the
+/// flags that it gets.
 fn put_in(
     handle: &Handle<'_>,
     target: &Inode,

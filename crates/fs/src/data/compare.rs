@@ -1,9 +1,9 @@
-//! Which bytes of two files have to be read to know whether the files are equal.
+//! The bytes of two files that have to be read to know whether the files are equal.
 //!
-//! A range that both files show of one extent is equal without a look at the data, and so are two ranges that read as zeros: holes and
-//! preallocated space. Addresses say nothing across filesystems, so there only zeros are known to be equal.
+//! A range that both files show of one extent is equal without reading the data, and so are two ranges that read as zeros: holes and
+//! preallocated space. Addresses have no meaning across filesystems, so there only zeros are known to be equal.
 //!
-//! Equal here means that the items of the trees agree. Whether the data behind them can be read is not looked at.
+//! Equal here means that the items of the trees agree. The data behind them may still be unreadable.
 
 use std::ops::Range;
 
@@ -13,11 +13,11 @@ use creamery_format::Compression;
 use super::clone_range::{PIECES_MAX, Piece, Pieces, Shared, pieces};
 use crate::inode::FileInode;
 
-/// What a place of a file shows, as far as it can be compared without reading data.
+/// The content of a place of a file, as far as it can be compared without reading data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shown {
     Zeros,
-    /// Bytes in the tree.
+    /// Inline bytes.
     Inline,
     /// The byte at `offset` of an unpacked extent.
     Extent {
@@ -29,7 +29,7 @@ enum Shown {
 }
 
 impl Shown {
-    /// What `piece` shows at the byte `at` of the file.
+    /// The content of `piece` at the byte `at` of the file.
     const fn of(piece: &Piece, at: u64) -> Self {
         match piece.what {
             Shared::Hole | Shared::Extent { prealloc: true, .. } => Self::Zeros,
@@ -43,7 +43,7 @@ impl Shown {
         }
     }
 
-    /// Whether both are known to be equal. `is_one` says that both files are in one filesystem.
+    /// Whether both are known to be equal. `is_one`: both files are in one filesystem.
     fn is_equal(self, other: Self, is_one: bool) -> bool {
         match self {
             Self::Zeros => other == Self::Zeros,
@@ -53,8 +53,8 @@ impl Shown {
     }
 }
 
-/// The first bytes of `range` that the files do not have in common by their items; none when they have all in common. Bytes
-/// that are delayed have no items, so a file with some has nothing in common.
+/// The first bytes of `range` that the files do not share by their items; `None` when they share all. Delayed bytes have no items,
+/// so a file with delayed data shares nothing.
 /// Errors: device errors; damage of either tree.
 pub(crate) fn first_unshared(
     one: &FileInode<'_>,

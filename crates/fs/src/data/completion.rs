@@ -1,8 +1,8 @@
 //! Completion: new data, which is on a device, becomes part of a file, handle by handle.
 //!
-//! Whoever gives a file new data makes a [`Completion`] and hands it from one extent to the next: it knows the file, on whose behalf
-//! that gets data, and how far it has got. What is completed is an extent of its own (`ordered_extent`), or one that was there
-//! (`in_place`): each says what a handle does to the items of extents ([`Completion::step`]), and all else is the same for both.
+//! A writer of new data makes a [`Completion`] and hands it from one extent to the next. It knows the file, the party on whose
+//! behalf the file gets data, and how far it has got. It completes an extent of its own (`ordered_extent`), or an existing one
+//! (`in_place`). Each defines the change of a handle to the items of extents ([`Completion::step`]); all else is the same for both.
 
 use creamery_base::Result;
 use creamery_txn::{Handle, Units};
@@ -14,32 +14,32 @@ use crate::inode::file_state::ExtentsSeen;
 use crate::inode::{FileInode, InodeItem};
 use crate::operation::finish;
 
-/// A file that is given new data, extent by extent.
+/// A file that gets new data, extent by extent.
 pub(crate) struct Completion<'c, 'b> {
     behalf: &'c mut Behalf<'b>,
     inode: &'c FileInode<'c>,
-    /// What the operation knows of the file.
+    /// The inode's item as the operation knows it.
     item: &'c mut InodeItem,
-    /// Filled in the handle that completes the first of it.
+    /// Filled in the first handle.
     holes: HolePlan,
     /// The file has the new data up to here, also after an error.
     reached: &'c mut u64,
 }
 
-/// What one handle completes.
+/// The part that one handle completes.
 pub(super) struct Step {
-    /// Metadata that it takes, but for holes.
+    /// Metadata units that it takes, but for holes.
     pub(super) units: u32,
-    /// The file has the new data up to here then.
+    /// The file has the new data up to here afterwards.
     pub(super) stop: u64,
-    /// Where extents change.
+    /// The range in which extents change.
     pub(super) changed: (u64, u64),
-    /// What they were when it was planned, if that matters.
+    /// The state of the extents when the step was planned, if that matters.
     pub(super) seen: Option<ExtentsSeen>,
 }
 
 impl<'c, 'b> Completion<'c, 'b> {
-    /// Of a file whose item is `item`, on behalf of somebody. `reached` follows: the file has the new data up to there, also after an
+    /// Makes the completion of a file whose item is `item`, for `behalf`. The file has the new data up to `reached`, also after an
     /// error.
     pub(crate) fn new(
         behalf: &'c mut Behalf<'b>,
@@ -55,7 +55,7 @@ impl<'c, 'b> Completion<'c, 'b> {
         Self { holes, ..self }
     }
 
-    /// On whose behalf it is, for what there is to do besides.
+    /// The party on whose behalf it is, for other work of that party.
     pub(crate) const fn behalf(&mut self) -> &mut Behalf<'b> {
         self.behalf
     }
@@ -65,12 +65,12 @@ impl<'c, 'b> Completion<'c, 'b> {
         For::of(self.inode, self.item.flags)
     }
 
-    /// Up to where the file has the new data.
+    /// The file has the new data up to here.
     pub(crate) const fn reached(&self) -> u64 {
         *self.reached
     }
 
-    /// What lies before `stop` stays as it is.
+    /// Leaves the file before `stop` as it is.
     pub(crate) const fn skip_to(&mut self, stop: u64) {
         *self.reached = stop;
     }
@@ -80,9 +80,9 @@ impl<'c, 'b> Completion<'c, 'b> {
         self.inode
     }
 
-    /// One handle: fills the holes, has `exchange` change the items of extents, and changes the inode's by `edit`. False, and nothing
-    /// is done, when somebody who shares the inode changed an extent since the step was planned;
-    /// what was kept for it is kept again.
+    /// Runs one handle: fills the holes, calls `exchange` to change the items of extents, and changes the inode's by `edit`. Returns
+    /// false, and does nothing, when another thread that shares the inode changed an extent since the step was planned; its room is
+    /// kept again.
     /// Errors: no space: then nothing changed; aborted.
     pub(super) fn step(
         &mut self,

@@ -1,15 +1,15 @@
 //! Unpacking compressed extents.
 //!
-//! A compressed extent is read whole for any part of it, and unpacks to 128 KiB at most, which is checked before
-//! anything is allocated. It is never changed: who rewrites any part of it makes a new extent (`packing`), and the old one
-//! stays until nothing shows any of it any more.
+//! A compressed extent is read whole for any part of it, and unpacks to 128 KiB at most, which is checked before anything is
+//! allocated. It is never changed: rewriting any part of it makes a new extent (`packing`), and the old one stays until no item
+//! shows any of it any more.
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_codec::{UnpackError, unpack_lzo, unpack_lzo_from, unpack_zlib, unpack_zstd};
 use creamery_format::Compression;
 use creamery_format::file_extent::COMPRESSED_LEN_MAX;
 
-/// The `ram_bytes` bytes that `packed` stands for; what it does not say is zero.
+/// Unpacks `packed` to `ram_bytes` bytes; bytes that it does not cover are zero.
 /// Errors: damage.
 pub(crate) fn unpack(
     compression: Compression,
@@ -40,8 +40,8 @@ pub(super) fn unpack_inline(
     Ok(out)
 }
 
-/// The same into `out`, which is as long.
-/// Errors: damage; what `out` has then is arbitrary.
+/// Unpacks into `out`, whose length is the unpacked length.
+/// Errors: damage; the content of `out` is arbitrary then.
 pub(super) fn unpack_into(
     compression: Compression,
     packed: &[u8],
@@ -70,13 +70,13 @@ fn unpack_as(
     }
 }
 
-/// Whether a part of an extent can be had for less than the whole. The frames of zstd are one block.
+/// Whether a part of an extent can be unpacked for less than the whole. The frames of zstd are one block.
 pub(super) const fn has_parts(compression: Compression) -> bool {
     matches!(compression, Compression::Zlib | Compression::Lzo)
 }
 
-/// What `packed` has in `[from, to)`, and not more than it takes to know that, where it [has parts](has_parts).
-/// Errors: damage, as far as it was looked at.
+/// Unpacks the range `[from, to)` of `packed`, and not more than that takes, where it [has parts](has_parts).
+/// Errors: damage, as far as the data was read.
 pub(super) fn unpack_part(
     compression: Compression,
     packed: &[u8],
@@ -100,7 +100,8 @@ pub(super) fn unpack_part(
     Ok(out)
 }
 
-/// What is not said is zero: what unpacks fast writes more than it says, and takes it that nobody looks there.
+/// Zeroes the bytes that the packed data does not cover: fast unpackers write past their output, and rely on the caller not to read
+/// there.
 fn finish(
     compression: Compression,
     unpacked: Result<usize, UnpackError>,
@@ -113,7 +114,7 @@ fn finish(
     Ok(())
 }
 
-/// A length of what is compressed, which was checked when the item was.
+/// A length of compressed data, which was checked with its item.
 fn bounded(len: u64) -> usize {
     assert!(len <= COMPRESSED_LEN_MAX, "what is compressed together has 128 KiB at most");
     usize::try_from(len).expect("at most 128 KiB")
@@ -125,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Linux packs up to the end of the file, which may lie within a sector, or was moved behind it before the data was written.
+    /// Linux packs up to the end of the file. This may lie within a sector, or have moved past it before the data was written.
     #[test]
     fn what_packed_data_does_not_say_is_zero() {
         let mut packer = Packer::new();

@@ -39,10 +39,10 @@ use crate::keys::extent_data;
 
 /// Extents in one content at most, so that one handle is enough.
 const EXTENTS_MAX: usize = 32;
-/// Up to this much is put together in one buffer to be one write.
+/// Upper bound of the bytes that are put together in one buffer to be one write.
 const BOUNCE: u64 = 64 << 10;
 
-/// What a file has from the beginning: its size, and the stretches of data in it, the rest being holes.
+/// The initial content of a file: its size, and the stretches of data in it, the rest being holes.
 ///
 /// ```
 /// use creamery_fs::FileContent;
@@ -52,15 +52,15 @@ const BOUNCE: u64 = 64 << 10;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct FileContent<'a> {
-    /// How many bytes the file has.
+    /// The size of the file, in bytes.
     pub size: u64,
-    /// Where data begins and what it is: in order, without overlap, within the size.
+    /// The position and the bytes of each stretch: in order, without overlap, within the size.
     pub stretches: &'a [Stretch<'a>],
-    /// The same packed, if somebody did that before.
+    /// The packed bytes, if they were packed before.
     pub packed: Option<&'a PackedAhead>,
 }
 
-/// Packs the `bytes` of a small file that is still to come; none when they are not, or cannot be, compressed as one chunk.
+/// Packs the `bytes` of a small file that is still to come. `None` when they are not, or cannot be, compressed as one chunk.
 pub(crate) fn pack_ahead(context: &Context, tree: &Tree, bytes: &[u8]) -> Option<PackedAhead> {
     let size = bytes.len() as u64;
     if size == 0 || size > COMPRESSED_LEN_MAX {
@@ -76,7 +76,7 @@ pub(crate) fn pack_ahead(context: &Context, tree: &Tree, bytes: &[u8]) -> Option
 pub type Stretch<'a> = (u64, &'a [u8]);
 
 impl FileContent<'_> {
-    /// Refuses what is no content. Errors: invalid input; file too large.
+    /// Refuses an invalid content. Errors: invalid input; file too large.
     pub(crate) fn check(&self) -> Result<()> {
         if self.size > FILE_SIZE_MAX {
             return Err(ErrorKind::FileTooLarge.into());
@@ -101,7 +101,7 @@ pub(crate) struct Content {
 }
 
 enum Part {
-    /// A small file's bytes, so many; packed, if they were.
+    /// The bytes of a small file, packed or not; `len` is their unpacked length.
     Inline {
         len: u64,
         bytes: Vec<u8>,
@@ -115,8 +115,8 @@ enum Part {
 }
 
 impl Content {
-    /// Writes the data of a new file of `size` bytes and `flags`, which is made of `stretches`, in order and without
-    /// overlap, with holes between them; packed, as `packing` says. `tree` is the subvolume it will be in.
+    /// Writes the data of a new file of `size` bytes and `flags`. It is made of `stretches`, in order and without overlap, with
+    /// holes between them, and packed by `packing`. `tree` is the subvolume it will be in.
     /// Errors: no space; device errors. Nothing remains of it then.
     pub(crate) fn write(
         context: &Context,
@@ -177,7 +177,7 @@ impl Content {
             .sum()
     }
 
-    /// Notes size, bytes and marks in the inode item, which the caller stores after that.
+    /// Notes size, bytes and flags in the inode item, which the caller stores after that.
     pub(crate) fn count(&self, item: &mut InodeItem) {
         item.size = self.size;
         for part in &self.parts {
@@ -225,7 +225,7 @@ impl Content {
     }
 }
 
-/// The content of a small file, to be stored inline; none when it is too long for that.
+/// The content of a small file, to be stored inline; `None` when it is too long for that.
 fn inline_content(
     context: &Context,
     tree: &Tree,

@@ -18,9 +18,9 @@
 //! # Invariants
 //! - DROP-1: after a plan for `[start, end)` that stopped at `stop` was applied, no item overlaps `[start, stop)`
 //!   and every byte outside reads as before. Shown by `a_range_is_removed_trimmed_or_split_and_the_rest_stays`.
-//! - DROP-2: a plan has at most the number of edits asked for plus one (the split makes two of one item), however
-//!   many items the range has; `stop` says how far it reaches. Shown by `a_plan_stops_at_its_bound_and_says_where`.
-//! - DROP-3: `bytes` is exactly what the dropped parts had added to the inode's nbytes.
+//! - DROP-2: a plan has at most the requested number of edits plus one (the split makes two of one item), however many items the
+//!   range has; `stop` is its end. Shown by `a_plan_stops_at_its_bound_and_says_where`.
+//! - DROP-3: `bytes` is exactly the share of the dropped parts in the inode's nbytes.
 //!   Shown by `a_range_is_removed_trimmed_or_split_and_the_rest_stays`.
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Logical, ObjectId, Result, Wait};
@@ -32,14 +32,14 @@ use smallvec::SmallVec;
 use super::extent_map::{Item, Items};
 use crate::keys::extent_data;
 
-/// How to make room.
+/// A plan to make room in a file.
 #[derive(Debug)]
 pub(crate) struct DropPlan {
     edits: SmallVec<[Edit; 4]>,
-    /// Everything in `[start, stop)` goes; a plan from the end of the file has `start` move instead.
+    /// Everything in `[start, stop)` goes; in a plan from the end of the file `start` moves instead.
     pub(crate) start: u64,
     pub(crate) stop: u64,
-    /// By how much the inode's nbytes falls.
+    /// The bytes by which the inode's nbytes falls.
     pub(crate) bytes: u64,
 }
 
@@ -71,7 +71,7 @@ enum Rest {
         prealloc: bool,
         reference: Reference,
     },
-    /// As old as the hole that it is of.
+    /// A hole, as old as the one that it was cut from.
     Hole {
         generation: Generation,
         num_bytes: u64,
@@ -159,7 +159,7 @@ impl DropPlan {
         let before = self.start.saturating_sub(at);
         let after = item.end.saturating_sub(end);
         if let FileExtent::Inline { ram_bytes, .. } = item.extent {
-            // It is at offset 0, and who made it kept to the rules if it is a sector at most.
+            // It is at offset 0, and is valid if it is a sector at most.
             if before > 0 || after > 0 {
                 return Err(Error::new(
                     ErrorKind::Corrupt,
@@ -202,7 +202,7 @@ impl DropPlan {
         self.edits.is_empty()
     }
 
-    /// How many items of the subvolume's tree change, and how many references of extents.
+    /// The number of items of the subvolume's tree that change, and of references of extents.
     pub(crate) fn changes(&self) -> (usize, usize) {
         let mut items = 0;
         let mut references = 0;
@@ -281,7 +281,7 @@ fn shorten(handle: &Handle<'_>, tree: &Tree, ino: ObjectId, at: u64, keep: u64) 
     expect_found(edited.is_some(), ino, at)
 }
 
-/// Removes `count` items that are all there is from `first` to `last`.
+/// Removes the `count` items from `first` to `last`, which are all items there.
 fn remove_run(handle: &Handle<'_>, tree: &Tree, ino: ObjectId, run: Option<(u64, u64, u64)>) -> Result<()> {
     let Some((first, last, count)) = run else { return Ok(()) };
     let removed = if count == 1 {

@@ -1,4 +1,4 @@
-//! The edges of a range: the sectors that it has only a part of.
+//! The edges of a range: the sectors that it covers in part.
 
 use creamery_base::{Result, Wait};
 use smallvec::SmallVec;
@@ -8,7 +8,7 @@ use super::write::write;
 use crate::inode::{FileInode, InodeItem};
 
 /// Writes zeros to the parts of sectors at both ends of `[offset, end)`, where there is data.
-/// Errors: as of a write.
+/// Errors: those of a write.
 pub(crate) fn zero_edges(inode: &FileInode<'_>, item: &mut InodeItem, range: (u64, u64)) -> Result<()> {
     let sector = u64::from(inode.engine().sector_size());
     for (start, end) in edges(range, sector) {

@@ -1,8 +1,8 @@
-//! The extent maps of a file: what its ranges are, data, prealloc and holes, in order and without gaps.
+//! The extent maps of a file: its ranges of data, prealloc and holes, in order and without gaps.
 //!
 //! Reading, seeking and truncation all look at a file through here, so there is one place that knows that a hole
 //! may be an item (disk_bytenr 0) or the absence of one, that an inline extent reaches to the end of its sector,
-//! and that two items must not overlap. [`Items`] yields what is in the tree, [`ExtentMaps`] fills the gaps between.
+//! and that two items must not overlap. [`Items`] yields the items of the tree, [`ExtentMaps`] fills the gaps between.
 //!
 //! # Invariants
 //! - MAP-1: maps come in order, each begins where the last one ended, and together they are exactly the range
@@ -30,7 +30,7 @@ pub(crate) struct Items<'t> {
     started: bool,
     start: u64,
     end: u64,
-    /// Where the last item ended.
+    /// The end of the last item.
     covered: u64,
 }
 
@@ -85,8 +85,8 @@ impl<'t> Items<'t> {
         Ok(Some(item))
     }
 
-    /// The cursor began at the last item not behind `start`: that may be another one than an extent of the file, or end before
-    /// `start`.
+    /// Skips items before the range. The cursor began at the last item not behind `start`: that may be another item than an extent
+    /// of the file, or end before `start`.
     fn skip_what_is_before(&mut self) -> Result<()> {
         let first = extent_data(self.ino, 0);
         if self.cursor.item().is_some_and(|(key, _)| key < first) {
@@ -98,14 +98,14 @@ impl<'t> Items<'t> {
         Ok(())
     }
 
-    /// The item that `next` gave last.
+    /// The item that `next` returned last.
     fn here(&self) -> Result<Option<Item<'_>>> {
         here(&self.cursor, self.ino, self.sector)
     }
 }
 
-/// The extent of `ino` where `cursor` is; none where that is something else.
-#[inline(always)] // what it gives is large, and went through memory several times
+/// The extent of `ino` at `cursor`; `None` where that is another item.
+#[inline(always)] // the result is large, and went through memory several times
 fn here<'c>(cursor: &'c Cursor<'_>, ino: ObjectId, sector: u64) -> Result<Option<Item<'c>>> {
     let Some((key, data)) = cursor.item() else { return Ok(None) };
     if key.objectid != ino || key.kind != KeyType::EXTENT_DATA {
@@ -115,7 +115,7 @@ fn here<'c>(cursor: &'c Cursor<'_>, ino: ObjectId, sector: u64) -> Result<Option
     Ok(Some(Item { start: key.offset, end: key.offset + extent.len(sector), extent }))
 }
 
-/// What a range of a file is.
+/// The kind of a range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)] // a tag in a byte of a field would have that field copied in pieces
 pub(crate) enum ExtentKind {
@@ -131,7 +131,7 @@ pub(crate) enum ExtentKind {
     Compressed(Extent),
 }
 
-/// What `[start, end)` of a file is.
+/// The kind of `[start, end)` of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ExtentMap {
     pub(crate) start: u64,
@@ -144,7 +144,7 @@ pub(crate) struct ExtentMaps<'t> {
     items: Items<'t>,
     at: u64,
     end: u64,
-    /// The map behind the gap that was given last.
+    /// The map behind the gap that was returned last.
     behind: Option<ExtentMap>,
 }
 
@@ -160,7 +160,7 @@ impl<'t> ExtentMaps<'t> {
         Ok(Self::of(Items::new(tree, ino, range, sector, wait)?))
     }
 
-    /// The same for who has a cursor at the last item at or before the key of `start`.
+    /// The maps of `ino` for a caller that has a cursor at the last item at or before the key of `start`.
     #[inline]
     pub(crate) fn from_cursor(cursor: Cursor<'t>, ino: ObjectId, range: (u64, u64), sector: u64) -> Self {
         Self::of(Items::from_cursor(cursor, ino, range, sector))
@@ -171,12 +171,12 @@ impl<'t> ExtentMaps<'t> {
         Self { at: items.start, end: items.end, items, behind: None }
     }
 
-    /// Where the walk is; none when it has left the file's tree behind.
+    /// The place of the walk; `None` when it has left the file's tree behind.
     pub(crate) fn bookmark(&self) -> Option<Bookmark> {
         self.items.cursor.bookmark()
     }
 
-    /// Brings a bookmark there; false when that is not possible.
+    /// Moves a bookmark to the place of the walk; false when that is not possible.
     pub(crate) fn move_bookmark(&self, bookmark: &mut Bookmark) -> bool {
         self.items.cursor.move_bookmark(bookmark)
     }
@@ -222,12 +222,12 @@ impl<'t> ExtentMaps<'t> {
         Ok(ExtentMap { start: at, end: start, kind: ExtentKind::Hole })
     }
 
-    /// How many leaves were looked at.
+    /// The number of leaves visited.
     pub(crate) const fn leaves(&self) -> u64 {
         self.items.cursor.leaves()
     }
 
-    /// The inline extent that `next` gave last: its bytes, its unpacked length and how it is packed.
+    /// The inline extent that `next` returned last: its bytes, its unpacked length and its compression.
     pub(crate) fn inline(&self) -> Result<(&[u8], u64, Compression)> {
         match self.items.here()? {
             Some(Item { extent: FileExtent::Inline { ram_bytes, compression, data }, .. }) => {
@@ -257,7 +257,7 @@ pub(crate) fn holes_of(inode: &Inode, range: (u64, u64)) -> Result<Vec<(u64, u64
     Ok(holes)
 }
 
-/// The items of a file that refer to extents, preallocated ones too: where each begins in the file, and what it shows.
+/// The items of a file that refer to extents, preallocated ones too: the position of each in the file, and its extent.
 pub(crate) fn extents_of(inode: &Inode) -> Result<Vec<(u64, Extent)>> {
     let sector = u64::from(inode.engine().sector_size());
     let _still = inode.hold_extents(Wait::Yes)?;

@@ -3,7 +3,7 @@
 //! A file with very many gaps behind its end gets their items in several handles, and its size with the last of them.
 //!
 //! # Invariants
-//! - GROW-1: who is told that there was no space finds the file as long as it was.
+//! - GROW-1: a growth that fails for lack of space leaves the file as long as it was.
 //!   Shown by `what_finds_no_space_leaves_the_file_as_long_as_it_was`.
 
 use creamery_base::{Result, Wait};
@@ -16,7 +16,7 @@ use crate::inode::{FileInode, InodeItem};
 use crate::operation::finish;
 
 /// Makes `size`, which is more than it was, the file's size.
-/// Errors: no space; what reading can fail with, where a sector is written anew; aborted.
+/// Errors: no space; those of reading, where a sector is written anew; aborted.
 pub(crate) fn grow(inode: &FileInode<'_>, item: &mut InodeItem, size: u64) -> Result<()> {
     let sector = u64::from(inode.engine().sector_size());
     if item.size > 0
@@ -38,8 +38,8 @@ pub(crate) fn grow(inode: &FileInode<'_>, item: &mut InodeItem, size: u64) -> Re
     }
 }
 
-/// Fills the gap between the end of the file, whose last sector is fit for it, and `end`, a multiple of the sector size. The file
-/// keeps its size: what is to come there gives it a new one, if there is space for it.
+/// Fills the gap between the end of the file, whose last sector is settled for it, and `end`, a multiple of the sector size. The
+/// file keeps its size: the data that follows gives it a new one, if there is space for it.
 /// Errors: no space; aborted.
 pub(crate) fn fill_gap(
     behalf: &mut Behalf<'_>,
@@ -55,7 +55,8 @@ pub(crate) fn fill_gap(
     Ok(())
 }
 
-/// Fills what one handle fills of a gap, from its front on, and makes `size` the file's when that is all. Returns up to where.
+/// Fills the part of a gap that one handle can fill, from its front on, and makes `size` the file's when that is all. Returns where
+/// it stopped.
 fn fill_step(
     behalf: &mut Behalf<'_>,
     inode: &FileInode<'_>,

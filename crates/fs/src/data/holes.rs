@@ -1,7 +1,7 @@
 //! Explicit holes: without the NO_HOLES feature every hole below the file's size is an item.
 //!
 //! When a file grows, the range between its old end and the new data gets hole items where nothing is yet.
-//! Usually that is one gap and one item; preallocated extents behind the old end can make it several.
+//! Usually that is one gap and one item; preallocated extents past the old end can make it several.
 
 use creamery_base::{ObjectId, Result, Wait};
 use creamery_format::{Incompat, file_extent};
@@ -18,7 +18,7 @@ use crate::keys::extent_data;
 #[derive(Debug)]
 pub(crate) struct HolePlan {
     gaps: SmallVec<[(u64, u64); 2]>,
-    /// Up to here there is no gap once the plan was carried out.
+    /// There is no gap up to here once the plan was carried out.
     pub(crate) stop: u64,
 }
 
@@ -61,7 +61,7 @@ impl HolePlan {
         room
     }
 
-    /// How many items it inserts.
+    /// The number of items that it inserts.
     pub(crate) fn len(&self) -> u32 {
         u32::try_from(self.gaps.len()).expect("bounded by HOLES_MAX")
     }

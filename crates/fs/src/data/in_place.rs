@@ -1,8 +1,8 @@
 //! Writing in place: data goes into the space that was preallocated for it.
 //!
-//! What nobody can read yet may be overwritten: a prealloc item reads as zeros until it is converted, so a crash before that
-//! leaves zeros, and needs no new space. The data goes to the device first; then one handle converts the part of the item that was
-//! written, and puts its checksums into their tree. What is left of the item in front of it and behind it stays prealloc, and a regular
+//! Space that no reader can see yet may be overwritten: a prealloc item reads as zeros until it is converted, so a crash before
+//! that leaves zeros, and needs no new space. The data goes to the device first; then one handle converts the part of the item that
+//! was written, and puts its checksums into their tree. The rest of the item in front of it and behind it stays prealloc, and a regular
 //! neighbour that shows the adjoining part of the same extent is joined to it:
 //!
 //! ```text
@@ -15,7 +15,7 @@
 //!
 //! # Invariants
 //! - INPLACE-1: an extent is written in place only when it is this file's alone: its item is younger than the last snapshot of the
-//!   subvolume, and nobody else refers to the extent. Otherwise the data goes to new space. Shown by
+//!   subvolume, and no other reference to the extent exists. Otherwise the data goes to new space. Shown by
 //!   `prealloc_that_a_snapshot_or_a_clone_shares_is_not_written_in_place`,
 //!   `prealloc_that_claims_what_is_not_its_own_is_not_written_in_place`.
 //! - INPLACE-2: only sectors that were written are converted: the rest stays prealloc.
@@ -42,8 +42,8 @@ use crate::inode::lock::HeldExtents;
 use crate::inode::{FileInode, InodeFlags};
 use crate::keys::extent_data;
 
-/// The prealloc item that has the part `[start, end)` of `was` now. That part is locked, and nobody else writes there. A snapshot
-/// that was taken while the data was on its way has the item as it was, which reads as zeros whatever lies there.
+/// The prealloc item that has the part `[start, end)` of `was` now. That part is locked, and no other thread writes there. A
+/// snapshot that was taken while the data was on its way has the old item, which reads as zeros whatever the space holds.
 fn prealloc_now(
     still: &HeldExtents<'_>,
     inode: &FileInode<'_>,
@@ -80,19 +80,19 @@ impl Candidate {
 /// Data on its way into an extent that is there.
 pub(crate) struct InPlace {
     extent: NocowExtent,
-    /// Up to here data has been given out for it, with its checksums.
+    /// Data up to here was handed to the writer, with its checksums.
     prepared: u64,
-    /// Up to here it is on its device.
+    /// Data up to here is on its device.
     written: u64,
-    /// What the commit flushes before anybody sees it.
+    /// The proof of the writes, which the commit flushes before a reader sees the data.
     proof: Written,
-    /// None in a NODATASUM file.
+    /// `None` in a NODATASUM file.
     csums: Option<Vec<u8>>,
     checksum: ChecksumType,
 }
 
 impl InPlace {
-    /// For a file with `flags`.
+    /// Begins a write into `extent`, for a file with `flags`.
     pub(crate) fn new(engine: &Engine, flags: InodeFlags, extent: NocowExtent) -> Self {
         let csums = (!flags.contains(InodeFlags::NODATASUM)).then(Vec::new);
         assert!(extent.item.is_prealloc || csums.is_none(), "NOCOW-2: what has checksums is not overwritten");
@@ -106,12 +106,12 @@ impl InPlace {
         self.extent.range
     }
 
-    /// Takes the data.
+    /// A sink for the data.
     pub(crate) fn writer<'a>(&'a mut self, engine: &'a Engine) -> impl TakesData + 'a {
         Filling(self, engine)
     }
 
-    /// The next sectors are about to be written: computes their checksums. Returns where they go.
+    /// Computes the checksums of the next sectors, which are about to be written. Returns their address.
     pub(super) fn prepare<'d>(&mut self, sector: u32, data: impl Iterator<Item = &'d [u8]>) -> Logical {
         let at = self.extent.item.disk(self.prepared);
         for data in data {
@@ -127,13 +127,13 @@ impl InPlace {
         at
     }
 
-    /// What was prepared is on its device.
+    /// Notes that the prepared data is on its device.
     pub(super) fn landed(&mut self, proof: Written) {
         self.written = self.prepared;
         self.proof.add(proof);
     }
 
-    /// Metadata that completing it takes, once its data is prepared.
+    /// Metadata units that completing it takes, once its data is prepared.
     pub(super) fn units(&self, engine: &Engine) -> u32 {
         if self.extent.item.is_prealloc {
             reserve::complete_units(engine, self.csums.as_ref().map_or(0, Vec::len)) + CONVERSION_UNITS
@@ -142,7 +142,7 @@ impl InPlace {
         }
     }
 
-    /// Whether it goes over what the file shows already, of which it has `size` bytes: no item of an extent changes then.
+    /// Whether it goes over existing data of the file, which has `size` bytes: then no item of an extent changes.
     pub(super) const fn is_overwrite(&self, size: u64) -> bool {
         !self.extent.item.is_prealloc && self.extent.range.1 <= size
     }
@@ -153,7 +153,7 @@ impl InPlace {
         engine.overwrote(self.proof);
     }
 
-    /// Makes it what the file shows there, and `size` what the file has at least, as far as it goes. One handle.
+    /// Shows the data in the file, as far as it goes, and makes `size` the least size of the file. One handle.
     /// Errors: no space, damage: then nothing changed; aborted.
     pub(crate) fn complete(self, completion: &mut Completion<'_, '_>, size: u64) -> Result<()> {
         let (inode, range) = (completion.inode(), self.extent.range);
@@ -183,14 +183,15 @@ impl InPlace {
 }
 
 impl NocowExtent {
-    /// How its item changes, of a prealloc one, and what was seen then. What is overwritten keeps its item.
+    /// The change of its item, if that is prealloc, and the state of the extents at that time. An overwritten extent keeps its
+    /// item.
     fn conversion(&self, inode: &FileInode<'_>) -> Result<(Option<Conversion>, ExtentsSeen)> {
         let still = inode.hold_extents(Wait::Yes)?;
         let seen = inode.extents_seen();
         if !self.item.is_prealloc {
             return Ok((None, seen));
         }
-        // Somebody who shares the inode may have converted another part of it meanwhile.
+        // Another thread that shares the inode may have converted another part of it meanwhile.
         let prealloc = prealloc_now(&still, inode, &self.item, self.range)?;
         Ok((Some(Conversion::plan(&still, inode, prealloc, self.range)?), seen))
     }
@@ -213,19 +214,19 @@ impl TakesData for Filling<'_> {
     }
 }
 
-/// Beside what every completion takes: three items instead of one, and two references instead of one.
+/// Units beyond those of every completion: three items instead of one, and two references instead of one.
 const CONVERSION_UNITS: u32 = 3;
 /// The inode.
 const OVERWRITE_UNITS: u32 = 1;
 
-/// How a prealloc item becomes the items of its parts.
+/// The split of a prealloc item into the items of its parts.
 struct Conversion {
     prealloc: Candidate,
-    /// What becomes regular, with the neighbours that are joined to it.
+    /// The part that becomes regular, with the neighbours that are joined to it.
     regular: (u64, u64),
-    /// What stays prealloc, in front of it and behind it.
+    /// The parts that stay prealloc, in front of it and behind it.
     left: SmallVec<[(u64, u64); 2]>,
-    /// The items that there are: the prealloc item, and neighbours that are joined.
+    /// The existing items: the prealloc item, and neighbours that are joined.
     before: SmallVec<[u64; 3]>,
 }
 

@@ -1,9 +1,8 @@
 //! Inline extents: a small file's bytes in the tree itself.
 //!
-//! A file is stored inline while all of it fits and there is nothing else: no extent, no hole behind the first
-//! sector. It stays inline as it is rewritten and grows, up to the limit; then its first sector becomes an extent
-//! like any other. A file that has an extent once does not come back. One whose bytes are packed may have a whole sector of them
-//! (`packing`).
+//! A file is stored inline while all of it fits and it has nothing else: no extent, no hole past the first sector. It stays inline
+//! as it is rewritten and grows, up to the limit; then its first sector becomes an extent like any other. A file that has an extent
+//! once does not become inline again. A file with packed bytes may have a whole sector of them (`packing`).
 
 use creamery_base::{ObjectId, Result, Wait};
 use creamery_format::file_extent::{FileExtent, INLINE_HEADER, encode_inline, encode_packed_inline};
@@ -20,7 +19,7 @@ use crate::inode::{FileInode, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::finish;
 
-/// The largest file that is stored inline: as long as the mount lets it be, shorter than a sector, and fitting in a leaf.
+/// The largest file that is stored inline: within the mount option, shorter than a sector, and fitting in a leaf.
 pub(crate) fn len_max(context: &Context, tree: &Tree) -> u64 {
     let leaf = tree.max_item_size().saturating_sub(INLINE_HEADER) as u64;
     context.policy().max_inline.min(u64::from(context.engine().sector_size()) - 1).min(leaf)
@@ -41,7 +40,7 @@ pub(crate) fn rewrite(inode: &FileInode<'_>, item: &mut InodeItem, content: &[u8
     rewrite_for(&mut Behalf::Operation, inode, item, content, None)
 }
 
-/// The same on behalf of somebody; packed, if it was.
+/// Makes `content` the whole of a file for which [`possible`] holds, for `behalf`; packed, if it was.
 pub(crate) fn rewrite_for(
     behalf: &mut Behalf<'_>,
     inode: &FileInode<'_>,

@@ -1,13 +1,20 @@
-//! File data: what a file's bytes are, on disk and in the tree.
+//! File data: the bytes of a file, on disk and in the tree.
 //!
 //! # How it is divided
-//! [`creamery_format::file_extent`] turns item bytes into checked values; `extent_map` turns items into extent maps without gaps, and `read`
-//! stands on it. Changing is made of four parts: `ordered_extent` owns new data from the allocation of its space
-//! to the handle that makes it part of a file (`completion`); `drop_extents` makes room in the tree; `holes` fills gaps where the
-//! filesystem wants an item for every hole; `inline` keeps small files in the tree itself. `tail` and `grow` stand on
-//! these, `write` and `truncate` on them; `write_direct` does what `write` does for whole sectors of a buffer that was given away, and `prepared` does it in steps between which nobody waits, `content` what `write` does for a file that is only just being made.
-//! `prealloc` sets space aside for data to come; `nocow` says what is written over what is there, and `in_place` does; `punch_hole` gives space back, `zero_range` does
-//! a bit of both; `clone_range` gives a file the extents of another; `rewrite` gives data new space; `edges` are the sectors of which their ranges have only a part.
+//! [`creamery_format::file_extent`] turns item bytes into checked values; `extent_map` turns items into extent maps without gaps, and `read` stands on it. Changes are made of four
+//! parts:
+//! - `ordered_extent` owns new data from the allocation of its space to the handle that makes it part of a file (`completion`).
+//! - `drop_extents` makes room in the tree.
+//! - `holes` fills gaps where the filesystem wants an item for every hole.
+//! - `inline` keeps small files in the tree itself.
+//!
+//! The other modules stand on these:
+//! - `tail` and `grow`, and on them `write` and `truncate`.
+//! - `write_direct` does the work of `write` for whole sectors of a buffer that was given away. `prepared` does it in steps without a wait between them. `content` does it for a
+//!   file that is only just being made.
+//! - `prealloc` sets space aside for later data. `nocow` decides whether data goes over existing extents, and `in_place` writes it there.
+//! - `punch_hole` gives space back; `zero_range` does a bit of both. `clone_range` gives a file the extents of another. `rewrite` gives data new space. `edges` are the sectors
+//!   that a range has only a part of.
 //!
 //! # Invariants
 //! - DATA-1: items of one file never overlap, and without NO_HOLES they leave no gap below the file's size.
@@ -17,23 +24,23 @@
 //!   Shown by `what_was_committed_survives_every_power_cut`.
 //! - DATA-3: data is on its way to the device before the handle that refers to it begins, and the commit flushes the
 //!   devices before it publishes that handle.
-//! - DATA-4: bytes behind the end of the file in its last sector are zero in all that is written here. What others
-//!   wrote is not trusted: it is looked at before the file grows over it.
+//! - DATA-4: all data written here is zero past the end of the file in its last sector. The last sector of another writer is
+//!   checked before the file grows over it.
 //!   Shown by `random_changes_read_back_as_a_vector_of_bytes`,
 //!   `files_that_the_kernel_made_are_read_and_changed_and_their_snapshot_stays`.
 //! - DATA-5: a plan is carried out on the items that it was made of.
 //!   Shown by `writes_to_parts_of_one_extent_at_once_are_all_there`.
-//! - DATA-6: who looks at items beside others that share the inode keeps them as they are meanwhile: an item is cut in two by two
-//!   changes of the tree, and what lies behind the cut is nowhere in between.
+//! - DATA-6: a thread that reads items while others share the inode holds the items as they are meanwhile. Cutting an item in two
+//!   takes two changes of the tree, and between them the part past the cut is in no item.
 //!   Shown by `who_reads_beside_a_write_never_sees_it_half_done`, `writes_into_one_preallocated_extent_at_once_succeed`.
 //!
 //! # Locking
-//! Who reads has locked the range that he touches, in whole sectors. Who changes has locked the inode besides: alone where the
-//! size changes or the file is stored inline, together with others where he writes over what is there. `item` is the inode's
-//! item as his operation knows it: its size, its flags and whether it has extents are those of the file until he changes them.
-//! Others who share the inode change other items of extents, and those that cross his range outside of it; so a plan that was
-//! made of items is carried out only if nobody changed any since (DATA-5).
-//! Nothing here takes a lock before it starts a handle but that, and nothing reads data, allocates or waits while it has one.
+//! A reader has locked its range, in whole sectors. A writer has locked the inode besides: alone where the size changes or the file
+//! is stored inline, shared where it overwrites existing data. `item` is the inode's item as the operation knows it: its size, its
+//! flags and whether it has extents are those of the file until the operation changes them. Other threads that share the inode
+//! change other items of extents, and the outer parts of items that cross its range. So a plan that was made of items is carried
+//! out only if no thread changed any since (DATA-5). Before it starts a handle this module takes no other lock. While it has a
+//! handle it reads no data, allocates nothing and does not wait.
 
 mod behalf;
 mod clone_range;
@@ -101,7 +108,7 @@ pub(crate) use write_back::write_back;
 pub(crate) use write_direct::{DirectlyWritten, write_direct};
 pub(crate) use zero_range::zero_range;
 
-/// Changes the extents of an inode that nobody else has, after a plan was made when they were `seen`. Its errors abort.
+/// Changes the extents of an inode that no other thread has, after a plan was made when they were `seen`. Its errors abort.
 #[track_caller]
 fn change_alone<T>(
     inode: &FileInode<'_>,
@@ -115,10 +122,10 @@ fn change_alone<T>(
     })
 }
 
-/// Nothing but the item: its size, or its times.
+/// The range of a change of the item only: its size, or its times.
 const NO_EXTENTS: (u64, u64) = (0, 0);
 
-/// Changes the inode's item at the end of a change of its extents in `changed`, and `item`, what the operation knows of it.
+/// Changes the inode's item at the end of a change of its extents in `changed`, and the operation's copy of it, `item`.
 fn update(
     locked: &mut LockedExtents<'_, '_>,
     changed: (u64, u64),
@@ -128,7 +135,7 @@ fn update(
     update_for(&Behalf::Operation, locked, changed, item, change)
 }
 
-/// The same, with the times of those on whose behalf it is.
+/// Changes the inode's item at the end of a change of its extents, with the times that `behalf` stands for.
 fn update_for(
     behalf: &Behalf<'_>,
     locked: &mut LockedExtents<'_, '_>,
@@ -147,7 +154,7 @@ fn update_for(
     Ok(())
 }
 
-/// nbytes after `dropped` bytes went and `added` came. A damaged count that is too small does not wrap.
+/// Computes nbytes after `dropped` bytes went and `added` came. A damaged count that is too small does not wrap.
 const fn recount(nbytes: u64, dropped: u64, added: u64) -> u64 {
     nbytes.saturating_sub(dropped).saturating_add(added)
 }

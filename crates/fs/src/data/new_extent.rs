@@ -8,8 +8,8 @@ use super::packing::{Chunk, Packing};
 use super::payload::Payload;
 use crate::inode::InodeFlags;
 
-/// The front of `[start, stop)` of `payload`, in space of its own, written. `packing` ends where the file is to be left alone from
-/// now on.
+/// Writes the front of `[start, stop)` of `payload` into space of its own. `packing` becomes `None` where later data of the file is
+/// not to be packed.
 /// Errors: no space; device errors; those of the payload.
 pub(super) fn new_extent(
     behalf: &mut Behalf<'_>,
@@ -32,8 +32,8 @@ pub(super) fn new_extent(
                     ordered.write(engine, &packed.bytes)?;
                     return Ok(ordered);
                 }
-                // There may be room for it in several pieces. To ask again for each chunk would be a commit for each.
-                // Who rewrites what is there wants it packed, or as it is.
+                // There may be room for it in several pieces. Asking again for each chunk would cost a commit each. A rewrite of
+                // existing data fails instead: it packs the data, or leaves it as it is.
                 Err(error)
                     if error.kind() == ErrorKind::NoSpace && !matches!(behalf, Behalf::Rearranging) =>
                 {

@@ -1,37 +1,37 @@
-//! Whether data may be written over what a file has, in place, instead of to new space (NOCOW).
+//! Whether data may be written over existing extents, in place, instead of to new space (NOCOW).
 //!
-//! Space that was set aside (prealloc) may be written in any file, for nobody can read there yet. What a file shows may be
-//! overwritten in a NODATACOW file. Both only where the extent is this file's alone: a snapshot or a clone that has it, too, would
-//! show the new data. What is known without leaving the file's leaf comes first:
+//! Space that was set aside (prealloc) may be written in any file, for no reader sees its bytes yet. Existing data may be
+//! overwritten in a NODATACOW file. Both only where the extent is this file's alone: a snapshot or a clone that also has it would
+//! show the new data. The checks that need only the file's leaf come first:
 //!
 //! | it goes to new space when the item | because |
 //! |---|---|
 //! | is inline, a hole, or compressed | there is no sector for it on a device |
 //! | is regular, and the file is not NODATACOW | old data stays as it is |
-//! | is as old as the last snapshot of the subvolume | that may have it |
+//! | is as old as the last snapshot of the subvolume | the snapshot may have it |
 //!
-//! Then the leaf is let go of. What comes now searches other trees, and may wait there: who wants the leaf does not wait for
-//! that.
+//! Then the leaf is released. The next checks search other trees, and may wait there, so that no thread waits for the leaf
+//! meanwhile.
 //!
 //! | it goes to new space when | because |
 //! |---|---|
-//! | somebody else refers to the extent, in the tree or in what is queued for it | a clone has it, or a snapshot |
-//! | another file dropped its reference, and the commit that says so is not durable | it has the extent again after a power cut |
-//! | a sector has a checksum | it would be wrong |
+//! | another reference to the extent exists, in the tree or queued | a clone has it, or a snapshot |
+//! | another file dropped its reference, and that commit is not durable yet | the file has the extent again after a power cut |
+//! | a sector has a checksum | the checksum would be wrong |
 //! | the block group is read-only, or there is none | it is being moved, or read through |
 //!
-//! The last look leaves the right to write ([`NocowWriter`]), which is kept until the file has the data. A snapshot of the subvolume
-//! that begins meanwhile waits (`subvolume/in_place`); nobody begins while it is taken, which is the first thing that is asked, for
-//! it costs nothing.
+//! The last check returns the right to write ([`NocowWriter`]), which is kept until the file has the data. A snapshot of the
+//! subvolume that begins meanwhile waits (`subvolume/in_place`). No write in place begins while a snapshot is taken; this check
+//! comes first, because it costs nothing.
 //!
-//! With the switch [`FsOptions::nocow_keeps_leaf`](crate::FsOptions) the leaf is kept until all is known, for those who want to see
-//! what that costs.
+//! With the switch [`FsOptions::nocow_keeps_leaf`](crate::FsOptions) the leaf is kept until all checks are done. This shows its
+//! cost.
 //!
 //! A refusal costs a new search, from the end of the refused item on: with its leaf let go, neighbours may have been cut or joined.
 //!
 //! # Invariants
 //! - NOCOW-1: no leaf of a file tree is held while other trees are searched. Shown by `the_leaf_is_let_go_before_other_trees_are_searched`.
-//! - NOCOW-2: what is written in place has neither moved nor got checksums afterwards, but for prealloc in files that have them.
+//! - NOCOW-2: data written in place has neither moved nor got checksums afterwards, but for prealloc in files that have them.
 //!   Shown by `what_is_overwritten_in_place_stays_where_it_is`.
 
 use creamery_base::lock::{Held, rank};
@@ -50,22 +50,22 @@ use crate::subvolume::InPlaceWriter;
 /// An item of a file that refers to an extent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
-    /// Where in the file it begins.
+    /// The position in the file where it begins.
     pub(crate) start: u64,
-    /// Where in the file it ends.
+    /// The position in the file where it ends.
     pub(crate) end: u64,
     pub(crate) extent: Extent,
-    /// It reads as zeros until it is converted.
+    /// Whether it reads as zeros until it is converted.
     pub(crate) is_prealloc: bool,
 }
 
 impl Candidate {
-    /// Where on disk the byte `at` of the file lies.
+    /// The address on disk of the byte `at` of the file.
     pub(crate) fn disk(&self, at: u64) -> Logical {
         self.extent.disk_bytenr + self.extent.offset + (at - self.start)
     }
 
-    /// Looks at what other trees know of it. With no leaf of a file tree (NOCOW-1), unless the inode's filesystem keeps it.
+    /// Makes the checks in other trees, with no leaf of a file tree held (NOCOW-1), unless the inode's filesystem keeps it.
     /// Errors: would block; device errors; damage.
     pub(super) fn decide(self, inode: &Inode, range: (u64, u64), wait: Wait) -> Result<Decided> {
         let nocow = &inode.context().counters().nocow;
@@ -95,17 +95,17 @@ impl Candidate {
     }
 }
 
-/// What other trees say of a candidate.
+/// The result of the checks in other trees.
 pub(super) enum Decided {
     InPlace(NocowExtent),
-    /// Somebody else refers to the extent, or would after a power cut.
+    /// Another reference to the extent exists, or would after a power cut.
     Shared,
     WithCsums,
-    /// Its block group takes no writes, or there is none.
+    /// The block group takes no writes, or there is none.
     NoGroup,
 }
 
-/// The next item that may be written in place, as far as its leaf tells.
+/// The next item that may be written in place, by the checks in its leaf.
 fn candidate(items: &mut Items<'_>, may_overwrite: bool, since: Generation) -> Result<Option<Candidate>> {
     while let Some(Item { start, end, extent }) = items.next()? {
         let (extent, is_prealloc) = match extent {
@@ -133,7 +133,7 @@ fn items_of<'i>(_: &HeldExtents<'_>, inode: &'i Inode, range: (u64, u64), wait: 
     Items::new(inode.tree(), inode.id.ino, range, u64::from(inode.engine().sector_size()), wait)
 }
 
-/// A part of a file whose data is written in place. Nobody else does anything there until this is dropped (NOCOW-4).
+/// A part of a file whose data is written in place. No other thread uses its space until this value drops (NOCOW-4).
 pub(crate) struct NocowExtent {
     pub(crate) item: Candidate,
     /// The part of the file.
@@ -141,23 +141,23 @@ pub(crate) struct NocowExtent {
     _writer: NocowWriter,
 }
 
-/// What becomes of the front of what is left to write.
+/// The way of the front of the data that remains to be written.
 pub(crate) enum Piece {
-    /// It is written in place.
+    /// The extent is written in place.
     InPlace(NocowExtent),
-    /// Up to here it goes to new space.
+    /// The data up to here goes to new space.
     New(u64),
 }
 
 /// A range of a file that is to be written, from the front on.
 pub(crate) struct NocowWalk<'i> {
     inode: &'i Inode,
-    /// Regular extents, too.
+    /// Whether regular extents may be overwritten, too.
     may_overwrite: bool,
     end: u64,
-    /// What was found behind the front.
+    /// The extent found past the front.
     ahead: Option<NocowExtent>,
-    /// Up to where all is known.
+    /// The checks are done up to here.
     seen_to: u64,
     writer: Option<InPlaceWriter>,
 }
@@ -179,7 +179,7 @@ impl<'i> NocowWalk<'i> {
         Self { inode, may_overwrite, end, ahead: None, seen_to, writer }
     }
 
-    /// What becomes of the front, which is at `at`.
+    /// The way of the front, which is at `at`.
     /// Errors: would block; device errors; damage.
     pub(crate) fn piece(&mut self, at: u64, wait: Wait) -> Result<Piece> {
         if self.ahead.is_none() && at >= self.seen_to {
@@ -197,7 +197,7 @@ impl<'i> NocowWalk<'i> {
         })
     }
 
-    /// What keeps snapshots waiting for what was found.
+    /// The writer that keeps snapshots waiting for the extents found.
     pub(crate) fn into_writer(self) -> Option<InPlaceWriter> {
         self.writer
     }
@@ -209,7 +209,7 @@ impl<'i> NocowWalk<'i> {
             let since = inode.tree().last_snapshot();
             let mut items = items_of(&still, inode, (at, self.end), wait)?;
             let Some(found) = candidate(&mut items, self.may_overwrite, since)? else { break };
-            // The leaf is let go of here, or only when all is known, as it once was.
+            // The leaf is released here, or, with the switch, only after all checks.
             drop(items);
             let kept = if inode.context().policy().nocow_keeps_leaf {
                 let leaf = inode.tree().cursor_locked(&extent_data(inode.id.ino, at), wait)?;

@@ -1,6 +1,6 @@
 //! Whether a range of a file may be written in place as a whole, for a write that must not wait, and is never made in part.
 //!
-//! The look is that of `nocow`, at one item, and it tells why not.
+//! The check is that of `nocow`, at one item, and it returns the reason for a refusal.
 
 use creamery_base::{ErrorKind, Result, Wait};
 use creamery_format::Compression;
@@ -13,20 +13,20 @@ use crate::inode::lock::HeldExtents;
 use crate::inode::{FileInode, InodeFlags, InodeItem};
 use crate::subvolume::InPlaceWriter;
 
-/// An extent that a range is in, and what keeps snapshots waiting for the write.
+/// The extent that contains a range, and the writer that keeps snapshots waiting for the write.
 pub(crate) struct OneExtent {
     pub(super) extent: NocowExtent,
     pub(super) writer: InPlaceWriter,
 }
 
 impl OneExtent {
-    /// Whether it was set aside, and has no data yet.
+    /// Whether it is preallocated, and has no data yet.
     pub(crate) const fn is_prealloc(&self) -> bool {
         self.extent.item.is_prealloc
     }
 }
 
-/// A look that may have found something locked, or not in memory: none then.
+/// The result of a look, or `None` if it found a lock taken or a block not in memory.
 fn unless_blocked<T>(looked: Result<T>) -> Result<Option<T>> {
     match looked {
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
@@ -34,7 +34,8 @@ fn unless_blocked<T>(looked: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// The extent of a file with this item that `[start, end)` is in, if that may be written in place; else why not.
+/// The extent of a file with this item that contains `[start, end)`, if that may be written in place; else the reason for a
+/// refusal.
 /// Errors: device errors, where `wait` lets it read; damage.
 pub(crate) fn in_one_extent(
     inode: &FileInode<'_>,
@@ -63,7 +64,7 @@ pub(crate) fn in_one_extent(
     })
 }
 
-/// The item that covers the range, as far as its leaf tells.
+/// The item that covers the range, by the checks in its leaf.
 /// Errors: would block; device errors; damage.
 fn candidate(
     _: &HeldExtents<'_>,

@@ -15,8 +15,8 @@
 //!
 //! A range that holds more items than one handle should drop is taken over in steps. The first step makes the file
 //! show only the front of the extent, as far as its old items are gone; each further step drops more of them and
-//! lets the one new item show more. Every step is consistent by itself (DATA-2), and the last leaves what a
-//! single one would have.
+//! lets the one new item show more. Every step is consistent by itself (DATA-2), and the last one gives the result of a single
+//! step.
 //!
 //! # Invariants
 //! - ORDERED-1: space that was allocated is given back on every way out before the first handle changed something,
@@ -24,7 +24,7 @@
 //!   Shown by `a_full_filesystem_takes_what_fits_and_can_be_emptied`.
 //! - ORDERED-2: a file never shows sectors that were not written: completion asserts that all of them were, or that none was
 //!   and the item says so (prealloc).
-//! - ORDERED-3: an extent has checksums for all of its sectors, or, in a NODATASUM file, for none. They are of what is on the
+//! - ORDERED-3: an extent has checksums for all of its sectors, or, in a NODATASUM file, for none. They are of the bytes on the
 //!   device, packed or not.
 
 use creamery_base::{InodeId, Logical, Result, Wait};
@@ -45,45 +45,45 @@ use crate::compression;
 use crate::inode::{FileInode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 
-/// The item, which shows more, and the inode.
+/// The units of the item, which shows more, and of the inode.
 const SHOW_MORE_UNITS: u32 = 2;
 
 /// New data on its way into a file.
 #[must_use = "dropping it gives the space back"]
 pub(crate) struct OrderedExtent {
-    /// Where in the file it begins.
+    /// The position in the file where it begins.
     start: u64,
     space: DataExtent,
-    /// Up to here data has been given out for it, with its checksums.
+    /// Data up to here was handed to the writer, with its checksums.
     prepared: u64,
-    /// Up to here it is on its device.
+    /// Data up to here is on its device.
     written: u64,
-    /// What the commit flushes before anybody sees it.
+    /// The proof of the writes, which the commit flushes before a reader sees the data.
     proof: Written,
-    /// None in a NODATASUM file, and of prealloc.
+    /// `None` in a NODATASUM file, and for prealloc.
     csums: Option<Vec<u8>>,
-    /// Set aside for data to come: nothing is written.
+    /// Set for space set aside for later data: nothing is written.
     prealloc: bool,
-    /// How what it takes stands for the file's bytes, and for how many.
+    /// The compression, and the number of the file's bytes that the data stands for.
     packed: Option<(Compression, u64)>,
-    /// What the file is marked with when it has this.
+    /// The flags that the file gets with this extent.
     marks: InodeFlags,
     checksum: ChecksumType,
     sector: u64,
 }
 
-/// What completion does to the file's size.
+/// The effect of completion on the file's size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NewSize {
-    /// It grows to this where it is smaller; data from there to the end of the extent is padding.
+    /// The file grows to this size where it is smaller; data from there to the end of the extent is padding.
     AtLeast(u64),
-    /// It becomes this, with a single step.
+    /// The file gets this size, with a single step.
     Exactly(u64),
 }
 
 impl OrderedExtent {
-    /// Allocates space for `[start, start + len)` of a file, or for the front of it when there is no
-    /// room for all in one piece. `item` is the file's. Errors: no space; read-only.
+    /// Allocates space for `[start, start + len)` of a file, or for the front of it when there is no room for all in one piece.
+    /// `item` is the file's. Errors: no space; read-only.
     pub(crate) fn allocate(
         behalf: &mut Behalf<'_>,
         inode: &FileInode<'_>,
@@ -96,7 +96,7 @@ impl OrderedExtent {
         Ok(ordered)
     }
 
-    /// Allocates space for a file of which there may be no more yet.
+    /// Allocates space for a file that may not exist in a tree yet.
     pub(crate) fn allocate_new(
         behalf: &mut Behalf<'_>,
         file: &For<'_>,
@@ -108,8 +108,8 @@ impl OrderedExtent {
         Ok(Self { csums, ..Self::nothing_written(file.engine, start, space) })
     }
 
-    /// Allocates space, in one piece, for data that stands packed for `[start, end)` of a file: the packed data is written into it.
-    /// Errors: no space for it in one piece, too.
+    /// Allocates space, in one piece, for the packed data of `[start, end)` of a file: the caller writes the packed data into it.
+    /// Errors: those of `allocate`; no space for it in one piece.
     pub(crate) fn allocate_packed(
         behalf: &mut Behalf<'_>,
         file: &For<'_>,
@@ -124,13 +124,13 @@ impl OrderedExtent {
         Ok(Self { csums: Some(Vec::new()), packed, ..Self::nothing_written(file.engine, start, space) })
     }
 
-    /// Marks the file, too, when it has this.
+    /// Gives the file these flags, too, when it gets the extent.
     pub(crate) const fn marking(mut self, marks: InodeFlags) -> Self {
         self.marks = self.marks.union(marks);
         self
     }
 
-    /// Sets space aside, which reads as zeros until data comes.
+    /// Sets space aside, which reads as zeros until data is written there.
     pub(crate) fn preallocate(inode: &FileInode<'_>, start: u64, len: u64) -> Result<Self> {
         let file = For::of(inode, InodeFlags::empty());
         let space = set_aside(&mut Behalf::Operation, &file, len.min(PREALLOC_LEN_MAX))?;
@@ -159,22 +159,22 @@ impl OrderedExtent {
         }
     }
 
-    /// What the file is marked with.
+    /// The flags that the file gets.
     pub(crate) const fn marks(&self) -> InodeFlags {
         self.marks
     }
 
-    /// Where in the file it begins.
+    /// The position in the file where it begins.
     pub(crate) const fn start(&self) -> u64 {
         self.start
     }
 
-    /// Where in the file it ends.
+    /// The position in the file where it ends.
     pub(crate) fn end(&self) -> u64 {
         self.start + self.packed.map_or(self.space.len(), |(_, len)| len)
     }
 
-    /// Where on the volume its space ends.
+    /// The address on the volume where its space ends.
     pub(crate) fn space_end(&self) -> Logical {
         self.space.start() + self.space.len()
     }
@@ -192,7 +192,7 @@ impl OrderedExtent {
         Ok(())
     }
 
-    /// The next sectors are about to be written: computes their checksums. Returns where they go.
+    /// Computes the checksums of the next sectors, which are about to be written. Returns their address.
     pub(super) fn prepare<'d>(&mut self, data: impl Iterator<Item = &'d [u8]>) -> Logical {
         let at = self.space.start() + self.prepared;
         for data in data {
@@ -208,13 +208,13 @@ impl OrderedExtent {
         at
     }
 
-    /// What was prepared is on its device.
+    /// Notes that the prepared data is on its device.
     pub(super) fn landed(&mut self, proof: Written) {
         self.written = self.prepared;
         self.proof.add(proof);
     }
 
-    /// For who has the data.
+    /// A sink for the data.
     pub(crate) fn writer<'a>(&'a mut self, engine: &'a Engine) -> impl TakesData + 'a {
         struct Writer<'a>(&'a mut OrderedExtent, &'a Engine);
         impl TakesData for Writer<'_> {
@@ -228,12 +228,12 @@ impl OrderedExtent {
         Writer(self, engine)
     }
 
-    /// Metadata that completing it in an empty range takes.
+    /// Metadata units that completing it in an empty range takes.
     pub(crate) fn units(&self, engine: &Engine) -> u32 {
         reserve::complete_units(engine, self.csums.as_ref().map_or(0, Vec::len))
     }
 
-    /// Metadata that completing it takes in all its steps, over what the file has there now and once its data is prepared.
+    /// Metadata units that completing it takes in all its steps, over the file's present extents and once its data is prepared.
     pub(super) fn units_of_all_steps(&self, inode: &FileInode<'_>) -> Result<u32> {
         let (sector, end) = (u64::from(inode.engine().sector_size()), self.end());
         let (mut at, mut units, mut own) = (self.start, 0_u32, self.units(inode.engine()));
@@ -247,7 +247,7 @@ impl OrderedExtent {
         Ok(units)
     }
 
-    /// The file extent item for the first `shown` bytes. Who can see it sees what it takes to read it, too (LOG-7).
+    /// The file extent item for the first `shown` bytes. A reader that sees it also finds the metadata needed to read it (LOG-7).
     pub(crate) fn item(&self, handle: &Handle<'_>, shown: u64) -> [u8; file_extent::REGULAR_LEN] {
         let whole = Extent::whole(handle.generation(), self.space.start(), self.space.len());
         let (compression, ram_bytes) = self.packed.unwrap_or((Compression::None, self.space.len()));
@@ -268,7 +268,7 @@ impl OrderedExtent {
         Ok(at)
     }
 
-    /// Makes it part of the file in place of what was there.
+    /// Makes it part of the file in place of the old extents.
     /// Errors: no space, damage (then the file has the front of the data, see [`Completion::reached`]); aborted.
     pub(crate) fn complete(self, completion: &mut Completion<'_, '_>, size: NewSize) -> Result<()> {
         let (inode, decided_on) = (completion.inode(), completion.file().flags);
@@ -312,7 +312,7 @@ impl OrderedExtent {
         Ok(())
     }
 
-    /// Makes the part of it that `plan` has made room for the file's.
+    /// Shows the part of it for which `plan` has made room.
     fn show(self, handle: &Handle<'_>, inode: &FileInode<'_>, plan: &DropPlan) -> Result<()> {
         plan.apply(handle, inode.tree(), inode.id, Some(self.start))?;
         let shown = self.item(handle, plan.stop - self.start);

@@ -1,20 +1,20 @@
-//! Packing new data: a row of sectors becomes chunks of at most 128 KiB, each of them packed, where that makes it shorter, into an
-//! extent of its own.
+//! Packing new data: a row of sectors becomes chunks of at most 128 KiB. Each of them is packed, where that makes it shorter, into
+//! an extent of its own.
 //!
-//! Packing takes more time than all else that becomes of data. So several chunks are packed at once, on all processors, before the
-//! first of them is given space; after that each becomes part of the file by itself, in order, as other data does
-//! (`ordered_extent`). Nothing is locked while data is packed but the range that it is for, and no handle is held.
+//! Packing takes more time than all the rest of a write. So several chunks are packed at once, on all processors, before the first
+//! of them is given space; after that each becomes part of the file by itself, in order, as other data does (`ordered_extent`).
+//! While data is packed only its range is locked, and no handle is held.
 //!
-//! A chunk is stored packed only when that saves a sector: an extent takes whole ones. Those that do not get shorter, one behind
-//! the other, become one extent as if nobody had tried. Whoever has no room for a packed extent in one piece stores its data as it
-//! is, which may lie in several.
+//! A chunk is stored packed only when that saves a sector: an extent takes whole ones. Consecutive chunks that do not get shorter
+//! become one extent, as without packing. Where a packed extent finds no room in one piece, its data is stored as it is, perhaps in
+//! several pieces.
 //!
-//! A small file whose packed data fits into the tree is stored there, as a whole, though it may have a whole sector.
+//! A small file whose packed data fits into the tree is stored there, as a whole, though it may be a whole sector long.
 //!
 //! # Invariants
-//! - PACKING-1: a packed extent shows all of its data when it is made, has checksums of what is on the device, and what lies behind
-//!   the packed data in its last sector is zero. Shown by `what_is_packed_is_read_back_and_its_padding_is_zero`.
-//! - PACKING-2: nothing is stored packed that takes as many sectors as it does without. Shown by
+//! - PACKING-1: a packed extent shows all of its data when it is made, has checksums of the bytes on the device, and is zero past
+//!   the packed data in its last sector. Shown by `what_is_packed_is_read_back_and_its_padding_is_zero`.
+//! - PACKING-2: data is stored packed only where it takes fewer sectors than unpacked. Shown by
 //!   `what_does_not_get_shorter_is_stored_as_it_is`.
 
 use std::collections::VecDeque;
@@ -34,28 +34,28 @@ use crate::compression::{self, Compress, CompressionState, Plain, Wanted};
 use crate::context::Context;
 use crate::inode::{Inode, InodeFlags, InodeItem, xattr};
 
-/// Bytes of a chunk at most.
+/// Upper bound of the bytes of a chunk.
 const CHUNK: u64 = Packer::DATA_MAX as u64;
-/// Chunks that are packed before the first of them is stored: several for each processor, for the last of them leave some idle; but
-/// as many on any machine, since those that are stored as they are become one extent, and images are to be the same.
+/// Chunks that are packed before the first of them is stored: several for each processor, for the last of them leave some idle. The
+/// number is the same on any machine: adjacent unpacked chunks become one extent, and images have to be reproducible.
 const CHUNKS_AHEAD: usize = 64;
 
-/// The next part of what is to be written.
+/// The next part of the data to write.
 pub(super) enum Chunk {
-    /// Up to `end` it is packed.
+    /// The data up to `end` is packed.
     Packed { end: u64, packed: Packed },
-    /// Up to `end` it is stored as it is; `gives_up` says that nothing of the file is to be packed from now on.
+    /// The data up to `end` is stored as it is. `gives_up`: no later data of the file is packed.
     Plain { end: u64, gives_up: bool },
 }
 
-/// How the new data of one file is packed.
+/// The packing of the new data of one file.
 pub(crate) struct Packing<'i> {
     state: &'i CompressionState,
     wanted: Wanted,
     sector: u64,
-    /// What was packed ahead, and whether it got shorter.
+    /// Chunks that were packed ahead, and whether each got shorter.
     ready: VecDeque<Ready>,
-    /// The same of the whole file, for the tree.
+    /// The whole file packed ahead, for the tree, and whether it got shorter.
     inline_ahead: Option<Option<Packed>>,
 }
 
@@ -71,10 +71,10 @@ pub(crate) struct Packing<'i> {
 pub struct PackedAhead {
     wanted: Wanted,
     size: u64,
-    /// Of the bytes: those of another file are not to become its.
+    /// A checksum of the bytes, so that no other file's packed data is taken.
     checksum: Checksum,
     inline: Option<Packed>,
-    /// None where it is in the tree.
+    /// `None` where it is in the tree.
     chunk: Option<Ready>,
 }
 
@@ -85,7 +85,7 @@ struct Ready {
     made: Result<Vec<u8>, Plain>,
 }
 
-/// What the property of an inode says.
+/// The compression property of an inode.
 fn property(inode: &Inode, item: &InodeItem) -> Result<Option<Vec<u8>>> {
     if item.flags.contains(InodeFlags::COMPRESS) {
         xattr::get_known(inode, xattr::COMPRESSION, Wait::Yes)
@@ -94,7 +94,7 @@ fn property(inode: &Inode, item: &InodeItem) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// How the data of a file is packed that is made of what `item` says; none when it is not.
+/// The packing of the data of a file with this `item`; `None` when its data is not packed.
 pub(super) fn packing_of<'i>(inode: &'i Inode, item: &InodeItem) -> Result<Option<Packing<'i>>> {
     let context = inode.context();
     if !compression::may_be(context.compression().option(), item.flags) {
@@ -106,7 +106,7 @@ pub(super) fn packing_of<'i>(inode: &'i Inode, item: &InodeItem) -> Result<Optio
 }
 
 impl<'i> Packing<'i> {
-    /// The same for a file that is only just being made, with this property.
+    /// The packing of a file that is only just being made, with this property.
     pub(crate) fn new(context: &'i Context, item: &InodeItem, property: Option<&[u8]>) -> Option<Self> {
         let state = context.compression();
         let wanted = compression::wanted(state.option(), item.flags, property)?;
@@ -125,7 +125,7 @@ impl<'i> Packing<'i> {
         Ok(PackedAhead { wanted: self.wanted, size, checksum, inline, chunk })
     }
 
-    /// Takes what was packed ahead of a file that is nothing but `bytes`, if it was packed in this way.
+    /// Takes the result of packing ahead for a file that is nothing but `bytes`, if it was packed in this way.
     pub(crate) fn take_ahead(&mut self, ahead: &PackedAhead, bytes: &[u8]) {
         if (ahead.wanted, ahead.size) == (self.wanted, bytes.len() as u64)
             && ahead.checksum == checksum(ChecksumType::Crc32c, bytes)
@@ -135,7 +135,7 @@ impl<'i> Packing<'i> {
         }
     }
 
-    /// With this, whatever anybody says. None for a file that cannot have compressed data.
+    /// Packs with this method, whatever mount and file say. `None` for a file that cannot have compressed data.
     pub(super) fn forced(context: &'i Context, item: &InodeItem, method: CompressionMethod) -> Option<Self> {
         let option = Some(Compress { method, force: true });
         let wanted = compression::wanted(option, item.flags - InodeFlags::COMPRESS, None)?;
@@ -178,7 +178,7 @@ impl<'i> Packing<'i> {
         Ok(Chunk::Plain { end, gives_up: false })
     }
 
-    /// `len` bytes of the file have space for being stored packed.
+    /// Notes that `len` bytes of the file got space for being stored packed.
     pub(super) fn stored(&self, len: u64, packed: &Packed) {
         self.state.count_packed(len, packed.bytes.len() as u64);
     }
@@ -216,7 +216,8 @@ impl<'i> Packing<'i> {
         Ok(Ready { start, end, made: Ok(bytes) })
     }
 
-    /// The whole content of a small file, packed to be stored inline in `most` bytes at most; none when that does not make it shorter.
+    /// Packs the whole content of a small file, to be stored inline in `most` bytes at most. `None` when that does not make it
+    /// shorter.
     pub(super) fn pack_inline(&self, content: &[u8], most: u64) -> Option<Packed> {
         let packed = match &self.inline_ahead {
             Some(ahead) => ahead.clone(),

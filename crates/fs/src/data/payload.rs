@@ -1,14 +1,14 @@
-//! What is written, and where it goes: a row of sectors, and space that takes them.
+//! Data to write, and its destination: a row of sectors, and space that takes them.
 
 use creamery_base::Result;
 use creamery_device::Parts;
 
 /// Whole sectors that are to be written.
 pub(crate) trait Payload: Sync {
-    /// The sectors, from where they begin to where they end.
+    /// The range of the sectors in the file.
     fn range(&self) -> (u64, u64);
 
-    /// Where the data in them ends; zeros follow.
+    /// The end of the data in them; zeros follow.
     fn data_end(&self) -> u64;
 
     /// Gives the sectors of a part of the range to `space`, one after another.
@@ -20,6 +20,6 @@ pub(crate) trait TakesData {
     /// Writes the next sectors.
     fn write(&mut self, data: &[u8]) -> Result<()>;
 
-    /// The same of shared buffers.
+    /// Writes the next sectors from shared buffers.
     fn write_parts(&mut self, data: Parts) -> Result<()>;
 }

@@ -1,14 +1,14 @@
-//! Preallocation: space for data that is still to come.
+//! Preallocation: space for later data.
 //!
-//! The holes of a range become prealloc: file extent items that have space and read as zeros. What is there already, data or
-//! prealloc, stays. All the space is allocated before anything changes, so that a filesystem which has not enough leaves the
-//! file as it was. Items are made from the front on; items behind the file's end are legal, and it grows over them in the end,
-//! unless it is to keep its size.
+//! The holes of a range become prealloc: file extent items that have space and read as zeros. Existing data and prealloc stay. All
+//! the space is allocated before anything changes, so that a filesystem without enough space leaves the file as it was. Items are
+//! made from the front on. Items past the file's end are legal, and the file grows over them in the end, unless it has to keep its
+//! size.
 //!
-//! A file whose data is inline gets an extent first when the range goes beyond its end: inline data is alone.
+//! A file whose data is inline gets an extent first when the range goes past its end: inline data is alone in its file.
 //!
 //! # Invariants
-//! - PREALLOC-1: what the range read as before, it reads as after, and zeros where the file grew.
+//! - PREALLOC-1: the range reads as before, and as zeros where the file grew.
 //!   Shown by `random_changes_read_back_as_a_vector_of_bytes`.
 //! - PREALLOC-2: a range for which there is not enough space changes nothing and loses nothing.
 //!   Shown by `a_range_that_does_not_fit_changes_nothing_and_gives_all_space_back`.
@@ -25,8 +25,8 @@ use super::{Behalf, NO_EXTENTS, update};
 use crate::inode::{FileInode, InodeItem};
 use crate::operation::in_handle;
 
-/// Has space for `[offset, end)`, which is not empty; `size` is what the file has at least after that.
-/// Errors: no space; what reading can fail with, where a sector is written anew; aborted.
+/// Gives `[offset, end)`, which is not empty, space; `size` is the least size of the file after that.
+/// Errors: no space; those of reading, where a sector is written anew; aborted.
 pub(crate) fn prealloc(
     inode: &FileInode<'_>,
     item: &mut InodeItem,
@@ -43,7 +43,7 @@ pub(crate) fn prealloc(
     complete(inode, item, space, wide.0, size)
 }
 
-/// The stretches of `range` that `choose` takes of its extent maps; those that touch are one.
+/// The stretches that `choose` returns for the extent maps of `range`; adjacent ones are joined.
 pub(crate) fn stretches(
     inode: &FileInode<'_>,
     range: (u64, u64),
@@ -66,7 +66,7 @@ pub(crate) fn stretches(
 pub(crate) fn allocate(inode: &FileInode<'_>, stretches: &[(u64, u64)]) -> Result<Vec<OrderedExtent>> {
     let engine = inode.engine();
     let wanted = stretches.iter().fold(0_u64, |sum, (start, end)| sum.saturating_add(end - start));
-    // What can never be had is not looked for: that would take all there is, for a while.
+    // An impossible request fails at once: a search would take all space for a while.
     if wanted > engine.space().total {
         return Err(Error::new(ErrorKind::NoSpace, format!("preallocating {wanted} bytes")));
     }
@@ -82,8 +82,7 @@ pub(crate) fn allocate(inode: &FileInode<'_>, stretches: &[(u64, u64)]) -> Resul
     Ok(space)
 }
 
-/// Makes `space` part of the file, in which nothing is missing from `start` on then, and `size` what it has at least, in the end
-/// (GROW-1).
+/// Makes `space` part of the file, which has no gap from `start` on then, and `size` its least size, in the end (GROW-1).
 pub(crate) fn complete(
     inode: &FileInode<'_>,
     item: &mut InodeItem,

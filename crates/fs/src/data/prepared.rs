@@ -1,17 +1,17 @@
-//! A write of whole sectors, in steps between which nobody waits: for requests that outlive their call.
+//! A write of whole sectors, in steps without a wait between them: for requests that outlive their call.
 //!
 //! ```text
 //!   new --------------> batch ---- device, all pieces at once ---> landed --------------------> complete
 //!   in place or to new             no thread has anything          the flush that the commit    handle by handle,
 //!   space, summed                                                  owes it                      from the front on
 //! ```
-//! What completing takes is known when all has its place, however many pieces that are, and is kept before anything is written. So what
-//! is on a device does not find then that there is no room for it.
+//! The room that completing takes is known when all data has its place, in however many pieces. It is kept before anything is written.
+//! So data that is on a device never finds that there is no room for it.
 //!
-//! `write_direct` writes piece by piece, and its caller waits for each: it asks for space on the way, so it needs no room that was kept.
+//! `write_direct` writes piece by piece, and its caller waits for each: it reserves space on the way, so it needs no kept room.
 //!
-//! Whoever has it keeps the file locked, as for any write, from before it is made until it is complete or dropped. Dropped, its new
-//! space goes back (ORDERED-1), and what would have been written over is as the device left it.
+//! The owner of a prepared write keeps the file locked, as for any write, from before it is made until it is complete or dropped.
+//! When it is dropped, its new space goes back (ORDERED-1), and overwritten data is as the device left it.
 
 use std::sync::Arc;
 
@@ -36,14 +36,14 @@ use crate::inode::lock::HeldExtents;
 use crate::inode::{FileInode, Inode, InodeItem};
 use crate::subvolume::InPlaceWriter;
 
-/// One extent of what is written.
+/// One extent of the write.
 enum Piece {
     InPlace(InPlace),
     New(OrderedExtent),
 }
 
 impl Piece {
-    /// Up to where in the file it goes.
+    /// The end of it in the file.
     fn end(&self) -> u64 {
         match self {
             Self::InPlace(space) => space.range().1,
@@ -51,7 +51,7 @@ impl Piece {
         }
     }
 
-    /// Metadata that completing it takes, once its data is prepared.
+    /// Metadata units that completing it takes, once its data is prepared.
     fn units(&self, inode: &FileInode<'_>) -> Result<u32> {
         match self {
             Self::InPlace(space) => Ok(space.units(inode.engine())),
@@ -59,7 +59,7 @@ impl Piece {
         }
     }
 
-    /// Adds `data`, which is all of it, to what is to be written.
+    /// Adds `data`, which is all of it, to the `batch`.
     fn add_to(&mut self, batch: &mut WriteBatch, engine: &Engine, data: SharedBytes) {
         let data = Parts::from(data);
         let at = match self {
@@ -77,21 +77,21 @@ impl Piece {
     }
 }
 
-/// A write that has its places, and that nobody sees yet.
+/// A write that has its places, and that no reader sees yet.
 #[must_use = "dropping it gives the space back"]
 pub(crate) struct Prepared {
     start: u64,
     end: u64,
-    /// From the front on, without gaps.
+    /// The extents of the write, from the front on, without gaps.
     pieces: SmallVec<[Piece; 1]>,
-    /// Behind the pieces: a snapshot may begin when this goes.
+    /// The right to write in place, dropped after the pieces: then a snapshot may begin.
     _in_place: Option<InPlaceWriter>,
 }
 
 impl Prepared {
     /// Finds places for `data` at `offset`, both whole sectors, in `room`, which is that of [`reserve::keep`], and computes its checksums:
-    /// in place where that is allowed, else in new space, and never packed. The file is not stored inline. None where there is no room for
-    /// all of that unless others free some, and nothing is written then.
+    /// in place where that is allowed, else in new space, and never packed. The file is not stored inline. `None` where there is no room
+    /// for all of that without a reclaim; nothing is written then.
     /// Errors: no space; device errors; damage; aborted.
     pub(crate) fn new(
         room: &mut DelallocReservation,
@@ -101,7 +101,7 @@ impl Prepared {
         data: &SharedBytes,
     ) -> Result<Option<(Self, WriteBatch)>> {
         let (prepared, batch, units) = match Self::place(room, inode, item, offset, data) {
-            // The room that was kept may be what lacks.
+            // The missing room may be the room that was kept.
             Err(error) if error.kind().is_no_room() => return Ok(None),
             placed => placed?,
         };
@@ -110,8 +110,8 @@ impl Prepared {
         Ok(is_kept.then_some((prepared, batch)))
     }
 
-    /// All of it with its place, what is to be written, and the units that completing it takes.
-    /// Errors: as [`new`](Self::new).
+    /// Returns the write with all its places, the batch, and the units that completing it takes. Errors: those of
+    /// [`new`](Self::new).
     fn place(
         room: &mut DelallocReservation,
         inode: &FileInode<'_>,
@@ -146,7 +146,8 @@ impl Prepared {
         Ok((Self { start: offset, end, pieces, _in_place }, batch, units))
     }
 
-    /// `data` at `offset` of a file with this item, all in one extent of it, what is to be written, and the units that completing it takes.
+    /// Returns a write of `data` at `offset` of a file with this item, all in one extent of it, with the batch and the units that
+    /// completing it takes.
     pub(crate) fn in_place(
         inode: &FileInode<'_>,
         item: &InodeItem,
@@ -164,28 +165,28 @@ impl Prepared {
         (Self { start: offset, end, pieces, _in_place: Some(writer) }, batch, units)
     }
 
-    /// Where in the file it begins.
+    /// The position in the file where it begins.
     pub(crate) const fn start(&self) -> u64 {
         self.start
     }
 
-    /// All of it is on its devices.
+    /// Notes that all of it is on its devices.
     pub(crate) fn landed(&mut self, engine: &Engine, proof: Written) {
-        // Each commit flushes all devices; the proof says besides which copies were missed, and that once.
+        // Each commit flushes all devices. The proof also names the copies that were missed; it is used once.
         let mut proof = Some(proof);
         for piece in &mut self.pieces {
             piece.landed(proof.take().unwrap_or_else(|| engine.volume().nothing_written()));
         }
     }
 
-    /// Whether all of it goes over what a file of `size` bytes has in place, so that completing it needs no handle if its times may follow later.
+    /// Whether all of it goes over existing data of a file of `size` bytes, so that completing it needs no handle if its times may follow later.
     pub(crate) fn overwrites(&self, size: u64) -> bool {
         self.pieces.iter().all(|piece| matches!(piece, Piece::InPlace(space) if space.is_overwrite(size)))
     }
 
-    /// Makes it what the file shows there, from the front on: less than all only when space ran out all the same. The times of what goes over
-    /// what the file has may follow later (`overwrite_times`). A caller that holds the item, which stays as it `is`, has seen before that all of
-    /// it does, and that the times may.
+    /// Shows the data in the file, from the front on: less than all only when space ran out all the same. The times of an overwrite may follow
+    /// later (`overwrite_times`). A caller that passes the locked item as `is` has checked that all of the write is an overwrite, and that the
+    /// times may follow later.
     /// Errors: no space; damage; aborted.
     pub(crate) fn complete(
         self,
@@ -223,7 +224,7 @@ impl Prepared {
             }
         }
         if overwrites {
-            // Before a snapshot may begin, which has the times of what it shows.
+            // Before a snapshot may begin: it has the times of the data that it shows.
             owner.overwritten(inode.engine().split_off(room, 1), is);
             Direct::count(&inode.context().counters().direct.times_later);
         }
@@ -231,7 +232,7 @@ impl Prepared {
     }
 }
 
-/// The place of the front of what is left.
+/// The place of the front of the remaining data.
 fn next_piece(
     walk: &mut NocowWalk<'_>,
     room: &mut DelallocReservation,

@@ -1,4 +1,4 @@
-//! The same work for each of several things, on all processors.
+//! One function applied to several items, on all processors.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{OnceLock, mpsc};
@@ -7,8 +7,8 @@ use std::thread::{self, available_parallelism};
 use creamery_base::Result;
 use creamery_base::lock::{RankedMutex, rank};
 
-/// Does `work` for each of `0..count`, at once where that is possible; what came of each, in order. Small work is done by the caller
-/// alone: each other thread is to have `each` of them at least.
+/// Calls `work` for each of `0..count`, at once where that is possible. Returns the results in order. The caller does small work
+/// alone: each other thread has to get `each` of them at least.
 pub(super) fn on_all_processors<T: Send + Sync>(
     count: usize,
     each: usize,
@@ -29,7 +29,7 @@ pub(super) fn on_all_processors<T: Send + Sync>(
     } else {
         thread::scope(|scope| {
             for _ in 1..threads {
-                // Without it the others do all.
+                // If no thread can start, the others do all.
                 let _ = thread::Builder::new().name("beside".to_owned()).spawn_scoped(scope, go_on);
             }
             go_on();
@@ -38,8 +38,8 @@ pub(super) fn on_all_processors<T: Send + Sync>(
     done.into_iter().map(|one| one.into_inner().expect("all were done")).collect()
 }
 
-/// Makes jobs one after the other, and has each of them done beside making the next; what came of each, in order. The order in which
-/// they are made is always the same; the first that cannot be made ends it.
+/// Makes jobs one after the other, and runs each while the next ones are made. Returns the results in order. The jobs are always
+/// made in the same order; the first that cannot be made ends it.
 pub(super) fn as_they_come<J: Send, T: Send + Sync>(
     count: usize,
     each: usize,
@@ -52,7 +52,7 @@ pub(super) fn as_they_come<J: Send, T: Send + Sync>(
     }
     let done: Vec<OnceLock<T>> = (0..count).map(|_| OnceLock::new()).collect();
     let (give, given) = mpsc::channel();
-    // Who waits for the next job has the others wait for him: one of them will get it.
+    // A thread that waits for the next job holds this lock, and the others wait for it: one of them gets the job.
     let given: RankedMutex<_, { rank::LEAF }> = RankedMutex::new(given);
     let go_on = || {
         loop {
@@ -63,7 +63,7 @@ pub(super) fn as_they_come<J: Send, T: Send + Sync>(
     };
     thread::scope(|scope| {
         for _ in 1..threads {
-            // Without it the others do all.
+            // If no thread can start, the others do all.
             let _ = thread::Builder::new().name("beside".to_owned()).spawn_scoped(scope, go_on);
         }
         let all_made: Result<()> = (0..count).try_for_each(|at| {

@@ -1,9 +1,9 @@
 //! Punching a hole: whole sectors give their space back, the rest of the range becomes zeros.
 //!
-//! The sectors of which the range has only a part are written anew first: for them a full filesystem may have no room, and then
-//! the file is as it was. The items of whole sectors are dropped from the front on, a bounded number in each handle, and where the
-//! filesystem wants an item for every hole one takes their place below the end of the file. Prealloc behind the end goes as well.
-//! The size stays.
+//! The sectors that the range covers in part are written anew first: a full filesystem may have no room for them, and then the file
+//! is as it was. The items of whole sectors are dropped from the front on, a bounded number in each handle. Where the filesystem
+//! wants an item for every hole, one takes their place below the end of the file. Prealloc past the end goes as well. The size
+//! stays.
 //!
 //! # Invariants
 //! - PUNCH-1: the range reads as zeros, the file as before everywhere else.
@@ -22,9 +22,9 @@ use crate::inode::{FileInode, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::in_handle;
 
-/// Makes `[offset, end)`, which is not empty, a hole. Nothing changes where it is one already, or behind the end.
-/// Errors: no space; what reading can fail with, where a sector is written in part; aborted. Zeros may be at its ends then, or
-/// instead of its front.
+/// Makes `[offset, end)`, which is not empty, a hole. Nothing changes where it is one already, or past the end.
+/// Errors: no space; those of reading, where a sector is written in part; aborted. Zeros may be at its ends then, or instead of its
+/// front.
 pub(crate) fn punch_hole(inode: &FileInode<'_>, item: &mut InodeItem, range: (u64, u64)) -> Result<()> {
     zero_edges(inode, item, range)?;
     let sector = u64::from(inode.engine().sector_size());
@@ -48,7 +48,7 @@ pub(crate) fn punch_hole(inode: &FileInode<'_>, item: &mut InodeItem, range: (u6
     Ok(())
 }
 
-/// Drops what `plan` says, in one handle.
+/// Drops the items of `plan`, in one handle.
 fn drop_step(
     inode: &FileInode<'_>,
     item: &mut InodeItem,

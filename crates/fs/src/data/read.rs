@@ -28,11 +28,11 @@ use super::extent_map::{ExtentKind, ExtentMap, ExtentMaps};
 use super::processors::as_they_come;
 use crate::inode::{Inode, InodeFlags, InodeItem};
 
-/// Extent maps noted before they are read; bounds the memory for a file of a million extents.
+/// Upper bound of the extent maps noted before they are read: it bounds the memory for a file of a million extents.
 const BATCH: usize = 64;
-/// Up to this much is read at once through a buffer when an end is ragged.
+/// Upper bound of the bytes read at once through a buffer when an end is ragged.
 const BOUNCE: u64 = 64 << 10;
-/// Extents that are unpacked by one thread at least: to make one takes as long as a quarter of an extent.
+/// Lower bound of the extents that one thread unpacks: making a thread takes as long as a quarter of an extent.
 const EXTENTS_PER_THREAD: usize = 2;
 
 /// Reads at `offset` into `out`; returns how many bytes the file has there, at most `out.len()`. The rest of `out`
@@ -81,29 +81,29 @@ pub(crate) fn read(
     Ok(len)
 }
 
-/// Data that lies on devices as the file has it: whole sectors.
+/// Data on devices in its final form: whole sectors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// Where in the file it begins.
+    /// The position in the file where it begins.
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) disk: Logical,
 }
 
 impl Place {
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub(crate) fn len(&self) -> usize {
         as_len(self.end - self.start)
     }
 
-    /// Where these are in a buffer that begins at `offset` in the file.
+    /// The range of these bytes in a buffer that begins at `offset` in the file.
     pub(crate) fn bytes(&self, offset: u64) -> Range<usize> {
         as_len(self.start - offset)..as_len(self.end - offset)
     }
 }
 
-/// As [`read`] from the sector at `offset` on, but for what lies on devices as it is: tells where that is. None where some of it is
-/// compressed. Then `out` has anything. Errors: would block; device errors; damage.
+/// Reads like [`read`] from the sector at `offset` on, except data that lies on devices uncompressed: returns its places instead.
+/// `None` where some of it is compressed, and the content of `out` is arbitrary then. Errors: would block; device errors; damage.
 pub(crate) fn find(
     inode: &Inode,
     item: &InodeItem,
@@ -132,7 +132,7 @@ pub(crate) fn find(
     Ok(Some(places))
 }
 
-/// What could not be read of a file.
+/// Adds the unreadable part of the file to the error.
 fn of_file(error: Error, inode: &Inode, map: ExtentMap) -> Error {
     match error.kind() {
         ErrorKind::Unreadable => {
@@ -143,7 +143,7 @@ fn of_file(error: Error, inode: &Inode, map: ExtentMap) -> Error {
     }
 }
 
-/// Where the first sector lies that cannot be read: of many the one that a message is about.
+/// The first sector that cannot be read: of many the error names this one.
 fn first_unreadable(source: Source<'_>, map: ExtentMap, disk: Logical) -> ExtentMap {
     let mut sector = vec![0; usize::try_from(source.sector()).expect("a sector fits in memory")];
     let mut starts = (map.start..map.end).step_by(sector.len());
@@ -153,12 +153,12 @@ fn first_unreadable(source: Source<'_>, map: ExtentMap, disk: Logical) -> Extent
     }
 }
 
-/// What a file's flags say about the checksums of its data.
+/// Whether the data of a file has checksums, by its flags.
 pub(crate) fn csums_of(item: &InodeItem) -> DataCsums {
     if item.flags.contains(InodeFlags::NODATASUM) { DataCsums::Absent } else { DataCsums::Present }
 }
 
-/// Where the data of a file is read from, and how.
+/// The source of a file's data, and how to read it.
 #[derive(Clone, Copy)]
 struct Source<'e> {
     engine: &'e Engine,
@@ -168,12 +168,12 @@ struct Source<'e> {
 
 impl Source<'_> {
     fn read(&self, at: Logical, out: &mut [u8]) -> Result<()> {
-        // As if a tree block was locked: whoever has one must not (READ-2).
+        // Checks as if a tree block was locked, because a thread that has one must not read (READ-2).
         drop(Held::wait(LockPlace::of(rank::NODE)));
         self.engine.read_data(at, out, self.csums, self.wait)
     }
 
-    /// Bytes.
+    /// The sector size, in bytes.
     fn sector(&self) -> u64 {
         self.engine.sector_size().into()
     }
@@ -186,7 +186,7 @@ struct Window<'a> {
     end: u64,
 }
 
-/// Fills in what needs no device and returns the other extent maps and where it stopped.
+/// Fills in the parts that need no device. Returns the other extent maps, and where it stopped.
 fn gather(
     inode: &Inode,
     window: &mut Window<'_>,
@@ -219,15 +219,15 @@ fn gather(
 }
 
 impl Window<'_> {
-    /// The part of the buffer for `[start, end)` of the file, cut to what counts.
+    /// The part of the buffer for `[start, end)` of the file, cut to the bytes that count.
     fn slice(&mut self, start: u64, end: u64) -> &mut [u8] {
         let start = start.clamp(self.offset, self.end) - self.offset;
         let end = end.clamp(self.offset, self.end) - self.offset;
         &mut self.out[as_len(start)..as_len(end)]
     }
 
-    /// Copies the part of `map` that counts out of `content`, which begins at `from` in the file; what `content`
-    /// lacks is zeros.
+    /// Copies the part of `map` that counts out of `content`, which begins at `from` in the file. Bytes that `content` lacks become
+    /// zeros.
     fn copy(&mut self, map: ExtentMap, from: u64, content: &[u8]) {
         let skip = as_len(map.start.max(self.offset) - from).min(content.len());
         let out = self.slice(map.start, map.end);
@@ -236,7 +236,7 @@ impl Window<'_> {
         out[copied..].fill(0);
     }
 
-    /// Reads what lies at `disk`.
+    /// Reads the sectors at `disk`.
     fn read_sectors(&mut self, source: Source<'_>, map: ExtentMap, disk: Logical) -> Result<()> {
         let room = self.offset + self.out.len() as u64;
         if map.start >= self.offset && map.end <= room {
@@ -281,8 +281,8 @@ impl Window<'_> {
         Ok(())
     }
 
-    /// Reads parts of compressed extents: each is read whole, one after the other, and unpacked beside that on all processors, unless
-    /// it is kept.
+    /// Reads parts of compressed extents. Each extent is read whole, one after the other, and unpacked at the same time on all
+    /// processors, unless its unpacked data is kept.
     fn read_packed(
         &mut self,
         inode: &Inode,
@@ -310,7 +310,7 @@ impl Window<'_> {
             let mut packed = vec![0; as_len(part.extent.disk_num_bytes)];
             let read = source.read(part.extent.disk_bytenr, &mut packed);
             read.map_err(|error| of_file(error, inode, part.map))?;
-            // One that claims to be of times to come could be taken for another one then.
+            // An extent that claims a later generation could be confused with another one then.
             let is_kept = part.extent.generation <= source.engine.generation()
                 && (!part.is_cheap() || kept.is_asked_again(&part.extent, source.csums));
             Ok((part, packed, is_kept))
@@ -322,7 +322,7 @@ impl Window<'_> {
             unpacked.into_iter().for_each(|unpacked| kept.keep(&extent, source.csums, unpacked));
             Ok(())
         };
-        // Who may not wait may be stopped by the first of them.
+        // A reader that must not wait may stop at the first of them.
         let each = if source.wait.allowed() { EXTENTS_PER_THREAD } else { usize::MAX };
         let done = as_they_come(count, each, make, work)?;
         kept.count(done.len());
@@ -334,24 +334,24 @@ impl Window<'_> {
 struct PackedPart<'o> {
     map: ExtentMap,
     extent: Extent,
-    /// Where in what the extent unpacks to the part begins.
+    /// The position of the part in the unpacked data of the extent.
     skip: u64,
     out: &'o mut [u8],
 }
 
 impl PackedPart<'_> {
-    /// Where in what the extent unpacks to the part ends.
+    /// The end of the part in the unpacked data of the extent.
     fn end(&self) -> u64 {
         self.skip.saturating_add(self.out.len() as u64).min(self.extent.unpacked_len())
     }
 
-    /// Whether it costs less than all of the extent, and it takes several such parts to use that up.
+    /// Whether the part costs less than the whole extent, and several such parts are needed to use that up.
     fn is_cheap(&self) -> bool {
         compressed::has_parts(self.extent.compression)
             && 2 * self.out.len() as u64 <= self.extent.unpacked_len()
     }
 
-    /// Fills the part from what the extent unpacks to; what it lacks is zeros.
+    /// Fills the part from the unpacked data of the extent; bytes that it lacks become zeros.
     fn copy_from(self, unpacked: &[u8]) {
         let shown = unpacked.get(as_len(self.skip)..).unwrap_or_default();
         let len = shown.len().min(self.out.len());
@@ -359,7 +359,7 @@ impl PackedPart<'_> {
         self.out[len..].fill(0);
     }
 
-    /// Fills the part; gives back what the extent unpacks to if that `is_kept`, and there is more of it to be read.
+    /// Fills the part. Returns the unpacked data of the extent if that `is_kept`, and more of it remains to be read.
     fn unpack(self, packed: &[u8], is_kept: bool, sector: u64) -> Result<Option<Vec<u8>>> {
         let (compression, len) = (self.extent.compression, self.extent.unpacked_len());
         let end = self.end();

@@ -1,49 +1,51 @@
-//! How much metadata space the steps of a change need.
+//! The metadata space that the steps of a change need.
 //!
-//! A unit is one leaf that a handle may change, reckoned with all the blocks above it copied and split.
+//! A unit is one leaf that a handle may change, with all the blocks above it copied and split.
 //! - An item edited in the subvolume's tree is one unit. Neighbours usually share a leaf; nothing guarantees it.
-//! - A reference of an extent only joins a queue. The commit reckons with what is queued, by the blocks of a unit for
-//!   each, so a handle has to answer for it only until it ends: one unit.
+//! - A reference of an extent only joins a queue. The commit reserves the blocks of a unit for each queued reference, so a handle
+//!   has to answer for it only until it ends: one unit.
 //! - New csums are inserted at once: one unit for the leaf where they begin; the leaves they fill besides stand side
 //!   by side, at least half full, under a path that is copied once, so the eight blocks of a unit are enough for
 //!   four of them and the nodes above.
 //!
-//! Who writes later keeps room before he locks anything, when nobody knows what the write will meet: for a usual case ([`keep`]).
+//! A delayed or submitted write keeps room before it locks anything, when the extents that it will meet are unknown: [`keep`] keeps
+//! enough for a usual case.
 
 use creamery_base::{Result, TreeId};
 use creamery_txn::{DelallocReservation, Engine};
 
 use super::drop_extents::DropPlan;
 
-/// Items dropped in one handle at most. More makes fewer handles of a long deletion; less lets a small filesystem,
-/// whose metadata is a few megabytes, still promise the space.
+/// Upper bound of the items dropped in one handle. More makes fewer handles of a long deletion; less lets a small filesystem, whose
+/// metadata is a few megabytes, still reserve the space.
 pub(crate) const DROP_EDITS_MAX: usize = 16;
-/// The same where a full filesystem has no room for that: few enough for the room that only what frees space may take.
+/// Upper bound where a full filesystem has no room for [`DROP_EDITS_MAX`]: small enough for the room that only operations that free
+/// space may take.
 pub(crate) const DROP_EDITS_WHEN_FULL: usize = 4;
 /// Changes of items that completing a run of new data takes, with the leaf of its first checksums.
 pub(crate) const ITEMS_PER_RUN: u32 = 5;
-/// Bytes of data whose checksums take one more, at most; less where they are long or leaves small.
+/// Bytes of data whose checksums take one more item, at most; less where they are long or leaves small.
 const BYTES_PER_CSUM_ITEM: u64 = 8 << 20;
-/// Hole items inserted in one handle at most.
+/// Upper bound of the hole items inserted in one handle.
 pub(crate) const HOLES_MAX: usize = 16;
 
 fn count(number: usize) -> u32 {
     u32::try_from(number).expect("bounded by the constants of this file")
 }
 
-/// For carrying out `plan`.
+/// Units for carrying out `plan`.
 pub(crate) fn drop_units(plan: &DropPlan) -> u32 {
     let (items, references) = plan.changes();
     count(items + references)
 }
 
-/// For completing an extent whose packed csums are `csums` bytes: its file extent item, its reference, its csums
-/// and the inode item.
+/// Units for completing an extent whose packed csums are `csums` bytes: its file extent item, its reference, its csums and the
+/// inode item.
 pub(crate) fn complete_units(engine: &Engine, csums: usize) -> u32 {
     3 + count(csums.div_ceil(csum_bytes_per_unit(engine))) + u32::from(csums > 0)
 }
 
-/// Bytes of data whose checksums take a unit more.
+/// Bytes of data whose checksums take one more unit.
 fn data_per_csum_unit(engine: &Engine) -> u64 {
     let csums = csum_bytes_per_unit(engine) / engine.checksum_type().size();
     csums as u64 * u64::from(engine.sector_size())
@@ -54,20 +56,20 @@ fn csum_bytes_per_unit(engine: &Engine) -> usize {
     4 * half_leaf
 }
 
-/// Bytes of data for whose checksums who writes later keeps room for one more item.
+/// Bytes of data for whose checksums a delayed write keeps room for one more item.
 pub(crate) fn data_per_csum_item(engine: &Engine) -> u64 {
     data_per_csum_unit(engine).min(BYTES_PER_CSUM_ITEM)
 }
 
-/// What a write of `len` bytes may need room for: its sectors, the one that the end of the file is in, and the items of two runs.
+/// Keeps the room that a write of `len` bytes may need: its sectors, the one that the end of the file is in, and the items of two
+/// runs.
 /// Errors: a limit of the subvolume's quota groups is in the way.
 pub(crate) fn keep(engine: &Engine, subvolume: TreeId, len: u64) -> Result<Option<DelallocReservation>> {
     let bytes = bytes_kept(engine, len);
     engine.reserve_delalloc(subvolume, bytes, items_kept(engine, bytes))
 }
 
-/// A write of `len` bytes has the `room` of a [`keep`], and needs `units` in all: this adds to the room what it lacks. False where there is
-/// not enough.
+/// Adds to the `room` of a [`keep`] for a write of `len` bytes until it covers `units` in all. False where there is not enough.
 /// Errors: aborted.
 pub(crate) fn keep_for_units(
     engine: &Engine,

@@ -1,6 +1,6 @@
-//! Rewriting: data that a file has gets new space, in one piece where there is room, or packed another way.
+//! Rewriting: existing data of a file gets new space, in one piece where there is room, or another compression.
 //!
-//! The file's bytes stay what they are, and so do its times. What it shared with others it has for itself then.
+//! The file's bytes and times stay. It no longer shares the rewritten data with other files.
 //!
 //! ```text
 //!   before  |-a-|-b-|---c---|-d-|     four fragments, anywhere on the volume
@@ -24,7 +24,7 @@ use super::payload::{Payload, TakesData};
 use super::{Behalf, read};
 use crate::inode::{FileInode, Inode, InodeItem};
 
-/// How data that is rewritten is packed.
+/// The compression of rewritten data.
 ///
 /// ```
 /// use creamery_fs::Recompress;
@@ -32,22 +32,22 @@ use crate::inode::{FileInode, Inode, InodeItem};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Recompress {
-    /// As new data of the file would be.
+    /// The compression that new data of the file would get.
     #[default]
     AsUsual,
-    /// With this, whatever the mount and the file say, where that makes it shorter; not in a file that is overwritten in place, or
-    /// has no checksums.
+    /// This method, whatever the mount and the file say, where that makes it shorter; not in a file that is overwritten in place,
+    /// or has no checksums.
     With(CompressionMethod),
-    /// Not at all.
+    /// No compression.
     Plain,
 }
 
-/// Bytes that are read at once.
+/// Number of bytes that are read at once.
 const PIECE: u64 = 1 << 20;
 
-/// Gives the data of `range`, which is whole sectors of nothing but data, new space. `leaves` is asked of each new extent, by its
-/// range: it says up to where the file stays as it is instead. Returns how many bytes were rewritten.
-/// Errors: those of `leaves`; no space; what reading can fail with; aborted.
+/// Gives the data of `range`, which is whole sectors of nothing but data, new space. `leaves` is called with the range of each new
+/// extent: it returns up to where the file stays as it is instead. Returns how many bytes were rewritten.
+/// Errors: those of `leaves`; no space; those of reading; aborted.
 pub(crate) fn rewrite(
     inode: &FileInode<'_>,
     item: &mut InodeItem,
@@ -79,7 +79,7 @@ pub(crate) fn rewrite(
     Ok(done)
 }
 
-/// What a file has in a range.
+/// The content of a file in a range.
 struct Content<'i> {
     inode: &'i Inode,
     item: InodeItem,
@@ -98,7 +98,7 @@ impl Payload for Content<'_> {
     fn write(&self, (mut at, end): (u64, u64), space: &mut dyn TakesData) -> Result<()> {
         let mut bytes = Vec::new();
         while at < end {
-            // What lies behind the end of the file is zero.
+            // Bytes past the end of the file are zero.
             bytes.clear();
             bytes.resize(usize::try_from(PIECE.min(end - at)).expect("a piece fits in memory"), 0);
             let len = read(self.inode, &self.item, at, &mut bytes, Wait::Yes)?;

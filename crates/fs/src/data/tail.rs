@@ -1,7 +1,7 @@
 //! The tail of a file: the sector that its last byte is in.
 //!
-//! What lies behind the end of the file in that sector must be zero before the file grows over it (DATA-4). Linux and others may
-//! have left something there, so it is looked at, and the sector is written anew where it is not zero.
+//! Bytes past the end of the file in that sector must be zero before the file grows over it (DATA-4). Linux and others may have
+//! left other bytes there, so the sector is checked, and written anew where it is not zero.
 
 use creamery_base::{Result, Wait};
 
@@ -11,16 +11,16 @@ use super::ordered_extent::{NewSize, OrderedExtent};
 use super::{Behalf, read};
 use crate::inode::{FileInode, InodeItem};
 
-/// What the new end of a file falls into.
+/// The kind of data at the new end of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tail {
-    /// The boundary of a sector, or no data.
+    /// The end is at the boundary of a sector, or has no data.
     Nothing,
     Inline,
     Data,
 }
 
-/// What lies where a file of `size` bytes ends.
+/// The kind of data where a file of `size` bytes ends.
 pub(crate) fn tail_of(inode: &FileInode<'_>, size: u64, sector: u64) -> Result<Tail> {
     if size.is_multiple_of(sector) {
         return Ok(Tail::Nothing);
@@ -34,13 +34,13 @@ pub(crate) fn tail_of(inode: &FileInode<'_>, size: u64, sector: u64) -> Result<T
     })
 }
 
-/// Makes the last sector of the file fit to be grown over: an inline extent becomes a regular one, and what lies
-/// behind the end of the file is zero.
+/// Settles the last sector of the file, so that the file may grow over it: an inline extent becomes a regular one, and bytes past
+/// the end of the file become zero.
 pub(crate) fn settle_tail(inode: &FileInode<'_>, item: &mut InodeItem) -> Result<()> {
     settle_tail_for(&mut Behalf::Operation, inode, item)
 }
 
-/// The same on behalf of somebody.
+/// Settles the last sector of the file, for `behalf`.
 pub(crate) fn settle_tail_for(
     behalf: &mut Behalf<'_>,
     inode: &FileInode<'_>,
@@ -53,7 +53,7 @@ pub(crate) fn settle_tail_for(
     Ok(())
 }
 
-/// Whether the last sector of the file is not fit to be grown over: it is inline, or has something behind the end.
+/// Whether the last sector of the file is unsettled: it is inline, or has nonzero bytes past the end.
 pub(crate) fn is_tail_unsettled(inode: &FileInode<'_>, item: &InodeItem) -> Result<bool> {
     let sector = u64::from(inode.engine().sector_size());
     if item.size == 0 {
@@ -78,7 +78,7 @@ pub(crate) fn is_tail_unsettled(inode: &FileInode<'_>, item: &InodeItem) -> Resu
 }
 
 /// Writes the sector that has the last byte of a file of `size` anew, with zeros behind it, and makes `size`, which
-/// is not more than it was, the file's. To new space even where data is written in place: a crash leaves the file as it was
+/// is not more than it was, the file's. The sector goes to new space even where data is written in place: a crash leaves the file as it was
 /// or cut.
 pub(crate) fn rewrite_last_sector(
     behalf: &mut Behalf<'_>,

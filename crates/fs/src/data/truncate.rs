@@ -1,10 +1,9 @@
 //! Changing a file's size.
 //!
-//! Shrinking drops items from the end of the file backwards. Each handle drops a bounded number and lowers the
-//! size to where it got, so that after a crash the file is one that was truncated less far: no item is left
-//! behind the end, and no orphan item is needed to find it again. The last handle writes the sector that the new
-//! end falls into with zeros behind it. When a full filesystem has no sector for that, the size changes all the
-//! same: growing looks at the tail before it trusts it (DATA-4).
+//! Shrinking drops items from the end of the file backwards. Each handle drops a bounded number and lowers the size to where it
+//! got, so that after a crash the file is one that was truncated less far: no item is left past the end, and no orphan item is
+//! needed to find it again. The last handle writes the sector that contains the new end with zeros past it. When a full filesystem
+//! has no sector for that, the size changes all the same: growing checks the tail before it trusts it (DATA-4).
 //!
 //! Growing is `grow`'s.
 
@@ -20,8 +19,8 @@ use crate::inode::file_state::ExtentsSeen;
 use crate::inode::{FileInode, InodeFlags, InodeItem};
 use crate::operation::in_handle;
 
-/// Makes `size` the file's size; when it is that already, what was preallocated behind the end goes.
-/// Errors: file too large; no space; what reading can fail with, where a sector is cut; aborted. A long change
+/// Makes `size` the file's size. When it is that already, preallocated space past the end goes.
+/// Errors: file too large; no space; those of reading, where a sector is cut; aborted. A long change
 /// that makes the file shorter and fails on the way leaves a size between the old and the new one.
 pub(crate) fn truncate(inode: &FileInode<'_>, item: &mut InodeItem, size: u64) -> Result<()> {
     if size > FILE_SIZE_MAX {
@@ -60,8 +59,8 @@ fn shrink(inode: &FileInode<'_>, item: &mut InodeItem, size: u64) -> Result<()> 
     }
 }
 
-/// Gives up what is set aside behind `size`, to which a file is cut that was larger in memory alone, and is smaller in the tree.
-/// Errors: as [`truncate`].
+/// Gives up the space set aside past `size`. The file was larger in memory alone, is cut to `size`, and is smaller in the tree.
+/// Errors: those of [`truncate`].
 pub(crate) fn drop_behind(inode: &FileInode<'_>, item: &mut InodeItem, size: u64) -> Result<()> {
     if !item.flags.contains(InodeFlags::PREALLOC) {
         return Ok(());
@@ -70,7 +69,7 @@ pub(crate) fn drop_behind(inode: &FileInode<'_>, item: &mut InodeItem, size: u64
     drop_from_back(inode, item, size.next_multiple_of(sector), None)
 }
 
-/// Drops everything from `keep` on, from the end of the file backwards; the last handle makes `finish` its size, if that is said.
+/// Drops everything from `keep` on, from the end of the file backwards; the last handle makes `finish` its size, if that is given.
 fn drop_from_back(inode: &FileInode<'_>, item: &mut InodeItem, keep: u64, finish: Option<u64>) -> Result<()> {
     let mut most = reserve::DROP_EDITS_MAX;
     loop {
@@ -119,8 +118,8 @@ fn apply(
     })
 }
 
-/// Drops the last `most` extents of an inode that is going away, in one handle. Returns the transaction that did;
-/// none when there was no data left. Whoever goes on, after a crash too, begins with this again (ORPHAN-2).
+/// Drops the last `most` extents of an inode that is going away, in one handle. Returns the transaction that did; `None` when there
+/// was no data left. The next step of the deletion, after a crash too, begins with this again (ORPHAN-2).
 pub(crate) fn drop_last(
     inode: &FileInode<'_>,
     item: &mut InodeItem,

@@ -1,4 +1,4 @@
-//! Writing file data: to new space, and where that is allowed over what is there (`nocow`, `in_place`).
+//! Writing file data: to new space, and where that is allowed over existing extents (`nocow`, `in_place`).
 //!
 //! A write is widened to whole sectors: where it begins or ends inside one, the old bytes around it are read and
 //! written again with it. Data goes to the device first; a handle then exchanges the items (see `completion`). One
@@ -6,8 +6,8 @@
 //! leaf changes.
 //!
 //! # Invariants
-//! - WRITE-1: a short count, or an error, leaves the file as if only the first part had been written. Of what is overwritten in
-//!   place (`nocow`) some may show that was not reached. Shown by `a_full_filesystem_takes_what_fits_and_can_be_emptied`.
+//! - WRITE-1: a short count, or an error, leaves the file with only the first part written. Of an overwrite in place
+//!   (`nocow`) later parts may show, too. Shown by `a_full_filesystem_takes_what_fits_and_can_be_emptied`.
 //! - WRITE-2: the sector that held the old end of the file is zero behind it before the file grows past it.
 //!   Shown by `random_changes_read_back_as_a_vector_of_bytes`.
 
@@ -31,13 +31,13 @@ use crate::inode::{FileInode, InodeItem};
 const BOUNCE: u64 = 64 << 10;
 
 /// Whether a write that ends at `end` changes neither the size of the file nor that it is stored inline: then it may share the
-/// inode with others.
+/// inode with other threads.
 pub(crate) fn is_overwrite(inode: &FileInode<'_>, size: u64, end: u64) -> bool {
     end <= size && size > u64::from(inode.engine().sector_size())
 }
 
-/// Writes `data` at `offset`. Returns how much was written: less than all only when space ran out on the way.
-/// Errors: no space; file too large; what reading can fail with, where a sector is written in part; aborted.
+/// Writes `data` at `offset`. Returns the number of bytes written: less than all only when space ran out on the way.
+/// Errors: no space; file too large; those of reading, where a sector is written in part; aborted.
 pub(crate) fn write(inode: &FileInode<'_>, item: &mut InodeItem, offset: u64, data: &[u8]) -> Result<usize> {
     if data.is_empty() {
         return Ok(0);
@@ -67,22 +67,22 @@ pub(crate) fn write(inode: &FileInode<'_>, item: &mut InodeItem, offset: u64, da
     }
 }
 
-/// How far a write has got.
+/// The progress of a write.
 pub(super) struct Front {
     /// The file has the new data up to here.
     pub(super) reached: u64,
-    /// Bytes of that which were written in place.
+    /// The bytes of these that were written in place.
     pub(super) in_place: u64,
 }
 
 impl Front {
-    /// Nothing is written of what begins at `start`.
+    /// The progress of a write that begins at `start`, before its first byte.
     pub(super) const fn at(start: u64) -> Self {
         Self { reached: start, in_place: 0 }
     }
 }
 
-/// Writes all of it, from the front on, packed where the file is to be. `reached` follows, also after an error.
+/// Writes all of it, from the front on, packed if the file is to be. The file has the data up to `reached`, also after an error.
 pub(crate) fn write_payload(
     behalf: &mut Behalf<'_>,
     inode: &FileInode<'_>,
@@ -97,7 +97,7 @@ pub(crate) fn write_payload(
     written
 }
 
-/// Writes all of it, from the front on, which follows, also after an error.
+/// Writes all of it, from the front on. `front` follows, also after an error.
 pub(super) fn write_pieces(
     behalf: &mut Behalf<'_>,
     inode: &FileInode<'_>,
@@ -125,15 +125,15 @@ pub(super) fn write_pieces(
     Ok(())
 }
 
-/// How what is written gets where it goes.
+/// The way in which data gets to its place.
 struct Way<'i> {
     walk: NocowWalk<'i>,
     packing: Option<Packing<'i>>,
 }
 
 impl Way<'_> {
-    /// Writes the front of what is left: what may be written in place, which `in_place` counts, or what there is new space for in one
-    /// piece.
+    /// Writes the front of the remaining data: the part that may be written in place, which `in_place` counts, or the part for which
+    /// there is new space in one piece.
     fn step(
         &mut self,
         completion: &mut Completion<'_, '_>,
@@ -169,7 +169,7 @@ pub(super) fn gap(inode: &FileInode<'_>, item: &InodeItem, start: u64) -> Result
 /// The caller's data and the old bytes around it.
 struct Widened<'a> {
     sector: u64,
-    /// Where the first sector begins.
+    /// The beginning of the first sector.
     start: u64,
     head: Vec<u8>,
     data: &'a [u8],

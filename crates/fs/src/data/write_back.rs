@@ -37,15 +37,15 @@ impl Payload for Run {
     }
 }
 
-/// Writes `run`, which is in flight, into space and the tree, out of `room`. What of it is complete is told handle by handle.
-/// Errors: no space; device errors; damage; aborted. The file has the front of the run then, as far as it was told.
+/// Writes `run`, which is in flight, into space and the tree, out of `room`. Reports each completed part, handle by handle.
+/// Errors: no space; device errors; damage; aborted. The file has the front of the run then, as far as it was reported.
 pub(crate) fn write_back(inode: &FileInode<'_>, run: &Run, room: &mut DelallocReservation) -> Result<()> {
     let engine = inode.engine();
     engine.check_writable()?;
     let sector = u64::from(engine.sector_size());
     let mut item = inode.tree_item();
     if run.start >= item.size && (!item.size.is_multiple_of(sector) || item.size == sector) {
-        // The end of the file was made fit for this when it was dirty, too, and may have been lost since.
+        // The last sector was settled when the page became dirty, too, and that may have been lost since.
         settle_tail_for(&mut Behalf::BeforeRun(room), inode, &mut item)?;
     }
     let behalf = &mut Behalf::Writeback(room);

@@ -9,17 +9,17 @@ use super::tail::settle_tail;
 use super::write::{Front, write_pieces};
 use crate::inode::{FileInode, InodeItem};
 
-/// What was written, from the front on.
+/// The written part, from the front on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DirectlyWritten {
-    /// Bytes.
+    /// The number of bytes.
     pub(crate) len: usize,
-    /// Those of them that were written in place.
+    /// The bytes of these that were written in place.
     pub(crate) in_place: u64,
 }
 
 impl DirectlyWritten {
-    /// What became of a write of which the file has `[start, reached)`: as much as there was space for.
+    /// The outcome of a write of which the file has `[start, reached)`: as much as there was space for.
     pub(super) fn up_to((start, reached): (u64, u64), in_place: u64, done: Result<()>) -> Result<Self> {
         match done {
             Err(error) if !error.kind().is_no_room() || reached == start => Err(error),

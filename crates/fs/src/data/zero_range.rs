@@ -1,7 +1,7 @@
 //! Zeroing a range: whole sectors become prealloc, so that they read as zeros and keep space of their own.
 //!
-//! Holes become prealloc as by preallocation, to whole sectors; prealloc stays; data in whole sectors is replaced by new
-//! prealloc; data in the sectors that the range has only a part of is written anew with zeros there.
+//! Holes become prealloc as by preallocation, to whole sectors; prealloc stays; data in whole sectors is replaced by new prealloc;
+//! data in the sectors that the range covers in part is written anew with zeros there.
 //!
 //! # Invariants
 //! - ZERO-1: the range reads as zeros, the file as before everywhere else.
@@ -15,8 +15,8 @@ use super::prealloc::{allocate, complete, stretches};
 use super::tail::settle_tail;
 use crate::inode::{FileInode, InodeItem};
 
-/// Makes `[offset, end)`, which is not empty, zeros; `size` is what the file has at least after that.
-/// Errors: no space; what reading can fail with, where a sector is written in part; aborted.
+/// Makes `[offset, end)`, which is not empty, zeros; `size` is the least size of the file after that.
+/// Errors: no space; those of reading, where a sector is written in part; aborted.
 pub(crate) fn zero_range(
     inode: &FileInode<'_>,
     item: &mut InodeItem,

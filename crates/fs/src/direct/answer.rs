@@ -9,35 +9,36 @@ use super::{DirectCompletion, DirectDone, DirectPart};
 use crate::in_flight::BytesInFlight;
 use crate::inode::Inodes;
 
-/// The answer of a filesystem that is gone.
+/// The error that answers a request of a filesystem that is gone.
 pub(super) fn dropped() -> Error {
     Error::new(ErrorKind::Stale, "the filesystem was dropped with a direct request in flight")
 }
 
-/// What is owed to who asked: an answer, once, with the buffer (DIRECT-2).
+/// The answer that is owed to the caller of a request: given once, with the buffer (DIRECT-2).
 pub(crate) struct Answer {
-    /// None when it was given.
+    /// `None` after the answer was given.
     owed: Option<(Buffer, DirectCompletion, BytesInFlight)>,
-    /// It says that what was written is durable, which takes these.
+    /// Set when the answer promises durability; these inodes make the write durable.
     durable: Option<Weak<Inodes>>,
 }
 
 enum Buffer {
-    /// A write's: devices may have it, too.
+    /// The buffer of a write: devices may hold it, too.
     Written(Arc<AlignedBuffer>),
-    /// A read's of so many bytes. None of them while somebody fills it.
+    /// The buffer of a read of so many bytes. It is empty while it is lent.
     Read(AlignedBuffer, usize),
 }
 
 impl Buffer {
-    /// It, for who asked. Nobody has it any more but a device that keeps a write's against the rules; that makes this a copy.
+    /// Returns the buffer for the caller. No other owner is left, except a device that keeps a write's buffer against the rules;
+    /// then this is a copy.
     fn back(self, is_good: bool) -> AlignedBuffer {
         match self {
             Self::Written(buffer) => Arc::unwrap_or_clone(buffer),
             Self::Read(buffer, len) if buffer.len() != len => AlignedBuffer::zeroed(len), // lost in a panic
             Self::Read(mut buffer, _) => {
                 if !is_good {
-                    buffer.fill(0); // it may have what no checksum stands for
+                    buffer.fill(0); // it may have bytes that no checksum covers
                 }
                 buffer
             }
@@ -46,23 +47,23 @@ impl Buffer {
 }
 
 impl Answer {
-    /// Owed to `done` for a write, with `buffer`.
+    /// Makes the answer of a write with `buffer`, owed to `done`.
     pub(crate) fn of_write(buffer: Arc<AlignedBuffer>, done: DirectCompletion, bytes: BytesInFlight) -> Self {
         Self { owed: Some((Buffer::Written(buffer), done, bytes)), durable: None }
     }
 
-    /// The answer of a write that is to be durable first. It keeps nothing alive (DIRECT-11).
+    /// Makes the write durable before the answer is given. It keeps nothing alive (DIRECT-11).
     pub(crate) fn when_durable(mut self, inodes: Option<&Arc<Inodes>>) -> Self {
         self.durable = inodes.map(Arc::downgrade);
         self
     }
 
-    /// What makes the write durable, if that is to be done first.
+    /// Takes the inodes that make the write durable, if it has to be durable before the answer.
     pub(super) fn owed_sync(&mut self) -> Option<Weak<Inodes>> {
         self.durable.take()
     }
 
-    /// Owed to `done` for a read, with `buffer`.
+    /// Makes the answer of a read with `buffer`, owed to `done`.
     pub(crate) fn of_read(buffer: AlignedBuffer, done: DirectCompletion, bytes: BytesInFlight) -> Self {
         let len = buffer.len();
         Self { owed: Some((Buffer::Read(buffer, len), done, bytes)), durable: None }
@@ -77,20 +78,20 @@ impl Answer {
         }
     }
 
-    /// The buffer of a read is back.
+    /// Takes the lent buffer of a read back.
     pub(super) fn take_back(&mut self, buffer: AlignedBuffer) {
         if let Some((Buffer::Read(lent, _), ..)) = &mut self.owed {
             *lent = buffer;
         }
     }
 
-    /// It is owed no more: the buffer and the completion go back to who asked.
+    /// Cancels the answer, and returns the buffer and the completion to the caller.
     pub(crate) fn withdraw(mut self) -> (AlignedBuffer, DirectCompletion) {
         let (buffer, done, _) = self.owed.take().expect("it was not given");
         (buffer.back(true), done)
     }
 
-    /// Gives it.
+    /// Gives the answer.
     pub(crate) fn give(mut self, outcome: Result<DirectPart>) {
         self.give_once(outcome);
     }
@@ -98,7 +99,7 @@ impl Answer {
     fn give_once(&mut self, outcome: Result<DirectPart>) {
         if let Some((buffer, done, bytes)) = self.owed.take() {
             let in_flight = bytes.in_flight();
-            // The answer may let the caller submit another one.
+            // The completion may let the caller submit another request.
             drop(bytes);
             done(DirectDone { buffer: buffer.back(outcome.is_ok()), outcome });
             in_flight.tell_of_an_answer();

@@ -1,8 +1,8 @@
 //! A direct write that must not wait: it begins at once, or is refused and has left no trace.
 //!
-//! Only one kind of write takes nothing that others may have for long: a write over one extent that is the file's alone, without
-//! checksums. All that says so has to be in memory. Each step asks for one more thing, in this order, and the first one that
-//! is not to be had at once is the answer ([`Refusal`]):
+//! Only one kind of write takes nothing that other threads may hold for long: a write over one extent that is the file's alone,
+//! without checksums. All metadata that shows this has to be in memory. The steps follow this order; the first one that cannot
+//! finish at once gives the answer ([`Refusal`]):
 //!
 //! | step | refused as |
 //! |---|---|
@@ -17,15 +17,16 @@
 //! | the extent's owners and checksums, and its block group | `OwnersCold`, `Shared`, `Checksums`, `GroupReadOnly` |
 //! | room for changing the item | `NoRoom` |
 //!
-//! No step reads a tree block from a device, takes a new chunk, frees anything, starts a handle or commits. What a step has taken is a field of
-//! a value, or a variable, and is given back when that goes. So a refusal undoes nothing by itself (DIRECT-4).
+//! No step reads a tree block from a device, takes a new chunk, frees anything, starts a handle or commits. Each step keeps its gains in a
+//! field of a value, or in a variable, whose drop gives it back. So a refusal undoes nothing by itself (DIRECT-4).
 //!
-//! Errors that waiting does not cure, such as a filesystem that is read-only, are the request's answer.
+//! Errors that waiting does not cure answer the request: for example, a read-only filesystem.
 //!
-//! Quota groups are not asked: the write takes no new space, and completing it is let through by their limits as all that ends a write is.
+//! Quota groups are not asked: the write takes no new space, and their limits let its completion through, as they do for the end of every
+//! write.
 //!
-//! With [`FsOptions::direct_waits`](crate::FsOptions) the two steps that look into trees wait for them, as Linux does, for those who want to see
-//! what that costs others.
+//! With [`FsOptions::direct_waits`](crate::FsOptions) the two steps that look into trees wait for them, as Linux does. This shows the cost
+//! of such waits for other threads.
 
 use std::sync::Arc;
 
@@ -41,15 +42,15 @@ use crate::in_flight::Purpose;
 use crate::inode::permission::{check_appends, check_overwrites};
 use crate::inode::{FILE_SIZE_MAX, FileInode, Inode, InodeFlags, InodeItem};
 
-/// Why an attempt came to nothing.
+/// The reason why an attempt failed.
 pub(crate) enum Stop {
-    /// A thread that may wait is to make it.
+    /// A thread that may wait has to make the write.
     Refused(Refusal),
     Failed(Error),
 }
 
 impl Stop {
-    /// The error of a thread that may wait, which nothing is refused.
+    /// The error, for a thread that may wait: such a thread gets no refusal.
     pub(crate) fn into_error(self) -> Error {
         match self {
             Self::Failed(error) => error,
@@ -66,7 +67,7 @@ impl From<Error> for Stop {
 
 pub(crate) type Attempted<T> = std::result::Result<T, Stop>;
 
-/// The refusal `why`, where that was to be had only by waiting.
+/// Turns an error that says "this needs a wait" into the refusal `why`.
 pub(super) fn at_once<T>(got: Result<T>, why: Refusal) -> Attempted<T> {
     got.map_err(|error| match error.kind() {
         ErrorKind::WouldBlock => Stop::Refused(why),
@@ -74,12 +75,12 @@ pub(super) fn at_once<T>(got: Result<T>, why: Refusal) -> Attempted<T> {
     })
 }
 
-/// Goes on if that holds.
+/// Refuses with `why` if `is_so`.
 pub(super) fn unless(is_so: bool, why: Refusal) -> Attempted<()> {
     if is_so { Err(Stop::Refused(why)) } else { Ok(()) }
 }
 
-/// A file that is locked for a write, and what the write is about. The fields go from the first to the last.
+/// A file that is locked for a write, and the target range of the write. The fields drop in order.
 struct Target<'a> {
     operations: Operations<'a>,
     item: InodeItem,
@@ -88,7 +89,7 @@ struct Target<'a> {
 }
 
 /// Begins to write `data` to the inode, which is this file, without waiting for anything.
-/// Fails for what a thread that waits would fail for, too: file too large; the inode is marked immutable or append-only, or has fs-verity;
+/// Fails for the errors of a thread that waits, too: file too large; the inode is marked immutable or append-only, or has fs-verity;
 /// the subvolume or the filesystem is read-only; damage; aborted.
 pub(crate) fn attempt(
     (inode, file): (&Arc<Inode>, &FileInode<'_>),
@@ -111,7 +112,7 @@ pub(crate) fn attempt(
     unless(file.delalloc().touches(offset, end), Refusal::Delayed)?;
     unless(engine.volume().is_untouched() || !engine.volume().takes_at_once(), Refusal::DeviceBusy)?;
     let range = at_once(file.lock_range(offset, end, Wait::No), Refusal::RangeBusy)?;
-    // Nothing becomes dirty from here on: that takes the range.
+    // Nothing becomes dirty in the range from here on, because that takes the range.
     unless(file.delalloc().touches(offset, end), Refusal::Delayed)?;
     let looks = if file.context().policy().direct_waits { Wait::Yes } else { Wait::No };
     if offset == item.size {
@@ -127,7 +128,7 @@ pub(crate) fn attempt(
     Ok(Started::Flight(Box::new(flight), batch))
 }
 
-/// Locks the file for a write of `len` bytes: beside others where it stays as long as it is.
+/// Locks the file for a write of `len` bytes: shared where the file keeps its size.
 fn lock<'a>(file: &'a FileInode<'_>, at: DirectAt, len: u64) -> Attempted<Target<'a>> {
     if let DirectAt::Offset(offset) = at {
         let end = offset.saturating_add(len);
@@ -135,7 +136,7 @@ fn lock<'a>(file: &'a FileInode<'_>, at: DirectAt, len: u64) -> Attempted<Target
         let (item, stored) = at_once(file.item_and_stored_size(Wait::No), Refusal::ItemBusy)?;
         if data::is_overwrite(file, item.size, end) {
             check_overwrites(&item)?;
-            // What grows the file when it is written back changes extents that this write counts on.
+            // Writeback of data that grows the file changes extents that this write relies on.
             unless(item.size != stored, Refusal::Delayed)?;
             return Ok(Target { operations: Operations::Shared(shared), item, offset, end });
         }

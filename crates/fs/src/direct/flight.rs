@@ -1,21 +1,21 @@
 //! A direct write between its first lock and its answer.
 //!
-//! It takes its locks as a thread does, in the order of all locks, while it looks where its data goes. What it needs until its items are in
-//! the tree it then *carries* (`inode/carried`), and no thread has any of it:
+//! It takes its locks as a thread does, in the order of all locks, while it looks where its data goes. From then on it *carries* the
+//! resources that it needs until its items are in the tree (`inode/carried`), and no thread holds them:
 //!
 //! | carried | because until it is complete |
 //! |---|---|
-//! | the range of bytes, alone | nobody reads or writes what is half there |
-//! | the lock of operations: shared, or alone where the file grows | nobody changes its size or attributes, or the extents of its range |
-//! | the change of the subvolume | that does not become read-only (RDONLY-1) |
-//! | the right to write in place in the subvolume, and in the block groups | no snapshot has what is written over (NOCOW-3), and nobody moves it (NOCOW-4) |
-//! | new space, and room for metadata | it finds some, without asking anybody to free any |
+//! | the range of bytes, alone | no thread reads or writes half-written bytes |
+//! | the lock of operations: shared, or alone where the file grows | no thread changes its size or attributes, or the extents of its range |
+//! | the change of the subvolume | the subvolume does not become read-only (RDONLY-1) |
+//! | the right to write in place in the subvolume, and in the block groups | no snapshot has the overwritten data (NOCOW-3), and no thread moves it (NOCOW-4) |
+//! | new space, and room for metadata | its completion needs no reclaim |
 //!
-//! All of it is given back by one drop, whatever becomes of the write: it is refused, a device fails, a thread panics, or all goes well.
+//! One drop gives all of it back, whatever becomes of the write: it is refused, a device fails, a thread panics, or all goes well.
 //!
 //! # Locking
-//! Who completes has no lock of what a completion takes, and none that others hold who wait for what is carried: rank WRITEBACK. It
-//! waits for handles, commits, items and nodes.
+//! A completing thread holds no lock that a completion takes, and none of a thread that waits for carried resources: rank
+//! WRITEBACK. It waits for handles, commits, items and nodes.
 
 use std::sync::Arc;
 
@@ -36,48 +36,48 @@ use crate::inode::lock::{ExclusiveInode, HeldExtents, SharedInode};
 use crate::inode::{Inode, InodeItem, RangeGuard};
 use crate::subvolume::{Change, OwnedChange};
 
-/// The lock of operations of who writes.
+/// The lock of operations that a write holds.
 pub(super) enum Operations<'a> {
-    /// Beside others.
+    /// Shared with others.
     Shared(SharedInode<'a>),
     Alone(ExclusiveInode<'a>),
 }
 
-/// What a thread has locked that writes. The fields go from the first to the last.
+/// The locks of a writing thread. The fields drop in order.
 pub(super) struct Locked<'a> {
     pub(super) range: RangeGuard<'a>,
     pub(super) operations: Operations<'a>,
     pub(super) change: Change,
 }
 
-/// A write that has its places and carries its locks. The fields go from the first to the last.
+/// A write that has its places and carries its locks. The fields drop in order.
 pub(crate) struct Flight {
     carried: Carried,
-    /// It is known until it is answered.
+    /// The request is known until it is answered.
     begun: Begun,
 }
 
-/// All that a write needs to end. The fields go from the first to the last.
+/// The resources that a write carries to its end. The fields drop in order.
 pub(super) struct Carried {
     data: Prepared,
-    /// What the write knows of the file.
+    /// The inode's item as the write knows it.
     item: InodeItem,
     range: OwnedRange,
     lock: OwnedOperations,
     change: OwnedChange,
-    /// Given back when nothing needs it.
+    /// Given back when no more of it is needed.
     room: DelallocReservation,
 }
 
 impl Flight {
-    /// A write of `data`, which has its places in `room`, to a file that is `locked` and whose item is `item`.
+    /// Makes the flight of a write of `data`, which has its places in `room`, to a file that is `locked` and whose item is `item`.
     pub(super) fn new(
         inode: &Arc<Inode>,
         locked: Locked<'_>,
         (data, item): (Prepared, InodeItem),
         (mut room, begun): (DelallocReservation, Begun),
     ) -> Self {
-        // What is written in place needs no space.
+        // A write in place needs no space.
         drop(room.take(room.data_bytes(), 0));
         let Locked { range, operations, change } = locked;
         let range = OwnedRange::carry(inode, range);
@@ -90,7 +90,7 @@ impl Flight {
         Self { carried: Carried { data, item, range, lock, change, room }, begun }
     }
 
-    /// Writes `batch`, which is all that it has places for, and completes it, for a thread that waits for both.
+    /// Writes `batch`, which covers all its places, and completes the write, for a thread that waits for both.
     /// Errors: device errors; no space; damage; aborted.
     pub(crate) fn carry_out(self, batch: WriteBatch) -> Result<DirectPart> {
         let written = self.context().engine().volume().write(batch);
@@ -98,8 +98,8 @@ impl Flight {
         carried.complete(written, None)
     }
 
-    /// Sends `batch`, which is all that it has places for, to the devices, and waits for nothing.
-    /// Without `wait` this thread asks none by itself.
+    /// Sends `batch`, which covers all its places, to the devices, and waits for nothing. Without `wait` this thread does no I/O
+    /// itself.
     pub(crate) fn submit(self, batch: WriteBatch, wait: Wait, answer: Answer) {
         let engine = Arc::clone(self.context().engine());
         let unanswered = Error::new(ErrorKind::Io, "a direct write was dropped unanswered");
@@ -117,11 +117,11 @@ impl Flight {
 }
 
 impl Carried {
-    /// Makes what its devices have `written` what the file shows, and gives all back. With the item, which stays as it `is`, it waits for nothing.
+    /// Puts the data that the devices have `written` into the file, and gives all back. With `is`, the locked item, it waits for nothing.
     /// Errors: those of the devices; no space; damage; aborted.
     fn complete(self, written: Result<Written>, is: Option<HeldExtents<'_>>) -> Result<DirectPart> {
         let _held = is.is_none().then(|| Held::wait(Place::of(rank::WRITEBACK)));
-        // A thread that panics lets go of what is bound first last.
+        // A panicking thread drops the bindings from the last to the first.
         let Self { mut room, change, lock, range, mut item, mut data } = self;
         let (file, size, offset) = (lock.file(), item.size, data.start());
         let done = written.and_then(|proof| {
@@ -168,7 +168,7 @@ impl Carries for Carried {
     }
 }
 
-/// Counts what was written at `offset`.
+/// Counts the bytes written at `offset`.
 pub(super) fn count(direct: &Direct, offset: u64, written: DirectlyWritten) -> DirectPart {
     let DirectlyWritten { len, in_place } = written;
     Direct::add(&direct.write_bytes, len as u64);

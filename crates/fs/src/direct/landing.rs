@@ -1,18 +1,18 @@
-//! The end of a direct request that nobody waits for: its devices answer, somebody completes it, and it is answered.
+//! The end of a direct request without a waiting caller: its devices answer, a thread completes it, and its caller gets the answer.
 //!
 //! ```text
 //!   submit --+--> SubmittedRequest -- in_flight: has to land -------------------> has landed --+--> complete, answer
 //!            |                                                                       ^         |         ^
 //!            +--> Landing ----------- the devices answer, or drop it ----------------+         +- queue -+
 //! ```
-//! A write that is asked for as durable owes a sync then (`owed_sync`), and is answered behind that.
+//! A write that was asked for as durable then owes a sync (`owed_sync`), and is answered after that.
 //!
-//! A device's thread waits for nothing. It ends a request by itself where that takes no more than memory: a read of which all is good, and a write over what the
-//! file has in place, whose times follow later. Most requests of a database end this way, and cost no change of threads.
-//! The device's thread queues all other requests, failed ones included. Another thread completes them.
+//! A device's thread waits for nothing. It ends a request by itself where that takes no more than memory: a read with all data good, or a write in place, whose
+//! times follow later. Most requests of a database end this way, and cost no change of threads. The device's thread queues all other requests, failed ones
+//! included. Another thread completes them.
 //!
-//! A thread that completes it may be in the midst of an operation of somebody else. So a panic, also one of the caller's completion, does not
-//! get there: it aborts the filesystem, as that of a step in the background does.
+//! A thread that completes a request may be in the midst of another operation. So a panic, also one of the caller's completion, does not
+//! reach that operation: it aborts the filesystem, as a panic of a step in the background does.
 //!
 //! # Invariants
 //! - DIRECT-17: a device's thread that ends a request waits for no lock of a long rank. Shown by `a_device_ends_what_waits_for_nothing`,
@@ -32,39 +32,41 @@ use crate::in_flight::{Begun, InFlight, Submitted};
 use crate::inode::Inode;
 use crate::inode::lock::HeldExtents;
 
-/// All that a request carries to its end.
+/// The resources that a request carries to its end.
 pub(super) trait Carries: Send + 'static {
-    /// What its devices say.
+    /// The answer of its devices.
     type Landed: Send;
 
-    /// What it is about.
+    /// The inode that it is about.
     fn inode(&self) -> &Arc<Inode>;
 
-    /// Wakes those who may wait for what it carries. It takes innermost locks only, and waits for nothing.
+    /// Wakes the threads that may wait for a carried resource. It takes innermost locks only, and waits for nothing.
     fn wake_those_who_wait(&self);
 
-    /// Returns the lock of `inode` that `finish` needs, if `finish` then waits for nothing; none sends the request to the queue. Waits for nothing.
+    /// Returns the lock of `inode` that `finish` needs, if `finish` then waits for nothing; `None` sends the request to the queue. Waits for
+    /// nothing.
     fn ends_at_once<'i>(&self, inode: &'i Inode, landed: &Self::Landed) -> Option<Item<'i>>;
 
-    /// Does what is left to do, and gives all back.
+    /// Does the remaining work, and gives all back.
     fn finish(self, landed: Self::Landed, answer: &mut Answer, item: Item<'_>) -> Result<DirectPart>;
 }
 
 /// The item of the inode, for the end of a request.
 pub(super) enum Item<'i> {
-    /// It is locked already, and nothing else that is needed is waited for.
+    /// The item is locked already, and `finish` waits for nothing else.
     Held(HeldExtents<'i>),
     /// `finish` locks the item itself, and may wait for it.
     Free,
 }
 
-/// What a request's devices have said, and the answer that is owed for it; none before, and when that was given.
+/// The answer of a request's devices, and the answer owed to the caller; `None` before the devices answer, and after the caller's
+/// answer was given.
 struct Outcome<L>(RankedMutex<Option<(L, Answer)>, { rank::LEAF }>);
 
-/// A request that its devices are to answer, or have answered. The fields go from the first to the last.
+/// A request that its devices are to answer, or have answered. The fields drop in order.
 struct SubmittedRequest<C: Carries> {
     carried: C,
-    /// It is known until it is answered.
+    /// The request is known until it is answered.
     begun: Begun,
     outcome: Arc<Outcome<C::Landed>>,
 }
@@ -100,16 +102,16 @@ impl<C: Carries> Submitted for SubmittedRequest<C> {
 
     fn abandon(self: Box<Self>) {
         let Self { carried, begun, outcome } = *self;
-        // Nobody is left to tell of a panic.
+        // No caller is left to report a panic to.
         let _ = panics::catch(|| drop((carried, begun)));
         outcome.tell_that_it_is_abandoned();
     }
 }
 
 impl<C: Carries> SubmittedRequest<C> {
-    /// Completes it, which is about `inode`, with the `item` of that.
+    /// Completes the request, which is about `inode`, with its `item`.
     fn complete_with(self, inode: &Arc<Inode>, item: Item<'_>) {
-        // It is known until it is answered, and until a panic has aborted the filesystem.
+        // The request is known until it is answered, and until a panic has aborted the filesystem.
         let Self { carried, begun, outcome } = self;
         let (landed, mut answer) = outcome.take().expect("it has landed");
         let mut begun = Some(begun);
@@ -135,8 +137,8 @@ impl<L> Outcome<L> {
         self.0.lock().take()
     }
 
-    /// Answers a request of a filesystem that was dropped, if its devices have answered and nobody else does. Nobody is left to tell of a
-    /// panic of the completion.
+    /// Answers a request of a filesystem that was dropped, if its devices have answered and no other thread answers it. A panic of the
+    /// completion is ignored: no caller is left to report it to.
     fn tell_that_it_is_abandoned(&self) {
         if let Some((_, answer)) = self.take() {
             let _ = panics::catch(|| answer.give(Err(dropped())));
@@ -144,19 +146,18 @@ impl<L> Outcome<L> {
     }
 }
 
-/// What the devices of a request have of it: no more than keeps nobody alive (DIRECT-11). Dropped, the request lands as one that nobody
-/// answered.
+/// The part of a request that its devices hold, which keeps nothing alive (DIRECT-11). A landing that is dropped lands the request as
+/// unanswered.
 pub(super) struct Landing<L> {
     ticket: u64,
-    /// None when it landed.
+    /// `None` after it landed.
     landing: Option<(L, Answer)>,
     outcome: Arc<Outcome<L>>,
     in_flight: Arc<InFlight>,
 }
 
 impl<L: Send + 'static> Landing<L> {
-    /// From now on a request that has `begun` is on its way to its devices and back. It lands as `unanswered` unless these say something
-    /// else.
+    /// Makes the landing of a request that has `begun` and is now on its way. It lands as `unanswered` unless its devices answer.
     pub(super) fn new<C: Carries<Landed = L>>(
         (carried, begun): (C, Begun),
         unanswered: L,
@@ -169,7 +170,7 @@ impl<L: Send + 'static> Landing<L> {
         Self { ticket, landing: Some((unanswered, answer)), outcome, in_flight }
     }
 
-    /// Its devices say something, which `note` puts in its place.
+    /// Lands the request with the answer of its devices, which `note` records.
     pub(super) fn lands(mut self, note: impl FnOnce(&mut L, &mut Answer)) {
         if let Some((landed, answer)) = &mut self.landing {
             note(landed, answer);

@@ -4,67 +4,68 @@
 //!   write_at        bytes --copy--> dirty pages --- later ---> device --> items in the tree
 //!   write_direct    the caller's buffer ------------ now -----> device --> items in the tree
 //! ```
-//! A direct write has ended when its items are in the tree: everybody reads it from the device then. A write over what the file has in place
-//! changes none of these, and its times follow later (`overwrite_times`). It is as durable as any other
-//! write: what was synced is there after a power cut. One that is asked for as durable is answered when it is (`owed_sync`). It goes over what is there, or to new space, as `data` decides for all writes; new space gets
-//! checksums, which are computed from the buffer. It is never packed, whatever the file is marked with, as on Linux;
-//! what goes through memory is, as on Linux, too.
+//! A direct write has ended when its items are in the tree: from then on all readers get it from the device. A write in place changes none of these, and its times follow later
+//! (`overwrite_times`). It is as durable as any other write: synced data survives a power cut. A write that was asked for as durable is answered when it is (`owed_sync`). `data`
+//! decides, as for all writes, whether it goes over existing extents or to new space; new space gets checksums, which are computed from the buffer. As on Linux it is never
+//! compressed, whatever the file's flags say; data that goes through memory is, as on Linux, too.
 //!
-//! A direct read gets what any read gets: what is delayed lies over what is in the tree, and is copied from there. The rest goes from the
-//! device into the caller's buffer, and is held against its checksums there, before the caller has it again.
+//! A direct read gets the same bytes as any other read: delayed data lies over the extents in the tree, and is copied from memory. The
+//! rest goes from the device into the caller's buffer, and is verified against its checksums there, before the caller has it again.
 //!
 //! # The buffer
-//! The caller gives it away and has it back with the answer. So nobody can change bytes between the moment in which they are summed and that
-//! in which they are written, which is the way to data that its own checksum refuses, and no page of it can be missing.
+//! The caller gives it away and has it back with the answer. So no thread can change bytes between computing their checksum and writing
+//! them, which would store data that its own checksum refuses. And no page of the buffer can be missing.
 //!
 //! # Beside others
-//! A direct write looks where its data goes with the locks of the thread that asks for it. From then on until its items are in the tree no
-//! thread has them: the write carries what it needs (`flight`), and one request writes all of it. Where room is so scarce that none can be kept for that, it is
-//! made at once, on the thread that asks, which looks for space on the way and has others free some.
+//! A direct write looks where its data goes with the locks of the thread that asks for it. From then on until its items are in the tree no thread has them: the
+//! write carries its resources (`flight`), and one request writes all of it. Where room is too scarce to keep any for that, the calling thread makes the write
+//! at once. It looks for space on the way and lets reclaimers free some.
 //!
 //! A direct write has its range of bytes alone until the items are in the tree. It shares the inode with others only under two conditions:
 //!
 //! | condition | because |
 //! |---|---|
-//! | it ends below the size of the file, which is not stored inline | others who share the inode rely on the size |
-//! | nothing that grows the file is delayed: its size in the tree is its size | writing back what grows a file fills the gap before it and rewrites the old last sector, and nobody else may change extents meanwhile (DATA-5) |
+//! | it ends below the size of the file, which is not stored inline | other threads that share the inode rely on the size |
+//! | no delayed data grows the file: its size in the tree is its size | growing writeback fills the gap and rewrites the old last sector: it must change extents alone (DATA-5) |
 //!
-//! Who grows a file has its inode alone, so what is found with the inode shared holds as long as it is shared. Otherwise the inode is locked alone
-//! and everything delayed of it is written back first. Of a write that shares the inode the runs of dirty pages that its range touches are written back, too, and nobody
-//! makes anything dirty there meanwhile: he would need the range.
+//! A thread that grows a file has its inode alone, so a condition found with the inode shared holds as long as it is shared. Otherwise the write locks the inode alone
+//! and first writes back all its delayed data. A write that shares the inode also writes back the runs of dirty pages that its range touches. No thread makes pages
+//! dirty there meanwhile: it would need the range.
 //!
 //! # Requests that outlive their call
-//! A direct write is the same, whether its caller waits or not. A caller that waits completes it. A write without a waiting caller ends in
-//! `landing`. Its devices answer, and end it where that waits for nothing. Otherwise it stands in a queue, and the background, or a thread that waits
-//! for what it carries, completes it (`in_flight`). To begin one may take as long as any operation: for locks, for space, for the way through memory.
+//! A direct write is the same, whether its caller waits or not. A caller that waits completes it. A write without a waiting caller ends in `landing`.
+//! Its devices answer, and end it where that waits for nothing. Otherwise it stands in a queue. The background, or a thread that waits for something
+//! it carries, completes it (`in_flight`). Beginning a request may take as long as any operation: for locks, for space, for the way through memory.
 //!
 //! A direct read whose caller does not wait carries its range only (`read`). A thread that waits for its read keeps the range itself.
 //!
-//! A write that has the file alone - it grows it, or the file is one sector long - keeps all others out until it is complete. So of
-//! several that append one is in flight.
+//! A write that has the file alone (it grows it, or the file is one sector long) keeps all other writes out until it is complete.
+//! So of several appending writes one is in flight.
 //!
 //! A request that must not wait begins without waiting for anything, or comes back (`attempt`; for reads `read`).
 //!
 //! # Errors
-//! They are those of the one request. What is lost of a direct write was never in memory, so no other opener hears of it, and no later fsync. And what is lost of delayed data that had to be written back before is
-//! not the request's: the openers learn that as always.
+//! Errors are those of the one request. Lost data of a direct write was never in memory, so no other opener gets an error for it, and no later fsync. Lost delayed data that had to
+//! be written back before is not the request's error: open files report it as always.
 //!
-//! # What goes through memory all the same
-//! Of a read the ends that are no whole sectors, and all of a file with fs-verity, of which whole blocks are held against their digests.
+//! # Requests that go through memory all the same
+//! Of a read: the ends that are no whole sectors, and all of a file with fs-verity, where whole blocks are verified against their
+//! digests.
 //!
-//! A write that does not begin and end with sectors, and one over what is stored in the tree itself or compressed, is made as any other
-//! write and then written back before it is answered (`way`). Only there an error of writing back is the request's as well as the openers':
-//! of all the file's data that is written back meanwhile, whoever wrote it. The request's own opener has it with the answer, and its next sync does not tell it again.
+//! Two kinds of writes are made as buffered writes, and written back before they are answered (`way`): those that do not begin and end with sectors, and those over
+//! data that is inline or compressed. Only there a writeback error is the request's as well as the openers'. It covers all the file's data that is written back
+//! meanwhile, whichever opener wrote it. The request's own opener has it with the answer, and its next sync does not report it again.
 //!
 //! # Invariants
-//! - DIRECT-2: a request is answered with its buffer, once, whatever comes of it. Of a call that waits only a panic takes it along.
+//! - DIRECT-2: a request is answered with its buffer, once, whatever comes of it. Of a call that waits only a panic takes the
+//!   buffer along.
 //!   Shown by `a_device_that_fails_is_told_to_the_writer_and_to_nobody_else`.
 //! - DIRECT-4: a request that is refused leaves everything as it was. Shown by `what_is_refused_leaves_no_trace`,
 //!   `what_is_refused_leaves_no_trace_and_is_carried_out_by_a_thread_that_waits`.
 //! - DIRECT-5: a request that must not wait never waits, by the gate's own count. Shown by `a_wait_is_noticed`.
 //! - DIRECT-16: a write that is asked for as durable is answered when it is. Its locks are released first. A thread that holds locks does not
 //!   sync for it. Shown by `a_durable_write_is_answered_when_it_is_durable`, `what_is_written_in_place_survives_every_power_cut`.
-//! - DIRECT-7: while a direct write has the range, nothing of that is delayed.
+//! - DIRECT-7: while a direct write has the range, no data of the range is delayed.
 //!   Shown by `what_was_delayed_before_a_direct_write_does_not_come_back`.
 //! - DIRECT-8: a direct write that shares the inode leaves the size of the file as it is.
 //!   Shown by `a_file_grows_beside_direct_writes_of_its_front`.
@@ -96,7 +97,7 @@ pub use waiter::DirectWaiter;
 pub(crate) use way::Buffered;
 pub(crate) use write::{Started, Way, begin};
 
-/// Where a direct write goes.
+/// The position of a direct write in the file.
 ///
 /// ```
 /// use creamery_fs::DirectAt;
@@ -104,9 +105,9 @@ pub(crate) use write::{Started, Way, begin};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DirectAt {
-    /// To this place of the file, in bytes from its beginning.
+    /// At this place of the file, in bytes from its beginning.
     Offset(u64),
-    /// Behind the end of the file, wherever that is when the write has the file alone.
+    /// At the end of the file, wherever that is when the write has the file alone.
     End,
 }
 
@@ -121,32 +122,32 @@ pub enum DirectAt {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DirectRequest {
-    /// Reads from `offset` on as much as `buffer` has room for, and the file has.
+    /// Reads from `offset` on until `buffer` is full or the file ends.
     Read {
-        /// Where it begins, in bytes.
+        /// The position where it begins, in bytes.
         offset: u64,
-        /// What is filled.
+        /// The buffer that it fills.
         buffer: AlignedBuffer,
     },
     /// Writes `data`.
     Write {
-        /// Where it goes.
+        /// The position.
         at: DirectAt,
-        /// What is written.
+        /// The bytes to write.
         data: AlignedBuffer,
     },
-    /// Writes `data`, and is answered when that is durable, with all that reading it takes: as a write to a file that was opened with
-    /// O_DSYNC or O_SYNC.
+    /// Writes `data`, and is answered when the data, and all metadata needed to read it, is durable: like a write to a file that was
+    /// opened with O_DSYNC or O_SYNC.
     WriteDurably {
-        /// Where it goes.
+        /// The position.
         at: DirectAt,
-        /// What is written.
+        /// The bytes to write.
         data: AlignedBuffer,
     },
 }
 
 impl DirectRequest {
-    /// The answer to a request that is refused before anything was done: why, and its buffer.
+    /// The answer to a request that is refused before it begins: the reason, and its buffer.
     ///
     /// ```
     /// use creamery_base::{Error, ErrorKind};
@@ -165,12 +166,13 @@ impl DirectRequest {
     }
 }
 
-/// Called exactly once with the answer to a request: on any thread, also on that of the caller before the request's call returns, on
-/// one that waits in the midst of an operation, and on a device's, of which a file has four. It must be short, must wait for nothing, and must ask the filesystem for nothing. A panic
-/// of it aborts the filesystem. It has no open file and no filesystem: these would live until the request is answered.
+/// The completion of a request, called exactly once with the answer. It may run on any thread: on the caller's before the request's call returns, on one that waits in the midst of
+/// an operation, and on a device's, of which a file has four. It must be short, must wait for nothing, and must call nothing of the filesystem. A panic of it aborts the
+/// filesystem. It must own no open file and no filesystem: these would live until the request is answered.
 pub type DirectCompletion = Box<dyn FnOnce(DirectDone) + Send>;
 
-/// A request that would have had to wait. It comes back as it was given, and nothing has happened; only a read's buffer may have other bytes.
+/// A request that would have had to wait. It comes back as it was given, and nothing has happened, except that a read's buffer may have other
+/// bytes.
 ///
 /// ```
 /// fn again(file: &creamery_fs::OpenFile, refused: creamery_fs::Refused) {
@@ -182,9 +184,9 @@ pub type DirectCompletion = Box<dyn FnOnce(DirectDone) + Send>;
 pub struct Refused {
     /// The request.
     pub request: DirectRequest,
-    /// What is to be called with its answer.
+    /// The completion that is to be called with its answer.
     pub done: DirectCompletion,
-    /// Why it would have had to wait.
+    /// The reason why it would have had to wait.
     pub why: Refusal,
 }
 
@@ -211,13 +213,13 @@ impl std::fmt::Debug for Refused {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirectPart {
-    /// Where in the file they begin, in bytes.
+    /// The position in the file where they begin, in bytes.
     pub offset: u64,
     /// How many bytes were read or written: less than all where the file ends, or where space ran out.
     pub len: usize,
 }
 
-/// The answer to a direct read or write: the buffer that was given away, and what came of the request.
+/// The answer to a direct read or write: the buffer that was given away, and the outcome of the request.
 ///
 /// ```
 /// use creamery_fs::{DirectDone, DirectPart};
@@ -229,9 +231,9 @@ pub struct DirectPart {
 /// ```
 #[derive(Debug)]
 pub struct DirectDone {
-    /// The buffer. A write leaves it as it was. After a read the bytes behind those that were read mean nothing; after one that failed
-    /// all are zero.
+    /// The buffer. A write leaves it as it was. After a read the bytes past the read ones have no meaning; after a failed read all are
+    /// zero.
     pub buffer: AlignedBuffer,
-    /// What was read or written, or why nothing, or not all, was.
+    /// The bytes that were read or written, or the error.
     pub outcome: Result<DirectPart>,
 }

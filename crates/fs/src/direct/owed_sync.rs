@@ -1,8 +1,8 @@
-//! The end of a direct write that is asked for as durable: its data is in the file, and a sync is owed before the answer.
+//! The end of a direct write that was asked for as durable: its data is in the file, and a sync is owed before the answer.
 //!
 //! A sync locks inodes, and waits for devices. A thread that completes a request in the midst of an operation holds locks. So the background
-//! syncs, or a thread that waits for nothing but the request (`in_flight`). The request has given back what it carried before, and
-//! one log takes several that sync at once (`fsync`).
+//! syncs, or a thread that waits for nothing but the request (`in_flight`). The request has given its carried resources back before, and one
+//! log takes several writes that sync at once (`fsync`).
 
 use std::sync::{Arc, Weak};
 
@@ -15,18 +15,18 @@ use crate::fsync::fsync;
 use crate::in_flight::{Begun, Submitted};
 use crate::inode::{Inode, Inodes};
 
-/// A write that has ended, and is to be durable before it is answered. The fields go from the first to the last.
+/// A write that has ended, and has to be durable before it is answered. The fields drop in order.
 pub(super) struct OwedSync {
     pub(super) answer: Answer,
     pub(super) part: DirectPart,
     pub(super) inode: Arc<Inode>,
     pub(super) inodes: Weak<Inodes>,
-    /// It is known until it is answered.
+    /// The request is known until it is answered.
     pub(super) begun: Begun,
 }
 
 impl OwedSync {
-    /// Waits for a thread that makes it durable.
+    /// Queues the write for a thread that makes it durable.
     pub(super) fn owe(self) {
         let in_flight = Arc::clone(self.inode.context().in_flight());
         let ticket = self.begun.ticket();
@@ -63,7 +63,7 @@ impl Submitted for OwedSync {
 
     fn abandon(self: Box<Self>) {
         let Self { answer, inode, begun, .. } = *self;
-        // Nobody is left to tell of a panic.
+        // No caller is left to report a panic to.
         let _ = panics::catch(|| drop((inode, begun)));
         let _ = panics::catch(|| answer.give(Err(dropped())));
     }

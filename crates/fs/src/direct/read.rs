@@ -1,19 +1,19 @@
-//! A direct read that nobody waits for.
+//! A direct read without a waiting caller.
 //!
-//! It takes its range of bytes, and looks where the data lies. What is in the tree itself, and holes, it has then. The rest goes from the
-//! devices into the caller's buffer where all of it lies in one place, and else into buffers of ours, out of which it is put together in the end. Sectors are held
-//! against their checksums as they come. The read carries its range until it is complete, and needs nothing else: who changes what is there
-//! needs the range, and who writes back what was delayed changes other places.
+//! It takes its range of bytes, and looks where the data lies. Inline data and holes it has then. The rest goes from the devices into the caller's buffer where
+//! all of it lies in one place, and else into buffers of ours, out of which it is put together in the end. Sectors are verified against their checksums as they
+//! come. The read carries its range until it is complete, and needs nothing else: changing these extents needs the range, and writeback of delayed data changes
+//! other places.
 //!
-//! A thread has to read, in the end and as any other read is done, what takes more than asking devices once:
+//! Reads that take more than asking devices once end on a thread, as buffered reads do:
 //!
-//! | what | because |
+//! | case | because |
 //! |---|---|
 //! | a request that is not whole sectors, or reads a file with fs-verity | whole sectors, or blocks, are read and compared |
 //! | data that is compressed | it is unpacked |
-//! | a range with delayed data | that is in memory |
-//! | the last sector, while something is delayed that grows the file | writing that back may write the sector anew, elsewhere (`data`, DATA-4) |
-//! | a range that a device had in part only, or not as its checksums say | another copy has it, and the bad one is mended; or there is an error to tell |
+//! | a range with delayed data | the data is in memory |
+//! | the last sector, while delayed data grows the file | writeback may write the sector anew, elsewhere (`data`, DATA-4) |
+//! | a range that a device had in part only, or that does not match its checksums | another copy has it, and the bad one is repaired; or there is an error to report |
 
 use std::sync::Arc;
 
@@ -36,10 +36,10 @@ use crate::in_flight::{Begun, Purpose};
 use crate::inode::carried::OwnedRange;
 use crate::inode::{FileInode, Inode, InodeItem};
 
-/// What devices are asked for.
+/// The ranges that devices are asked for.
 type Ranges = Vec<(Logical, AlignedBuffer, FoundCsums)>;
 
-/// Where a read gets from what it does not have when it begins.
+/// The source of the bytes that a read does not have when it begins.
 enum From {
     /// A device fills the caller's buffer.
     OnePlace(Logical, FoundCsums),
@@ -55,15 +55,15 @@ impl From {
     }
 }
 
-/// All that a read needs to end. The fields go from the first to the last.
+/// The resources that a read carries to its end. The fields drop in order.
 struct CarriedRead {
-    /// Where what devices are asked for belongs, but for what fills all of the buffer.
+    /// The places in the buffer of the ranges that devices are asked for, except one that fills all of it.
     places: Vec<Place>,
-    /// How many ranges devices are asked for.
+    /// The number of ranges that devices are asked for.
     asked: usize,
-    /// What the read knows of the file.
+    /// The inode's item as the read knows it.
     item: InodeItem,
-    /// Where in the file it begins.
+    /// The position in the file where it begins.
     offset: u64,
     range: OwnedRange,
 }
@@ -72,12 +72,12 @@ struct CarriedRead {
 struct Flight {
     carried: CarriedRead,
     from: From,
-    /// It is known until it is answered.
+    /// The request is known until it is answered.
     begun: Begun,
 }
 
-/// Reads the inode, which is this file, from `offset` on into the buffer of `answer`. The answer comes back, with what came of the read,
-/// where no device is asked; without `wait` also where it would have to wait.
+/// Reads the inode, which is this file, from `offset` on into the buffer of `answer`. Where no device is asked, returns the answer with
+/// the outcome; without `wait` also where it would have to wait.
 pub(crate) fn submit(
     file: (&Arc<Inode>, &FileInode<'_>),
     offset: u64,
@@ -94,7 +94,7 @@ pub(crate) fn submit(
     Some((answer, begun.map(|_| DirectPart { offset, len: 0 })))
 }
 
-/// Begins a read; none where there is nothing to read.
+/// Begins a read; `None` where there is nothing to read.
 /// Fails for device errors; damage; the filesystem is being closed.
 fn begin(
     (inode, file): (&Arc<Inode>, &FileInode<'_>),
@@ -107,7 +107,7 @@ fn begin(
     let end = offset.saturating_add(buffer.len() as u64);
     let locked = if file.context().has(Fault::ReadWithoutRange) { offset } else { end };
     let range = at_once(file.lock_range_shared(offset, locked, wait), Refusal::RangeBusy)?;
-    // Who cuts the file has locked what he cuts: as long as the file is now it stays where this range is.
+    // Truncation locks the part that it cuts: so the present size holds for this range.
     let (item, stored) = at_once(file.item_and_stored_size(wait), Refusal::ItemBusy)?;
     let buffered = Buffered::of_read(file, &item, (offset, buffer.len()));
     let counters = &file.context().counters().direct;
@@ -141,9 +141,8 @@ fn count(direct: &Direct, buffered: Option<Buffered>) {
     }
 }
 
-/// Where a read that begins within the file gets its data, if devices have it as the file shows it; else why a thread has to read. The tree has
-/// the file with `stored` bytes. Fills
-/// `buffer` where that is nowhere. Fails for device errors; damage.
+/// The source of a read that begins within the file, if devices have its data as the file shows it; else the reason why a thread has to read.
+/// The tree has the file with `stored` bytes. Fills the parts of `buffer` that are inline or holes. Fails for device errors; damage.
 fn from_devices(
     file: &FileInode<'_>,
     (item, stored): (&InodeItem, u64),
@@ -165,7 +164,7 @@ fn from_devices(
     let found = at_once(data::find(file, item, offset, buffer, wait), Refusal::MapCold)?;
     let Some(places) = found else { return Ok(Err(Refusal::Compressed)) };
     let csums = data::csums_of(item);
-    // A thread that reads finds out what is the matter where there are none.
+    // Where there are no checksums, a thread that reads finds out why.
     let found =
         |place: Place| Some((place, file.engine().find_csums(place.disk, place.len(), csums, wait).ok()?));
     let Some(mut places) = places.into_iter().map(found).collect::<Option<Vec<_>>>() else {
@@ -179,8 +178,7 @@ fn from_devices(
 }
 
 impl Flight {
-    /// Asks devices, and waits for nothing. `buffer` has all that they are not asked for.
-    /// Without `wait` this thread asks none by itself.
+    /// Asks devices, and waits for nothing. `buffer` has all other bytes already. Without `wait` this thread does no I/O itself.
     fn submit(self, buffer: AlignedBuffer, wait: Wait, mut answer: Answer) {
         let Self { mut carried, from, begun } = self;
         let engine = Arc::clone(carried.inode().context().engine());
@@ -216,7 +214,7 @@ impl Flight {
 }
 
 impl CarriedRead {
-    /// Whether devices have read all that they were asked for, and it is what was written: nothing is to be read again, or to be mended.
+    /// Whether devices have read all ranges that they were asked for, with good checksums: nothing has to be read again or repaired.
     fn is_all_good(&self, reports: &[ReadReport]) -> bool {
         let is_good = |report: &ReadReport| report.is_good() && report.mended == 0;
         reports.len() == self.asked && reports.iter().all(is_good)
@@ -224,7 +222,7 @@ impl CarriedRead {
 }
 
 impl Carries for CarriedRead {
-    /// None where no device was asked, or none has answered.
+    /// `None` where no device was asked, or none has answered.
     type Landed = Option<Vec<ReadReport>>;
 
     fn inode(&self) -> &Arc<Inode> {
@@ -241,9 +239,9 @@ impl Carries for CarriedRead {
 
     fn finish(self, landed: Self::Landed, answer: &mut Answer, _: Item<'_>) -> Result<DirectPart> {
         let landed = landed.filter(|reports| self.is_all_good(reports));
-        // Only what is read again waits.
+        // Only a repeated read waits.
         let _held = landed.is_none().then(|| Held::wait(LockPlace::of(rank::WRITEBACK)));
-        // A thread that panics lets go of what is bound first last.
+        // A panicking thread drops the bindings from the last to the first.
         let Self { range, places, item, offset, .. } = self;
         let (file, mut buffer) = (range.file(), answer.lend());
         let read = match landed {
@@ -263,7 +261,7 @@ impl Carries for CarriedRead {
     }
 }
 
-/// Of `bytes` that were read the file has no more than `left`: what lies behind its end is nobody's (READ-1).
+/// Returns the number of `bytes` that lie in the file, which has `left` more. Zeroes those past its end (READ-1).
 fn cut_at_end(bytes: &mut [u8], left: u64) -> usize {
     let len = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
     bytes[len..].fill(0);

@@ -12,7 +12,7 @@ thread_local! {
     static MUST_NOT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A thread that must not wait, from the moment in which this is made until it goes.
+/// A thread that must not wait, until this value drops.
 #[must_use]
 pub(crate) struct Unwaiting {
     waits_before: u64,
@@ -29,7 +29,8 @@ impl Unwaiting {
         MUST_NOT.with(Cell::get)
     }
 
-    /// It may wait again. Counts its waits; there are none, unless looks `may_wait` by the switch that says so.
+    /// Ends the section in which the thread must not wait. Counts its waits; there are none, unless the option lets looks wait
+    /// (`may_wait`).
     pub(crate) fn end(self, nowait: &Nowait, may_wait: bool) {
         let waits = gate::waits_of_this_thread() - self.waits_before;
         Nowait::add(&nowait.blocked, waits);

@@ -8,8 +8,8 @@ use creamery_txn::Engine;
 use crate::in_flight::Poller;
 use crate::inode::Inode;
 
-/// Who waits for an answer to a direct request about a file, or polls for it. It keeps no filesystem alive: where the last user of
-/// that goes the answer is an error, and comes all the same.
+/// A caller that waits for an answer to a direct request about a file, or polls for it. It keeps no filesystem alive: if the last
+/// user of the filesystem goes, the answer is an error, and comes all the same.
 ///
 /// ```no_run
 /// use std::sync::{Arc, OnceLock};
@@ -36,21 +36,21 @@ impl DirectWaiter {
         Self { poller: context.in_flight().poller(inode.id), engine: Arc::downgrade(context.engine()) }
     }
 
-    /// Waits until the request `is_answered`, which is asked again after each answer, with locks held: it waits for nothing, and asks
-    /// the filesystem for nothing. Requests about the file that land meanwhile are completed here, so it needs nobody in the background. The caller
-    /// holds nothing of the filesystem.
+    /// Waits until `is_answered` returns true. It is called again after each answer, with locks held: it must wait for nothing, and call nothing of
+    /// the filesystem. This thread completes requests about the file that land meanwhile, so it needs no background thread. The caller holds
+    /// nothing of the filesystem.
     pub fn wait(&self, is_answered: impl Fn() -> bool) {
         self.poller.wait(is_answered);
         let engine = self.engine.upgrade();
-        // Without background threads, requests that nobody waits for end here.
+        // Without background threads, requests without a waiting caller end here.
         if !engine.is_some_and(|engine| engine.has_background_threads()) {
             self.poller.end_those_there();
         }
     }
 
-    /// Completes requests about the file that have landed, where no threads of a background do, which may take as long as any
-    /// operation. Then the caller looks whether its request was answered. If not, its completion wakes it where the background or a device ends
-    /// the request, and `waker` is woken where it has to poll again for that.
+    /// Completes requests about the file that have landed, where no background threads do, which may take as long as any operation. Afterwards
+    /// the caller checks whether its request was answered. If not, one of two things wakes it: its completion, where the background or a device
+    /// ends the request, or `waker`, where it has to poll again.
     pub fn poll(&self, waker: &Waker) {
         // It may be the last reference, and the engine's end waits for devices: it goes when no lock is held.
         let engine = self.engine.upgrade();

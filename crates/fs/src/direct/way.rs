@@ -1,4 +1,4 @@
-//! Which requests cannot go between the device and the caller's buffer.
+//! Direct requests that have to go through memory.
 
 use creamery_base::{Result, Wait};
 
@@ -7,21 +7,21 @@ use crate::data::extent_map::{ExtentKind, ExtentMaps};
 use crate::inode::{FileInode, InodeItem};
 use crate::verity;
 
-/// Why a request goes through memory.
+/// The reason why a request goes through memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Buffered {
-    /// It does not begin or end with a sector.
+    /// The request does not begin or end with a sector.
     Misaligned,
-    /// What it is about is stored in the tree itself.
+    /// The data is stored in the tree itself.
     Inline,
-    /// What it is about is compressed.
+    /// The data is compressed.
     Compressed,
-    /// It reads a file with fs-verity, of which whole blocks are held against their digests.
+    /// The request reads a file with fs-verity, where whole blocks are verified against their digests.
     Sealed,
 }
 
 impl Buffered {
-    /// Why that goes for a read of so many bytes at `offset`; compressed data is unpacked into the caller's buffer.
+    /// The reason, if there is one, for a read of so many bytes at `offset`. Compressed data is unpacked into the caller's buffer.
     pub(crate) fn of_read(
         file: &FileInode<'_>,
         item: &InodeItem,
@@ -48,7 +48,7 @@ impl Buffered {
     }
 }
 
-/// What a range of a file with no delayed data there has that cannot be written over directly.
+/// The reason, if there is one, why a range without delayed data cannot be written over directly.
 /// Errors: device errors; damage.
 pub(super) fn in_the_way(file: &FileInode<'_>, range: (u64, u64)) -> Result<Option<Buffered>> {
     let sector = u64::from(file.engine().sector_size());

@@ -1,4 +1,4 @@
-//! A direct write, from its first lock to the point from which on it is in flight.
+//! A direct write, from its first lock to the point where it is in flight.
 
 use std::sync::Arc;
 
@@ -19,19 +19,19 @@ use crate::inode::permission::{check_appends, check_overwrites};
 use crate::inode::{FILE_SIZE_MAX, FileInode, Inode, InodeItem};
 use crate::subvolume::Change;
 
-/// How a request is carried out.
+/// The way in which a request is carried out.
 pub(crate) enum Way {
-    /// Directly.
+    /// A direct write has begun.
     Direct(Started),
-    /// It is to go through memory; nothing has happened.
+    /// The request has to go through memory; nothing has happened.
     Buffered(Buffered),
 }
 
 /// A direct write that was begun.
 pub(crate) enum Started {
-    /// And has ended.
+    /// The write has ended.
     Done(DirectPart),
-    /// It is in flight as soon as this is on its way.
+    /// The write is in flight as soon as this batch is submitted.
     Flight(Box<Flight>, WriteBatch),
 }
 
@@ -69,16 +69,17 @@ pub(crate) fn begin(
     write.alone(change, at)
 }
 
-/// Room for what may need new space. None where it is scarce: then the write asks for what it needs on its way, and others wait for that.
+/// Keeps room for data that may need new space. `None` where room is scarce: then the write reserves on its way, and other writes wait
+/// for it.
 fn keep_room(file: &FileInode<'_>, len: u64) -> Result<Option<DelallocReservation>> {
     match reserve::keep(file.engine(), file.id.subvolume, len) {
-        // It may take no new space at all, or a part of it.
+        // It may take no new space at all, or less.
         Err(error) if error.kind() == ErrorKind::QuotaExceeded => Ok(None),
         room => room,
     }
 }
 
-/// What a write of nothing comes to: it is refused as any other, and has nothing to wait for.
+/// The outcome of a write of no bytes: it is refused as any other, and has nothing to wait for.
 pub(super) fn write_nothing(file: &FileInode<'_>, at: DirectAt, wait: Wait) -> Result<DirectPart> {
     let _change = file.begin_change()?;
     let item = file.item(wait)?;
@@ -98,10 +99,10 @@ pub(super) fn write_nothing(file: &FileInode<'_>, at: DirectAt, wait: Wait) -> R
     Ok(DirectPart { offset, len: 0 })
 }
 
-/// The item of a file that is shared, for a write that ends at `end`; none if that has to have the file alone.
+/// The item of a file that is shared, for a write that ends at `end`; `None` if the write has to have the file alone.
 fn item_beside_others(file: &FileInode<'_>, end: u64) -> Result<Option<InodeItem>> {
     let size = file.item(Wait::Yes)?.size;
-    // Who grows it has it alone. So if nothing is delayed of that now, nothing is until it is shared no more.
+    // A thread that grows the file has it alone. So if no delayed data grows it now, none does as long as the file is shared.
     let item = file.tree_item();
     let is_written = item.size == size || file.context().has(Fault::SharedBesideGrowth);
     Ok(Some(item).filter(|_| is_written && data::is_overwrite(file, size, end)))
@@ -116,7 +117,7 @@ struct Beginning<'w> {
 }
 
 impl<'w> Beginning<'w> {
-    /// In a file that others may share.
+    /// Begins in a file that others may share.
     fn beside_others(
         self,
         (shared, change): (SharedInode<'w>, Change),
@@ -133,7 +134,7 @@ impl<'w> Beginning<'w> {
         self.locked(Locked { range, operations: Operations::Shared(shared), change }, item, offset)
     }
 
-    /// In a file that this has alone.
+    /// Begins in a file that this write has alone.
     fn alone(self, change: Change, at: DirectAt) -> Result<Way> {
         let file = self.file;
         let mut locked = file.lock_exclusive()?;
@@ -141,7 +142,7 @@ impl<'w> Beginning<'w> {
             DirectAt::Offset(_) => check_overwrites(&locked)?,
             DirectAt::End => check_appends(&locked, locked.size)?,
         }
-        // What is lost of it is the openers' to learn; the file ends where it ends without that.
+        // Open files report the losses; the file then ends where it ends without the lost data.
         let _ = file.settle(&mut locked);
         let offset = match at {
             DirectAt::Offset(offset) => offset,
@@ -152,16 +153,16 @@ impl<'w> Beginning<'w> {
         }
         let end = offset.checked_add(self.data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         let end = end.ok_or(ErrorKind::FileTooLarge)?;
-        // Growing over a gap changes what lies between the old end and the new data.
+        // Growing over a gap changes the bytes between the old end and the new data.
         let range = file.lock_range(offset.min(locked.size), end, Wait::Yes)?;
         let item = (*locked).clone();
         self.locked(Locked { range, operations: Operations::Alone(locked), change }, item, offset)
     }
 
-    /// In a file that is locked, with the range. `item` is what it is.
+    /// Begins in a file that is locked, with the range. `item` is its inode's item.
     fn locked(self, locked: Locked<'w>, mut item: InodeItem, offset: u64) -> Result<Way> {
         let Self { inode, file, data, room } = self;
-        // What a deletion keeps from being written back after an abort stays delayed.
+        // Data that an abort keeps from being written back stays delayed.
         file.engine().check_writable()?;
         let end = offset + data.len() as u64;
         assert!(
@@ -182,7 +183,7 @@ impl<'w> Beginning<'w> {
     }
 }
 
-/// Writes to a file that is locked, piece by piece, and has others free what room that takes.
+/// Writes to a file that is locked, piece by piece, and lets reclaimers free the room that it takes.
 fn at_once(
     (file, locked): (&FileInode<'_>, &Locked<'_>),
     mut item: InodeItem,

@@ -1,8 +1,8 @@
-//! A file as it is for everybody who looks: its delayed data over what is in the tree.
+//! The content of a file for all readers: its delayed data over the extents in the tree.
 //!
-//! [`delalloc`](crate::delalloc) has the layers that are in memory, `data` what is in the tree. Here they meet: `read` looks at
-//! one after the other, `verified` holds files with fs-verity against their digests, `write` makes pages dirty, `write_back` carries a
-//! run from the first to the last.
+//! [`delalloc`](crate::delalloc) has the layers that are in memory, `data` the extents in the tree. Here they meet: `read` looks at
+//! one after the other, `verified` verifies files with fs-verity, `write` makes pages dirty, `write_back` carries a run from the first
+//! to the last.
 
 mod read;
 #[cfg(test)]

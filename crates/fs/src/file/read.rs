@@ -1,4 +1,4 @@
-//! Reading: what is delayed lies over what is in the tree.
+//! Reading: delayed data lies over the extents in the tree.
 
 use creamery_base::{Result, Wait};
 
@@ -7,7 +7,7 @@ use crate::data;
 use crate::inode::{FileInode, InodeItem};
 use crate::verity;
 
-/// As [`data::read`], of the file as it is; `item` says what that is. What has fs-verity is verified.
+/// Reads like [`data::read`], delayed data included; `item` is the inode's item for that state. Data with fs-verity is verified.
 pub(crate) fn read(
     inode: &FileInode<'_>,
     item: &InodeItem,
@@ -25,7 +25,7 @@ pub(crate) fn read(
     let len = usize::try_from(item.size - offset).unwrap_or(usize::MAX).min(out.len());
     let out = &mut out[..len];
     let missing = inode.delalloc().copy_out(offset, out);
-    // What is not delayed now does not become so: the caller has the range.
+    // A range that is not delayed now does not become delayed: the caller has the range.
     for (start, end) in missing {
         let (start, end) = (as_len(start - offset), as_len(end - offset));
         data::read(inode, item, offset + start as u64, &mut out[start..end], wait)?;

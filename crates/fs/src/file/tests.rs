@@ -30,7 +30,7 @@ fn delayed(inode: &Inode) -> u64 {
     inode.context().writeback().bytes()
 }
 
-/// What the file is, looked at in all ways, and what is kept for it.
+/// Compares the file with the model, by all ways of reading, and checks the room that is kept for it.
 fn compare(engine: &Engine, file: &OpenFile, model: &Model, random: &mut Random) {
     let inode = file.inode();
     assert_eq!(file.stat(Wait::Yes).expect("it lives").size, model.size());
@@ -187,7 +187,7 @@ fn a_file_that_grows_stays_together_on_the_volume() {
     };
     let hole = append(&other, 0);
     let behind = append(&file, 0);
-    // A hole that is just as large as what comes.
+    // A hole that is as large as the following data.
     other.fallocate(Fallocate::PunchHole, 0, 4 * SECTOR).expect("room");
     fixture.commit().expect("room");
     assert_eq!(append(&file, 4 * SECTOR), behind + 4 * SECTOR);
@@ -203,7 +203,7 @@ fn a_small_file_is_written_back_inline_and_grows_out_of_it() {
     file.write_at(0, b"small").expect("room");
     file.inode().flush().expect("room");
     assert_eq!(items(file.inode()), "0+1 inline 5");
-    // What lies in between is a hole, and the inline data moves to a sector of its own.
+    // The range in between is a hole, and the inline data moves to a sector of its own.
     file.write_at(5 * SECTOR, b"far").expect("room");
     file.inode().flush().expect("room");
     assert_eq!(items(file.inode()), "0+1 a@0, 5+1 b@0");
@@ -230,7 +230,7 @@ fn times_that_are_set_are_not_overtaken_by_those_of_writes_before() {
     assert!(after.times.change >= written.times.change && after.change_counter > written.change_counter);
 }
 
-/// Lets writes of data pass, or not.
+/// Lets writes of data pass, or fails them.
 #[derive(Default)]
 struct Failing(AtomicBool);
 
@@ -417,7 +417,7 @@ fn a_full_filesystem_takes_what_fits_and_loses_nothing_of_it() {
     fs.shut_down().expect("it closes");
 }
 
-/// Files that were synced stand in front of those that were not, and keep nobody from being written back when it is time.
+/// Synced files stand in front of others in line, and delay no writeback that is due.
 #[test]
 fn what_is_dirty_for_long_is_due_wherever_it_stands() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
@@ -440,7 +440,7 @@ fn what_is_dirty_for_long_is_due_wherever_it_stands() {
     fs.shut_down().expect("it closes");
 }
 
-/// Panics when it is to write data.
+/// Panics on a write of data.
 struct Panicking;
 
 impl Hook for Panicking {

@@ -1,4 +1,4 @@
-//! Reading files with fs-verity: whole blocks, each held against the tree of digests before a byte of it is returned.
+//! Reading files with fs-verity: each whole block is verified against the tree of digests before a byte of it is returned.
 
 use creamery_base::{Result, Wait};
 
@@ -6,9 +6,9 @@ use crate::data;
 use crate::inode::{Inode, InodeItem};
 use crate::verity::VerityFile;
 
-/// As [`data::read`], of a file with fs-verity.
-/// Errors: as there; [`ErrorKind::Unreadable`](creamery_base::ErrorKind::Unreadable) for what is not as it was, and where items are
-/// missing or make no sense; what `out` has then is arbitrary.
+/// Reads like [`data::read`], from a file with fs-verity.
+/// Errors: those of [`data::read`]; [`ErrorKind::Unreadable`](creamery_base::ErrorKind::Unreadable) for data that differs from the
+/// sealed data, and where items are missing or make no sense. The content of `out` is arbitrary then.
 pub(super) fn read(
     inode: &Inode,
     item: &InodeItem,

@@ -11,16 +11,16 @@ use crate::data::{self, reserve};
 use crate::delalloc::{Delayed, Ranges, State, without};
 use crate::inode::{FileInode, Inode, InodeItem};
 
-/// A sector that a write has a part of, with what it had before.
+/// A sector that a write covers in part, with its content before the write.
 struct Edge {
     start: u64,
-    /// None while it is delayed: what it has is in memory.
+    /// `None` while the sector is delayed: its content is in memory.
     old: Option<Vec<u8>>,
 }
 
-/// Writes `data`, which is not empty, at `offset` into memory, as if it was on disk. `item` says what the file is. The caller has
+/// Writes `data`, which is not empty, at `offset` into memory. `item` is the inode's item with the delayed changes. The caller has
 /// locked the inode, alone if it grows, and the range from the end of the file on; and kept `room` for it.
-/// Errors: what reading can fail with, where a sector is written in part. Nothing has changed then.
+/// Errors: those of reading, where a sector is written in part. Nothing has changed then.
 pub(crate) fn write(
     (inode, shared): (&FileInode<'_>, &Arc<Inode>),
     item: &InodeItem,
@@ -51,7 +51,7 @@ pub(crate) fn write(
             .map(|&start| Ok(Edge { start, old: old_sector(inode, item, start, sector)? }))
             .collect::<Result<SmallVec<[Edge; 3]>>>()?;
         let added = inode.delalloc().begin(item.size, now.1, |state| {
-            // What was delayed when it was looked at may be on disk by now: then it is read.
+            // A sector that was delayed at the first look may be on disk by now: then it is read.
             let known = |edge: &Edge| edge.old.is_some() || state.has(edge.start, edge.start + sector);
             if !edges.iter().all(known) {
                 return None;
@@ -75,7 +75,7 @@ pub(crate) fn write(
     }
 }
 
-/// What `added` bytes that became dirty need of the room that their write kept, in so many runs of their own, where `before`
+/// The room that `added` newly dirty bytes need of the room that their write kept, in so many runs of their own, where `before`
 /// bytes were dirty already.
 fn needed(
     engine: &Engine,
@@ -95,12 +95,12 @@ struct Write<'a> {
     state: &'a mut State,
     sector: u64,
     holes: &'a Ranges,
-    /// Of its own, without pages beside them.
+    /// Runs of their own, without pages beside them.
     runs: u32,
 }
 
 impl Write<'_> {
-    /// Makes a sector dirty that the write has a part of.
+    /// Makes a sector dirty that the write covers in part.
     fn put_edge(&mut self, edge: &Edge) {
         let (start, end) = (edge.start, edge.start + self.sector);
         if self.state.pages().has(start, end) {
@@ -108,14 +108,14 @@ impl Write<'_> {
         }
         let mut bytes = vec![0; usize::try_from(self.sector).expect("a sector fits in memory")];
         match &edge.old {
-            // What was on its way by then is newer than what was read.
+            // Data that was on its way by then is newer than the data that was read.
             Some(old) if !self.state.has(start, end) => bytes.copy_from_slice(old),
             _ => drop(self.state.copy_out(start, &mut bytes)),
         }
         self.insert(start, &bytes);
     }
 
-    /// Copies the data in: over what is dirty, and as new pages between.
+    /// Copies the data in: over dirty pages, and as new pages between.
     fn put(&mut self, offset: u64, data: &[u8]) {
         self.state.overwrite(offset, data);
         let end = offset + data.len() as u64;
@@ -130,22 +130,22 @@ impl Write<'_> {
     }
 
     fn insert(&mut self, start: u64, bytes: &[u8]) {
-        // What is in flight was counted when it became dirty.
+        // Pages in flight were counted when they became dirty.
         let flying = self.state.in_flight_range();
         let new: Ranges = self.holes.iter().flat_map(|hole| without(*hole, flying)).collect();
         self.runs += u32::from(self.state.insert(start, bytes, &new));
     }
 }
 
-/// The last sector of the file, if the file grows over it from elsewhere and it is not fit for that: the tail may be stored
-/// inline, or have something behind the end (DATA-4).
+/// The last sector of the file, if the file grows over it from elsewhere and it is not settled: the tail may be stored inline, or
+/// have nonzero bytes past the end (DATA-4).
 fn tail_to_settle(inode: &FileInode<'_>, item: &InodeItem, first: u64, sector: u64) -> Result<Option<u64>> {
     if item.size == 0 || first < item.size {
         return Ok(None);
     }
     let last = (item.size - 1) / sector * sector;
     let unsettled = if inode.delalloc().has(last, last + sector) {
-        // It may be on its way to be stored inline, or be so next: then it goes on with what is behind it.
+        // It may be on its way to be stored inline, or be so next: then it goes on with the data behind it.
         item.size <= data::inline_max(inode, item)
     } else {
         data::is_tail_unsettled(inode, item)?
@@ -153,7 +153,7 @@ fn tail_to_settle(inode: &FileInode<'_>, item: &InodeItem, first: u64, sector: u
     Ok(unsettled.then_some(last))
 }
 
-/// What the sector at `start` has; none when it is delayed.
+/// The content of the sector at `start`; `None` when it is delayed.
 fn old_sector(inode: &FileInode<'_>, item: &InodeItem, start: u64, sector: u64) -> Result<Option<Vec<u8>>> {
     if inode.delalloc().has(start, start + sector) {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Writing back, as the line of files with delayed data wants it done.
+//! Writeback of one file, for the line of files with delayed data.
 
 use creamery_base::{InodeId, Result};
 use creamery_txn::DelallocReservation;
@@ -7,7 +7,7 @@ use crate::data;
 use crate::delalloc::{Delalloc, Delayed, Run, WriteErrors};
 use crate::inode::{FileInode, Inode};
 
-/// One that stands in line, or is asked to write back what it has: it has data.
+/// The file of an inode that stands in line, or has to write its data back: it has data.
 fn file(inode: &Inode) -> FileInode<'_> {
     inode.as_file().expect("only a file has delayed data")
 }

@@ -1,4 +1,4 @@
-//! The filesystem as who asks for quotas sees it.
+//! Operations on quotas.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::subvolume::ListedSubvolume;
 
 /// Quotas.
 impl Filesystem {
-    /// Changes the quotas; `here` is the subvolume that is meant where none is named. Durable when it returns.
+    /// Changes the quotas. `here` is the subvolume to use where the change names none. Durable when it returns.
     /// Errors: not found: there are no quotas, or no such group; already exists; invalid; in use; read-only; those of a commit.
     pub fn change_quotas(&self, change: &QuotaChange, here: TreeId) -> Result<()> {
         let engine = self.engine();
         if let QuotaChange::Limit { .. } | QuotaChange::Assign { .. } | QuotaChange::Remove { .. } = change {
-            // What is delayed was kept in the name of the groups there were.
+            // The reservations of delayed data count for the present groups.
             self.make_durable()?;
         }
         match *change {
@@ -46,7 +46,7 @@ impl Filesystem {
                 continue;
             }
             match engine.remove_qgroup(group.id) {
-                // Somebody was faster, or with simple quotas extents count for it still.
+                // Another thread was faster, or with simple quotas extents still count for it.
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Busy) => {}
                 removed => removed?,
             }
@@ -54,18 +54,18 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Takes a step of a rescan, where nobody does that in the background. False when nothing is left to count.
+    /// Takes a step of a rescan, where no background thread does that. False when nothing is left to count.
     /// Errors: device errors; damage.
     pub fn quota_rescan_step(&self) -> Result<bool> {
         self.engine().quota_rescan_step()
     }
 
-    /// What there is. Numbers are as of the last commit, with what is known since.
+    /// Status, groups and numbers of the quotas. Numbers are as of the last commit, with later changes that are known.
     /// Errors: damage.
     pub fn quota_report(&self) -> Result<QuotaReport> {
         let status = self.engine().quota_status();
         let groups = if status.is_some() { self.engine().qgroups()? } else { Vec::new() };
-        // Those that are deleted have no path any more.
+        // Deleted subvolumes have no path any more.
         let place = |listed: ListedSubvolume| listed.path.filter(|_| !listed.info.is_deleted);
         let listed = self.subvolumes()?.into_iter();
         let mut paths: BTreeMap<TreeId, _> =

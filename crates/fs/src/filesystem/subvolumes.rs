@@ -1,4 +1,4 @@
-//! The filesystem as who works with subvolumes sees it.
+//! Operations on subvolumes.
 
 use std::ops::ControlFlow;
 
@@ -15,13 +15,14 @@ use crate::tree_search::{self, FoundItem, SearchKey};
 
 /// Subvolumes.
 impl Filesystem {
-    /// The subvolume that is mounted when none is named.
+    /// The subvolume that is mounted when the user names none.
     #[must_use]
     pub fn default_subvolume(&self) -> TreeId {
         self.inodes.subvolumes().default()
     }
 
-    /// Refuses, in words, what nobody may delete: the top level, the default, and what is marked so (`chattr +i`, `+a`).
+    /// Refuses to delete a subvolume that must stay: the top level, the default, or one marked immutable or append-only
+    /// (`chattr +i`, `+a`).
     /// Errors: invalid; permission denied; damage.
     pub fn check_may_go(&self, id: TreeId) -> Result<()> {
         if id == TreeId::FS {
@@ -32,7 +33,7 @@ impl Filesystem {
             return Err(Error::invalid(format!("{text}; make another one the default first")));
         }
         let root = match self.inode(InodeId::new(id, ObjectId::FIRST_FREE), Wait::Yes) {
-            // Told in its own words by what deletes it.
+            // The deletion reports this in its own words.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale) => return Ok(()),
             root => root?,
         };
@@ -53,19 +54,19 @@ impl Filesystem {
         self.inodes.subvolumes().set_label(label)
     }
 
-    /// Makes `subvolume` the one that is mounted when none is named. Number 0 stands for the top level, as on Linux.
+    /// Makes `subvolume` the one that is mounted when the user names none. Number 0 stands for the top level, as on Linux.
     pub fn set_default_subvolume(&self, subvolume: TreeId) -> Result<()> {
         let subvolume = if subvolume == TreeId::new(0) { TreeId::FS } else { subvolume };
         self.inodes.subvolumes().set_default(subvolume)
     }
 
-    /// What is known about a subvolume, as of the last commit; also about one that is being deleted.
+    /// Properties of a subvolume, as of the last commit; also of one that is being deleted.
     /// Errors: not found; damage.
     pub fn subvolume_info(&self, id: TreeId) -> Result<SubvolumeInfo> {
         self.inodes.subvolumes().info(id)
     }
 
-    /// The same about the one that has this UUID.
+    /// Properties of the subvolume that has this UUID, as of the last commit.
     /// Errors: not found; damage.
     pub fn subvolume_info_by_uuid(&self, uuid: Uuid) -> Result<SubvolumeInfo> {
         self.inodes.subvolumes().info_by_uuid(uuid)
@@ -77,7 +78,7 @@ impl Filesystem {
         self.inodes.subvolumes().list()
     }
 
-    /// All that is known about all subvolumes, with the top level.
+    /// Properties of all subvolumes, with the top level.
     /// Errors: damage.
     pub fn subvolume_table(&self) -> Result<SubvolumeTable> {
         self.inodes.subvolumes().table()
@@ -89,7 +90,7 @@ impl Filesystem {
         self.inodes.subvolumes().entry_of(id)
     }
 
-    /// The subvolumes that are in `id`, and those in these, each before the one that it is in.
+    /// The subvolumes nested in `id`, at any depth, each before the one that it is in.
     /// Errors: damage.
     pub fn nested_subvolumes(&self, id: TreeId) -> Result<Vec<TreeId>> {
         self.inodes.subvolumes().nested(id)
@@ -101,7 +102,7 @@ impl Filesystem {
         self.inodes.subvolumes().path_in(id)
     }
 
-    /// All names of an inode in the subvolume of `beside`, which may be deleted, with the directories that have them.
+    /// All names of the inode `ino` in the subvolume of `beside`, which may be deleted, with the directories that have them.
     /// Errors: damage.
     pub fn names_beside(&self, beside: &Inode, ino: ObjectId) -> Result<Vec<(InodeId, Vec<u8>)>> {
         let names = inode_ref::names(beside.tree(), ino, Wait::Yes)?;
@@ -109,22 +110,22 @@ impl Filesystem {
         Ok(names.into_iter().map(|(dir, name)| (InodeId::new(subvolume, dir), name)).collect())
     }
 
-    /// Reports items of a tree as they are now, until `each` breaks; what was put off, and data that was written but not written
-    /// back, is not among them. `each` runs under a lock of the tree and must not wait.
+    /// Reports items of a tree as they are now, until `each` breaks. Delayed items, and data that was not written back, are not
+    /// among them. `each` runs under a lock of the tree and must not wait.
     /// Errors: not found; damage.
     pub fn tree_search(
         &self,
         wanted: &SearchKey,
         each: &mut dyn FnMut(FoundItem<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        // As long as somebody has the subvolume, its tree is not dropped.
+        // As long as the subvolume is held, its tree is not dropped.
         let subvolumes = self.inodes.subvolumes();
         let _kept = wanted.tree.is_subvolume().then(|| subvolumes.get(wanted.tree, Wait::Yes)).transpose()?;
         tree_search::search(&self.engine, wanted, each)
     }
 
-    /// The same in the tree of the subvolume that `inside` is in, whatever tree is wanted, also when that was deleted while somebody
-    /// has it open.
+    /// Reports items of the tree of the subvolume that `inside` is in, whatever tree `wanted` names. This also works after the
+    /// subvolume was deleted, while an open file keeps it.
     /// Errors: not found; damage.
     pub fn tree_search_around(
         &self,
@@ -137,8 +138,8 @@ impl Filesystem {
     }
 
     /// Reports the extents of a subvolume's files that transaction `since` or a later one made, until `each` breaks. Returns the
-    /// last transaction that changed the subvolume, to ask from the next time.
-    /// Errors: not found; damage; what was written before cannot be made durable.
+    /// last transaction that changed the subvolume: the next call passes it as `since`.
+    /// Errors: not found; damage; earlier writes cannot be made durable.
     pub fn find_new(
         &self,
         id: TreeId,
@@ -151,7 +152,8 @@ impl Filesystem {
         self.inodes.subvolumes().find_new(id, since, each)
     }
 
-    /// Some of these extents, from `from` on, as they are now: for who cannot be called.
+    /// Returns some of the extents that [`Filesystem::find_new`] reports, from `from` on, as they are now: for callers that cannot
+    /// pass a closure.
     /// Errors: not found; damage.
     pub fn new_extents(
         &self,
@@ -162,8 +164,8 @@ impl Filesystem {
         self.inodes.subvolumes().new_extents(id, since, from)
     }
 
-    /// Forbids or allows changes in a subvolume, durably. When it returns having forbidden them, nothing changes any more, in
-    /// memory or on a device, but that files that are open and have no name go when they are closed.
+    /// Forbids or allows changes in a subvolume, durably. After it forbids them nothing changes any more, in memory or on a device,
+    /// except that open files without a name are deleted when they are closed.
     pub fn set_subvolume_read_only(&self, id: TreeId, read_only: bool) -> Result<()> {
         let subvolume = self.inodes.subvolumes().get(id, Wait::Yes)?;
         self.set_read_only(&subvolume, read_only)
@@ -175,7 +177,7 @@ impl Filesystem {
         }
         let closed = read_only.then(|| subvolume.close_to_changes());
         if read_only {
-            // What was done before belongs to it. The openers learn what is lost of what they wrote.
+            // Earlier changes belong to it. Open files report lost writes.
             self.cleaner.clean();
             let _ = self.context().writeback().flush_subvolume(subvolume.tree().id());
             self.write_times();
@@ -185,27 +187,27 @@ impl Filesystem {
         set
     }
 
-    /// The same of the subvolume that `inside` is in, also when that was deleted while somebody has it open.
+    /// Forbids or allows changes in the subvolume that `inside` is in, also after it was deleted while an open file keeps it.
     pub fn set_read_only_around(&self, inside: InodeId, read_only: bool) -> Result<()> {
         let inode = self.inode(inside, Wait::Yes)?;
         self.set_read_only(inode.subvolume(), read_only)
     }
 
-    /// Gives the subvolumes `ids`, which were filled since they were made, UUIDs that follow from what the filesystem has now, where
+    /// Gives the subvolumes `ids`, which were filled since they were made, UUIDs derived from the content of the filesystem, where
     /// its environment is [reproducible](creamery_base::Env::is_reproducible).
     /// Errors: not found; device errors; damage.
     pub fn renew_uuids(&self, ids: &[TreeId]) -> Result<()> {
         self.inodes.subvolumes().renew_uuids(ids)
     }
 
-    /// Makes of a subvolume that was received and may be changed one that was not received.
-    /// Errors: [`ErrorKind::ReadOnly`](creamery_base::ErrorKind::ReadOnly), when it may not be changed.
+    /// Clears the received UUID of a writable subvolume. Incremental sends that use it as their parent no longer work.
+    /// Errors: [`ErrorKind::ReadOnly`](creamery_base::ErrorKind::ReadOnly), when the subvolume is read-only.
     pub fn forget_received(&self, id: TreeId) -> Result<()> {
         let subvolume = self.inodes.subvolumes().get(id, Wait::Yes)?;
         self.inodes.subvolumes().forget_received(&subvolume, false)
     }
 
-    /// Allows changes in a received subvolume, which then counts as one that was not received.
+    /// Makes a received subvolume writable, and clears its received UUID.
     pub fn set_writable_by_force(&self, id: TreeId) -> Result<()> {
         let subvolume = self.inodes.subvolumes().get(id, Wait::Yes)?;
         self.inodes.subvolumes().forget_received(&subvolume, true)
@@ -222,14 +224,14 @@ impl Filesystem {
         self.names.resolve_subvolume(path)
     }
 
-    /// Makes a new subvolume called `name` in `dir`; returns its root directory. `new` says who owns that.
+    /// Makes a new subvolume called `name` in `dir`; returns its root directory. `new` gives its owner and mode.
     pub fn create_subvolume(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
         self.names.create_subvolume(dir, name, new, &[])
     }
 
-    /// The same, in quota groups from its beginning. With simple quotas they stand for those that it would be in else; without
-    /// quotas nothing comes of them.
-    /// Errors: a group is not there; invalid: one is a subvolume's.
+    /// Makes a new subvolume called `name` in `dir`, in quota groups from its beginning. With simple quotas these replace the
+    /// groups that it would be in else; without quotas they have no effect.
+    /// Errors: those of [`Filesystem::create_subvolume`]; a group does not exist; invalid: a group is a subvolume's.
     pub fn create_subvolume_in_groups(
         &self,
         dir: InodeId,
@@ -240,8 +242,8 @@ impl Filesystem {
         self.names.create_subvolume(dir, name, new, groups)
     }
 
-    /// Deletes the subvolume called `name` in `dir`, with all that is in it. Nobody finds it any more, but who has a file of it
-    /// open may read that. Its space comes back in steps of the [cleaner](Self::clean_step).
+    /// Deletes the subvolume called `name` in `dir`, with all that is in it. Lookups no longer find it; a process that has a file
+    /// of it open may read that. Its space comes back in steps of the [cleaner](Self::clean_step).
     /// Errors: not found; invalid, when it is no subvolume; permission denied for the default; directory not empty when there are
     /// subvolumes in it; no space.
     pub fn delete_subvolume(&self, dir: InodeId, name: &[u8]) -> Result<TreeId> {
@@ -255,11 +257,11 @@ impl Filesystem {
     }
 
     /// Takes a snapshot of the subvolume `source`, called `name` in `dir`, which may be in the source itself; returns its root
-    /// directory. It has what was changed and written before this was called, and it is durable when this returns. It takes as
+    /// directory. It contains all changes and writes that ended before the call, and it is durable when this returns. It takes as
     /// long for a million files as for one: both share all blocks until one of them changes some.
     ///
     /// Subvolumes in the source are empty directories in the snapshot.
-    /// Errors: those of making a name; not found; what was written before could not be written back; no space.
+    /// Errors: those of making a name; not found; earlier writes could not be written back; no space.
     pub fn create_snapshot(
         &self,
         source: TreeId,
@@ -270,8 +272,8 @@ impl Filesystem {
         self.create_snapshot_in_groups(source, dir, name, read_only, &[])
     }
 
-    /// The same, in quota groups as [`Filesystem::create_subvolume_in_groups`]. The numbers of a group that others are in, too, may
-    /// be inconsistent then (`quota_report`).
+    /// Takes a snapshot ([`Filesystem::create_snapshot`]) in quota groups ([`Filesystem::create_subvolume_in_groups`]). The numbers
+    /// of a group that has other members may be inconsistent then (`quota_report`).
     pub fn create_snapshot_in_groups(
         &self,
         source: TreeId,
@@ -284,8 +286,8 @@ impl Filesystem {
         self.names.create_snapshot(source, (dir, name), options, GivesUp::Never)
     }
 
-    /// Either of these, called the second of `place` in the directory that is its first, for a caller who may give up: while something in
-    /// the source is written in place `is_interrupted` is asked again and again, and it is not asked where there is nothing to wait for.
+    /// Takes a snapshot for a caller that may give up. `place` is its directory and its name. While the source has writes in place,
+    /// `is_interrupted` is called again and again; it is not called where there is nothing to wait for.
     ///
     /// ```
     /// # fn example(fs: &creamery_fs::Filesystem, source: creamery_base::TreeId) -> creamery_base::Result<()> {
@@ -297,7 +299,8 @@ impl Filesystem {
     /// # }
     /// ```
     ///
-    /// Errors: as there; [`ErrorKind::Interrupted`], with an inode that is written to: nothing has happened then.
+    /// Errors: those of [`Filesystem::create_snapshot`]; [`ErrorKind::Interrupted`], with an inode that is written to: nothing has
+    /// happened then.
     pub fn create_snapshot_unless(
         &self,
         source: TreeId,

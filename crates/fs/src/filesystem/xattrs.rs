@@ -22,7 +22,7 @@ impl Filesystem {
         self.inode_to_change(id)?.set_xattr(name, value, mode)
     }
 
-    /// The longest value that an extended attribute of this name can have, bytes: both have to be in one leaf.
+    /// The longest value that an extended attribute of this name can have, in bytes: name and value have to be in one leaf.
     ///
     /// # Errors
     /// Device errors; damage.

@@ -1,6 +1,6 @@
-//! Entries of directories: what differs from the last commit, by their numbers.
+//! Entries of directories: the entries that differ from the last commit, by their numbers.
 //!
-//! A log says of a number that the directory has this entry, or none.
+//! A log says for a number that the directory has this entry, or none.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,21 @@ use crate::directory::Target;
 use crate::inode::{DirectoryInode, Inode};
 use crate::keys;
 
-/// Entries that are compared at most. With more a commit costs less than looking at all of them each time.
+/// Upper bound of the entries that are compared. With more a commit costs less than comparing all of them each time.
 const COMPARED_MAX: usize = 4096;
-/// Entries that are put at most.
+/// Upper bound of the entries that are put.
 const PUT_MAX: usize = 256;
 
-/// What the entries of a directory that differ stand for.
+/// The inodes of the entries that differ.
 #[derive(Default)]
 pub(super) struct Differing {
-    /// Inodes that have got a name, and may be new.
+    /// Inodes that have gained a name, and may be new.
     pub(super) gained: Vec<ObjectId>,
-    /// Inodes that have lost one.
+    /// Inodes that have lost a name.
     pub(super) lost: Vec<ObjectId>,
 }
 
-/// Adds the entries that differ. None when they are too many, or are of subvolumes: who makes or deletes one commits.
+/// Adds the entries that differ. `None` when they are too many, or are of subvolumes: making or deleting a subvolume commits.
 pub(super) fn look(
     dir: &DirectoryInode<'_>,
     base: &LogBase,
@@ -75,7 +75,7 @@ pub(super) fn look(
     Ok(Some(differing))
 }
 
-/// The item that the log speaks for a number.
+/// The item with which the log covers a number.
 fn nothing_but_said(dir: ObjectId, number: u64) -> Item {
     let item = RawDirLogItem { end: number.into() };
     (keys::dir_log_index(dir, number), item.as_bytes().to_vec())
@@ -89,9 +89,9 @@ pub(super) fn had_any(dir: ObjectId, base: &LogBase) -> Result<bool> {
 
 type Entries = BTreeMap<u64, Vec<u8>>;
 
-/// The entries that a directory has, which nobody changes; none when they are too many.
+/// The entries of a directory that no thread changes; `None` when they are too many.
 fn entries_now(dir: &DirectoryInode<'_>) -> Result<Option<Entries>> {
-    // Those that were put off may get into the tree meanwhile.
+    // Delayed entries may get into the tree meanwhile.
     let delayed = dir.delayed_entries(0, Wait::Yes)?;
     let (first, last) = all_of(dir.id.ino);
     let Some(found) = items(dir.tree(), &first, &last, COMPARED_MAX)? else { return Ok(None) };
@@ -110,7 +110,7 @@ const fn all_of(dir: ObjectId) -> (Key, Key) {
     (keys::dir_index(dir, 0), keys::dir_index(dir, u64::MAX))
 }
 
-/// What an entry stands for; none if that is a subvolume.
+/// The inode of an entry; `None` if it is a subvolume's.
 fn inode_of(dir: &Inode, item: &[u8]) -> Result<Option<ObjectId>> {
     match Target::of_entry(item, dir.id)? {
         Target::Inode(ino) => Ok(Some(ino)),

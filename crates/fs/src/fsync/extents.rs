@@ -1,4 +1,4 @@
-//! Extents: what differs from the last commit, as items that take the place of what is there.
+//! Extents: the parts that differ from the last commit, as items that replace the present ones.
 
 use creamery_base::{ObjectId, Result};
 use creamery_format::file_extent::{self, Extent, FileExtent};
@@ -10,12 +10,12 @@ use crate::inode::extent_changes::{Changes, Since};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 
-/// Items that are compared at most. With more a commit costs less than looking at all of them each time.
+/// Upper bound of the items that are compared. With more a commit costs less than comparing all of them each time.
 const COMPARED_MAX: usize = 4096;
-/// Items that are put at once at most.
+/// Upper bound of the items that are put at once.
 const PUT_MAX: usize = 256;
 
-/// A part of a file that an item says something of.
+/// A part of a file that one item covers.
 struct Piece {
     start: u64,
     end: u64,
@@ -35,7 +35,7 @@ pub(super) fn look(
     let mut changes =
         changes.unwrap_or_else(|| Changes { since: Since::Commit, ranges: vec![(0, u64::MAX)] });
     if changes.since == Since::Commit {
-        // A replay cuts off what lies behind the end, changed or not.
+        // A replay cuts off extents past the end, changed or not.
         changes.add(item.size.next_multiple_of(sector), u64::MAX);
     }
     let mut whole = Changes { since: changes.since, ranges: Vec::new() };
@@ -56,7 +56,7 @@ pub(super) fn look(
     Ok(true)
 }
 
-/// A range grown so far that no item of the file or of its log has only a part in it. None when there are too many of them.
+/// A range grown until it cuts no item of the file or of its log in two. `None` when there are too many of them.
 fn whole_items(
     inode: &Inode,
     base: &LogBase,
@@ -120,7 +120,7 @@ fn look_at(
     Ok(true)
 }
 
-/// What has to be read of an extent to read what an item shows of it.
+/// The range of an extent that a read of an item's part needs.
 fn read_of(extent: &Extent) -> (creamery_base::Logical, u64) {
     match extent.compression {
         Compression::None => (extent.disk_bytenr + extent.offset, extent.num_bytes),
@@ -142,7 +142,7 @@ fn pieces(items: &[Item], sector: u64) -> Result<Vec<Piece>> {
 struct Gaps {
     pieces: Vec<Piece>,
     logged_in: creamery_base::Generation,
-    /// Where the last item ended.
+    /// The end of the last item.
     from: u64,
 }
 

@@ -1,17 +1,18 @@
-//! Who goes into the log together with an inode that is synced: those without whom a replay would get its names wrong.
+//! The group of an fsync: inodes that go into the log together with the synced inode. Without them a replay would get its names
+//! wrong.
 //!
-//! | of who is synced | goes along |
+//! | the synced inode | inodes that go along |
 //! |---|---|
 //! | is in a directory that the last commit does not have | that directory, with its names |
-//! | has a name that was another's at the last commit or in the log, or the number of such an entry in the log | who had it: with the names that he has now, or as one who is gone |
-//! | is older than the last commit, and has got or lost a name | the directory, as if it was synced, too: so does Linux, and programs may count on it; and who has the name now |
-//! | is a directory | all who have got an entry there; new directories with all that is in them |
-//! | is one, too | all who have lost an entry there: with the names that they have now, or as those who are gone |
-//! | is called otherwise than the log says, or is gone | the directories of which the log says so, too; and who is called so now |
-//! | is below a directory that is called otherwise than the log says | that directory |
+//! | has a name that another inode had at the last commit or in the log, or the number of such an entry in the log | the earlier owner: with its present names, or as deleted |
+//! | is older than the last commit, and has gained or lost a name | the directory, as if it was synced (as on Linux: programs may count on it), and the present owner of the name |
+//! | is a directory | all inodes that gained an entry there; new directories with all that is in them |
+//! | is a directory | all inodes that lost an entry there: with their present names, or as deleted |
+//! | has other names than the log says, or is gone | the directories of these logged names, and the present owners of the names |
+//! | is below a directory that has another name than the log says | that directory |
 //!
-//! And so on with those who go along. Each is locked until all are put, the first one by waiting, the others by trying: so all names
-//! are as they were at one moment. Where that does not work, or they would be too many, a commit does it.
+//! The rules apply again to each inode that goes along. Each inode stays locked until all are put, so all names are as they were at
+//! one moment. The first lock waits, the others only try. A commit takes over where a lock is busy or the group would be too large.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,26 +31,26 @@ use crate::inode::{DirectoryInode, FileType, Inode, InodeItem, Inodes};
 use crate::items::Name;
 use crate::keys;
 
-/// Directories above each other that are looked at at most.
+/// Upper bound of the directories above each other that one walk visits.
 const DEPTH_MAX: usize = 1024;
 
-/// Inodes that go into the logs together at most.
+/// Upper bound of the inodes that go into the log together.
 const INODES_MAX: usize = 64;
 
-/// What is wanted of a directory.
+/// The part of a directory that goes into the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Want {
-    /// What it is called.
+    /// The names of the directory.
     Names,
-    /// That, and what is in it.
+    /// The names and the entries of the directory.
     Entries,
 }
 
-/// One who is wanted.
+/// The state of an inode that is to go along.
 enum Met<'i> {
-    /// He has no name any more.
+    /// The inode has no name any more.
     Gone,
-    /// Somebody changes him.
+    /// Another thread changes the inode.
     Busy,
     Here(&'i Inode, SharedInode<'i>),
 }
@@ -65,16 +66,16 @@ impl<'i> Met<'i> {
     }
 }
 
-/// Those who were looked at, and those who are still to be.
+/// Collects the group: the inodes that were visited, and those that are still to be visited.
 pub(super) struct Gathering<'a> {
     inodes: &'a Inodes,
     base: &'a LogBase,
-    /// The subvolume as it is.
+    /// The subvolume in its present state.
     tree: &'a Tree,
     found: BTreeMap<ObjectId, InodeLog>,
     gone: BTreeSet<ObjectId>,
     wanted: Vec<(ObjectId, Want)>,
-    /// Directories that have to be there still.
+    /// Directories that must still exist.
     needed: BTreeSet<ObjectId>,
 }
 
@@ -84,12 +85,13 @@ impl<'a> Gathering<'a> {
         Self { inodes, base, tree, found, gone, wanted: Vec::new(), needed: BTreeSet::new() }
     }
 
-    /// Puts the inode that is synced, which the caller has locked, and all who go along. None when a log cannot say it.
+    /// Puts the synced inode, which the caller has locked, and all inodes that go along. Returns `None` when a log cannot express
+    /// the change.
     pub(super) fn put_first(mut self, inode: &Inode, turn: &Turn<'_>) -> Result<Option<LogTicket>> {
         self.look_and_go_on(inode, Some(turn), Want::Entries)
     }
 
-    /// Goes on with those who are wanted. Who is told of stays locked until all are put, so each is a step deeper.
+    /// Visits the wanted inodes. Each one stays locked until all are put, so each is a step deeper in the recursion.
     fn go_on(&mut self) -> Result<Option<LogTicket>> {
         while let Some((ino, want)) = self.next() {
             if self.found.len() + self.gone.len() >= INODES_MAX {
@@ -105,7 +107,7 @@ impl<'a> Gathering<'a> {
                 Met::Here(inode, _names_stay) => {
                     let engine = inode.engine();
                     if engine.is_logged(self.base, ino, inode.tree_item().sequence).is_some() {
-                        continue; // nothing has become of it since it went along last
+                        continue; // unchanged since it went along last
                     }
                     return self.go_on_with(inode, want);
                 }
@@ -114,7 +116,7 @@ impl<'a> Gathering<'a> {
         self.put()
     }
 
-    /// With one who is locked.
+    /// Adds an inode that this thread has locked, then visits the rest.
     fn go_on_with(&mut self, inode: &Inode, want: Want) -> Result<Option<LogTicket>> {
         if inode.context().policy().flush_on_commit && inode.has_delayed_data() {
             return Ok(self.cannot_say());
@@ -126,8 +128,8 @@ impl<'a> Gathering<'a> {
         self.look_and_go_on(inode, Some(&turn), want)
     }
 
-    /// Without one who is gone: what the last commit or the log has in it, if it was a directory, is elsewhere by now. False when that
-    /// cannot be said.
+    /// Adds an inode that is gone. If it was a directory, its entries in the last commit or in the log are elsewhere by now. Returns
+    /// false when a log cannot express that.
     fn go_on_without(&mut self, ino: ObjectId) -> Result<bool> {
         let engine = self.inodes.engine();
         if entries::had_any(ino, self.base)? || !self.tell_again(&engine.logged_names(self.base, ino))? {
@@ -136,7 +138,7 @@ impl<'a> Gathering<'a> {
         let logged = engine.logged_entries(self.base, ino);
         self.wanted.extend(logged.into_iter().map(|(_, child)| (child, Want::Names)));
         if engine.is_logged(self.base, ino, 0).is_some() {
-            // A replay that knows nothing of it any more must not find it as it was before it was synced.
+            // A replay that does not learn of the deletion must not find the inode in its state before the sync.
             let Some(names) = names::names_in(self.base.tree(), ino)? else { return Ok(false) };
             self.needed.extend(names.iter().map(|link| link.dir));
             self.wanted.extend(names.iter().map(|link| (link.dir, Want::Entries)));
@@ -145,7 +147,7 @@ impl<'a> Gathering<'a> {
         Ok(true)
     }
 
-    /// Looks at one who is locked; only what has extents has a turn.
+    /// Adds a locked inode, then visits the rest. Only inodes with extents have a `turn`.
     fn look_and_go_on(
         &mut self,
         inode: &Inode,
@@ -168,7 +170,7 @@ impl<'a> Gathering<'a> {
         ticket
     }
 
-    /// The next one who is wanted and was not looked at.
+    /// The next wanted inode that was not visited yet.
     fn next(&mut self) -> Option<(ObjectId, Want)> {
         while let Some((ino, want)) = self.wanted.pop() {
             let is_enough = |log: &InodeLog| want == Want::Names || log.scope != LogScope::Names;
@@ -194,7 +196,8 @@ impl<'a> Gathering<'a> {
         None
     }
 
-    /// What the log has to say of an inode that nobody changes, and who goes along. False when it cannot.
+    /// Composes the log entry of an inode that no thread changes, and adds the inodes that go along to the wanted ones. Returns
+    /// false when a log cannot express it.
     fn look(
         &mut self,
         inode: &Inode,
@@ -269,7 +272,7 @@ impl<'a> Gathering<'a> {
         Ok(true)
     }
 
-    /// A directory from `dir` up goes along that is called otherwise than the log says.
+    /// Wants the lowest directory from `dir` up that has another name now than the log says.
     fn want_logged_above(&mut self, mut dir: ObjectId) -> Result<()> {
         for _ in 0..DEPTH_MAX {
             if dir == ObjectId::FIRST_FREE {
@@ -279,7 +282,7 @@ impl<'a> Gathering<'a> {
             let logged = self.inodes.engine().logged_names(self.base, dir);
             if !logged.is_empty() && logged != names {
                 self.wanted.push((dir, Want::Names));
-                break; // it looks further up itself
+                break; // its own visit goes further up
             }
             let Some(link) = names.first() else { break };
             dir = link.dir;
@@ -287,8 +290,9 @@ impl<'a> Gathering<'a> {
         Ok(())
     }
 
-    /// The log has given these names otherwise than they are now. Where it has said so of their directories, too, or who had them at
-    /// the last commit would have them again, these are told of. False when a replay could not get them right.
+    /// Handles names that the log has given otherwise than they are now. It wants their directories where the log has these entries,
+    /// too, or where the owner at the last commit would get the name back. Returns false when a replay could not get the names
+    /// right.
     fn tell_again(&mut self, links: &[LogLink]) -> Result<bool> {
         for link in links {
             let number = keys::dir_log_index(link.dir, link.index);
@@ -305,8 +309,8 @@ impl<'a> Gathering<'a> {
         Ok(true)
     }
 
-    /// Who has a name now goes along: who looks for it behind a power cut finds something, as he always did. False when it is a
-    /// subvolume's.
+    /// Wants the present owner of a name, so that a lookup after a power cut finds an inode under it, as it always did. Returns
+    /// false when the owner is a subvolume.
     fn want_owner(&mut self, link: &LogLink) -> Result<bool> {
         let dir = InodeId::new(self.base.subvolume(), link.dir);
         let now = directory::find(self.tree, dir, Name::new(&link.name)?, Wait::Yes)?.found;
@@ -318,7 +322,7 @@ impl<'a> Gathering<'a> {
         Ok(true)
     }
 
-    /// Somebody has a name that he did not have at the last commit. False when a replay could not give it to him.
+    /// Handles a name that the inode did not have at the last commit. Returns false when a replay could not give it to the inode.
     fn look_at_gained(&mut self, link: &LogLink) -> Result<bool> {
         let (tree, dir) = (self.base.tree(), InodeId::new(self.base.subvolume(), link.dir));
         if !self.is_old(link.dir)? {
@@ -340,10 +344,10 @@ impl<'a> Gathering<'a> {
         Ok(true)
     }
 
-    /// Puts all of them.
+    /// Puts the whole group.
     fn put(&mut self) -> Result<Option<LogTicket>> {
         if !self.needed.is_disjoint(&self.gone) {
-            return Ok(self.cannot_say()); // a directory is gone, and what was in it is elsewhere
+            return Ok(self.cannot_say()); // a needed directory is gone, and its entries are elsewhere
         }
         let group = LogGroup {
             inodes: std::mem::take(&mut self.found).into_values().collect(),

@@ -10,12 +10,12 @@ use crate::keys::extent_data;
 /// A key and its data.
 pub(super) type Item = (Key, Vec<u8>);
 
-/// The items from `first` to `last`; none when there are more than `most`.
+/// The items from `first` to `last`; `None` when there are more than `most`.
 pub(super) fn items(tree: &Tree, first: &Key, last: &Key, most: usize) -> Result<Option<Vec<Item>>> {
     collect(tree.cursor(first, Wait::Yes)?, last, most)
 }
 
-/// The items of extents that a file has in `[start, end)`, also in part; none when there are more than `most`.
+/// The items of extents that a file has in `[start, end)`, also in part; `None` when there are more than `most`.
 pub(super) fn extents_over(
     tree: &Tree,
     ino: ObjectId,
@@ -24,7 +24,7 @@ pub(super) fn extents_over(
     most: usize,
 ) -> Result<Option<Vec<Item>>> {
     let cursor = tree.cursor_at_or_before(&extent_data(ino, start), Wait::Yes)?;
-    // The one before may be of something else.
+    // The item before may be another than an extent of the file.
     let Some(mut items) = collect(cursor, &extent_data(ino, end - 1), most.saturating_add(1))? else {
         return Ok(None);
     };
@@ -32,7 +32,7 @@ pub(super) fn extents_over(
     Ok((items.len() <= most).then_some(items))
 }
 
-/// Drops the first of some items when it is no extent of the file that reaches behind `start`.
+/// Drops the first of some items when it is no extent of the file that reaches past `start`.
 pub(super) fn drop_others(items: &mut Vec<Item>, ino: ObjectId, start: u64, sector: u64) -> Result<()> {
     if let Some((key, data)) = items.first() {
         let is_of_it = key.objectid == ino && key.kind == KeyType::EXTENT_DATA;
@@ -43,7 +43,7 @@ pub(super) fn drop_others(items: &mut Vec<Item>, ino: ObjectId, start: u64, sect
     Ok(())
 }
 
-/// Where in its file the extent of an item ends.
+/// The end of an item's extent in its file.
 pub(super) fn end_of(key: &Key, data: &[u8], sector: u64) -> Result<u64> {
     Ok(key.offset + FileExtent::check(key, data, sector)?.len(sector))
 }

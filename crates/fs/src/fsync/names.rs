@@ -9,23 +9,23 @@ use super::items::{Item, items};
 use crate::inode::Inode;
 use crate::items::inode_ref;
 
-/// Items of names and attributes that one inode may have and still be logged.
+/// Upper bound of the items of names and attributes that a logged inode may have.
 const ITEMS_MAX: usize = 128;
 
-/// What became of an inode's names since the last commit.
+/// The changes of an inode's names since the last commit.
 pub(super) struct Became {
-    /// Whether it had any then.
+    /// Whether the inode had names at the last commit.
     pub(super) is_old: bool,
-    /// Those that it has got.
+    /// Gained names.
     pub(super) gained: Vec<LogLink>,
-    /// Those that it has no more.
+    /// Lost names.
     pub(super) lost: Vec<LogLink>,
-    /// Those by which it is not called as the log says: that had it called otherwise since.
+    /// Names in the log that are not names of the inode now.
     pub(super) unlike_log: Vec<LogLink>,
 }
 
-/// Adds the names of an inode, as far as the last commit has not all of them or the log has `logged` others, and its attributes. None
-/// when there are too many, or no names.
+/// Adds the names of an inode and its attributes. It adds names that the last commit lacks, or all where the log has `logged` others.
+/// Returns `None` when there are too many, or no names.
 pub(super) fn look(
     inode: &Inode,
     base: &LogBase,
@@ -54,16 +54,16 @@ pub(super) fn look(
                 }
             }
             KeyType::XATTR_ITEM => log.items.push((key, data)),
-            _ => return Ok(None), // of a feature that logs know nothing of here
+            _ => return Ok(None), // items of a feature that logs do not cover here
         }
     }
     let (is_old, gained, lost) = (!had.is_empty(), missing(&has, &had), missing(&had, &has));
-    // The root directory is its own parent, under the name of two dots: nobody takes that from it.
+    // The root directory is its own parent, under the name of two dots: no other inode can take that name.
     log.links = if inode.id.ino == ObjectId::FIRST_FREE { Vec::new() } else { has };
     Ok(Some(Became { is_old, gained, lost, unlike_log }))
 }
 
-/// The names that an inode has in a tree. None when there are too many.
+/// The names that an inode has in a tree. `None` when there are too many.
 pub(super) fn names_in(tree: &Tree, ino: ObjectId) -> Result<Option<Vec<LogLink>>> {
     items_of(tree, ino)?.map(|items| links(&items)).transpose()
 }

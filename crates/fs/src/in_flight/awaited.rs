@@ -1,7 +1,7 @@
-//! A wait for something that requests carry, which completes those requests as they land (DIRECT-9, DIRECT-14).
+//! A wait for something that requests carry. The waiting thread completes those requests as they land (DIRECT-9, DIRECT-14).
 //!
-//! A device may never answer. Somebody who is asked whether he gives up looks first, and waits in rounds then: nobody wakes him who only
-//! changes his mind.
+//! A device may never answer. A caller that may give up looks first, then waits in rounds: no thread wakes it when only its own decision
+//! changes.
 
 use std::time::Duration;
 
@@ -11,14 +11,15 @@ use creamery_base::{InodeId, TreeId};
 
 use super::{Helps, InFlight, Purpose, Request};
 
-/// How long somebody who may give up waits before he is asked again.
+/// How long a caller that may give up waits before it is asked again.
 const ROUND: Duration = Duration::from_millis(100);
 
-/// Whether somebody who waits gives up.
+/// Whether a waiting caller gives up.
 #[derive(Clone, Copy)]
 pub(crate) enum GivesUp<'a> {
     Never,
-    /// When this says so, which is asked while there is something to wait for, again and again, with no lock of the wait held.
+    /// Gives up when the function returns true. It is called again and again while there is something to wait for, with no lock of
+    /// the wait held.
     When(&'a dyn Fn() -> bool),
 }
 
@@ -31,7 +32,7 @@ impl GivesUp<'_> {
     }
 }
 
-/// What somebody waits for that requests may carry.
+/// Something that requests may carry and a thread may wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Carried {
     /// Something of an inode.
@@ -49,7 +50,7 @@ impl Carried {
     }
 }
 
-/// The requests that may carry what somebody waits for.
+/// The requests that may carry the thing that a thread waits for.
 #[derive(Clone, Copy)]
 pub(crate) struct Awaited<'f> {
     in_flight: &'f InFlight,
@@ -57,8 +58,8 @@ pub(crate) struct Awaited<'f> {
 }
 
 impl Awaited<'_> {
-    /// Waits, with `lock` and `changed`, until `waits` says no; completes these requests as they land (DIRECT-9), and no others (DIRECT-14).
-    /// `changed` is one of those that a request wakes which carries that.
+    /// Waits, with `lock` and `changed`, until `waits` returns false. Completes these requests as they land (DIRECT-9), and no others
+    /// (DIRECT-14). A request that carries the awaited thing wakes `changed`.
     pub(crate) fn wait<T>(
         self,
         reason: Reason,
@@ -68,7 +69,7 @@ impl Awaited<'_> {
         self.wait_unless(GivesUp::Never, reason, on, waits);
     }
 
-    /// The same for somebody who may give up; he finds out himself what has become of what he waited for.
+    /// Waits like [`wait`](Self::wait), for a caller that may give up. The caller itself checks the state of the awaited thing.
     pub(crate) fn wait_unless<T>(
         self,
         gives_up: GivesUp<'_>,
@@ -92,7 +93,7 @@ impl Awaited<'_> {
                 GivesUp::When(_) => changed.pass_while_for(reason, lock.lock(), ROUND, passes),
             });
             if !is_over {
-                // What lands behind this the next look at the number finds.
+                // The next look at the number finds requests that land after this.
                 let landings = in_flight.landings();
                 seen = Some(landings)
                     .filter(|_| !in_flight.help_with(|request| carried.is_by(request), Helps::Completes));
@@ -103,7 +104,7 @@ impl Awaited<'_> {
 }
 
 impl InFlight {
-    /// Those that may carry what somebody waits for.
+    /// The requests that may carry `carried`.
     pub(crate) const fn awaited(&self, carried: Carried) -> Awaited<'_> {
         Awaited { in_flight: self, carried }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Helps, InFlight, Requests};
 
-/// The bytes of a submitted request, which count until this goes.
+/// The bytes of a submitted request, which count until this value drops.
 #[must_use]
 pub(crate) struct BytesInFlight {
     in_flight: Arc<InFlight>,
@@ -20,13 +20,13 @@ impl Drop for BytesInFlight {
 }
 
 impl BytesInFlight {
-    /// The requests among which they count.
+    /// The table of requests among which they count.
     pub(crate) fn in_flight(&self) -> Arc<InFlight> {
         Arc::clone(&self.in_flight)
     }
 }
 
-/// A request's place in the line, until this goes.
+/// A request's place in the line, until this value drops.
 struct Turn {
     in_flight: Arc<InFlight>,
     number: u64,
@@ -40,14 +40,14 @@ impl Drop for Turn {
 }
 
 impl Requests {
-    /// Whether so many `bytes` more may be in flight, of `most`. One request may be more than all.
+    /// Whether `bytes` more fit within `most` bytes in flight. One request may exceed the limit alone.
     fn fit(&self, bytes: u64, most: u64) -> bool {
         self.bytes == 0 || self.bytes.saturating_add(bytes) <= most
     }
 }
 
 impl InFlight {
-    /// Waits in line until so many `bytes` more may be in flight; completes what lands (DIRECT-13). The caller holds nothing.
+    /// Waits in line until `bytes` more may be in flight. Completes requests as they land (DIRECT-13). The caller holds nothing.
     pub(crate) fn make_room(self: &Arc<Self>, bytes: u64) -> BytesInFlight {
         let turn = self.take_turn();
         let is_next = |requests: &Requests| {
@@ -66,7 +66,7 @@ impl InFlight {
         self.requests.lock().bytes
     }
 
-    /// As [`make_room`](Self::make_room), for a caller that must not wait: none where it would have to.
+    /// Takes `bytes` for a caller that must not wait. Returns `None` where [`make_room`](Self::make_room) would wait.
     pub(crate) fn try_make_room(self: &Arc<Self>, bytes: u64) -> Option<BytesInFlight> {
         let mut requests = self.requests.lock();
         if !requests.line.is_empty() || !requests.fit(bytes, self.most) {

@@ -7,7 +7,7 @@ use creamery_base::InodeId;
 
 use super::{Helps, InFlight, Request};
 
-/// Who polls for an answer to a request about an inode, until this goes.
+/// A caller that polls for an answer to a request about an inode, until this value drops.
 #[must_use]
 pub(crate) struct Poller {
     in_flight: Arc<InFlight>,
@@ -16,18 +16,18 @@ pub(crate) struct Poller {
 }
 
 impl Poller {
-    /// Waits until the request `is_answered`; completes those of the inode as they land. It is asked again after each answer.
+    /// Waits until `is_answered` returns true, and calls it again after each answer. Completes requests of the inode as they land.
     pub(crate) fn wait(&self, is_answered: impl Fn() -> bool) {
         self.in_flight.wait_until(|request| request.id == self.id, Helps::Syncs, |_| is_answered());
     }
 
-    /// Ends as many requests of the inode as devices have answered by now, or owe a sync: those that come later are not waited for.
+    /// Ends as many requests of the inode as have landed or owe a sync by now. Does not wait for requests that come later.
     pub(crate) fn end_those_there(&self) {
         let there = {
             let requests = self.in_flight.requests.lock();
             requests.landed.len() + requests.owed.len()
         };
-        // One that has landed may owe a sync then.
+        // A request that has landed may owe a sync afterwards.
         for _ in 0..2 * there {
             if !self.in_flight.help_with(|request| request.id == self.id, Helps::Syncs) {
                 return;
@@ -35,11 +35,11 @@ impl Poller {
         }
     }
 
-    /// Completes those of the inode that have landed, unless the threads of a background are there for that. Has `waker` woken when there
-    /// may be something to complete again (DIRECT-15).
+    /// Completes the requests of the inode that have landed, unless background threads do that. `waker` is woken when there may be
+    /// something to complete again (DIRECT-15).
     pub(crate) fn poll(&self, waker: &Waker, has_background: impl Fn() -> bool) {
         let wanted = |request: &Request| request.id == self.id;
-        // What a waker does is not ours, so none is cloned or dropped with the lock held.
+        // Wakers run foreign code, so none is cloned or dropped with the lock held.
         let mut waker = Some(waker.clone());
         loop {
             let mut requests = self.in_flight.requests.lock();
@@ -64,7 +64,7 @@ impl Drop for Poller {
 }
 
 impl InFlight {
-    /// Somebody polls for an answer to a request about the inode `id`.
+    /// Registers a poller for an answer to a request about the inode `id`.
     pub(crate) fn poller(self: &Arc<Self>, id: InodeId) -> Poller {
         let mut requests = self.requests.lock();
         let number = requests.next_poller;

@@ -14,13 +14,13 @@ use crate::direct::{
 use crate::inode::Inodes;
 
 impl OpenFile {
-    /// As [`submit_direct`](Self::submit_direct), for a caller that must not wait: the request begins at once, or it comes back and nothing
-    /// has happened. It never waits for a lock that others have for long, nor for a device, for space or for a commit, and reads no tree
-    /// block that is not in memory.
+    /// Submits a request like [`submit_direct`](Self::submit_direct), for a caller that must not wait: the request begins at once, or it
+    /// comes back and nothing has happened. It never waits for a lock that other threads hold for long, nor for a device, for space or for
+    /// a commit, and reads no tree block that is not in memory.
     ///
-    /// A write begins that goes over one extent of a file that is NODATACOW, or into space that was set aside in one without
-    /// checksums, where nobody else has that extent. A read begins whose range and checksums are known in memory. What is refused is for
-    /// a thread that may wait: the same request by [`submit_direct`](Self::submit_direct) is carried out, or gets its true error.
+    /// A write begins if it goes over one extent of a NODATACOW file, or into preallocated space of a file without checksums, and no
+    /// other file or snapshot has that extent. A read begins if its range and checksums are known in memory. A refused request is for a
+    /// thread that may wait: [`submit_direct`](Self::submit_direct) carries it out, or answers with its true error.
     ///
     /// ```no_run
     /// use creamery_fs::{DirectCompletion, DirectRequest, OpenFile};
@@ -33,7 +33,7 @@ impl OpenFile {
     /// ```
     ///
     /// # Errors
-    /// The request and its completion, with why it was refused. All other errors are the request's answer.
+    /// The request and its completion, with the reason for the refusal. All other errors are the request's answer.
     pub fn try_submit_direct(
         &self,
         request: DirectRequest,
@@ -61,7 +61,7 @@ impl OpenFile {
         }
         Nowait::add(&nowait.begun, 1);
         Direct::count(&context.counters().direct.submitted);
-        // What its completion does is the caller's, and may wait.
+        // The completion runs the caller's code, which may wait.
         if let Attempt::Ended(answer, outcome) = attempt {
             answer.give(outcome);
         }
@@ -81,7 +81,7 @@ impl OpenFile {
         Attempt::of(ended, back)
     }
 
-    /// Tries a write. It is `durable` before it is answered, if that is wanted; `back` makes the request of it again.
+    /// Tries a write. `durable`, if given, makes it durable before it is answered; `back` turns it into the request again.
     fn try_write(
         &self,
         (at, data): (DirectAt, AlignedBuffer),
@@ -116,17 +116,17 @@ impl OpenFile {
     }
 }
 
-/// What came of a request that must not wait.
+/// The outcome of a request that must not wait.
 enum Attempt {
     /// Devices have it.
     Submitted,
-    /// It has ended; the answer is to be given.
+    /// The request has ended; the caller of this gives the answer.
     Ended(Answer, Result<DirectPart>),
     Refused(Box<Refused>),
 }
 
 impl Attempt {
-    /// Of one that has `ended`, if it has; `back` makes a request of what comes back.
+    /// The outcome of a request that has `ended`, if it has; `back` makes a request of a returned answer.
     fn of(
         ended: Option<(Answer, Attempted<DirectPart>)>,
         back: impl FnOnce(AlignedBuffer, DirectCompletion, Refusal) -> Box<Refused>,

@@ -1,12 +1,12 @@
-//! What a request that is refused has to leave as it was, for tests that compare it before and after.
+//! The state that a refused request has to leave as it was, for tests that compare it before and after.
 
 use creamery_base::Wait;
 
 use super::OpenFile;
 
 impl OpenFile {
-    /// What direct requests take of the file and of the filesystem, and what they change, as numbers: without waiting, and so without what
-    /// somebody changes at that moment.
+    /// The resources of the file and of the filesystem that direct requests take or change, as numbers. It does not wait, and so leaves
+    /// out changes under way.
     #[must_use]
     pub fn traces(&self) -> Vec<u64> {
         let inode = &self.inode;

@@ -1,4 +1,4 @@
-//! Tests of what is told beside what a write then does.
+//! Tests of the reported destinations against the writes that follow.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn write(file: &OpenFile, at: u64, sectors: u64) {
     file.inode().flush().expect("room");
 }
 
-/// What is told, as text: `name extents+bytes`, the bytes in sectors where they are whole ones.
+/// The report, as text: `name extents+bytes`, the bytes in sectors where they are whole ones.
 fn told(file: &OpenFile) -> String {
     let overwrites = file.overwrites().expect("a readable tree");
     let one = |(overwrite, count): (Overwrite, OverwriteCount)| {
@@ -45,7 +45,7 @@ fn told(file: &OpenFile) -> String {
     overwrites.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Where each sector lies that has a place.
+/// The address of each sector that has a place.
 fn places(file: &OpenFile) -> BTreeMap<u64, Logical> {
     let extents = extents_of(file.inode()).expect("a readable tree");
     let of = |(start, extent): (u64, creamery_format::file_extent::Extent)| {
@@ -55,7 +55,7 @@ fn places(file: &OpenFile) -> BTreeMap<u64, Logical> {
     extents.into_iter().flat_map(of).collect()
 }
 
-/// Writes over all of the file; what was told to stay does, and nothing else.
+/// Writes over all of the file; exactly the sectors reported to stay in place do.
 fn assert_true(file: &OpenFile) {
     let before = places(file);
     let overwrites = file.overwrites().expect("a readable tree");

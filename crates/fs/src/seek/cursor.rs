@@ -1,13 +1,13 @@
-//! What an open file remembers of its last search, so that the next one goes on there.
+//! The memory of an open file's last search, so that the next one goes on there.
 //!
-//! Of the dirty pages it has a batch: the first few ranges behind the place that was asked for, and the version of the
-//! set of ranges that they are of ([`Pages::version`]). The batch is as good as the map for as long as the version is the
-//! same; whoever makes a page dirty, or takes one to write it back, changes that. A range that goes on behind a batch is known from its
-//! beginning on: who asks within it for its end is told at once. Batches begin with one range and
-//! double while a scan uses them up, so that beside a writer, who spoils each of them, no more is copied than is used.
+//! Of the dirty pages it has a batch: the first few ranges behind the place of the search, and the version of the set that they are of
+//! ([`Pages::version`]). The batch is as good as the map while the version is the same; making a page dirty, or taking one to write it
+//! back, changes that. The beginning of a range that goes on behind a batch is known: a search for its end within it has an answer at
+//! once. Batches begin with one range and double while a scan uses them up. So beside a writer, which spoils each of them, no more
+//! ranges are copied than are used.
 //!
-//! Of the tree it has the leaf in which the last search ended ([`creamery_tree::Bookmark`]). That is as good as a search for as
-//! long as no extent of the file has changed, which the inode counts; it is no copy of what the leaf says.
+//! Of the tree it has the leaf in which the last search ended ([`creamery_tree::Bookmark`]). That is as good as a search as long as
+//! no extent of the file has changed, which the inode counts. It is no copy of the leaf's items.
 //!
 //! [`Pages::version`]: crate::delalloc::Pages::version
 
@@ -19,45 +19,45 @@ use crate::counters::{SeekCounters, Seeks, Untold};
 use crate::delalloc::Pages;
 use crate::inode::file_state::ExtentsSeen;
 
-/// Ranges of a batch at most.
+/// Upper bound of the ranges of a batch.
 const RANGES_MAX: usize = 64;
-/// Pieces that are looked at for each of them, at most: those side by side become one range.
+/// Upper bound of the pieces that are visited for each of them: adjacent ones become one range.
 const PIECES_PER_RANGE: usize = 4;
 
 /// A range of a file.
 pub(super) type Range = (u64, u64);
 
-/// The memory of one open file. Used by one search at a time; another one beside it does without. Most files are open without that
-/// anybody searches there: it takes its room with the first search.
+/// The memory of one open file. One search at a time uses it; a concurrent one does without. Most files are open without a search:
+/// the memory takes its room with the first one.
 #[derive(Default)]
 pub(crate) struct SeekCursor {
     kept: RankedMutex<Option<Box<Kept>>, { rank::SEEK_CURSOR }>,
 }
 
-/// What an open file keeps of its searches.
+/// The state that an open file keeps of its searches.
 #[derive(Default)]
 pub(super) struct Kept {
     pub(super) remembered: Remembered,
     pub(super) untold: Untold,
 }
 
-/// What is remembered.
+/// The remembered places.
 #[derive(Default)]
 pub(super) struct Remembered {
     pub(super) dirty: Batch,
-    /// What the extents were when the leaf was looked at.
+    /// The leaf, and the state of the extents when it was visited.
     pub(super) leaf: Option<(ExtentsSeen, Bookmark)>,
-    /// Where the last answer was: who asks for that place goes through the file.
+    /// The last answer: a search that begins there goes through the file.
     pub(super) answer: Option<u64>,
 }
 
 impl SeekCursor {
-    /// For one search; none while another one has it.
+    /// Lends the memory to one search; `None` while another one has it.
     pub(super) fn try_use(&self) -> Option<RankedGuard<'_, Option<Box<Kept>>, { rank::SEEK_CURSOR }>> {
         self.kept.try_lock()
     }
 
-    /// Adds what its searches cost to what all cost.
+    /// Adds the cost of its searches to the filesystem's counters.
     pub(crate) fn tell(&self, all: &Seeks) {
         if let Some(kept) = &mut *self.kept.lock() {
             kept.untold.tell(all);
@@ -68,27 +68,27 @@ impl SeekCursor {
 /// Dirty ranges that were copied ahead: all that end in `from..to`.
 #[derive(Default)]
 pub(super) struct Batch {
-    /// Of the set that they are of; 0 is that of none.
+    /// The version of the set of ranges; 0 is that of none.
     version: u64,
     from: u64,
     to: u64,
     ranges: SmallVec<[Range; 4]>,
-    /// How many there were to be.
+    /// The number of ranges that the batch was to have.
     wanted: usize,
 }
 
-/// What a batch knows.
+/// The answer of a batch.
 enum Known {
     /// The first range that ends behind a place, if there is any.
     Range(Option<Range>),
-    /// Nothing of that place.
+    /// The batch does not cover that place.
     Miss,
-    /// Nothing that is true any more.
+    /// The batch is out of date.
     Stale,
 }
 
 impl Batch {
-    /// The first dirty range that ends behind `at`; what follows may touch it. Looks into the map only when the batch does not know.
+    /// The first dirty range that ends behind `at`; the next one may touch it. Looks into the map only when the batch does not know.
     pub(super) fn first(&mut self, pages: &Pages, at: u64, cost: &mut SeekCounters) -> Option<Range> {
         match self.look(pages.version(), at) {
             Known::Range(range) => {
@@ -120,7 +120,7 @@ impl Batch {
         Known::Range(self.ranges.get(index).copied())
     }
 
-    /// Copies the ranges from `at` on, with what was passed over before if it goes on there; returns the first.
+    /// Copies the ranges from `at` on, joined with the range before if that goes on there; returns the first.
     fn fill(&mut self, pages: &Pages, at: u64, cost: &mut SeekCounters) -> Option<Range> {
         cost.map_descents += 1;
         let mut pieces = pages.pieces_from(at).peekable();
@@ -149,7 +149,7 @@ impl Batch {
     }
 }
 
-/// From where on `at` is dirty, as far as one look tells.
+/// The place from where on `at` is dirty, as far as one look shows.
 fn covered(range: Option<Range>, at: u64) -> Option<u64> {
     range.map(|range| range.0.max(at))
 }
@@ -161,7 +161,7 @@ mod tests {
 
     const SECTOR: u64 = 4096;
 
-    /// So many sectors with as many between them.
+    /// Makes so many dirty sectors with as many clean ones between them.
     fn pages(count: u64) -> Pages {
         let mut pages = Pages::new(1);
         (0..count).for_each(|number| {
@@ -204,7 +204,7 @@ mod tests {
             (at, answers) = (range.1, answers + 1);
         }
         assert_eq!((at, answers, cost.pieces), (1 << 20, 3, 16));
-        // What was passed over is known as one range.
+        // The ranges passed over before are known as one range.
         assert_eq!(batch.first(&pages, SECTOR, &mut cost), Some((0, 1 << 20)));
         assert_eq!((cost.pieces, cost.cursor_hits), (16, 2));
     }

@@ -1,4 +1,4 @@
-//! What is delayed of a file, for one search: dirty pages and the run in flight, as one list of ranges that is asked in order.
+//! The delayed data of a file, for one search: dirty pages and the run in flight, as one list of ranges that is asked in order.
 
 use super::cursor::{Batch, Range};
 use crate::counters::SeekCounters;
@@ -7,25 +7,25 @@ use crate::delalloc::{Delalloc, State};
 /// The delayed ranges of a file whose extents are held.
 pub(super) struct DelayedRanges<'a> {
     delalloc: &'a Delalloc,
-    /// What was found last: nothing that ends behind the place that was asked for then lies before it.
+    /// The last range found: no range that ends behind the place of that search lies before it.
     last: Option<Option<Range>>,
 }
 
-/// Where the dirty ranges are remembered.
+/// The memory of the dirty ranges.
 pub(super) struct DirtyMemory<'m> {
     pub(super) batch: &'m mut Batch,
-    /// Whether the open file has it, or this search alone: then what is in it is no cursor's.
+    /// Whether the memory is the open file's, or this search's alone: then its content does not count as a cursor's.
     pub(super) is_cursor: bool,
 }
 
 impl<'a> DelayedRanges<'a> {
-    /// Those of the file that has `delalloc`.
+    /// The delayed ranges of the file that has `delalloc`.
     pub(super) fn new(delalloc: &'a Delalloc) -> Self {
         Self { delalloc, last: if delalloc.any() { None } else { Some(None) } }
     }
 
-    /// The first range that ends behind `at`, for who wants to know of `[at, end)`; what follows may touch it. Places are
-    /// asked for in order.
+    /// The first range that ends behind `at`, for a search in `[at, end)`; the next range may touch it. The places of the calls
+    /// come in order.
     pub(super) fn first(
         &mut self,
         memory: &mut DirtyMemory<'_>,

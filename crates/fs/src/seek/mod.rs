@@ -1,37 +1,37 @@
 //! SEEK_DATA and SEEK_HOLE: where a file has bytes, and where it has none.
 //!
-//! Inline and regular extents are data, and so is everything that is delayed: dirty pages, and the run in flight. Preallocated
-//! space and holes of both kinds, items and gaps, are holes; the end of the file is one more. So an answer is the offset that was
-//! asked for, or the end of the file, or the beginning of a sector.
+//! Inline and regular extents are data, and so is all delayed data: dirty pages, and the run in flight. Preallocated space and
+//! holes of both kinds, items and gaps, are holes; the end of the file is one more. So an answer is the requested offset, the end
+//! of the file, or the beginning of a sector.
 //!
-//! Who copies a sparse file asks for data and holes in turn, each time where the last answer was. So what counts is that one call does
-//! not cost more the more there is behind its answer:
+//! A program that copies a sparse file asks for data and holes in turn, each time from the last answer on. So the cost of one call
+//! must not grow with the part of the file past its answer:
 //! - The items are walked from the offset on, with one search of the tree (`extent_map`), and each leaf is visited once.
-//! - What lies over a hole is asked from the delayed ranges (`delayed`), which give the first one behind a place; one answer is
-//!   good for all holes up to it, and "nothing behind this" for all that come. A file without delayed data is not asked
-//!   at all. Pages that cover the hole are enough; the run in flight is looked at only when they do not.
-//! - What is delayed where the search begins is passed over before the tree is looked at: it is data, whatever the tree says.
+//! - The delayed ranges (`delayed`) say which data lies over a hole. They return the first range behind a place; one answer is good
+//!   for all holes up to it, and "nothing behind this" for all later ones. A file without delayed data is not asked at all. Pages
+//!   that cover the hole are enough; the run in flight is looked at only when they do not.
+//! - Delayed data at the beginning of the search is passed over before the tree is searched: it is data, whatever the tree says.
 //! - The open file remembers the leaf of the last answer, and dirty ranges behind it (`cursor`), so that neither the tree nor the map
 //!   is descended for each call.
 //!
-//! What the inode says is no shortcut: that a file has as many bytes on disk as in it does not say that none of them are set aside. The
-//! flag PREALLOC is fallocate's; where Linux clones such space the target does not get it.
+//! The inode item is no shortcut: a file with as many bytes on disk as in it may still have preallocated ones among them. fallocate
+//! sets the flag PREALLOC; where Linux clones such space the target does not get it.
 //!
 //! # Invariants
-//! - SEEK-1: the same content gives the same answers whether it is dirty, in flight, in the tree, or read by who mounts it next.
+//! - SEEK-1: the same content gives the same answers whether it is dirty, in flight, in the tree, or read after the next mount.
 //!   Shown by `answers_are_those_of_a_model_in_five_states`.
 //! - SEEK-2: asked in turn, data and holes are the whole file, without gap or overlap; no answer lies before the offset or behind the
 //!   end. Shown by `answers_are_those_of_a_model_in_five_states`.
-//! - SEEK-3: neither seeking nor reading leaves anything in memory but what an open file remembers, which keeps no leaf there.
+//! - SEEK-3: neither seeking nor reading leaves anything in memory but the memory of an open file, which keeps no leaf there.
 //!   Shown by `who_reads_and_seeks_in_a_sparse_file_leaves_nothing_behind`.
-//! - SEEK-4: what is remembered makes an answer cheaper, never another one.
+//! - SEEK-4: the memory of an open file makes an answer cheaper, never another one.
 //!
 //! # Locking
-//! The caller has the range from the offset to the end, shared: nobody writes there. The inode's item is held for reading during the
-//! walk, so no run in flight becomes complete: what leaves the dirty pages is in flight and stays there, what is in the tree stays
-//! as it is, and both layers and the tree are one picture. (A run that fails is lost meanwhile: then the answer is that of before.)
-//! The delayed data's own lock is taken for each look, one after the other, also with a leaf held. The cursor's is only tried: who
-//! finds it taken does without.
+//! The caller has the range from the offset to the end, shared: no thread writes there. The inode's item is held for reading during
+//! the walk, so no run in flight becomes complete: pages that stop being dirty are in flight and stay there, items in the tree stay
+//! as they are, and both layers and the tree are one picture. (A run that fails is lost meanwhile: then the answer is the one from
+//! before.) The delayed data's own lock is taken for each look, one after the other, also with a leaf held. The cursor's is only
+//! tried: a search that finds it taken does without.
 
 mod cursor;
 mod delayed;
@@ -52,10 +52,10 @@ use crate::keys::extent_data;
 use cursor::{Range, Remembered};
 use delayed::{DelayedRanges, DirtyMemory};
 
-/// Items and ranges that are looked at before somebody is asked whether to go on.
+/// Items and ranges that are visited before `is_interrupted` is called again.
 const STEPS_PER_ASKING: u64 = 256;
 
-/// What is looked for in a file.
+/// The kind of place that a search looks for.
 ///
 /// ```
 /// assert_ne!(creamery_fs::Want::Data, creamery_fs::Want::Hole);
@@ -64,7 +64,7 @@ const STEPS_PER_ASKING: u64 = 256;
 pub enum Want {
     /// Bytes that were written, also zeros.
     Data,
-    /// What was never written, or given back; the end of the file.
+    /// A range that was never written, or given back; the end of the file.
     Hole,
 }
 
@@ -81,8 +81,8 @@ struct Search<'a> {
     steps: u64,
 }
 
-/// The first place at or behind `offset` that is data, or a hole; none when there is none before the end, or the offset is not in the
-/// file. The end itself is a hole. `cursor` is that of the open file, if it is to remember.
+/// The first place at or behind `offset` that is data, or a hole; `None` when there is none before the end, or the offset is not in
+/// the file. The end itself is a hole. `cursor` is that of the open file, if it is to remember.
 /// Errors: device errors; damage; interrupted; the inode was deleted.
 pub(crate) fn seek(
     inode: &FileInode<'_>,
@@ -95,7 +95,7 @@ pub(crate) fn seek(
     seek_within(inode, &held, size, place, cursor, is_interrupted)
 }
 
-/// The same in a file of `size` bytes whose extents are held.
+/// Searches like [`seek`], in a file of `size` bytes whose extents are held.
 pub(crate) fn seek_within(
     inode: &FileInode<'_>,
     _held: &HeldExtents<'_>,
@@ -145,7 +145,7 @@ pub(crate) fn seek_within(
 }
 
 impl<'a> Search<'a> {
-    /// The answer, or none when the end is reached.
+    /// The answer, or `None` when the end is reached.
     fn run(&mut self, offset: u64, size: u64) -> Result<Option<u64>> {
         let Some(at) = self.pass_delayed(offset, size)? else { return Ok(None) };
         if self.want == Want::Data && at > offset {
@@ -164,13 +164,13 @@ impl<'a> Search<'a> {
         Ok(found)
     }
 
-    /// What the tree has of a range, from the leaf where the last search ended, or from the root. Who goes through the file has the
-    /// leaves that come next read ahead.
+    /// The extent maps of a range, from the leaf where the last search ended, or from the root. A caller that goes through the file
+    /// gets the next leaves read ahead.
     #[inline]
     fn maps(&mut self, seen: ExtentsSeen, (at, size): Range, goes_through: bool) -> Result<ExtentMaps<'a>> {
         let inode = self.inode;
         let sector = u64::from(inode.engine().sector_size());
-        let within = sector - 1; // a power of two: a division would be a part of what a call costs
+        let within = sector - 1; // a power of two: a division would add to the cost of a call
         let range = (at & !within, (size + within) & !within);
         let (tree, ino) = (inode.tree(), inode.id.ino);
         let first = extent_data(ino, range.0);
@@ -208,7 +208,8 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
-    /// Where what is delayed at `offset` ends, in a file of `size` bytes; none when that is the end of the file and a hole is wanted.
+    /// The end of the delayed data at `offset`, in a file of `size` bytes; `None` when that is the end of the file and a hole is
+    /// wanted.
     fn pass_delayed(&mut self, offset: u64, size: u64) -> Result<Option<u64>> {
         let mut at = offset;
         while let Some(range) = self.first_delayed(at, size).filter(|range| range.0 <= at) {
@@ -224,7 +225,7 @@ impl<'a> Search<'a> {
         Ok(Some(at))
     }
 
-    /// What is looked for in `[start, end)`, a hole in the tree: what is delayed lies over it.
+    /// The wanted place in `[start, end)`, a hole in the tree that delayed data may cover.
     fn in_hole(&mut self, start: u64, end: u64) -> Result<Option<u64>> {
         let mut at = start;
         while at < end {
@@ -239,13 +240,13 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
-    /// The first delayed range that ends behind `at`, for who wants to know of `[at, end)`.
+    /// The first delayed range that ends behind `at`, for a search in `[at, end)`.
     fn first_delayed(&mut self, at: u64, end: u64) -> Option<Range> {
         let mut memory = DirtyMemory { batch: &mut self.memory.dirty, is_cursor: self.has_cursor };
         self.delayed.first(&mut memory, (at, end), &mut self.cost)
     }
 
-    /// One more thing was looked at. Errors: the caller gave up.
+    /// Counts one more item or range. Errors: the caller gave up.
     fn step(&mut self, is_new_leaf: bool) -> Result<()> {
         self.steps += 1;
         let is_time = is_new_leaf && self.steps > 1 || self.steps.is_multiple_of(STEPS_PER_ASKING);

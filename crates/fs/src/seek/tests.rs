@@ -17,7 +17,7 @@ use creamery_base::Wait;
 const MIB: u64 = 1 << 20;
 const WANTS: [Want; 2] = [Want::Data, Want::Hole];
 
-/// What an open file answers; none for what is not found.
+/// The answer of an open file; `None` for "not found".
 fn ask(file: &OpenFile, at: u64, want: Want) -> Option<u64> {
     let found = match want {
         Want::Data => file.seek_data(at),
@@ -30,7 +30,7 @@ fn ask(file: &OpenFile, at: u64, want: Want) -> Option<u64> {
     }
 }
 
-/// The same without anything that is remembered.
+/// The answer of a search without a memory.
 fn ask_forgetful(file: &OpenFile, at: u64, want: Want) -> Option<u64> {
     let item = file.inode().item(Wait::Yes).expect("it lives");
     seek(file.inode(), &item, at, want).expect("a search")
@@ -79,7 +79,7 @@ fn write(file: &OpenFile, model: &mut Model, at: u64, len: u64) {
     model.write(at, &data);
 }
 
-/// What data is made of, so that a device knows it.
+/// The byte that data is made of, so that a device recognises it.
 const MARK: u8 = 0xee;
 
 /// Makes a sector dirty and leaves one, so often, with room for nothing but the data: it is not to be written back.

@@ -1,4 +1,4 @@
-//! Locks that were found taken.
+//! Locks that threads found taken.
 
 use creamery_base::lock::contention::{self, Contended};
 use serde::{Deserialize, Serialize};
@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 pub struct ContentionStatistics {
     /// The rank, by the name that it has in `creamery_base::lock::rank`.
     pub rank: String,
-    /// How often.
+    /// The number of waits.
     pub count: u64,
 }
 
 impl ContentionStatistics {
-    /// Those of all ranks of which a lock was found taken.
+    /// The counts of all ranks of which a lock was found taken.
     pub(super) fn all() -> Vec<Self> {
         let of = |contended: Contended| Self { rank: contended.rank.to_owned(), count: contended.count };
         contention::so_far().into_iter().map(of).collect()

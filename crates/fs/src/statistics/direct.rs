@@ -1,4 +1,4 @@
-//! What direct requests came to.
+//! Counts of direct requests.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,11 +18,11 @@ counts! {
         read_bytes,
         /// Writes to files.
         writes,
-        /// Bytes that went from the caller's buffer to a device. What went through memory is not among them.
+        /// Bytes that went from the caller's buffer to a device. Bytes that went through memory are not among them.
         write_bytes,
-        /// Those of them that were written over what was there.
+        /// Bytes of direct writes over existing extents.
         in_place_bytes,
-        /// Those of them that were written to new space.
+        /// Bytes of direct writes to new space.
         to_new_space_bytes,
         /// Writes that asked for space on their way, because there was too little to keep some before.
         at_once,
@@ -30,17 +30,17 @@ counts! {
         times_later,
         /// Submitted requests that ended where their device answered, without the way to another thread.
         ended_at_once,
-        /// Writes that were answered when they were durable, as those were asked to be.
+        /// Writes that were answered when they were durable, as their callers asked.
         durable,
         /// Reads and writes whose callers did not wait for them.
         submitted,
-        /// Writes that came to nothing, or to a part, when they were on their way: a device failed, or completing them.
+        /// Writes that failed in whole or in part on their way: a device failed, or completing them.
         failed,
         /// Reads and writes that went through memory because they did not begin and end with sectors.
         buffered_misaligned,
-        /// Writes that did because what they were to go over is stored in the tree itself. Reads of that are counted nowhere.
+        /// Writes that did because they were to go over inline data. Reads of that are counted nowhere.
         buffered_inline,
-        /// Writes that did because what they were to go over is compressed. Reads of that are counted nowhere.
+        /// Writes that did because they were to go over compressed data. Reads of that are counted nowhere.
         buffered_compressed,
         /// Reads of files with fs-verity.
         buffered_verity,

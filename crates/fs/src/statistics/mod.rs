@@ -1,10 +1,10 @@
-//! What an open filesystem has done since it was opened, in a form that leaves the process: every number has a name, and
-//! the name of a field or its documentation says the unit. Counts only grow; what is momentary stands in
-//! [`PendingStatistics`] and in fields whose names say so.
+//! Counts of an open filesystem's work since it was opened, in a form that leaves the process: every number has a name, and the
+//! name of a field or its documentation says the unit. Counts only grow; momentary values stand in [`PendingStatistics`] and in
+//! fields whose names say so.
 //!
-//! The rooms below count for themselves, each in a structure of its own. `counts!` is the one place where those
-//! become statistics, field by field: a counter that a room gains does not compile until it is named here, and appears
-//! from then on in the JSON and in what `creamery stats` prints.
+//! The rooms below count for themselves, each in a structure of its own. `counts!` is the one place where those become statistics,
+//! field by field: a counter that a room gains does not compile until it is named here, and appears from then on in the JSON and in
+//! the output of `creamery stats`.
 
 mod contention;
 mod counts;
@@ -31,7 +31,7 @@ pub use direct::DirectStatistics;
 pub use nowait::NowaitStatistics;
 
 counts! {
-    /// How often trees did what.
+    /// Counts of the work of trees.
     ///
     /// ```
     /// let mut sum = creamery_fs::TreeStatistics::default();
@@ -85,7 +85,7 @@ counts! {
 }
 
 counts! {
-    /// What the cache of tree blocks did.
+    /// Counts of the cache of tree blocks.
     ///
     /// ```
     /// assert_eq!(creamery_fs::BlockCacheStatistics::default().hits, 0);
@@ -95,7 +95,7 @@ counts! {
         hits,
         /// Blocks read from the devices.
         misses,
-        /// Times that somebody waited for a block that another one was reading.
+        /// Times that a thread waited for a block that another one was reading.
         reads_joined,
         /// Clean blocks dropped to keep the budget.
         evictions,
@@ -105,19 +105,19 @@ counts! {
         writing_bytes,
     }
     and ReadAheadCounters of ahead {
-        /// Blocks asked of a device before somebody came to them.
+        /// Blocks requested from a device before a search came to them.
         read_ahead_issued = issued,
-        /// Those that somebody came to.
+        /// Those that a search came to.
         read_ahead_hit = hit,
         /// Those that left the cache before, or were not as expected.
         read_ahead_wasted = wasted,
-        /// Blocks that were not asked for: too much was queued, or a commit was faster.
+        /// Blocks that were not requested: too much was queued, or a commit was faster.
         read_ahead_dropped = dropped,
     }
 }
 
 counts! {
-    /// What went to the devices and came from them.
+    /// Reads and writes of the devices.
     ///
     /// ```
     /// assert_eq!(creamery_fs::VolumeStatistics::default().write_bytes, 0);
@@ -163,15 +163,15 @@ counts! {
     and DirectRequests of direct {
         /// Reads and writes between memory and a device, past the page cache of the host; 0 without direct I/O.
         device_direct = straight,
-        /// Those that went past it by way of an aligned buffer.
+        /// Those reads and writes that went past it by way of an aligned buffer.
         device_direct_bounced = bounced,
-        /// Those of a device with direct I/O of which something went through the page cache all the same.
+        /// Those reads and writes of a device with direct I/O of which some bytes went through the page cache all the same.
         device_direct_cached = cached,
     }
 }
 
 counts! {
-    /// What became of delayed data: data that a write left in memory.
+    /// Delayed data (data that a write left in memory), and its writeback.
     ///
     /// ```
     /// assert_eq!(creamery_fs::WritebackStatistics::default().runs, 0);
@@ -183,9 +183,9 @@ counts! {
         runs,
         /// Bytes of them.
         bytes,
-        /// Runs that failed: what they had is lost, which fsync tells.
+        /// Runs that failed: their data is lost, and fsync reports it.
         failures,
-        /// Those that found no space although room was kept for them: a bug, so 0 (DELALLOC-8).
+        /// Runs that found no space although room was kept for them: a bug, so 0 (DELALLOC-8).
         no_space,
         /// Writes that found too much delayed, and wrote some of it back first.
         throttled,
@@ -195,8 +195,7 @@ counts! {
 }
 
 counts! {
-    /// What became of data that might have been written over what a file had, in place: in NODATACOW files, and in space that was
-    /// set aside.
+    /// Data that might have been written in place: in NODATACOW files, and in preallocated space.
     ///
     /// ```
     /// assert_eq!(creamery_fs::NocowStatistics::default().written, 0);
@@ -204,23 +203,24 @@ counts! {
     NocowStatistics of NocowCounters {
         /// Extents, or parts of one, that were chosen to be written in place.
         written,
-        /// Those that somebody else has, too: their data went to new space, as that of all that follow.
+        /// Extents that have another reference: their data went to new space, as that of all that follow.
         shared,
-        /// Those with checksums, which would have been wrong.
+        /// Extents with checksums, which would have been wrong.
         with_csums,
-        /// Those in no block group, or in one that takes nothing.
+        /// Extents in no block group, or in one that takes no writes.
         no_group,
-        /// Ranges for which nobody looked, because a snapshot was being taken.
+        /// Ranges that were not checked, because a snapshot was being taken.
         barred,
-        /// Searches for what comes behind an extent whose data went to new space.
+        /// Searches for the next extent behind one whose data went to new space.
         searched_again,
-        /// Looks at other trees with the file's leaf held; none without the switch for that.
+        /// Looks at other trees with the file's leaf held; 0 without the switch for that.
         looks_with_leaf,
     }
 }
 
 counts! {
-    /// What searches for data and holes in files cost. An open file tells of its own after 32 of them, and of the rest when it is closed.
+    /// The cost of searches for data and holes in files. An open file adds its own counts after 32 searches, and the rest when it is
+    /// closed.
     ///
     /// ```
     /// assert_eq!(creamery_fs::SeekStatistics::default().calls, 0);
@@ -234,7 +234,7 @@ counts! {
         pieces,
         /// Looks at dirty pages that the open file's memory answered.
         cursor_hits,
-        /// Looks behind or before what it remembered.
+        /// Looks behind or before the remembered ranges.
         cursor_misses,
         /// Looks that found pages written or written back since.
         cursor_stale,
@@ -254,7 +254,7 @@ counts! {
 }
 
 counts! {
-    /// What came of compressing new data, and of reading it.
+    /// Compression of new data, and reads of compressed data.
     ///
     /// ```
     /// assert_eq!(creamery_fs::CompressionStatistics::default().chunks, 0);
@@ -268,7 +268,7 @@ counts! {
         packed_bytes,
         /// Chunks that did not get shorter.
         refused,
-        /// Chunks that did not look as if they would.
+        /// Chunks that did not look compressible.
         unlikely,
         /// Compressed extents that were unpacked to be read.
         unpacked,
@@ -278,24 +278,24 @@ counts! {
 }
 
 counts! {
-    /// What became of calls of fsync for which there was something to do.
+    /// Calls of fsync that had something to do, by their way.
     ///
     /// ```
     /// assert_eq!(creamery_fs::FsyncStatistics::default().logged, 0);
     /// ```
     FsyncStatistics of FsyncCounters {
-        /// Those that a log was enough for.
+        /// Calls for which a log was enough.
         logged,
-        /// Those that committed because a replay could not give the inode its names, or would have taken some away.
+        /// Calls that committed because a replay could not give the inode its names, or would have taken some away.
         names,
-        /// Those that committed because so many extents had changed.
+        /// Calls that committed because so many extents had changed.
         extents,
-        /// Those that committed because the logs took no more.
+        /// Calls that committed because the logs took no more.
         refused,
     }
 }
 
-/// How values are spread, counted in powers of two; the unit is in the name of the field that holds it.
+/// The distribution of values, counted in powers of two; the unit is in the name of the field that holds it.
 ///
 /// ```
 /// let histogram = creamery_base::Histogram::new();
@@ -307,9 +307,9 @@ counts! {
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Distribution {
-    /// How many values.
+    /// The number of values.
     pub count: u64,
-    /// All of them added up.
+    /// The sum of the values.
     pub sum: u64,
     /// Half of the values are not larger; never too small, less than twice too large.
     pub p50: u64,
@@ -317,7 +317,7 @@ pub struct Distribution {
     pub p99: u64,
     /// The largest value.
     pub max: u64,
-    /// The buckets that hold something, smallest values first.
+    /// The buckets that are not empty, smallest values first.
     pub buckets: Vec<Bucket>,
 }
 
@@ -330,7 +330,7 @@ pub struct Distribution {
 pub struct Bucket {
     /// The largest value that belongs here.
     pub up_to: u64,
-    /// How many there are.
+    /// The number of values.
     pub count: u64,
 }
 
@@ -356,7 +356,7 @@ impl From<&HistogramSnapshot> for Distribution {
 #[serde(default)]
 #[non_exhaustive]
 pub struct CommitStatistics {
-    /// How many.
+    /// The number of commits.
     pub count: u64,
     /// Tree blocks written by them.
     pub tree_blocks_written: u64,
@@ -366,7 +366,7 @@ pub struct CommitStatistics {
     pub gate_closed_micros: Distribution,
 }
 
-/// Logs made durable: what calls of fsync wrote in place of commits.
+/// Logs made durable: the writes of fsync in place of commits.
 ///
 /// ```
 /// assert_eq!(creamery_fs::LogStatistics::default().count, 0);
@@ -375,7 +375,7 @@ pub struct CommitStatistics {
 #[serde(default)]
 #[non_exhaustive]
 pub struct LogStatistics {
-    /// How often they were written, each time for all who had asked by then.
+    /// The number of log writes, each for all callers so far.
     pub count: u64,
     /// Tree blocks written by them.
     pub tree_blocks_written: u64,
@@ -383,7 +383,7 @@ pub struct LogStatistics {
     pub duration_micros: Distribution,
 }
 
-/// What the next commit will have to do, now.
+/// The work that the next commit will have, now.
 ///
 /// ```
 /// assert_eq!(creamery_fs::PendingStatistics::default().delayed_refs, 0);
@@ -392,7 +392,7 @@ pub struct LogStatistics {
 #[serde(default)]
 #[non_exhaustive]
 pub struct PendingStatistics {
-    /// Bytes of metadata promised to operations under way.
+    /// Bytes of metadata reserved for operations under way.
     pub promised_bytes: u64,
     /// Extents with changes of references that are not yet in the extent tree.
     pub delayed_refs: u64,
@@ -412,12 +412,12 @@ pub struct PendingStatistics {
 pub struct NamedTree {
     /// Its number: 5 is the top level subvolume, 256 and more are other subvolumes.
     pub tree: u64,
-    /// What it did.
+    /// Its counts.
     #[serde(flatten)]
     pub counts: TreeStatistics,
 }
 
-/// Write locks on the tree blocks of one level, in all trees. Taken only when that was asked for.
+/// Write locks on the tree blocks of one level, in all trees. Measured only when that was asked for.
 ///
 /// ```
 /// assert_eq!(creamery_fs::LockStatistics::default().level, 0);
@@ -428,13 +428,13 @@ pub struct NamedTree {
 pub struct LockStatistics {
     /// The level; 0 is that of leaves.
     pub level: usize,
-    /// From locking to unlocking, nanoseconds.
+    /// Time from locking to unlocking, nanoseconds.
     pub held_nanos: Distribution,
-    /// From asking to locking, where somebody else had the lock, nanoseconds.
+    /// Time from asking to locking, where another thread had the lock, nanoseconds.
     pub waited_nanos: Distribution,
 }
 
-/// The end of all writing: the filesystem is read-only from there on, and on disk it is what the last commit left.
+/// The end of all writing: the filesystem is read-only from there on, and on disk it has the state of the last commit.
 ///
 /// ```
 /// let aborted = creamery_fs::Aborted { reason: "no space left on device".to_owned(), ..Default::default() };
@@ -447,9 +447,9 @@ pub struct Aborted {
     pub transaction: u64,
     /// The phase of the commit on its way; `running` when there was none.
     pub phase: String,
-    /// Where in the program.
+    /// The place in the program.
     pub place: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -465,7 +465,7 @@ impl From<&Abort> for Aborted {
     }
 }
 
-/// What a filesystem has done since it was opened.
+/// Counts of the work of a filesystem since it was opened.
 ///
 /// ```no_run
 /// # fn example(fs: &creamery_fs::Filesystem) {
@@ -477,25 +477,25 @@ impl From<&Abort> for Aborted {
 #[serde(default)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Whether and why nothing can be written any more.
+    /// The reason why nothing can be written any more, if so.
     pub aborted: Option<Aborted>,
     /// Commits, and how long they took.
     pub commits: CommitStatistics,
     /// Logs, and how long they took to write.
     pub logs: LogStatistics,
-    /// What became of calls of fsync.
+    /// Calls of fsync, by their way.
     pub fsyncs: FsyncStatistics,
-    /// What waits for the next one.
+    /// The work that waits for the next commit.
     pub pending: PendingStatistics,
     /// The cache of tree blocks.
     pub block_cache: BlockCacheStatistics,
     /// Inode objects in memory, now.
     pub inodes_cached: u64,
-    /// Memory, and who has it, now.
+    /// Memory, by owner, now.
     pub memory: MemoryReport,
-    /// All trees together.
+    /// Counts of all trees together.
     pub trees: TreeStatistics,
-    /// Each open tree, in order of their numbers.
+    /// Counts of each open tree, in order of their numbers.
     pub by_tree: Vec<NamedTree>,
     /// Locks on tree blocks, by level; empty unless their times are taken.
     pub locks: Vec<LockStatistics>,
@@ -509,20 +509,20 @@ pub struct Statistics {
     pub nocow: NocowStatistics,
     /// Reads and writes between a device and the caller's buffer.
     pub direct: DirectStatistics,
-    /// Those of them that must not wait.
+    /// Direct reads and writes that must not wait.
     pub nowait: NowaitStatistics,
     /// Data compressed.
     pub compression: CompressionStatistics,
     /// Searches for data and holes.
     pub seek: SeekStatistics,
-    /// What counting for quotas took.
+    /// The cost of counting for quotas.
     pub quotas: QuotaStatistics,
     /// Background work, one sort after the other.
     pub background: Vec<BackgroundStatistics>,
 }
 
 impl Statistics {
-    /// Of the filesystem of these inodes, with what it has in memory.
+    /// The statistics of the filesystem of these inodes, with its use of `memory`.
     pub(crate) fn of(inodes: &Inodes, memory: MemoryReport) -> Self {
         let (engine, context) = (inodes.engine(), inodes.context());
         let counters = context.counters();

@@ -1,4 +1,4 @@
-//! What requests that must not wait came to.
+//! Counts of requests that must not wait.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ counts! {
     NowaitStatistics of NowaitCounters {
         /// Requests that must not wait.
         attempts,
-        /// Those of them that began. All but these and those that are an error were refused.
+        /// Requests that began. All others were refused, except those that ended with an error.
         begun,
         /// Waits of the threads that made them. Always 0, unless the switch for that is on.
         blocked,
@@ -32,7 +32,7 @@ counts! {
         misaligned,
         /// Refused: the file has fs-verity.
         sealed,
-        /// Refused: something of it is in memory only.
+        /// Refused: some of its data is in memory only.
         delayed,
         /// Refused: a device is missing or has no room, or nothing was written before.
         device_busy,
@@ -54,7 +54,7 @@ counts! {
         copied,
         /// Refused: a block of the extent tree or the checksum tree was not in memory, or locked.
         owners_cold,
-        /// Refused: others have the extent.
+        /// Refused: another file or a snapshot has the extent.
         shared,
         /// Refused: the block group takes no writes.
         group_read_only,
@@ -62,7 +62,7 @@ counts! {
         snapshot,
         /// Refused: there was no room for changing the file's item.
         no_room,
-        /// Refused: the checksums of what is read were not in memory, or were damaged.
+        /// Refused: the checksums of the data were not in memory, or were damaged.
         checksums_cold,
     }
 }

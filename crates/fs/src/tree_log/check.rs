@@ -1,5 +1,5 @@
-//! A look at all of a log before anything is changed (REPLAY-3). What an item is by itself was checked when its block was read, by the rules
-//! for leaves that are written: it is copied into one. Here is what `creamery check` would call damage besides.
+//! A check of all of a log before anything is changed (REPLAY-3). Each item by itself was checked when its block was read, by the rules for
+//! leaves that are written: it is copied into one. This module checks for the other damage that `creamery check` reports.
 
 use creamery_base::{Error, ErrorKind, ObjectId, Result};
 use creamery_format::file_extent::FileExtent;
@@ -20,7 +20,7 @@ pub(super) struct LoggedInode {
 }
 
 /// The inodes of a log. The extents that they name are withheld.
-/// Errors: device errors; damage: an item that does not belong into a log, or says what cannot be.
+/// Errors: device errors; damage: an item that does not belong into a log, or has an impossible value.
 pub(super) fn check(engine: &Engine, log: &LogTree, replay: &mut Replay<'_>) -> Result<Vec<LoggedInode>> {
     let (mut inodes, mut passed_over) = (Vec::<LoggedInode>::new(), None);
     let of = |error: Error, key: &Key| {
@@ -101,7 +101,8 @@ fn check_item(
     }
 }
 
-/// What `creamery check` asks of data in a file: a transaction made it, in an encoding that there is, and the file shows no more than it holds.
+/// Checks the rules of `creamery check` for data in a file: a transaction made it, its encoding is known, and the file shows no more than it
+/// holds.
 fn check_extent(data: &[u8]) -> Result<()> {
     let damaged = |what: String| Err(Error::new(ErrorKind::Corrupt, what));
     let Ok((head, _)) = RawFileExtentHead::ref_from_prefix(data) else { return Ok(()) };

@@ -27,7 +27,7 @@ struct Link<'a> {
     ino: ObjectId,
 }
 
-/// The one entry of a DIR_INDEX item: its name, and what that stands for, where it is an inode of the same subvolume.
+/// The one entry of a DIR_INDEX item: its name, and its inode, where that is in this subvolume.
 fn entry_of<'a>(key: &Key, data: &'a [u8]) -> Result<(Name<'a>, Option<ObjectId>)> {
     let missing = || Error::new(ErrorKind::Corrupt, format!("{key} has no entry"));
     let (entry, _) = dir_item::entries(data).next().ok_or_else(missing)??;
@@ -36,8 +36,8 @@ fn entry_of<'a>(key: &Key, data: &'a [u8]) -> Result<(Name<'a>, Option<ObjectId>
 }
 
 impl LogReplay<'_, '_> {
-    /// Removes the entries of a directory that the log speaks for and has not. Those of subvolumes stay: an fsync that would have
-    /// to tell of one that is gone commits.
+    /// Removes the entries of a directory whose numbers the log covers and that it does not have. Entries of subvolumes stay: an
+    /// fsync after the deletion of one commits.
     pub(super) fn remove_entries(&mut self, dir: ObjectId) -> Result<()> {
         let (first, last) = range_of(dir, KeyType::DIR_LOG_INDEX);
         let mut ranges = Vec::new();
@@ -86,11 +86,11 @@ impl LogReplay<'_, '_> {
         let log = self.log;
         each_item(log, first, last, &mut |key, data| match entry_of(key, data)? {
             (name, Some(ino)) => self.set_link(Link { dir, index: key.offset, name, ino }),
-            (_, None) => Ok(()), // who makes a subvolume commits
+            (_, None) => Ok(()), // making a subvolume commits
         })
     }
 
-    /// Gives an inode the names that the log has, and takes away those that it had beside them in the same directories.
+    /// Gives an inode the names that the log has, and removes its other names in the same directories.
     pub(super) fn replay_names(&mut self, ino: ObjectId) -> Result<()> {
         if ino == ObjectId::FIRST_FREE {
             return Ok(()); // the root directory has no name
@@ -114,8 +114,8 @@ impl LogReplay<'_, '_> {
         })
     }
 
-    /// Makes `link` a name, in place of what has its name or its number. Nothing happens where its directory or inode is not there:
-    /// the log has it from before that was renamed or removed.
+    /// Makes `link` a name, in place of the owner of its name or its number. Nothing happens where its directory or inode does not
+    /// exist: the log has the entry from before a rename or removal.
     fn set_link(&mut self, link: Link<'_>) -> Result<()> {
         let Link { dir, index, name, ino } = link;
         let Some(inode) = self.item(ino)? else { return Ok(()) };
@@ -148,7 +148,7 @@ impl LogReplay<'_, '_> {
         self.add_link(link, inode.kind())
     }
 
-    /// The number of the entry `name`, which an inode's reference knows.
+    /// The number of the entry `name`, from the inode's reference.
     fn index_of(&self, dir: ObjectId, name: Name<'_>, ino: ObjectId) -> Result<u64> {
         inode_ref::find_entry(&self.tree, self.inode_id(ino), dir, name).map(|found| found.index)
     }

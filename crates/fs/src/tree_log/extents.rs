@@ -1,4 +1,4 @@
-//! Data: file extents of the log take the place of what a file has there, and bring their checksums.
+//! Data: file extents of the log replace the file's extents there, and bring their checksums.
 
 use creamery_base::{Logical, ObjectId, Result, Wait};
 use creamery_format::file_extent::{Extent, FileExtent};
@@ -16,12 +16,12 @@ use crate::inode::FileType;
 use crate::operation::in_handle;
 
 impl LogReplay<'_, '_> {
-    /// Makes the data of an inode what the log says, and counts it.
+    /// Replaces the data of an inode by that of the log, and counts it.
     pub(super) fn replay_extents(&mut self, inode: &LoggedInode) -> Result<()> {
         let (first, last) = range_of(inode.ino, KeyType::EXTENT_DATA);
         let log = self.log;
         each_item(log, first, last, &mut |key, data| self.replay_extent(inode, key, data))?;
-        // Also where the log has none: what was behind the end is gone.
+        // Also where the log has none: data past the end is gone.
         if matches!(inode.item.kind(), FileType::File | FileType::Symlink) {
             self.count_bytes(inode.ino)
         } else {
@@ -55,7 +55,7 @@ impl LogReplay<'_, '_> {
         };
         let (tree, replay) = (&self.tree, &mut *self.replay);
         let change = |handle: &Handle<'_>| {
-            // Whoever wrote the log may have left no word of it in the superblock.
+            // The writer of the log may have set no bit for it in the superblock.
             handle.add_incompat(incompat(compression));
             plan.apply(handle, tree, id, None)?;
             if !no_item {
@@ -66,12 +66,12 @@ impl LogReplay<'_, '_> {
             }
             csums.iter().try_for_each(|(at, csums)| replay.insert_csums(handle, *at, csums))
         };
-        // As `change` does.
+        // Reserves like `change`.
         let units = Units::freeing(units).of(self.id);
         in_handle(self.engine, units, change)
     }
 
-    /// Takes away what a file has in a range, but for what the plan that is returned says.
+    /// Removes the extents of a file in a range, except for the plan that it returns.
     fn drop_all_but_the_last(&self, ino: ObjectId, (mut start, end): (u64, u64)) -> Result<DropPlan> {
         loop {
             let most = reserve::DROP_EDITS_MAX;
@@ -86,7 +86,8 @@ impl LogReplay<'_, '_> {
         }
     }
 
-    /// The checksums that the log has of what an item shows of an extent; of all of it, where it has to be read as a whole.
+    /// The checksums that the log has for the part of an extent that an item shows; for all of it, where it has to be read as a
+    /// whole.
     fn csums(&self, extent: &Extent) -> Result<Vec<(Logical, Vec<u8>)>> {
         let (start, len) = match extent.compression {
             Compression::None => (extent.disk_bytenr + extent.offset, extent.num_bytes),

@@ -1,4 +1,4 @@
-//! Inode items, attributes, and what lies behind the end of a file.
+//! Inode items, attributes, and data past the end of a file.
 
 use creamery_base::{Generation, ObjectId, Result, Wait};
 use creamery_format::KeyType;
@@ -13,8 +13,8 @@ use crate::keys;
 use crate::verity;
 
 impl LogReplay<'_, '_> {
-    /// Makes the inode what the log says, and takes away what it lost: attributes, and data behind its end. How many names it has
-    /// and how much data is counted later.
+    /// Sets the inode to the state in the log, and removes its lost attributes and the data past its end. The number of its names
+    /// and of its bytes are counted later.
     pub(super) fn replay_inode(&mut self, inode: &LoggedInode) -> Result<()> {
         let LoggedInode { ino, item: logged } = inode;
         self.remove_xattrs(*ino)?;
@@ -36,7 +36,7 @@ impl LogReplay<'_, '_> {
         if item.kind() == FileType::File { self.cut_behind(*ino, item.size) } else { Ok(()) }
     }
 
-    /// An inode that the last commit does not have. What it is given later makes its size, if it is a directory, and its data.
+    /// Makes the item of an inode that the last commit does not have. Later stages give a directory its size, and a file its data.
     fn new_item(&self, logged: &InodeItem) -> InodeItem {
         let size = if logged.is_dir() { 0 } else { logged.size };
         let generation = if logged.generation == Generation::default() {
@@ -47,7 +47,7 @@ impl LogReplay<'_, '_> {
         InodeItem { generation, size, nbytes: 0, ..logged.clone() }
     }
 
-    /// Takes away the data behind the end, preallocated space as well: what there is to be the log says.
+    /// Removes the data past the end, preallocated space as well: the log has the extents that belong there.
     fn cut_behind(&self, ino: ObjectId, size: u64) -> Result<()> {
         let keep = size.next_multiple_of(self.sector);
         loop {
@@ -63,7 +63,7 @@ impl LogReplay<'_, '_> {
         }
     }
 
-    /// Takes away the attributes that the log has not.
+    /// Removes the attributes that the log does not have.
     fn remove_xattrs(&self, ino: ObjectId) -> Result<()> {
         let (first, last) = range_of(ino, KeyType::XATTR_ITEM);
         each_item(&self.tree, first, last, &mut |key, _| {
@@ -74,12 +74,12 @@ impl LogReplay<'_, '_> {
         })
     }
 
-    /// Makes the attributes those of the log.
+    /// Sets the attributes to those of the log.
     pub(super) fn replay_xattrs(&self, ino: ObjectId) -> Result<()> {
         self.copy_items(ino, KeyType::XATTR_ITEM)
     }
 
-    /// Gives a file that was sealed what the log has of its descriptor and its tree.
+    /// Gives a sealed file the items of its descriptor and its tree that the log has.
     pub(super) fn replay_verity(&self, inode: &LoggedInode) -> Result<()> {
         if !verity::is_sealed(&inode.item) {
             return Ok(());

@@ -4,10 +4,10 @@ use creamery_base::{ObjectId, Result, Wait};
 use creamery_format::{Key, KeyType};
 use creamery_tree::Tree;
 
-/// Items that are read at a time.
+/// Number of items that are read at a time.
 const ITEMS_AT_ONCE: usize = 128;
 
-/// Calls `each` with the items from `first` to `last`, with no block held: it may change the tree, not what is in front of it.
+/// Calls `each` with the items from `first` to `last`, with no block held: it may change the tree, except the items still to come.
 pub(super) fn each_item(
     tree: &Tree,
     first: Key,

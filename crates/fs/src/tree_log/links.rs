@@ -1,4 +1,4 @@
-//! How many names an inode has after all of them came and went.
+//! The number of names of an inode, after all names came and went.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use super::items::{each_item, range_of};
 use crate::subvolume::orphan_item;
 
 impl LogReplay<'_, '_> {
-    /// Counts the names of all that gained or lost some. What has none left is an orphan, and takes what is in it along.
+    /// Counts the names of all inodes that gained or lost some. An inode without names becomes an orphan; a directory without names
+    /// also loses its entries.
     pub(super) fn count_links(&mut self) -> Result<()> {
         while let Some(ino) = self.relinked.pop_first() {
             if ino == ObjectId::FIRST_FREE {

@@ -1,38 +1,39 @@
-//! The replay of logs: what fsync left on the devices when power went is brought into the subvolumes before anybody uses them.
+//! The replay of logs: changes that fsync left on the devices before a power cut go into the subvolumes before any operation
+//! begins.
 //!
-//! A log has copies of items of the inodes that were synced, as they were then, and of what they need to be found: the inodes of
-//! the directories above and beside them. What a log tree is, and why all logs are one transaction, is in `creamery_txn`
-//! (`tree_log`, `engine/replay`). Here is what the items mean:
+//! A log has copies of items of the synced inodes in their state at that time, and of the items needed to find them: the inodes of
+//! the directories above and beside them. `creamery_txn` (`tree_log`, `engine/replay`) explains log trees, and why all logs are one
+//! transaction. The items mean this:
 //!
 //! | item of the log | says |
 //! |---|---|
-//! | INODE_ITEM | the inode is so. With generation 0 only that it exists, and a regular file's size, if that is not 0. Without a name it is nothing: the rest of it is passed over |
+//! | INODE_ITEM | the state of the inode. With generation 0 only that it exists, and a regular file's size, if that is not 0. Without a name the rest of the inode is ignored |
 //! | DIR_LOG_INDEX | of entries with these numbers, the directory has those of the log and no others |
 //! | DIR_INDEX | the directory has this entry |
 //! | INODE_REF, INODE_EXTREF | the inode has these names in that directory, and no others there |
-//! | XATTR_ITEM | these are the attributes of that hash; what is in no such item of the log is gone |
+//! | XATTR_ITEM | these are the attributes of that hash; attributes in no such item of the log are gone |
 //! | VERITY_DESC_ITEM, VERITY_MERKLE_ITEM | these are the pieces of the descriptor and the tree of a file with fs-verity; of any other file they say nothing |
 //! | EXTENT_DATA | this part of the file is so |
 //! | EXTENT_CSUM | these sectors have these checksums |
-//! | DIR_ITEM, DIR_LOG_ITEM | nothing: old kernels say again what the numbers say |
+//! | DIR_ITEM, DIR_LOG_ITEM | nothing: old kernels repeat the numbers there |
 //!
-//! It goes in stages over all of a subvolume's log, so that what a stage needs is there: inodes and what they lost; entries; names
-//! and data; and in the end the number of names of all that gained or lost one. What has none left gets an orphan item, and goes
-//! the way of all that was deleted.
+//! The replay goes in stages over all of a subvolume's log, so that each stage finds the results that it needs: inodes and their
+//! losses; entries; names and data; and in the end the number of names of all inodes that gained or lost one. An inode without
+//! names gets an orphan item, and is deleted like any other.
 //!
 //! | file | |
 //! |---|---|
-//! | `check` | reads all logs before anything is changed, and refuses what does not belong there |
-//! | `inodes` | inode items, attributes, and what is behind the end of a file |
+//! | `check` | reads all logs before anything is changed, and refuses items that do not belong there |
+//! | `inodes` | inode items, attributes, and data past the end of a file |
 //! | `entries` | entries of directories, and the names that go with them |
 //! | `extents` | data |
-//! | `links` | how many names there are |
+//! | `links` | the number of names |
 //! | `items` | reading while the tree is changed |
 //!
 //! # Invariants
 //! - REPLAY-3: a log is refused as a whole, by name, before anything is changed, or replayed as a whole.
 //!   Shown by `logs_that_lie_are_refused_by_name`.
-//! - REPLAY-4: what is replayed is what Linux makes of the same log, times of directories that are not in it aside.
+//! - REPLAY-4: a replay gives the result of Linux for the same log, times of directories that are not in it aside.
 //!   Shown by `logs_of_linux_are_replayed_as_linux_does`.
 
 mod check;
@@ -57,7 +58,7 @@ use crate::keys;
 use crate::operation::in_handle;
 use check::LoggedInode;
 
-/// What a replay brought into the filesystem.
+/// The numbers of subvolumes and inodes that a replay brought into the filesystem.
 ///
 /// ```
 /// let replayed = creamery_fs::Replayed { subvolumes: 1, inodes: 3 };
@@ -77,8 +78,8 @@ impl fmt::Display for Replayed {
     }
 }
 
-/// Replays the logs of a filesystem that nobody uses yet; none when there are none, or it is only read.
-/// Errors: no space; device errors; damage of the logs or of the filesystem. The devices are as they were then.
+/// Replays the logs of a filesystem that is not in use yet. `None` when there are none, or it is only read.
+/// Errors: no space; device errors; damage of the logs or of the filesystem. The devices are unchanged then.
 pub(crate) fn replay(engine: &Engine) -> Result<Option<Replayed>> {
     let replaying = || "replaying the log of what was synced after the last commit";
     replay_all(engine).map_err(|error| error.context(replaying()))
@@ -104,7 +105,7 @@ fn replay_all(engine: &Engine) -> Result<Option<Replayed>> {
     Ok(Some(replayed))
 }
 
-/// The tree of a subvolume; none when that was deleted since its log was written.
+/// The tree of a subvolume; `None` when that was deleted since its log was written.
 fn living_tree(engine: &Engine, id: TreeId) -> Result<Option<Arc<Tree>>> {
     match engine.root_item(id) {
         Ok(item) if item.refs.get() == 0 => Ok(None),
@@ -121,7 +122,7 @@ struct LogReplay<'a, 'e> {
     log: &'a Tree,
     id: TreeId,
     tree: Arc<Tree>,
-    /// Bytes.
+    /// The sector size, in bytes.
     sector: u64,
     extrefs: Extrefs,
     /// Inodes that may have gained or lost names.
@@ -167,18 +168,18 @@ impl<'a, 'e> LogReplay<'a, 'e> {
         InodeId::new(self.id, ino)
     }
 
-    /// An inode as it is in the subvolume by now.
+    /// The present item of an inode in the subvolume.
     fn item(&self, ino: ObjectId) -> Result<Option<InodeItem>> {
         self.tree.get(&keys::inode_item(ino), Wait::Yes, InodeItem::decode)?.transpose()
     }
 
     /// Makes changes of up to `items` items as one.
     fn change<T>(&self, items: u32, change: impl FnOnce(&Handle<'_>) -> Result<T>) -> Result<T> {
-        // What was acknowledged was given room then: where there is no other, it may use the reserve.
+        // Acknowledged changes got room at that time: where there is no other, they may use the reserve.
         in_handle(self.engine, Units::freeing(items).of(self.id), change)
     }
 
-    /// Changes an inode item that is there.
+    /// Changes an existing inode item.
     fn update_item(
         &self,
         handle: &Handle<'_>,

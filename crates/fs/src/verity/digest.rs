@@ -1,4 +1,4 @@
-//! What a file with fs-verity is known by.
+//! The digest of a file with fs-verity.
 
 use creamery_base::{InodeId, Result, Wait};
 use creamery_codec::{VerityDigest, VerityHash};
@@ -21,13 +21,13 @@ use crate::items::InodeItem;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VerityInfo {
-    /// Which hash.
+    /// The hash algorithm.
     pub hash: VerityHash,
-    /// What `FS_IOC_MEASURE_VERITY` and `fsverity digest` tell of the file.
+    /// The digest that `FS_IOC_MEASURE_VERITY` and `fsverity digest` print for the file.
     pub digest: VerityDigest,
 }
 
-/// The digest of the file `id` of `tree`; none of a file without fs-verity.
+/// The digest of the file `id` of `tree`; `None` for a file without fs-verity.
 /// Errors: items are missing or make no sense; would block; device errors; damage.
 pub(crate) fn info(
     kept: &KeptVerity,

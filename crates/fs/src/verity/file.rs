@@ -1,4 +1,4 @@
-//! One file with fs-verity, as it is read: how blocks are held against its tree.
+//! Reads of one file with fs-verity: the verification of its blocks against its tree.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::kept::{Block, KeptVerity};
 use super::sealed::Sealed;
 use crate::items::InodeItem;
 
-/// A file with fs-verity that somebody reads.
+/// A file with fs-verity that is being read.
 pub(crate) struct VerityFile<'a> {
     kept: &'a KeptVerity,
     tree: &'a Tree,
@@ -22,7 +22,7 @@ pub(crate) struct VerityFile<'a> {
 }
 
 impl<'a> VerityFile<'a> {
-    /// The file `id` of `tree`, which has fs-verity, with what its filesystem has `kept`.
+    /// Opens the file `id` of `tree`, which has fs-verity, with the cache `kept` of its filesystem.
     /// Errors: its descriptor is missing, makes no sense, or is of a file of another size; would block; device errors; damage.
     pub(crate) fn open(
         kept: &'a KeptVerity,
@@ -47,18 +47,18 @@ impl<'a> VerityFile<'a> {
         Ok(Self { kept, tree, id, sealed, wait })
     }
 
-    /// What it says of the file.
+    /// The descriptor of the file.
     pub(super) fn descriptor(&self) -> &VerityDescriptor {
         self.sealed.descriptor()
     }
 
-    /// Bytes of a block.
+    /// The length of a block, in bytes.
     pub(crate) fn block_len(&self) -> usize {
         self.descriptor().block_len()
     }
 
-    /// Holds blocks of data, from `at` on, against the tree; the last one ends with the file, if it is short.
-    /// Errors: they are not what was sealed, or the tree is not; would block; device errors; damage.
+    /// Verifies blocks of data, from `at` on, against the tree; the last one ends with the file, if it is short.
+    /// Errors: the blocks or the tree differ from the sealed ones; would block; device errors; damage.
     pub(crate) fn verify(&self, at: u64, data: &[u8]) -> Result<()> {
         let len = self.block_len();
         assert!(at.is_multiple_of(len as u64), "VERITY-1: whole blocks are hashed");
@@ -83,7 +83,7 @@ impl<'a> VerityFile<'a> {
         damaged(self.id, what)
     }
 
-    /// The digest that block `number` of the data must have; `node` is the block of the tree that has the one asked for last.
+    /// The digest that block `number` of the data must have; `node` is the block of the tree with the digest of the last call.
     fn digest_of(&self, number: u64, node: &mut Option<(u64, Block)>) -> Result<VerityDigest> {
         let tree = self.descriptor().tree();
         if tree.level_count() == 0 {

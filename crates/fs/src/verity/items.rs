@@ -7,10 +7,10 @@ use creamery_txn::{Engine, Units};
 
 use crate::operation::in_handle;
 
-/// Items that are removed in one handle at most.
+/// Upper bound of the items that are removed in one handle.
 const ITEMS_AT_ONCE: usize = 16;
 
-/// Which of the two.
+/// The two sorts of stored bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stored {
     Descriptor,
@@ -20,13 +20,13 @@ pub(super) enum Stored {
 impl Stored {
     const fn key(self, ino: ObjectId, at: u64) -> Key {
         match self {
-            // The item at 0 is about the others.
+            // The item at offset 0 describes the others.
             Self::Descriptor => Key::new(ino, KeyType::VERITY_DESC_ITEM, at.saturating_add(1)),
             Self::MerkleTree => Key::new(ino, KeyType::VERITY_MERKLE_ITEM, at),
         }
     }
 
-    /// Where the bytes of the item with this key begin.
+    /// The position of the first byte of the item with this key.
     const fn start(self, key: Key) -> Option<u64> {
         match self {
             Self::Descriptor => key.offset.checked_sub(1),
@@ -42,12 +42,12 @@ impl Stored {
     }
 }
 
-/// An error for what is missing, or makes no sense, of a file's fs-verity.
+/// An error for missing or senseless items of a file's fs-verity.
 pub(super) fn damaged(id: InodeId, what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Unreadable, format!("inode {id}, fs-verity: {what}"))
 }
 
-/// Reads what `stored` has from `at` on.
+/// Reads bytes of `stored` from `at` on.
 /// Errors: an item is missing; would block; device errors; damage.
 pub(super) fn read_stored(
     tree: &Tree,
@@ -94,7 +94,7 @@ pub(super) fn read_descriptor(tree: &Tree, id: InodeId, wait: Wait) -> Result<Ve
     VerityDescriptor::parse(&bytes).map_err(|damage| damaged(id, damage))
 }
 
-/// Removes what is left of a sealing that was cut off: the items of a file that is not sealed.
+/// Removes the items of a file that is not sealed: an interrupted sealing left them.
 /// Errors: no space; damage; aborted.
 pub(crate) fn remove_stale(engine: &Engine, tree: &Tree, ino: ObjectId) -> Result<()> {
     let first = Key::new(ino, KeyType::VERITY_DESC_ITEM, 0);

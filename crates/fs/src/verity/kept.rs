@@ -1,4 +1,4 @@
-//! What was verified lately, kept for those who read on: descriptors, and blocks of Merkle trees.
+//! Recently verified descriptors and blocks of Merkle trees, kept for further reads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use creamery_base::lock::{RankedMutex, rank};
 
 use super::sealed::Sealed;
 
-/// Files whose descriptors are kept.
+/// Upper bound of the kept descriptors.
 const FILES_MAX: usize = 64;
-/// Bytes of blocks that are kept.
+/// Upper bound of the kept blocks, in bytes.
 const BLOCKS_MAX: usize = 1 << 20;
 
 /// A block of a Merkle tree, which was verified.
 pub(super) type Block = Arc<Box<[u8]>>;
 
-/// What is kept of one filesystem. What was used last is at the end of each list.
+/// The cache of one filesystem. The most recently used entry is at the end of each list.
 #[derive(Default)]
 pub(crate) struct KeptVerity {
     files: RankedMutex<VecDeque<(InodeId, Arc<Sealed>)>, { rank::LEAF }>,
@@ -24,12 +24,12 @@ pub(crate) struct KeptVerity {
 }
 
 impl KeptVerity {
-    /// What is known of a file.
+    /// The kept descriptor of a file.
     pub(super) fn file(&self, id: InodeId) -> Option<Arc<Sealed>> {
         take_up(&mut self.files.lock(), &id)
     }
 
-    /// Keeps what is known of a file, in place of that which was not used for longest.
+    /// Keeps the descriptor of a file, in place of the least recently used one.
     pub(super) fn keep_file(&self, id: InodeId, file: Arc<Sealed>) {
         let mut files = self.files.lock();
         put(&mut files, id, file);
@@ -43,9 +43,9 @@ impl KeptVerity {
         take_up(&mut self.blocks.lock(), &(id, number))
     }
 
-    /// Keeps a block that was verified, in place of those that were not used for longest.
+    /// Keeps a block that was verified, in place of the least recently used ones.
     pub(super) fn keep_block(&self, id: InodeId, number: u64, block: Block) {
-        // All of a file have one length, and those of most files the same.
+        // All blocks of a file have one length, and those of most files have equal lengths.
         let most = (BLOCKS_MAX / block.len()).max(1);
         let mut blocks = self.blocks.lock();
         put(&mut blocks, (id, number), block);
@@ -54,7 +54,7 @@ impl KeptVerity {
         }
     }
 
-    /// Bytes.
+    /// The memory of the cache, in bytes.
     pub(crate) fn memory(&self) -> u64 {
         let files = self.files.lock().len() * size_of::<(InodeId, Sealed)>();
         let blocks: usize = self.blocks.lock().iter().map(|(_, block)| block.len()).sum();
@@ -62,7 +62,7 @@ impl KeptVerity {
     }
 }
 
-/// Finds what is kept, which is the last then.
+/// Finds a kept entry, and moves it to the end.
 fn take_up<K: PartialEq + Copy, V: Clone>(kept: &mut VecDeque<(K, V)>, name: &K) -> Option<V> {
     let at = kept.iter().rposition(|(known, _)| known == name)?;
     let found = kept.remove(at).expect("it was just seen");
@@ -71,7 +71,7 @@ fn take_up<K: PartialEq + Copy, V: Clone>(kept: &mut VecDeque<(K, V)>, name: &K)
     Some(value)
 }
 
-/// Adds to what is kept, unless somebody else was as fast.
+/// Adds an entry, unless another thread was as fast.
 fn put<K: PartialEq, V>(kept: &mut VecDeque<(K, V)>, name: K, value: V) {
     if kept.iter().all(|(known, _)| *known != name) {
         kept.push_back((name, value));

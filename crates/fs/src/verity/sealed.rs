@@ -1,9 +1,9 @@
-//! What a file was sealed with: its descriptor, and the hash that follows from it.
+//! The seal of a file: its descriptor, and its hash algorithm.
 
 use creamery_codec::{SaltedHash, VerityDigest};
 use creamery_format::VerityDescriptor;
 
-/// What is known of a file with fs-verity, wherever it lies.
+/// The facts about a file with fs-verity, wherever it lies.
 pub(crate) struct Sealed {
     descriptor: VerityDescriptor,
     hash: SaltedHash,

@@ -1,4 +1,4 @@
-//! Files that are sealed by hand: what is read of them, and what is refused.
+//! Files that are sealed by hand: their reads, and the refused operations.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::{DirectRequest, Fallocate, Refusal, keys};
 /// Bytes of a descriptor or a tree that stand in one item, as Linux cuts them.
 const PIECE: usize = 2048;
 
-/// How a file is sealed.
+/// The parameters of a seal.
 #[derive(Clone, Copy, Debug)]
 struct Sealing {
     hash: VerityHash,
@@ -67,7 +67,7 @@ fn sealed(content: &[u8], how: Sealing) -> (Vec<u8>, Vec<u8>) {
     (tree, raw.as_bytes().to_vec())
 }
 
-/// Puts both into items beside those of the file, in pieces of so many bytes, and marks it.
+/// Puts both into items beside those of the file, in pieces of so many bytes, and sets the file's flag.
 fn store(inode: &Inode, tree: &[u8], descriptor: &[u8], piece: usize) {
     let ino = inode.id.ino;
     let about = RawVerityDescriptorItem { size: (descriptor.len() as u64).into(), ..Default::default() };
@@ -84,7 +84,7 @@ fn store(inode: &Inode, tree: &[u8], descriptor: &[u8], piece: usize) {
     set_flags(inode, InodeFlags::VERITY);
 }
 
-/// A file with these bytes, as the tree has it.
+/// A file with these bytes in the tree.
 fn file(fixture: &Fixture, ino: u64, content: &[u8], compress: bool) -> Arc<Inode> {
     let mut options = FsOptions { delayed_bytes: 0, ..FsOptions::default() };
     if compress {
@@ -111,7 +111,7 @@ fn fill(inode: Arc<Inode>, content: &[u8]) -> Arc<Inode> {
 fn read(file: &OpenFile, at: usize, len: usize) -> Result<Vec<u8>, Error> {
     let mut out = vec![0xee; len];
     let read = file.read_at(at as u64, &mut out, Wait::Yes);
-    // Directly it is the same, and of what is not as it was nothing is told.
+    // A direct read gives equal results, and no byte of a changed block.
     let direct = file.read_direct(at as u64, AlignedBuffer::zeroed(len));
     match (&read, &direct.outcome) {
         (Ok(read), Ok(part)) => assert!(out[..*read] == direct.buffer[..part.len]),
@@ -130,7 +130,7 @@ fn counted(len: usize) -> Vec<u8> {
     (0..len).map(|at| ((at * 7 + at / 251) % 256) as u8).collect()
 }
 
-/// As `fsverity digest` 1.5 has it.
+/// Answers of `fsverity digest` 1.5.
 #[test]
 fn digests_are_those_of_fsverity() {
     let rows = [
@@ -224,7 +224,7 @@ fn what_was_sealed_is_read_as_it_is() {
 #[test]
 fn a_changed_byte_anywhere_is_an_error_and_the_rest_is_read() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    // In the tree, in data, in a hole, and in what ends the file.
+    // In the tree, in data, in a hole, and in the last block of the file.
     let rows = [(1000, 999), (200_000, 0), (200_000, 70_000), (200_000, 199_999), (4096, 4095)];
     for (number, (len, changed)) in rows.into_iter().enumerate() {
         for (step, how) in SEALINGS.into_iter().enumerate() {
@@ -262,7 +262,7 @@ fn a_changed_byte_anywhere_is_an_error_and_the_rest_is_read() {
 #[test]
 fn a_changed_tree_or_descriptor_is_an_error() {
     let content = counted(2_300_000);
-    // Digests of both levels of three, of which only some are on the way to what is read; what fills the descriptor.
+    // Digests of both levels of three, of which only some are on the way to the read block; the padding of the descriptor.
     for damage in
         ["root", "middle", "leaf", "descriptor", "size", "gone: about", "gone: descriptor", "gone: leaf"]
     {
@@ -302,7 +302,7 @@ fn a_changed_tree_or_descriptor_is_an_error() {
         assert_eq!(read(&file, last, 100).is_ok(), is_read, "{damage}");
         let is_known = !matches!(damage, "size" | "gone: about" | "gone: descriptor");
         assert_eq!(file.verity().is_ok(), is_known, "{damage}");
-        // What is kept was verified: mended, it is read.
+        // Kept blocks were verified: after a repair they are read.
         let mended =
             Key::new(inode.id.ino, KeyType::VERITY_MERKLE_ITEM, if damage == "leaf" { 4096 } else { 0 });
         if matches!(damage, "root" | "middle" | "leaf") {
@@ -386,7 +386,7 @@ fn data_that_was_sealed_cannot_be_changed() {
     for (what, refused) in refusals {
         assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::PermissionDenied), "{what}");
     }
-    // From it, and what changes no data.
+    // Cloning from it, and operations that change no data.
     other.clone_range(&sealed, 0, SECTOR, SECTOR).expect("room");
     sealed.dedupe_range(&other, 2 * SECTOR, SECTOR, 2 * SECTOR).expect("room");
     set_attributes(&inode, &SetAttributes { mode: Some(0o600), ..SetAttributes::default() }).expect("room");

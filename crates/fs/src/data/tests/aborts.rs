@@ -1,4 +1,4 @@
-//! Changes of a file that fail half way: who has its item next knows.
+//! Changes of a file that fail half way: the next holder of its item knows.
 
 use std::sync::Arc;
 
@@ -60,10 +60,10 @@ fn die(fixture: &Fixture, inode: &Arc<Inode>, _: &mut InodeItem) -> Result<()> {
     died.unwrap_or_else(|panic| Err(Error::new(ErrorKind::Aborted, panic.to_string())))
 }
 
-/// What is changed, what the file is before, and the change.
+/// The name of the change, the flags of the file, a change before, and the change.
 type Row = (&'static str, InodeFlags, Option<Change>, Change);
 
-/// An inode item that is not there ends each in its middle.
+/// A missing inode item ends each change in its middle.
 const ROWS: &[Row] = &[
     ("new data", InodeFlags::empty(), None, write_sectors),
     ("inline data", InodeFlags::empty(), None, |_, inode, item| {

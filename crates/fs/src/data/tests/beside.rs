@@ -23,11 +23,11 @@ use crate::{Compress, FsOptions};
 struct Gate {
     closed: Mutex<bool>,
     changed: Condvar,
-    /// Somebody stands before it.
+    /// A thread waits for it.
     waits: AtomicBool,
 }
 
-/// What a write has to begin with to be held back, so many times.
+/// The byte with which a held-back write begins, repeated.
 const HELD_BACK: u8 = 0xee;
 const HELD_BACK_LEN: usize = 16;
 
@@ -44,12 +44,12 @@ impl Hook for Gate {
     }
 }
 
-/// Does `work` on a thread of its own, which does not wait for what the device holds back.
+/// Runs `work` on a thread of its own, which does not wait for the writes that the device holds back.
 fn soon<T: Send>(what: &str, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let works = scope.spawn(work);
         if let Err(error) = until(what, || Ok(works.is_finished())) {
-            // The scope waits for what does not end.
+            // The scope waits for a thread that does not end.
             eprintln!("{error}: it waits for the device");
             std::process::abort();
         }
@@ -65,7 +65,7 @@ fn a_stat_and_a_read_of_another_range_end_while_the_device_keeps_a_write() {
     let old = vec![1; 1 << 20];
     file.write_at(0, &old).expect("room");
     let held = vec![HELD_BACK; 64 << 10];
-    // Over what is there, and behind the end.
+    // Over existing data, and past the end.
     for (at, size) in [(256 << 10, 1 << 20), (1 << 20, (1 << 20) + (64 << 10))] {
         let before = file.stat(Wait::Yes).expect("it lives").size;
         *device.closed.lock() = true;
@@ -96,7 +96,7 @@ fn a_stat_and_a_read_of_another_range_end_while_the_device_keeps_a_write() {
     audit(&engine, file.inode(), &file.inode().item(Wait::Yes).expect("it lives"));
 }
 
-/// Somebody who shares the inode is faster, again and again.
+/// Another thread that shares the inode is faster, again and again.
 #[test]
 fn a_step_that_is_planned_anew_loses_no_room() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
@@ -126,7 +126,7 @@ fn a_step_that_is_planned_anew_loses_no_room() {
     fixture.judge(|_| {});
 }
 
-/// What somebody says of a file while its data, which does not get shorter, is on its way, and the flags that it has then.
+/// A property change while the file's incompressible data is on its way, and the file's flags afterwards.
 #[test]
 fn what_is_said_of_compression_while_data_is_packed_is_not_undone() {
     type Say = fn(&OpenFile) -> Result<()>;
@@ -151,7 +151,7 @@ fn what_is_said_of_compression_while_data_is_packed_is_not_undone() {
             Some(b"none"),
         ),
     ];
-    // It looks as if it would get shorter.
+    // It looks compressible.
     let mut random = Random(7);
     let mut data: Vec<u8> = (0..128 << 10).map(|_| (random.next() >> 32) as u8).collect();
     data.chunks_mut(1024).for_each(|part| part[..HELD_BACK_LEN].fill(HELD_BACK));
@@ -228,7 +228,7 @@ fn writes_to_parts_of_one_extent_at_once_are_all_there() {
                     let mut random = Random(thread);
                     let mut out = vec![0; PIECE as usize];
                     for round in 0..150_u64 {
-                        // Who has the piece's lock knows what is in it; its sectors it shares with the neighbours.
+                        // The holder of the piece's lock knows its content; its sectors it shares with the neighbours.
                         let piece = random.below(PIECES);
                         let mut byte = wanted[piece as usize].lock();
                         file.read_at(piece * PIECE, &mut out, Wait::Yes).expect("data");

@@ -1,4 +1,4 @@
-//! Clones among files that change, beside vectors of bytes.
+//! Clones among files that change, compared with vectors of bytes.
 
 use creamery_base::{ErrorKind, Wait};
 use creamery_format::file_extent::{Extent, encode_inline};
@@ -10,7 +10,7 @@ use crate::inode::{Inode, InodeFlags};
 
 const NAMES: [&str; 3] = ["f0", "f1", "f2"];
 
-/// A range of a source of `size` bytes, and a place for it; none where the source has nothing.
+/// A range of a source of `size` bytes, and a place for it; `None` where the source is empty.
 fn choose(size: u64, target: (u64, bool), random: &mut Random) -> Option<CloneRange> {
     let (target_size, is_source) = target;
     let from = random.below(size.checked_sub(1)? / SECTOR + 1) * SECTOR;
@@ -26,7 +26,7 @@ fn choose(size: u64, target: (u64, bool), random: &mut Random) -> Option<CloneRa
     (len > 0 && !overlaps).then_some(CloneRange { from, to, len, keep_times: false })
 }
 
-/// Three files' lives, in each other, with these flags; and how many extents were written in place.
+/// Three files that are cloned into each other, with these flags; also returns how many extents were written in place.
 pub(super) fn live(fixture: &mut Fixture, seed: u64, flags: InodeFlags) -> ([Model; 3], u64) {
     println!("seed {seed}");
     let mut random = Random(seed);
@@ -129,7 +129,7 @@ fn items_are_cut_to_the_range_and_what_is_in_the_way_goes() {
     assert!(is_shared(&source, &target, &range(7, 8, 2)).expect("readable trees"));
     assert!(!is_shared(&source, &target, &range(0, 1, 9)).expect("readable trees"));
     assert!(!is_shared(&source, &target, &range(1, 3, 2)).expect("readable trees"));
-    // Onto itself, beside what it is cloned from.
+    // Onto itself, next to the cloned range.
     clone(&source, &source, (0, 4, 2)).expect("room");
     assert_eq!(items(&source), "0+4 a@0, 4+2 a@0, 6+4 b@0");
 }

@@ -1,4 +1,4 @@
-//! Tables of what making room does to the items of a file.
+//! Tables of the items of a file before and after making room.
 
 use std::fmt::Write as _;
 
@@ -66,7 +66,7 @@ fn sketch(engine: &std::sync::Arc<creamery_txn::Engine>, ino: u64, text: &str) -
 
 #[test]
 fn a_range_is_removed_trimmed_or_split_and_the_rest_stays() {
-    // File, range, what is left.
+    // File, range, remaining items.
     let rows: &[(&str, (u64, u64), &str)] = &[
         ("aaaa", (0, 4), ""),
         ("aaaa", (0, 1), "1+3 a@1"),

@@ -1,4 +1,4 @@
-//! Item bytes that nobody sane wrote.
+//! Item bytes that no sane program wrote.
 
 use creamery_base::{ErrorKind, Generation, Logical, ObjectId, Wait};
 use creamery_format::file_extent::{Extent, FileExtent, encode_inline};
@@ -112,7 +112,7 @@ fn random_item_bytes_never_panic_nor_are_taken_for_more_than_they_are() {
     }
 }
 
-/// The extent tree has the last word on whose space it is, not the item.
+/// The extent tree, not the item, decides to which file an extent belongs.
 #[test]
 fn prealloc_that_claims_what_is_not_its_own_is_not_written_in_place() {
     let Some(engine) = fixture(Kind::DEFAULT) else { return };

@@ -12,7 +12,7 @@ use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::operation::in_handle;
 use crate::seek::Want;
 
-/// What a file should be.
+/// The expected state of a file.
 #[derive(Clone, Default)]
 pub(crate) struct Model {
     pub(crate) bytes: Vec<u8>,
@@ -41,7 +41,7 @@ impl Model {
         self.data.resize(len(size.div_ceil(SECTOR)), false);
     }
 
-    /// What all of fallocate's changes have in common: the file grows unless it keeps its size.
+    /// The common part of fallocate's changes: the file grows unless it keeps its size.
     pub(crate) fn allocate(&mut self, end: u64, keep_size: bool) {
         if !keep_size {
             self.truncate(self.size().max(end));
@@ -59,7 +59,7 @@ impl Model {
         }
     }
 
-    /// Takes over what `source` has, as [`Model::range_of`] told it.
+    /// Copies a range of another file, from its [`Model::range_of`].
     pub(crate) fn clone_range(&mut self, (bytes, data): &(Vec<u8>, Vec<bool>), to: u64) {
         self.truncate(self.size().max(to + bytes.len() as u64));
         self.bytes[len(to)..][..bytes.len()].copy_from_slice(bytes);
@@ -84,7 +84,7 @@ impl Model {
         }
     }
 
-    /// Compares what our own reading says.
+    /// Compares the model with our own reads.
     pub(crate) fn compare(&self, inode: &Inode, item: &InodeItem, random: &mut Random) {
         assert_eq!(item.size, self.size());
         for whole in [true, false] {
@@ -108,14 +108,14 @@ impl Model {
         }
     }
 
-    /// Compares what the kernel sees in the file at `path`.
+    /// Compares the model with the kernel's view of the file at `path`.
     pub(crate) fn compare_mounted(&self, path: &Path) {
         let seen = Self::of_mounted(path);
         assert!(seen.bytes == self.bytes, "the kernel reads something else in {}", path.display());
         assert_eq!(seen.data, self.data, "the kernel sees other holes in {}", path.display());
     }
 
-    /// What the kernel sees in the file at `path`.
+    /// The kernel's view of the file at `path`.
     pub(crate) fn of_mounted(path: &Path) -> Self {
         let file = std::fs::File::open(path).expect("the file");
         let mut model = Self { bytes: std::fs::read(path).expect("a read"), data: Vec::new() };
@@ -172,7 +172,7 @@ fn allocate(inode: &Inode, item: &mut InodeItem, model: &mut Model, scale: u64, 
     }
 }
 
-/// Puts a range together, which changes nothing that shows.
+/// Defragments a range, which changes no visible content.
 fn defragment(inode: &Inode, item: &mut InodeItem, random: &mut Random) {
     let compress = match random.below(4) {
         0 => Recompress::With("zstd".parse().expect("a method")),
@@ -193,7 +193,7 @@ fn defragment(inode: &Inode, item: &mut InodeItem, random: &mut Random) {
     assert_eq!((item.mtime, item.ctime), times);
 }
 
-/// A write, a new size, putting a range together, or one of fallocate's changes.
+/// A write, a new size, a defragmentation, or one of fallocate's changes.
 pub(crate) fn change(
     inode: &Inode,
     item: &mut InodeItem,
@@ -327,7 +327,7 @@ fn the_kernel_and_btrfs_check_agree_on_what_random_changes_left() {
     }
 }
 
-/// Files as only the kernel makes them.
+/// Files that only the kernel makes.
 fn make_with_kernel(fixture: &mut Fixture) -> bool {
     let text: Vec<u8> = (0..300_001_u32).map(|index| (index / 100 % 251) as u8 | 1).collect();
     for method in ["zlib", "lzo", "zstd"] {

@@ -1,4 +1,4 @@
-//! Writing over what a file has: what stays where it is, and what must not.
+//! Writing over existing data: the extents that stay in place, and those that must not be written.
 
 use creamery_base::{ErrorKind, Logical, Wait};
 
@@ -27,7 +27,7 @@ fn content(inode: &Inode) -> Vec<u8> {
     out
 }
 
-/// Where the data of each item lies.
+/// The address of each item's data.
 fn places(inode: &Inode) -> Vec<Logical> {
     let extents = extents_of(inode).expect("a readable tree");
     extents.iter().map(|(_, extent)| extent.disk_bytenr + extent.offset).collect()
@@ -76,7 +76,7 @@ fn what_is_overwritten_in_place_stays_where_it_is() {
     }
 }
 
-/// What lies between two extents goes to new space, and nothing else: holes, and what is behind the end.
+/// Data between two extents goes to new space, and nothing else: holes, and data past the end.
 #[test]
 fn what_is_between_goes_to_new_space_and_nothing_else() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
@@ -93,7 +93,7 @@ fn what_is_between_goes_to_new_space_and_nothing_else() {
     fixture.judge(|root| assert!(std::fs::read(root.join("f0")).expect("a read") == [2; 9 * 4096]));
 }
 
-/// Of extents that are the file's alone and such as a clone has, too, in turn.
+/// Extents that are the file's alone, and extents shared with a clone, in turn.
 #[test]
 fn what_a_clone_shares_goes_to_new_space_and_what_lies_between_stays() {
     for kind in [Kind::DEFAULT, Kind::OLD] {
@@ -132,7 +132,7 @@ fn what_a_clone_shares_goes_to_new_space_and_what_lies_between_stays() {
     }
 }
 
-/// What Linux has taken a snapshot of goes to new space the first time, and stays there from then on.
+/// Data in a snapshot of Linux goes to new space the first time, and stays there from then on.
 #[test]
 fn what_a_snapshot_has_goes_to_new_space_once() {
     let Some(mut fixture) = fixture(Kind::DEFAULT) else { return };
@@ -183,7 +183,7 @@ fn nothing_is_written_in_place_while_a_snapshot_is_taken() {
     assert_eq!(places(&inode), before);
 }
 
-/// Somebody changed the flags of a file that had data: its checksums would be wrong.
+/// The flags of a file with data changed: its checksums would be wrong.
 #[test]
 fn what_has_checksums_goes_to_new_space() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
@@ -228,7 +228,7 @@ fn a_full_filesystem_takes_what_is_overwritten_in_place() {
     }
 }
 
-/// Inline data and what lies behind the end are no reason for anything but new space.
+/// Inline data and holes past the end only make the data go to new space.
 #[test]
 fn small_and_cut_files_are_as_any_others() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
@@ -271,7 +271,7 @@ fn random_changes_and_clones_of_files_in_place_read_back_as_vectors_of_bytes() {
     }
 }
 
-/// Who may not wait is told so, and nothing has happened; what is known at once is told at once.
+/// A decision that would have to wait fails with `WouldBlock` and changes nothing; a decision that is known at once succeeds.
 #[test]
 fn who_may_not_wait_for_a_decision_is_told() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };

@@ -1,4 +1,4 @@
-//! Data that is packed: what becomes of it on the device and in the tree.
+//! Packed data on the device and in the tree.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn compress(kind: CompressionType, force: bool) -> Option<Compress> {
     Some(Compress { method: CompressionMethod::new(kind), force })
 }
 
-/// Text of so many bytes that says something else in each line.
+/// Text of so many bytes that differs in each line.
 fn text(len: u64) -> Vec<u8> {
     let lines = (0_u64..).flat_map(|number| format!("line {number} of what is to be packed\n").into_bytes());
     lines.take(usize::try_from(len).expect("small")).collect()
@@ -48,7 +48,7 @@ fn put(fixture: &Fixture, inode: &Inode, bytes: &[u8]) {
     audit(fixture, inode, locked.item_mut());
 }
 
-/// The extents that a file shows: how long each is in it, and what is packed.
+/// The extents that a file shows: the length of each in the file, and the extent itself if it is packed.
 fn extents(inode: &Inode) -> Vec<(u64, Option<Extent>)> {
     let size = inode.item(Wait::Yes).expect("it lives").size;
     let range = (0, size.next_multiple_of(SECTOR));
@@ -154,7 +154,7 @@ fn small_files_are_packed_into_the_tree() {
             assert_eq!(extents(&inode).len(), 1);
             let packed = inode.context().compression().counters().chunks;
             assert_eq!(packed, u64::from(len > 1), "{kind} {len}");
-            // One that has more than a sector is packed into an extent.
+            // One that is longer than a sector is packed into an extent.
             let is_inline = extents(&inode)[0].1.is_none();
             assert_eq!(is_inline, len <= SECTOR, "{kind} {len}");
             audit(&fixture, &inode, &inode.item(Wait::Yes).expect("it lives"));
@@ -162,7 +162,7 @@ fn small_files_are_packed_into_the_tree() {
     }
 }
 
-/// Room in many small pieces is no room for what is packed: that is asked for once, for each answer costs commits.
+/// Room in many small pieces is no room for packed data. Packing asks for it only once, because each answer costs commits.
 #[test]
 fn without_room_in_one_piece_data_is_stored_as_it_is() {
     const PIECES: usize = 400;
@@ -202,7 +202,7 @@ fn what_is_not_alone_in_its_file_is_not_packed_into_the_tree() {
     audit(&fixture, &inode, &inode.item(Wait::Yes).expect("it lives"));
 }
 
-/// What the file itself says of its algorithm cannot be read: then it is what is usual, and the data is written.
+/// A file's compression property cannot be read: then the default applies, and the data is written.
 #[test]
 fn a_damaged_property_keeps_no_data_from_being_written() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
@@ -217,7 +217,7 @@ fn a_damaged_property_keeps_no_data_from_being_written() {
     assert_eq!(extent.compression, Compression::Zlib);
 }
 
-/// Files that begin with their content, with and without somebody who packed it before.
+/// Files that are made with their content, packed ahead and not.
 #[test]
 fn what_is_packed_ahead_becomes_what_it_would_anyway() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
@@ -248,7 +248,7 @@ fn what_is_packed_ahead_becomes_what_it_would_anyway() {
                     plain,
                     "{len}"
                 );
-                // What was packed for another file is not taken.
+                // Data packed for another file is not taken.
                 let other = bytes.iter().map(|byte| byte ^ 1).collect::<Vec<_>>();
                 make(format!("{kind} {name} {len} of another"), &other, ahead.as_ref());
             }

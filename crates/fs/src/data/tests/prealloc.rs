@@ -1,4 +1,4 @@
-//! Preallocated space: where it comes, what becomes of it, and what it is good for.
+//! Preallocated space: its allocation, its use, and its end.
 
 use creamery_base::{ErrorKind, Wait};
 
@@ -19,7 +19,7 @@ fn sector(inode: &Inode, item: &mut InodeItem, at: u64) {
     );
 }
 
-/// What is changed, how, the file's size after that, and its items with NO_HOLES and without.
+/// The name of the change, the change, the file's size after it, and its items with NO_HOLES and without.
 type Case = (&'static str, Change, u64, &'static str, &'static str);
 
 /// Changes of a file that has data in its second and in its fourth sector.
@@ -148,7 +148,7 @@ fn what_was_preallocated_behind_the_end_shows_when_the_file_grows() {
     }
 }
 
-/// As Linux leaves the target when it clones such space.
+/// Linux leaves the target in this state when it clones such space.
 #[test]
 fn space_that_is_set_aside_is_a_hole_whatever_the_flags_of_the_inode_say() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };

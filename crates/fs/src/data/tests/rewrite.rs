@@ -1,4 +1,4 @@
-//! Data that is put together, or packed another way.
+//! Data that is defragmented, or packed another way.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn noise(len: u64) -> Vec<u8> {
     (0..len).map(|_| (random.next() >> 32).to_le_bytes()[0]).collect()
 }
 
-/// A file of single sectors that lie the other way round on the volume, behind a hole and before prealloc.
+/// A file of single sectors in reverse order on the volume, behind a hole and before prealloc.
 fn fragmented(fixture: &Arc<creamery_txn::Engine>, flags: InodeFlags) -> Arc<Inode> {
     let inode = Arc::new(new_file(fixture, 300, flags));
     let mut item = inode.item(Wait::Yes).expect("it lives");
@@ -37,7 +37,7 @@ fn fragmented(fixture: &Arc<creamery_txn::Engine>, flags: InodeFlags) -> Arc<Ino
 fn what_is_defragmented_reads_as_before_and_lies_in_one_piece() {
     for (flags, wanted, found) in [
         (InodeFlags::empty(), Defragment::default(), "1+64 a@0, 65+2 ~b@0"),
-        // Also what is overwritten in place.
+        // Also in a file that is overwritten in place.
         (
             InodeFlags::NODATACOW | InodeFlags::NODATASUM,
             Defragment {
@@ -74,7 +74,7 @@ fn what_is_defragmented_reads_as_before_and_lies_in_one_piece() {
     }
 }
 
-/// What is packed, and what is unpacked again.
+/// Data is packed, and unpacked again.
 #[test]
 fn what_is_there_is_packed_another_way() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
@@ -111,7 +111,7 @@ fn what_may_not_be_changed_or_goes_no_further_stays() {
     let held: Vec<_> =
         std::iter::from_fn(|| fixture.allocate_data(TreeId::FS, 1 << 20, SECTOR, None).ok()).collect();
     assert_eq!(file.defragment(&all, &|| false).unwrap_err().kind(), ErrorKind::NoSpace);
-    // Single sectors are no better than what there is.
+    // Single sectors are no better than the present extents.
     drop(held.into_iter().filter(|space| space.len() > SECTOR).collect::<Vec<_>>());
     set_flags(&inode, InodeFlags::IMMUTABLE);
     assert_eq!(file.defragment(&all, &|| false).unwrap_err().kind(), ErrorKind::PermissionDenied);
@@ -141,7 +141,7 @@ fn what_lies_behind_the_end_of_the_file_is_left() {
     assert_eq!(items(&inode), before);
 }
 
-/// A piece that does not come together with others is passed over, and what follows is not.
+/// A piece that stays fragmented is passed over, and the next ones are not.
 #[test]
 fn behind_a_piece_that_stays_the_others_come_together() {
     const LARGE: u64 = 48;

@@ -1,4 +1,4 @@
-//! A filesystem to test on, and what must be true of any file in it.
+//! A filesystem to test on, and checks that hold for any file in it.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -45,7 +45,7 @@ impl Random {
     }
 }
 
-/// What the filesystem under test is like: options of mkfs.btrfs.
+/// The kind of filesystem under test: options of mkfs.btrfs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Kind(pub(crate) &'static str);
 
@@ -79,7 +79,7 @@ pub(crate) fn run(program: &str, args: &[&str]) -> String {
     text
 }
 
-/// Whether the programs are there; says so when they are not, because the test is then skipped.
+/// Whether the programs are there; names the missing ones, because the test is then skipped.
 pub(crate) fn has(programs: &[&str]) -> bool {
     let lacking = programs.iter().find(|name| Command::new(name).arg("--version").output().is_err());
     if let Some(name) = lacking {
@@ -88,7 +88,7 @@ pub(crate) fn has(programs: &[&str]) -> bool {
     lacking.is_none()
 }
 
-/// A copy of a filesystem that mkfs.btrfs made, open for writing; none, saying so, where there is no mkfs.btrfs.
+/// A copy of a filesystem that mkfs.btrfs made, open for writing; `None`, with a message, where there is no mkfs.btrfs.
 pub(crate) fn fixture(kind: Kind) -> Option<Fixture> {
     static MADE: Mutex<Vec<(Kind, Arc<MemoryDevice>)>> = Mutex::new(Vec::new());
     if !has(&["mkfs.btrfs"]) {
@@ -108,7 +108,7 @@ pub(crate) fn fixture(kind: Kind) -> Option<Fixture> {
     Some(Fixture { engine: open_device(Arc::clone(&device) as _), device })
 }
 
-/// Breaks `rule` on purpose, on a filesystem that mkfs.btrfs made: an assert has to say so. Skipped where there is no
+/// Breaks `rule` on purpose, on a filesystem that mkfs.btrfs made, and expects an assert to name it. Skipped where there is no
 /// mkfs.btrfs.
 pub(crate) fn assert_noticed(rule: &str, breaking: impl FnOnce(Fixture)) {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
@@ -137,21 +137,21 @@ fn make(kind: Kind) -> MemoryDevice {
     MemoryDevice::copy_of(&file).expect("a copy")
 }
 
-/// Opens what was committed to a device.
+/// Opens the committed state of a device.
 pub(crate) fn open_device(device: Arc<dyn BlockDevice>) -> Arc<Engine> {
     let volume = Volume::open(vec![device], Mode::ReadWrite).expect("a filesystem");
     Engine::open(volume, Options::default()).expect("writable")
 }
 
 impl Fixture {
-    /// The filesystem as it was committed, opened behind `hook`.
+    /// The last committed filesystem, opened behind `hook`.
     pub(crate) fn behind<H: Hook + 'static>(self, hook: H) -> (Arc<Engine>, Arc<Hooked<H>>) {
         drop(self.engine);
         let device = Arc::new(Hooked::new(self.device, hook));
         (open_device(Arc::clone(&device) as _), device)
     }
 
-    /// The same on a device that `made` makes of its own.
+    /// The last committed filesystem, opened on a device that `made` makes of its own.
     pub(crate) fn on<D: BlockDevice + 'static>(
         self,
         made: impl FnOnce(Arc<MemoryDevice>) -> D,
@@ -161,14 +161,14 @@ impl Fixture {
         (open_device(Arc::clone(&device) as _), device)
     }
 
-    /// The filesystem as it was committed, opened with the clock of `env`.
+    /// The last committed filesystem, opened with the clock of `env`.
     pub(crate) fn with_env(self, env: Arc<dyn Env>) -> Arc<Engine> {
         drop(self.engine);
         let volume = Volume::open(vec![self.device], Mode::ReadWrite).expect("a filesystem");
         Engine::open(volume, Options { env, ..Options::default() }).expect("writable")
     }
 
-    /// The same after a commit.
+    /// Commits, and opens the filesystem behind `hook`.
     pub(crate) fn again<H: Hook + 'static>(self, hook: H) -> (Arc<Engine>, Arc<Hooked<H>>) {
         self.engine.commit().expect("a commit");
         self.behind(hook)
@@ -180,7 +180,7 @@ impl Fixture {
         self.engine = open_device(Arc::clone(&self.device) as _);
     }
 
-    /// The same for reading.
+    /// Commits, closes and opens again for reading.
     pub(crate) fn reopen_for_reading(&mut self) {
         self.engine.commit().expect("a commit");
         let device = Arc::clone(&self.device) as Arc<dyn BlockDevice>;
@@ -194,13 +194,13 @@ impl Fixture {
         self.named_delayed(name, 0)
     }
 
-    /// The same where so many bytes of data may be delayed.
+    /// The inode of the file `name` in the root directory, where so many bytes of data may be delayed.
     pub(crate) fn named_delayed(&self, name: &str, delayed_bytes: u64) -> Inode {
         named_in(&self.engine, name, delayed_bytes)
     }
 
-    /// Commits, and has `btrfs check` judge every item and every checksum; then has the kernel mount it and calls
-    /// `look` with the mounted directory. Judges that the host lacks are named.
+    /// Commits, and lets `btrfs check` judge every item and every checksum; then lets the kernel mount it and calls `look` with the
+    /// mounted directory. Names the judges that the host lacks.
     pub(crate) fn judge(&self, look: impl FnOnce(&Path)) {
         self.engine.commit().expect("a commit");
         if !has(&["btrfs"]) {
@@ -212,8 +212,7 @@ impl Fixture {
         mounted(dir.path(), &image, "ro", look);
     }
 
-    /// Commits, has the kernel mount it with `options` for `work`, and goes on with what that left. False where the
-    /// host cannot.
+    /// Commits, lets the kernel mount it with `options` for `work`, and goes on with the result. False where the host cannot.
     pub(crate) fn with_kernel(&mut self, options: &str, work: impl FnOnce(&Path)) -> bool {
         self.engine.commit().expect("a commit");
         let (dir, image) = self.save();
@@ -241,7 +240,7 @@ impl Fixture {
     }
 }
 
-/// Mounts `image` below `dir` for `work`. False, saying so, where the host cannot.
+/// Mounts `image` below `dir` for `work`. False, with a message, where the host cannot.
 fn mounted(dir: &Path, image: &str, options: &str, work: impl FnOnce(&Path)) -> bool {
     let mounted = dir.join("mounted");
     std::fs::create_dir(&mounted).expect("a directory");
@@ -254,7 +253,7 @@ fn mounted(dir: &Path, image: &str, options: &str, work: impl FnOnce(&Path)) -> 
     }
     let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&mounted)));
     creamery_testkit::Run::new("umount").arg(at).again_while_busy().ok().expect("unmounts");
-    // Whoever looks at the loop device at that moment keeps it for as long.
+    // Another process that looks at the loop device at that moment keeps it for as long.
     let is_free = || {
         let users = creamery_testkit::Run::new("losetup").args(["--associated", image]).ok()?;
         Ok(users.stdout.is_empty())
@@ -291,7 +290,7 @@ pub(crate) fn stored_with(engine: &Arc<Engine>, ino: u64, item: InodeItem, optio
     Inode::new(InodeId::new(TreeId::FS, ObjectId::new(ino)), alone(engine, tree, options), item)
 }
 
-/// So many bytes of data may be delayed, and a direct request that a device answers waits until the test has it completed.
+/// Options: so many bytes of data may be delayed, and each answered direct request waits until the test completes it.
 fn delayed(delayed_bytes: u64) -> FsOptions {
     FsOptions { delayed_bytes, direct_ends_at_once: false, ..FsOptions::default() }
 }
@@ -307,7 +306,7 @@ pub(crate) fn new_file(engine: &Arc<Engine>, ino: u64, flags: InodeFlags) -> Ino
     new_delayed_file(engine, ino, flags, 0)
 }
 
-/// The same where so many bytes of data may be delayed.
+/// A new, empty file without a name, where so many bytes of data may be delayed.
 pub(crate) fn new_delayed_file(
     engine: &Arc<Engine>,
     ino: u64,
@@ -317,7 +316,7 @@ pub(crate) fn new_delayed_file(
     new_file_with(engine, ino, flags, &delayed(delayed_bytes))
 }
 
-/// The same of a filesystem with these options.
+/// A new, empty file without a name, of a filesystem with these options.
 pub(crate) fn new_file_with(engine: &Arc<Engine>, ino: u64, flags: InodeFlags, options: &FsOptions) -> Inode {
     new_inode(engine, ino, InodeItem { flags, ..InodeItem::default() }, options)
 }
@@ -338,7 +337,7 @@ fn new_inode(engine: &Arc<Engine>, ino: u64, item: InodeItem, options: &FsOption
     Inode::new(id, alone(engine, tree, options), item)
 }
 
-/// A search for data or a hole in a file that nobody has open.
+/// Searches for data or a hole in a file that is not open.
 pub(crate) fn seek(inode: &Inode, item: &InodeItem, offset: u64, want: Want) -> Result<Option<u64>> {
     let held = inode.hold_extents(Wait::Yes)?;
     crate::seek::seek_within(&inode.file(), &held, item.size, (offset, want), None, &|| false)
@@ -350,7 +349,7 @@ pub(crate) fn opened(inode: Arc<Inode>) -> OpenFile {
     OpenFile::new(Arc::new(Inodes::new(subvolumes, 64)), inode)
 }
 
-/// Gives a file flags, whatever it has.
+/// Gives a file flags, whatever data it has.
 pub(crate) fn set_flags(inode: &Inode, flags: InodeFlags) {
     in_handle(inode.engine(), Units::items(1), |handle| {
         inode.update(handle, |item| item.flags |= flags).map(drop)
@@ -366,7 +365,7 @@ pub(crate) fn put(engine: &Engine, inode: &Inode, at: u64, bytes: &[u8]) {
     .expect("an item");
 }
 
-/// The items of a file as text: `start+len` and what they show, extents by letters in order of appearance.
+/// The items of a file as text: `start+len` and their data, extents by letters in order of appearance.
 pub(crate) fn items(inode: &Inode) -> String {
     let mut items =
         Items::new(inode.tree(), inode.id.ino, (0, u64::MAX), SECTOR, Wait::Yes).expect("a readable tree");

@@ -1,4 +1,4 @@
-//! Writes and truncations that are out of the ordinary.
+//! Unusual writes and truncations.
 
 use creamery_base::{ErrorKind, TreeId, Wait, gate};
 
@@ -89,7 +89,7 @@ fn a_full_filesystem_takes_what_fits_and_can_be_emptied() {
     }
 }
 
-/// Data far behind the end of a file with more gaps there than one handle fills.
+/// Data far past the end of a file with more gaps there than one handle fills.
 #[test]
 fn what_finds_no_space_leaves_the_file_as_long_as_it_was() {
     const GAPS: u64 = 40;

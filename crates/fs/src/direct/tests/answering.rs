@@ -1,4 +1,4 @@
-//! A device that answers writes of marked data, and reads of it, when it is told to, and as it is told.
+//! A device that answers reads and writes of marked data when the test calls `answer`, and in the way that it names.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use creamery_device::{AlignedBuffer, BlockDevice, Completion, DeviceId, MemoryDe
 
 use crate::data::tests::support::SECTOR;
 
-/// Bytes from here on mark what is written: all of a part has the same.
+/// Bytes from here on mark written data: all bytes of a part are equal.
 pub(super) const MARKED: u8 = 0xe0;
 
 pub(super) struct Answering {
@@ -20,14 +20,14 @@ pub(super) struct Answering {
     is_full: AtomicBool,
 }
 
-/// What becomes of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum How {
     Done,
     Failed,
-    /// A part of it is written, and the device says so.
+    /// A part of it is written, and the device reports that.
     Short,
-    /// Nobody hears of it again.
+    /// The device drops it without an answer.
     Dropped,
 }
 
@@ -41,12 +41,12 @@ impl Answering {
         }
     }
 
-    /// From now on it answers reads of marked data when it is told to, or at once.
+    /// Makes the device keep reads of marked data until the test answers them, or answer them at once.
     pub(super) fn keep_reads(&self, keeps: bool) {
         self.keeps_reads.store(keeps, Ordering::SeqCst);
     }
 
-    /// From now on it has room for requests of those who must not wait, or has none.
+    /// Gives the device no room, or room again, for requests that must not wait.
     pub(super) fn is_full(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::SeqCst);
     }
@@ -57,12 +57,12 @@ impl Answering {
         self.below.read_at(offset, &mut sector).is_ok() && is_marked(&sector)
     }
 
-    /// What it has.
+    /// A copy of its content.
     pub(super) fn copy(&self) -> Arc<MemoryDevice> {
         Arc::new(MemoryDevice::copy_of(&*self.below).expect("a copy"))
     }
 
-    /// Requests that are not answered.
+    /// The number of requests without an answer.
     pub(super) fn kept(&self) -> usize {
         self.kept.lock().len()
     }

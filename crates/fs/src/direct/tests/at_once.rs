@@ -22,7 +22,7 @@ use crate::options::FsOptions;
 
 type OnAnswering = (Arc<Engine>, Arc<Answering>, Arc<Inode>, OpenFile);
 
-/// A file of eight sectors, 1 in each byte, behind a device that answers when the test says so.
+/// A file of eight sectors, 1 in each byte, behind a device that answers when the test calls `answer`.
 fn on_answering(flags: InodeFlags) -> Option<OnAnswering> {
     let (engine, device) = fixture(Kind::DEFAULT)?.on(Answering::new);
     let options = FsOptions { delayed_bytes: 64 * MIB, ..FsOptions::default() };
@@ -69,7 +69,8 @@ fn a_device_ends_what_waits_for_nothing() {
     audit(&engine, &inode, &inode.item(Wait::Yes).expect("it lives"));
 }
 
-/// It fails, takes new space, makes the file longer, goes to space that was set aside, or is read again because a device says something else.
+/// The request fails, takes new space, makes the file longer, goes to preallocated space, or is read again because a device reports something
+/// else.
 #[test]
 fn a_device_leaves_to_others_what_may_wait() {
     let Some((_engine, device, inode, file)) = on_answering(IN_PLACE) else { return };
@@ -124,7 +125,7 @@ fn a_device_leaves_a_write_to_others_where_the_item_is_locked() {
     assert_all_is_back(&inode);
 }
 
-/// A device may answer within the call that asks it. The completion is the caller's, and may wait, which the call may not.
+/// A device may answer within the call that submits. The completion is the caller's code and may wait, but that call must not.
 #[test]
 fn a_call_that_must_not_wait_gives_no_answer() {
     let Some((_engine, device, inode, file)) = on_answering(IN_PLACE) else { return };

@@ -13,7 +13,7 @@ use crate::fallocate::Fallocate;
 use crate::inode::InodeFlags;
 use crate::ops::{SetAttributes, set_attributes};
 
-/// Somebody else shares the inode all the while: who wanted it alone would never get it.
+/// Another thread shares the inode all the while: a write that wanted it alone would never get it.
 #[test]
 fn direct_overwrites_share_the_inode() {
     for flags in [InodeFlags::empty(), IN_PLACE] {
@@ -41,7 +41,7 @@ fn direct_overwrites_share_the_inode() {
     }
 }
 
-/// What grows a file fills gaps and rewrites its old last sector, and has its extents alone meanwhile (DATA-5).
+/// A write that grows a file fills gaps and rewrites its old last sector, and has its extents alone meanwhile (DATA-5).
 #[test]
 fn a_file_grows_beside_direct_writes_of_its_front() {
     const ROUNDS: u64 = 120;
@@ -104,7 +104,7 @@ fn a_file_grows_beside_direct_writes_of_its_front() {
     }
 }
 
-/// Beside many small writes in place a long plan would be made anew again and again.
+/// Beside many small writes in place a long plan would have to be made anew again and again.
 #[test]
 fn what_leaves_the_extents_as_they_are_spoils_no_plan() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
@@ -129,7 +129,7 @@ fn what_leaves_the_extents_as_they_are_spoils_no_plan() {
     assert_ne!(seen(), converted, "a cut");
 }
 
-/// A run of many extents is completed in several handles. Its front is in the tree then, and still not to be replaced: the next handle makes the
+/// A run of many extents is completed in several handles. Its front is in the tree then, and must not be replaced yet: the next handle makes the
 /// item longer that shows it.
 #[test]
 fn a_run_that_is_half_complete_is_waited_for_by_who_writes_over_its_front() {
@@ -140,7 +140,7 @@ fn a_run_that_is_half_complete_is_waited_for_by_who_writes_over_its_front() {
         file.write_at(0, &sectors(48, 2)).expect("room");
         std::thread::scope(|scope| {
             let flushes = scope.spawn(|| file.inode().flush().expect("room"));
-            // Where the front may be written over it is, at once.
+            // Where the front may be written over, a thread does so at once.
             while !flushes.is_finished() {
                 if file.inode().file().delalloc().touches(0, SECTOR) {
                     std::thread::yield_now();

@@ -9,7 +9,7 @@ use super::snapshots::World;
 use super::*;
 use crate::direct::{DirectDone, DirectRequest};
 
-/// Submits a write of so many bytes that is to be durable before it is answered, and that the device keeps.
+/// Submits a write of so many bytes that has to be durable before it is answered. The device keeps it.
 fn submit(file: &OpenFile, at: DirectAt, len: u64) -> Receiver<DirectDone> {
     submit_bytes(file, at, (len, MARKED))
 }
@@ -55,7 +55,7 @@ fn a_durable_write_is_answered_when_it_is_durable() {
     }
 }
 
-/// With nobody in the background.
+/// Without background threads.
 #[test]
 fn a_thread_that_waits_for_an_answer_makes_durable_what_else_the_file_owes() {
     let Some(world) = World::new(queued()) else { return };
@@ -72,7 +72,7 @@ fn a_thread_that_waits_for_an_answer_makes_durable_what_else_the_file_owes() {
     durable.try_recv().expect("DIRECT-15: it is answered").outcome.expect("room");
 }
 
-/// A thread that waits for a lock has others, and a sync takes locks.
+/// A thread that waits for a lock holds others, and a sync takes locks.
 #[test]
 fn a_thread_with_locks_makes_nothing_durable() {
     let Some(world) = World::new(queued()) else { return };
@@ -89,7 +89,7 @@ fn a_thread_with_locks_makes_nothing_durable() {
     answer.try_recv().expect("DIRECT-10: a sync ends it").outcome.expect("room");
 }
 
-/// Each way in which a request ends that no device is asked for by the request itself.
+/// Each way in which a request ends without asking a device itself.
 #[test]
 fn a_write_that_goes_through_memory_is_durable_as_well() {
     let Some(world) = World::new(queued()) else { return };
@@ -157,7 +157,7 @@ fn a_write_that_must_not_wait_is_answered_when_it_is_durable() {
     assert!(answer.get().expect("DIRECT-15").is_ok() && durable(&world) == 1);
 }
 
-/// Whoever is the last user of the filesystem leaves nobody without an answer.
+/// Each possible last user of the filesystem leaves every request answered.
 #[test]
 fn what_was_not_made_durable_is_answered_when_the_filesystem_goes() {
     for lands in [true, false] {

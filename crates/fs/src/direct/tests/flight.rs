@@ -1,4 +1,4 @@
-//! What a direct write carries, and that it gives it back.
+//! The resources that a direct write carries, and their return.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -14,7 +14,7 @@ use crate::in_flight::GivesUp;
 use crate::inode::{Inode, InodeFlags};
 use crate::open_file::OpenFile;
 
-/// A device that takes marked data when it may, and says so.
+/// A device that reports marked data, and writes it when the test lets it.
 struct Stops {
     arrived: SyncSender<()>,
     may_go_on: Mutex<Receiver<Result<()>>>,
@@ -32,8 +32,8 @@ impl Hook for Stops {
     }
 }
 
-/// Writes marked data to `file`, in a thread of its own, and does `meanwhile` while that is on its way to the device, which answers
-/// `answer` then.
+/// Writes marked data to `file`, in a thread of its own, and runs `meanwhile` while the data is on its way to the device. The
+/// device then answers with `answer`.
 fn beside(
     flags: InodeFlags,
     at: DirectAt,
@@ -56,14 +56,14 @@ fn beside(
     Some((inode, done))
 }
 
-/// Nobody has any lock of the file, range and subvolume after that.
+/// Checks that no lock of the file, the range or the subvolume is held any more.
 pub(super) fn assert_all_is_back(inode: &Inode) {
     assert!(inode.try_lock_exclusive().expect("it lives").is_some(), "DIRECT-1: the lock is back");
     let file = inode.file();
     assert!(file.lock_range_shared(0, u64::MAX, Wait::No).is_ok(), "DIRECT-1: the range is back");
     drop(inode.subvolume().close_to_changes());
     drop(inode.subvolume().bar_writes_in_place(GivesUp::Never).expect("it waits"));
-    // What is left of the room is kept for the times of the file, which are no request's.
+    // The rest of the room is kept for the times of the file, which belong to no request.
     inode.write_overwritten_times().expect("room is kept");
     assert_eq!(inode.engine().delalloc_bytes(), 0, "DIRECT-1: room is back");
     assert_eq!(inode.engine().delalloc_metadata_bytes(), 0, "DIRECT-1: room is back");
@@ -88,14 +88,14 @@ fn what_a_direct_write_carries_is_given_back_whatever_the_device_does() {
                 put(&mut wanted, offset, &sectors(2, MARK));
             }
             let file = opened(Arc::clone(&inode));
-            // What is written over in place may be there in part after an error (WRITE-1); here nothing got through.
+            // A failed write in place may have written a part (WRITE-1); here nothing got through.
             assert!(content(&file) == wanted, "{at:?}");
             audit(inode.engine(), &inode, &inode.item(Wait::Yes).expect("it lives"));
         }
     }
 }
 
-/// The locks are there while the data is on its way, and others share what they may.
+/// The locks are held while the data is on its way, and other threads share as much as they may.
 #[test]
 fn what_a_direct_write_carries_keeps_others_out_while_it_is_on_its_way() {
     let within = |inode: &Inode| {

@@ -35,7 +35,7 @@ const MIB: u64 = 1 << 20;
 const IN_PLACE: InodeFlags = InodeFlags::NODATACOW.union(InodeFlags::NODATASUM);
 const KINDS: [Kind; 3] = [Kind::DEFAULT, Kind::OLD, Kind("--mixed --nodesize 4096")];
 
-/// Each request that a device answers waits until the test has it completed.
+/// Options under which each answered request waits until the test completes it.
 fn queued() -> FsOptions {
     FsOptions { direct_ends_at_once: false, ..FsOptions::default() }
 }
@@ -64,13 +64,13 @@ fn content(file: &OpenFile) -> Vec<u8> {
     out
 }
 
-/// Where the data of each item lies.
+/// The address of each item's data.
 fn places(inode: &Inode) -> Vec<Logical> {
     let extents = extents_of(inode).expect("a readable tree");
     extents.iter().map(|(_, extent)| extent.disk_bytenr + extent.offset).collect()
 }
 
-/// Bytes written in place, to new space, and how often the way was another one: misaligned, inline, compressed.
+/// Bytes written in place, to new space, and how often a request went another way: misaligned, inline, compressed.
 fn counted(file: &OpenFile) -> [u64; 5] {
     let counters = file.inode().context().counters().direct.counters();
     assert_eq!(counters.write_bytes, counters.in_place_bytes + counters.to_new_space_bytes);
@@ -99,7 +99,7 @@ fn check(fixture: &Fixture, file: &OpenFile, wanted: &[u8], what: &str) {
     audit(fixture, inode, &inode.item(Wait::Yes).expect("it lives"));
 }
 
-/// Makes `wanted` what it is after a write.
+/// Applies a write to the expected content, `wanted`.
 fn put(wanted: &mut Vec<u8>, at: u64, data: &[u8]) {
     let at = usize::try_from(at).expect("small");
     wanted.resize(wanted.len().max(at + data.len()), 0);
@@ -162,7 +162,7 @@ fn what_is_overwritten_directly_in_place_stays_where_it_is() {
     }
 }
 
-/// A clone keeps what it shares; between what is shared the data stays in place.
+/// A clone keeps the shared extents; between them the data stays in place.
 #[test]
 fn what_a_clone_has_is_written_directly_to_new_space() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
@@ -208,7 +208,7 @@ fn what_cannot_be_written_directly_goes_through_memory_to_the_device() {
     write(DirectAt::Offset(SECTOR), &[4; 5000], [0, 0, 4, 0, 0]);
     write(DirectAt::Offset(2 * SECTOR), &sectors(1, 5), [0, SECTOR, 4, 0, 0]);
     drop(file);
-    // Over what is in the tree itself; behind it that moves to a sector of its own.
+    // Over inline data; the part behind it moves to a sector of its own.
     let file = open_named(&fixture, "f1", InodeFlags::empty());
     let small = |file: &OpenFile| {
         file.write_at(0, b"small").expect("room");
@@ -229,7 +229,7 @@ fn what_cannot_be_written_directly_goes_through_memory_to_the_device() {
     });
 }
 
-/// What is marked to be compressed is written directly as it is, and what is compressed already through memory.
+/// A direct write to a file marked for compression stays uncompressed. One over compressed data goes through memory.
 #[test]
 fn direct_writes_are_not_compressed() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
@@ -262,7 +262,7 @@ fn what_was_delayed_before_a_direct_write_does_not_come_back() {
         let file = open_named(&fixture, "f0", flags);
         let mut wanted = sectors(8, 1);
         file.write_at(0, &wanted).expect("room");
-        // It grows the file, so that all of it is written back; from then on only what is touched is.
+        // It grows the file, so that all of it is written back; from then on only the touched runs are.
         direct(&file, SECTOR, &sectors(2, 2));
         put(&mut wanted, SECTOR, &sectors(2, 2));
         check(&fixture, &file, &wanted, "over what grows the file");
@@ -294,7 +294,7 @@ fn what_was_delayed_before_a_direct_write_does_not_come_back() {
     }
 }
 
-/// Writing in place needs no space, and a write that finds a part of what it needs is short.
+/// Writing in place needs no space, and a write that finds a part of the space is short.
 #[test]
 fn a_full_filesystem_takes_direct_writes_in_place() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
@@ -341,7 +341,7 @@ impl Hook for Failing {
     }
 }
 
-/// What goes through memory is written back with all of the file, and shares its errors.
+/// A write through memory writes back all of the file, and shares its errors.
 #[test]
 fn what_is_lost_on_the_way_through_memory_is_told_to_each_opener_once() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
@@ -353,7 +353,7 @@ fn what_is_lost_on_the_way_through_memory_is_told_to_each_opener_once() {
         if delayed {
             other.write_at(5 * SECTOR, &sectors(1, MARK)).expect("it is in memory");
         }
-        // Its own data fails, and then somebody else's.
+        // Its own data fails, and then another writer's.
         let byte = if delayed { 1 } else { MARK };
         device.0.store(true, Ordering::Release);
         let error = try_direct(&file, DirectAt::Offset(SECTOR + 1), &[byte; 5000]).expect_err("it fails");
@@ -389,7 +389,7 @@ fn a_device_that_fails_is_told_to_the_writer_and_to_nobody_else() {
     assert!(content(&other) == sectors(8, 1), "the file is as if nobody had written");
     engine.commit().expect("nothing was aborted");
     assert_eq!(engine.space().data_used, used, "the space of what failed is back");
-    // What was delayed before is lost, which its openers learn; the write goes on.
+    // Data that was delayed before is lost, and its openers get the error; the write goes on.
     other.write_at(SECTOR, &sectors(2, MARK)).expect("it is in memory");
     direct(&file, 2 * SECTOR, &sectors(1, 2));
     assert_eq!(other.sync().map_err(|error| error.kind()), Err(ErrorKind::Io));

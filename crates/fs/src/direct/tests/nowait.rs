@@ -21,7 +21,7 @@ use crate::open_file::OpenFile;
 use crate::options::FsOptions;
 use crate::{Refusal, Refused};
 
-/// What came of a request that must not wait: what its answer comes from, or why it was refused.
+/// The outcome of a request that must not wait: the channel of its answer, or the refusal.
 type Tried = std::result::Result<Receiver<DirectDone>, Refused>;
 
 fn attempt(file: &OpenFile, request: DirectRequest) -> Tried {
@@ -47,7 +47,7 @@ fn refusal(tried: &Tried) -> Option<Refusal> {
     tried.as_ref().err().map(|refused| refused.why)
 }
 
-/// All that a refusal has to leave as it is.
+/// All state that a refusal has to leave as it is.
 fn digest(file: &OpenFile) -> impl PartialEq + std::fmt::Debug + use<> {
     let inode = file.inode();
     let (engine, in_flight) = (inode.engine(), inode.context().in_flight());
@@ -59,7 +59,7 @@ fn digest(file: &OpenFile) -> impl PartialEq + std::fmt::Debug + use<> {
     )
 }
 
-/// A file of eight sectors in one extent, 1 in each byte, behind a device that answers when it is told to.
+/// A file of eight sectors in one extent, 1 in each byte, behind a device that answers when the test calls `answer`.
 fn world(flags: InodeFlags) -> Option<(Arc<Engine>, Arc<Answering>, OpenFile)> {
     let (engine, device) = fixture(Kind::DEFAULT)?.on(Answering::new);
     let file = opened(Arc::new(new_delayed_file(&engine, 300, flags, 64 * MIB)));
@@ -68,8 +68,8 @@ fn world(flags: InodeFlags) -> Option<(Arc<Engine>, Arc<Answering>, OpenFile)> {
     Some((engine, device, file))
 }
 
-/// Tries `request` while `holds` has something, and once more when it has gone: `why` is what the first attempt is refused for. A thread
-/// that may wait makes it then.
+/// Tries `request` while `holds` has something, and once more after it has gone: the first attempt is refused for `why`. Then a thread
+/// that may wait makes it.
 fn refused<'f, T>(
     why: Refusal,
     (device, file): (&Answering, &'f OpenFile),
@@ -91,7 +91,7 @@ fn refused<'f, T>(
     assert_all_is_back(file.inode());
 }
 
-/// Nothing is held: what the file is like is the reason.
+/// Nothing is held: the state of the file is the reason.
 fn refused_as_it_is(why: Refusal, on: (&Answering, &OpenFile), request: DirectRequest) {
     refused(why, on, request, |_| ());
 }
@@ -116,7 +116,7 @@ fn a_write_over_one_extent_begins_at_once() {
     }
 }
 
-/// Locks that others have, and room that there is none of.
+/// Locks that other threads hold, and missing room.
 #[test]
 fn what_is_refused_leaves_no_trace() {
     let Some((engine, device, file)) = world(IN_PLACE) else { return };
@@ -163,7 +163,7 @@ fn scopeguard<F: FnMut()>(undo: F) -> impl Drop {
     Undo(undo)
 }
 
-/// What the file is like, and where the write goes.
+/// The state of the file, and the position of the write.
 #[test]
 fn what_takes_more_than_one_extent_that_is_the_files_alone_is_refused() {
     let prealloc = |file: &OpenFile| {
@@ -208,7 +208,7 @@ fn clone_it(engine: &Arc<Engine>, file: &OpenFile) {
     clone_range(file.inode(), &source, &other.file(), &mut target, range, &mut 0).expect("room");
 }
 
-/// Delayed data of the range, and such that grows the file, is asked for and not written back.
+/// Delayed data in the range, or that grows the file, is checked for and not written back.
 #[test]
 fn what_is_in_memory_only_is_not_written_back_for_who_must_not_wait() {
     for offset in [2 * SECTOR, 8 * SECTOR] {
@@ -226,8 +226,8 @@ fn what_is_in_memory_only_is_not_written_back_for_who_must_not_wait() {
     }
 }
 
-/// A file of many extents in trees of small blocks, opened again with these options: of its trees no more is in memory than
-/// opening took.
+/// A file of many extents in trees of small blocks, opened again with these options: only the blocks that opening needed are in
+/// memory.
 fn cold(options: &FsOptions) -> Option<(Fixture, OpenFile)> {
     let mut fixture = fixture(Kind("--nodesize 4096 -O block-group-tree"))?;
     let file = super::open_named(&fixture, "f0", IN_PLACE);
@@ -239,7 +239,7 @@ fn cold(options: &FsOptions) -> Option<(Fixture, OpenFile)> {
     Some((fixture, file))
 }
 
-/// Nothing is read from a device to find out: what a thread that may wait has looked at is there for the next one.
+/// An attempt reads nothing from a device: blocks that a thread that may wait has read are there for the next one.
 #[test]
 fn trees_that_are_not_in_memory_are_not_read() -> Result<()> {
     let options = FsOptions { delayed_bytes: 64 * MIB, ..queued() };
@@ -265,7 +265,7 @@ fn trees_that_are_not_in_memory_are_not_read() -> Result<()> {
     Ok(())
 }
 
-/// A read that must not wait asks for neither the place of its data nor the checksums of it.
+/// A read that must not wait reads neither the place of its data nor its checksums from a device.
 #[test]
 fn checksums_that_are_not_in_memory_are_not_read() -> Result<()> {
     let Some(mut fixture) = fixture(Kind("--nodesize 4096")) else { return Ok(()) };
@@ -287,7 +287,7 @@ fn checksums_that_are_not_in_memory_are_not_read() -> Result<()> {
     Ok(())
 }
 
-/// Reads of holes, data and what is delayed, of checksums that are in memory, and of ranges that others have.
+/// Reads of holes, data and delayed data, of checksums that are in memory, and of ranges that other threads hold.
 #[test]
 fn a_read_that_must_not_wait_begins_or_comes_back() -> Result<()> {
     for flags in [InodeFlags::empty(), IN_PLACE] {
@@ -353,7 +353,7 @@ fn an_error_that_waiting_does_not_cure_is_the_answer() {
     engine.commit().expect("room");
 }
 
-/// With the switch the looks wait, which is counted.
+/// With the switch the looks into trees wait, which is counted.
 #[test]
 fn looks_may_wait_by_a_switch() -> Result<()> {
     let options = FsOptions { direct_waits: true, delayed_bytes: 64 * MIB, ..queued() };

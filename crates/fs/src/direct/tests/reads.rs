@@ -14,7 +14,7 @@ use crate::inode::InodeFlags;
 use crate::open_file::OpenFile;
 use crate::operation::in_handle;
 
-/// Reads directly what there is; the buffer is as long as it was.
+/// Reads the existing bytes directly; the buffer keeps its length.
 fn read(file: &OpenFile, offset: u64, len: u64) -> Vec<u8> {
     let len = usize::try_from(len).expect("small");
     let mut buffer = AlignedBuffer::zeroed(len);
@@ -78,7 +78,7 @@ fn a_direct_read_gets_what_the_file_has() {
     }
 }
 
-/// The last sector has more on the device than the file has, as others may leave it.
+/// The last sector has more bytes on the device than in the file, as other writers may leave it.
 #[test]
 fn what_lies_behind_the_end_is_not_in_the_buffer() {
     const SIZE: u64 = 100_000;
@@ -134,7 +134,7 @@ impl Hook for Passing {
     }
 }
 
-/// Where a device has this sector.
+/// The places of this sector on a device.
 pub(super) fn copies(device: &dyn BlockDevice, sector: &[u8]) -> Vec<u64> {
     let mut found = vec![0; sector.len()];
     let places = (0..device.len()).step_by(sector.len());
@@ -153,10 +153,10 @@ fn a_rotten_copy_is_mended_and_of_two_nothing_is_told() {
     let both = copies(&*device, &sectors(1, 0x77));
     assert_eq!(both.len(), 2, "each copy is written from the caller's buffer");
     let file = opened(Arc::new(named_in(&engine, "f0", 0)));
-    // A volume that nobody has written to keeps what it mends in memory.
+    // A volume without any write so far keeps its repairs in memory.
     set_flags(file.inode(), InodeFlags::NODUMP);
     engine.commit().expect("a commit");
-    // One of them is read first; the other one is not looked at.
+    // The first copy that is read is good, or else repaired; the other one is not looked at.
     let mended = both.iter().filter(|copy| {
         device.write_at(**copy, &sectors(1, 0x78)).expect("a write");
         assert!(read(&file, 0, 3 * SECTOR) == wanted);
@@ -175,7 +175,7 @@ fn a_rotten_copy_is_mended_and_of_two_nothing_is_told() {
     assert!(buffer[..] == sectors(3, 0), "nothing of it is told");
     let DirectDone { outcome, .. } = file.read_direct(2 * SECTOR, buffer);
     assert_eq!(outcome.expect("it is not rotten"), DirectPart { offset: 2 * SECTOR, len: SECTOR as usize });
-    // What is written anew is read.
+    // A sector that was written anew can be read.
     direct(&file, SECTOR, &sectors(1, 0x79));
     put(&mut wanted, SECTOR, &sectors(1, 0x79));
     assert!(content(&file) == wanted && read(&file, 0, 3 * SECTOR) == wanted);

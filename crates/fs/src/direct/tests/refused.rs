@@ -1,4 +1,4 @@
-//! What is refused, and what is none of a write.
+//! Refused writes, and errors that are not a write's.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ fn a_direct_write_of_nothing_changes_nothing() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let file = open_named(&fixture, "f0", InodeFlags::empty());
     direct(&file, 0, &sectors(2, 1));
-    // Nobody waits for this, or hears of it.
+    // No request waits for this write, or reports its loss.
     file.write_at(2 * SECTOR, &[2; 100]).expect("room");
     let before = file.stat(Wait::Yes).expect("it lives");
     for (at, offset) in [
@@ -115,7 +115,7 @@ fn what_is_no_file_or_read_only_takes_no_direct_write() {
     assert!(content(&file) == sectors(2, 1));
 }
 
-/// What is overwritten counts until the new data has its space, also when that of others stands in line before it.
+/// Overwritten data counts until the new data has its space, also when other writes stand in line before it.
 #[test]
 fn what_is_delayed_keeps_no_direct_write_from_what_a_limit_leaves() {
     const LIMIT: u64 = 16 << 20;
@@ -131,7 +131,7 @@ fn what_is_delayed_keeps_no_direct_write_from_what_a_limit_leaves() {
         let names = (0..count).map(|number| format!("small{number}").into_bytes());
         names.map(|name| fs.create_open(dir, &name, &NewInode::file(0o644)).expect("room").1).collect()
     };
-    // More than those who look for room write back.
+    // More bytes than threads that look for room write back.
     let files = [small(other, 550), small(root, 64)].concat();
     let (_, file) = fs.create_open(root, b"direct", &NewInode::file(0o644)).expect("room");
     direct(&file, 0, &sectors(4, 1));
@@ -143,7 +143,7 @@ fn what_is_delayed_keeps_no_direct_write_from_what_a_limit_leaves() {
     write_all(1);
     fs.sync().expect("room");
     write_all(2);
-    // All the rest is somebody's who keeps it.
+    // One owner keeps all the rest.
     let mut kept = Vec::new();
     for bytes in [1 << 20, SECTOR] {
         while let Ok(room) = engine.reserve_delalloc(TreeId::FS, bytes, 0) {

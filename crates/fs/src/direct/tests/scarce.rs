@@ -23,7 +23,7 @@ fn keep_all(fs: &Filesystem) -> Vec<DelallocReservation> {
     let mut kept = Vec::new();
     for number in 0..64 {
         kept.extend(std::iter::from_fn(|| keep_one(fs)));
-        // He commits, and then there may be more.
+        // Making a directory commits, and then there may be more.
         if make_directory(fs, &format!("filler{number}")).is_err() {
             return kept;
         }
@@ -92,7 +92,7 @@ fn nobody_finds_no_room_because_of_requests_in_flight() {
     fs.shut_down().expect("it closes");
 }
 
-/// A thread has found no room and waits for what is on its way. Room that comes back meanwhile is not kept by requests that come later.
+/// A thread has found no room and waits for writes on their way. Later requests do not take the room that comes back meanwhile.
 #[test]
 fn room_that_comes_back_is_not_kept_by_those_who_come_later() {
     let Some(Crowded { fs, device, file, mut kept, answer }) = Crowded::new() else { return };
@@ -125,7 +125,7 @@ fn what_ends_in_flight_is_for_all_who_look_for_room() {
     });
     let mut kept = keep_all(&fs);
     kept.truncate(kept.len() - 48);
-    // One has ended already, and nobody has committed what that freed.
+    // One has ended already, and no commit has freed its old space.
     direct(&file, 6 * SECTOR, &sectors(2, 3));
     let answers = [0, 2, 4].map(|at| submit_sectors(&file, DirectAt::Offset(at * SECTOR), MARKED, 2));
     kept.extend(std::iter::from_fn(|| keep_one(&fs)));
@@ -154,7 +154,7 @@ fn nobody_meets_a_limit_because_of_requests_in_flight() {
     let engine = fs.engine();
     engine.enable_quotas(QuotaMode::Full).expect("room");
     while engine.quota_rescan_step().expect("no damage") {}
-    // What the file has, what is in flight, and less than making a directory may take.
+    // The size of the file and of the write in flight, and less than making a directory may take.
     let limit = (128 + 64 + 12) * SECTOR;
     engine.limit_qgroup(QgroupId::of(TreeId::FS), Some(limit), false).expect("room");
     make_directory(&fs, "before").expect("room");
@@ -166,8 +166,8 @@ fn nobody_meets_a_limit_because_of_requests_in_flight() {
     fs.shut_down().expect("it closes");
 }
 
-/// Half of them are holes, so each sector is a piece of its own. Room is kept for all of them before anything is written; where there is
-/// none, they are written one by one.
+/// Half of the sectors are holes, so each sector is a piece of its own. Room is kept for all of them before anything is written; where
+/// there is none, they are written one by one.
 #[test]
 fn a_write_of_many_pieces_keeps_room_for_all_of_them_or_is_made_at_once() {
     for is_scarce in [false, true] {
@@ -183,7 +183,7 @@ fn a_write_of_many_pieces_keeps_room_for_all_of_them_or_is_made_at_once() {
             kept
         });
         let (engine, before) = (fs.engine(), fs.engine().delalloc_metadata_bytes());
-        // The device answers at once what is not marked.
+        // The device answers unmarked writes at once.
         let byte = if is_scarce { 7 } else { MARKED };
         let answer = submit_sectors(&file, DirectAt::Offset(0), byte, 64);
         let at_once = file.inode().context().counters().direct.counters().at_once;

@@ -18,8 +18,8 @@ use crate::names::{NewInode, SnapshotOptions};
 use crate::open_file::OpenFile;
 use crate::options::FsOptions;
 
-/// A filesystem behind a device that answers when it is told to, and two files of eight sectors, 1 in each byte: one that is written in
-/// place, and one that is not.
+/// A filesystem behind a device that answers when the test calls `answer`, and two files of eight sectors, 1 in each byte: one that is
+/// written in place, and one that is not.
 pub(super) struct World {
     pub(super) fs: Arc<Filesystem>,
     pub(super) device: Arc<Answering>,
@@ -45,7 +45,7 @@ impl World {
         Some(Self { fs, device, top, file, other })
     }
 
-    /// Takes a snapshot called `name`, unless that `is_interrupted`.
+    /// Takes a snapshot called `name`, unless `is_interrupted` returns true.
     pub(super) fn snapshot(
         &self,
         name: &[u8],
@@ -55,13 +55,13 @@ impl World {
         self.fs.create_snapshot_unless(TreeId::FS, (self.top, name), options, is_interrupted)
     }
 
-    /// What the file that is written in place has in a snapshot.
+    /// The content, in a snapshot, of the file that is written in place.
     pub(super) fn content_in(&self, snapshot: InodeId) -> Vec<u8> {
         let id = self.fs.lookup(snapshot, b"file", Wait::Yes).expect("it was there");
         content(&self.fs.open_file(id).expect("a file"))
     }
 
-    /// The device answers all that it has, and what lands is completed.
+    /// The device answers all its requests, and the landed ones are completed.
     fn answer_all(&self) {
         while self.device.kept() > 0 {
             self.device.answer(0, How::Done);

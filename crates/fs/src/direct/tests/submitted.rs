@@ -1,4 +1,4 @@
-//! Direct writes that nobody waits for.
+//! Direct writes without a waiting caller.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -21,7 +21,7 @@ use crate::names::NewInode;
 use crate::open_file::OpenFile;
 use crate::options::FsOptions;
 
-/// Two sectors at `at`, marked with `byte`; what they are answered comes from what this returns.
+/// Submits two sectors at `at`, marked with `byte`; returns the channel of the answer.
 fn submit(file: &OpenFile, at: DirectAt, byte: u8) -> Receiver<DirectDone> {
     submit_sectors(file, at, byte, 2)
 }
@@ -36,7 +36,7 @@ pub(super) fn submit_sectors(file: &OpenFile, at: DirectAt, byte: u8, count: u64
 
 type OnAnswering = (Arc<Engine>, Arc<Answering>, Arc<Inode>, OpenFile);
 
-/// A file of eight sectors, 1 in each byte, behind a device that answers when it is told to.
+/// A file of eight sectors, 1 in each byte, behind a device that answers when the test calls `answer`.
 fn on_answering(flags: InodeFlags) -> Option<OnAnswering> {
     let (engine, device) = fixture(Kind::DEFAULT)?.on(Answering::new);
     let inode = Arc::new(new_delayed_file(&engine, 300, flags, 64 * MIB));
@@ -78,7 +78,7 @@ fn a_request_is_answered_once_whatever_the_device_does() {
                     );
                     put(&mut wanted, offset, &sectors(2, MARKED));
                 }
-                // Of what is written over in place a part may be there (WRITE-1).
+                // A part of an overwrite in place may be written (WRITE-1).
                 How::Short if flags == IN_PLACE && at != DirectAt::End => {
                     put(&mut wanted, offset, &sectors(1, MARKED));
                     assert_eq!(outcome.expect_err("it was short").kind(), ErrorKind::Io);
@@ -97,7 +97,7 @@ fn a_request_is_answered_once_whatever_the_device_does() {
     }
 }
 
-/// A thread that waits for a range completes the request of somebody else, whose completion panics.
+/// A thread that waits for a range completes another thread's request, whose completion panics.
 #[test]
 fn a_completion_that_panics_aborts_and_unwinds_nobody_who_helps() {
     let Some((engine, device, inode, file)) = on_answering(IN_PLACE) else { return };
@@ -112,7 +112,7 @@ fn a_completion_that_panics_aborts_and_unwinds_nobody_who_helps() {
     assert!(inode.file().lock_range_shared(0, u64::MAX, Wait::No).is_ok(), "DIRECT-1: the range is back");
 }
 
-/// A thread that finds no room has what landed completed, which gives back what was kept for that.
+/// A thread that finds no room completes the landed requests, which gives back the room that they kept.
 #[test]
 fn who_finds_no_room_has_landed_requests_completed() {
     let Some((engine, device, inode, file)) = on_answering(IN_PLACE) else { return };
@@ -196,7 +196,7 @@ fn requests_of_several_ranges_are_in_flight_at_once_and_complete_in_any_order() 
     }
 }
 
-/// Nobody is in the background. Each waits for something that a request carries, which lands before or after that.
+/// There are no background threads. Each thread waits for something that a request carries, which lands before or after that.
 #[test]
 fn whoever_waits_for_what_a_request_carries_completes_it() {
     type Waits = fn(&OpenFile);
@@ -236,7 +236,7 @@ fn whoever_waits_for_what_a_request_carries_completes_it() {
     }
 }
 
-/// A request to another file has landed. Who waits for what one to this file carries leaves that to others.
+/// A request to another file has landed. A thread that waits for a request to this file does not complete it.
 #[test]
 fn who_waits_completes_nothing_of_other_files() {
     type Waits = fn(&OpenFile);
@@ -273,7 +273,7 @@ fn who_waits_completes_nothing_of_other_files() {
             });
             here.try_recv().expect("DIRECT-9: it was completed first").outcome.expect("room");
             assert_eq!(elsewhere.try_recv().err(), Some(TryRecvError::Empty), "DIRECT-14: {name}");
-            // Who waits for the subvolume has that, too.
+            // A thread that waits for the subvolume completes it, too.
             drop(other.inode().subvolume().close_to_changes());
             elsewhere.try_recv().expect("DIRECT-9: it was completed first").outcome.expect("room");
         }
@@ -314,7 +314,7 @@ fn who_closes_a_filesystem_waits_for_its_requests() {
     assert_eq!((fs.direct_in_flight(), fs.statistics().pending.direct_in_flight), (vec![attributes.id], 1));
     thread::scope(|scope| {
         let closing = scope.spawn(|| fs.shut_down());
-        // Refused from the moment on in which closing begins.
+        // Requests are refused from the moment in which closing begins.
         let refused = loop {
             if submit(&other, DirectAt::End, 1).try_recv().is_ok_and(|done| done.outcome.is_err()) {
                 break true;
@@ -334,7 +334,7 @@ fn who_closes_a_filesystem_waits_for_its_requests() {
     );
 }
 
-/// Whoever opens what is on the device then finds it; the simulator cuts the power.
+/// A crash test of the device's content after that; the simulator cuts the power.
 #[test]
 fn what_was_submitted_before_a_sync_is_durable_behind_it() {
     type Syncs = fn(&Filesystem, &OpenFile);
@@ -435,7 +435,7 @@ fn the_last_of_all_who_use_a_filesystem_lets_go_of_requests() {
     assert!(content(&file) == sectors(8, 1), "what was not synced is lost");
 }
 
-/// There is no background thread, so the submitting thread completes what it waits for.
+/// There is no background thread, so the submitting thread completes the requests that it waits for.
 #[test]
 fn who_submits_more_than_may_be_in_flight_waits() {
     let Some((engine, device)) = fixture(Kind::DEFAULT).map(|fixture| fixture.on(Answering::new)) else {

@@ -1,4 +1,4 @@
-//! Direct reads that nobody waits for.
+//! Direct reads without a waiting caller.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -20,7 +20,7 @@ use crate::inode::{Inode, InodeFlags};
 use crate::open_file::OpenFile;
 use crate::options::FsOptions;
 
-/// Asks for so many bytes, which are none of the file's before; what they are comes from what this returns.
+/// Submits a read of so many bytes into a buffer of other bytes; returns the channel of the answer.
 fn submit(file: &OpenFile, offset: u64, len: u64) -> Receiver<DirectDone> {
     let (send, receive) = channel();
     let mut buffer = AlignedBuffer::zeroed(usize::try_from(len).expect("small"));
@@ -30,7 +30,7 @@ fn submit(file: &OpenFile, offset: u64, len: u64) -> Receiver<DirectDone> {
     receive
 }
 
-/// What was read; what has landed is completed before.
+/// The answer to a read, after landed requests are completed.
 fn answered(file: &OpenFile, answer: &Receiver<DirectDone>) -> DirectDone {
     while file.inode().context().in_flight().help() {}
     let done = answer.try_recv().expect("DIRECT-2");
@@ -38,7 +38,7 @@ fn answered(file: &OpenFile, answer: &Receiver<DirectDone>) -> DirectDone {
     done
 }
 
-/// Reads, and compares it with what any other read gets.
+/// Reads directly, and compares the bytes with those of a buffered read.
 fn check(file: &OpenFile, offset: u64, len: u64, what: &str) {
     let DirectDone { buffer, outcome } = answered(file, &submit(file, offset, len));
     let mut wanted = vec![0xaa; buffer.len()];
@@ -48,7 +48,7 @@ fn check(file: &OpenFile, offset: u64, len: u64, what: &str) {
     assert!(buffer[..read] == wanted[..read], "{what}: {len} bytes at {offset}");
 }
 
-/// Holes, prealloc, what is not yet written back, and what is compressed, inline, or ends within a sector.
+/// Holes, prealloc, delayed data, and data that is compressed, inline, or ends within a sector.
 #[test]
 fn a_read_that_nobody_waits_for_gets_what_the_file_has() {
     for flags in [InodeFlags::empty(), IN_PLACE] {
@@ -99,7 +99,7 @@ fn a_read_that_nobody_waits_for_gets_what_the_file_has() {
 
 type OnAnswering = (Arc<Engine>, Arc<Answering>, Arc<Inode>, OpenFile);
 
-/// A file of eight marked sectors in two extents, behind a device that answers when it is told to.
+/// A file of eight marked sectors in two extents, behind a device that answers when the test calls `answer`.
 fn on_answering(flags: InodeFlags) -> Option<OnAnswering> {
     let (engine, device) = fixture(Kind::DEFAULT)?.on(Answering::new);
     let inode = Arc::new(new_delayed_file(&engine, 300, flags, 64 * MIB));
@@ -118,12 +118,12 @@ fn on_answering(flags: InodeFlags) -> Option<OnAnswering> {
     Some((engine, device, inode, file))
 }
 
-/// What the file has.
+/// The content of the file.
 fn wanted() -> Vec<u8> {
     [sectors(4, MARKED), sectors(1, 0), sectors(3, MARKED + 1)].concat()
 }
 
-/// A device that fails is asked once more, by a thread, and then says what the file has.
+/// After a failure a thread asks the device once more, and then gets the content of the file.
 #[test]
 fn a_read_is_answered_once_whatever_the_device_does() {
     for flags in [InodeFlags::empty(), IN_PLACE] {
@@ -134,7 +134,7 @@ fn a_read_is_answered_once_whatever_the_device_does() {
                 let answer = submit(&file, 0, len * SECTOR);
                 assert_eq!((answer.try_recv().err(), device.kept()), (Some(TryRecvError::Empty), requests));
                 assert_eq!((in_flight.inodes(), in_flight.has_landed()), (vec![inode.id], false));
-                // Others may read, and nobody may write.
+                // Other threads may read, and none may write.
                 assert!(inode.file().lock_range_shared(0, SECTOR, Wait::No).is_ok());
                 assert!(inode.try_lock_exclusive().expect("it lives").is_some());
                 device.answer(0, failing.unwrap_or(How::Done));
@@ -195,11 +195,11 @@ fn a_rotten_copy_is_mended_by_who_completes_the_read() {
     let both = copies(&*device, &sectors(1, 0x77));
     assert_eq!(both.len(), 2);
     let file = opened(Arc::new(named_in(&engine, "f0", 0)));
-    // A volume that nobody has written to keeps what it mends in memory.
+    // A volume without any write so far keeps its repairs in memory.
     set_flags(file.inode(), InodeFlags::NODUMP);
     engine.commit().expect("a commit");
     let read = || answered(&file, &submit(&file, 0, 3 * SECTOR));
-    // One of them is read first; the other one is not looked at.
+    // The first copy that is read is good, or else repaired; the other one is not looked at.
     let mended = both.iter().filter(|copy| {
         device.write_at(**copy, &sectors(1, 0x78)).expect("a write");
         let DirectDone { buffer, outcome } = read();
@@ -218,7 +218,8 @@ fn a_rotten_copy_is_mended_by_who_completes_the_read() {
     assert!(buffer[..] == sectors(3, 0), "nothing of it is told");
 }
 
-/// Nobody is in the background. Who needs the range waits for the read, and completes it; who needs none of it does not wait.
+/// There are no background threads. A thread that needs the range waits for the read, and completes it; a thread that needs none of
+/// it does not wait.
 #[test]
 fn who_writes_where_a_read_is_in_flight_completes_it_first() {
     type Waits = fn(&OpenFile);
@@ -293,7 +294,7 @@ fn a_filesystem_that_is_dropped_lets_go_of_its_device_beside_reads() {
     }
 }
 
-/// Also of a filesystem that is opened for reading.
+/// The reads also work on a filesystem that is opened for reading.
 #[test]
 fn the_background_completes_reads() {
     let Some(mut fixture) = fixture(Kind::DEFAULT) else { return };

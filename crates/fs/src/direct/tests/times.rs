@@ -1,4 +1,4 @@
-//! Times of writes over what a file has: stat shows them at once, the tree has them later, and an fsync or a snapshot has the tree take them first.
+//! Times of overwriting writes: stat shows them at once, the tree gets them later, and an fsync or a snapshot writes them to the tree first.
 
 use creamery_base::{TreeId, Wait};
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::access_time::{Atime, AtimeOptions};
 use crate::options::FsOptions;
 
-/// Its modification and change time, and how often it changed: as the file is, and as its tree has it.
+/// The modification time, the change time, and the change counter: of the file, and in its tree.
 fn told(file: &OpenFile) -> [(creamery_base::Timespec, creamery_base::Timespec, u64); 2] {
     let of = |item: &crate::inode::InodeItem| (item.mtime, item.ctime, item.sequence);
     let inode = file.inode();
@@ -53,7 +53,7 @@ fn a_change_of_the_file_takes_the_times_of_writes_along() {
     assert_eq!(fixture.delalloc_metadata_bytes(), 0, "the room is back");
 }
 
-/// What sync writes lies in the log or in a commit: a file that was only written over has its times there, or nobody would flush its data.
+/// A sync writes the log or commits: a file that was only overwritten has its times there; without them the sync would not flush its data.
 #[test]
 fn what_is_overwritten_is_durable_with_its_times() {
     let Some(world) = World::new(queued()) else { return };
@@ -81,7 +81,7 @@ fn a_snapshot_has_the_times_of_what_it_shows() {
     assert!(world.content_in(snapshot) == sectors(8, 2));
 }
 
-/// Room is kept for the times of few files only. A reservation that does not fit has them written, which gives it back.
+/// Room is kept for the times of few files only. A reservation that does not fit writes them, which gives it back.
 #[test]
 fn times_wait_for_few_files_and_make_room_for_others() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
@@ -118,7 +118,7 @@ fn times_wait_for_few_files_and_make_room_for_others() {
     assert_eq!(fs.engine().delalloc_metadata_bytes(), kept);
 }
 
-/// An access time is no change that an fsync wants to know, but what it takes along may be one.
+/// An access time is no change for an fsync, but the times of a write that are written with it are one.
 #[test]
 fn an_access_time_takes_along_what_an_fsync_has_to_see() {
     let strict = AtimeOptions { atime: Atime::Strict, ..AtimeOptions::default() };

@@ -1,4 +1,4 @@
-//! Who waits or polls for an answer, with and without threads in the background.
+//! Callers that wait or poll for an answer, with and without background threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -27,7 +27,7 @@ impl Wake for Woken {
     }
 }
 
-/// A request to a file, and who polls for its answer.
+/// A request to a file, and a poller for its answer.
 struct Polled {
     answer: Arc<OnceLock<DirectDone>>,
     waiter: DirectWaiter,
@@ -48,7 +48,7 @@ impl Polled {
         Self::submit(file, DirectRequest::Write { at: DirectAt::Offset(sector * SECTOR), data })
     }
 
-    /// Whether it is answered after a poll.
+    /// Polls, and returns whether it is answered.
     fn poll(&self) -> bool {
         self.waiter.poll(&Waker::from(Arc::clone(&self.woken)));
         self.is_answered()
@@ -67,7 +67,7 @@ impl Polled {
     }
 }
 
-/// A filesystem with two files of eight sectors, behind a device that answers when it is told to.
+/// A filesystem with two files of eight sectors, behind a device that answers when the test calls `answer`.
 struct World {
     fs: Arc<Filesystem>,
     device: Arc<Answering>,
@@ -129,7 +129,7 @@ fn who_waits_for_an_answer_completes_what_lands() {
     }
 }
 
-/// What nothing has to be asked a device for is answered, too.
+/// Requests that ask no device are answered, too.
 #[test]
 fn who_polls_is_woken_by_what_lands_where_nobody_is_in_the_background() {
     let Some(world) = World::new() else { return };
@@ -141,7 +141,7 @@ fn who_polls_is_woken_by_what_lands_where_nobody_is_in_the_background() {
     assert_eq!((here.woken(), another.woken(), elsewhere.woken()), (1, 1, 0), "DIRECT-15: those of the file");
     assert!(!elsewhere.poll() && !another.is_answered(), "DIRECT-14: what is elsewhere is left to others");
     assert!(!here.poll() && another.is_answered(), "DIRECT-15: whoever of them polls completes it");
-    // Who does not poll any more is not woken, and one who was is not woken again before it polls.
+    // A poller that went is not woken, and one that was woken is not woken again before it polls.
     let Polled { answer, waiter, woken } = here;
     drop(waiter);
     world.device.answer(0, How::Done);
@@ -176,7 +176,7 @@ fn who_polls_is_woken_when_the_background_ends() {
     }
 }
 
-/// With threads in the background nothing is completed by a poll, and nobody is woken but by the answer.
+/// With background threads a poll completes nothing, and only the answer wakes the poller.
 #[test]
 fn who_polls_completes_nothing_beside_a_background() {
     let Some(world) = World::new() else { return };
@@ -189,7 +189,7 @@ fn who_polls_completes_nothing_beside_a_background() {
     background.stop().expect("no step is stuck");
 }
 
-/// Somebody waits while the last user goes.
+/// A thread waits while the last user goes.
 #[test]
 fn who_waits_keeps_no_filesystem_and_gets_an_answer() {
     for landed in [false, true] {

@@ -1,4 +1,4 @@
-//! Who is written back when, and who waits for that.
+//! The order of writeback, and the threads that wait for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::options::FsOptions;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A clock that stands, with the seconds that a test says.
+/// A clock that stands at the seconds that a test sets.
 #[derive(Default)]
 struct Clock(AtomicU64);
 
@@ -94,7 +94,7 @@ fn a_page_that_is_written_again_and_again_keeps_no_other_from_a_device() {
 struct Slow {
     released: Mutex<bool>,
     changed: Condvar,
-    /// Somebody waits for it.
+    /// A thread waits for it.
     waits: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! Which opener, and which thread that waits, learns of data that could not be written back.
+//! The openers, and the waiting threads, that get the error of lost data.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -46,7 +46,7 @@ fn an_error_that_no_opener_has_seen_is_reported_to_the_next_ones() {
     assert_eq!((kind(second.sync()), kind(third.sync())), (Ok(()), Ok(())));
 }
 
-/// The table forgets objects that nobody uses, but none with an error that nobody has seen.
+/// The table forgets unused objects, but none with an unreported error.
 #[test]
 fn an_error_that_nobody_has_seen_outlives_the_pressure_on_the_table() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };

@@ -1,4 +1,4 @@
-//! What is between memory and the tree while something else happens to its file.
+//! Data between memory and the tree while other operations run on its file.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,7 +14,7 @@ use crate::data::tests::support::*;
 use crate::inode::InodeFlags;
 use crate::ops::{SetAttributes, set_attributes};
 
-/// Keeps every commit waiting, and with it who begins a handle meanwhile, until it is told to go on.
+/// Stops every commit, and with it threads that begin a handle meanwhile, until the test lets it go on.
 struct Stop {
     reached: Mutex<Sender<()>>,
     go: Mutex<Receiver<()>>,
@@ -88,7 +88,7 @@ fn room_is_kept_for_each_of_many_runs() {
     assert_eq!(fixture.delalloc_metadata_bytes(), 0);
 }
 
-/// Keeps writes of data that is marked, until it is told to go on.
+/// Keeps writes of marked data, until the test lets them go on.
 struct Hanging {
     reached: Mutex<Sender<()>>,
     go: Mutex<Receiver<()>>,
@@ -106,7 +106,7 @@ impl Hook for Hanging {
     }
 }
 
-/// Nobody waits for a device who does not need it.
+/// Threads that do not need a device do not wait for it.
 #[test]
 fn while_a_device_hangs_all_but_fsync_of_that_file_goes_on() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
@@ -148,10 +148,10 @@ fn while_a_device_hangs_all_but_fsync_of_that_file_goes_on() {
     }
 }
 
-/// What is written fails where it begins with this: more than the checksum of a tree block could be by chance.
+/// The beginning of data whose write fails: longer than the checksum of a tree block could match by chance.
 const LOST: &[u8] = &[MARK, b'm', b'a', b'l', b'l', 0, 0, 0];
 
-/// Fails writes of what is to be lost.
+/// Fails writes of data that has to be lost.
 struct FailingAtTheMark;
 
 impl Hook for FailingAtTheMark {
@@ -165,7 +165,7 @@ impl Hook for FailingAtTheMark {
     }
 }
 
-/// What was stored inline would be a sector of its own before what is behind it, and that fails.
+/// Inline data would become a sector of its own before the data behind it, and that fails.
 #[test]
 fn what_is_behind_a_sector_that_is_lost_leaves_a_file_that_is_whole() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };

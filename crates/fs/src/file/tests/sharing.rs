@@ -1,4 +1,4 @@
-//! Clones and deduplication of open files: what may be shared, and that it is what was written last.
+//! Clones and deduplication of open files: the ranges that may be shared, and their content.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ fn only_what_begins_and_ends_with_sectors_or_files_is_shared() {
     for ((from, len, to), said) in same {
         assert_eq!(target.clone_range(&target, from, len, to).map_err(|error| error.kind()), said);
     }
-    // What is not there is no error of who clones all there is.
+    // Cloning the rest of a source that ends before `from` is no error.
     assert!(target.clone_range(&short, 10, 0, 0).is_ok_and(|()| content(&target).len() > 10));
     let nosum = make(&fs, "without checksums");
     nosum.inode().forge(|item| item.flags |= InodeFlags::NODATASUM);
@@ -120,7 +120,7 @@ fn a_clone_has_what_was_written_last_and_later_writes_of_neither_show_in_the_oth
     target.write_at(30_000, b"the target's").expect("room");
     expected[20_000..20_012].copy_from_slice(b"the source's");
     assert!(content(&source) == expected);
-    // Space that was set aside is shared too, and written to in place by neither then.
+    // Preallocated space is shared too, and neither file then writes to it in place.
     let (aside, other) = (make(&fs, "aside"), make(&fs, "other"));
     aside.fallocate(crate::Fallocate::Allocate { keep_size: false }, 0, 16 * SECTOR).expect("room");
     other.clone_range(&aside, 0, 0, 0).expect("room");

@@ -1,4 +1,4 @@
-//! What searches cost, in steps.
+//! The cost of searches, in steps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -110,7 +110,7 @@ fn a_scan_goes_on_in_the_leaf_where_it_was() {
     let (calls, searches) = (flushed.calls - before.calls, flushed.tree_searches - before.tree_searches);
     assert!(calls >= 2 * COUNT && searches * 10 <= calls, "{searches} searches of the tree in {calls} calls");
     assert_eq!(searches + flushed.bookmarks_used - before.bookmarks_used, calls);
-    // Whoever changes an extent ends what is remembered of all.
+    // A change of one extent ends the memory of all.
     file.write_at(SECTOR, &[MARK; SECTOR as usize]).expect("room");
     file.sync().expect("room");
     assert_eq!(ask(&file, 0, Want::Hole), Some(3 * SECTOR));
@@ -214,7 +214,7 @@ fn who_finds_the_memory_in_use_does_without_it() {
     drop(in_use);
     let cost = counters(&file);
     assert!(cost.cursor_contended == cost.calls && cost.cursor_hits == 0, "{cost:?}");
-    // Two at once get the same answers, whoever has it.
+    // Two searches at once get equal answers, with or without the cursor.
     std::thread::scope(|scope| {
         let scans = [(); 2].map(|()| scope.spawn(|| partition(&file, 1000 * SECTOR)));
         let [one, other] = scans.map(|scan| scan.join().expect("no panic"));
@@ -241,7 +241,7 @@ fn what_is_switched_off_remembers_nothing() {
     }
 }
 
-/// Items of neighbours come, and the file's own move between leaves meanwhile: what open files remember stays true, or is given up.
+/// Neighbours' items come, and the file's own items move between leaves: the memory of open files stays true, or is given up.
 #[test]
 fn what_is_remembered_stays_true_while_neighbours_move_the_items() {
     for (first, count) in

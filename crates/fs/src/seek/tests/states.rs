@@ -1,4 +1,4 @@
-//! The same answers in every state of a file.
+//! Every state of a file gives equal answers.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -10,7 +10,7 @@ use super::*;
 use crate::fallocate::Fallocate;
 use crate::ops::{SetAttributes, set_attributes};
 
-/// Keeps writes of data until it is told to go on.
+/// Keeps writes of data until the test lets them go on.
 struct Hanging {
     reached: Mutex<Sender<()>>,
     go: Mutex<Receiver<()>>,
@@ -75,7 +75,7 @@ fn answers_are_those_of_a_model_in_five_states() {
             compare(&file, &model, "dirty");
             file.inode().flush().expect("room");
             compare(&file, &model, "flushed");
-            // Half of what is set aside for the next part.
+            // Half of the preallocated space is for the next part.
             file.fallocate(Fallocate::Allocate { keep_size: true }, 0, scale * 2).expect("room");
             compare(&file, &model, "set aside, also behind the end");
             file.sync().expect("room");
@@ -88,7 +88,7 @@ fn answers_are_those_of_a_model_in_five_states() {
         std::thread::scope(|scope| {
             let flush = scope.spawn(|| {
                 let flushed = file.inode().flush();
-                let _ = reached.send(()); // what is inline is written with the tree
+                let _ = reached.send(()); // inline data is written with the tree
                 flushed
             });
             is_reached.recv().expect("one of them says so");
